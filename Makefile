@@ -1,0 +1,59 @@
+# Everything that is needed besides Go, git and make is built into _output/ by these targets.
+
+OUTPUT  := _output
+VERSION ?= v0.1.0-dev+$(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
+LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(VERSION) -X k8s.io/client-go/pkg/version.gitVersion=$(VERSION)
+FOCUS   ?= .
+RACE    ?= -race
+
+.DEFAULT_GOAL := help
+
+##@ Build
+
+.PHONY: build
+build: ## Build the project's programs into _output/bin
+	mkdir -p $(OUTPUT)/bin
+	go build -ldflags "$(LDFLAGS)" -o $(OUTPUT)/bin/ ./cmd/...
+
+.PHONY: controlplane
+controlplane: ## Build etcd, kube-apiserver, sample-apiserver and the program that runs them (with=..., e.g. kube-controller-manager, adds more)
+	hack/build-controlplane.sh etcd kube-apiserver sample-apiserver $(with)
+	go build -o $(OUTPUT)/bin/ ./test/controlplane/cmd/controlplane
+
+.PHONY: clean
+clean: ## Remove everything that was built
+	rm -rf $(OUTPUT)
+
+##@ Check
+
+.PHONY: test
+test: verify unit integration ## Everything CI runs: verify, unit, integration
+
+.PHONY: verify
+verify: ## Check formatting, headers, generated code, module files, docs, lint
+	hack/verify.sh
+
+.PHONY: unit
+unit: ## Run the tests that need no servers, with the race detector
+	go test $(RACE) ./cmd/... ./pkg/... ./hack/... sigs.k8s.io/svm-api/...
+
+.PHONY: integration
+integration: build ## Run the tests against real servers; FOCUS= is a regular expression on test names
+	hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager
+	go test $(RACE) -p 1 -timeout 20m -run '$(FOCUS)' ./test/...
+
+##@ Change
+
+.PHONY: update
+update: ## Regenerate what is generated and tidy what can be tidied
+	hack/update.sh
+
+##@ Show
+
+.PHONY: demo
+demo: build controlplane ## Bring up three API servers and two managers, show them at work, tear everything down
+	go run ./test/demo
+
+.PHONY: help
+help: ## Show this
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)

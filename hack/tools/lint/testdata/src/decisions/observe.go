@@ -1,0 +1,5 @@
+package decisions
+
+import "time"
+
+func observe() time.Time { return time.Now() }
