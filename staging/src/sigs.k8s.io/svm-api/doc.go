@@ -1,0 +1,23 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package svmapi is the root of the module that carries the migration.k8s.io API: the Go types, the generated clients
+// and the CustomResourceDefinitions. It holds no code of its own.
+//
+//   - migration/v1alpha1 holds the types, and every name that more than one program has to agree on.
+//   - migration/crds holds the CustomResourceDefinitions, for programs that install them.
+//   - client holds the generated clientset, informers, listers and apply configurations.
+package svmapi

@@ -1,0 +1,299 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// +genclient
+// +genclient:nonNamespaced
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+// +kubebuilder:resource:scope=Cluster,shortName=svm,categories=storage-migration
+// +kubebuilder:subresource:status
+// +kubebuilder:storageversion
+// +kubebuilder:metadata:annotations="api-approved.kubernetes.io=https://github.com/kubernetes/community/pull/2524"
+// +kubebuilder:printcolumn:name="Resource",type=string,JSONPath=".spec.resource.resource",description="The resource that is migrated."
+// +kubebuilder:printcolumn:name="Group",type=string,JSONPath=".spec.resource.group",description="The API group of the resource; empty for the core group."
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=".status.target.encodingVersion",description="The version that every object is to be stored in."
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=".status.conditions[?(@.status==\"True\")].type",description="Running, Succeeded or Failed; nothing while the migration waits for its turn."
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=".status.conditions[?(@.status==\"True\")].reason",description="Why the migration is in that state."
+// +kubebuilder:printcolumn:name="Done%",type=integer,JSONPath=".status.progress.percentComplete",description="How many of the objects have an outcome, in percent of the estimated total."
+// +kubebuilder:printcolumn:name="Denied",type=integer,JSONPath=".status.progress.denied",description="How many objects the API server refuses to rewrite. status.deniedObjects names them."
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
+// +kubebuilder:printcolumn:name="Processed",type=integer,priority=1,JSONPath=".status.progress.processed",description="How many objects have an outcome."
+// +kubebuilder:printcolumn:name="Total",type=integer,priority=1,JSONPath=".status.progress.estimatedTotal",description="The estimated number of all objects."
+// +kubebuilder:printcolumn:name="Rewritten",type=integer,priority=1,JSONPath=".status.progress.rewritten",description="How many objects the migration wrote."
+// +kubebuilder:printcolumn:name="Per-Minute",type=integer,priority=1,JSONPath=".status.progress.objectsPerMinute",description="How many objects get an outcome in a minute."
+// +kubebuilder:printcolumn:name="Estimated-End",type=string,priority=1,JSONPath=".status.estimatedCompletionTime",description="When the migration will have ended if it goes on at this rate."
+// +kubebuilder:printcolumn:name="Epoch",type=integer,priority=1,JSONPath=".status.target.epoch",description="The epoch of the StorageState that the migration belongs to."
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=".status.conditions[?(@.status==\"True\")].message",description="What there is to say about the state."
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`has(self.spec) || (oldSelf.hasValue() && (!has(oldSelf.value().spec) || !has(oldSelf.value().spec.resource) || !has(oldSelf.value().spec.resource.resource) || oldSelf.value().spec.resource.resource == ""))`,message="spec.resource is required: name the resource whose stored objects are to be migrated, for example group: apps, resource: deployments"
+
+// StorageVersionMigration asks for every stored object of one resource to be rewritten in the encoding that the API
+// servers write today, and tells how far that went. It is done once: to migrate again, create another one.
+type StorageVersionMigration struct {
+	metav1.TypeMeta `json:",inline"`
+	// Standard object metadata. The name carries no meaning; the trigger lets the API server make one up that starts with
+	// the resource and its group.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// spec says what is to be migrated.
+	// +optional
+	Spec StorageVersionMigrationSpec `json:"spec,omitempty,omitzero"`
+	// status says how far the migration went. Controllers write it.
+	// +optional
+	Status StorageVersionMigrationStatus `json:"status,omitempty,omitzero"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// StorageVersionMigrationList is a list of StorageVersionMigrations.
+type StorageVersionMigrationList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	// items is the list of StorageVersionMigrations.
+	Items []StorageVersionMigration `json:"items"`
+}
+
+// StorageVersionMigrationSpec says what is to be migrated.
+// +kubebuilder:validation:XValidation:rule="has(self.target) == has(oldSelf.target) && (!has(self.target) || self.target == oldSelf.target)",fieldPath=".target",message="the target of a migration cannot be changed: create another StorageVersionMigration"
+type StorageVersionMigrationSpec struct {
+	// resource is the resource to migrate. It cannot be changed: to migrate another resource, create another
+	// StorageVersionMigration.
+	// +required
+	Resource GroupVersionResource `json:"resource"`
+	// continueToken is the list token of the next chunk of objects. It shows others how far the migration is, and a
+	// migration that has no status.progress yet starts there. Once there is progress, the token in status.progress, which
+	// is saved together with the counters, is the one that the migrator resumes from, and this one follows it.
+	// +optional
+	ContinueToken string `json:"continueToken,omitempty"`
+	// target is the encoding that the migration is wanted for. The trigger sets it; leave it out when you create a
+	// migration by hand, and the encoding that is current when the migration starts is taken. A migration whose target is
+	// not, or no longer, what the servers write ends as Failed. It cannot be changed.
+	// +optional
+	Target *MigrationTarget `json:"target,omitempty"`
+}
+
+// GroupVersionResource names a resource and the version at which to reach it.
+// +kubebuilder:validation:XValidation:rule="has(self.resource) && self.resource.size() > 0",fieldPath=".resource",message="name the resource to migrate by its plural, for example deployments"
+// +kubebuilder:validation:XValidation:rule="!has(self.resource) || !self.resource.contains('/')",fieldPath=".resource",message="a subresource is stored with its resource: name the resource alone, without the slash and what follows it"
+// +kubebuilder:validation:XValidation:rule="!has(self.resource) || self.resource.contains('/') || self.resource.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",fieldPath=".resource",message="use the plural name in lower case, for example deployments, neither the kind nor a name with the group: the group has a field of its own"
+// +kubebuilder:validation:XValidation:rule="(!has(self.group) || !self.group.contains('/')) && (!has(self.version) || !self.version.contains('/'))",message="give group and version each in its own field, for example group: apps, version: v1"
+// +kubebuilder:validation:XValidation:rule=`(has(self.group) ? self.group : "") == (has(oldSelf.group) ? oldSelf.group : "") && (has(self.version) ? self.version : "") == (has(oldSelf.version) ? oldSelf.version : "") && (has(self.resource) ? self.resource : "") == (has(oldSelf.resource) ? oldSelf.resource : "")`,message="the resource of a migration cannot be changed: create another StorageVersionMigration"
+// +structType=atomic
+type GroupVersionResource struct {
+	// group is the API group of the resource. Leave it out, or empty, for the core group.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Group string `json:"group,omitempty"`
+	// version is the version at which the resource is listed and written. If it is left out, the migrator chooses one that
+	// is served, the target's where it can. It has no influence on the encoding that objects are stored in.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Version string `json:"version,omitempty"`
+	// resource is the plural name of the resource in lower case, for example deployments. Subresources have no storage of
+	// their own and cannot be named.
+	// +required
+	// +kubebuilder:validation:MaxLength=63
+	Resource string `json:"resource,omitempty"`
+}
+
+// MigrationTarget is the encoding that a migration brings every object to, and the evidence that it was chosen on.
+// +kubebuilder:validation:XValidation:rule="has(self.epoch) == has(self.storageStateUID)",message="set epoch and storageStateUID together or leave both out: an epoch counts within one StorageState object only"
+// +structType=atomic
+type MigrationTarget struct {
+	// storageVersionHash is the hash of the encoding, as in status.currentStorageVersionHash of the StorageState.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self != 'Unknown'",message="a migration needs one encoding as its target: wait until the servers agree, or leave target out"
+	StorageVersionHash string `json:"storageVersionHash"`
+	// encodingVersion is the encoding in words, for example apps/v1, or v1 for the core group. It is left out where no
+	// known version has the hash.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	EncodingVersion string `json:"encodingVersion,omitempty"`
+	// epoch is status.epoch of the StorageState at the time when the target was chosen. Only a migration of the current
+	// epoch proves anything about what is stored.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	Epoch *int64 `json:"epoch,omitempty"`
+	// storageStateUID is the uid of the StorageState that the epoch was read from. A StorageState that was deleted and
+	// made anew counts its epochs from the start, so that the epoch alone would be ambiguous.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	StorageStateUID types.UID `json:"storageStateUID,omitempty"`
+}
+
+// StorageVersionMigrationStatus says how far a migration went.
+type StorageVersionMigrationStatus struct {
+	// conditions are the latest observations of the migration's state. Known types are Running, Succeeded and Failed, of
+	// which at most one is True.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +patchMergeKey=type
+	// +patchStrategy=merge
+	Conditions []MigrationCondition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
+	// target is the encoding that this migration brings every object to: spec.target, or what was current at the start.
+	// It is set once, before the first object is rewritten.
+	// +optional
+	Target *MigrationTarget `json:"target,omitempty"`
+	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if the same
+	// still stands at the end.
+	// +optional
+	Evidence *StorageEvidence `json:"evidence,omitempty"`
+	// baselineResourceVersion is the resource version of the list that the migration began with. What was written after
+	// it was written in the target encoding. It is opaque: not every server's resource versions can be compared.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	BaselineResourceVersion string `json:"baselineResourceVersion,omitempty"`
+	// progress counts the objects by outcome, and says where to go on.
+	// +optional
+	Progress *MigrationProgress `json:"progress,omitempty"`
+	// deniedObjects names objects that the API server refuses to rewrite for good, at most 100 of them. How many there are
+	// in all is in progress.denied.
+	// +optional
+	// +listType=map
+	// +listMapKey=namespace
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=100
+	DeniedObjects []DeniedObject `json:"deniedObjects,omitempty"`
+	// startTime is when the migrator took the migration up for the first time.
+	// +optional
+	StartTime *metav1.Time `json:"startTime,omitempty"`
+	// sweepCompletionTime is when every listed object had an outcome. What remains after that, such as trying denied
+	// objects once more, needs no further listing, and a migrator that is restarted does not sweep again.
+	// +optional
+	SweepCompletionTime *metav1.Time `json:"sweepCompletionTime,omitempty"`
+	// estimatedCompletionTime is when the migration will have ended if it goes on at the present rate.
+	// +optional
+	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
+	// completionTime is when the migration ended, in success or failure.
+	// +optional
+	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
+}
+
+// MigrationConditionType is the type of a condition of a StorageVersionMigration.
+type MigrationConditionType string
+
+// MigrationCondition describes the state of a migration at a certain point.
+type MigrationCondition struct {
+	// type is the type of the condition: Running, Succeeded or Failed.
+	// +required
+	Type MigrationConditionType `json:"type"`
+	// status is True, False or Unknown.
+	// +required
+	Status corev1.ConditionStatus `json:"status"`
+	// lastUpdateTime is when the condition was last updated.
+	// +optional
+	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty,omitzero"`
+	// reason is the reason for the condition's last transition, in one word.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message tells the same to a person, with details.
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
+// MigrationProgress counts the objects of a migration by outcome. Every object that was processed has exactly one outcome:
+// processed is the sum of rewritten, alreadyCurrent, writtenByOthers, gone and denied. The counters and the continue token
+// are always saved together, after every object of a chunk got its outcome.
+type MigrationProgress struct {
+	// continueToken is the list token of the next chunk. It is empty before the first chunk and after the last one, which
+	// status.sweepCompletionTime tells apart.
+	// +optional
+	ContinueToken string `json:"continueToken,omitempty"`
+	// estimatedTotal is about how many objects there are. It is left out where the server does not tell.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	EstimatedTotal *int64 `json:"estimatedTotal,omitempty"`
+	// percentComplete is how many of the estimated total have an outcome, in percent, rounded down. It is 100 only when
+	// every listed object has one, and left out while the total is not known.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100
+	PercentComplete *int32 `json:"percentComplete,omitempty"`
+	// objectsPerMinute is how many objects got their outcome in a minute, lately.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ObjectsPerMinute *int64 `json:"objectsPerMinute,omitempty"`
+	// processed is how many objects have an outcome.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Processed int64 `json:"processed"`
+	// rewritten is how many objects this migration wrote.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Rewritten int64 `json:"rewritten"`
+	// alreadyCurrent is how many objects were stored in the target encoding already, so that nothing was written.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	AlreadyCurrent int64 `json:"alreadyCurrent"`
+	// writtenByOthers is how many objects somebody else wrote in the meantime, and by that in the target encoding.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	WrittenByOthers int64 `json:"writtenByOthers"`
+	// gone is how many objects were deleted in the meantime.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Gone int64 `json:"gone"`
+	// denied is how many objects the API server refuses to rewrite for good. status.deniedObjects names them.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Denied int64 `json:"denied"`
+	// retried is how many requests were sent again after an error that passes. It counts requests, not objects, and is no
+	// outcome.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Retried int64 `json:"retried"`
+}
+
+// DeniedObject names an object that the API server refuses to rewrite, with the server's own words.
+type DeniedObject struct {
+	// namespace is the namespace of the object, empty if it has none.
+	// +optional
+	// +default=""
+	// +kubebuilder:validation:MaxLength=253
+	Namespace string `json:"namespace,omitempty"`
+	// name is the name of the object.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Name string `json:"name"`
+	// uid is the uid of the object.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=128
+	UID types.UID `json:"uid,omitempty"`
+	// reason is the reason of the API server's answer, for example Forbidden or Invalid.
+	// +optional
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:MaxLength=256
+	Reason metav1.StatusReason `json:"reason,omitempty"`
+	// message is the message of the API server's answer, cut off after 1024 characters.
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	Message string `json:"message,omitempty"`
+}
