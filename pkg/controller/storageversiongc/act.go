@@ -1,0 +1,119 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversiongc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/storageversion"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+)
+
+// outcome is what remains of a decision once its effects were tried.
+type outcome struct {
+	memory memory
+	next   time.Duration
+}
+
+// act performs the effects in their order. They do not depend on each other: one that fails does not keep back the rest.
+// None is repeated here, because each belongs to the object as it was read; the next sync reads and decides anew.
+func (c *Controller) act(ctx context.Context, d decision) (outcome, error) {
+	held := d.heldBy.Clone()
+	out := outcome{memory: d.memory, next: d.next}
+	answering := true
+	var errs []error
+	for _, e := range d.effects {
+		if ctx.Err() != nil {
+			break
+		}
+		began := c.clock.Now()
+		err := c.perform(ctx, e)
+		switch {
+		case err == nil:
+			c.record(ctx, e)
+		case apierrors.IsConflict(err):
+			klog.FromContext(ctx).V(4).Info("Storage version moved, deciding anew", "storageVersion", klog.KObj(e.object), "action", e.action)
+			held.Insert(conflict)
+			out.next = min(out.next, probeInterval)
+		case apierrors.IsNotFound(err):
+			klog.FromContext(ctx).V(4).Info("Storage version is gone", "storageVersion", klog.KObj(e.object), "action", e.action)
+		default:
+			errs = append(errs, fmt.Errorf("%s of storage version %q: %w", e.action, e.object.Name, err))
+			answering = false
+		}
+		// A write that is answered in time proves as much as a reading that the API server is well, so that a long row
+		// of writes does not look like a gap in the readings.
+		if now := c.clock.Now(); answering && now.Sub(began) <= readTimeout {
+			out.memory.at = now
+		} else {
+			answering = false
+		}
+	}
+	for r := range held {
+		syncsHeldBack.WithLabelValues(string(r)).Inc()
+	}
+	return out, errors.Join(errs...)
+}
+
+func (c *Controller) perform(ctx context.Context, e effect) error {
+	switch e.action {
+	case putUpFence:
+		return c.updateStatus(ctx, withFence(e.object))
+	case takeDownFence:
+		return c.updateStatus(ctx, withoutFence(e.object))
+	case removeEntries:
+		object := e.object.DeepCopy()
+		object.Status.StorageVersions = withoutServers(object.Status.StorageVersions, e.serverIDs)
+		storageversion.SetCommonEncodingVersion(object)
+		return c.updateStatus(ctx, object)
+	case deleteObject:
+		return c.client.InternalV1alpha1().StorageVersions().Delete(ctx, e.object.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &e.object.UID, ResourceVersion: ptr.To(e.object.ResourceVersion)},
+		})
+	default:
+		return fmt.Errorf("unknown action %q", e.action)
+	}
+}
+
+// updateStatus is preconditioned by the uid and the resourceVersion that the object carries.
+func (c *Controller) updateStatus(ctx context.Context, object *apiserverinternalv1alpha1.StorageVersion) error {
+	_, err := c.client.InternalV1alpha1().StorageVersions().UpdateStatus(ctx, object, metav1.UpdateOptions{})
+	return err
+}
+
+func (c *Controller) record(ctx context.Context, e effect) {
+	logger := klog.FromContext(ctx).WithValues("storageVersion", klog.KObj(e.object),
+		"resourceVersion", e.object.ResourceVersion, "serverIDs", e.serverIDs, "reason", e.reason)
+	switch e.action {
+	case removeEntries:
+		entriesRemoved.Add(float64(len(e.serverIDs)))
+		logger.V(2).Info("Removed entries of servers whose lease is gone")
+	case deleteObject:
+		entriesRemoved.Add(float64(len(e.serverIDs)))
+		objectsDeleted.WithLabelValues(string(e.reason)).Inc()
+		logger.V(2).Info("Deleted storage version without living servers")
+	default:
+		logger.V(4).Info("Changed fence", "action", e.action)
+	}
+}

@@ -1,0 +1,272 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversiongc
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/storageversion"
+)
+
+var epoch = time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)
+
+// at is a number of seconds after the epoch.
+func at(seconds float64) time.Time {
+	return epoch.Add(time.Duration(seconds * float64(time.Second)))
+}
+
+func entry(serverID, encoding string) apiserverinternalv1alpha1.ServerStorageVersion {
+	return apiserverinternalv1alpha1.ServerStorageVersion{
+		APIServerID:       serverID,
+		EncodingVersion:   encoding,
+		DecodableVersions: []string{"v1", "v1beta1"},
+		ServedVersions:    []string{"v1"},
+	}
+}
+
+// published is an object as API servers leave it.
+func published(name string, entries ...apiserverinternalv1alpha1.ServerStorageVersion) *apiserverinternalv1alpha1.StorageVersion {
+	object := &apiserverinternalv1alpha1.StorageVersion{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "7"},
+		Status:     apiserverinternalv1alpha1.StorageVersionStatus{StorageVersions: entries},
+	}
+	if len(entries) > 0 {
+		storageversion.SetCommonEncodingVersion(object)
+	}
+	return object
+}
+
+func terminating(object *apiserverinternalv1alpha1.StorageVersion) *apiserverinternalv1alpha1.StorageVersion {
+	object = object.DeepCopy()
+	object.DeletionTimestamp = &metav1.Time{Time: epoch}
+	return object
+}
+
+func objects(o ...*apiserverinternalv1alpha1.StorageVersion) []*apiserverinternalv1alpha1.StorageVersion {
+	return o
+}
+
+func missedSince(t time.Time, ids ...string) map[string]time.Time {
+	m := map[string]time.Time{}
+	for _, id := range ids {
+		m[id] = t
+	}
+	return m
+}
+
+func emptySince(t time.Time, o *apiserverinternalv1alpha1.StorageVersion) map[types.UID]emptySighting {
+	return map[types.UID]emptySighting{o.UID: {resourceVersion: o.ResourceVersion, since: t}}
+}
+
+// Leases of these tests' servers: "living..." exist, "gone..." do not.
+func TestDecide(t *testing.T) {
+	var (
+		living   = entry("living", "v1")
+		living2  = entry("living-2", "v1beta1")
+		gone     = entry("gone", "v1beta1")
+		gone2    = entry("gone-2", "v1")
+		mixed    = published("apps.mixed", living, gone)
+		allGone  = published("apps.allgone", gone, gone2)
+		oneGone  = published("apps.onegone", gone)
+		healthy  = published("apps.healthy", living, living2)
+		empty    = published("apps.empty")
+		none     = sets.New[reason]()
+		noMemory = map[types.UID]emptySighting{}
+	)
+	tests := []struct {
+		name string
+		// obs begins at 99.9 s and ends at 100 s.
+		obs  observation
+		want decision
+	}{{
+		name: "servers that live, agreeing or not, are left alone",
+		obs: observation{
+			storageVersions: objects(healthy),
+			leases:          map[string]presence{"living": present, "living-2": present},
+		},
+		want: decision{heldBy: none, next: never, memory: memory{at: at(100), absentSince: missedSince(at(0)), emptySince: noMemory}},
+	}, {
+		name: "a lease that lives out of the informer's sight keeps its entry, and is looked at again without an event",
+		obs: observation{
+			storageVersions: objects(healthy),
+			leases:          map[string]presence{"living": present, "living-2": presentUnwatched},
+		},
+		want: decision{heldBy: none, next: recheckInterval, memory: memory{at: at(100), absentSince: missedSince(at(0)), emptySince: noMemory}},
+	}, {
+		name: "a lease missing for the first time is remembered, and nothing else",
+		obs: observation{
+			storageVersions: objects(mixed),
+			leases:          map[string]presence{"living": present, "gone": absent},
+		},
+		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
+			memory: memory{at: at(100), absentSince: missedSince(at(100), "gone"), emptySince: noMemory}},
+	}, {
+		name: "a lease missing for less than the grace, if only just, is waited for",
+		obs: observation{
+			storageVersions: objects(mixed),
+			leases:          map[string]presence{"living": present, "gone": absent},
+			remembered:      memory{at: at(99), absentSince: missedSince(at(85), "gone")},
+		},
+		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
+			memory: memory{at: at(100), absentSince: missedSince(at(85), "gone"), emptySince: noMemory}},
+	}, {
+		name: "a lease missing for the grace: the object gets a fence first, and is looked at again at once",
+		obs: observation{
+			storageVersions: objects(mixed),
+			leases:          map[string]presence{"living": present, "gone": absent},
+			remembered:      memory{at: at(99), absentSince: missedSince(at(84.9), "gone")},
+		},
+		want: decision{heldBy: none, next: 0,
+			effects: []effect{{action: putUpFence, reason: staleEntries, object: mixed, serverIDs: []string{"gone"}}},
+			memory:  memory{at: at(100), absentSince: missedSince(at(84.9), "gone"), emptySince: noMemory}},
+	}, {
+		name: "with the fence up the entry goes",
+		obs: observation{
+			storageVersions: objects(withFence(mixed)),
+			leases:          map[string]presence{"living": present, "gone": absent},
+			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone")},
+		},
+		want: decision{heldBy: none, next: never,
+			effects: []effect{{action: removeEntries, reason: staleEntries, object: withFence(mixed), serverIDs: []string{"gone"}}},
+			memory:  memory{at: at(100), absentSince: missedSince(at(80), "gone"), emptySince: noMemory}},
+	}, {
+		name: "with the fence up an object of servers that are all gone is deleted; objects are taken by name",
+		obs: observation{
+			storageVersions: objects(withFence(oneGone), withFence(allGone)),
+			leases:          map[string]presence{"gone": absent, "gone-2": absent},
+			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone", "gone-2")},
+		},
+		want: decision{heldBy: none, next: never,
+			effects: []effect{
+				{action: deleteObject, reason: staleEntries, object: withFence(allGone), serverIDs: []string{"gone", "gone-2"}},
+				{action: deleteObject, reason: staleEntries, object: withFence(oneGone), serverIDs: []string{"gone"}},
+			},
+			memory: memory{at: at(100), absentSince: missedSince(at(80), "gone", "gone-2"), emptySince: noMemory}},
+	}, {
+		name: "of two missing leases one is still in its grace: its entry stays, hence the object, too",
+		obs: observation{
+			storageVersions: objects(withFence(allGone)),
+			leases:          map[string]presence{"gone": absent, "gone-2": absent},
+			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone")},
+		},
+		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
+			effects: []effect{{action: removeEntries, reason: staleEntries, object: withFence(allGone), serverIDs: []string{"gone"}}},
+			memory: memory{at: at(100), emptySince: noMemory,
+				absentSince: map[string]time.Time{"gone": at(80), "gone-2": at(100)}}},
+	}, {
+		name: "one unknown lease stops everything and every grace begins again",
+		obs: observation{
+			storageVersions: objects(withFence(oneGone), healthy),
+			leases:          map[string]presence{"gone": absent, "living": present, "living-2": unknown},
+			remembered:      memory{at: at(99), absentSince: missedSince(at(10), "gone")},
+		},
+		want: decision{heldBy: sets.New(leaseUnknown), next: never},
+	}, {
+		name: "a lease that was not read is unknown",
+		obs: observation{
+			storageVersions: objects(withFence(oneGone)),
+			leases:          map[string]presence{},
+			remembered:      memory{at: at(99), absentSince: missedSince(at(10), "gone")},
+		},
+		want: decision{heldBy: sets.New(leaseUnknown), next: never},
+	}, {
+		name: "a gap in the readings may hide a failure: the grace begins again",
+		obs: observation{
+			storageVersions: objects(withFence(oneGone)),
+			leases:          map[string]presence{"gone": absent},
+			remembered:      memory{at: at(97.3), absentSince: missedSince(at(10), "gone")},
+		},
+		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
+			memory: memory{at: at(100), absentSince: missedSince(at(100), "gone"), emptySince: noMemory}},
+	}, {
+		name: "a lease that came back is forgotten, and the fence taken down",
+		obs: observation{
+			storageVersions: objects(withFence(healthy)),
+			leases:          map[string]presence{"living": present, "living-2": present},
+			remembered:      memory{at: at(99), absentSince: missedSince(at(10), "living")},
+		},
+		want: decision{heldBy: none, next: never,
+			effects: []effect{{action: takeDownFence, reason: noneStale, object: withFence(healthy)}},
+			memory:  memory{at: at(100), absentSince: missedSince(at(0)), emptySince: noMemory}},
+	}, {
+		name: "a fence found at start is left while its lease is in the grace",
+		obs: observation{
+			storageVersions: objects(withFence(mixed)),
+			leases:          map[string]presence{"living": present, "gone": absent},
+		},
+		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
+			memory: memory{at: at(100), absentSince: missedSince(at(100), "gone"), emptySince: noMemory}},
+	}, {
+		name: "an object without entries is one that a server may be about to fill",
+		obs:  observation{storageVersions: objects(empty)},
+		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
+			memory: memory{at: at(100), absentSince: missedSince(at(0)), emptySince: emptySince(at(100), empty)}},
+	}, {
+		name: "an object that stayed without entries is deleted",
+		obs: observation{
+			storageVersions: objects(empty),
+			remembered:      memory{at: at(99), emptySince: emptySince(at(80), empty)},
+		},
+		want: decision{heldBy: none, next: never,
+			effects: []effect{{action: deleteObject, reason: noEntries, object: empty}},
+			memory:  memory{at: at(100), absentSince: missedSince(at(0)), emptySince: emptySince(at(80), empty)}},
+	}, {
+		name: "an object without entries that was written meanwhile is waited for anew",
+		obs: observation{
+			storageVersions: objects(empty),
+			remembered: memory{at: at(99), emptySince: map[types.UID]emptySighting{
+				empty.UID: {resourceVersion: "6", since: at(80)}}},
+		},
+		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
+			memory: memory{at: at(100), absentSince: missedSince(at(0)), emptySince: emptySince(at(100), empty)}},
+	}, {
+		name: "objects that are deleted already wait for their finalizers, not for us",
+		obs: observation{
+			storageVersions: objects(terminating(empty), terminating(withFence(oneGone))),
+			leases:          map[string]presence{"gone": absent},
+			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone"), emptySince: emptySince(at(80), empty)},
+		},
+		want: decision{heldBy: none, next: never,
+			memory: memory{at: at(100), absentSince: missedSince(at(80), "gone"), emptySince: emptySince(at(80), empty)}},
+	}, {
+		name: "an API that is not served is asked again later",
+		obs:  observation{unserved: true},
+		want: decision{heldBy: none, next: recheckInterval},
+	}}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			test.obs.began, test.obs.now = at(99.9), at(100)
+			var before []*apiserverinternalv1alpha1.StorageVersion
+			for _, object := range test.obs.storageVersions {
+				before = append(before, object.DeepCopy())
+			}
+			got := decide(test.obs)
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(decision{}, effect{}, memory{}, emptySighting{})); diff != "" {
+				t.Errorf("decision (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(before, test.obs.storageVersions); diff != "" {
+				t.Errorf("the decision changed what it was given (-before +after):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,57 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversiongc
+
+import (
+	"sync"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
+)
+
+const subsystem = "storage_version_garbage_collector"
+
+var (
+	entriesRemoved = metrics.NewCounter(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "entries_removed_total",
+		Help:           "Number of entries of API servers that are gone, removed from StorageVersions, or with them.",
+		StabilityLevel: metrics.ALPHA,
+	})
+	objectsDeleted = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem:      subsystem,
+		Name:           "objects_deleted_total",
+		Help:           "Number of StorageVersions deleted because all their entries were stale (stale_entries) or they had none (no_entries).",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"reason"})
+	syncsHeldBack = metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem,
+		Name:      "syncs_held_back_total",
+		Help: "Number of syncs that left something for later, because a Lease could not be read (lease_unknown), " +
+			"was not missing for long enough (grace), or an object changed meanwhile (conflict).",
+		StabilityLevel: metrics.ALPHA,
+	}, []string{"reason"})
+
+	registerOnce sync.Once
+)
+
+// Register adds the metrics of this package to the legacy registry, once.
+func Register() {
+	registerOnce.Do(func() {
+		legacyregistry.MustRegister(entriesRemoved, objectsDeleted, syncsHeldBack)
+	})
+}
