@@ -1,0 +1,115 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package app is the manager: a registry of controllers, the flags, the secure port, leader election, and the running of
+// whatever was selected. It follows kube-controller-manager's habits.
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/flagz"
+	cliflag "k8s.io/component-base/cli/flag"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	_ "k8s.io/component-base/logs/json/register"          // the JSON log format
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // metrics of clients and of leader election
+	_ "k8s.io/component-base/metrics/prometheus/version"  // the metric kubernetes_build_info
+	"k8s.io/component-base/term"
+	"k8s.io/component-base/version"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+	"sigs.k8s.io/svm-controller-manager/pkg/features"
+)
+
+const longDescription = `The svm-controller-manager keeps the stored data of a Kubernetes cluster in its current encoding: it runs the
+controllers that know which encodings may be in etcd, that rewrite what is stored in old ones, and that clean up after.
+
+It runs beside the API server on every control plane node; one instance leads, the others stand by.`
+
+// Option changes the command.
+type Option func(*[]ControllerDescriptor)
+
+// WithControllers adds controllers to those of this project, so that another program can compile its own in.
+func WithControllers(descriptors ...ControllerDescriptor) Option {
+	return func(all *[]ControllerDescriptor) { *all = append(*all, descriptors...) }
+}
+
+// NewControllerManagerCommand returns the command. It panics where the descriptors contradict each other: that is an error
+// of the program, not of its user.
+func NewControllerManagerCommand(opts ...Option) *cobra.Command {
+	o, registry := newOptions(opts...)
+
+	cmd := &cobra.Command{
+		Use:     names.Manager,
+		Long:    longDescription,
+		Version: version.Get().String(),
+		Args:    noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Logging first: everything after may log.
+			if err := logsapi.ValidateAndApply(o.Logs, features.DefaultFeatureGate); err != nil {
+				return fmt.Errorf("logging flags: %w", err)
+			}
+			cliflag.PrintFlags(cmd.Flags())
+			return run(apiserver.SetupSignalContext(), o, registry)
+		},
+	}
+	flagSets := o.Flags()
+	for _, fs := range flagSets.FlagSets {
+		cmd.Flags().AddFlagSet(fs)
+	}
+	columns, _, _ := term.TerminalSize(cmd.OutOrStdout())
+	cliflag.SetUsageAndHelpFunc(cmd, *flagSets, columns)
+	return cmd
+}
+
+// FlagSets returns the flags of the command in the groups of its help, for documentation.
+func FlagSets(opts ...Option) *cliflag.NamedFlagSets {
+	o, _ := newOptions(opts...)
+	return o.Flags()
+}
+
+func newOptions(opts ...Option) (*options.Options, *Registry) {
+	descriptors := NewControllerDescriptors()
+	for _, opt := range opts {
+		opt(&descriptors)
+	}
+	registry, err := NewRegistry(descriptors...)
+	if err != nil {
+		panic(err)
+	}
+	return options.New(registry.controllers()), registry
+}
+
+func run(ctx context.Context, o *options.Options, registry *Registry) error {
+	c, err := o.Config()
+	if err != nil {
+		return err
+	}
+	c.Flags = flagz.NamedFlagSetsReader{FlagSets: *o.Flags()}
+	features.DefaultMutableFeatureGate.AddMetrics()
+	return Run(ctx, c, registry)
+}
+
+func noArguments(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return fmt.Errorf("%s takes flags only, got %q", cmd.CommandPath(), args)
+	}
+	return nil
+}

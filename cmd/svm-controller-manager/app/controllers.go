@@ -1,0 +1,217 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/informers"
+	coordinformers "k8s.io/client-go/informers/coordination/v1"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+)
+
+const (
+	// identityLabel marks the Leases by which API servers show that they live.
+	identityLabel     = "apiserver.kubernetes.io/identity"
+	identityNamespace = metav1.NamespaceSystem
+
+	// startJitter spreads the starts of controllers over up to twice --controller-start-interval.
+	startJitter = 1.0
+)
+
+// ControllerContext is what a controller is made of.
+type ControllerContext struct {
+	// Config is for clients of this controller. Its writes fail once the leader lease is not held any more.
+	Config *restclient.Config
+	// Informers are shared by all controllers. Managed fields are left out of what they hold.
+	Informers informers.SharedInformerFactory
+	// IdentityLeases are the Leases of all API servers that give themselves an identity, and no others.
+	IdentityLeases coordinformers.LeaseInformer
+	// Events records for this manager.
+	Events record.EventRecorderLogger
+}
+
+// Client returns a client of the built-in APIs.
+func (c ControllerContext) Client() (kubernetes.Interface, error) {
+	client, err := kubernetes.NewForConfig(c.Config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return client, nil
+}
+
+// controllersRun is one run of controllers: the time of a leader, or of the process.
+type controllersRun struct {
+	config         *restclient.Config
+	client         kubernetes.Interface
+	informers      informers.SharedInformerFactory
+	identityLeases informers.SharedInformerFactory
+	events         record.EventRecorderLogger
+	startInterval  time.Duration
+	state          *state
+	metrics        *controllersmetrics.ControllerManagerMetrics
+
+	mu      sync.Mutex
+	running map[string]bool
+}
+
+// runControllers runs controllers until ctx ends and all of them have ended. Without a term writes are not guarded.
+func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDescriptor, term *leaderTerm) error {
+	r, err := m.newControllersRun(term)
+	if err != nil {
+		return err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	// With nothing to run a leader still leads.
+	group.Go(func() error { <-groupCtx.Done(); return nil })
+	for _, d := range descriptors {
+		group.Go(func() error { return r.runController(groupCtx, d) })
+	}
+	ended := make(chan error, 1)
+	go func() {
+		err := group.Wait()
+		r.informers.Shutdown()
+		r.identityLeases.Shutdown()
+		ended <- err
+	}()
+
+	select {
+	case err := <-ended:
+		return err
+	case <-groupCtx.Done():
+	}
+	var timeout <-chan time.Time
+	if m.ShutdownTimeout > 0 {
+		timeout = time.After(m.ShutdownTimeout)
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-timeout:
+		return fmt.Errorf("%w (%v): %q", errStillRunning, m.ShutdownTimeout, r.names())
+	}
+}
+
+func (m *manager) newControllersRun(term *leaderTerm) (*controllersRun, error) {
+	config := restclient.CopyConfig(m.Kubeconfig)
+	if term != nil {
+		config.Wrap(term.guard)
+	}
+	client, err := kubernetes.NewForConfig(restclient.AddUserAgent(restclient.CopyConfig(config), names.Manager+"/shared-informers"))
+	if err != nil {
+		return nil, fmt.Errorf("making a client for informers: %w", err)
+	}
+	// Informers of several managers must not list in step.
+	resync := time.Duration(float64(m.Generic.MinResyncPeriod.Duration) * (1 + rand.Float64()))
+	controllersmetrics.Register()
+	return &controllersRun{
+		config:    config,
+		client:    client,
+		informers: informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields)),
+		identityLeases: informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields),
+			informers.WithNamespace(identityNamespace),
+			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = identityLabel })),
+		events:        m.events,
+		startInterval: m.Generic.ControllerStartInterval.Duration,
+		state:         m.state,
+		metrics:       controllersmetrics.NewControllerManagerMetrics(names.Manager),
+		running:       map[string]bool{},
+	}, nil
+}
+
+// runController waits for what the controller needs, makes it and runs it. An error ends the whole manager: a controller
+// that cannot be made is an error of the program or of its flags, which waiting does not mend.
+func (r *controllersRun) runController(ctx context.Context, d ControllerDescriptor) error {
+	logger := klog.FromContext(ctx).WithName(d.Name)
+	ctx = klog.NewContext(ctx, logger)
+	defer r.state.forget(d)
+	for _, need := range d.Needs {
+		r.state.waiting(d, need)
+	}
+	if err := pause(ctx, wait.Jitter(r.startInterval, startJitter)); err != nil {
+		return nil // asked to stop
+	}
+	for _, need := range d.Needs {
+		if err := waitForNeed(ctx, r.client.Discovery(), need, func() { r.state.found(d, need) }); err != nil {
+			return nil // asked to stop
+		}
+	}
+	controller, err := d.New(ctx, ControllerContext{
+		Config:         restclient.AddUserAgent(restclient.CopyConfig(r.config), names.Manager+"/"+d.Name),
+		Informers:      r.informers,
+		IdentityLeases: r.identityLeases.Coordination().V1().Leases(),
+		Events:         r.events,
+	})
+	if err != nil {
+		return fmt.Errorf("making controller %q: %w", d.Name, err)
+	}
+	if controller == nil {
+		logger.Info("Controller has nothing to do")
+		return nil
+	}
+	r.informers.StartWithContext(ctx)
+	r.identityLeases.StartWithContext(ctx)
+
+	r.setRunning(d.Name, true)
+	defer r.setRunning(d.Name, false)
+	logger.V(1).Info("Controller runs")
+	defer logger.V(1).Info("Controller has ended")
+	controller.Run(ctx)
+	return nil
+}
+
+func (r *controllersRun) setRunning(name string, running bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if running {
+		r.running[name] = true
+		r.metrics.ControllerStarted(name)
+	} else {
+		delete(r.running, name)
+		r.metrics.ControllerStopped(name)
+	}
+}
+
+func (r *controllersRun) names() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Sorted(maps.Keys(r.running))
+}
+
+// withoutManagedFields keeps caches small: no controller reads managed fields.
+func withoutManagedFields(obj any) (any, error) {
+	if accessor, err := meta.Accessor(obj); err == nil {
+		accessor.SetManagedFields(nil)
+	}
+	return obj, nil
+}

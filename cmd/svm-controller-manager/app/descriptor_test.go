@@ -1,0 +1,154 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/component-base/featuregate"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+	"sigs.k8s.io/svm-controller-manager/pkg/features"
+)
+
+func noController(context.Context, ControllerContext) (Controller, error) { return nil, nil }
+
+// TestControllerNames holds the change policy of package names: a change here breaks command lines of users.
+func TestControllerNames(t *testing.T) {
+	want := map[string][]string{
+		names.StorageVersionGarbageCollectorController: {"storageversiongc"},
+	}
+	got := map[string][]string{}
+	for _, d := range NewControllerDescriptors() {
+		got[d.Name] = d.Aliases
+		for _, name := range append([]string{d.Name}, d.Aliases...) {
+			if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+				t.Errorf("%q is no DNS label: %v", name, problems)
+			}
+		}
+		if !strings.HasSuffix(d.Name, "-controller") {
+			t.Errorf("%q does not end in -controller", d.Name)
+		}
+		if len(d.FeatureGates) == 0 {
+			t.Errorf("%q has no feature gate", d.Name)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("controllers and aliases differ from what users know (-want +got):\n%s", diff)
+	}
+	if got := names.StorageVersionGarbageCollectorController; got != "storageversion-garbage-collector-controller" {
+		t.Errorf("leader migration needs kube-controller-manager's name, got %q", got)
+	}
+}
+
+func TestRegistryRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		descriptors []ControllerDescriptor
+		want        string
+	}{
+		"a descriptor without a name": {
+			descriptors: []ControllerDescriptor{{New: noController}},
+			want:        "needs a name",
+		},
+		"a descriptor without a constructor": {
+			descriptors: []ControllerDescriptor{{Name: "a-controller"}},
+			want:        "a constructor",
+		},
+		"a name that is taken": {
+			descriptors: []ControllerDescriptor{{Name: "a-controller", New: noController}, {Name: "a-controller", New: noController}},
+			want:        `"a-controller" is registered twice`,
+		},
+		"an alias that is taken": {
+			descriptors: []ControllerDescriptor{
+				{Name: "a-controller", Aliases: []string{"x"}, New: noController},
+				{Name: "b-controller", Aliases: []string{"x"}, New: noController},
+			},
+			want: `alias "x" of controller "b-controller" belongs to controller "a-controller"`,
+		},
+		"an alias that is another's name": {
+			descriptors: []ControllerDescriptor{
+				{Name: "a-controller", Aliases: []string{"b-controller"}, New: noController},
+				{Name: "b-controller", New: noController},
+			},
+			want: `alias "b-controller" of controller "a-controller" is the name of another controller`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := NewRegistry(tc.descriptors...)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("NewRegistry: got %v, want an error that says %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestSelectControllers(t *testing.T) {
+	const off featuregate.Feature = "Off"
+	gates := featuregate.NewFeatureGate()
+	if err := gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{off: {Default: false, PreRelease: featuregate.Alpha}}); err != nil {
+		t.Fatal(err)
+	}
+	registry, err := NewRegistry(
+		ControllerDescriptor{Name: "a-controller", Aliases: []string{"a"}, New: noController},
+		ControllerDescriptor{Name: "b-controller", New: noController},
+		ControllerDescriptor{Name: "gated-controller", FeatureGates: []featuregate.Feature{off}, New: noController},
+		ControllerDescriptor{Name: "shy-controller", DisabledByDefault: true, New: noController},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		controllers []string
+		want        []string
+	}{
+		"a star selects what is on by default":       {controllers: []string{"*"}, want: []string{"a-controller", "b-controller"}},
+		"a minus leaves one out":                     {controllers: []string{"*", "-b-controller"}, want: []string{"a-controller"}},
+		"a name alone selects it alone":              {controllers: []string{"b-controller"}, want: []string{"b-controller"}},
+		"one that is off by default can be named":    {controllers: []string{"shy-controller"}, want: []string{"shy-controller"}},
+		"a gate that is off wins over the selection": {controllers: []string{"gated-controller"}},
+		"nothing is left":                            {controllers: []string{"-a-controller"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			selected, err := selectControllers(t.Context(), registry, tc.controllers, gates)
+			var got []string
+			for _, d := range selected {
+				got = append(got, d.Name)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("selected %q, want %q", got, tc.want)
+			}
+			if (err != nil) != (len(tc.want) == 0) {
+				t.Errorf("an error is due exactly when nothing is left to run, got %v", err)
+			}
+		})
+	}
+}
+
+func TestGatesAreKnown(t *testing.T) {
+	for _, d := range NewControllerDescriptors() {
+		for _, gate := range d.FeatureGates {
+			if _, known := features.DefaultMutableFeatureGate.GetAll()[gate]; !known {
+				t.Errorf("gate %q of %q is not registered in package features", gate, d.Name)
+			}
+		}
+	}
+}

@@ -1,0 +1,159 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+const kubeconfig = `apiVersion: v1
+kind: Config
+clusters:
+- name: c
+  cluster: {server: "https://127.0.0.1:1"}
+contexts:
+- name: c
+  context: {cluster: c, user: u}
+current-context: c
+users:
+- name: u
+  user: {token: t}
+`
+
+type countOptions struct{ count int }
+
+func (o *countOptions) AddFlags(fs *pflag.FlagSet) {
+	fs.IntVar(&o.count, "a-count", 1, "A flag of a controller.")
+}
+
+func (o *countOptions) Validate() []error {
+	if o.count < 1 {
+		return []error{errCount}
+	}
+	return nil
+}
+
+var errCount = os.ErrInvalid
+
+func parse(t *testing.T, args ...string) (*Options, string) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(path, []byte(kubeconfig), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := New(Controllers{
+		Names:   []string{"a-controller", "b-controller"},
+		Aliases: map[string]string{"a": "a-controller"},
+		Options: map[string]ControllerOptions{"a-controller": &countOptions{}},
+	})
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	for _, group := range o.Flags().FlagSets {
+		fs.AddFlagSet(group)
+	}
+	if err := fs.Parse(append([]string{"--kubeconfig=" + path, "--secure-port=0"}, args...)); err != nil {
+		t.Fatal(err)
+	}
+	return o, path
+}
+
+func TestErrorsSayWhatToDo(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args []string
+		want []string
+	}{
+		"an unknown controller": {
+			args: []string{"--controllers=*,-c"},
+			want: []string{`--controllers: "c" is not in the list`, `"a-controller" "b-controller"`, `aliases ["a"]`},
+		},
+		"a kubeconfig that is not there": {
+			args: []string{"--kubeconfig=/does/not/exist"},
+			want: []string{"--kubeconfig: ", "no such file"},
+		},
+		"a lease that ends before it is given up": {
+			args: []string{"--leader-elect-lease-duration=5s"},
+			want: []string{"--leader-elect-lease-duration (5s) must be longer than --leader-elect-renew-deadline (10s)"},
+		},
+		"a renewal that has one try": {
+			args: []string{"--leader-elect-retry-period=8s"},
+			want: []string{"--leader-elect-renew-deadline (10s) must be longer than twice --leader-elect-retry-period (8s)"},
+		},
+		"leader migration without leases": {
+			args: []string{"--enable-leader-migration", "--leader-elect=false", "--leader-migration-config=x"},
+			want: []string{"--enable-leader-migration needs --leader-elect=true"},
+		},
+		"leader migration of nothing in particular": {
+			args: []string{"--enable-leader-migration"},
+			want: []string{"--enable-leader-migration needs --leader-migration-config"},
+		},
+		"a negative shutdown timeout": {
+			args: []string{"--controller-shutdown-timeout=-1s"},
+			want: []string{"--controller-shutdown-timeout must not be negative"},
+		},
+		"a wrong flag of a controller": {
+			args: []string{"--a-count=0"},
+			want: []string{errCount.Error()},
+		},
+		"two errors at once": {
+			args: []string{"--controllers=c", "--a-count=0"},
+			want: []string{`"c" is not in the list`, errCount.Error()},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, _ := parse(t, tc.args...)
+			_, err := o.Config()
+			if err == nil {
+				t.Fatal("got no error")
+			}
+			for _, want := range tc.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestNoCredentialsAtAll(t *testing.T) {
+	o, _ := parse(t, "--kubeconfig=")
+	_, err := o.Config()
+	if err == nil || !strings.Contains(err.Error(), "--kubeconfig is needed") {
+		t.Errorf("got %v, want an error that asks for --kubeconfig", err)
+	}
+}
+
+func TestDefaults(t *testing.T) {
+	o, _ := parse(t, "--controllers=-a,b-controller")
+	c, err := o.Config()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := strings.Join(c.Generic.Controllers, " "), "-a-controller b-controller"; got != want {
+		t.Errorf("aliases are not resolved: got %q, want %q", got, want)
+	}
+	election := c.Generic.LeaderElection
+	if !election.LeaderElect || election.ResourceNamespace != "kube-system" || election.ResourceName != "svm-controller-manager" {
+		t.Errorf("unexpected leader election defaults: %+v", election)
+	}
+	if c.SecureServing != nil {
+		t.Error("--secure-port=0 must serve nothing")
+	}
+}

@@ -1,0 +1,122 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	apiserveroptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
+)
+
+const (
+	authenticationConfigMapNamespace = "kube-system"
+	authenticationConfigMapName      = "extension-apiserver-authentication"
+	authenticationConfigMapKey       = "client-ca-file"
+)
+
+// applySecureServing sets up the secure port with delegated authentication and authorization.
+//
+// The library looks the cluster's authentication configuration up while it builds the handler, and gives up when the API
+// server does not answer. This manager starts before the API server does, so it hands the library a client CA that is
+// looked up later, and leaves out the request headers of a front proxy: nothing aggregates a controller manager.
+func (o *Options) applySecureServing(c *config.Config) error {
+	if o.SecureServing.BindPort == 0 && o.SecureServing.Listener == nil {
+		return nil
+	}
+	var loopback *restclient.Config
+	if err := o.SecureServing.ApplyTo(&c.SecureServing, &loopback); err != nil {
+		return fmt.Errorf("secure serving: %w", err)
+	}
+
+	authentication := *o.Authentication
+	if authentication.RemoteKubeConfigFile == "" {
+		authentication.RemoteKubeConfigFile = o.Generic.ClientConnection.Kubeconfig
+	}
+	if !authentication.SkipInClusterLookup && authentication.ClientCert == (apiserveroptions.ClientCertAuthenticationOptions{}) {
+		ca, err := clusterClientCA(authentication.RemoteKubeConfigFile, c.Reachable)
+		if err != nil {
+			return err
+		}
+		authentication.ClientCert.CAContentProvider = ca
+	}
+	authentication.SkipInClusterLookup = true
+	if err := authentication.ApplyTo(&c.Authentication, c.SecureServing, nil); err != nil {
+		return fmt.Errorf("delegated authentication: %w", err)
+	}
+
+	authorization := *o.Authorization
+	if authorization.RemoteKubeConfigFile == "" {
+		authorization.RemoteKubeConfigFile = o.Generic.ClientConnection.Kubeconfig
+	}
+	if err := authorization.ApplyTo(&c.Authorization); err != nil {
+		return fmt.Errorf("delegated authorization: %w", err)
+	}
+	return nil
+}
+
+// clusterClientCA returns the cluster's client CA, which is followed from when the API server can be reached.
+func clusterClientCA(kubeconfig string, reachable <-chan struct{}) (dynamiccertificates.CAContentProvider, error) {
+	var (
+		cfg *restclient.Config
+		err error
+	)
+	if kubeconfig == "" {
+		cfg, err = restclient.InClusterConfig()
+		if errors.Is(err, restclient.ErrNotInCluster) {
+			return nil, errors.New("--authentication-kubeconfig is needed where neither --kubeconfig nor a service account is there; --authentication-skip-lookup=true does without")
+		}
+	} else {
+		cfg, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--authentication-kubeconfig: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("--authentication-kubeconfig: %w", err)
+	}
+	ca, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca",
+		authenticationConfigMapNamespace, authenticationConfigMapName, authenticationConfigMapKey, client)
+	if err != nil {
+		return nil, fmt.Errorf("following the cluster's client CA: %w", err)
+	}
+	return patientCA{ConfigMapCAController: ca, reachable: reachable}, nil
+}
+
+// patientCA starts to follow its config map when the API server can be reached: before, its informer would log an error
+// at every try.
+type patientCA struct {
+	*dynamiccertificates.ConfigMapCAController
+	reachable <-chan struct{}
+}
+
+// Run follows the config map until ctx ends.
+func (p patientCA) Run(ctx context.Context, workers int) {
+	select {
+	case <-p.reachable:
+		p.ConfigMapCAController.Run(ctx, workers)
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,98 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/server/flagz"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/apiserver/pkg/server/statusz"
+	"k8s.io/component-base/configz"
+	"k8s.io/component-base/metrics/prometheus/slis"
+	zpagesfeatures "k8s.io/component-base/zpages/features"
+	genericcontrollermanager "k8s.io/controller-manager/app"
+	cmconfigv1alpha1 "k8s.io/controller-manager/config/v1alpha1"
+	controllerhealthz "k8s.io/controller-manager/pkg/healthz"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+	"sigs.k8s.io/svm-controller-manager/pkg/features"
+)
+
+const (
+	configzName       = "svmcontrollermanager.config.k8s.io"
+	configzAPIVersion = configzName + "/v1alpha1"
+	configzKind       = "ControllerManagerConfiguration"
+)
+
+// serve starts the secure port. The returned channel is closed when it has ended.
+func serve(ctx context.Context, c *config.Config, state *state) (<-chan struct{}, error) {
+	if c.SecureServing == nil {
+		closed := make(chan struct{})
+		close(closed)
+		return closed, nil
+	}
+	if err := publishConfig(ctx, c); err != nil {
+		return nil, err
+	}
+	mux := genericcontrollermanager.NewBaseHandler(&c.Generic.Debugging, controllerhealthz.NewMutableHealthzHandler(state.liveness()...))
+	healthz.InstallLivezHandler(mux, state.liveness()...)
+	healthz.InstallReadyzHandler(mux, state.readiness()...)
+	slis.SLIMetricsWithReset{}.Install(mux)
+	if features.DefaultFeatureGate.Enabled(zpagesfeatures.ComponentFlagz) && c.Flags != nil {
+		flagz.Install(mux, names.Manager, c.Flags)
+	}
+	if features.DefaultFeatureGate.Enabled(zpagesfeatures.ComponentStatusz) {
+		statusz.Install(mux, names.Manager, statusz.NewRegistry(nil, statusz.WithListedPaths(mux.ListedPaths())))
+	}
+	handler := genericcontrollermanager.BuildHandlerChain(mux, &c.Authorization, &c.Authentication)
+	stopped, _, err := c.SecureServing.Serve(handler, 0, ctx.Done())
+	if err != nil {
+		return nil, fmt.Errorf("serving on --secure-port: %w", err)
+	}
+	return stopped, nil
+}
+
+// publishConfig shows on the configz page what the flags came to.
+func publishConfig(ctx context.Context, c *config.Config) error {
+	var generic cmconfigv1alpha1.GenericControllerManagerConfiguration
+	if err := cmconfigv1alpha1.Convert_config_GenericControllerManagerConfiguration_To_v1alpha1_GenericControllerManagerConfiguration(&c.Generic, &generic, nil); err != nil {
+		return fmt.Errorf("converting the configuration for configz: %w", err)
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&generic)
+	if err != nil {
+		return fmt.Errorf("converting the configuration for configz: %w", err)
+	}
+	page := &unstructured.Unstructured{Object: map[string]any{"generic": content}}
+	page.SetAPIVersion(configzAPIVersion)
+	page.SetKind(configzKind)
+
+	z, err := configz.New(configzName)
+	if err != nil {
+		return fmt.Errorf("registering configz: %w", err)
+	}
+	// A process may run the manager more than once, one after the other: tests do.
+	context.AfterFunc(ctx, func() { configz.Delete(configzName) })
+	if err := z.Set(page); err != nil {
+		return fmt.Errorf("setting configz: %w", err)
+	}
+	return nil
+}

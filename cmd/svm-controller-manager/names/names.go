@@ -1,0 +1,39 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package names holds every name that a user of the manager meets: what is written into flags, leases, events, metrics
+// and RBAC rules. It exists so that a name is written once.
+//
+// # Change policy
+//
+// A controller's name never changes once a release carries it, because command lines, leader migration configurations
+// and dashboards hold it. Where the job is that of a controller of Kubernetes, the name is that controller's name. A name
+// is lower case, ends in "-controller" and fits a DNS label; a better name may only be added as an alias, and an alias is
+// never removed.
+package names
+
+// Manager is the name of the binary, of its leader election lease, of its event source and of its user agent.
+const Manager = "svm-controller-manager"
+
+// Canonical names of controllers.
+const (
+	StorageVersionGarbageCollectorController = "storageversion-garbage-collector-controller"
+)
+
+// Aliases of controllers.
+const (
+	StorageVersionGarbageCollectorAlias = "storageversiongc"
+)

@@ -1,0 +1,59 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package features holds the feature gates of the manager: one for each controller and one for each optional ability.
+//
+// Versions in the specifications are those of the Kubernetes libraries that a release is built on, because gates of those
+// libraries (logging, metrics, zpages) live in the same set.
+package features
+
+import (
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/component-base/featuregate"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	metricsfeatures "k8s.io/component-base/metrics/features"
+	zpagesfeatures "k8s.io/component-base/zpages/features"
+)
+
+const (
+	// StorageVersionGarbageCollector guards the controller that removes what departed API servers left behind in
+	// StorageVersion objects.
+	StorageVersionGarbageCollector featuregate.Feature = "StorageVersionGarbageCollector"
+)
+
+// kubernetesVersion is the minor version of the Kubernetes libraries that go.mod requires; a test holds them together.
+const kubernetesVersion = "1.37"
+
+// DefaultMutableFeatureGate is the set of gates that flags change. Only the command, and programs that add gates for
+// controllers of their own, use it; everything else reads DefaultFeatureGate.
+var DefaultMutableFeatureGate featuregate.MutableVersionedFeatureGate = featuregate.NewVersionedFeatureGate(version.MustParse(kubernetesVersion))
+
+// DefaultFeatureGate tells whether a gate is on.
+var DefaultFeatureGate featuregate.FeatureGate = DefaultMutableFeatureGate
+
+func init() {
+	utilruntime.Must(DefaultMutableFeatureGate.AddVersioned(specifications))
+	utilruntime.Must(logsapi.AddFeatureGates(DefaultMutableFeatureGate))
+	utilruntime.Must(metricsfeatures.AddFeatureGates(DefaultMutableFeatureGate))
+	utilruntime.Must(zpagesfeatures.AddFeatureGates(DefaultMutableFeatureGate))
+}
+
+var specifications = map[featuregate.Feature]featuregate.VersionedSpecs{
+	StorageVersionGarbageCollector: {
+		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
+	},
+}
