@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+
+# Copyright The svm-controller-manager Authors.
+#
+# Licensed under the Apache License, Version 2.0 (the "License");
+# you may not use this file except in compliance with the License.
+# You may obtain a copy of the License at
+#
+#     http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS,
+# WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+# See the License for the specific language governing permissions and
+# limitations under the License.
+
+# Builds the servers that tests run against into _output/bin, from the module test/controlplane/binaries that pins them.
+#
+#   hack/build-controlplane.sh                                  etcd, kube-apiserver and sample-apiserver
+#   hack/build-controlplane.sh kube-controller-manager kubectl  only those named
+#
+# A binary is built when it is missing or older than the go.mod that pins it. Safe to run twice at once.
+
+set -o errexit -o nounset -o pipefail
+
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
+module="${root}/test/controlplane/binaries"
+out="${root}/_output/bin"
+
+package_of() {
+  case "$1" in
+    etcd) echo go.etcd.io/etcd/server/v3 ;;
+    kube-apiserver | kube-controller-manager | kubectl) echo "k8s.io/kubernetes/cmd/$1" ;;
+    sample-apiserver) echo k8s.io/sample-apiserver ;;
+    *)
+      echo "$0: unknown binary \"$1\": it builds etcd, kube-apiserver, kube-controller-manager, kubectl and sample-apiserver" >&2
+      return 1
+      ;;
+  esac
+}
+
+# link_flags stamps the version of Kubernetes that go.mod names: an unstamped server calls itself v0.0.0, and refuses emulation.
+link_flags() {
+  local version major minor package
+  version="$(cd "${module}" && go list -m -f '{{.Version}}' k8s.io/kubernetes)"
+  IFS=. read -r major minor _ <<<"${version#v}"
+  printf '%s' '-s -w'
+  for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
+    printf ' -X %s=%s' \
+      "${package}.gitVersion" "${version}" \
+      "${package}.gitMajor" "${major}" \
+      "${package}.gitMinor" "${minor}" \
+      "${package}.gitTreeState" clean
+  done
+}
+
+if [[ $# -eq 0 ]]; then
+  set -- etcd kube-apiserver sample-apiserver
+fi
+for name in "$@"; do
+  package_of "${name}" >/dev/null
+done
+
+export GOWORK=off
+export CGO_ENABLED="${CGO_ENABLED:-0}"
+
+mkdir -p "${out}"
+exec 9>"${out}/.build-controlplane.lock"
+if command -v flock >/dev/null; then
+  flock 9
+fi
+
+for name in "$@"; do
+  binary="${out}/${name}"
+  if [[ -x "${binary}" && ! "${module}/go.mod" -nt "${binary}" ]]; then
+    continue
+  fi
+  echo "building ${name} into ${out} (a minute or more the first time)" >&2
+  # Renamed into place, because a running server's file cannot be written.
+  (cd "${module}" && go build -ldflags "$(link_flags)" -o "${binary}.new" "$(package_of "${name}")")
+  mv "${binary}.new" "${binary}"
+done

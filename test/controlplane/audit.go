@@ -1,0 +1,168 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controlplane
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// auditBuffer holds most lines of an audit log.
+const auditBuffer = 64 << 10
+
+// RequestFilter selects requests from the audit logs. The zero value selects all; what is empty does not select.
+type RequestFilter struct {
+	// Since and Until bound when the servers received the requests. The clock is this machine's.
+	Since, Until time.Time
+	Users        []string
+	Verbs        []string
+	// Resources are the resources, whatever the subresource.
+	Resources []schema.GroupResource
+	// Match is asked last, about what the other fields selected.
+	Match func(*auditv1.Event) bool
+}
+
+// RequestKind is what requests are counted by.
+type RequestKind struct {
+	// Server is the name of the API server that answered.
+	Server string
+	User   string
+	Verb   string
+	// Resource and Subresource are empty for requests of other paths.
+	Resource    schema.GroupResource
+	Subresource string
+	// Code is the HTTP status; zero for a watch that has not ended and a request whose connection broke.
+	Code int
+}
+
+// RequestCounts counts requests.
+type RequestCounts map[RequestKind]int
+
+// Total is the number of all requests.
+func (c RequestCounts) Total() int { return c.Count(func(RequestKind) bool { return true }) }
+
+// Count is the number of those that match.
+func (c RequestCounts) Count(match func(RequestKind) bool) int {
+	total := 0
+	for kind, n := range c {
+		if match(kind) {
+			total += n
+		}
+	}
+	return total
+}
+
+// By sums up over everything but what key keeps: By(func(k RequestKind) RequestKind { return RequestKind{User: k.User} }).
+func (c RequestCounts) By(key func(RequestKind) RequestKind) RequestCounts {
+	sums := RequestCounts{}
+	for kind, n := range c {
+		sums[key(kind)] += n
+	}
+	return sums
+}
+
+// Requests counts the requests that all servers received, also before they were restarted, by the audit logs. A request that the audit
+// policy leaves out is not counted. Servers log a request when they have answered it, hence a moment after the client has its answer: a
+// test that expects requests polls.
+func (cp *ControlPlane) Requests(filter RequestFilter) (RequestCounts, error) {
+	counts := RequestCounts{}
+	for _, s := range cp.Servers() {
+		// A long request is logged when it starts and when it ends: the later line wins.
+		kinds := map[string]RequestKind{}
+		err := readAudit(cp.auditPath(s.name), func(event *auditv1.Event) {
+			if filter.selects(event) {
+				kinds[string(event.AuditID)] = kindOf(s.name, event)
+			}
+		})
+		if err != nil {
+			return nil, fmt.Errorf("reading the audit log of %s: %w", s.name, err)
+		}
+		for _, kind := range kinds {
+			counts[kind]++
+		}
+	}
+	return counts, nil
+}
+
+func (f RequestFilter) selects(event *auditv1.Event) bool {
+	received := event.RequestReceivedTimestamp.Time
+	switch {
+	case !f.Since.IsZero() && received.Before(f.Since),
+		!f.Until.IsZero() && received.After(f.Until),
+		len(f.Users) > 0 && !slices.Contains(f.Users, event.User.Username),
+		len(f.Verbs) > 0 && !slices.Contains(f.Verbs, event.Verb),
+		len(f.Resources) > 0 && !slices.Contains(f.Resources, resourceOf(event)),
+		f.Match != nil && !f.Match(event):
+		return false
+	}
+	return true
+}
+
+func resourceOf(event *auditv1.Event) schema.GroupResource {
+	if event.ObjectRef == nil {
+		return schema.GroupResource{}
+	}
+	return schema.GroupResource{Group: event.ObjectRef.APIGroup, Resource: event.ObjectRef.Resource}
+}
+
+func kindOf(server string, event *auditv1.Event) RequestKind {
+	kind := RequestKind{Server: server, User: event.User.Username, Verb: event.Verb, Resource: resourceOf(event)}
+	if event.ObjectRef != nil {
+		kind.Subresource = event.ObjectRef.Subresource
+	}
+	// A watch is answered with 200 when it starts; what counts is how it ends.
+	if event.ResponseStatus != nil && event.Stage != auditv1.StageResponseStarted {
+		kind.Code = int(event.ResponseStatus.Code)
+	}
+	return kind
+}
+
+// readAudit calls visit for every event of a log that may still be written: an unfinished last line is left for next time.
+func readAudit(path string, visit func(*auditv1.Event)) error {
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("opening: %w", err)
+	}
+	defer file.Close()
+	reader := bufio.NewReaderSize(file, auditBuffer)
+	for {
+		line, err := reader.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("reading: %w", err)
+		}
+		var event auditv1.Event
+		if err := json.Unmarshal(line, &event); err != nil {
+			return fmt.Errorf("parsing %q: %w", line, err)
+		}
+		visit(&event)
+	}
+}

@@ -1,0 +1,216 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controlplane
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/protobuf"
+	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
+	"k8s.io/apiserver/pkg/storage/value"
+	clientscheme "k8s.io/client-go/kubernetes/scheme"
+)
+
+const (
+	encryptedPrefix = "k8s:enc:"
+	protobufPrefix  = "k8s\x00"
+	// An encrypted value names its provider, the version of its format, and the key.
+	providerFields = 3
+)
+
+// builtins knows the types that API servers store as protobuf.
+var builtins = func() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientscheme.AddToScheme, apiextensionsv1.AddToScheme, apiextensionsv1beta1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			panic(err)
+		}
+	}
+	return scheme
+}()
+
+// decoder tells what stored bytes are.
+type decoder struct {
+	cancel       context.CancelFunc
+	transformers []value.Transformer
+}
+
+// newDecoder knows every key that a server of cp has, or had before it was restarted with others.
+func (cp *ControlPlane) newDecoder(ctx context.Context) (*decoder, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	d := &decoder{cancel: cancel}
+	files, err := filepath.Glob(filepath.Join(cp.dir, encryptionHistory, "*"))
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("looking for encryption configurations: %w", err)
+	}
+	for _, file := range files {
+		config, err := encryptionconfig.LoadEncryptionConfig(ctx, file, false, "")
+		if err != nil {
+			cancel()
+			return nil, fmt.Errorf("reading an encryption configuration: %w", err)
+		}
+		for _, transformer := range config.Transformers {
+			d.transformers = append(d.transformers, transformer)
+		}
+	}
+	return d, nil
+}
+
+func (d *decoder) close() { d.cancel() }
+
+// rememberEncryption keeps a server's encryption configuration for readers of what it writes.
+func (cp *ControlPlane) rememberEncryption(config string) error {
+	if config == "" {
+		return nil
+	}
+	dir := filepath.Join(cp.dir, encryptionHistory)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("making a folder for encryption configurations: %w", err)
+	}
+	name := fmt.Sprintf("%x.yaml", sha256.Sum256([]byte(config)))
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(config), 0o600); err != nil {
+		return fmt.Errorf("keeping an encryption configuration: %w", err)
+	}
+	return nil
+}
+
+// decode tells all that can be told about a key and its value. What is not an object has neither name nor encoding.
+func (d *decoder) decode(kv *mvccpb.KeyValue) StoredObject {
+	o := StoredObject{
+		Key: string(kv.Key), Raw: kv.Value,
+		Version: kv.Version, CreateRevision: kv.CreateRevision, ModRevision: kv.ModRevision,
+	}
+	clear := kv.Value
+	if rest, encrypted := bytes.CutPrefix(kv.Value, []byte(encryptedPrefix)); encrypted {
+		fields := strings.SplitN(string(rest), ":", providerFields+1)
+		o.Provider = strings.Join(fields[:min(providerFields, len(fields))], ":")
+		var ok bool
+		if clear, ok = d.decrypt(o.Key, kv.Value); !ok {
+			o.nameByKey()
+			return o
+		}
+	}
+	content, err := o.identify(clear)
+	if err != nil {
+		return o
+	}
+	o.ContentHash = hash(content)
+	return o
+}
+
+func (d *decoder) decrypt(key string, sealed []byte) (clear []byte, ok bool) {
+	for _, transformer := range d.transformers {
+		clear, _, err := transformer.TransformFromStorage(context.Background(), sealed, value.DefaultContext(key))
+		if err == nil {
+			return clear, true
+		}
+	}
+	return nil, false
+}
+
+// nameByKey reads the name off the key, as well as that can be done.
+func (o *StoredObject) nameByKey() {
+	rest, found := strings.CutPrefix(o.Key, sealedFolder(o.Key))
+	if !found {
+		return
+	}
+	if namespace, name, namespaced := strings.Cut(rest, "/"); namespaced {
+		o.Namespace, o.Name = namespace, name
+		return
+	}
+	o.Name = rest
+}
+
+// identify fills in who the object is and returns what it says.
+func (o *StoredObject) identify(clear []byte) (content any, err error) {
+	if encoded, isProtobuf := bytes.CutPrefix(clear, []byte(protobufPrefix)); isProtobuf {
+		return o.identifyProtobuf(clear, encoded)
+	}
+	return o.identifyJSON(clear)
+}
+
+func (o *StoredObject) identifyJSON(clear []byte) (any, error) {
+	fields := map[string]any{}
+	reader := json.NewDecoder(bytes.NewReader(clear))
+	reader.UseNumber() // large integers keep all their digits
+	if err := reader.Decode(&fields); err != nil {
+		return nil, fmt.Errorf("parsing %s: %w", o.Key, err)
+	}
+	object := unstructured.Unstructured{Object: fields}
+	o.Encoding, o.Kind = object.GetAPIVersion(), object.GetKind()
+	o.Namespace, o.Name = object.GetNamespace(), object.GetName()
+	return strip(fields), nil
+}
+
+func (o *StoredObject) identifyProtobuf(clear, encoded []byte) (any, error) {
+	var unknown runtime.Unknown
+	if err := unknown.Unmarshal(encoded); err != nil {
+		return nil, fmt.Errorf("parsing %s: %w", o.Key, err)
+	}
+	o.Encoding, o.Kind = unknown.APIVersion, unknown.Kind
+	object, _, err := protobuf.NewSerializer(builtins, builtins).Decode(clear, nil, nil)
+	if runtime.IsNotRegisteredError(err) {
+		o.nameByKey()
+		return unknown.Raw, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("parsing %s: %w", o.Key, err)
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	if err != nil {
+		return nil, fmt.Errorf("converting %s: %w", o.Key, err)
+	}
+	accessor := unstructured.Unstructured{Object: fields}
+	o.Namespace, o.Name = accessor.GetNamespace(), accessor.GetName()
+	return strip(fields), nil
+}
+
+// strip removes what may change when an object is stored in another encoding.
+func strip(fields map[string]any) map[string]any {
+	delete(fields, "apiVersion")
+	delete(fields, "kind") // protobuf keeps it outside of the object
+	unstructured.RemoveNestedField(fields, "metadata", "managedFields")
+	unstructured.RemoveNestedField(fields, "metadata", "resourceVersion")
+	return fields
+}
+
+// hash is over JSON, which Go writes with sorted keys.
+func hash(content any) string {
+	canonical, err := json.Marshal(content)
+	if err != nil {
+		panic(errors.Join(errors.New("what was read from JSON cannot be written as JSON"), err))
+	}
+	sum := sha256.Sum256(canonical)
+	return base64.RawStdEncoding.EncodeToString(sum[:])
+}

@@ -1,0 +1,205 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	etcdPort        = 2379
+	etcdPeerPort    = 2380
+	pollInterval    = 20 * time.Millisecond
+	attemptTimeout  = 2 * time.Second
+	etcdDialTimeout = 5 * time.Second
+	// etcdQuota is more than any test stores, so that none runs into it.
+	etcdQuota = 8 << 30
+)
+
+// Etcd is the one etcd of a control plane, without encryption or authentication on the wire. Its data survives Kill and Restart.
+type Etcd struct {
+	cp               *ControlPlane
+	host             *Host
+	binary           string
+	port, peerPort   int
+	client           *clientv3.Client
+	startTimeout     time.Duration
+	dataDir, logPath string
+
+	mu      sync.Mutex
+	config  EtcdConfig
+	process *Process
+}
+
+func newEtcd(cp *ControlPlane, host *Host) (*Etcd, error) {
+	e := &Etcd{
+		cp: cp, host: host, config: cp.config.Etcd, startTimeout: cp.config.StartTimeout,
+		port: etcdPort, peerPort: etcdPeerPort,
+		dataDir: filepath.Join(cp.dir, etcdDataDir), logPath: cp.logPath(etcdHostName),
+	}
+	var err error
+	if e.binary, err = findBinary(cp.config.BinDir, etcdBinary); err != nil {
+		return nil, err
+	}
+	if !cp.config.Hosts {
+		if e.port, err = host.freePort(); err != nil {
+			return nil, err
+		}
+		if e.peerPort, err = host.freePort(); err != nil {
+			return nil, err
+		}
+	}
+	e.client, err = clientv3.New(clientv3.Config{
+		Endpoints:   []string{e.URL()},
+		DialTimeout: etcdDialTimeout,
+		Logger:      zap.NewNop(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making a client of etcd: %w", err)
+	}
+	return e, nil
+}
+
+// URL is where clients reach etcd.
+func (e *Etcd) URL() string {
+	return "http://" + net.JoinHostPort(e.host.address, strconv.Itoa(e.port))
+}
+
+// Client is a client of etcd; it is closed with the control plane.
+func (e *Etcd) Client() *clientv3.Client { return e.client }
+
+// Host is the name of etcd's host.
+func (e *Etcd) Host() string { return e.host.name }
+
+// Address is the IP address of etcd's host.
+func (e *Etcd) Address() string { return e.host.address }
+
+// Process is the process that runs now, or ran last.
+func (e *Etcd) Process() *Process {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.process
+}
+
+// Kill ends etcd with SIGKILL.
+func (e *Etcd) Kill() error { return e.Process().Kill() }
+
+// Stop ends etcd with SIGTERM.
+func (e *Etcd) Stop() error { return e.Process().Stop() }
+
+// Pause stops etcd with SIGSTOP; connections stay open and silent.
+func (e *Etcd) Pause() error { return e.Process().Pause() }
+
+// Resume lets a paused etcd go on.
+func (e *Etcd) Resume() error { return e.Process().Resume() }
+
+// Cut unplugs etcd's host.
+func (e *Etcd) Cut() error { return e.host.Cut() }
+
+// Heal plugs etcd's host in again.
+func (e *Etcd) Heal() error { return e.host.Heal() }
+
+// Restart starts etcd again, on the same data, after stopping it if it runs, and waits until it is ready. change, which may be nil,
+// changes how it is run.
+func (e *Etcd) Restart(change func(*EtcdConfig)) error {
+	if err := e.Stop(); err != nil && !errors.Is(err, ErrNotRunning) {
+		return err
+	}
+	if change != nil {
+		e.mu.Lock()
+		change(&e.config)
+		e.mu.Unlock()
+	}
+	if err := e.start(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), e.startTimeout)
+	defer cancel()
+	return e.Ready(ctx)
+}
+
+func (e *Etcd) start() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	process, err := startProcess(e.host, Program{Name: etcdHostName, Path: e.binary, Args: e.arguments()}, e.logPath)
+	if err != nil {
+		return err
+	}
+	e.process = process
+	return nil
+}
+
+func (e *Etcd) arguments() arguments {
+	peer := "http://" + net.JoinHostPort(e.host.address, strconv.Itoa(e.peerPort))
+	return arguments{
+		"--name=" + etcdHostName,
+		"--data-dir=" + e.dataDir,
+		"--listen-client-urls=" + e.URL(),
+		"--advertise-client-urls=" + e.URL(),
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=" + etcdHostName + "=" + peer,
+		"--unsafe-no-fsync=" + strconv.FormatBool(!e.config.Fsync),
+		"--quota-backend-bytes=" + strconv.FormatInt(etcdQuota, 10),
+		// The only member waits for one election timeout at every start.
+		"--heartbeat-interval=20",
+		"--election-timeout=200",
+		"--log-level=warn",
+	}.with(e.config.ExtraArgs...)
+}
+
+// Ready waits until etcd answers a linearizable read.
+func (e *Etcd) Ready(ctx context.Context) error {
+	process := e.Process()
+	var last error
+	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
+		if !process.Running() {
+			return false, fmt.Errorf("etcd ended: %w\n%s", process.Wait(), process.tail())
+		}
+		// The client itself backs off for longer than etcd takes to start.
+		if last = dialOnce(ctx, net.JoinHostPort(e.host.address, strconv.Itoa(e.port))); last != nil {
+			return false, nil
+		}
+		attempt, cancel := context.WithTimeout(ctx, attemptTimeout)
+		defer cancel()
+		_, last = e.client.Get(attempt, "ready", clientv3.WithCountOnly())
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for etcd: %w", errors.Join(err, last))
+	}
+	return nil
+}
+
+func dialOnce(ctx context.Context, address string) error {
+	conn, err := (&net.Dialer{Timeout: attemptTimeout}).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}

@@ -1,0 +1,262 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controlplane
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// Every control plane of this process has a /24 of its own inside the process's namespace, where no other address lives.
+	subnetFormat = "10.77.%d"
+	maxSubnets   = 250
+	maxHosts     = 253
+	hostLink     = "eth0"
+)
+
+var subnets atomic.Int32
+
+// bridgeNetwork is a switch in this process's network namespace with a wire to every host.
+type bridgeNetwork struct {
+	subnet string
+	bridge *netlink.Bridge
+	here   *Host
+
+	mu    sync.Mutex
+	hosts []*Host
+}
+
+func newBridgeNetwork() (*bridgeNetwork, error) {
+	if err := entered(); err != nil {
+		return nil, err
+	}
+	index := subnets.Add(1)
+	if index > maxSubnets {
+		return nil, fmt.Errorf("this process made %d control planes with hosts, there are no addresses for more", maxSubnets)
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("reading the host name: %w", err)
+	}
+	n := &bridgeNetwork{subnet: fmt.Sprintf(subnetFormat, index)}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = fmt.Sprintf("cp%d", index)
+	n.bridge = &netlink.Bridge{LinkAttrs: attrs}
+	if err := netlink.LinkAdd(n.bridge); err != nil {
+		return nil, fmt.Errorf("adding a bridge: %w", err)
+	}
+	if err := setUp(n.bridge, n.gateway()); err != nil {
+		return nil, errors.Join(err, netlink.LinkDel(n.bridge))
+	}
+	n.here = &Host{name: name, address: n.gateway(), thread: newThread(), netns: -1}
+	return n, nil
+}
+
+func (n *bridgeNetwork) home() *Host { return n.here }
+
+func (n *bridgeNetwork) gateway() string { return n.subnet + ".1" }
+
+func (n *bridgeNetwork) add(name string) (*Host, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	number := len(n.hosts) + 2
+	if number > maxHosts {
+		return nil, fmt.Errorf("adding host %s: there are %d already", name, len(n.hosts))
+	}
+	h := &Host{name: name, address: fmt.Sprintf("%s.%d", n.subnet, number), thread: newThread(), netns: -1}
+	n.hosts = append(n.hosts, h)
+	if err := n.connect(h, fmt.Sprintf("%sh%d", n.bridge.Name, number)); err != nil {
+		return nil, fmt.Errorf("adding host %s: %w", name, err)
+	}
+	return h, nil
+}
+
+// connect gives h its namespaces and a wire whose end here is called link.
+func (n *bridgeNetwork) connect(h *Host, link string) error {
+	if err := h.thread.do(h.unshare); err != nil {
+		return err
+	}
+	attrs := netlink.NewLinkAttrs()
+	attrs.Name = link
+	attrs.MasterIndex = n.bridge.Index
+	veth := netlink.NewVeth(attrs)
+	veth.PeerName = hostLink
+	veth.PeerNamespace = netlink.NsFd(h.netns)
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("adding a veth pair: %w", err)
+	}
+	h.wire = func(connected bool) error { return plugLink(link, connected) }
+	if err := h.wire(true); err != nil {
+		return err
+	}
+	return h.thread.do(func() error { return h.configure(n.gateway()) })
+}
+
+// unshare moves the thread of h, on which it runs, to a network and a host name of its own.
+func (h *Host) unshare() error {
+	if err := unix.Unshare(unix.CLONE_NEWNET | unix.CLONE_NEWUTS); err != nil {
+		return fmt.Errorf("unsharing namespaces: %w", err)
+	}
+	if err := unix.Sethostname([]byte(h.name)); err != nil {
+		return fmt.Errorf("setting the host name: %w", err)
+	}
+	fd, err := openThreadNetwork()
+	if err != nil {
+		return err
+	}
+	h.netns = fd
+	return nil
+}
+
+// configure runs on the thread of h.
+func (h *Host) configure(gateway string) error {
+	if err := setLoopbackUp(); err != nil {
+		return err
+	}
+	link, err := netlink.LinkByName(hostLink)
+	if err != nil {
+		return fmt.Errorf("looking for %s: %w", hostLink, err)
+	}
+	if err := setUp(link, h.address); err != nil {
+		return err
+	}
+	route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(gateway)}
+	if err := netlink.RouteAdd(route); err != nil {
+		return fmt.Errorf("adding the default route: %w", err)
+	}
+	return nil
+}
+
+func (n *bridgeNetwork) close() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var errs []error
+	for _, h := range n.hosts {
+		h.thread.end()
+		if h.netns >= 0 {
+			errs = append(errs, unix.Close(h.netns))
+		}
+	}
+	n.hosts = nil
+	n.here.thread.end()
+	// The wires go with the namespaces at their other ends, some time after the last process and socket there.
+	if err := netlink.LinkDel(n.bridge); err != nil {
+		errs = append(errs, fmt.Errorf("removing the bridge: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+func setLoopbackUp() error {
+	lo, err := netlink.LinkByName("lo")
+	if err != nil {
+		return fmt.Errorf("looking for the loopback link: %w", err)
+	}
+	if err := netlink.LinkSetUp(lo); err != nil {
+		return fmt.Errorf("setting the loopback link up: %w", err)
+	}
+	return nil
+}
+
+func setUp(link netlink.Link, address string) error {
+	addr, err := netlink.ParseAddr(address + "/24")
+	if err != nil {
+		return fmt.Errorf("parsing address %s: %w", address, err)
+	}
+	if err := netlink.AddrAdd(link, addr); err != nil {
+		return fmt.Errorf("adding address %s: %w", address, err)
+	}
+	if err := netlink.LinkSetUp(link); err != nil {
+		return fmt.Errorf("setting link %s up: %w", link.Attrs().Name, err)
+	}
+	return nil
+}
+
+func plugLink(name string, connected bool) error {
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		return fmt.Errorf("looking for the wire %s: %w", name, err)
+	}
+	set := netlink.LinkSetDown
+	if connected {
+		set = netlink.LinkSetUp
+	}
+	if err := set(link); err != nil {
+		return fmt.Errorf("plugging the wire %s (connected=%t): %w", name, connected, err)
+	}
+	return nil
+}
+
+func openThreadNetwork() (int, error) {
+	fd, err := unix.Open("/proc/thread-self/ns/net", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, fmt.Errorf("opening the thread's network namespace: %w", err)
+	}
+	return fd, nil
+}
+
+// inNetwork runs f on a thread that is in the network namespace of h meanwhile. A socket stays in the namespace that it
+// was made in.
+func inNetwork(h *Host, f func() error) error {
+	done := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		home, err := openThreadNetwork()
+		if err != nil {
+			runtime.UnlockOSThread()
+			done <- err
+			return
+		}
+		defer unix.Close(home)
+		if err := unix.Setns(h.netns, unix.CLONE_NEWNET); err != nil {
+			runtime.UnlockOSThread()
+			done <- fmt.Errorf("entering the network of %s: %w", h.name, err)
+			return
+		}
+		err = f()
+		if unix.Setns(home, unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread() // otherwise the thread must end with the goroutine
+		}
+		done <- err
+	}()
+	return <-done
+}
+
+func dialFromHost(ctx context.Context, h *Host, network, address string) (conn net.Conn, err error) {
+	err = inNetwork(h, func() error {
+		conn, err = (&net.Dialer{}).DialContext(ctx, network, address)
+		return err
+	})
+	return conn, err
+}
+
+func listenOnHost(h *Host, network, address string) (listener net.Listener, err error) {
+	err = inNetwork(h, func() error {
+		listener, err = (&net.ListenConfig{}).Listen(context.Background(), network, address)
+		return err
+	})
+	return listener, err
+}
