@@ -4,7 +4,8 @@ OUTPUT  := _output
 VERSION ?= v0.1.0-dev+$(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(VERSION) -X k8s.io/client-go/pkg/version.gitVersion=$(VERSION)
 FOCUS   ?= .
-RACE    ?= -race
+# The race detector needs cgo, hence a C compiler.
+RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
 .DEFAULT_GOAL := help
 

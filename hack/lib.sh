@@ -13,5 +13,5 @@ modules() {
 # sources lists every Go file that a person wrote.
 sources() {
   git ls-files --cached --others --exclude-standard -- '*.go' ':!:*zz_generated*' ':!:staging/*/client/*' ':!:*/testdata/*' |
-    while read -r file; do [[ -e "${file}" ]] && echo "${file}"; done
+    while read -r file; do if [[ -e "${file}" ]]; then echo "${file}"; fi; done
 }

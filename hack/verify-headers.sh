@@ -9,7 +9,7 @@ while read -r file; do
   # A build constraint may stand above the header, as generators put it.
   start="$(sed -e '/^\/\/go:build /,/^$/d' "${file}" | head -n "${lines}")"
   [[ "${start}" == "${header}" ]] || bad+=("${file}")
-done < <(git ls-files --cached --others --exclude-standard -- '*.go' ':!:*/testdata/*' | while read -r f; do [[ -e "$f" ]] && echo "$f"; done)
+done < <(git ls-files --cached --others --exclude-standard -- '*.go' ':!:*/testdata/*' | while read -r file; do if [[ -e "${file}" ]]; then echo "${file}"; fi; done)
 if (( ${#bad[@]} )); then
   echo "no license header, run 'make update':" >&2
   printf '%s\n' "${bad[@]}" >&2

@@ -67,7 +67,7 @@ func NewControllerManagerCommand(opts ...Option) *cobra.Command {
 				return fmt.Errorf("logging flags: %w", err)
 			}
 			cliflag.PrintFlags(cmd.Flags())
-			return run(apiserver.SetupSignalContext(), o, registry)
+			return runCommand(apiserver.SetupSignalContext(), o, registry)
 		},
 	}
 	flagSets := o.Flags()
@@ -94,10 +94,17 @@ func newOptions(opts ...Option) (*options.Options, *Registry) {
 	if err != nil {
 		panic(err)
 	}
+	for _, d := range descriptors {
+		for _, gate := range d.FeatureGates {
+			if _, known := features.DefaultMutableFeatureGate.GetAll()[gate]; !known {
+				panic(fmt.Sprintf("controller %q: feature gate %q must be added to features.DefaultMutableFeatureGate first", d.Name, gate))
+			}
+		}
+	}
 	return options.New(registry.controllers()), registry
 }
 
-func run(ctx context.Context, o *options.Options, registry *Registry) error {
+func runCommand(ctx context.Context, o *options.Options, registry *Registry) error {
 	c, err := o.Config()
 	if err != nil {
 		return err

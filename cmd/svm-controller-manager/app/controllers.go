@@ -18,6 +18,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -30,12 +31,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
+	apiserverinternalinformers "k8s.io/client-go/informers/apiserverinternal/v1alpha1"
 	coordinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 )
@@ -57,7 +60,10 @@ type ControllerContext struct {
 	Informers informers.SharedInformerFactory
 	// IdentityLeases are the Leases of all API servers that give themselves an identity, and no others.
 	IdentityLeases coordinformers.LeaseInformer
-	// Events records for this manager.
+	// StorageVersions returns the informer of StorageVersions, of which a cluster may have none. Use it in the place of that
+	// of Informers, which logs an error at every try while the API is not served.
+	StorageVersions func() apiserverinternalinformers.StorageVersionInformer
+	// Events records for this manager. Like all writes, events are lost once the leader lease is not held any more.
 	Events record.EventRecorderLogger
 }
 
@@ -72,14 +78,19 @@ func (c ControllerContext) Client() (kubernetes.Interface, error) {
 
 // controllersRun is one run of controllers: the time of a leader, or of the process.
 type controllersRun struct {
-	config         *restclient.Config
-	client         kubernetes.Interface
-	informers      informers.SharedInformerFactory
-	identityLeases informers.SharedInformerFactory
-	events         record.EventRecorderLogger
-	startInterval  time.Duration
-	state          *state
-	metrics        *controllersmetrics.ControllerManagerMetrics
+	config          *restclient.Config
+	client          kubernetes.Interface
+	informers       informers.SharedInformerFactory
+	identityLeases  informers.SharedInformerFactory
+	storageVersions func() apiserverinternalinformers.StorageVersionInformer
+	events          record.EventRecorderLogger
+	stopEvents      func()
+	startInterval   time.Duration
+	state           *state
+	metrics         *controllersmetrics.ControllerManagerMetrics
+
+	// making serializes the making of controllers with the start of informers: an informer is set up before it starts.
+	making sync.Mutex
 
 	mu      sync.Mutex
 	running map[string]bool
@@ -87,7 +98,7 @@ type controllersRun struct {
 
 // runControllers runs controllers until ctx ends and all of them have ended. Without a term writes are not guarded.
 func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDescriptor, term *leaderTerm) error {
-	r, err := m.newControllersRun(term)
+	r, err := m.newControllersRun(ctx, term)
 	if err != nil {
 		return err
 	}
@@ -102,6 +113,7 @@ func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDe
 		err := group.Wait()
 		r.informers.Shutdown()
 		r.identityLeases.Shutdown()
+		r.stopEvents()
 		ended <- err
 	}()
 
@@ -118,11 +130,15 @@ func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDe
 	case err := <-ended:
 		return err
 	case <-timeout:
-		return fmt.Errorf("%w (%v): %q", errStillRunning, m.ShutdownTimeout, r.names())
+		err := fmt.Errorf("%w (%v): %q", errStillRunning, m.ShutdownTimeout, r.names())
+		if cause := context.Cause(groupCtx); !errors.Is(cause, context.Canceled) {
+			err = errors.Join(cause, err)
+		}
+		return err
 	}
 }
 
-func (m *manager) newControllersRun(term *leaderTerm) (*controllersRun, error) {
+func (m *manager) newControllersRun(ctx context.Context, term *leaderTerm) (*controllersRun, error) {
 	config := restclient.CopyConfig(m.Kubeconfig)
 	if term != nil {
 		config.Wrap(term.guard)
@@ -134,14 +150,18 @@ func (m *manager) newControllersRun(term *leaderTerm) (*controllersRun, error) {
 	// Informers of several managers must not list in step.
 	resync := time.Duration(float64(m.Generic.MinResyncPeriod.Duration) * (1 + rand.Float64()))
 	controllersmetrics.Register()
+	events, stopEvents := newRecorder(context.WithoutCancel(ctx), client)
+	shared := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields))
 	return &controllersRun{
-		config:    config,
-		client:    client,
-		informers: informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields)),
+		config:          config,
+		client:          client,
+		informers:       shared,
+		storageVersions: sync.OnceValue(func() apiserverinternalinformers.StorageVersionInformer { return storageVersionInformer(ctx, shared) }),
 		identityLeases: informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields),
 			informers.WithNamespace(identityNamespace),
 			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = identityLabel })),
-		events:        m.events,
+		events:        events,
+		stopEvents:    stopEvents,
 		startInterval: m.Generic.ControllerStartInterval.Duration,
 		state:         m.state,
 		metrics:       controllersmetrics.NewControllerManagerMetrics(names.Manager),
@@ -166,12 +186,7 @@ func (r *controllersRun) runController(ctx context.Context, d ControllerDescript
 			return nil // asked to stop
 		}
 	}
-	controller, err := d.New(ctx, ControllerContext{
-		Config:         restclient.AddUserAgent(restclient.CopyConfig(r.config), names.Manager+"/"+d.Name),
-		Informers:      r.informers,
-		IdentityLeases: r.identityLeases.Coordination().V1().Leases(),
-		Events:         r.events,
-	})
+	controller, err := r.makeController(ctx, d)
 	if err != nil {
 		return fmt.Errorf("making controller %q: %w", d.Name, err)
 	}
@@ -179,15 +194,39 @@ func (r *controllersRun) runController(ctx context.Context, d ControllerDescript
 		logger.Info("Controller has nothing to do")
 		return nil
 	}
-	r.informers.StartWithContext(ctx)
-	r.identityLeases.StartWithContext(ctx)
-
 	r.setRunning(d.Name, true)
 	defer r.setRunning(d.Name, false)
 	logger.V(1).Info("Controller runs")
 	defer logger.V(1).Info("Controller has ended")
 	controller.Run(ctx)
 	return nil
+}
+
+func (r *controllersRun) makeController(ctx context.Context, d ControllerDescriptor) (Controller, error) {
+	r.making.Lock()
+	defer r.making.Unlock()
+	controller, err := d.New(ctx, ControllerContext{
+		Config:          restclient.AddUserAgent(restclient.CopyConfig(r.config), names.Manager+"/"+d.Name),
+		Informers:       r.informers,
+		IdentityLeases:  r.identityLeases.Coordination().V1().Leases(),
+		StorageVersions: r.storageVersions,
+		Events:          r.events,
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.informers.StartWithContext(ctx)
+	r.identityLeases.StartWithContext(ctx)
+	return controller, nil
+}
+
+func storageVersionInformer(ctx context.Context, shared informers.SharedInformerFactory) apiserverinternalinformers.StorageVersionInformer {
+	storageVersions := shared.Internal().V1alpha1().StorageVersions()
+	if err := storageVersions.Informer().SetWatchErrorHandlerWithContext(tellWhileUnserved(clock.RealClock{})); err != nil {
+		// Somebody asked Informers for it: it works, and is less quiet.
+		klog.FromContext(ctx).V(4).Info("The informer of storage versions logs errors while its API is not served", "err", err)
+	}
+	return storageVersions
 }
 
 func (r *controllersRun) setRunning(name string, running bool) {

@@ -59,7 +59,7 @@ func unreachable(err error) bool {
 
 // waitForAPIServer returns when the API server is ready to serve, or with an error when ctx ends.
 func waitForAPIServer(ctx context.Context, client kubernetes.Interface, host string) error {
-	var waiting onceLogger
+	var waiting rowLogger
 	return look(ctx, longestLook, func(ctx context.Context) bool {
 		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Raw()
 		switch {
@@ -81,7 +81,7 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterface, need 
 	if need.Optional {
 		longest = longestOptionalLook
 	}
-	var waiting onceLogger
+	var waiting rowLogger
 	return look(ctx, longest, func(ctx context.Context) bool {
 		served, err := isServed(ctx, client, need)
 		if served {
@@ -99,6 +99,24 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterface, need 
 		}
 		return false
 	})
+}
+
+// rowLogger logs the first of a row of equal messages, and the end of the row. Another message is a new row: what is wrong
+// may change while one waits.
+type rowLogger struct{ last string }
+
+func (r *rowLogger) log(ctx context.Context, message string, keysAndValues ...any) {
+	if r.last != message {
+		klog.FromContext(ctx).WithCallDepth(1).Info(message, keysAndValues...)
+	}
+	r.last = message
+}
+
+func (r *rowLogger) done(ctx context.Context, message string, keysAndValues ...any) {
+	if r.last != "" {
+		klog.FromContext(ctx).WithCallDepth(1).Info(message, keysAndValues...)
+	}
+	r.last = ""
 }
 
 // tellWhileUnserved returns a watch error handler for a resource that a cluster may stop to serve: it tells so now and

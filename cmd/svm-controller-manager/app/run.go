@@ -27,6 +27,7 @@ import (
 	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/featuregate"
@@ -68,23 +69,26 @@ func Run(ctx context.Context, c *config.Config, registry *Registry) error {
 	close(c.Reachable)
 	state.reachable.Store(true)
 
-	// Not ctx: the last events are of the time after it.
-	broadcaster := record.NewBroadcaster(record.WithContext(serving))
-	defer broadcaster.Shutdown()
-	broadcaster.StartStructuredLogging(3)
-	broadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: c.Client.CoreV1().Events("")})
-	m := &manager{
-		Config: c,
-		state:  state,
-		events: broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: names.Manager}),
-	}
+	// Not ctx: an election tells of its end after it.
+	events, stopEvents := newRecorder(serving, c.Client)
+	defer stopEvents()
+	m := &manager{Config: c, state: state, events: events}
 	return m.run(ctx, selected)
+}
+
+// newRecorder returns a recorder that writes through client until it is stopped.
+func newRecorder(ctx context.Context, client kubernetes.Interface) (recorder record.EventRecorderLogger, stop func()) {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartStructuredLogging(3)
+	broadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: names.Manager}), broadcaster.Shutdown
 }
 
 // manager runs controllers, under leases or without.
 type manager struct {
 	*config.Config
-	state  *state
+	state *state
+	// events are those of elections, which go on when the lease is lost.
 	events record.EventRecorderLogger
 	id     string
 }
@@ -107,14 +111,20 @@ func (m *manager) run(ctx context.Context, selected []ControllerDescriptor) erro
 		}
 		// The lease shared with the other manager is held only by whoever leads here: were it another instance, two
 		// instances would each run half of the controllers.
+		var errs [2]error
 		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error { return m.runControllers(ctx, own, term) })
 		group.Go(func() error {
-			return m.lead(ctx, m.Generic.LeaderMigration.LeaderName, func(ctx context.Context, term *leaderTerm) error {
+			errs[0] = m.runControllers(ctx, own, term)
+			return errs[0]
+		})
+		group.Go(func() error {
+			errs[1] = m.lead(ctx, m.Generic.LeaderMigration.LeaderName, func(ctx context.Context, term *leaderTerm) error {
 				return m.runControllers(ctx, shared, term)
 			})
+			return errs[1]
 		})
-		return group.Wait()
+		_ = group.Wait() // the first error; lead has to know of all
+		return errors.Join(errs[:]...)
 	})
 }
 
@@ -141,7 +151,8 @@ func (m *manager) splitForMigration(ctx context.Context, selected []ControllerDe
 // selectControllers returns the controllers that --controllers and the feature gates leave, ordered by name.
 func selectControllers(ctx context.Context, registry *Registry, wanted []string, gates featuregate.FeatureGate) ([]ControllerDescriptor, error) {
 	logger := klog.FromContext(ctx)
-	disabledByDefault := sets.NewString(registry.controllers().DisabledByDefault...)
+	disabledByDefault := sets.NewString( // the library asks for this type
+		registry.controllers().DisabledByDefault...)
 	var selected []ControllerDescriptor
 	for _, d := range registry.Descriptors() {
 		if !genericcontrollermanager.IsControllerEnabled(d.Name, disabledByDefault, wanted) {

@@ -18,11 +18,9 @@ package app
 
 import (
 	"context"
-	"fmt"
 
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	"k8s.io/component-base/featuregate"
-	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/storageversiongc"
@@ -41,11 +39,7 @@ func newStorageVersionGCDescriptor() ControllerDescriptor {
 			if err != nil {
 				return nil, err
 			}
-			storageVersions := c.Informers.Internal().V1alpha1().StorageVersions()
-			if err := storageVersions.Informer().SetWatchErrorHandlerWithContext(tellWhileUnserved(clock.RealClock{})); err != nil {
-				return nil, fmt.Errorf("setting up the informer of storage versions: %w", err)
-			}
-			return storageversiongc.NewStorageVersionGC(ctx, client, c.IdentityLeases, storageVersions), nil
+			return storageversiongc.NewStorageVersionGC(ctx, client, c.IdentityLeases, c.StorageVersions()), nil
 		},
 	}
 }

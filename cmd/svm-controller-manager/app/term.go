@@ -37,9 +37,9 @@ type leaderTerm struct {
 	clock    clock.PassiveClock
 	duration time.Duration
 
-	mu    sync.Mutex
-	since time.Time
-	held  bool
+	mu      sync.Mutex
+	since   time.Time // of the last renewal; zero before the first
+	forGood bool      // ended, whatever comes
 }
 
 func newLeaderTerm(clock clock.PassiveClock, duration time.Duration) *leaderTerm {
@@ -47,23 +47,28 @@ func newLeaderTerm(clock clock.PassiveClock, duration time.Duration) *leaderTerm
 }
 
 // renewed starts the term anew. It counts from when the renewal was sent: no other candidate can have seen it before.
-func (t *leaderTerm) renewed(began time.Time, ok bool) {
-	if !ok {
-		return
-	}
+func (t *leaderTerm) renewed(sent time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.since, t.held = began, true
+	t.since = sent
 }
 
+// end ends the term for good.
 func (t *leaderTerm) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.held = false
+	t.forGood = true
 }
 
-// began says whether the lease was ever held.
-func (t *leaderTerm) began() bool {
+// ended says whether the term has ended for good.
+func (t *leaderTerm) ended() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.forGood
+}
+
+// everHeld says whether there was a term at all.
+func (t *leaderTerm) everHeld() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.since.IsZero()
@@ -75,7 +80,8 @@ func (t *leaderTerm) over() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.clock.Now()
-	return !t.held || now.Sub(t.since) >= t.duration || now.Round(0).Sub(t.since.Round(0)) >= t.duration
+	return t.forGood || t.since.IsZero() ||
+		now.Sub(t.since) >= t.duration || now.Round(0).Sub(t.since.Round(0)) >= t.duration
 }
 
 // guard lets reads through always and writes while the term lasts.

@@ -49,22 +49,24 @@ func TestTermGuardsWrites(t *testing.T) {
 		over    bool
 	}{
 		"never renewed":                  {history: func(*leaderTerm, *testingclock.FakeClock) {}, over: true},
-		"just renewed":                   {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now(), true) }},
-		"an attempt that failed":         {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now(), false) }, over: true},
-		"released":                       {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now(), true); l.end() }, over: true},
-		"the last moment":                {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now(), true); c.Step(duration - 1) }},
-		"not renewed for the whole term": {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now(), true); c.Step(duration) }, over: true},
+		"just renewed":                   {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now()) }},
+		"released":                       {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now()); l.end() }, over: true},
+		"the last moment":                {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now()); c.Step(duration - 1) }},
+		"not renewed for the whole term": {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now()); c.Step(duration) }, over: true},
 		"a renewal counts from when it was sent": {history: func(l *leaderTerm, c *testingclock.FakeClock) {
 			sent := c.Now()
 			c.Step(duration)
-			l.renewed(sent, true)
+			l.renewed(sent)
 		}, over: true},
-		"renewed after a failure": {history: func(l *leaderTerm, c *testingclock.FakeClock) {
-			l.renewed(c.Now(), true)
+		"renewed late": {history: func(l *leaderTerm, c *testingclock.FakeClock) {
+			l.renewed(c.Now())
 			c.Step(duration)
-			l.renewed(c.Now(), false)
-			l.renewed(c.Now(), true)
+			l.renewed(c.Now())
 		}},
+		"nothing comes after the end": {history: func(l *leaderTerm, c *testingclock.FakeClock) {
+			l.end()
+			l.renewed(c.Now())
+		}, over: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := testingclock.NewFakeClock(start)

@@ -29,8 +29,8 @@ import (
 	"honnef.co/go/tools/stylecheck"
 )
 
-// left are rules of the libraries that this project does not follow.
-var left = map[string]bool{
+// disabledRules are rules of the libraries that this project does not follow.
+var disabledRules = map[string]bool{
 	"ST1000": true, // a package comment in every file's package: doc.go or the main file has it
 	"ST1003": true, // initialisms: generated code
 	"ST1016": true, // receiver names: generated code
@@ -49,7 +49,7 @@ func main() {
 	}
 	for _, set := range [][]*lint.Analyzer{staticcheck.Analyzers, simple.Analyzers, stylecheck.Analyzers} {
 		for _, a := range set {
-			if !left[a.Analyzer.Name] {
+			if !disabledRules[a.Analyzer.Name] {
 				analyzers = append(analyzers, quiet(a.Analyzer, nothing))
 			}
 		}

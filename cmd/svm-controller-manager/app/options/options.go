@@ -24,6 +24,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -81,7 +82,6 @@ type Options struct {
 	Metrics        *metrics.Options
 	Logs           *logs.Options
 
-	Master          string
 	ShutdownTimeout time.Duration
 
 	controllers Controllers
@@ -98,7 +98,8 @@ func New(controllers Controllers) *Options {
 	}
 	internal.LeaderElection.ResourceName = names.Manager
 	internal.LeaderElection.ResourceNamespace = leaseNamespace
-	// Everything that the manager reads and writes is either a custom resource, for which there is JSON alone, or small.
+	// A client picks the best encoding of its API by itself; one for all would break clients of custom resources, for which
+	// there is JSON alone.
 	internal.ClientConnection.ContentType = ""
 
 	o := &Options{
@@ -128,9 +129,9 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 	}
 	o.Generic.AddFlags(fss, o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases)
 	generic := fss.FlagSet("generic")
-	generic.StringVar(&o.Master, "master", o.Master, "The address of the API server; takes precedence over the one in the kubeconfig.")
+	generic.Lookup("kube-api-content-type").Usage = "Content type of requests sent to the API server. Empty lets each client choose."
 	generic.StringVar(&o.Generic.ClientConnection.Kubeconfig, "kubeconfig", o.Generic.ClientConnection.Kubeconfig,
-		"Path to the kubeconfig file with credentials for the API server. Without it the pod's service account is used.")
+		"Path to the kubeconfig file with address and credentials of the API server. Without it the pod's service account is used.")
 	generic.DurationVar(&o.ShutdownTimeout, "controller-shutdown-timeout", o.ShutdownTimeout,
 		"How long to wait for controllers to end before the process exits and leaves its lease to expire. Zero waits for ever.")
 	for _, name := range o.controllers.Names {
@@ -141,8 +142,13 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 	o.SecureServing.AddFlags(fss.FlagSet("secure serving"))
 	o.Authentication.AddFlags(fss.FlagSet("authentication"))
 	o.Authorization.AddFlags(fss.FlagSet("authorization"))
-	fss.FlagSet("authentication").Lookup("authentication-kubeconfig").Usage = "Path to the kubeconfig file of the API server that reviews tokens and " +
+	authentication := fss.FlagSet("authentication")
+	authentication.Lookup("authentication-kubeconfig").Usage = "Path to the kubeconfig file of the API server that reviews tokens and " +
 		"tells the cluster's client CA. Without it --kubeconfig is used, or the pod's service account."
+	authentication.Lookup("authentication-skip-lookup").Usage = "If true, the client CA of the cluster is not looked up, and client certificates are " +
+		"accepted only if --client-ca-file is given."
+	// Nothing is looked up while the port opens, so there is no failure to tolerate; see applySecureServing.
+	authentication.Lookup("authentication-tolerate-lookup-failure").Hidden = true
 	fss.FlagSet("authorization").Lookup("authorization-kubeconfig").Usage = "Path to the kubeconfig file of the API server that reviews access. " +
 		"Without it --kubeconfig is used, or the pod's service account."
 	o.Metrics.AddFlags(fss.FlagSet("metrics"))
@@ -157,7 +163,9 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 // Validate checks every flag and tells all that is wrong at once.
 func (o *Options) Validate() error {
 	var errs []error
+	errs = append(errs, o.Generic.Validate(o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases)...)
 	errs = append(errs, o.validateControllers()...)
+	errs = append(errs, o.validateElection()...)
 	errs = append(errs, o.validateKubeconfig()...)
 	errs = append(errs, o.SecureServing.Validate()...)
 	errs = append(errs, o.Authentication.Validate()...)
@@ -175,15 +183,23 @@ func (o *Options) Validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// validateControllers says what names there are, where the library only says that a name is not among them.
+// validateControllers adds what names there are to the library's saying that one is not among them.
 func (o *Options) validateControllers() []error {
-	errs := o.Generic.Validate(o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases)
-	for i := range errs {
-		errs[i] = fmt.Errorf("--controllers: %w; known are %s", errs[i], o.controllers.describe())
+	for _, item := range o.Generic.Controllers {
+		name := strings.TrimPrefix(item, "-")
+		if _, isAlias := o.controllers.Aliases[name]; name != "*" && !isAlias && !slices.Contains(o.controllers.Names, name) {
+			return []error{fmt.Errorf("--controllers knows %s", o.controllers.describe())}
+		}
 	}
+	return nil
+}
+
+func (o *Options) validateElection() []error {
+	var errs []error
 	if election := o.Generic.LeaderElection; election.LeaderElect {
-		if election.LeaseDuration.Duration <= election.RenewDeadline.Duration {
-			errs = append(errs, fmt.Errorf("--leader-elect-lease-duration (%v) must be longer than --leader-elect-renew-deadline (%v)",
+		// The lease carries whole seconds, and other candidates go by it.
+		if election.LeaseDuration.Truncate(time.Second) <= election.RenewDeadline.Duration {
+			errs = append(errs, fmt.Errorf("--leader-elect-lease-duration (%v), in whole seconds, must be longer than --leader-elect-renew-deadline (%v)",
 				election.LeaseDuration.Duration, election.RenewDeadline.Duration))
 		}
 		if election.RetryPeriod.Duration <= 0 || election.RenewDeadline.Duration <= 2*election.RetryPeriod.Duration {
@@ -201,16 +217,16 @@ func (o *Options) validateControllers() []error {
 
 func (o *Options) validateKubeconfig() []error {
 	var errs []error
-	for flag, path := range map[string]string{
-		"--kubeconfig":                o.Generic.ClientConnection.Kubeconfig,
-		"--authentication-kubeconfig": o.Authentication.RemoteKubeConfigFile,
-		"--authorization-kubeconfig":  o.Authorization.RemoteKubeConfigFile,
+	for _, file := range []struct{ flag, path string }{
+		{"--kubeconfig", o.Generic.ClientConnection.Kubeconfig},
+		{"--authentication-kubeconfig", o.Authentication.RemoteKubeConfigFile},
+		{"--authorization-kubeconfig", o.Authorization.RemoteKubeConfigFile},
 	} {
-		if path == "" {
+		if file.path == "" {
 			continue
 		}
-		if _, err := os.Stat(path); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", flag, err))
+		if _, err := os.Stat(file.path); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", file.flag, err))
 		}
 	}
 	return errs
@@ -242,6 +258,9 @@ func (o *Options) Config() (*config.Config, error) {
 	if err := o.Generic.ApplyTo(&c.Generic, o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases); err != nil {
 		return nil, fmt.Errorf("--leader-migration-config: %w", err)
 	}
+	if c.Generic.LeaderMigrationEnabled && c.Generic.LeaderMigration.LeaderName == c.Generic.LeaderElection.ResourceName {
+		return nil, fmt.Errorf("--leader-migration-config: leaderName must not be %q, which is this manager's own lease", c.Generic.LeaderMigration.LeaderName)
+	}
 	if err := o.applySecureServing(c); err != nil {
 		return nil, err
 	}
@@ -259,13 +278,13 @@ func (o *Options) kubeconfig() (*restclient.Config, error) {
 		kubeconfig *restclient.Config
 		err        error
 	)
-	if path == "" && o.Master == "" {
+	if path == "" {
 		kubeconfig, err = restclient.InClusterConfig()
 		if errors.Is(err, restclient.ErrNotInCluster) {
 			return nil, errors.New("--kubeconfig is needed: the process does not run in a pod, so there is no service account to use")
 		}
 	} else {
-		kubeconfig, err = clientcmd.BuildConfigFromFlags(o.Master, path)
+		kubeconfig, err = clientcmd.BuildConfigFromFlags("", path)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--kubeconfig: %w", err)

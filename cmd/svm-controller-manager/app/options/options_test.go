@@ -82,7 +82,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}{
 		"an unknown controller": {
 			args: []string{"--controllers=*,-c"},
-			want: []string{`--controllers: "c" is not in the list`, `"a-controller" "b-controller"`, `aliases ["a"]`},
+			want: []string{`"c" is not in the list of known controllers`, `--controllers knows ["a-controller" "b-controller"], with the aliases ["a"]`},
 		},
 		"a kubeconfig that is not there": {
 			args: []string{"--kubeconfig=/does/not/exist"},
@@ -90,7 +90,15 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		},
 		"a lease that ends before it is given up": {
 			args: []string{"--leader-elect-lease-duration=5s"},
-			want: []string{"--leader-elect-lease-duration (5s) must be longer than --leader-elect-renew-deadline (10s)"},
+			want: []string{"--leader-elect-lease-duration (5s), in whole seconds, must be longer than --leader-elect-renew-deadline (10s)"},
+		},
+		"a lease that ends before it is given up once it is written in whole seconds": {
+			args: []string{"--leader-elect-lease-duration=3900ms", "--leader-elect-renew-deadline=3800ms", "--leader-elect-retry-period=1s"},
+			want: []string{"--leader-elect-lease-duration (3.9s), in whole seconds, must be longer"},
+		},
+		"a lock of another type": {
+			args: []string{"--leader-elect-resource-lock=endpoints"},
+			want: []string{`resourceLock value must be "leases"`},
 		},
 		"a renewal that has one try": {
 			args: []string{"--leader-elect-retry-period=8s"},
