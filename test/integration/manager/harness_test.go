@@ -1,0 +1,189 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package manager
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/transport"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+const (
+	managerBinary = "svm-controller-manager"
+	pluginBinary  = "plugin"
+
+	gcController = "storageversion-garbage-collector-controller"
+	masters      = "system:masters"
+)
+
+// quickElection makes leases change hands within seconds.
+var quickElection = []string{
+	"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
+}
+
+// managerProcess is one running manager.
+type managerProcess struct {
+	*controlplane.Process
+	name string
+	port int
+}
+
+// startManager runs the binary as a user of the given name, which is how the audit log knows it.
+func startManager(t *testing.T, cp *controlplane.ControlPlane, binary, name string, args ...string) *managerProcess {
+	t.Helper()
+	kubeconfig := filepath.Join(t.TempDir(), name+".kubeconfig")
+	if err := cp.WriteKubeconfig(kubeconfig, cp.Config(name, masters)); err != nil {
+		t.Fatal(err)
+	}
+	port := freePort(t)
+	args = append([]string{
+		"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "-v=2",
+	}, args...)
+	process := cp.Run(t, name, filepath.Join(os.Getenv(binariesEnv), binary), args...)
+	t.Cleanup(func() {
+		if strings.Contains(process.Log(), "DATA RACE") {
+			t.Errorf("%s has a data race:\n%s", name, process.Log())
+		}
+		if t.Failed() {
+			t.Logf("log of %s:\n%s", name, process.Log())
+		}
+	})
+	return &managerProcess{Process: process, name: name, port: port}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().(*net.TCPAddr).Port
+}
+
+// get asks the secure port as cfg's user, or as nobody, and returns the status code and the body; 0 if nothing answers.
+func (p *managerProcess) get(t *testing.T, cfg *rest.Config, path string) (int, string) {
+	t.Helper()
+	tlsConfig := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // the certificate is self-signed
+	if cfg != nil {
+		transportConfig, err := cfg.TransportConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tlsConfig, err = transport.TLSConfigFor(transportConfig); err != nil {
+			t.Fatal(err)
+		}
+		if tlsConfig == nil {
+			tlsConfig = &tls.Config{}
+		}
+		tlsConfig.InsecureSkipVerify, tlsConfig.RootCAs = true, nil
+	}
+	client := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}, Timeout: 5 * time.Second}
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d%s", p.port, path), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg != nil && cfg.BearerToken != "" {
+		request.Header.Set("Authorization", "Bearer "+cfg.BearerToken)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, ""
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, ""
+	}
+	return response.StatusCode, string(body)
+}
+
+// runs says whether the process reports that it runs the controller.
+func (p *managerProcess) runs(t *testing.T, cp *controlplane.ControlPlane, controller string) bool {
+	t.Helper()
+	_, body := p.get(t, cp.AdminConfig(), "/metrics")
+	return regexp.MustCompile(`(?m)^running_managed_controllers\{.*name="` + regexp.QuoteMeta(controller) + `".*\} 1$`).MatchString(body)
+}
+
+// eventually polls until ok says yes, and fails the test with what was awaited when that takes too long.
+func eventually(t *testing.T, timeout time.Duration, awaited string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(timeout)
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %v: %s", timeout, awaited)
+		}
+		<-ticker.C
+	}
+}
+
+func client(t *testing.T, cfg *rest.Config) kubernetes.Interface {
+	t.Helper()
+	c, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// lease returns the lease of that name in kube-system, or nil.
+func lease(ctx context.Context, c kubernetes.Interface, name string) *coordinationv1.Lease {
+	l, err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return l
+}
+
+// holder returns who holds the lease, or nothing.
+func holder(ctx context.Context, c kubernetes.Interface, name string) string {
+	if l := lease(ctx, c, name); l != nil && l.Spec.HolderIdentity != nil {
+		return *l.Spec.HolderIdentity
+	}
+	return ""
+}
+
+// leads says whether the process believes to lead: only a leader runs controllers.
+func (p *managerProcess) leads(t *testing.T, cp *controlplane.ControlPlane) bool {
+	t.Helper()
+	_, body := p.get(t, cp.AdminConfig(), "/metrics")
+	return regexp.MustCompile(`(?m)^leader_election_master_status\{name="svm-controller-manager"\} 1$`).MatchString(body)
+}
+
+func storageVersionControlPlane(t *testing.T) *controlplane.ControlPlane {
+	t.Helper()
+	return controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})}})
+}

@@ -1,0 +1,188 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package manager
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+const managerLease = "svm-controller-manager"
+
+func TestLeadership(t *testing.T) {
+	cp := storageVersionControlPlane(t)
+	c := client(t, cp.AdminConfig())
+
+	t.Run("the standby takes over from a leader that was killed", func(t *testing.T) {
+		first := startManager(t, cp, managerBinary, "killed-leader", quickElection...)
+		eventually(t, 30*time.Second, "the first leads and runs its controller", func() bool { return first.runs(t, cp, gcController) })
+		second := startManager(t, cp, managerBinary, "heir", quickElection...)
+		eventually(t, 30*time.Second, "the second is up", func() bool { code, _ := second.get(t, nil, "/readyz"); return code == 200 })
+		if second.leads(t, cp) || second.runs(t, cp, gcController) {
+			t.Fatal("two leaders")
+		}
+		before := holder(t.Context(), c, managerLease)
+		if err := first.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 30*time.Second, "the second runs the controller", func() bool { return second.runs(t, cp, gcController) })
+		if after := holder(t.Context(), c, managerLease); after == before || after == "" {
+			t.Errorf("the lease is held by %q, before the kill by %q", after, before)
+		}
+		stop(t, second)
+	})
+
+	t.Run("a stop hands over at once", func(t *testing.T) {
+		// With the default durations a lease that is not given back stays for 15 seconds.
+		first := startManager(t, cp, managerBinary, "stopped-leader")
+		eventually(t, 30*time.Second, "the first leads", func() bool { return first.runs(t, cp, gcController) })
+		stop(t, first)
+		if h := holder(t.Context(), c, managerLease); h != "" {
+			t.Errorf("after a clean stop the lease is still held by %q", h)
+		}
+		if errors := regexp.MustCompile(`(?m)^E\d{4} .*`).FindAllString(first.Log(), -1); len(errors) > 0 {
+			t.Errorf("a clean life logs errors:\n%s", strings.Join(errors, "\n"))
+		}
+	})
+
+	t.Run("a leader whose controllers do not end keeps the lease", func(t *testing.T) {
+		p := startManager(t, cp, pluginBinary, "stubborn-leader", "--controllers=stubborn", "--controller-shutdown-timeout=1s", "--leader-elect-lease-duration=60s")
+		eventually(t, 30*time.Second, "it leads", func() bool { return p.runs(t, cp, "stubborn-controller") })
+		held := holder(t.Context(), c, managerLease)
+		if err := p.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.Wait(); err == nil {
+			t.Error("the exit code says that all controllers have ended")
+		}
+		if want := `controllers did not end in time (1s): [\"stubborn-controller\"]`; !strings.Contains(p.Log(), want) {
+			t.Errorf("the log does not say %s:\n%s", want, p.Log())
+		}
+		if now := holder(t.Context(), c, managerLease); now != held || now == "" {
+			t.Errorf("the lease of %q is held by %q: the next leader starts while a controller runs", held, now)
+		}
+		if err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(t.Context(), managerLease, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	})
+
+	t.Run("without leader election there is no lease", func(t *testing.T) {
+		only := startManager(t, cp, managerBinary, "alone", "--leader-elect=false")
+		eventually(t, 30*time.Second, "the controller runs", func() bool { return only.runs(t, cp, gcController) })
+		if lease(t.Context(), c, managerLease) != nil {
+			t.Error("there is a lease")
+		}
+		stop(t, only)
+	})
+}
+
+// stop asks the process to end and wants it to end well.
+func stop(t *testing.T, p *managerProcess) {
+	t.Helper()
+	if err := p.Stop(); err != nil {
+		t.Errorf("stopping %s: %v", p.name, err)
+	}
+	if err := p.Wait(); err != nil {
+		t.Errorf("%s was asked to end and ended with %v", p.name, err)
+	}
+}
+
+// TestNoWriteAfterTheLease attacks the promise that only one instance writes: the leader, whose controller writes all the
+// time, is frozen until another leads, then wakes up. It does not know yet that its time is over.
+func TestNoWriteAfterTheLease(t *testing.T) {
+	cp := controlplane.Start(t, controlplane.Config{})
+	c := client(t, cp.AdminConfig())
+	args := append([]string{"--controllers=writer"}, quickElection...)
+
+	frozen := startManager(t, cp, pluginBinary, "frozen", args...)
+	writtenBy := func() string {
+		m, err := c.CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(t.Context(), "written", metav1.GetOptions{})
+		if err != nil {
+			return ""
+		}
+		return m.Data["by"]
+	}
+	eventually(t, 30*time.Second, "the first writes", func() bool { return writtenBy() != "" })
+	first := writtenBy()
+	heir := startManager(t, cp, pluginBinary, "heir", args...)
+	eventually(t, 30*time.Second, "the second is up", func() bool { code, _ := heir.get(t, nil, "/readyz"); return code == 200 })
+
+	changes, err := c.CoreV1().ConfigMaps(metav1.NamespaceDefault).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=written"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer changes.Stop()
+	if err := frozen.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "the second writes", func() bool { by := writtenBy(); return by != "" && by != first })
+	second := writtenBy()
+	if err := frozen.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	// The second gives the lease back at once: the first must not take it again and go on with what it knew before.
+	stop(t, heir)
+	if err := waitEnd(t, frozen); err == nil {
+		t.Error("a leader that lost its lease must end with an error")
+	}
+	if log := frozen.Log(); !strings.Contains(log, "lost the leader lease") {
+		t.Errorf("the log does not say why the process ended:\n%s", log)
+	}
+
+	// Every write is in the watch: once the second has written, the first never does again.
+	marker := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "written"}, Data: map[string]string{"by": "the end"}}
+	if _, err := c.CoreV1().ConfigMaps(metav1.NamespaceDefault).Update(t.Context(), marker, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for event := range changes.ResultChan() {
+		m, ok := event.Object.(*corev1.ConfigMap)
+		if !ok {
+			t.Fatalf("the watch broke: %v", event.Object)
+		}
+		by := m.Data["by"]
+		if by == "the end" {
+			break
+		}
+		if by == first && seen[second] > 0 {
+			t.Fatalf("the first leader wrote after the second one had begun (%v)", seen)
+		}
+		seen[by]++
+	}
+	if seen[second] == 0 {
+		t.Errorf("the watch shows no write of the second leader: %v", seen)
+	}
+}
+
+// waitEnd waits for the process and returns how it ended.
+func waitEnd(t *testing.T, p *managerProcess) error {
+	t.Helper()
+	select {
+	case <-p.Done():
+		return p.Wait()
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s does not end", p.name)
+		return nil
+	}
+}

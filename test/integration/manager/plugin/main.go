@@ -1,0 +1,119 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Plugin is somebody else's binary: the manager with three controllers more, one that writes all the time, one that needs a
+// custom resource, and one that does not end when it is told to. No line of the manager was changed for it.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/cli"
+	"k8s.io/klog/v2"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app"
+)
+
+func main() {
+	o := &writerOptions{}
+	os.Exit(cli.Run(app.NewControllerManagerCommand(app.WithControllers(
+		app.ControllerDescriptor{Name: "writer-controller", Aliases: []string{"writer"}, DisabledByDefault: true, Options: o, New: o.newWriter},
+		app.ControllerDescriptor{
+			Name: "stubborn-controller", Aliases: []string{"stubborn"}, DisabledByDefault: true,
+			New: func(context.Context, app.ControllerContext) (app.Controller, error) {
+				return controllerFunc(func(context.Context) { select {} }), nil
+			},
+		},
+		app.ControllerDescriptor{
+			Name:    "waiter-controller",
+			Aliases: []string{"waiter"},
+			Needs:   []app.Need{{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations")}},
+			New: func(context.Context, app.ControllerContext) (app.Controller, error) {
+				return controllerFunc(func(ctx context.Context) { <-ctx.Done() }), nil
+			},
+		},
+	))))
+}
+
+type controllerFunc func(context.Context)
+
+func (f controllerFunc) Run(ctx context.Context) { f(ctx) }
+
+// writerOptions are the flags of the writer.
+type writerOptions struct{ interval time.Duration }
+
+func (o *writerOptions) AddFlags(fs *pflag.FlagSet) {
+	fs.DurationVar(&o.interval, "write-interval", 5*time.Millisecond, "How long the writer waits between two writes.")
+}
+
+func (o *writerOptions) Validate() []error {
+	if o.interval <= 0 {
+		return []error{fmt.Errorf("--write-interval must be positive, got %v", o.interval)}
+	}
+	return nil
+}
+
+func (o *writerOptions) newWriter(_ context.Context, c app.ControllerContext) (app.Controller, error) {
+	client, err := c.Client()
+	if err != nil {
+		return nil, err
+	}
+	return &writer{client: client, interval: o.interval}, nil
+}
+
+// writer writes its process number into a config map, over and over.
+type writer struct {
+	client   kubernetes.Interface
+	interval time.Duration
+}
+
+func (w *writer) Run(ctx context.Context) {
+	ticker := time.NewTicker(w.interval)
+	defer ticker.Stop()
+	for n := 0; ; n++ {
+		if err := w.write(ctx, n); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Writing failed")
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (w *writer) write(ctx context.Context, n int) error {
+	m := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "written"},
+		Data:       map[string]string{"by": fmt.Sprint(os.Getpid()), "count": fmt.Sprint(n)},
+	}
+	maps := w.client.CoreV1().ConfigMaps(metav1.NamespaceDefault)
+	_, err := maps.Update(ctx, m, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = maps.Create(ctx, m, metav1.CreateOptions{})
+	}
+	return err
+}

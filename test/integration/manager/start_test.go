@@ -1,0 +1,288 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package manager
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"sigs.k8s.io/svm-api/migration/crds"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// TestStartBeforeTheAPIServer follows a control plane node that boots: the manager is up first, with nobody to talk to.
+func TestStartBeforeTheAPIServer(t *testing.T) {
+	cp := controlplane.Start(t, controlplane.Config{})
+	server := cp.Servers()[0]
+	if err := server.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	// A restart of the only API server takes longer than a lease lasts by default.
+	p := startManager(t, cp, managerBinary, "early", "--leader-elect-lease-duration=150s", "--leader-elect-renew-deadline=120s")
+	eventually(t, 30*time.Second, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
+	eventually(t, 30*time.Second, "the manager looked for the API server", func() bool { return strings.Contains(p.Log(), "Waiting for the API server") })
+	code, body := p.get(t, nil, "/readyz")
+	if code == 200 || !strings.Contains(body, "[-]kube-apiserver failed") {
+		t.Errorf("/readyz answers %d and does not say that the API server is missing:\n%s", code, body)
+	}
+	if code, _ := p.get(t, nil, "/healthz"); code != 200 {
+		t.Errorf("/healthz answers %d: a restart would not bring the API server up", code)
+	}
+
+	if err := server.Restart(nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "the manager leads", func() bool { return p.leads(t, cp) })
+	if code, body := p.get(t, nil, "/readyz"); code != 200 {
+		t.Errorf("/readyz answers %d though the API server is up:\n%s", code, body)
+	}
+	if n := strings.Count(p.Log(), "Waiting for the API server"); n != 1 {
+		t.Errorf("the wait was told %d times, once is enough:\n%s", n, p.Log())
+	}
+
+	t.Run("the StorageVersion API appears later", func(t *testing.T) {
+		eventually(t, 30*time.Second, "the manager tells once that the API is not served", func() bool {
+			return strings.Contains(p.Log(), "The resource is not served")
+		})
+		if p.runs(t, cp, gcController) {
+			t.Fatal("the controller runs without its API")
+		}
+		if err := server.Restart(func(s *controlplane.Server) { *s = controlplane.StorageVersionAPI(*s) }); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 3*time.Minute, "the controller runs", func() bool { return p.runs(t, cp, gcController) })
+		if n := strings.Count(p.Log(), "The resource is not served"); n != 1 {
+			t.Errorf("the missing API was told %d times, once is enough:\n%s", n, p.Log())
+		}
+	})
+	t.Run("the StorageVersion API goes again", func(t *testing.T) {
+		if err := server.Restart(func(s *controlplane.Server) { s.FeatureGates, s.RuntimeConfig = nil, nil }); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, time.Minute, "the manager tells that the API is gone", func() bool {
+			return strings.Contains(p.Log(), "has stopped to serve a resource")
+		})
+		if log := p.Log(); strings.Contains(log, "the server could not find the requested resource") {
+			t.Errorf("an API that was switched off is logged as an error:\n%s", log)
+		}
+	})
+	stop(t, p)
+}
+
+// TestOutageOfTheAPIServer wants a standby to stay up and quiet, and a leader to give way, while nothing answers.
+func TestOutageOfTheAPIServer(t *testing.T) {
+	cp := storageVersionControlPlane(t)
+	server := cp.Servers()[0]
+	leader := startManager(t, cp, managerBinary, "leader", quickElection...)
+	eventually(t, 30*time.Second, "the first leads", func() bool { return leader.runs(t, cp, gcController) })
+	standby := startManager(t, cp, managerBinary, "standby", quickElection...)
+	eventually(t, 30*time.Second, "the second is up", func() bool { code, _ := standby.get(t, nil, "/readyz"); return code == 200 })
+
+	quiet := standby.Log()
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := waitEnd(t, leader); err == nil {
+		t.Error("a leader that lost its lease must end with an error")
+	}
+	eventually(t, 30*time.Second, "the standby notices", func() bool {
+		return strings.Contains(standby.Log(), "Waiting for the API server to read the leader lease")
+	})
+	if err := server.Restart(nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, time.Minute, "the standby leads", func() bool { return standby.runs(t, cp, gcController) })
+	if said := strings.Count(strings.TrimPrefix(standby.Log(), quiet), "\n"); said > 40 {
+		t.Errorf("an outage of seconds made the standby log %d lines:\n%s", said, standby.Log())
+	}
+	stop(t, standby)
+}
+
+// TestPausedAPIServer wants a manager to start and stop cleanly while the API server takes connections and says nothing.
+func TestPausedAPIServer(t *testing.T) {
+	cp := controlplane.Start(t, controlplane.Config{})
+	server := cp.Servers()[0]
+	if err := server.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	p := startManager(t, cp, managerBinary, "patient")
+	eventually(t, 30*time.Second, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
+	eventually(t, 30*time.Second, "the manager says what it waits for", func() bool { return strings.Contains(p.Log(), "Waiting for the API server") })
+	began := time.Now()
+	stop(t, p)
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("a stop took %v", took)
+	}
+	if err := server.Resume(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestHelp wants what a user asks for first.
+func TestHelp(t *testing.T) {
+	binary := filepath.Join(os.Getenv(binariesEnv), managerBinary)
+	for flag, wants := range map[string][]string{
+		"--version": {"svm-controller-manager version v"},
+		"--help": {
+			"Generic flags:", "Secure serving flags:", "Feature gates flags:", "Logs flags:",
+			"All controllers: " + gcController, "StorageVersionGarbageCollector=true|false",
+		},
+	} {
+		out, err := exec.CommandContext(t.Context(), binary, flag).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v", flag, err)
+		}
+		for _, want := range wants {
+			if !strings.Contains(string(out), want) {
+				t.Errorf("%s does not say %q:\n%s", flag, want, out)
+			}
+		}
+	}
+}
+
+// TestWrongCredentials wants the reason that matters to be told, also when it is not the first.
+func TestWrongCredentials(t *testing.T) {
+	cp := controlplane.Start(t, controlplane.Config{})
+	server := cp.Servers()[0]
+	if err := server.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	wrong := rest.AnonymousClientConfig(cp.AdminConfig())
+	wrong.BearerToken = "made up"
+	kubeconfig := filepath.Join(t.TempDir(), "wrong.kubeconfig")
+	if err := cp.WriteKubeconfig(kubeconfig, wrong); err != nil {
+		t.Fatal(err)
+	}
+	p := startManager(t, cp, managerBinary, "wrong-credentials", "--kubeconfig="+kubeconfig)
+	eventually(t, 30*time.Second, "it says that the server is not there", func() bool { return strings.Contains(p.Log(), "to become ready") })
+	if err := server.Restart(nil); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "it says that the server refuses the credentials", func() bool {
+		return strings.Contains(p.Log(), "the API server refuses the credentials; check those of --kubeconfig")
+	})
+	stop(t, p)
+}
+
+// TestWrongFlags wants errors on the terminal, in words, and an exit code.
+func TestWrongFlags(t *testing.T) {
+	cp := controlplane.Start(t, controlplane.Config{})
+	for name, tc := range map[string]struct {
+		args []string
+		want string
+	}{
+		"unknown controller": {args: []string{"--controllers=svmtriger"}, want: `"svmtriger" is not in the list of known controllers, --controllers knows ["storageversion-`},
+		"nothing selected":   {args: []string{"--controllers=-storageversiongc"}, want: "nothing to run: --controllers and --feature-gates leave no controller"},
+		"gated off":          {args: []string{"--feature-gates=StorageVersionGarbageCollector=false"}, want: "nothing to run"},
+		"unknown gate":       {args: []string{"--feature-gates=NoSuchGate=true"}, want: "unrecognized feature gate: NoSuchGate"},
+		"unknown flag":       {args: []string{"--no-such-flag"}, want: "unknown flag: --no-such-flag"},
+		"an argument":        {args: []string{"run"}, want: "takes flags only"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startManager(t, cp, managerBinary, "wrong-"+strings.ReplaceAll(name, " ", "-"), tc.args...)
+			if err := waitEnd(t, p); err == nil {
+				t.Error("the exit code says that all went well")
+			}
+			if !strings.Contains(strings.ReplaceAll(p.Log(), `\"`, `"`), tc.want) {
+				t.Errorf("the output does not say %q:\n%s", tc.want, p.Log())
+			}
+		})
+	}
+}
+
+// TestPlugin runs a manager with somebody else's controllers compiled in.
+func TestPlugin(t *testing.T) {
+	cp := storageVersionControlPlane(t)
+	p := startManager(t, cp, pluginBinary, "plugin")
+	eventually(t, 30*time.Second, "the project's controller runs beside", func() bool { return p.runs(t, cp, gcController) })
+	if p.runs(t, cp, "waiter-controller") || p.runs(t, cp, "writer-controller") {
+		t.Error("a controller runs without its resource, or though it is off by default")
+	}
+	const check = "waiter-controller-needs-storageversionmigrations.v1alpha1.migration.k8s.io"
+	code, body := p.get(t, nil, "/readyz")
+	if code == 200 || !strings.Contains(body, "[-]"+check+" failed") {
+		t.Errorf("/readyz answers %d and does not say which controller waits for what:\n%s", code, body)
+	}
+
+	installCRDs(t, cp)
+	eventually(t, time.Minute, "the controller that waited runs", func() bool { return p.runs(t, cp, "waiter-controller") })
+	if code, body := p.get(t, nil, "/readyz?verbose"); code != 200 || !strings.Contains(body, "[+]"+check+" ok") {
+		t.Errorf("/readyz answers %d:\n%s", code, body)
+	}
+	stop(t, p)
+
+	writer := startManager(t, cp, pluginBinary, "plugin-writer", "--controllers=writer", "--write-interval=0s")
+	if err := waitEnd(t, writer); err == nil || !strings.Contains(writer.Log(), "--write-interval must be positive") {
+		t.Errorf("a plugin's flags are not validated: %v\n%s", err, writer.Log())
+	}
+}
+
+func installCRDs(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
+	c, err := dynamic.NewForConfig(cp.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	objects, err := crds.Objects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, crd := range objects {
+		if _, err := c.Resource(resource).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestSelection selects by name, by alias and by gate, and reads from the metrics what runs.
+func TestSelection(t *testing.T) {
+	cp := storageVersionControlPlane(t)
+	for name, tc := range map[string]struct {
+		args []string
+		runs []string
+	}{
+		"everything that is on by default": {args: nil, runs: []string{gcController}},
+		"an alias":                         {args: []string{"--controllers=storageversiongc"}, runs: []string{gcController}},
+		"all but one, and one by alias":    {args: []string{"--controllers=*,writer,-storageversiongc,-waiter"}, runs: []string{"writer-controller"}},
+		"a gate":                           {args: []string{"--controllers=*,writer,-waiter", "--feature-gates=StorageVersionGarbageCollector=false"}, runs: []string{"writer-controller"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startManager(t, cp, pluginBinary, "selection-"+tc.runs[0], append([]string{"--leader-elect=false"}, tc.args...)...)
+			eventually(t, 30*time.Second, "it runs what was selected", func() bool {
+				for _, controller := range []string{gcController, "writer-controller"} {
+					if p.runs(t, cp, controller) != slices.Contains(tc.runs, controller) {
+						return false
+					}
+				}
+				return true
+			})
+			stop(t, p)
+		})
+	}
+}

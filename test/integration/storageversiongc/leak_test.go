@@ -1,0 +1,44 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversiongc
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// TestRunLeavesNothingBehind is not parallel, so that all new goroutines are those of the controller.
+func TestRunLeavesNothingBehind(t *testing.T) {
+	cp := onlyServer(t)
+	client := newClient(t, cp.AdminConfig())
+	mustPublish(t, client, "gc.example.com.stale", server{"gone", "gc.example.com/v1"})
+	before := goleak.IgnoreCurrent()
+	for _, failure := range []hook{nil, failures["no answer"]} {
+		c := startCollector(t, cp.AdminConfig(), collectorOptions{hook: failure})
+		eventually(t, soon, func(context.Context) error {
+			if c.count("GET lease") < 2 {
+				return errors.New("the controller is not at work")
+			}
+			return nil
+		})
+		c.stop()
+	}
+	goleak.VerifyNone(t, before)
+}
