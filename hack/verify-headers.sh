@@ -7,7 +7,7 @@ lines="$(wc -l < hack/boilerplate.go.txt)"
 bad=()
 while read -r file; do
   # A build constraint may stand above the header, as generators put it.
-  start="$(sed -e '/^\/\/go:build /,/^$/d' "${file}" | head -n "${lines}")"
+  start="$(sed -e '/^\/\/go:build /,/^$/d' "${file}" | sed -n "1,${lines}p")"
   [[ "${start}" == "${header}" ]] || bad+=("${file}")
 done < <(git ls-files --cached --others --exclude-standard -- '*.go' ':!:*/testdata/*' | while read -r file; do if [[ -e "${file}" ]]; then echo "${file}"; fi; done)
 if (( ${#bad[@]} )); then

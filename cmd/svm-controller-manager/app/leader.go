@@ -49,25 +49,15 @@ func (m *manager) lead(ctx context.Context, leaseName string, run func(context.C
 
 	started := make(chan struct{})
 	finished := make(chan error, 1)
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name:          leaseName,
-		Lock:          lock,
-		LeaseDuration: election.LeaseDuration.Duration,
-		RenewDeadline: election.RenewDeadline.Duration,
-		RetryPeriod:   election.RetryPeriod.Duration,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(leading context.Context) {
-				close(started)
-				leading, cancel := context.WithCancel(leading)
-				defer cancel()
-				defer context.AfterFunc(ctx, cancel)()
-				finished <- run(leading, term)
-			},
-			OnStoppedLeading: func() {},
-		},
+	elector, err := m.newElector(leaseName, lock, func(leading context.Context) {
+		close(started)
+		leading, cancel := context.WithCancel(leading)
+		defer cancel()
+		defer context.AfterFunc(ctx, cancel)()
+		finished <- run(leading, term)
 	})
 	if err != nil {
-		return fmt.Errorf("setting up leader election: %w", err)
+		return err
 	}
 	defer m.state.watchLease(elector)()
 	stopped := make(chan struct{})
@@ -99,4 +89,20 @@ func (m *manager) lead(ctx context.Context, leaseName string, run func(context.C
 	default:
 		return errors.Join(err, lock.release(context.WithoutCancel(ctx), election.RenewDeadline.Duration))
 	}
+}
+
+func (m *manager) newElector(name string, lock *termLock, lead func(context.Context)) (*leaderelection.LeaderElector, error) {
+	election := m.Generic.LeaderElection
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Name:          name,
+		Lock:          lock,
+		LeaseDuration: election.LeaseDuration.Duration,
+		RenewDeadline: election.RenewDeadline.Duration,
+		RetryPeriod:   election.RetryPeriod.Duration,
+		Callbacks:     leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {}},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("setting up leader election: %w", err)
+	}
+	return elector, nil
 }

@@ -69,7 +69,7 @@ func waitForAPIServer(ctx context.Context, client kubernetes.Interface, host str
 		case apierrors.IsUnauthorized(err):
 			waiting.log(ctx, "Waiting: the API server refuses the credentials; check those of --kubeconfig or of the service account", "host", host, "err", err)
 		default:
-			waiting.log(ctx, "Waiting for the API server to become ready", "host", host, "err", err)
+			waiting.log(ctx, "Waiting for the API server to become ready; if it is up, check the address in --kubeconfig", "host", host, "err", err)
 		}
 		return false
 	})
