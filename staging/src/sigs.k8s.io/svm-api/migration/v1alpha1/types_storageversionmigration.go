@@ -50,8 +50,8 @@ import (
 // servers write today, and tells how far that went. It is done once: to migrate again, create another one.
 type StorageVersionMigration struct {
 	metav1.TypeMeta `json:",inline"`
-	// Standard object metadata. The name carries no meaning; the trigger lets the API server make one up that starts with
-	// the resource and its group.
+	// Standard object metadata. The name carries no meaning. The trigger chooses it beforehand, starting with the resource
+	// and its group, cut to fit; people may use generateName.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	// spec says what is to be migrated.
@@ -80,23 +80,25 @@ type StorageVersionMigrationSpec struct {
 	// StorageVersionMigration.
 	// +required
 	Resource GroupVersionResource `json:"resource"`
-	// continueToken is the list token of the next chunk of objects. It shows others how far the migration is, and a
-	// migration that has no status.progress yet starts there. Once there is progress, the token in status.progress, which
-	// is saved together with the counters, is the one that the migrator resumes from, and this one follows it.
+	// continueToken is the list token of the next chunk of objects, copied from status.progress for those who watch it here.
+	// It is output only, and kept for compatibility: a migration without status.progress starts from the beginning, whatever
+	// this says, because a token of unknown origin proves nothing about the objects before it.
 	// +optional
 	ContinueToken string `json:"continueToken,omitempty"`
 	// target is the encoding that the migration is wanted for. The trigger sets it; leave it out when you create a
 	// migration by hand, and the encoding that is current when the migration starts is taken. A migration whose target is
-	// not, or no longer, what the servers write ends as Failed. It cannot be changed.
+	// not, or no longer, what the servers write ends as Failed. It cannot be changed. It is a wish and never counts as
+	// proof: only a success whose status.target is set does.
 	// +optional
 	Target *MigrationTarget `json:"target,omitempty"`
 }
 
-// GroupVersionResource names a resource and the version at which to reach it.
-// +kubebuilder:validation:XValidation:rule="has(self.resource) && self.resource.size() > 0",fieldPath=".resource",message="name the resource to migrate by its plural, for example deployments"
-// +kubebuilder:validation:XValidation:rule="!has(self.resource) || !self.resource.contains('/')",fieldPath=".resource",message="a subresource is stored with its resource: name the resource alone, without the slash and what follows it"
-// +kubebuilder:validation:XValidation:rule="!has(self.resource) || self.resource.contains('/') || self.resource.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",fieldPath=".resource",message="use the plural name in lower case, for example deployments, neither the kind nor a name with the group: the group has a field of its own"
-// +kubebuilder:validation:XValidation:rule="(!has(self.group) || !self.group.contains('/')) && (!has(self.version) || !self.version.contains('/'))",message="give group and version each in its own field, for example group: apps, version: v1"
+// GroupVersionResource names a resource and the version at which to reach it. What it has to look like is
+// checked at creation; after that it cannot be changed.
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || (has(self.resource) && self.resource.size() > 0)",fieldPath=".resource",message="name the resource to migrate by its plural, for example deployments"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.resource) || !self.resource.contains('/')",fieldPath=".resource",message="a subresource is stored with its resource: name the resource alone, without the slash and what follows it"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.resource) || self.resource.contains('/') || self.resource.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",fieldPath=".resource",message="use the plural name in lower case, for example deployments, neither the kind nor a name with the group: the group has a field of its own"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || ((!has(self.group) || !self.group.contains('/')) && (!has(self.version) || !self.version.contains('/')))",message="give group and version each in its own field, for example group: apps, version: v1"
 // +kubebuilder:validation:XValidation:rule=`(has(self.group) ? self.group : "") == (has(oldSelf.group) ? oldSelf.group : "") && (has(self.version) ? self.version : "") == (has(oldSelf.version) ? oldSelf.version : "") && (has(self.resource) ? self.resource : "") == (has(oldSelf.resource) ? oldSelf.resource : "")`,message="the resource of a migration cannot be changed: create another StorageVersionMigration"
 // +structType=atomic
 type GroupVersionResource struct {
@@ -110,8 +112,9 @@ type GroupVersionResource struct {
 	// +kubebuilder:validation:MaxLength=63
 	Version string `json:"version,omitempty"`
 	// resource is the plural name of the resource in lower case, for example deployments. Subresources have no storage of
-	// their own and cannot be named.
-	// +required
+	// their own and cannot be named. It has to be there, which a rule demands at creation, and not the schema: old objects
+	// may lack it.
+	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Resource string `json:"resource,omitempty"`
 }
@@ -126,8 +129,8 @@ type MigrationTarget struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self != 'Unknown'",message="a migration needs one encoding as its target: wait until the servers agree, or leave target out"
 	StorageVersionHash string `json:"storageVersionHash"`
-	// encodingVersion is the encoding in words, for example apps/v1, or v1 for the core group. It is left out where no
-	// known version has the hash.
+	// encodingVersion is storageVersionHash in words: the version that has the hash, for example apps/v1, or v1 for the
+	// core group; the hash itself where no known version has it.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
@@ -148,8 +151,8 @@ type MigrationTarget struct {
 
 // StorageVersionMigrationStatus says how far a migration went.
 type StorageVersionMigrationStatus struct {
-	// conditions are the latest observations of the migration's state. Known types are Running, Succeeded and Failed, of
-	// which at most one is True.
+	// conditions are the latest observations of the migration's state. Known types are Running, Succeeded and Failed. Our
+	// controllers keep at most one of them True; the API server does not enforce that.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -157,7 +160,8 @@ type StorageVersionMigrationStatus struct {
 	// +patchStrategy=merge
 	Conditions []MigrationCondition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 	// target is the encoding that this migration brings every object to: spec.target, or what was current at the start.
-	// It is set once, before the first object is rewritten.
+	// It is set once, before the first object is rewritten. A success proves something about what is stored only if this
+	// is set: one by a migrator that does not know of targets proves nothing, whatever spec.target says.
 	// +optional
 	Target *MigrationTarget `json:"target,omitempty"`
 	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if the same
@@ -184,7 +188,8 @@ type StorageVersionMigrationStatus struct {
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// sweepCompletionTime is when every listed object had an outcome. What remains after that, such as trying denied
-	// objects once more, needs no further listing, and a migrator that is restarted does not sweep again.
+	// objects once more, does not go through all objects again, also not after a restart of the migrator. Only where
+	// progress.denied is greater than the number of deniedObjects, whose list is bounded, does that second try list again.
 	// +optional
 	SweepCompletionTime *metav1.Time `json:"sweepCompletionTime,omitempty"`
 	// estimatedCompletionTime is when the migration will have ended if it goes on at the present rate.

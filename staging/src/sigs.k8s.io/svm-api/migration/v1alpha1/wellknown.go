@@ -24,24 +24,46 @@ const Unknown = "Unknown"
 
 // Bounds of the lists and strings that a controller fills and the CustomResourceDefinition limits. A controller cuts what
 // it writes to these, because the API server refuses the whole write otherwise.
+// Lengths are in characters, not bytes.
 const (
 	// MaxDeniedObjects is the most entries of status.deniedObjects. The full number is in status.progress.denied.
 	MaxDeniedObjects = 100
-	// MaxDeniedObjectMessageLength is the most characters (not bytes) of the message of a denied object.
+	// MaxDeniedObjectReasonLength is the length of the reason of a denied object.
+	MaxDeniedObjectReasonLength = 256
+	// MaxDeniedObjectMessageLength is the length of the message of a denied object.
 	MaxDeniedObjectMessageLength = 1024
+
+	// MaxPersistedStorageVersionHashes is the most entries of status.persistedStorageVersionHashes and
+	// status.persistedEncodingVersions. Hashes that are more than that become Unknown and the current one.
+	MaxPersistedStorageVersionHashes = 100
+	// MaxEncodings is the most entries of status.encodings.
+	MaxEncodings = 100
+	// MaxStorageSharedWith is the most entries of status.storageSharedWith.
+	MaxStorageSharedWith = 16
+	// MaxStateConditionMessageLength is the length of the message of a condition of a StorageState.
+	MaxStateConditionMessageLength = 32768
+	// MaxRetryLength is the length of status.lastHandledRetry.
+	MaxRetryLength = 253
+
+	// MaxEvidenceServers is the most servers of an evidence.
+	MaxEvidenceServers = 256
+	// MaxEvidenceEndpoints is the most endpoints of an evidence.
+	MaxEvidenceEndpoints = 256
+	// MaxEvidenceStoredVersions is the most stored versions of a CustomResourceDefinition in an evidence.
+	MaxEvidenceStoredVersions = 256
 )
 
 // Annotations that administrators and the kubectl plugin set on a StorageState.
 const (
 	// PausedAnnotation, set to "true", keeps the trigger from creating migrations of the resource. Observing goes on.
 	PausedAnnotation = "migration.k8s.io/paused"
-	// RetriedAtAnnotation holds the time (RFC 3339) at which an administrator asked for another attempt. A time later
-	// than status.backoff.lastFailureTime ends the wait; an earlier one was already answered. It never needs removing.
-	RetriedAtAnnotation = "migration.k8s.io/retried-at"
+	// RetryAnnotation asks for another attempt without waiting. Its value is opaque, and cut off after MaxRetryLength: a
+	// value that is not status.lastHandledRetry is a new request. It never needs removing.
+	RetryAnnotation = "migration.k8s.io/retry"
 )
 
-// Types of the conditions of a StorageVersionMigration. Of these at most one is True at any time; a migration that has
-// none yet waits for its turn. One that is Succeeded or Failed never changes again.
+// Types of the conditions of a StorageVersionMigration. A migration that has none yet waits for its turn. Our controllers
+// keep at most one of these True, and leave a migration that is Succeeded or Failed alone; the API server enforces neither.
 const (
 	// MigrationRunning says that objects are being rewritten. Its reason and message tell what it waits for, if anything.
 	MigrationRunning MigrationConditionType = "Running"
@@ -95,7 +117,8 @@ const (
 	// message tell what is being done about it, or why nothing is.
 	StorageStateMigrated = "Migrated"
 	// StorageStateSafeToRemoveOldVersions says that no server needs any version but the current one to read what is
-	// stored: the others may be dropped, be it from a CustomResourceDefinition or by an upgrade or downgrade.
+	// stored: the others may be dropped, be it from a CustomResourceDefinition or by an upgrade or downgrade. While it is
+	// not True, its reason and message are those of Migrated, or tell what else stands in the way.
 	StorageStateSafeToRemoveOldVersions = "SafeToRemoveOldVersions"
 	// StorageStateServed says that the resource is served. Objects of one that is served no longer may still be stored.
 	StorageStateServed = "Served"
@@ -115,11 +138,11 @@ const (
 	StateReasonDiscoveryFailed = "DiscoveryFailed"
 	// StateReasonServed: the resource is served.
 	StateReasonServed = "Served"
-	// StateReasonNotServed: the resource is not served by any server.
+	// StateReasonNotServed: the resource is not served by any server, so that what may still be stored cannot be migrated.
 	StateReasonNotServed = "NotServed"
 )
 
-// Reasons of the conditions Migrated and SafeToRemoveOldVersions.
+// Reasons of the conditions Migrated and SafeToRemoveOldVersions, besides StateReasonNotServed.
 const (
 	// StateReasonOnlyCurrentEncoding: no object is stored in any encoding but the current one.
 	StateReasonOnlyCurrentEncoding = "OnlyCurrentEncodingPersisted"
