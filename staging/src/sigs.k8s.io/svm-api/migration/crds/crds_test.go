@@ -46,13 +46,40 @@ func TestObjectsAreTheTwoDefinitionsOfTheGroup(t *testing.T) {
 }
 
 func TestLimitsInTheSchemaAreThoseInTheCode(t *testing.T) {
-	denied := property(t, schemaOf(t, "storageversionmigrations"), "status", "deniedObjects")
-	if got := denied["maxItems"]; got != int64(v1alpha1.MaxDeniedObjects) {
-		t.Errorf("at most %v denied objects, but MaxDeniedObjects is %d", got, v1alpha1.MaxDeniedObjects)
-	}
-	items, _ := denied["items"].(map[string]any)
-	if got := property(t, items, "message")["maxLength"]; got != int64(v1alpha1.MaxDeniedObjectMessageLength) {
-		t.Errorf("at most %v characters, but MaxDeniedObjectMessageLength is %d", got, v1alpha1.MaxDeniedObjectMessageLength)
+	const migrations, states = "storageversionmigrations", "storagestates"
+	for _, limit := range []struct {
+		resource, path, keyword string
+		want                    int64
+	}{
+		{migrations, "deniedObjects", "maxItems", v1alpha1.MaxDeniedObjects},
+		{migrations, "deniedObjects[].reason", "maxLength", v1alpha1.MaxDeniedObjectReasonLength},
+		{migrations, "deniedObjects[].message", "maxLength", v1alpha1.MaxDeniedObjectMessageLength},
+		{migrations, "evidence.servers", "maxItems", v1alpha1.MaxEvidenceServers},
+		{migrations, "evidence.endpoints", "maxItems", v1alpha1.MaxEvidenceEndpoints},
+		{migrations, "evidence.customResourceDefinition.storedVersions", "maxItems", v1alpha1.MaxEvidenceStoredVersions},
+		{states, "evidence.servers", "maxItems", v1alpha1.MaxEvidenceServers},
+		{states, "evidence.endpoints", "maxItems", v1alpha1.MaxEvidenceEndpoints},
+		{states, "evidence.customResourceDefinition.storedVersions", "maxItems", v1alpha1.MaxEvidenceStoredVersions},
+		{states, "persistedStorageVersionHashes", "maxItems", v1alpha1.MaxPersistedStorageVersionHashes},
+		{states, "persistedEncodingVersions", "maxItems", v1alpha1.MaxPersistedStorageVersionHashes},
+		{states, "encodings", "maxItems", v1alpha1.MaxEncodings},
+		{states, "storageSharedWith", "maxItems", v1alpha1.MaxStorageSharedWith},
+		{states, "conditions[].message", "maxLength", v1alpha1.MaxStateConditionMessageLength},
+		{states, "lastHandledRetry", "maxLength", v1alpha1.MaxRetryLength},
+	} {
+		found := false
+		walk(property(t, schemaOf(t, limit.resource), "status"), "", func(path string, schema map[string]any) {
+			if path != "."+limit.path {
+				return
+			}
+			found = true
+			if got := schema[limit.keyword]; got != limit.want {
+				t.Errorf("%s: %s of %s is %v, want %d", limit.resource, limit.keyword, limit.path, got, limit.want)
+			}
+		})
+		if !found {
+			t.Errorf("%s: no %s", limit.resource, limit.path)
+		}
 	}
 }
 

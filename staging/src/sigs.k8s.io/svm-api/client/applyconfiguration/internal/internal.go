@@ -425,6 +425,7 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: storageVersion
       type:
         namedType: io.k8s.sigs.svm-api.migration.v1alpha1.StorageVersionEvidence
+    elementRelationship: atomic
 - name: io.k8s.sigs.svm-api.migration.v1alpha1.StorageState
   map:
     fields:
@@ -487,6 +488,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: evidence
       type:
         namedType: io.k8s.sigs.svm-api.migration.v1alpha1.StorageEvidence
+    - name: lastHandledRetry
+      type:
+        scalar: string
     - name: lastHeartbeatTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time

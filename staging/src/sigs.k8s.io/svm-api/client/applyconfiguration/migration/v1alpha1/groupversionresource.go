@@ -21,7 +21,8 @@ package v1alpha1
 // GroupVersionResourceApplyConfiguration represents a declarative configuration of the GroupVersionResource type for use
 // with apply.
 //
-// GroupVersionResource names a resource and the version at which to reach it.
+// GroupVersionResource names a resource and the version at which to reach it. What it has to look like is
+// checked at creation; after that it cannot be changed.
 type GroupVersionResourceApplyConfiguration struct {
 	// group is the API group of the resource. Leave it out, or empty, for the core group.
 	Group *string `json:"group,omitempty"`
@@ -29,7 +30,8 @@ type GroupVersionResourceApplyConfiguration struct {
 	// is served, the target's where it can. It has no influence on the encoding that objects are stored in.
 	Version *string `json:"version,omitempty"`
 	// resource is the plural name of the resource in lower case, for example deployments. Subresources have no storage of
-	// their own and cannot be named.
+	// their own and cannot be named. It has to be there, which a rule demands at creation, and not the schema: old objects
+	// may lack it.
 	Resource *string `json:"resource,omitempty"`
 }
 

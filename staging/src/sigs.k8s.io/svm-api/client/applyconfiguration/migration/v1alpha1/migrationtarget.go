@@ -29,8 +29,8 @@ import (
 type MigrationTargetApplyConfiguration struct {
 	// storageVersionHash is the hash of the encoding, as in status.currentStorageVersionHash of the StorageState.
 	StorageVersionHash *string `json:"storageVersionHash,omitempty"`
-	// encodingVersion is the encoding in words, for example apps/v1, or v1 for the core group. It is left out where no
-	// known version has the hash.
+	// encodingVersion is storageVersionHash in words: the version that has the hash, for example apps/v1, or v1 for the
+	// core group; the hash itself where no known version has it.
 	EncodingVersion *string `json:"encodingVersion,omitempty"`
 	// epoch is status.epoch of the StorageState at the time when the target was chosen. Only a migration of the current
 	// epoch proves anything about what is stored.

@@ -27,7 +27,7 @@ import (
 // with apply.
 //
 // StorageEvidence is what the encoding of a resource was concluded from, in enough detail to tell later whether anything
-// that matters may have happened in between.
+// that matters may have happened in between. It is one proof, and applied as one: parts of two prove nothing.
 type StorageEvidenceApplyConfiguration struct {
 	// source is where the evidence comes from. It decides which of the other fields are set.
 	Source *migrationv1alpha1.EvidenceSource `json:"source,omitempty"`

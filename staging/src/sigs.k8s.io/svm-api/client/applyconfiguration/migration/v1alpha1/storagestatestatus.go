@@ -31,35 +31,44 @@ type StorageStateStatusApplyConfiguration struct {
 	// persistedStorageVersionHashes are the hashes of all encodings that objects of spec.resource may be stored in.
 	// "Unknown" in the list means that there may be others; a list that is empty or missing means the same as ["Unknown"].
 	// It is not safe to run an API server that cannot read all of them, or to drop any of their versions. The list shrinks
-	// only when a migration is proven complete, and then to the current one alone.
+	// only when a migration is proven complete, and then to the current one alone. Lists of other controllers repeat
+	// entries, without limit: a controller removes the repetitions in its first write, and what is too long even so becomes
+	// ["Unknown", currentStorageVersionHash].
 	PersistedStorageVersionHashes []string `json:"persistedStorageVersionHashes,omitempty"`
 	// currentStorageVersionHash is the hash of the encoding that objects are written in today, as the API servers'
 	// discovery documents show it. It is "Unknown" while the servers do not agree on one.
 	CurrentStorageVersionHash *string `json:"currentStorageVersionHash,omitempty"`
 	// lastHeartbeatTime is when a controller last looked at what the servers write, and recorded it here.
 	LastHeartbeatTime *v1.Time `json:"lastHeartbeatTime,omitempty"`
-	// currentEncodingVersion is the current encoding in words, for example apps/v1, or v1 for the core group. It is
-	// "Unknown" while the servers do not agree, and where no known version has the hash.
+	// currentEncodingVersion is currentStorageVersionHash in words: the version that has the hash, for example apps/v1, or
+	// v1 for the core group; the hash itself where no known version has it; "Unknown" where it says "Unknown".
 	CurrentEncodingVersion *string `json:"currentEncodingVersion,omitempty"`
-	// persistedEncodingVersions are the encodings of persistedStorageVersionHashes in words, in the same order, with
-	// "Unknown" in place of those that no known version has the hash of. They are for people: programs use the hashes.
+	// persistedEncodingVersions are persistedStorageVersionHashes in words, in the same order: for each the version that has
+	// the hash, the hash itself where no known version has it, and "Unknown" where it says "Unknown". They are for people:
+	// programs use the hashes.
 	PersistedEncodingVersions []string `json:"persistedEncodingVersions,omitempty"`
 	// encodings keeps the version behind every hash that was seen, so that a hash stays readable when its version is
 	// served no longer.
 	Encodings []StorageEncodingApplyConfiguration `json:"encodings,omitempty"`
 	// epoch goes up whenever the evidence changed. It starts at 1. A migration proves something about what is stored only
-	// in the epoch that it was made for.
+	// in the epoch that it was made for. A state that has a currentStorageVersionHash but no epoch was written by another
+	// controller, or while definitions without this field were installed, which removed it. The trigger deletes such a state
+	// and creates it anew: counted from 1 in the same state, migrations of earlier epochs would count again.
 	Epoch *int64 `json:"epoch,omitempty"`
 	// evidence is what the current encoding was concluded from.
 	Evidence *StorageEvidenceApplyConfiguration `json:"evidence,omitempty"`
 	// storageSharedWith names the StorageStates of other resources that are the same objects in the same storage, such as
-	// events and events.events.k8s.io. One migration serves them all.
+	// events and events.events.k8s.io. One migration serves them all. This is information for people: what ties a shared
+	// migration to each of the states is that state's own status.migration.
 	StorageSharedWith []string `json:"storageSharedWith,omitempty"`
 	// migration is the latest migration of the current epoch. It is recorded before the migration is created, so that
 	// creating it again, after a crash or on an old cache, makes no second one.
 	Migration *MigrationReferenceApplyConfiguration `json:"migration,omitempty"`
 	// backoff says when a migration that failed is tried again. It goes when one succeeds and when a new epoch begins.
 	Backoff *MigrationBackoffApplyConfiguration `json:"backoff,omitempty"`
+	// lastHandledRetry is the value of the annotation migration.k8s.io/retry that was answered last, cut off after 253
+	// characters. Any other value of the annotation asks for another attempt, whatever backoff says.
+	LastHandledRetry *string `json:"lastHandledRetry,omitempty"`
 	// conditions are the latest observations of the state. Known types are Agreed, Migrated, SafeToRemoveOldVersions and
 	// Served.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
@@ -167,6 +176,14 @@ func (b *StorageStateStatusApplyConfiguration) WithMigration(value *MigrationRef
 // If called multiple times, the Backoff field is set to the value of the last call.
 func (b *StorageStateStatusApplyConfiguration) WithBackoff(value *MigrationBackoffApplyConfiguration) *StorageStateStatusApplyConfiguration {
 	b.Backoff = value
+	return b
+}
+
+// WithLastHandledRetry sets the LastHandledRetry field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastHandledRetry field is set to the value of the last call.
+func (b *StorageStateStatusApplyConfiguration) WithLastHandledRetry(value string) *StorageStateStatusApplyConfiguration {
+	b.LastHandledRetry = &value
 	return b
 }
 

@@ -34,8 +34,8 @@ import (
 // servers write today, and tells how far that went. It is done once: to migrate again, create another one.
 type StorageVersionMigrationApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
-	// Standard object metadata. The name carries no meaning; the trigger lets the API server make one up that starts with
-	// the resource and its group.
+	// Standard object metadata. The name carries no meaning. The trigger chooses it beforehand, starting with the resource
+	// and its group, cut to fit; people may use generateName.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec says what is to be migrated.
 	Spec *StorageVersionMigrationSpecApplyConfiguration `json:"spec,omitempty"`

@@ -26,13 +26,14 @@ type StorageVersionMigrationSpecApplyConfiguration struct {
 	// resource is the resource to migrate. It cannot be changed: to migrate another resource, create another
 	// StorageVersionMigration.
 	Resource *GroupVersionResourceApplyConfiguration `json:"resource,omitempty"`
-	// continueToken is the list token of the next chunk of objects. It shows others how far the migration is, and a
-	// migration that has no status.progress yet starts there. Once there is progress, the token in status.progress, which
-	// is saved together with the counters, is the one that the migrator resumes from, and this one follows it.
+	// continueToken is the list token of the next chunk of objects, copied from status.progress for those who watch it here.
+	// It is output only, and kept for compatibility: a migration without status.progress starts from the beginning, whatever
+	// this says, because a token of unknown origin proves nothing about the objects before it.
 	ContinueToken *string `json:"continueToken,omitempty"`
 	// target is the encoding that the migration is wanted for. The trigger sets it; leave it out when you create a
 	// migration by hand, and the encoding that is current when the migration starts is taken. A migration whose target is
-	// not, or no longer, what the servers write ends as Failed. It cannot be changed.
+	// not, or no longer, what the servers write ends as Failed. It cannot be changed. It is a wish and never counts as
+	// proof: only a success whose status.target is set does.
 	Target *MigrationTargetApplyConfiguration `json:"target,omitempty"`
 }
 

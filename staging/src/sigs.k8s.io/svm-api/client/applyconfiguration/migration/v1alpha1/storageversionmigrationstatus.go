@@ -27,11 +27,12 @@ import (
 //
 // StorageVersionMigrationStatus says how far a migration went.
 type StorageVersionMigrationStatusApplyConfiguration struct {
-	// conditions are the latest observations of the migration's state. Known types are Running, Succeeded and Failed, of
-	// which at most one is True.
+	// conditions are the latest observations of the migration's state. Known types are Running, Succeeded and Failed. Our
+	// controllers keep at most one of them True; the API server does not enforce that.
 	Conditions []MigrationConditionApplyConfiguration `json:"conditions,omitempty"`
 	// target is the encoding that this migration brings every object to: spec.target, or what was current at the start.
-	// It is set once, before the first object is rewritten.
+	// It is set once, before the first object is rewritten. A success proves something about what is stored only if this
+	// is set: one by a migrator that does not know of targets proves nothing, whatever spec.target says.
 	Target *MigrationTargetApplyConfiguration `json:"target,omitempty"`
 	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if the same
 	// still stands at the end.
@@ -47,7 +48,8 @@ type StorageVersionMigrationStatusApplyConfiguration struct {
 	// startTime is when the migrator took the migration up for the first time.
 	StartTime *v1.Time `json:"startTime,omitempty"`
 	// sweepCompletionTime is when every listed object had an outcome. What remains after that, such as trying denied
-	// objects once more, needs no further listing, and a migrator that is restarted does not sweep again.
+	// objects once more, does not go through all objects again, also not after a restart of the migrator. Only where
+	// progress.denied is greater than the number of deniedObjects, whose list is bounded, does that second try list again.
 	SweepCompletionTime *v1.Time `json:"sweepCompletionTime,omitempty"`
 	// estimatedCompletionTime is when the migration will have ended if it goes on at the present rate.
 	EstimatedCompletionTime *v1.Time `json:"estimatedCompletionTime,omitempty"`
