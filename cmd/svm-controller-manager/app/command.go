@@ -67,7 +67,11 @@ func NewControllerManagerCommand(opts ...Option) *cobra.Command {
 				return fmt.Errorf("logging flags: %w", err)
 			}
 			cliflag.PrintFlags(cmd.Flags())
-			return runCommand(apiserver.SetupSignalContext(), o, registry)
+			ctx := cmd.Context()
+			if ctx.Done() == nil { // a program that embeds the command may hand it a context of its own
+				ctx = apiserver.SetupSignalContext()
+			}
+			return runCommand(ctx, o, registry)
 		},
 	}
 	flagSets := o.Flags()
