@@ -67,11 +67,7 @@ func NewControllerManagerCommand(opts ...Option) *cobra.Command {
 				return fmt.Errorf("logging flags: %w", err)
 			}
 			cliflag.PrintFlags(cmd.Flags())
-			ctx := cmd.Context()
-			if ctx.Done() == nil { // a program that embeds the command may hand it a context of its own
-				ctx = apiserver.SetupSignalContext()
-			}
-			return runCommand(ctx, o, registry)
+			return runCommand(apiserver.SetupSignalContext(), o, registry)
 		},
 	}
 	flagSets := o.Flags()
