@@ -133,7 +133,7 @@ func (s *APIServer) Heal() error { return s.host.Heal() }
 // Restart starts the server again, after stopping it if it runs, and waits until it is ready. change, which may be nil, changes how
 // it is run; a new name is ignored.
 func (s *APIServer) Restart(change func(*Server)) error {
-	if err := s.Stop(); err != nil && !errors.Is(err, ErrNotRunning) {
+	if err := s.Stop(); err != nil && s.Process().Running() {
 		return err
 	}
 	if change != nil {
@@ -166,6 +166,9 @@ func (s *APIServer) start() error {
 		return fmt.Errorf("preparing %s: %w", s.name, err)
 	}
 	if err := s.cp.rememberEncryption(s.spec.EncryptionConfig); err != nil {
+		return fmt.Errorf("preparing %s: %w", s.name, err)
+	}
+	if err := completeLines(s.cp.auditPath(s.name)); err != nil {
 		return fmt.Errorf("preparing %s: %w", s.name, err)
 	}
 	process, err := startProcess(s.host, Program{Name: s.name, Path: path, Args: args}, s.cp.logPath(s.name))

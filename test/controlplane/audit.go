@@ -18,11 +18,13 @@ package controlplane
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -140,7 +142,35 @@ func kindOf(server string, event *auditv1.Event) RequestKind {
 	return kind
 }
 
-// readAudit calls visit for every event of a log that may still be written: an unfinished last line is left for next time.
+// completeLines ends the last line of a log, which a server that was killed may have left in the middle: the next one appends.
+func completeLines(path string) error {
+	file, err := os.OpenFile(filepath.Clean(path), os.O_RDWR|os.O_APPEND, 0o600)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("opening: %w", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil || info.Size() == 0 {
+		return err
+	}
+	last := make([]byte, 1)
+	if _, err := file.ReadAt(last, info.Size()-1); err != nil {
+		return fmt.Errorf("reading the end: %w", err)
+	}
+	if last[0] == '\n' {
+		return nil
+	}
+	if _, err := file.Write([]byte("\n")); err != nil {
+		return fmt.Errorf("ending the last line: %w", err)
+	}
+	return nil
+}
+
+// readAudit calls visit for every event of a log that may still be written: an unfinished last line is left for next time. A line
+// that ends in the middle of an event is what a killed server left: of its request nothing is known.
 func readAudit(path string, visit func(*auditv1.Event)) error {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -161,7 +191,10 @@ func readAudit(path string, visit func(*auditv1.Event)) error {
 		}
 		var event auditv1.Event
 		if err := json.Unmarshal(line, &event); err != nil {
-			return fmt.Errorf("parsing %q: %w", line, err)
+			if bytes.HasSuffix(bytes.TrimSpace(line), []byte("}")) {
+				return fmt.Errorf("parsing %q: %w", line, err)
+			}
+			continue
 		}
 		visit(&event)
 	}

@@ -194,9 +194,9 @@ func (b *Balancer) connect(client net.Conn) *proxied {
 		p := &proxied{backend: backend, client: client, server: server}
 		b.mu.Lock()
 		b.conns[p] = true
-		ended := b.ctx.Err() != nil
+		unwanted := b.ctx.Err() != nil || len(b.backends) > 0 && !slices.Contains(b.backends, backend)
 		b.mu.Unlock()
-		if ended { // close looked at conns before this one was among them
+		if unwanted { // close, or SetBackends, looked at conns before this one was among them
 			p.close()
 		}
 		return p

@@ -66,6 +66,10 @@ func New(ctx context.Context, cfg Config) (*ControlPlane, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration of the control plane: %w", err)
 	}
+	// Before the time for the start begins to run: a first build takes longer.
+	if err := buildMissing(cfg.BinDir, etcdBinary, serverBinary); err != nil {
+		return nil, err
+	}
 	cp := &ControlPlane{config: cfg, hosts: map[string]*Host{}}
 	if err := cp.start(ctx); err != nil {
 		if cp.temporary {

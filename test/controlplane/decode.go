@@ -98,14 +98,23 @@ func (cp *ControlPlane) rememberEncryption(config string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("making a folder for encryption configurations: %w", err)
 	}
-	name := fmt.Sprintf("%x.yaml", sha256.Sum256([]byte(config)))
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(config), 0o600); err != nil {
+	path := filepath.Join(dir, fmt.Sprintf("%x.yaml", sha256.Sum256([]byte(config))))
+	if _, err := os.Stat(path); err == nil {
+		return nil
+	}
+	// Renamed into place: a reader that comes in between must not find half of it.
+	unfinished := filepath.Join(cp.dir, filepath.Base(path)+".new")
+	if err := os.WriteFile(unfinished, []byte(config), 0o600); err != nil {
+		return fmt.Errorf("keeping an encryption configuration: %w", err)
+	}
+	if err := os.Rename(unfinished, path); err != nil {
 		return fmt.Errorf("keeping an encryption configuration: %w", err)
 	}
 	return nil
 }
 
-// decode tells all that can be told about a key and its value. What is not an object has neither name nor encoding.
+// decode tells all that can be told about a key and its value. What cannot be read has no encoding, and the name that its key suggests:
+// it is an object whose encoding is not known, never no object.
 func (d *decoder) decode(kv *mvccpb.KeyValue) StoredObject {
 	o := StoredObject{
 		Key: string(kv.Key), Raw: kv.Value,
@@ -123,6 +132,8 @@ func (d *decoder) decode(kv *mvccpb.KeyValue) StoredObject {
 	}
 	content, err := o.identify(clear)
 	if err != nil {
+		o.Encoding, o.Kind, o.Namespace, o.Name = "", "", "", ""
+		o.nameByKey()
 		return o
 	}
 	o.ContentHash = hash(content)

@@ -90,6 +90,8 @@ func startProcess(h *Host, p Program, logPath string) (*Process, error) {
 
 func (p *Process) reap() {
 	err := p.cmd.Wait()
+	// What it started ends with it, also if it ended by itself. An error means that there is nothing.
+	_ = killGroup(p.Pid())
 	p.mu.Lock()
 	p.err = err
 	p.mu.Unlock()

@@ -83,6 +83,8 @@ func newServerFiles(cp *ControlPlane, s *APIServer) (serverFiles, error) {
 		// Without it a server with a single watch open takes a minute to stop.
 		"--shutdown-watch-termination-grace-period=200ms",
 		"--audit-log-path=" + cp.auditPath(s.name),
+		// By default a log of 100 MB is put aside, and what counts requests would not see it anymore.
+		"--audit-log-maxsize=0",
 		"--audit-policy-file=" + filepath.Join(f.dir, "audit-policy.yaml"),
 	}
 	return f, nil

@@ -109,8 +109,8 @@ func (cp *ControlPlane) storagePrefixes(ctx context.Context, d *decoder, gr sche
 	}
 }
 
-// folder is the key without the parts that name the object, and whether the object could tell which these are. What is no object, or is
-// encrypted for good, is a folder of its own kind: that of its name.
+// folder is the key without the parts that name the object, and whether the object could tell which these are. Of what cannot be read the
+// folder is guessed from the key.
 func (o StoredObject) folder() (prefix string, known bool) {
 	name := o.Name
 	if o.Namespace != "" {
@@ -121,7 +121,7 @@ func (o StoredObject) folder() (prefix string, known bool) {
 			return prefix + "/", true
 		}
 	}
-	if o.Provider != "" && o.Encoding == "" {
+	if o.Encoding == "" && strings.HasPrefix(o.Key, registryPrefix) {
 		return sealedFolder(o.Key), true
 	}
 	return o.Key, false

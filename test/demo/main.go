@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -51,7 +52,18 @@ func run() (err error) {
 
 	out := newNarrator(os.Stdout)
 	out.step("Bringing up etcd and %d kube-apiserver(s), each on a host of its own, with the StorageVersion API on", servers)
-	config := controlplane.Config{}
+	dir, err := os.MkdirTemp("", "svm-demo-")
+	if err != nil {
+		return fmt.Errorf("making a folder: %w", err)
+	}
+	defer func() {
+		if err == nil {
+			err = os.RemoveAll(dir)
+		} else {
+			err = fmt.Errorf("%w\nThe logs are in %s", err, filepath.Join(dir, "logs"))
+		}
+	}()
+	config := controlplane.Config{Dir: dir}
 	for range servers {
 		config.Servers = append(config.Servers, controlplane.StorageVersionAPI(controlplane.Server{}))
 	}

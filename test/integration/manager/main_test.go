@@ -49,7 +49,7 @@ func build() error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "manager-")
+	dir, err := filepath.Abs("../../../_output/test")
 	if err != nil {
 		return err
 	}

@@ -47,7 +47,7 @@ const (
 	restricted = "restricted"
 
 	testPoll    = 50 * time.Millisecond
-	testTimeout = time.Minute
+	testTimeout = 3 * time.Minute
 )
 
 // The tests are outside of the namespaces, as a user in another terminal is.
