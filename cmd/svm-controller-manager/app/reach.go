@@ -119,7 +119,7 @@ func (r *rowLogger) done(ctx context.Context, message string, keysAndValues ...a
 	r.last = ""
 }
 
-// tellWhileUnserved returns a watch error handler for a resource that a cluster may stop to serve: it tells so now and
+// tellWhileUnserved returns a watch error handler for a resource that a cluster may stop serving: it tells so now and
 // then, where the default one logs an error at every try.
 func tellWhileUnserved(clock clock.PassiveClock) cache.WatchErrorHandlerWithContext {
 	var (
@@ -135,7 +135,7 @@ func tellWhileUnserved(clock clock.PassiveClock) cache.WatchErrorHandlerWithCont
 		defer mu.Unlock()
 		if told.IsZero() || clock.Since(told) > unservedReminder {
 			told = clock.Now()
-			klog.FromContext(ctx).Info("The API server has stopped to serve a resource; waiting for it to come back", "resource", r.TypeDescription())
+			klog.FromContext(ctx).Info("The API server has stopped serving a resource; waiting for it to come back", "resource", r.TypeDescription())
 		}
 	}
 }

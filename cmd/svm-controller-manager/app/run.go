@@ -23,20 +23,18 @@ import (
 	"os"
 
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/util/uuid"
-	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
-
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/version"
 	genericcontrollermanager "k8s.io/controller-manager/app"
 	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/klog/v2"
-
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
@@ -151,8 +149,7 @@ func (m *manager) splitForMigration(ctx context.Context, selected []ControllerDe
 // selectControllers returns the controllers that --controllers and the feature gates leave, ordered by name.
 func selectControllers(ctx context.Context, registry *Registry, wanted []string, gates featuregate.FeatureGate) ([]ControllerDescriptor, error) {
 	logger := klog.FromContext(ctx)
-	disabledByDefault := sets.NewString( // the library asks for this type
-		registry.controllers().DisabledByDefault...)
+	disabledByDefault := sets.NewString(registry.controllers().DisabledByDefault...) // the library asks for this type
 	var selected []ControllerDescriptor
 	for _, d := range registry.Descriptors() {
 		if !genericcontrollermanager.IsControllerEnabled(d.Name, disabledByDefault, wanted) {

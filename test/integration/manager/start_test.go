@@ -85,7 +85,7 @@ func TestStartBeforeTheAPIServer(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, time.Minute, "the manager tells that the API is gone", func() bool {
-			return strings.Contains(p.Log(), "has stopped to serve a resource")
+			return strings.Contains(p.Log(), "has stopped serving a resource")
 		})
 		if log := p.Log(); strings.Contains(log, "the server could not find the requested resource") {
 			t.Errorf("an API that was switched off is logged as an error:\n%s", log)
