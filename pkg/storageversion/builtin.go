@@ -1,0 +1,318 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/version"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// builtinResource is what the documents of all servers that serve a built-in resource have in common.
+type builtinResource struct {
+	kind       string
+	versions   []string // at which every server that serves it does, in the last look
+	candidates sets.Set[string]
+	migratable bool
+}
+
+// SetServers tells which processes of kube-apiserver live. unbroken says that every Lease that came and went since the
+// last call was seen.
+func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Changes {
+	next := map[string]process{}
+	for _, server := range living {
+		next[server.Identity] = process{incarnation: server.Incarnation, since: now}
+	}
+	var left []Server
+	same := len(next) == len(l.living)
+	for identity, before := range l.living {
+		after, lives := next[identity]
+		switch {
+		case lives && after.incarnation == before.incarnation:
+			next[identity] = before
+			continue
+		case lives:
+			l.movements.returned(identity)
+		default:
+			l.movements.departed(identity, now)
+		}
+		same = false
+		left = append(left, Server{Identity: identity, Incarnation: before.incarnation})
+	}
+	if same && l.heardLiving {
+		return nil
+	}
+	l.heardLiving = true
+	for identity := range next {
+		l.movements.returned(identity)
+	}
+	changes := Changes{}
+	for resource := range l.builtin {
+		changes.add(resource)
+		if !unbroken {
+			l.breakRun(resource)
+		}
+	}
+	for _, server := range left {
+		l.noteUnseen(now, server)
+		delete(l.firstViewed, server.Incarnation)
+	}
+	if !unbroken {
+		clear(l.views)
+	}
+	l.living, l.livingSince = next, now
+	l.noteBuiltIns()
+	return changes
+}
+
+// noteUnseen says of all resources that a server which left was never asked about that it may have written anything.
+func (l *Ledger) noteUnseen(now time.Time, server Server) {
+	if l.publishing() {
+		return
+	}
+	first, viewed := l.firstViewed[server.Incarnation]
+	met := viewed && now.Sub(first) >= confirmation
+	for resource := range l.builtin {
+		if met && l.views[resource.Group][server.Identity] == server.Incarnation {
+			continue
+		}
+		writing := []string{Unknown}
+		if run := l.runs[resource]; len(run) > 0 {
+			writing = append(writing, run[len(run)-1].Writing...)
+		}
+		l.append(resource, Sighting{Evidence: l.serverEvidence(), Writing: sortedSet(writing)})
+	}
+}
+
+// SetLook tells what the servers' documents said.
+func (l *Ledger) SetLook(now time.Time, look Look) Changes {
+	if l.look != nil {
+		for address := range l.look.Documents {
+			if _, answers := look.Documents[address]; !answers {
+				l.movements.vanished(address, now)
+			}
+		}
+	}
+	for address := range look.Documents {
+		l.movements.appeared(address)
+	}
+	l.look = &look
+	switch {
+	case !look.partial():
+		l.failingSince = time.Time{}
+	case l.failingSince.IsZero():
+		l.failingSince = now
+	}
+	l.learn(look)
+	groups := sets.Set[string]{}
+	changes := Changes{}
+	for resource := range l.builtin {
+		groups.Insert(resource.Group)
+		changes.add(resource)
+	}
+	for group := range groups {
+		if l.missing(now, group) == nil {
+			l.views[group] = l.incarnations()
+			for _, incarnation := range l.views[group] {
+				if _, before := l.firstViewed[incarnation]; !before {
+					l.firstViewed[incarnation] = now
+				}
+			}
+			if !look.failed(group) {
+				l.viewed[group] = now
+			}
+		}
+	}
+	l.noteBuiltIns()
+	return changes
+}
+
+// learn takes over what documents say of resources. What one of them says by itself is true, however the others failed.
+func (l *Ledger) learn(look Look) {
+	candidates := map[string]sets.Set[string]{} // by group
+	served := map[schema.GroupResource][]Resource{}
+	for _, document := range look.documents() {
+		for resource, r := range document.Resources {
+			served[resource] = append(served[resource], r)
+			if candidates[resource.Group] == nil {
+				candidates[resource.Group] = sets.Set[string]{}
+			}
+			candidates[resource.Group].Insert(r.Versions...)
+		}
+	}
+	for resource, all := range served {
+		known := builtinResource{kind: all[0].Kind, versions: slices.Clone(all[0].Versions), candidates: candidates[resource.Group]}
+		for _, r := range all {
+			known.migratable = known.migratable || r.Migratable
+			known.versions = slices.DeleteFunc(known.versions, func(v string) bool { return !slices.Contains(r.Versions, v) })
+		}
+		known.candidates = known.candidates.Union(l.builtin[resource].candidates)
+		l.builtin[resource] = known
+	}
+	for resource, known := range l.builtin {
+		if _, still := served[resource]; !still {
+			known.versions = nil
+			l.builtin[resource] = known
+		}
+	}
+}
+
+// noteBuiltIns adds a sighting of every built-in resource that the facts changed.
+func (l *Ledger) noteBuiltIns() {
+	for resource := range l.builtin {
+		l.noteBuiltIn(resource)
+	}
+}
+
+func (l *Ledger) noteBuiltIn(resource schema.GroupResource) {
+	if l.class(resource) != BuiltIn {
+		return
+	}
+	published := l.noteStorageVersion(resource)
+	if published && l.publishing() {
+		return
+	}
+	// Nothing but the view makes documents comparable with what lives.
+	if l.look == nil || !maps.Equal(l.views[resource.Group], l.incarnations()) || !l.look.ofServers(l.incarnations()) || l.look.failed(resource.Group) {
+		return
+	}
+	if _, viewed := l.views[resource.Group]; !viewed {
+		return
+	}
+	sighting := Sighting{Evidence: l.serverEvidence()}
+	for _, address := range slices.Sorted(maps.Keys(l.look.Documents)) {
+		hash := l.look.Documents[address].Resources[resource].Hash
+		sighting.Evidence.Endpoints = append(sighting.Evidence.Endpoints, migrationv1alpha1.EndpointEvidence{Address: address, StorageVersionHash: hash})
+		if hash != "" {
+			sighting.Writing = append(sighting.Writing, hash)
+		}
+	}
+	sighting.Evidence.Endpoints = sighting.Evidence.Endpoints[:min(len(sighting.Evidence.Endpoints), migrationv1alpha1.MaxEvidenceEndpoints)]
+	sighting.Writing = sortedSet(sighting.Writing)
+	l.append(resource, sighting)
+}
+
+// serverEvidence is evidence of the processes that live.
+func (l *Ledger) serverEvidence() migrationv1alpha1.StorageEvidence {
+	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromServerDiscovery}
+	for _, identity := range slices.Sorted(maps.Keys(l.living)) {
+		evidence.Servers = append(evidence.Servers, migrationv1alpha1.ServerEvidence{Identity: identity, Incarnation: l.living[identity].incarnation})
+	}
+	evidence.Servers = evidence.Servers[:min(len(evidence.Servers), migrationv1alpha1.MaxEvidenceServers)]
+	return evidence
+}
+
+func (l *Ledger) observeBuiltIn(o *Observation, now time.Time) {
+	known := l.builtin[o.Resource]
+	o.Served = slices.Clone(known.versions)
+	o.Versions = map[string]string{}
+	for v := range known.candidates {
+		groupVersion := schema.GroupVersion{Group: o.Resource.Group, Version: v}
+		o.Versions[Hash(groupVersion, known.kind)] = groupVersion.String()
+	}
+	l.addPublished(o)
+	l.addShared(o)
+
+	missing := l.missing(now, o.Resource.Group)
+	_, published := l.storageVersions[o.Resource]
+	switch {
+	case l.servedSomewhere(o.Resource):
+		o.Presence = Served
+	case missing == nil:
+		o.Presence = NotServed
+	}
+	o.Looked = now
+	if published && l.publishing() && known.kind != "" {
+		return
+	}
+	o.Looked = l.viewed[o.Resource.Group]
+	o.Problem = missing
+	for identity, server := range l.living {
+		if l.views[o.Resource.Group][identity] != server.incarnation {
+			o.Unseen = append(o.Unseen, Server{Identity: identity, Incarnation: server.incarnation})
+		}
+	}
+	slices.SortFunc(o.Unseen, compareServers)
+}
+
+// addShared finds the built-in resources that are the same objects: they have the same name and the same encoding.
+func (l *Ledger) addShared(o *Observation) {
+	mine, ok := o.Last()
+	if !ok || len(mine.Writing) != 1 {
+		return
+	}
+	for other := range l.builtin {
+		if other.Resource != o.Resource.Resource || other == o.Resource {
+			continue
+		}
+		run := l.runs[other]
+		if len(run) > 0 && slices.Equal(run[len(run)-1].Writing, mine.Writing) {
+			o.SharedWith = append(o.SharedWith, other)
+			for v := range l.builtin[other].candidates {
+				groupVersion := schema.GroupVersion{Group: other.Group, Version: v}
+				o.Versions[Hash(groupVersion, l.builtin[other].kind)] = groupVersion.String()
+			}
+		}
+	}
+	slices.SortFunc(o.SharedWith, compareResources)
+	// The group that the objects are stored in is the one that stays when the others are served no longer.
+	stored, _ := schema.ParseGroupVersion(o.Versions[mine.Writing[0]])
+	for _, other := range o.SharedWith {
+		switch {
+		case o.SharedBy.Group == stored.Group:
+		case other.Group == stored.Group, compareResources(other, o.SharedBy) < 0:
+			o.SharedBy = other
+		}
+	}
+}
+
+func (l *Ledger) servedSomewhere(resource schema.GroupResource) bool {
+	if l.look == nil {
+		return false
+	}
+	for _, document := range l.look.Documents {
+		if _, served := document.Resources[resource]; served {
+			return true
+		}
+	}
+	return false
+}
+
+// incarnations are the processes that live, by identity.
+func (l *Ledger) incarnations() map[string]string {
+	living := map[string]string{}
+	for identity, server := range l.living {
+		living[identity] = server.incarnation
+	}
+	return living
+}
+
+func sortedSet(hashes []string) []string {
+	slices.Sort(hashes)
+	return slices.Compact(hashes)
+}
+
+// sortVersions puts the preferred version first.
+func sortVersions(versions []string) {
+	slices.SortFunc(versions, func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
+}

@@ -1,0 +1,189 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// documents returns the documents ordered by address.
+func (l *Look) documents() []Document {
+	var all []Document
+	for _, address := range slices.Sorted(maps.Keys(l.Documents)) {
+		all = append(all, l.Documents[address])
+	}
+	return all
+}
+
+// ofServers says whether the look began when just these processes lived.
+func (l *Look) ofServers(incarnations map[string]string) bool {
+	if len(l.Servers) != len(incarnations) {
+		return false
+	}
+	for _, server := range l.Servers {
+		if incarnations[server.Identity] != server.Incarnation {
+			return false
+		}
+	}
+	return true
+}
+
+// failed says whether something of the group could not be read from some server.
+func (l *Look) failed(group string) bool {
+	for _, document := range l.Documents {
+		if _, failed := document.FailedGroups[group]; failed || document.Failure != "" {
+			return true
+		}
+	}
+	return len(l.Documents) == 0
+}
+
+// partial says whether something of any server could not be read.
+func (l *Look) partial() bool {
+	for _, document := range l.Documents {
+		if document.Failure != "" || len(document.FailedGroups) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// NeedsLook says that another look may find out more: servers came or went since the last, a part of it failed, or it
+// may have met a server that has left in the place of one that came. Servers that have no address to ask them at are no
+// reason: another look would not find them either.
+func (l *Ledger) NeedsLook() bool {
+	if l.look == nil || !l.look.ofServers(l.incarnations()) || l.look.partial() {
+		return true
+	}
+	if !l.look.Direct || len(l.look.Documents) < len(l.living) {
+		return false
+	}
+	for resource := range l.builtin {
+		if l.newcomers(resource.Group) {
+			return true
+		}
+	}
+	return false
+}
+
+// missing tells what keeps the last look from being a complete one of the group and of what lives now; nil if nothing.
+func (l *Ledger) missing(now time.Time, group string) *Problem {
+	problem := func(reason, format string, args ...any) *Problem {
+		since := l.livingSince
+		if l.failingSince.After(since) {
+			since = l.failingSince
+		}
+		return &Problem{Reason: reason, Message: fmt.Sprintf(format, args...), Since: since}
+	}
+	living := l.incarnations()
+	if l.look == nil || !l.look.ofServers(living) {
+		if maps.Equal(living, l.views[group]) && len(living) > 0 {
+			return nil // Servers came and went back; what lives was seen.
+		}
+		return problem(migrationv1alpha1.StateReasonServersUnseen, "API servers started or stopped and were not asked yet: %s live", l.names())
+	}
+	for _, address := range slices.Sorted(maps.Keys(l.look.Documents)) {
+		document := l.look.Documents[address]
+		if document.Failure != "" {
+			if maps.Equal(living, l.views[group]) && len(living) > 0 {
+				return nil // What a process writes does not change, and these were asked before.
+			}
+			return problem(migrationv1alpha1.StateReasonServersUnseen, "the API server at %s could not be asked: %s", address, document.Failure)
+		}
+		if reason, failed := document.FailedGroups[group]; failed {
+			if maps.Equal(living, l.views[group]) && len(living) > 0 {
+				return nil
+			}
+			return problem(migrationv1alpha1.StateReasonDiscoveryFailed, "discovery of group %q failed at %s: %s", group, address, reason)
+		}
+	}
+	return l.uncounted(now, group)
+}
+
+// uncounted tells whether servers may live that none of the addresses leads to.
+func (l *Ledger) uncounted(now time.Time, group string) *Problem {
+	answering, servers := len(l.look.Documents), len(l.living)
+	message := ""
+	switch {
+	case l.look.Direct && answering < servers:
+		message = fmt.Sprintf("%d API servers have a living identity Lease (%s) and only %d addresses are known in the EndpointSlices of default/kubernetes (%s): "+
+			"make the others advertise addresses of their own, or delete the Leases in kube-system of servers that are gone for good",
+			servers, l.names(), answering, strings.Join(slices.Sorted(maps.Keys(l.look.Documents)), ", "))
+	case l.look.Direct && l.newcomers(group) && answering < servers+l.movements.lingering(now, l.options.Linger):
+		message = fmt.Sprintf("some of the addresses %s may belong to API servers that have left, and not to %s",
+			strings.Join(slices.Sorted(maps.Keys(l.look.Documents)), ", "), l.names())
+	case !l.look.Direct && servers > 1:
+		message = fmt.Sprintf("%d API servers have a living identity Lease (%s) and the EndpointSlices of default/kubernetes name no address: "+
+			"they cannot be told apart through %s", servers, l.names(), strings.Join(slices.Sorted(maps.Keys(l.look.Documents)), ", "))
+	case answering == 0:
+		message = "no API server could be asked"
+	default:
+		return nil
+	}
+	return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: message, Since: l.livingSince}
+}
+
+// newcomers says whether a process lives that was not in the last complete look at the group.
+func (l *Ledger) newcomers(group string) bool {
+	for identity, server := range l.living {
+		if l.views[group][identity] != server.incarnation {
+			return true
+		}
+	}
+	return false
+}
+
+func (l *Ledger) names() string {
+	return strings.Join(slices.Sorted(maps.Keys(l.living)), ", ")
+}
+
+func compareServers(a, b Server) int {
+	return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
+}
+
+// movements are servers and addresses that went lately. A server that left may still answer at its address for a while,
+// in the place of one that came and has no address yet.
+type movements struct {
+	servers, addresses map[string]time.Time
+}
+
+func (m *movements) departed(identity string, now time.Time) { put(&m.servers, identity, now) }
+func (m *movements) returned(identity string)                { delete(m.servers, identity) }
+func (m *movements) vanished(address string, now time.Time)  { put(&m.addresses, address, now) }
+func (m *movements) appeared(address string)                 { delete(m.addresses, address) }
+
+// lingering is how many addresses of servers that left may still answer.
+func (m *movements) lingering(now time.Time, linger time.Duration) int {
+	old := func(_ string, at time.Time) bool { return now.Sub(at) > linger }
+	maps.DeleteFunc(m.servers, old)
+	maps.DeleteFunc(m.addresses, old)
+	return max(0, len(m.servers)-len(m.addresses))
+}
+
+func put(m *map[string]time.Time, key string, at time.Time) {
+	if *m == nil {
+		*m = map[string]time.Time{}
+	}
+	(*m)[key] = at
+}
