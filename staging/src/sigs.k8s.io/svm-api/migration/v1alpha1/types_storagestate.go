@@ -158,6 +158,10 @@ type StorageStateStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Epoch int64 `json:"epoch,omitempty"`
+	// epochStartTime is when the epoch began. A migration proves something only if it began a settle period later, when
+	// writes that began before have landed.
+	// +optional
+	EpochStartTime *metav1.Time `json:"epochStartTime,omitempty"`
 	// evidence is what the current encoding was concluded from.
 	// +optional
 	Evidence *StorageEvidence `json:"evidence,omitempty"`
