@@ -391,6 +391,10 @@ func (in *StorageStateStatus) DeepCopyInto(out *StorageStateStatus) {
 		*out = make([]StorageEncoding, len(*in))
 		copy(*out, *in)
 	}
+	if in.EpochStartTime != nil {
+		in, out := &in.EpochStartTime, &out.EpochStartTime
+		*out = (*in).DeepCopy()
+	}
 	if in.Evidence != nil {
 		in, out := &in.Evidence, &out.Evidence
 		*out = new(StorageEvidence)

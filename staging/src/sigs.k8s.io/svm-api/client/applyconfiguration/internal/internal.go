@@ -485,6 +485,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: epoch
       type:
         scalar: numeric
+    - name: epochStartTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: evidence
       type:
         namedType: io.k8s.sigs.svm-api.migration.v1alpha1.StorageEvidence

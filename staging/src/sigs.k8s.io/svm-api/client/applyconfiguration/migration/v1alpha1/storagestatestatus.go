@@ -55,6 +55,9 @@ type StorageStateStatusApplyConfiguration struct {
 	// controller, or while definitions without this field were installed, which removed it. The trigger deletes such a state
 	// and creates it anew: counted from 1 in the same state, migrations of earlier epochs would count again.
 	Epoch *int64 `json:"epoch,omitempty"`
+	// epochStartTime is when the epoch began. A migration proves something only if it began a settle period later, when
+	// writes that began before have landed.
+	EpochStartTime *v1.Time `json:"epochStartTime,omitempty"`
 	// evidence is what the current encoding was concluded from.
 	Evidence *StorageEvidenceApplyConfiguration `json:"evidence,omitempty"`
 	// storageSharedWith names the StorageStates of other resources that are the same objects in the same storage, such as
@@ -142,6 +145,14 @@ func (b *StorageStateStatusApplyConfiguration) WithEncodings(values ...*StorageE
 // If called multiple times, the Epoch field is set to the value of the last call.
 func (b *StorageStateStatusApplyConfiguration) WithEpoch(value int64) *StorageStateStatusApplyConfiguration {
 	b.Epoch = &value
+	return b
+}
+
+// WithEpochStartTime sets the EpochStartTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the EpochStartTime field is set to the value of the last call.
+func (b *StorageStateStatusApplyConfiguration) WithEpochStartTime(value v1.Time) *StorageStateStatusApplyConfiguration {
+	b.EpochStartTime = &value
 	return b
 }
 
