@@ -74,14 +74,14 @@ func (l *Ledger) SetAggregated(now time.Time, groupVersion schema.GroupVersion, 
 		changes.add(slices.Collect(maps.Keys(resources))...)
 	}
 	for resource := range changes {
-		l.noteAggregated(resource)
+		l.noteAggregated(now, resource)
 	}
 	return changes
 }
 
 // noteAggregated adds a sighting if every group version that has the resource could be read.
-func (l *Ledger) noteAggregated(resource schema.GroupResource) {
-	if l.class(resource) != Aggregated || l.noteStorageVersion(resource) {
+func (l *Ledger) noteAggregated(now time.Time, resource schema.GroupResource) {
+	if l.class(resource) != Aggregated || l.noteStorageVersion(now, resource, true) {
 		return
 	}
 	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromAggregatedDiscovery}
@@ -104,7 +104,7 @@ func (l *Ledger) noteAggregated(resource schema.GroupResource) {
 	}
 	// One service may serve several versions; the list is a map by address.
 	evidence.Endpoints = slices.CompactFunc(evidence.Endpoints, func(a, b migrationv1alpha1.EndpointEvidence) bool { return a.Address == b.Address })
-	l.append(resource, Sighting{Evidence: evidence, Writing: sortedSet(writing)})
+	l.append(now, resource, Sighting{Evidence: evidence, Writing: sortedSet(writing)})
 }
 
 // versionsOf returns the aggregated versions that have the resource, ordered by the address of their server.

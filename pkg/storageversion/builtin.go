@@ -17,6 +17,7 @@ limitations under the License.
 package storageversion
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -49,7 +50,9 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 		after, lives := next[identity]
 		switch {
 		case lives && after.incarnation == before.incarnation:
-			next[identity] = before
+			if unbroken {
+				next[identity] = before
+			}
 			continue
 		case lives:
 			l.movements.returned(identity)
@@ -81,7 +84,7 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 		clear(l.views)
 	}
 	l.living, l.livingSince = next, now
-	l.noteBuiltIns()
+	l.noteBuiltIns(now)
 	return changes
 }
 
@@ -100,7 +103,7 @@ func (l *Ledger) noteUnseen(now time.Time, server Server) {
 		if run := l.runs[resource]; len(run) > 0 {
 			writing = append(writing, run[len(run)-1].Writing...)
 		}
-		l.append(resource, Sighting{Evidence: l.serverEvidence(), Writing: sortedSet(writing)})
+		l.append(now, resource, Sighting{Evidence: l.serverEvidence(), Writing: sortedSet(writing)})
 	}
 }
 
@@ -131,24 +134,23 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 		changes.add(resource)
 	}
 	for group := range groups {
-		if l.missing(now, group) == nil {
-			l.views[group] = l.incarnations()
-			for _, incarnation := range l.views[group] {
-				if _, before := l.firstViewed[incarnation]; !before {
-					l.firstViewed[incarnation] = now
-				}
-			}
-			if !look.failed(group) {
-				l.viewed[group] = now
+		if l.incomplete(now, group) != nil {
+			continue
+		}
+		l.views[group], l.viewed[group] = l.incarnations(), now
+		for _, incarnation := range l.views[group] {
+			if _, before := l.firstViewed[incarnation]; !before {
+				l.firstViewed[incarnation] = now
 			}
 		}
 	}
-	l.noteBuiltIns()
+	l.noteBuiltIns(now)
 	return changes
 }
 
 // learn takes over what documents say of resources. What one of them says by itself is true, however the others failed.
 func (l *Ledger) learn(look Look) {
+	l.learnCohabitants(look)
 	candidates := map[string]sets.Set[string]{} // by group
 	served := map[schema.GroupResource][]Resource{}
 	for _, document := range look.documents() {
@@ -177,31 +179,64 @@ func (l *Ledger) learn(look Look) {
 	}
 }
 
-// noteBuiltIns adds a sighting of every built-in resource that the facts changed.
-func (l *Ledger) noteBuiltIns() {
-	for resource := range l.builtin {
-		l.noteBuiltIn(resource)
+// learnCohabitants finds resources that are the same objects: one server writes resources of the same name in the same
+// encoding. That is never forgotten, for a server may serve one of them only.
+func (l *Ledger) learnCohabitants(look Look) {
+	for _, document := range look.Documents {
+		byNameAndHash := map[[2]string]sets.Set[schema.GroupResource]{}
+		for resource, r := range document.Resources {
+			if r.Hash == "" {
+				continue
+			}
+			key := [2]string{resource.Resource, r.Hash}
+			if byNameAndHash[key] == nil {
+				byNameAndHash[key] = sets.Set[schema.GroupResource]{}
+			}
+			byNameAndHash[key].Insert(resource)
+		}
+		for _, same := range byNameAndHash {
+			for resource := range same {
+				if same.Len() > 1 {
+					l.cohabitants[resource] = same.Union(l.cohabitants[resource]).Delete(resource)
+				}
+			}
+		}
 	}
 }
 
-func (l *Ledger) noteBuiltIn(resource schema.GroupResource) {
+// noteBuiltIns adds a sighting of every built-in resource that the facts changed.
+func (l *Ledger) noteBuiltIns(now time.Time) {
+	for resource := range l.builtin {
+		l.noteBuiltIn(now, resource)
+	}
+}
+
+func (l *Ledger) noteBuiltIn(now time.Time, resource schema.GroupResource) {
 	if l.class(resource) != BuiltIn {
 		return
 	}
-	published := l.noteStorageVersion(resource)
-	if published && l.publishing() {
+	publishing := l.publishing()
+	if l.noteStorageVersion(now, resource, publishing) && publishing {
 		return
 	}
-	// Nothing but the view makes documents comparable with what lives.
-	if l.look == nil || !maps.Equal(l.views[resource.Group], l.incarnations()) || !l.look.ofServers(l.incarnations()) || l.look.failed(resource.Group) {
-		return
-	}
-	if _, viewed := l.views[resource.Group]; !viewed {
+	if l.incomplete(now, resource.Group) != nil {
+		// Fewer documents than servers take nothing away from what a complete look found out about the same processes.
+		if before, looked := l.looked[resource]; looked && l.missing(now, resource.Group) == nil {
+			l.append(now, resource, before)
+		}
 		return
 	}
 	sighting := Sighting{Evidence: l.serverEvidence()}
 	for _, address := range slices.Sorted(maps.Keys(l.look.Documents)) {
-		hash := l.look.Documents[address].Resources[resource].Hash
+		document := l.look.Documents[address]
+		hash := document.Resources[resource].Hash
+		for cohabitant := range l.cohabitants[resource] {
+			// Objects of a resource that a server does not serve are written by it through another.
+			if other := document.Resources[cohabitant].Hash; other != "" {
+				sighting.Writing = append(sighting.Writing, other)
+				hash = cmp.Or(hash, other)
+			}
+		}
 		sighting.Evidence.Endpoints = append(sighting.Evidence.Endpoints, migrationv1alpha1.EndpointEvidence{Address: address, StorageVersionHash: hash})
 		if hash != "" {
 			sighting.Writing = append(sighting.Writing, hash)
@@ -209,7 +244,8 @@ func (l *Ledger) noteBuiltIn(resource schema.GroupResource) {
 	}
 	sighting.Evidence.Endpoints = sighting.Evidence.Endpoints[:min(len(sighting.Evidence.Endpoints), migrationv1alpha1.MaxEvidenceEndpoints)]
 	sighting.Writing = sortedSet(sighting.Writing)
-	l.append(resource, sighting)
+	l.looked[resource] = sighting
+	l.append(now, resource, sighting)
 }
 
 // serverEvidence is evidence of the processes that live.
@@ -255,28 +291,21 @@ func (l *Ledger) observeBuiltIn(o *Observation, now time.Time) {
 	slices.SortFunc(o.Unseen, compareServers)
 }
 
-// addShared finds the built-in resources that are the same objects: they have the same name and the same encoding.
+// addShared names the resources that are the same objects, and the one of them that is migrated.
 func (l *Ledger) addShared(o *Observation) {
-	mine, ok := o.Last()
-	if !ok || len(mine.Writing) != 1 {
+	o.SharedWith = slices.SortedFunc(maps.Keys(l.cohabitants[o.Resource]), compareResources)
+	for _, other := range o.SharedWith {
+		for v := range l.builtin[other].candidates {
+			groupVersion := schema.GroupVersion{Group: other.Group, Version: v}
+			o.Versions[Hash(groupVersion, l.builtin[other].kind)] = groupVersion.String()
+		}
+	}
+	last, ok := o.Last()
+	if !ok || len(last.Writing) != 1 {
 		return
 	}
-	for other := range l.builtin {
-		if other.Resource != o.Resource.Resource || other == o.Resource {
-			continue
-		}
-		run := l.runs[other]
-		if len(run) > 0 && slices.Equal(run[len(run)-1].Writing, mine.Writing) {
-			o.SharedWith = append(o.SharedWith, other)
-			for v := range l.builtin[other].candidates {
-				groupVersion := schema.GroupVersion{Group: other.Group, Version: v}
-				o.Versions[Hash(groupVersion, l.builtin[other].kind)] = groupVersion.String()
-			}
-		}
-	}
-	slices.SortFunc(o.SharedWith, compareResources)
 	// The group that the objects are stored in is the one that stays when the others are served no longer.
-	stored, _ := schema.ParseGroupVersion(o.Versions[mine.Writing[0]])
+	stored, _ := schema.ParseGroupVersion(o.Versions[last.Writing[0]])
 	for _, other := range o.SharedWith {
 		switch {
 		case o.SharedBy.Group == stored.Group:

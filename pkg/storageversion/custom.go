@@ -32,7 +32,7 @@ type customResource struct {
 
 // SetCustomResource tells the state of the CustomResourceDefinition of the resource; nil says that there is none. Whether
 // states in between went unseen shows in the generation.
-func (l *Ledger) SetCustomResource(_ time.Time, resource schema.GroupResource, definition *CustomResource) Changes {
+func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource, definition *CustomResource) Changes {
 	previous, known := l.custom[resource]
 	changes := Changes{}
 	if definition == nil {
@@ -48,7 +48,7 @@ func (l *Ledger) SetCustomResource(_ time.Time, resource schema.GroupResource, d
 		l.breakRun(resource)
 	}
 	l.custom[resource] = customResource{CustomResource: *definition}
-	l.append(resource, sighting)
+	l.append(now, resource, sighting)
 	changes.add(resource)
 	return changes
 }

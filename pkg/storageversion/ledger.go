@@ -22,7 +22,11 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // maxRun bounds how many sightings of one resource are kept. Records are written within seconds, so a record that is
@@ -48,12 +52,18 @@ type Ledger struct {
 	// views are, by built-in group, the servers of the last complete look. What these servers write does not change.
 	views  map[string]map[string]string
 	viewed map[string]time.Time // when that look was
+	// looked are the sightings of the last complete look.
+	looked map[schema.GroupResource]Sighting
 	// firstViewed is when a process was in a complete look first, by incarnation.
 	firstViewed map[string]time.Time
 	builtin     map[schema.GroupResource]builtinResource
 
 	storageVersionsServed bool
 	storageVersions       map[schema.GroupResource]StorageVersion
+	// published is the state of each StorageVersion that was noted last.
+	published map[schema.GroupResource]migrationv1alpha1.StorageVersionEvidence
+	// cohabitants are the resources that were seen to be the same objects in the same storage.
+	cohabitants map[schema.GroupResource]sets.Set[schema.GroupResource]
 
 	custom     map[schema.GroupResource]customResource
 	aggregated map[schema.GroupVersion]aggregatedVersion
@@ -74,9 +84,12 @@ func NewLedger(options Options) *Ledger {
 		living:          map[string]process{},
 		views:           map[string]map[string]string{},
 		viewed:          map[string]time.Time{},
+		looked:          map[schema.GroupResource]Sighting{},
 		firstViewed:     map[string]time.Time{},
 		builtin:         map[schema.GroupResource]builtinResource{},
 		storageVersions: map[schema.GroupResource]StorageVersion{},
+		published:       map[schema.GroupResource]migrationv1alpha1.StorageVersionEvidence{},
+		cohabitants:     map[schema.GroupResource]sets.Set[schema.GroupResource]{},
 		custom:          map[schema.GroupResource]customResource{},
 		aggregated:      map[schema.GroupVersion]aggregatedVersion{},
 		runs:            map[schema.GroupResource][]Sighting{},
@@ -162,21 +175,39 @@ func (l *Ledger) class(resource schema.GroupResource) Class {
 	return ""
 }
 
-// append adds a sighting to the run of a resource unless the last one is the same.
-func (l *Ledger) append(resource schema.GroupResource, sighting Sighting) {
+// append adds a sighting to the run of a resource unless the last one is the same. The same evidence may come back later
+// in the run, so each sighting gets a time that no other of its run has, also when rounded to what the API stores.
+func (l *Ledger) append(now time.Time, resource schema.GroupResource, sighting Sighting) {
 	run := l.runs[resource]
-	if len(run) > 0 && SameEvidence(run[len(run)-1].Evidence, sighting.Evidence) {
-		return
+	seen := ceil(now)
+	if len(run) > 0 {
+		last := run[len(run)-1].Evidence
+		if SameEvidence(last, sighting.Evidence) {
+			return
+		}
+		if next := last.FirstObservedTime.Add(time.Second); seen.Before(next) {
+			seen = next
+		}
 	}
+	sighting.Evidence.FirstObservedTime = &metav1.Time{Time: seen}
 	if len(run) == maxRun {
 		run = slices.Delete(run, 0, 1)
 	}
 	l.runs[resource] = append(run, sighting)
 }
 
+// ceil rounds up to what the API can store, so that no time that is read back lies before the one that was meant.
+func ceil(t time.Time) time.Time {
+	if truncated := t.Truncate(time.Second); truncated.Before(t) {
+		return truncated.Add(time.Second)
+	}
+	return t
+}
+
 // breakRun forgets what was seen of a resource before a time in which nobody watched.
 func (l *Ledger) breakRun(resource schema.GroupResource) {
 	delete(l.runs, resource)
+	delete(l.published, resource)
 }
 
 // expires says that the objects of a resource vanish by themselves, whose life a rewrite would prolong.

@@ -293,6 +293,8 @@ func TestStorageVersions(t *testing.T) {
 
 	t.Run("a restart that publishes the same is nothing", func(t *testing.T) {
 		s.servers(true, "a/1", "b/2")
+		expect(t, s, deployments, unseen, []string{appsV1beta1})
+		s.looks(map[string]Document{"10.0.0.1": publishing(appsV1beta1), "10.0.0.2": publishing(appsV1)}, "a/1", "b/2")
 		expect(t, s, deployments, "", []string{appsV1beta1})
 	})
 	t.Run("a publication is a sighting", func(t *testing.T) {
@@ -303,6 +305,7 @@ func TestStorageVersions(t *testing.T) {
 		s.servers(true, "a/1", "b/2", "c/1")
 		expect(t, s, jobs, unseen, []string{batchV1})
 		s.SetStorageVersion(s.tick(), "batch.jobs", object("4", map[string]string{"a": "batch/v1", "b": "batch/v1", "c": "batch/v1"}), true)
+		s.looks(map[string]Document{"10.0.0.1": publishing(appsV1beta1), "10.0.0.2": publishing(appsV1), "10.0.0.3": publishing(appsV1)}, "a/1", "b/2", "c/1")
 		expect(t, s, jobs, "", []string{batchV1}, []string{batchV1})
 	})
 	t.Run("what moved while nobody watched begins a new run", func(t *testing.T) {

@@ -49,16 +49,6 @@ func (l *Look) ofServers(incarnations map[string]string) bool {
 	return true
 }
 
-// failed says whether something of the group could not be read from some server.
-func (l *Look) failed(group string) bool {
-	for _, document := range l.Documents {
-		if _, failed := document.FailedGroups[group]; failed || document.Failure != "" {
-			return true
-		}
-	}
-	return len(l.Documents) == 0
-}
-
 // partial says whether something of any server could not be read.
 func (l *Look) partial() bool {
 	for _, document := range l.Documents {
@@ -79,43 +69,36 @@ func (l *Ledger) NeedsLook() bool {
 	if !l.look.Direct || len(l.look.Documents) < len(l.living) {
 		return false
 	}
+	// What is known of the living is from an earlier look, because this one met too few addresses.
 	for resource := range l.builtin {
-		if l.newcomers(resource.Group) {
+		if !maps.Equal(l.views[resource.Group], l.incarnations()) {
 			return true
 		}
 	}
 	return false
 }
 
-// missing tells what keeps the last look from being a complete one of the group and of what lives now; nil if nothing.
+// missing tells what keeps us from knowing what the servers write that live now; nil if nothing does. What a process
+// writes does not change, so it is known from the last complete look for as long as the same processes live.
 func (l *Ledger) missing(now time.Time, group string) *Problem {
-	problem := func(reason, format string, args ...any) *Problem {
-		since := l.livingSince
-		if l.failingSince.After(since) {
-			since = l.failingSince
-		}
-		return &Problem{Reason: reason, Message: fmt.Sprintf(format, args...), Since: since}
+	if len(l.living) > 0 && maps.Equal(l.incarnations(), l.views[group]) {
+		return nil
 	}
-	living := l.incarnations()
-	if l.look == nil || !l.look.ofServers(living) {
-		if maps.Equal(living, l.views[group]) && len(living) > 0 {
-			return nil // Servers came and went back; what lives was seen.
-		}
-		return problem(migrationv1alpha1.StateReasonServersUnseen, "API servers started or stopped and were not asked yet: %s live", l.names())
+	return l.incomplete(now, group)
+}
+
+// incomplete tells what keeps the last look from being a complete one of the group and of what lives now.
+func (l *Ledger) incomplete(now time.Time, group string) *Problem {
+	if l.look == nil || !l.look.ofServers(l.incarnations()) {
+		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "API servers started or stopped and were not asked yet; %s live", l.names())
 	}
 	for _, address := range slices.Sorted(maps.Keys(l.look.Documents)) {
 		document := l.look.Documents[address]
 		if document.Failure != "" {
-			if maps.Equal(living, l.views[group]) && len(living) > 0 {
-				return nil // What a process writes does not change, and these were asked before.
-			}
-			return problem(migrationv1alpha1.StateReasonServersUnseen, "the API server at %s could not be asked: %s", address, document.Failure)
+			return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "the API server at %s could not be asked: %s", address, document.Failure)
 		}
 		if reason, failed := document.FailedGroups[group]; failed {
-			if maps.Equal(living, l.views[group]) && len(living) > 0 {
-				return nil
-			}
-			return problem(migrationv1alpha1.StateReasonDiscoveryFailed, "discovery of group %q failed at %s: %s", group, address, reason)
+			return l.problem(group, migrationv1alpha1.StateReasonDiscoveryFailed, "discovery of group %q failed at %s: %s", group, address, reason)
 		}
 	}
 	return l.uncounted(now, group)
@@ -124,34 +107,36 @@ func (l *Ledger) missing(now time.Time, group string) *Problem {
 // uncounted tells whether servers may live that none of the addresses leads to.
 func (l *Ledger) uncounted(now time.Time, group string) *Problem {
 	answering, servers := len(l.look.Documents), len(l.living)
-	message := ""
+	addresses := strings.Join(slices.Sorted(maps.Keys(l.look.Documents)), ", ")
 	switch {
 	case l.look.Direct && answering < servers:
-		message = fmt.Sprintf("%d API servers have a living identity Lease (%s) and only %d addresses are known in the EndpointSlices of default/kubernetes (%s): "+
-			"make the others advertise addresses of their own, or delete the Leases in kube-system of servers that are gone for good",
-			servers, l.names(), answering, strings.Join(slices.Sorted(maps.Keys(l.look.Documents)), ", "))
-	case l.look.Direct && l.newcomers(group) && answering < servers+l.movements.lingering(now, l.options.Linger):
-		message = fmt.Sprintf("some of the addresses %s may belong to API servers that have left, and not to %s",
-			strings.Join(slices.Sorted(maps.Keys(l.look.Documents)), ", "), l.names())
+		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "%d API servers have a living identity Lease (%s) and only %d addresses are known in the EndpointSlices "+
+			"of default/kubernetes (%s): make the others advertise addresses of their own, or delete the Leases in kube-system of servers that are gone for good",
+			servers, l.names(), answering, addresses)
+	case l.look.Direct && answering < servers+l.movements.lingering(now, l.options.Linger):
+		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "some of the addresses %s may belong to API servers that have left, and not to %s", addresses, l.names())
 	case !l.look.Direct && servers > 1:
-		message = fmt.Sprintf("%d API servers have a living identity Lease (%s) and the EndpointSlices of default/kubernetes name no address: "+
-			"they cannot be told apart through %s", servers, l.names(), strings.Join(slices.Sorted(maps.Keys(l.look.Documents)), ", "))
+		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "%d API servers have a living identity Lease (%s) and the EndpointSlices of default/kubernetes name no address: "+
+			"they cannot be told apart through %s", servers, l.names(), addresses)
 	case answering == 0:
-		message = "no API server could be asked"
+		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "no API server could be asked")
 	default:
 		return nil
 	}
-	return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: message, Since: l.livingSince}
 }
 
-// newcomers says whether a process lives that was not in the last complete look at the group.
-func (l *Ledger) newcomers(group string) bool {
+// problem began when the first of the processes came that were not asked, whoever came and went since.
+func (l *Ledger) problem(group, reason, format string, args ...any) *Problem {
+	since := l.livingSince
+	if l.failingSince.After(since) {
+		since = l.failingSince
+	}
 	for identity, server := range l.living {
-		if l.views[group][identity] != server.incarnation {
-			return true
+		if l.views[group][identity] != server.incarnation && server.since.Before(since) {
+			since = server.since
 		}
 	}
-	return false
+	return &Problem{Reason: reason, Message: fmt.Sprintf(format, args...), Since: since}
 }
 
 func (l *Ledger) names() string {
@@ -169,9 +154,23 @@ type movements struct {
 }
 
 func (m *movements) departed(identity string, now time.Time) { put(&m.servers, identity, now) }
-func (m *movements) returned(identity string)                { delete(m.servers, identity) }
 func (m *movements) vanished(address string, now time.Time)  { put(&m.addresses, address, now) }
 func (m *movements) appeared(address string)                 { delete(m.addresses, address) }
+
+// returned takes back that a server left, and with it one of the addresses that vanished: it may come back at another one.
+func (m *movements) returned(identity string) {
+	if _, left := m.servers[identity]; !left {
+		return
+	}
+	delete(m.servers, identity)
+	var latest string
+	for address, at := range m.addresses {
+		if latest == "" || at.After(m.addresses[latest]) {
+			latest = address
+		}
+	}
+	delete(m.addresses, latest)
+}
 
 // lingering is how many addresses of servers that left may still answer.
 func (m *movements) lingering(now time.Time, linger time.Duration) int {

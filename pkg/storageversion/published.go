@@ -22,22 +22,23 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // SetStorageVersionsServed tells whether all StorageVersion objects are known and watched.
-func (l *Ledger) SetStorageVersionsServed(_ time.Time, served bool) Changes {
+func (l *Ledger) SetStorageVersionsServed(now time.Time, served bool) Changes {
 	if l.storageVersionsServed == served {
 		return nil
 	}
 	l.storageVersionsServed = served
-	return l.notePublications()
+	return l.notePublications(now)
 }
 
 // SetStorageVersion tells the state of the StorageVersion object of that name; nil says that there is none. unbroken says
 // that every state of it since the last call was seen.
-func (l *Ledger) SetStorageVersion(_ time.Time, name string, object *StorageVersion, unbroken bool) Changes {
+func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVersion, unbroken bool) Changes {
 	resource, ok := resourceOfStorageVersion(name)
 	if !ok {
 		return nil
@@ -61,15 +62,15 @@ func (l *Ledger) SetStorageVersion(_ time.Time, name string, object *StorageVers
 	}
 	// One publication may be the first of its server, which decides about all resources.
 	if l.publishing() {
-		return l.notePublications()
+		return l.notePublications(now)
 	}
 	changes := Changes{}
 	changes.add(resource)
-	l.note(resource)
+	l.note(now, resource)
 	return changes
 }
 
-func (l *Ledger) notePublications() Changes {
+func (l *Ledger) notePublications(now time.Time) Changes {
 	changes := Changes{}
 	for resource := range l.builtin {
 		changes.add(resource)
@@ -78,66 +79,76 @@ func (l *Ledger) notePublications() Changes {
 		changes.add(resource)
 	}
 	for resource := range changes {
-		l.note(resource)
+		l.note(now, resource)
 	}
 	return changes
 }
 
-func (l *Ledger) note(resource schema.GroupResource) {
+func (l *Ledger) note(now time.Time, resource schema.GroupResource) {
 	switch l.class(resource) {
 	case BuiltIn:
-		l.noteBuiltIn(resource)
+		l.noteBuiltIn(now, resource)
 	case Aggregated:
-		l.noteAggregated(resource)
+		l.noteAggregated(now, resource)
 	}
 }
 
 // publishing says whether every server that lives publishes what it writes. One with the StorageVersion API switched off
-// leaves no entry, or that of the process before it.
+// leaves no entry, or that of the process before it; so the servers that can be asked have to have been asked.
 func (l *Ledger) publishing() bool {
 	if !l.storageVersionsServed {
 		return false
 	}
-	publishers := map[string]struct{}{}
+	publishers := sets.Set[string]{}
 	for _, object := range l.storageVersions {
-		for identity := range object.Encodings {
-			publishers[identity] = struct{}{}
-		}
+		publishers.Insert(slices.Collect(maps.Keys(object.Encodings))...)
 	}
 	for identity := range l.living {
-		if _, publishes := publishers[identity]; !publishes {
+		if !publishers.Has(identity) {
 			return false
 		}
 	}
-	if l.look != nil {
-		for _, document := range l.look.Documents {
-			if document.Failure == "" && !document.ServesStorageVersions {
-				return false
-			}
-		}
-	}
-	return len(publishers) > 0
-}
-
-// noteStorageVersion adds a sighting of the StorageVersion of the resource, and says whether there is one.
-func (l *Ledger) noteStorageVersion(resource schema.GroupResource) bool {
-	object, exists := l.storageVersions[resource]
-	kind := l.kind(resource)
-	if !exists || !l.storageVersionsServed || kind == "" {
+	if len(publishers) == 0 || l.look == nil {
 		return false
 	}
-	evidence := migrationv1alpha1.StorageEvidence{
-		Source:         migrationv1alpha1.EvidenceFromStorageVersion,
-		StorageVersion: &migrationv1alpha1.StorageVersionEvidence{UID: object.UID, ResourceVersion: object.ResourceVersion},
+	within := l.look.Direct && len(l.look.Documents) >= len(l.living)
+	if within && !l.look.ofServers(l.incarnations()) {
+		return false
 	}
-	var writing []string
+	for _, document := range l.look.Documents {
+		if !document.ServesStorageVersions && (within || document.Failure == "") {
+			return false
+		}
+	}
+	return true
+}
+
+// noteStorageVersion adds a sighting of the StorageVersion of the resource if it changed, or if it is the best evidence
+// now and the last sighting is of other evidence. It says whether there is one.
+func (l *Ledger) noteStorageVersion(now time.Time, resource schema.GroupResource, best bool) bool {
+	object, exists := l.storageVersions[resource]
+	if !exists || !l.storageVersionsServed || l.kind(resource) == "" {
+		return false
+	}
+	state := migrationv1alpha1.StorageVersionEvidence{UID: object.UID, ResourceVersion: object.ResourceVersion}
+	if noted, before := l.published[resource]; before && noted == state && !best {
+		return true
+	}
+	l.published[resource] = state
+	sighting := Sighting{Evidence: migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromStorageVersion, StorageVersion: &state}}
 	for _, identity := range slices.Sorted(maps.Keys(object.Encodings)) {
-		hash := hashOf(object.Encodings[identity], kind)
-		writing = append(writing, hash)
-		evidence.Servers = append(evidence.Servers, migrationv1alpha1.ServerEvidence{Identity: identity, StorageVersionHash: hash})
+		hash := hashOf(object.Encodings[identity], l.kind(resource))
+		sighting.Writing = append(sighting.Writing, hash)
+		sighting.Evidence.Servers = append(sighting.Evidence.Servers, migrationv1alpha1.ServerEvidence{Identity: identity, StorageVersionHash: hash})
 	}
-	evidence.Servers = evidence.Servers[:min(len(evidence.Servers), migrationv1alpha1.MaxEvidenceServers)]
-	l.append(resource, Sighting{Evidence: evidence, Writing: sortedSet(writing)})
+	for cohabitant := range l.cohabitants[resource] {
+		for _, encodingVersion := range l.storageVersions[cohabitant].Encodings {
+			sighting.Writing = append(sighting.Writing, hashOf(encodingVersion, l.kind(cohabitant)))
+		}
+	}
+	sighting.Evidence.Servers = sighting.Evidence.Servers[:min(len(sighting.Evidence.Servers), migrationv1alpha1.MaxEvidenceServers)]
+	sighting.Writing = sortedSet(sighting.Writing)
+	l.append(now, resource, sighting)
 	return true
 }
 
