@@ -27,6 +27,9 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
+// maxAddressLength is how long an address in an evidence may be.
+const maxAddressLength = 300
+
 // aggregatedVersion is what is known of a group version that aggregated servers serve, or served.
 type aggregatedVersion struct {
 	address   string
@@ -86,39 +89,28 @@ func (l *Ledger) noteAggregated(now time.Time, resource schema.GroupResource) {
 	}
 	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromAggregatedDiscovery}
 	var writing []string
-	for _, version := range l.versionsOf(resource) {
+	for _, groupVersion := range l.aggregatedVersions() {
+		version := l.aggregated[groupVersion]
+		known, has := version.resources[resource]
+		if !has {
+			continue
+		}
 		if version.failure != "" {
 			return
 		}
-		hash := version.resources[resource].Hash
+		hash := known.Hash
 		if version.gone {
 			hash = ""
 		}
 		if hash != "" {
 			writing = append(writing, hash)
 		}
-		endpoint := migrationv1alpha1.EndpointEvidence{Address: version.address, StorageVersionHash: hash}
-		if !slices.Contains(evidence.Endpoints, endpoint) {
-			evidence.Endpoints = append(evidence.Endpoints, endpoint)
-		}
+		// One service may serve several versions, and their documents are read one after the other.
+		address := version.address + "/apis/" + groupVersion.String()
+		address = address[max(0, len(address)-maxAddressLength):]
+		evidence.Endpoints = append(evidence.Endpoints, migrationv1alpha1.EndpointEvidence{Address: address, StorageVersionHash: hash})
 	}
-	// One service may serve several versions; the list is a map by address.
-	evidence.Endpoints = slices.CompactFunc(evidence.Endpoints, func(a, b migrationv1alpha1.EndpointEvidence) bool { return a.Address == b.Address })
 	l.append(now, resource, Sighting{Evidence: evidence, Writing: sortedSet(writing)})
-}
-
-// versionsOf returns the aggregated versions that have the resource, ordered by the address of their server.
-func (l *Ledger) versionsOf(resource schema.GroupResource) []aggregatedVersion {
-	var versions []aggregatedVersion
-	for _, version := range l.aggregated {
-		if _, has := version.resources[resource]; has {
-			versions = append(versions, version)
-		}
-	}
-	slices.SortFunc(versions, func(a, b aggregatedVersion) int {
-		return cmp.Or(cmp.Compare(a.address, b.address), cmp.Compare(b.resources[resource].Hash, a.resources[resource].Hash))
-	})
-	return versions
 }
 
 func (l *Ledger) observeAggregated(o *Observation) {
