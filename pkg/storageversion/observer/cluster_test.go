@@ -1,0 +1,229 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
+	"k8s.io/klog/v2/ktesting"
+	clocktesting "k8s.io/utils/clock/testing"
+)
+
+const (
+	leasesPath          = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+	endpointSlicesPath  = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+	apiServicesPath     = "/apis/apiregistration.k8s.io/v1/apiservices"
+	storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
+
+	sampleV1Path = "/apis/sample.example.com/v1"
+)
+
+var (
+	deployments = schema.GroupResource{Group: "apps", Resource: "deployments"}
+	flunders    = schema.GroupResource{Group: "sample.example.com", Resource: "flunders"}
+	sampleV1    = schema.GroupVersion{Group: "sample.example.com", Version: "v1"}
+	customV1    = schema.GroupVersion{Group: "example.com", Version: "v1"}
+)
+
+// cluster is what an Observer looks at: what all servers serve alike, at host, and servers at addresses of their own.
+type cluster struct {
+	*Observer
+	host    *fakeServer
+	servers []*fakeServer
+	clock   *clocktesting.FakeClock
+	stop    func()
+
+	mu   sync.Mutex
+	told map[schema.GroupResource]int
+
+	leases, slices, definitions, apiServices, storageVersions *collection
+}
+
+// newCluster has that many servers. The Observer does not run yet.
+func newCluster(t *testing.T, servers int) *cluster {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() { goleak.VerifyNone(t, before) })
+	c := &cluster{host: newFakeServer(t), clock: clocktesting.NewFakeClock(noon), told: map[schema.GroupResource]int{}}
+	c.leases = c.host.collect(leasesPath, "coordination.k8s.io/v1", "Lease")
+	c.slices = c.host.collect(endpointSlicesPath, "discovery.k8s.io/v1", "EndpointSlice")
+	c.definitions = c.host.collect(definitionsPath, "apiextensions.k8s.io/v1", "CustomResourceDefinition")
+	c.apiServices = c.host.collect(apiServicesPath, "apiregistration.k8s.io/v1", "APIService")
+	for range servers {
+		c.servers = append(c.servers, newFakeServer(t))
+	}
+	c.host.change(func() {
+		for i := range c.servers {
+			c.hold(i, 1)
+		}
+		if servers > 0 {
+			c.publishAddresses(c.servers...)
+		}
+		c.register(appsV1, "onstart", nil)
+		c.register(customV1, "true", nil)
+	})
+	for _, s := range append([]*fakeServer{c.host}, c.servers...) {
+		serve(s, appsV1)
+	}
+
+	o, err := New(c.host.config(), Options{Clock: c.clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Observer = o
+	o.Subscribe(func(resource schema.GroupResource) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.told[resource]++
+	})
+	return c
+}
+
+func (c *cluster) run(t *testing.T) {
+	t.Helper()
+	_, ctx := ktesting.NewTestContext(t)
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { c.Run(ctx) })
+	c.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	t.Cleanup(c.stop)
+	c.until(t, func() error {
+		if !c.HasSynced() {
+			return fmt.Errorf("not synced")
+		}
+		return nil
+	})
+}
+
+// until lets time go by until check has nothing to complain about.
+func (c *cluster) until(t *testing.T, check func() error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+		if last = check(); last != nil {
+			c.clock.Step(100 * time.Millisecond)
+		}
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("still: %v", last)
+	}
+}
+
+// settle lets time go by until nothing is asked any more, and forgets what was.
+func (c *cluster) settle(t *testing.T) {
+	t.Helper()
+	quiet := 0
+	c.until(t, func() error {
+		asked := 0
+		for _, s := range append([]*fakeServer{c.host}, c.servers...) {
+			for path, n := range s.reset() {
+				if !strings.HasSuffix(path, "?watch") {
+					asked += n
+				}
+			}
+		}
+		if quiet++; asked > 0 {
+			quiet = 0
+		}
+		if quiet < 20 {
+			return fmt.Errorf("the observer is still busy")
+		}
+		return nil
+	})
+}
+
+// hold is called in a change. It gives server i a Lease as its nth process.
+func (c *cluster) hold(i, n int) {
+	name := fmt.Sprintf("server-%d", i)
+	c.leases.put(name, object{
+		"metadata": object{"labels": object{identityLabel: kubeAPIServer}},
+		"spec": object{"holderIdentity": fmt.Sprintf("%s_%d", name, n), "leaseDurationSeconds": 3600,
+			"renewTime": metav1.NewMicroTime(c.clock.Now())},
+	})
+}
+
+// publishAddresses is called in a change.
+func (c *cluster) publishAddresses(servers ...*fakeServer) {
+	for i, s := range servers {
+		host, port, _ := strings.Cut(s.address(), ":")
+		var number int32
+		if _, err := fmt.Sscan(port, &number); err != nil {
+			panic(err)
+		}
+		c.slices.put(fmt.Sprintf("kubernetes-%d", i), object{
+			"addressType": "IPv4", "endpoints": []object{{"addresses": []string{host}}}, "ports": []object{{"name": endpointsPort, "port": number}},
+		})
+	}
+}
+
+// register is called in a change. It adds an APIService.
+func (c *cluster) register(gv schema.GroupVersion, automanaged string, service object) {
+	o := object{"metadata": object{"labels": object{automanagedLabel: automanaged}}, "spec": object{"group": gv.Group, "version": gv.Version}}
+	if service != nil {
+		o["spec"].(object)["service"] = service
+	}
+	c.apiServices.put(gv.Version+"."+gv.Group, o)
+}
+
+// serve gives a server the documents of a server whose deployments are encoded in that version, and which has besides that a
+// custom group version and one in which nothing is stored.
+func serve(s *fakeServer, encoding schema.GroupVersion) {
+	list := func(items ...apidiscoveryv2.APIGroupDiscovery) string {
+		return marshal(apidiscoveryv2.APIGroupDiscoveryList{Items: items})
+	}
+	group := func(gv schema.GroupVersion, verbs ...string) apidiscoveryv2.APIGroupDiscovery {
+		return apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}, Versions: []apidiscoveryv2.APIVersionDiscovery{{
+			Version: gv.Version, Resources: []apidiscoveryv2.APIResourceDiscovery{{Resource: "things", Verbs: verbs}}}}}
+	}
+	s.change(func() {
+		s.contentType["/api"], s.contentType["/apis"] = aggregatedContentType, aggregatedContentType
+		s.documents["/api"] = list()
+		s.documents["/apis"] = list(group(appsV1, "list", "update"), group(customV1, "list", "update"), group(reviewsV1, "create"))
+		s.documents["/apis/apps/v1"] = resourcesDocument("deployments", "Deployment", encoding)
+	})
+}
+
+func resourcesDocument(name, kind string, encoding schema.GroupVersion) string {
+	return marshal(metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, APIResources: []metav1.APIResource{{
+		Name: name, Kind: kind, Verbs: []string{"list", "update"},
+		StorageVersionHash: discovery.StorageVersionHash(encoding.Group, encoding.Version, kind),
+	}}})
+}
+
+func marshal(o any) string {
+	document, err := json.Marshal(o)
+	if err != nil {
+		panic(err)
+	}
+	return string(document)
+}
