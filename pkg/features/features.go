@@ -33,6 +33,9 @@ const (
 	// StorageVersionGarbageCollector guards the controller that removes what departed API servers left behind in
 	// StorageVersion objects.
 	StorageVersionGarbageCollector featuregate.Feature = "StorageVersionGarbageCollector"
+	// StorageVersionMigrationTrigger guards the controller that records which encodings may be stored in StorageStates and
+	// creates the migrations that are due.
+	StorageVersionMigrationTrigger featuregate.Feature = "StorageVersionMigrationTrigger"
 )
 
 // kubernetesVersion is the minor version of the Kubernetes libraries that go.mod requires; a test holds them together.
@@ -54,6 +57,9 @@ func init() {
 
 var specifications = map[featuregate.Feature]featuregate.VersionedSpecs{
 	StorageVersionGarbageCollector: {
+		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
+	},
+	StorageVersionMigrationTrigger: {
 		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
 	},
 }

@@ -29,6 +29,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	apiserverinternalinformers "k8s.io/client-go/informers/apiserverinternal/v1alpha1"
@@ -40,7 +41,13 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	migrationclientset "sigs.k8s.io/svm-api/client/clientset/versioned"
+	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
+	migrationinformers "sigs.k8s.io/svm-api/client/informers/externalversions"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
 const (
@@ -63,6 +70,13 @@ type ControllerContext struct {
 	// StorageVersions returns the informer of StorageVersions, of which a cluster may have none. Use it in the place of that
 	// of Informers, which logs an error at every try while the API is not served.
 	StorageVersions func() apiserverinternalinformers.StorageVersionInformer
+	// MigrationInformers are Informers of migration.k8s.io.
+	MigrationInformers migrationinformers.SharedInformerFactory
+	// Observer knows the encodings that the API servers write, for controllers whose descriptor asks for it. It runs for as
+	// long as the process, longer than any controller. Observation is what it was made with, and how long to wait for
+	// agreement.
+	Observer    *observer.Observer
+	Observation config.Observation
 	// Events records for this manager. Like all writes, events are lost once the leader lease is not held any more.
 	Events record.EventRecorderLogger
 }
@@ -76,6 +90,15 @@ func (c ControllerContext) Client() (kubernetes.Interface, error) {
 	return client, nil
 }
 
+// MigrationClient returns a client of migration.k8s.io.
+func (c ControllerContext) MigrationClient() (migrationclient.MigrationV1alpha1Interface, error) {
+	client, err := migrationclient.NewForConfig(forCustomResources(c.Config))
+	if err != nil {
+		return nil, fmt.Errorf("making a client: %w", err)
+	}
+	return client, nil
+}
+
 // controllersRun is one run of controllers: the time of a leader, or of the process.
 type controllersRun struct {
 	config          *restclient.Config
@@ -83,6 +106,9 @@ type controllersRun struct {
 	informers       informers.SharedInformerFactory
 	identityLeases  informers.SharedInformerFactory
 	storageVersions func() apiserverinternalinformers.StorageVersionInformer
+	migrations      migrationinformers.SharedInformerFactory
+	observer        *observer.Observer
+	observation     config.Observation
 	events          record.EventRecorderLogger
 	stopEvents      func()
 	startInterval   time.Duration
@@ -113,6 +139,7 @@ func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDe
 		err := group.Wait()
 		r.informers.Shutdown()
 		r.identityLeases.Shutdown()
+		r.migrations.Shutdown()
 		r.stopEvents()
 		ended <- err
 	}()
@@ -139,11 +166,16 @@ func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDe
 }
 
 func (m *manager) newControllersRun(ctx context.Context, term *leaderTerm) (*controllersRun, error) {
-	config := restclient.CopyConfig(m.Kubeconfig)
+	kubeconfig := restclient.CopyConfig(m.Kubeconfig)
 	if term != nil {
-		config.Wrap(term.guard)
+		kubeconfig.Wrap(term.guard)
 	}
-	client, err := kubernetes.NewForConfig(restclient.AddUserAgent(restclient.CopyConfig(config), names.Manager+"/shared-informers"))
+	forInformers := restclient.AddUserAgent(restclient.CopyConfig(kubeconfig), names.Manager+"/shared-informers")
+	client, err := kubernetes.NewForConfig(forInformers)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for informers: %w", err)
+	}
+	migrationClient, err := migrationclientset.NewForConfig(forCustomResources(forInformers))
 	if err != nil {
 		return nil, fmt.Errorf("making a client for informers: %w", err)
 	}
@@ -153,13 +185,17 @@ func (m *manager) newControllersRun(ctx context.Context, term *leaderTerm) (*con
 	events, stopEvents := newRecorder(context.WithoutCancel(ctx), client)
 	shared := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields))
 	return &controllersRun{
-		config:          config,
+		config:          kubeconfig,
 		client:          client,
 		informers:       shared,
 		storageVersions: sync.OnceValue(func() apiserverinternalinformers.StorageVersionInformer { return storageVersionInformer(ctx, shared) }),
 		identityLeases: informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields),
 			informers.WithNamespace(identityNamespace),
 			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = identityLabel })),
+		migrations: migrationinformers.NewSharedInformerFactoryWithOptions(migrationClient, resync,
+			migrationinformers.WithTransform(withoutManagedFields)),
+		observer:      m.observer,
+		observation:   m.Observation,
 		events:        events,
 		stopEvents:    stopEvents,
 		startInterval: m.Generic.ControllerStartInterval.Duration,
@@ -172,6 +208,8 @@ func (m *manager) newControllersRun(ctx context.Context, term *leaderTerm) (*con
 // runController waits for what the controller needs, makes it and runs it. An error ends the whole manager: a controller
 // that cannot be made is an error of the program or of its flags, which waiting does not mend.
 func (r *controllersRun) runController(ctx context.Context, d ControllerDescriptor) error {
+	// What controllers share does not log in the name of one.
+	shared := ctx
 	logger := klog.FromContext(ctx).WithName(d.Name)
 	ctx = klog.NewContext(ctx, logger)
 	defer r.state.forget(d)
@@ -186,7 +224,7 @@ func (r *controllersRun) runController(ctx context.Context, d ControllerDescript
 			return nil // asked to stop
 		}
 	}
-	controller, err := r.makeController(ctx, d)
+	controller, err := r.makeController(ctx, shared, d)
 	if err != nil {
 		return fmt.Errorf("making controller %q: %w", d.Name, err)
 	}
@@ -202,22 +240,35 @@ func (r *controllersRun) runController(ctx context.Context, d ControllerDescript
 	return nil
 }
 
-func (r *controllersRun) makeController(ctx context.Context, d ControllerDescriptor) (Controller, error) {
+// makeController makes a controller and starts what it asked for, which runs until shared ends.
+func (r *controllersRun) makeController(ctx, shared context.Context, d ControllerDescriptor) (Controller, error) {
 	r.making.Lock()
 	defer r.making.Unlock()
 	controller, err := d.New(ctx, ControllerContext{
-		Config:          restclient.AddUserAgent(restclient.CopyConfig(r.config), names.Manager+"/"+d.Name),
-		Informers:       r.informers,
-		IdentityLeases:  r.identityLeases.Coordination().V1().Leases(),
-		StorageVersions: r.storageVersions,
-		Events:          r.events,
+		Config:             restclient.AddUserAgent(restclient.CopyConfig(r.config), names.Manager+"/"+d.Name),
+		Informers:          r.informers,
+		IdentityLeases:     r.identityLeases.Coordination().V1().Leases(),
+		StorageVersions:    r.storageVersions,
+		MigrationInformers: r.migrations,
+		Observer:           r.observer,
+		Observation:        r.observation,
+		Events:             r.events,
 	})
 	if err != nil {
 		return nil, err
 	}
-	r.informers.StartWithContext(ctx)
-	r.identityLeases.StartWithContext(ctx)
+	r.informers.StartWithContext(shared)
+	r.identityLeases.StartWithContext(shared)
+	r.migrations.StartWithContext(shared)
 	return controller, nil
+}
+
+// forCustomResources returns a copy that asks for JSON whatever --kube-api-content-type says: custom resources have no
+// protobuf.
+func forCustomResources(kubeconfig *restclient.Config) *restclient.Config {
+	kubeconfig = restclient.CopyConfig(kubeconfig)
+	kubeconfig.ContentType, kubeconfig.AcceptContentTypes = runtime.ContentTypeJSON, ""
+	return kubeconfig
 }
 
 func storageVersionInformer(ctx context.Context, shared informers.SharedInformerFactory) apiserverinternalinformers.StorageVersionInformer {

@@ -51,6 +51,9 @@ type ControllerDescriptor struct {
 	DisabledByDefault bool
 	// Needs are the resources that the API server must serve before the controller is made.
 	Needs []Need
+	// Observes says that the controller goes by what the API servers write. They are then observed from the start of the
+	// process, also while it waits for its turn to lead.
+	Observes bool
 	// Options are its flags; nil if it has none.
 	Options options.ControllerOptions
 	// New makes the controller.
@@ -79,6 +82,7 @@ type Registry struct {
 func NewControllerDescriptors() []ControllerDescriptor {
 	return []ControllerDescriptor{
 		newStorageVersionGCDescriptor(),
+		newStorageVersionMigrationTriggerDescriptor(),
 	}
 }
 

@@ -36,6 +36,7 @@ func noController(context.Context, ControllerContext) (Controller, error) { retu
 func TestControllerNames(t *testing.T) {
 	want := map[string][]string{
 		names.StorageVersionGarbageCollectorController: {"storageversiongc"},
+		names.StorageVersionMigrationTriggerController: {"svmtrigger"},
 	}
 	got := map[string][]string{}
 	for _, d := range NewControllerDescriptors() {

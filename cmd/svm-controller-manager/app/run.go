@@ -21,6 +21,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +31,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	v1core "k8s.io/client-go/kubernetes/typed/core/v1"
+	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/version"
@@ -39,6 +42,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
 // Run runs the selected controllers of the registry until ctx ends. It serves its port at once, then waits for the API
@@ -71,7 +75,30 @@ func Run(ctx context.Context, c *config.Config, registry *Registry) error {
 	events, stopEvents := newRecorder(serving, c.Client)
 	defer stopEvents()
 	m := &manager{Config: c, state: state, events: events}
+	if slices.ContainsFunc(selected, func(d ControllerDescriptor) bool { return d.Observes }) {
+		stopObserving, err := m.observe(serving)
+		if err != nil {
+			return err
+		}
+		defer stopObserving()
+	}
 	return m.run(ctx, selected)
+}
+
+// observe runs an observer for as long as the process, whoever leads. What a leader saw ends with it, and a successor that
+// only begins to look cannot tell what API servers did in between: it would have to assume the worst, and migrate
+// everything after each node that goes down. A standby that looked all the time knows.
+func (m *manager) observe(ctx context.Context) (stop func(), err error) {
+	// It only reads, so no term has to guard it.
+	m.observer, err = observer.New(restclient.AddUserAgent(restclient.CopyConfig(m.Kubeconfig), names.Manager+"/observer"),
+		observer.Options{PollInterval: m.Observation.PollInterval})
+	if err != nil {
+		return nil, fmt.Errorf("making an observer: %w", err)
+	}
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.FromContext(ctx).WithName("observer")))
+	var observing sync.WaitGroup
+	observing.Go(func() { m.observer.Run(ctx) })
+	return func() { cancel(); observing.Wait() }, nil
 }
 
 // newRecorder returns a recorder that writes through client until it is stopped.
@@ -88,7 +115,9 @@ type manager struct {
 	state *state
 	// events are those of elections, which go on when the lease is lost.
 	events record.EventRecorderLogger
-	id     string
+	// observer is nil if no controller asks for one.
+	observer *observer.Observer
+	id       string
 }
 
 func (m *manager) run(ctx context.Context, selected []ControllerDescriptor) error {

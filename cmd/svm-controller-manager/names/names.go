@@ -31,9 +31,11 @@ const Manager = "svm-controller-manager"
 // Canonical names of controllers.
 const (
 	StorageVersionGarbageCollectorController = "storageversion-garbage-collector-controller"
+	StorageVersionMigrationTriggerController = "storage-version-migration-trigger-controller"
 )
 
 // Aliases of controllers.
 const (
 	StorageVersionGarbageCollectorAlias = "storageversiongc"
+	StorageVersionMigrationTriggerAlias = "svmtrigger"
 )

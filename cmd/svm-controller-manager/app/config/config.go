@@ -46,9 +46,19 @@ type Config struct {
 	// Reachable is closed once the API server has answered.
 	Reachable chan struct{}
 
+	Observation Observation
+
 	// ShutdownTimeout bounds the wait for controllers to end.
 	ShutdownTimeout time.Duration
 
 	// Flags is what the flagz page shows.
 	Flags flagz.Reader
+}
+
+// Observation says how what the API servers write is observed. All controllers that go by it share one observer.
+type Observation struct {
+	// SettlePeriod is how long what the servers write must stand before it counts.
+	SettlePeriod time.Duration
+	// PollInterval is how often that is looked at what no event tells of.
+	PollInterval time.Duration
 }

@@ -81,6 +81,7 @@ type Options struct {
 	Authorization  *apiserveroptions.DelegatingAuthorizationOptions
 	Metrics        *metrics.Options
 	Logs           *logs.Options
+	Observation    *ObservationOptions
 
 	ShutdownTimeout time.Duration
 
@@ -109,6 +110,7 @@ func New(controllers Controllers) *Options {
 		Authorization:   apiserveroptions.NewDelegatingAuthorizationOptions(),
 		Metrics:         metrics.NewOptions(),
 		Logs:            logs.NewOptions(),
+		Observation:     NewObservationOptions(),
 		ShutdownTimeout: defaultShutdownTimeout,
 		controllers:     controllers,
 	}
@@ -134,6 +136,7 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 		"Path to the kubeconfig file with address and credentials of the API server. Without it the pod's service account is used.")
 	generic.DurationVar(&o.ShutdownTimeout, "controller-shutdown-timeout", o.ShutdownTimeout,
 		"How long to wait for controllers to end before the process exits and leaves its lease to expire. Zero waits for ever.")
+	o.Observation.AddFlags(fss.FlagSet("observation"))
 	for _, name := range o.controllers.Names {
 		if controller := o.controllers.Options[name]; controller != nil {
 			controller.AddFlags(fss.FlagSet(name))
@@ -171,6 +174,7 @@ func (o *Options) Validate() error {
 	errs = append(errs, o.Authentication.Validate()...)
 	errs = append(errs, o.Authorization.Validate()...)
 	errs = append(errs, o.Metrics.Validate()...)
+	errs = append(errs, o.Observation.Validate()...)
 	errs = append(errs, features.DefaultMutableFeatureGate.Validate()...)
 	if o.ShutdownTimeout < 0 {
 		errs = append(errs, fmt.Errorf("--controller-shutdown-timeout must not be negative, got %v", o.ShutdownTimeout))
@@ -261,6 +265,7 @@ func (o *Options) Config() (*config.Config, error) {
 	if c.Generic.LeaderMigrationEnabled && c.Generic.LeaderMigration.LeaderName == c.Generic.LeaderElection.ResourceName {
 		return nil, fmt.Errorf("--leader-migration-config: leaderName must not be %q, which is this manager's own lease", c.Generic.LeaderMigration.LeaderName)
 	}
+	o.Observation.ApplyTo(&c.Observation)
 	if err := o.applySecureServing(c); err != nil {
 		return nil, err
 	}

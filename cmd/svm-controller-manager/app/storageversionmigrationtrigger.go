@@ -1,0 +1,101 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/featuregate"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmtrigger"
+	"sigs.k8s.io/svm-controller-manager/pkg/features"
+)
+
+func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
+	flags := &migrationTriggerOptions{AutoMigrate: []string{"*"}, MaxTriggeredMigrations: svmtrigger.DefaultMaxUnfinished}
+	return ControllerDescriptor{
+		Name:         names.StorageVersionMigrationTriggerController,
+		Aliases:      []string{names.StorageVersionMigrationTriggerAlias},
+		FeatureGates: []featuregate.Feature{features.StorageVersionMigrationTrigger},
+		Needs: []Need{
+			{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates")},
+			{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations")},
+		},
+		Observes: true,
+		Options:  flags,
+		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
+			client, err := c.MigrationClient()
+			if err != nil {
+				return nil, err
+			}
+			options := svmtrigger.Options{Periods: svmtrigger.DefaultPeriods()}
+			options.Periods.Settle = c.Observation.SettlePeriod
+			options.Periods.Poll = c.Observation.PollInterval
+			flags.ApplyTo(&options)
+			return svmtrigger.New(ctx, client, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events, options)
+		},
+	}
+}
+
+// migrationTriggerOptions are the flags of the trigger.
+type migrationTriggerOptions struct {
+	AutoMigrate            []string
+	MaxTriggeredMigrations int
+}
+
+// AddFlags implements options.ControllerOptions.
+func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
+	if o == nil {
+		return
+	}
+	fs.StringSliceVar(&o.AutoMigrate, "auto-migrate", o.AutoMigrate,
+		"A list of the resources whose migrations may be started without being asked for. '*' is all resources, 'secrets' and 'deployments.apps' are resources, "+
+			"'*.example.com' is all resources of the group example.com, a '-' in front leaves out. The most specific item about a resource counts, in whatever order they are. "+
+			"With '-*' what is stored is only observed and told.")
+	fs.IntVar(&o.MaxTriggeredMigrations, "max-triggered-migrations", o.MaxTriggeredMigrations,
+		"How many migrations that were started without being asked for may be unfinished at a time. The others that are due wait, those first that somebody waits for.")
+}
+
+// Validate implements options.ControllerOptions.
+func (o *migrationTriggerOptions) Validate() []error {
+	if o == nil {
+		return nil
+	}
+	var errs []error
+	_, wrong := svmtrigger.ParseSelection(o.AutoMigrate)
+	for _, err := range wrong {
+		errs = append(errs, fmt.Errorf("--auto-migrate: %w", err))
+	}
+	if o.MaxTriggeredMigrations < 1 {
+		errs = append(errs, fmt.Errorf("--max-triggered-migrations must be at least 1, got %d; to start none write --auto-migrate=-*", o.MaxTriggeredMigrations))
+	}
+	return errs
+}
+
+// ApplyTo fills the options of the controller from flags that are valid.
+func (o *migrationTriggerOptions) ApplyTo(c *svmtrigger.Options) {
+	if o == nil {
+		return
+	}
+	c.AutoMigrate, _ = svmtrigger.ParseSelection(o.AutoMigrate)
+	c.MaxUnfinished = o.MaxTriggeredMigrations
+}

@@ -1,0 +1,357 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+var (
+	states     = migrationv1alpha1.Resource(stateResource)
+	migrations = migrationv1alpha1.Resource(migrationResource)
+)
+
+func TestAct(t *testing.T) {
+	state, migration := stateOf(widgets, "7"), migrationOf(widgets, "due")
+	status := migrationv1alpha1.StorageStateStatus{Epoch: 3, CurrentStorageVersionHash: "hash="}
+	events := []Event{{Reason: "Some", Message: "something"}, {Warning: true, Reason: "Other", Message: "100% of something"}}
+	told := []string{
+		"Normal Some something involvedObject{kind=StorageState,apiVersion=migration.k8s.io/v1alpha1}",
+		"Warning Other 100% of something involvedObject{kind=StorageState,apiVersion=migration.k8s.io/v1alpha1}",
+	}
+	moved := stateOf(widgets, "8")
+	anew := stateOf(widgets, "7")
+	anew.UID = "another"
+	elsewhere := migrationOf(widgets, "due")
+	elsewhere.Spec.Target.StorageVersionHash = "other="
+
+	for name, tc := range map[string]struct {
+		stored   []runtime.Object
+		state    *migrationv1alpha1.StorageState
+		decision Decision
+		refuse   map[string]error // by verb and resource
+		want     []string
+		told     []string
+		outdated bool
+		fails    string
+	}{
+		"nothing": {
+			state: state, decision: Decision{},
+		},
+		"a state is created": {
+			decision: Decision{State: CreateState},
+			want:     []string{"create storagestates widgets.example.com"},
+		},
+		"a state is there already, only not in the cache": {
+			stored:   []runtime.Object{state},
+			decision: Decision{State: CreateState},
+			want:     []string{"create storagestates widgets.example.com"},
+			outdated: true,
+		},
+		"a status is written, then told": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{State: UpdateState, Status: status, Events: events},
+			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
+			told:     told,
+		},
+		"a status that could not be written is not told": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{State: UpdateState, Status: status, Events: events},
+			refuse:   map[string]error{"update storagestates": apierrors.NewInternalError(errors.New("etcd"))},
+			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
+			fails:    `Update of storage state "widgets.example.com"`,
+		},
+		"somebody else wrote the state": {
+			stored: []runtime.Object{moved}, state: state,
+			decision: Decision{State: UpdateState, Status: status, Events: events},
+			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
+			outdated: true,
+		},
+		"somebody else made the state anew": {
+			stored: []runtime.Object{anew}, state: state,
+			decision: Decision{State: UpdateState, Status: status, Events: events},
+			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
+			outdated: true,
+		},
+		"somebody else deleted the state": {
+			state:    state,
+			decision: Decision{State: UpdateState, Status: status, Events: events},
+			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
+			outdated: true,
+		},
+		"the API is gone": {
+			state:    state,
+			decision: Decision{State: UpdateState, Status: status, Events: events},
+			refuse:   map[string]error{"update storagestates": notServed("update")},
+			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
+			fails:    `Update of storage state "widgets.example.com"`,
+		},
+		"a state is deleted": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{State: DeleteState},
+			want:     []string{"delete storagestates widgets.example.com if uid-widgets@7"},
+		},
+		"a state to be deleted has changed": {
+			stored: []runtime.Object{moved}, state: state,
+			decision: Decision{State: DeleteState},
+			want:     []string{"delete storagestates widgets.example.com if uid-widgets@7"},
+			outdated: true,
+		},
+		"a state to be deleted is gone": {
+			state:    state,
+			decision: Decision{State: DeleteState},
+			want:     []string{"delete storagestates widgets.example.com if uid-widgets@7"},
+		},
+		"a state is recreated": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{State: RecreateState},
+			want: []string{
+				"delete storagestates widgets.example.com if uid-widgets@7",
+				"create storagestates widgets.example.com",
+			},
+		},
+		"a state to be recreated has changed": {
+			stored: []runtime.Object{moved}, state: state,
+			decision: Decision{State: RecreateState},
+			want:     []string{"delete storagestates widgets.example.com if uid-widgets@7"},
+			outdated: true,
+		},
+		"a migration is confirmed to be gone before the state is written": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{State: UpdateState, Status: status, ConfirmGone: "before"},
+			want: []string{
+				"get storageversionmigrations before",
+				"update storagestates/status widgets.example.com if uid-widgets@7",
+			},
+		},
+		"a migration that the cache lacks is there": {
+			stored: []runtime.Object{state, migrationOf(widgets, "before")}, state: state,
+			decision: Decision{State: UpdateState, Status: status, ConfirmGone: "before"},
+			want:     []string{"get storageversionmigrations before"},
+			outdated: true,
+		},
+		"a migration that may be gone cannot be read": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{State: UpdateState, Status: status, ConfirmGone: "before"},
+			refuse:   map[string]error{"get storageversionmigrations": apierrors.NewForbidden(migrations, "before", nil)},
+			want:     []string{"get storageversionmigrations before"},
+			fails:    `getting migration "before"`,
+		},
+		"a 404 that is not about the migration": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{State: UpdateState, Status: status, ConfirmGone: "before"},
+			refuse:   map[string]error{"get storageversionmigrations": notServed("get")},
+			want:     []string{"get storageversionmigrations before"},
+			fails:    `getting migration "before"`,
+		},
+		"migrations are deleted after the state was written": {
+			stored: []runtime.Object{state, migrationOf(widgets, "one"), migrationOf(widgets, "two")}, state: state,
+			decision: Decision{State: UpdateState, Status: status, Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one"), migrationOf(widgets, "two")}},
+			want: []string{
+				"update storagestates/status widgets.example.com if uid-widgets@7",
+				"delete storageversionmigrations one if uid-one",
+				"delete storageversionmigrations two if uid-two",
+			},
+		},
+		"migrations stay if the state could not be written": {
+			stored: []runtime.Object{moved, migrationOf(widgets, "one")}, state: state,
+			decision: Decision{State: UpdateState, Status: status, Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}},
+			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
+			outdated: true,
+		},
+		"migrations to be deleted are gone, or others by now": {
+			stored: []runtime.Object{state, &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "two", UID: "somebody's"}}}, state: state,
+			decision: Decision{Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one"), migrationOf(widgets, "two")}},
+			want: []string{
+				"delete storageversionmigrations one if uid-one",
+				"delete storageversionmigrations two if uid-two",
+			},
+		},
+		"a migration is created while the state is what was decided on": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{Create: migration},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"create storageversionmigrations due",
+			},
+		},
+		"no migration for a state that has changed": {
+			stored: []runtime.Object{moved}, state: state,
+			decision: Decision{Create: migration},
+			want:     []string{"get storagestates widgets.example.com"},
+			outdated: true,
+		},
+		"no migration for a state that is another one": {
+			stored: []runtime.Object{anew}, state: state,
+			decision: Decision{Create: migration},
+			want:     []string{"get storagestates widgets.example.com"},
+			outdated: true,
+		},
+		"no migration for a state that is gone": {
+			state:    state,
+			decision: Decision{Create: migration},
+			want:     []string{"get storagestates widgets.example.com"},
+			outdated: true,
+		},
+		"no migration for a state that cannot be read": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{Create: migration},
+			refuse:   map[string]error{"get storagestates": apierrors.NewTooManyRequests("later", 1)},
+			want:     []string{"get storagestates widgets.example.com"},
+			fails:    `getting storage state "widgets.example.com"`,
+		},
+		"the migration was created before": {
+			stored: []runtime.Object{state, migrationOf(widgets, "due")}, state: state,
+			decision: Decision{Create: migration},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"create storageversionmigrations due",
+				"get storageversionmigrations due",
+			},
+		},
+		"a migration of that name is for something else": {
+			stored: []runtime.Object{state, elsewhere}, state: state,
+			decision: Decision{Create: migration},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"create storageversionmigrations due",
+				"get storageversionmigrations due",
+			},
+			fails: `migration "due" exists, with another target`,
+		},
+		"no migration after a deletion that failed": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}, Create: migration},
+			refuse:   map[string]error{"delete storageversionmigrations": apierrors.NewInternalError(errors.New("etcd"))},
+			want:     []string{"delete storageversionmigrations one if uid-one"},
+			fails:    `deleting migration "one"`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, tc.stored...)
+			f.client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				err, refused := tc.refuse[action.GetVerb()+" "+action.GetResource().Resource]
+				return refused, nil, err
+			})
+			in := Input{State: tc.state}
+			in.Observation.Resource = widgets
+			err := f.act(f.ctx, in, tc.decision)
+			if diff := cmp.Diff(tc.want, f.requests()); diff != "" {
+				t.Errorf("requests (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.told, f.told()); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+			checkError(t, err, tc.outdated, tc.fails)
+		})
+	}
+}
+
+func checkError(t *testing.T, err error, outdated bool, message string) {
+	t.Helper()
+	switch {
+	case outdated && !errors.Is(err, errOutdated):
+		t.Errorf("got %v, want to decide anew", err)
+	case !outdated && errors.Is(err, errOutdated):
+		t.Errorf("decides anew: %v", err)
+	case message != "" && (err == nil || len(err.Error()) < len(message) || err.Error()[:len(message)] != message):
+		t.Errorf("got %v, want an error that begins with %q", err, message)
+	case message == "" && !outdated && err != nil:
+		t.Error(err)
+	}
+}
+
+func notServed(verb string) error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, verb, migrations, "", "404 page not found", 0, true)
+}
+
+func TestRecreatedStateKeepsWhatPeopleWrote(t *testing.T) {
+	state := stateOf(widgets, "7")
+	state.Labels = map[string]string{"team": "a"}
+	state.Status.CurrentStorageVersionHash = "hash="
+	f := newFixture(t, state)
+	in := Input{State: state}
+	in.Observation.Resource = widgets
+	if err := f.act(f.ctx, in, Decision{State: RecreateState}); err != nil {
+		t.Fatal(err)
+	}
+	got, err := f.client.MigrationV1alpha1().StorageStates().Get(f.ctx, state.Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.UID == state.UID {
+		t.Error("it is the same object")
+	}
+	want := newState(widgets, metav1.ObjectMeta{Annotations: state.Annotations, Labels: state.Labels})
+	want.UID, want.ResourceVersion = got.UID, got.ResourceVersion
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("recreated state (-want +got):\n%s", diff)
+	}
+}
+
+func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
+	state := stateOf(widgets, "7")
+	f := newFixture(t, state)
+	ctx, cancel := context.WithCancel(f.ctx)
+	in := Input{State: state}
+	in.Observation.Resource = widgets
+	f.client.PrependReactor("get", "storageversionmigrations", func(clienttesting.Action) (bool, runtime.Object, error) {
+		cancel() // while the answer is on its way
+		return true, nil, apierrors.NewNotFound(migrations, "before")
+	})
+	err := f.act(ctx, in, Decision{State: UpdateState, ConfirmGone: "before", Create: migrationOf(widgets, "due")})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if diff := cmp.Diff([]string{"get storageversionmigrations before"}, f.requests()); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+func TestWhatAnAnswerProves(t *testing.T) {
+	for name, tc := range map[string]struct {
+		answer error
+		want   bool
+	}{
+		"it was found":                  {nil, false},
+		"it does not exist":             {apierrors.NewNotFound(migrations, "m"), true},
+		"another one does not exist":    {apierrors.NewNotFound(migrations, "n"), false},
+		"something else does not exist": {apierrors.NewNotFound(states, "m"), false},
+		"one of another group":          {apierrors.NewNotFound(schema.GroupResource{Group: "storagemigration.k8s.io", Resource: migrationResource}, "m"), false},
+		"the API is not served":         {notServed("get"), false},
+		"forbidden":                     {apierrors.NewForbidden(migrations, "m", nil), false},
+		"timeout":                       {context.DeadlineExceeded, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := saysMissing(tc.answer, migrationResource, "m"); got != tc.want {
+				t.Errorf("says missing: %t", got)
+			}
+		})
+	}
+}

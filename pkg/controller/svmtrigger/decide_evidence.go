@@ -1,0 +1,193 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// record takes over what was seen since the state was written: which encodings may have been stored, which one is
+// current, and whether the proofs of the epoch still hold. It never shortens the list of persisted encodings.
+func (d *deciding) record() {
+	o := &d.in.Observation
+	since, missed := d.unrecorded()
+	persisted := normalized(d.old.PersistedStorageVersionHashes)
+	add := func(hashes ...string) {
+		for _, hash := range hashes {
+			if !slices.Contains(persisted, hash) {
+				persisted = append(persisted, hash)
+			}
+		}
+	}
+	if missed {
+		add(storageversion.Unknown)
+	}
+	stored := storedVersions(d.old.Evidence)
+	for _, sighting := range since {
+		add(sighting.Writing...)
+		// What was in status.storedVersions before was accounted for then, and may have been migrated since.
+		for i, version := range storedVersions(&sighting.Evidence) {
+			if missed || !slices.Contains(stored, version) {
+				add(sighting.Stored[i])
+			}
+		}
+		stored = storedVersions(&sighting.Evidence)
+	}
+	d.unseenNews = !d.held() && slices.ContainsFunc(o.Unseen, d.notRecorded)
+	if d.unseenNews {
+		add(storageversion.Unknown)
+	}
+
+	current := d.current()
+	d.newEpoch = missed || d.old.Epoch == 0 || current != d.old.CurrentStorageVersionHash ||
+		len(persisted) > len(normalized(d.old.PersistedStorageVersionHashes)) ||
+		slices.ContainsFunc(since, func(s storageversion.Sighting) bool {
+			return len(s.Writing) > 0 && !slices.Equal(s.Writing, []string{d.old.CurrentStorageVersionHash})
+		})
+	if len(persisted) > migrationv1alpha1.MaxPersistedStorageVersionHashes {
+		persisted = []string{storageversion.Unknown, current}
+	}
+	d.next.PersistedStorageVersionHashes = persisted
+	d.next.CurrentStorageVersionHash = current
+	d.recordEvidence(since)
+	d.agreed = o.Problem == nil && o.Presence == storageversion.Served && !d.newEpoch &&
+		slices.Equal(d.last.Writing, []string{current}) && !d.in.Now.Before(d.settledAt())
+	if o.Problem == nil && !d.agreed && len(d.last.Writing) == 1 {
+		d.lookAgain(d.settledAt())
+	}
+	if d.held() {
+		d.lookAgain(o.Problem.Since.Add(d.in.Periods.Hold))
+	}
+}
+
+func (d *deciding) recordEvidence(since []storageversion.Sighting) {
+	if d.newEpoch {
+		began := metav1.NewTime(ceil(d.in.Now))
+		d.next.Epoch++
+		d.next.EpochStartTime = &began
+		d.next.Migration, d.next.Backoff = nil, nil
+	}
+	// Evidence that stood unchanged keeps the time at which it was seen first, maybe by another process.
+	if len(d.in.Observation.Run) > 0 && (d.old.Evidence == nil || len(since) > 0 || !storageversion.SameEvidence(*d.old.Evidence, d.last.Evidence)) {
+		d.next.Evidence = d.last.Evidence.DeepCopy()
+	}
+}
+
+// unrecorded returns what was seen since the state was written, and whether something may have gone unseen in between.
+func (d *deciding) unrecorded() ([]storageversion.Sighting, bool) {
+	run, recorded := d.in.Observation.Run, d.old.Evidence
+	switch {
+	case recorded == nil:
+		return run, d.old.Epoch == 0 || len(run) > 0
+	case len(run) == 0:
+		return nil, false
+	}
+	since := run
+	recordedAt := d.recordedAt()
+	if recordedAt >= 0 {
+		since = run[recordedAt+1:]
+	}
+	if !storageversion.Durable(*recorded) {
+		return since, d.in.Observation.Looked.Sub(d.old.LastHeartbeatTime.Time) > d.in.Periods.Poll*3/2
+	}
+	return since, recordedAt < 0 && !storageversion.Continues(*recorded, run[0].Evidence)
+}
+
+// recordedAt is where in the run the state was written, -1 if that is not in it. The same evidence may be in a run more
+// than once. The time tells which it was, unless another process wrote the state, whose times differ from ours; then it is
+// the first, so that too much is news and not too little.
+func (d *deciding) recordedAt() int {
+	run, recorded := d.in.Observation.Run, d.old.Evidence
+	same := func(s storageversion.Sighting) bool { return storageversion.SameEvidence(s.Evidence, *recorded) }
+	exactly := slices.IndexFunc(run, func(s storageversion.Sighting) bool {
+		return same(s) && s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime)
+	})
+	if exactly >= 0 {
+		return exactly
+	}
+	return slices.IndexFunc(run, same)
+}
+
+// notRecorded says that whoever wrote the state did not know of the server.
+func (d *deciding) notRecorded(server storageversion.Server) bool {
+	return d.old.Evidence == nil || !slices.ContainsFunc(d.old.Evidence.Servers, func(known migrationv1alpha1.ServerEvidence) bool {
+		return known.Identity == server.Identity && known.Incarnation == server.Incarnation
+	})
+}
+
+// current is the hash of the one encoding that is written now. It stays what it was while nobody writes, and while
+// servers that were asked before cannot be asked now: what they write does not change.
+func (d *deciding) current() string {
+	switch {
+	case d.unseenNews, len(d.last.Writing) > 1, slices.Contains(d.last.Writing, storageversion.Unknown):
+		return storageversion.Unknown
+	case len(d.last.Writing) == 1:
+		return d.last.Writing[0]
+	case d.old.CurrentStorageVersionHash == "":
+		return storageversion.Unknown
+	default:
+		return d.old.CurrentStorageVersionHash
+	}
+}
+
+// settledAt is when writes that began under other evidence have landed.
+func (d *deciding) settledAt() time.Time {
+	if d.next.EpochStartTime == nil {
+		return d.in.Now.Add(d.in.Periods.Settle)
+	}
+	return d.next.EpochStartTime.Add(d.in.Periods.Settle)
+}
+
+// normalized reads a list as it is meant: without repetitions, with Unknown in the place of what is not a hash, and of
+// nothing.
+func normalized(hashes []string) []string {
+	var all []string
+	for _, hash := range hashes {
+		if !strings.HasSuffix(hash, "=") {
+			hash = storageversion.Unknown
+		}
+		if !slices.Contains(all, hash) {
+			all = append(all, hash)
+		}
+	}
+	if len(all) == 0 {
+		return []string{storageversion.Unknown}
+	}
+	return all
+}
+
+func storedVersions(evidence *migrationv1alpha1.StorageEvidence) []string {
+	if evidence == nil || evidence.CustomResourceDefinition == nil {
+		return nil
+	}
+	return evidence.CustomResourceDefinition.StoredVersions
+}
+
+// ceil rounds up to what the API can store, so that no time that is read back lies before the one that was meant.
+func ceil(t time.Time) time.Time {
+	if truncated := t.Truncate(time.Second); truncated.Before(t) {
+		return truncated.Add(time.Second)
+	}
+	return t
+}

@@ -1,0 +1,59 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// Input is everything that a decision about one resource depends on.
+type Input struct {
+	// Observation is what the servers write.
+	Observation storageversion.Observation
+	// State is the StorageState of the resource, nil if there is none.
+	State *migrationv1alpha1.StorageState
+	// SharedBy is the StorageState of Observation.SharedBy where that is another resource, nil if there is none.
+	SharedBy *migrationv1alpha1.StorageState
+	// Migrations are all of the resource, and of Observation.SharedBy where that is another one.
+	Migrations []*migrationv1alpha1.StorageVersionMigration
+	// AutoMigrate says that the administrator lets the trigger start migrations of this resource.
+	AutoMigrate bool
+	// Slot says that one more migration may exist. The caller decides about the order of those that wait for one.
+	Slot bool
+	// Now is the time of the decision.
+	Now time.Time
+	// Periods are the same in all decisions.
+	Periods Periods
+}
+
+// Periods are the durations that decisions depend on.
+type Periods struct {
+	// Settle is how long evidence must stand before it counts as agreement: as long as a write that began under the
+	// previous evidence can take to land, and the servers to notice.
+	Settle time.Duration
+	// Hold is how long an observation may be incomplete before anything is told about it.
+	Hold time.Duration
+	// Poll is how often is looked at what no event tells of. Evidence that cannot be compared later is good for that long.
+	Poll time.Duration
+	// Heartbeat is how often a state is written where nothing changes and the evidence can be compared later.
+	Heartbeat time.Duration
+	// MinBackoff and MaxBackoff bound the time from a failed migration to the next.
+	MinBackoff, MaxBackoff time.Duration
+}
