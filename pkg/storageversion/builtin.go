@@ -76,6 +76,9 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 			l.breakRun(resource)
 		}
 	}
+	if !unbroken {
+		l.unasked = nil
+	}
 	for _, server := range left {
 		l.noteUnseen(now, server)
 		delete(l.firstViewed, server.Incarnation)
@@ -88,10 +91,14 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 	return changes
 }
 
-// noteUnseen says of all resources that a server which left was never asked about that it may have written anything.
+// noteUnseen notes for all resources that a server which left was not asked about that it was there.
 func (l *Ledger) noteUnseen(now time.Time, server Server) {
 	if l.publishing() {
 		return
+	}
+	// For resources that are heard of later.
+	if l.unasked = append(l.unasked, Sighting{Evidence: l.serverEvidence(), Unseen: []Server{server}}); len(l.unasked) > maxRun {
+		l.unasked = slices.Delete(l.unasked, 0, 1)
 	}
 	first, viewed := l.firstViewed[server.Incarnation]
 	met := viewed && now.Sub(first) >= confirmation
@@ -99,11 +106,14 @@ func (l *Ledger) noteUnseen(now time.Time, server Server) {
 		if met && l.views[resource.Group][server.Identity] == server.Incarnation {
 			continue
 		}
-		writing := []string{Unknown}
+		sighting := Sighting{Evidence: l.serverEvidence(), Unseen: []Server{server}}
 		if run := l.runs[resource]; len(run) > 0 {
-			writing = append(writing, run[len(run)-1].Writing...)
+			sighting.Writing = run[len(run)-1].Writing
+			if last := &run[len(run)-1]; SameEvidence(last.Evidence, sighting.Evidence) {
+				last.Unseen = append(last.Unseen, server)
+			}
 		}
-		l.append(now, resource, Sighting{Evidence: l.serverEvidence(), Writing: sortedSet(writing)})
+		l.append(now, resource, sighting)
 	}
 }
 
@@ -126,7 +136,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 	case l.failingSince.IsZero():
 		l.failingSince = now
 	}
-	l.learn(look)
+	l.learn(now, look)
 	groups := sets.Set[string]{}
 	changes := Changes{}
 	for resource := range l.builtin {
@@ -149,7 +159,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 }
 
 // learn takes over what documents say of resources. What one of them says by itself is true, however the others failed.
-func (l *Ledger) learn(look Look) {
+func (l *Ledger) learn(now time.Time, look Look) {
 	l.learnCohabitants(look)
 	candidates := map[string]sets.Set[string]{} // by group
 	served := map[schema.GroupResource][]Resource{}
@@ -168,8 +178,15 @@ func (l *Ledger) learn(look Look) {
 			known.migratable = known.migratable || r.Migratable
 			known.versions = slices.DeleteFunc(known.versions, func(v string) bool { return !slices.Contains(r.Versions, v) })
 		}
-		known.candidates = known.candidates.Union(l.builtin[resource].candidates)
+		before, heard := l.builtin[resource]
+		known.candidates = known.candidates.Union(before.candidates)
 		l.builtin[resource] = known
+		if heard {
+			continue
+		}
+		for _, sighting := range l.unasked {
+			l.append(now, resource, sighting)
+		}
 	}
 	for resource, known := range l.builtin {
 		if _, still := served[resource]; !still {

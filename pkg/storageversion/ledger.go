@@ -52,6 +52,8 @@ type Ledger struct {
 	// views are, by built-in group, the servers of the last complete look. What these servers write does not change.
 	views  map[string]map[string]string
 	viewed map[string]time.Time // when that look was
+	// unasked are the processes that left before a complete look, however much of it they missed.
+	unasked []Sighting
 	// looked are the sightings of the last complete look.
 	looked map[schema.GroupResource]Sighting
 	// firstViewed is when a process was in a complete look first, by incarnation.

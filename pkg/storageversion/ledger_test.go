@@ -171,8 +171,10 @@ func TestServerThatLeftUnseenMayHaveWrittenAnything(t *testing.T) {
 	s.looks(map[string]Document{"10.0.0.1": writes(appsV1)}, "a/1")
 	s.servers(true, "a/1", "b/1")
 	s.servers(true, "a/1")
-	withUnknown := sortedSet([]string{appsV1, Unknown})
-	expect(t, s, deployments, "", []string{appsV1}, withUnknown, []string{appsV1})
+	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1}, []string{appsV1})
+	if unseen := s.Observe(s.now, deployments).Run[1].Unseen; !slices.Equal(unseen, serversOf([]string{"b/1"})) {
+		t.Errorf("unseen: got %v, want b/1", unseen)
+	}
 }
 
 func TestLookMayHaveMetTheSuccessor(t *testing.T) {
@@ -180,7 +182,21 @@ func TestLookMayHaveMetTheSuccessor(t *testing.T) {
 	s.servers(true, "a/1")
 	s.looks(map[string]Document{"10.0.0.1": writes(appsV1)}, "a/1")
 	s.SetServers(s.now.Add(time.Second), serversOf([]string{"a/2"}), true)
-	expect(t, s, deployments, unseen, []string{appsV1}, sortedSet([]string{appsV1, Unknown}))
+	expect(t, s, deployments, unseen, []string{appsV1}, []string{appsV1})
+	if unseen := s.Observe(s.now, deployments).Run[1].Unseen; !slices.Equal(unseen, serversOf([]string{"a/1"})) {
+		t.Errorf("unseen: got %v, want a/1", unseen)
+	}
+}
+
+func TestServerThatLeftBeforeTheFirstLook(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.servers(true, "a/1")
+	s.looks(map[string]Document{"10.0.0.1": writes(appsV1), "10.0.0.2": writes(appsV1)}, "a/1")
+	expect(t, s, deployments, "", nil, []string{appsV1})
+	if unseen := s.Observe(s.now, deployments).Run[0].Unseen; !slices.Equal(unseen, serversOf([]string{"b/1"})) {
+		t.Errorf("unseen: got %v, want b/1", unseen)
+	}
 }
 
 func TestServerThatWasLookedAtMayLeave(t *testing.T) {

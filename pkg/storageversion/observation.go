@@ -87,8 +87,11 @@ type Sighting struct {
 	// FirstObservedTime.
 	Evidence migrationv1alpha1.StorageEvidence
 	// Writing are the hashes of the encodings that servers write, sorted. One means that they agree, none that nobody
-	// writes. Unknown is among them where a server may have written and could not be asked.
+	// writes.
 	Writing []string
+	// Unseen are processes that left before anybody asked them. They may have written anything, unless who keeps a record
+	// asked them earlier.
+	Unseen []Server
 	// Stored are the hashes of Evidence.CustomResourceDefinition.StoredVersions, in that order.
 	Stored []string
 }

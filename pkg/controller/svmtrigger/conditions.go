@@ -90,9 +90,6 @@ func (d *deciding) whoWritesWhat() string {
 	for _, hash := range slices.Sorted(maps.Keys(who)) {
 		parts = append(parts, d.words(hash)+" by "+strings.Join(who[hash], ", "))
 	}
-	if slices.Contains(d.last.Writing, storageversion.Unknown) {
-		parts = append(parts, "one that is not known by a server that left before it could be asked")
-	}
 	return strings.Join(parts, "; ")
 }
 

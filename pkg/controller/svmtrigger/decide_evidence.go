@@ -54,13 +54,18 @@ func (d *deciding) record() {
 		}
 		stored = storedVersions(&sighting.Evidence)
 	}
+	// A process that nobody asked, and whoever wrote the state did not either.
+	unasked := slices.ContainsFunc(since, func(s storageversion.Sighting) bool { return slices.ContainsFunc(s.Unseen, d.notRecorded) })
+	if unasked {
+		add(storageversion.Unknown)
+	}
 	d.unseenNews = !d.held() && slices.ContainsFunc(o.Unseen, d.notRecorded)
 	if d.unseenNews {
 		add(storageversion.Unknown)
 	}
 
 	current := d.current()
-	d.newEpoch = missed || d.old.Epoch == 0 || current != d.old.CurrentStorageVersionHash ||
+	d.newEpoch = missed || unasked || d.old.Epoch == 0 || current != d.old.CurrentStorageVersionHash ||
 		len(persisted) > len(normalized(d.old.PersistedStorageVersionHashes)) ||
 		slices.ContainsFunc(since, func(s storageversion.Sighting) bool {
 			return len(s.Writing) > 0 && !slices.Equal(s.Writing, []string{d.old.CurrentStorageVersionHash})
