@@ -285,6 +285,14 @@ func (l *Ledger) observeBuiltIn(o *Observation, now time.Time) {
 	}
 	l.addPublished(o)
 	l.addShared(o)
+	last, _ := o.Last()
+	for _, hash := range last.Writing {
+		if _, readable := o.Versions[hash]; !readable {
+			if version := guess(hash, o.Resource.Group, known.kind); version != "" {
+				o.Versions[hash] = version
+			}
+		}
+	}
 
 	missing := l.missing(now, o.Resource.Group)
 	_, published := l.storageVersions[o.Resource]

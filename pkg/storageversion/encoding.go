@@ -17,6 +17,7 @@ limitations under the License.
 package storageversion
 
 import (
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,6 +36,29 @@ func hashOf(encodingVersion, kind string) string {
 		return Unknown
 	}
 	return Hash(groupVersion, kind)
+}
+
+// usualVersions are tried where a hash is that of a version which is not served.
+var usualVersions = func() []string {
+	var all []string
+	for major := range 3 {
+		version := "v" + strconv.Itoa(major+1)
+		all = append(all, version)
+		for minor := range 3 {
+			all = append(all, version+"alpha"+strconv.Itoa(minor+1), version+"beta"+strconv.Itoa(minor+1))
+		}
+	}
+	return all
+}()
+
+// guess returns the version of the group behind a hash, empty if it is none of the usual ones.
+func guess(hash, group, kind string) string {
+	for _, version := range usualVersions {
+		if groupVersion := (schema.GroupVersion{Group: group, Version: version}); Hash(groupVersion, kind) == hash {
+			return groupVersion.String()
+		}
+	}
+	return ""
 }
 
 // resourceOfStorageVersion takes the name of a StorageVersion object apart: <group>.<resource>, with "core" for the core

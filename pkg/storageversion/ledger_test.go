@@ -132,6 +132,16 @@ func TestOneServer(t *testing.T) {
 	}
 }
 
+func TestVersionThatIsNotServedIsGuessed(t *testing.T) {
+	old := Hash(schema.GroupVersion{Group: "apps", Version: "v1beta2"}, "Deployment")
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(map[string]Document{"10.0.0.1": writes(old)}, "a/1")
+	if got := s.Observe(s.now, deployments).Versions[old]; got != "apps/v1beta2" {
+		t.Errorf("the version behind the hash: got %q, want apps/v1beta2", got)
+	}
+}
+
 func TestTwoServersBehindOneAddress(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1", "b/1")

@@ -58,6 +58,19 @@ func TestNextSyncKnowsTheLastWrite(t *testing.T) {
 	}
 }
 
+func TestNextSyncKnowsOfTheDeletion(t *testing.T) {
+	state := stateOf(widgets, "7")
+	f := newFixture(t, state)
+	f.cache(t, state)
+	f.decide = func(Input) Decision { return Decision{State: DeleteState} }
+	if _, err := f.sync(f.ctx, widgets); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := f.state(widgets); err != nil || state != nil {
+		t.Errorf("got %v, %v of a state that was deleted", state, err)
+	}
+}
+
 // TestDeletionThatNoEventToldOf has a state that was deleted right after it was written, while the watch was interrupted:
 // the cache has moved on and never had it.
 func TestDeletionThatNoEventToldOf(t *testing.T) {

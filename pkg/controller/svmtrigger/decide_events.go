@@ -49,6 +49,7 @@ const (
 	eventServersAgree            = "ServersAgree"
 	eventEncodingsUnknown        = "PersistedEncodingsUnknown"
 	eventStoredVersionsShortened = "StoredVersionsShortened"
+	eventMigrationDue            = "MigrationDue"
 	eventMigrated                = "OnlyCurrentEncodingPersisted"
 	eventMigrationFailed         = "MigrationFailed"
 	eventNotServed               = "NotServed"
@@ -74,6 +75,9 @@ func (d *deciding) events() []Event {
 		tell(true, eventStoredVersionsShortened, "status.storedVersions of the CustomResourceDefinition lists %s no longer, without a proof that no object is stored in that version; it stays among the persisted encodings until a migration succeeds",
 			strings.Join(lost, ", "))
 	}
+	if ref := d.next.Migration; ref != nil && ref.UID == "" && (d.old.Migration == nil || d.old.Migration.Name != ref.Name) {
+		tell(false, eventMigrationDue, "The migration %s is to bring all objects to %s", ref.Name, d.next.CurrentEncodingVersion)
+	}
 	if isMigrated(&d.next) && !isMigrated(&d.old) {
 		tell(false, eventMigrated, "Every object is stored in %s", d.next.CurrentEncodingVersion)
 	}
@@ -98,6 +102,9 @@ func (d *deciding) tellOfAgreement(tell func(warning bool, reason, format string
 	case migrationv1alpha1.StateReasonServersUnseen, migrationv1alpha1.StateReasonDiscoveryFailed:
 		tell(true, eventServersUnseen, "%s", agreed.Message)
 	case migrationv1alpha1.StateReasonServersAgree:
+		if d.next.Epoch == 1 {
+			return // They never disagreed.
+		}
 		tell(false, eventServersAgree, "%s", agreed.Message)
 	}
 }

@@ -231,7 +231,7 @@ func TestLifeOfAState(t *testing.T) {
 	l.after(time.Second)
 	l.expect(2, v2, v2)
 	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonOnlyCurrentEncoding, migrationv1alpha1.StateReasonStoredVersionsNotPruned)
-	if diff := cmp.Diff([]string{eventServersAgree, eventMigrated, eventEncodingChanged, eventServersAgree, eventMigrated}, l.events); diff != "" {
+	if diff := cmp.Diff([]string{eventMigrationDue, eventMigrated, eventEncodingChanged, eventServersAgree, eventMigrationDue, eventMigrated}, l.events); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	if len(l.created) != 2 || l.created[0] == l.created[1] {

@@ -19,6 +19,8 @@ package svmtrigger
 import (
 	"context"
 	"math"
+	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -257,6 +259,30 @@ func TestNothingIsDecidedBeforeAllIsKnown(t *testing.T) {
 	case <-time.After(wait.ForeverTestTimeout):
 		t.Error("nothing was decided")
 	}
+}
+
+// TestRunEndsAfterTheLastSync ends the controller in the middle of a sync.
+func TestRunEndsAfterTheLastSync(t *testing.T) {
+	f := newFixture(t, stateOf(widgets, "7"))
+	ctx, cancel := context.WithCancel(f.ctx)
+	var ended atomic.Bool
+	f.decide = func(Input) Decision {
+		cancel()
+		for !f.queue.ShuttingDown() {
+			runtime.Gosched()
+		}
+		for range 1000 {
+			runtime.Gosched()
+		}
+		ended.Store(true)
+		return Decision{}
+	}
+	f.factory.StartWithContext(ctx)
+	f.Run(ctx)
+	if !ended.Load() {
+		t.Error("Run returned before its worker")
+	}
+	f.factory.Shutdown()
 }
 
 func TestRunEndsWhileTheObserverNeverSyncs(t *testing.T) {
