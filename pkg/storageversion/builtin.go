@@ -189,7 +189,7 @@ func (l *Ledger) learn(now time.Time, look Look) {
 		}
 	}
 	for resource, known := range l.builtin {
-		if _, still := served[resource]; !still {
+		if _, still := served[resource]; !still && l.incomplete(now, resource.Group) == nil {
 			known.versions = nil
 			l.builtin[resource] = known
 		}
@@ -299,8 +299,12 @@ func (l *Ledger) observeBuiltIn(o *Observation, now time.Time) {
 	switch {
 	case l.servedSomewhere(o.Resource):
 		o.Presence = Served
-	case missing == nil:
+	case missing != nil:
+	case l.incomplete(now, o.Resource.Group) == nil || len(l.looked[o.Resource].Writing) == 0:
 		o.Presence = NotServed
+	default:
+		// The last look failed. The processes are those of the one before.
+		o.Presence = Served
 	}
 	o.Looked = now
 	if published && l.publishing() && known.kind != "" {

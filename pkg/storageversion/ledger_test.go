@@ -225,6 +225,9 @@ func TestLookThatFailsChangesNothingOfServersThatWereSeen(t *testing.T) {
 	s.looks(map[string]Document{"10.0.0.1": writes(appsV1)}, "a/1")
 	s.looks(map[string]Document{"10.0.0.1": {Failure: "connection refused"}}, "a/1")
 	expect(t, s, deployments, "", []string{appsV1})
+	if o := s.Observe(s.now, deployments); o.Presence != Served || len(o.Served) == 0 {
+		t.Errorf("what was served by the same process is served: %+v", o)
+	}
 	group := writes(appsV1)
 	delete(group.Resources, deployments)
 	group.FailedGroups = map[string]string{"apps": "timeout"}
