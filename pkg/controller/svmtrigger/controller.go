@@ -24,6 +24,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -91,6 +93,8 @@ type Controller struct {
 	// to write takes microseconds, and the client's rate limit bounds the rest whatever the number of workers.
 	wave *wave
 	own  *ownWrites
+	// complained is when a failure of that kind was logged last.
+	complained map[metav1.StatusReason]time.Time
 
 	// waiting is the size of the wave, for metrics.
 	waiting atomic.Int64
@@ -136,6 +140,7 @@ func newController(
 		migrationIndexer: migrations.TypedInformer().GetTypedIndexer(),
 		wave:             newWave(),
 		own:              newOwnWrites(),
+		complained:       map[metav1.StatusReason]time.Time{},
 	}
 	if err := c.index(states.TypedInformer(), migrations.TypedInformer()); err != nil {
 		return nil, err
@@ -267,7 +272,7 @@ func (c *Controller) process(ctx context.Context, resource schema.GroupResource)
 		klog.FromContext(ctx).V(4).Info("Deciding anew", "cause", err)
 		c.queue.AddRateLimited(resource)
 	case err != nil:
-		utilruntime.HandleErrorWithContext(ctx, err, "Syncing failed, will retry")
+		c.complain(ctx, err)
 		c.queue.AddRateLimited(resource)
 	default:
 		c.queue.Forget(resource)
@@ -275,6 +280,19 @@ func (c *Controller) process(ctx context.Context, resource schema.GroupResource)
 			c.queue.AddAfter(resource, max(lookAgain.Sub(c.clock.Now()), minRetry))
 		}
 	}
+}
+
+// complain logs a failure. What fails for one resource fails for all of them, if it is the API server, the network, a
+// permission or a definition that is missing: of each kind one is logged a minute. A write that the API server finds invalid
+// is about that one resource.
+func (c *Controller) complain(ctx context.Context, err error) {
+	kind, now := apierrors.ReasonForError(err), c.clock.Now()
+	if last, before := c.complained[kind]; before && now.Sub(last) < maxRetry && kind != metav1.StatusReasonInvalid {
+		klog.FromContext(ctx).V(2).Info("Syncing failed as it did for another resource, will retry", "err", err)
+		return
+	}
+	c.complained[kind] = now
+	utilruntime.HandleErrorWithContext(ctx, err, "Syncing failed, will retry; the same failure of other resources is logged at most once a minute")
 }
 
 // sync returns when to look again.

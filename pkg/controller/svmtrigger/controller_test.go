@@ -18,15 +18,48 @@ package svmtrigger
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
+
+func TestComplaints(t *testing.T) {
+	down, other, invalid := apierrors.NewServiceUnavailable("down"), apierrors.NewForbidden(states, "x", nil), apierrors.NewInvalid(schema.GroupKind{}, "x", nil)
+	for name, tc := range map[string]struct {
+		failures []error
+		every    time.Duration
+		want     int
+	}{
+		"the same for every resource":           {[]error{down, down, down}, time.Second, 1},
+		"the same, wrapped":                     {[]error{down, fmt.Errorf("creating: %w", down)}, time.Second, 1},
+		"the same after a minute":               {[]error{down, down}, time.Minute, 2},
+		"two kinds by turns":                    {[]error{down, other, down, other}, time.Second, 2},
+		"an invalid write is always of its own": {[]error{invalid, invalid, invalid}, time.Second, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
+			f := newFixture(t)
+			for _, failure := range tc.failures {
+				f.complain(klog.NewContext(f.ctx, logger), failure)
+				f.clock.Step(tc.every)
+			}
+			logged := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+			if got := strings.Count(logged, "Syncing failed"); got != tc.want {
+				t.Errorf("%d lines, want %d:\n%s", got, tc.want, logged)
+			}
+		})
+	}
+}
 
 // TestNextSyncKnowsTheLastWrite has a cache that is behind: the state that was written is decided on, not the cached one.
 func TestNextSyncKnowsTheLastWrite(t *testing.T) {

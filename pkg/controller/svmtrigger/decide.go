@@ -197,7 +197,11 @@ func (d *deciding) perishable() bool {
 	return d.last.Evidence.Source != "" && !storageversion.Durable(d.last.Evidence)
 }
 
+// lookAgain is about times to come: what was due by now was looked at.
 func (d *deciding) lookAgain(at time.Time) {
+	if !at.After(d.in.Now) {
+		return
+	}
 	if d.decision.LookAgain.IsZero() || at.Before(d.decision.LookAgain) {
 		d.decision.LookAgain = at
 	}
