@@ -120,6 +120,9 @@ func (d *deciding) migratedCondition() metav1.Condition {
 	case migrationv1alpha1.StateReasonNotServed:
 		return no(d.standing.reason, stored+"They cannot be migrated while no server serves the resource.")
 	default:
+		if d.standing.migration != "" {
+			return no(d.standing.reason, stored+"The migration "+d.standing.migration+" succeeded, which counts when the servers are next seen to agree.")
+		}
 		return no(d.standing.reason, stored+"A migration starts when the servers agree.")
 	}
 }

@@ -40,7 +40,8 @@ const maxNameLength = 200
 // shrink takes the success of a migration for the proof that only the current encoding is stored. It is never done
 // together with a change of evidence: the API server would refuse it, and rightly.
 func (d *deciding) shrink() {
-	if !d.agreed || isMigrated(&d.next) || !slices.ContainsFunc(d.in.Migrations, d.proves) {
+	proven := func(m *migrationv1alpha1.StorageVersionMigration) bool { return d.proves(m) && d.confirms(m) }
+	if !d.agreed || isMigrated(&d.next) || !slices.ContainsFunc(d.in.Migrations, proven) {
 		return
 	}
 	d.next.PersistedStorageVersionHashes = []string{d.next.CurrentStorageVersionHash}
@@ -58,6 +59,13 @@ func (d *deciding) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 		target.StorageVersionHash == d.next.CurrentStorageVersionHash &&
 		*target.Epoch == epoch && target.StorageStateUID == state.UID &&
 		m.Status.StartTime != nil && !m.Status.StartTime.Time.Before(d.settledAt())
+}
+
+// confirms says that the servers were seen to agree still when the migration had ended. Evidence that is watched would
+// tell; evidence that is polled has to be of a later look.
+func (d *deciding) confirms(m *migrationv1alpha1.StorageVersionMigration) bool {
+	// The time of the end is cut off to a whole second.
+	return !d.perishable() || (m.Status.CompletionTime != nil && d.in.Observation.Looked.Sub(m.Status.CompletionTime.Time) >= time.Second)
 }
 
 // migrate decides whether a migration is due, and brings it about one step at a time: a name is recorded, then the
@@ -97,7 +105,7 @@ func (d *deciding) migrate() {
 		d.create(ref)
 	case m != nil && d.proves(m):
 		// It counts as soon as the servers are known to agree still.
-		d.standing = standing{reason: migrationv1alpha1.StateReasonAwaitingAgreement}
+		d.standing = standing{reason: migrationv1alpha1.StateReasonAwaitingAgreement, migration: m.Name}
 	case m != nil && finished(m), m == nil && d.failedBefore(ref):
 		d.again(m, retry)
 	case m != nil:

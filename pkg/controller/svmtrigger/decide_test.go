@@ -150,7 +150,7 @@ func (l *life) migration() *migrationv1alpha1.StorageVersionMigration {
 // ends ends a migration as a migrator does.
 func (l *life) ends(m *migrationv1alpha1.StorageVersionMigration, condition migrationv1alpha1.MigrationConditionType, reason string) {
 	began := metav1.NewTime(l.in.Now.Truncate(time.Second))
-	m.Status.StartTime = &began
+	m.Status.StartTime, m.Status.CompletionTime = &began, &began
 	m.Status.Target = m.Spec.Target
 	m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: condition, Status: corev1.ConditionTrue, Reason: reason}}
 }
@@ -500,5 +500,23 @@ func TestSuccessWaitsForTheServersToBeSeen(t *testing.T) {
 		t.Error("a success is no failure")
 	}
 	l.after(time.Second)
+	l.expect(1, v1, v1)
+}
+
+func TestSuccessAtAnAggregatedServerIsConfirmedByALook(t *testing.T) {
+	version := schema.GroupVersion{Group: "example.com", Version: "v1"}
+	document := &storageversion.AggregatedDocument{Address: "service", Resources: map[schema.GroupResource]storageversion.Resource{
+		widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
+	}}
+	l := newLife(t)
+	l.unwatched()
+	l.ledger.SetAggregated(l.in.Now, version, document)
+	l.settle()
+	l.after(time.Minute)
+	l.succeeds()
+	l.after(time.Minute)
+	l.expect(1, v1, storageversion.Unknown, v1)
+	l.ledger.SetAggregated(l.in.Now, version, document)
+	l.settle()
 	l.expect(1, v1, v1)
 }
