@@ -88,10 +88,12 @@ func (d *deciding) record() {
 
 func (d *deciding) recordEvidence(since []storageversion.Sighting) {
 	if d.newEpoch {
-		began := metav1.NewTime(ceil(d.in.Now))
 		d.next.Epoch++
-		d.next.EpochStartTime = &began
 		d.next.Migration, d.next.Backoff = nil, nil
+	}
+	if d.newEpoch || d.old.EpochStartTime == nil {
+		began := metav1.NewTime(ceil(d.in.Now))
+		d.next.EpochStartTime = &began
 	}
 	// Evidence that stood unchanged keeps the time at which it was seen first, maybe by another process.
 	if len(d.in.Observation.Run) > 0 && (d.old.Evidence == nil || len(since) > 0 || !storageversion.SameEvidence(*d.old.Evidence, d.last.Evidence)) {

@@ -164,6 +164,10 @@ func (d *deciding) objection() string {
 // create asks for the migration whose name is recorded.
 func (d *deciding) create(ref *migrationv1alpha1.MigrationReference) {
 	if reason := d.objection(); reason != "" {
+		if reason != migrationv1alpha1.StateReasonAwaitingAgreement {
+			// Nobody knows for how long. A name that is recorded takes the place of a migration that others wait for.
+			d.next.Migration = nil
+		}
 		d.standing = standing{reason: reason}
 		return
 	}

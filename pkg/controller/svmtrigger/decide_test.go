@@ -520,3 +520,32 @@ func TestSuccessAtAnAggregatedServerIsConfirmedByALook(t *testing.T) {
 	l.settle()
 	l.expect(1, v1, v1)
 }
+
+func TestEpochWithoutAStartBeginsToSettleNow(t *testing.T) {
+	l := newLife(t)
+	l.settle()
+	l.in.State.Status.EpochStartTime = nil // the definition did not know it
+	l.after(time.Hour)
+	l.expect(1, v1, storageversion.Unknown, v1)
+	l.after(time.Minute)
+	l.migration()
+}
+
+func TestPauseTakesBackAPromise(t *testing.T) {
+	l := newLife(t)
+	l.settle()
+	l.in.Now = l.in.Now.Add(time.Minute)
+	l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
+	l.act(Decide(l.in))
+	if l.in.State.Status.Migration == nil {
+		t.Fatal("no migration was promised")
+	}
+	l.in.State.Annotations = map[string]string{migrationv1alpha1.PausedAnnotation: "true"}
+	l.settle()
+	if ref := l.in.State.Status.Migration; ref != nil || len(l.created) != 0 {
+		t.Errorf("promised %v, created %q", ref, l.created)
+	}
+	l.in.State.Annotations = nil
+	l.settle()
+	l.migration()
+}

@@ -43,8 +43,9 @@ const (
 	managerBinary = "svm-controller-manager"
 	pluginBinary  = "plugin"
 
-	gcController = "storageversion-garbage-collector-controller"
-	masters      = "system:masters"
+	gcController      = "storageversion-garbage-collector-controller"
+	triggerController = "storage-version-migration-trigger-controller"
+	masters           = "system:masters"
 )
 
 // quickElection makes leases change hands within seconds.
@@ -183,7 +184,10 @@ func (p *managerProcess) leads(t *testing.T, cp *controlplane.ControlPlane) bool
 	return regexp.MustCompile(`(?m)^leader_election_master_status\{name="svm-controller-manager"\} 1$`).MatchString(body)
 }
 
+// storageVersionControlPlane serves all that the project's controllers need.
 func storageVersionControlPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
-	return controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})}})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})}})
+	installCRDs(t, cp)
+	return cp
 }

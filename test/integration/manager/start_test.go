@@ -26,6 +26,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -38,6 +39,7 @@ import (
 // TestStartBeforeTheAPIServer follows a control plane node that boots: the manager is up first, with nobody to talk to.
 func TestStartBeforeTheAPIServer(t *testing.T) {
 	cp := controlplane.Start(t, controlplane.Config{})
+	installCRDs(t, cp)
 	server := cp.Servers()[0]
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
@@ -58,9 +60,7 @@ func TestStartBeforeTheAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, time.Minute, "the manager leads", func() bool { return p.leads(t, cp) })
-	if code, body := p.get(t, nil, "/readyz"); code != 200 {
-		t.Errorf("/readyz answers %d though the API server is up:\n%s", code, body)
-	}
+	eventually(t, 30*time.Second, "the manager is ready", func() bool { code, _ := p.get(t, nil, "/readyz"); return code == 200 })
 	if n := strings.Count(p.Log(), "Waiting for the API server"); n != 1 {
 		t.Errorf("the wait was told %d times, once is enough:\n%s", n, p.Log())
 	}
@@ -150,7 +150,9 @@ func TestHelp(t *testing.T) {
 		"--version": {"svm-controller-manager version v"},
 		"--help": {
 			"Generic flags:", "Secure serving flags:", "Feature gates flags:", "Logs flags:",
-			"All controllers: " + gcController, "StorageVersionGarbageCollector=true|false",
+			"All controllers: " + triggerController + ", " + gcController,
+			"StorageVersionGarbageCollector=true|false", "StorageVersionMigrationTrigger=true|false",
+			"Observation flags:", "--settle-period", "Storage-version-migration-trigger-controller flags:", "--auto-migrate",
 		},
 	} {
 		out, err := exec.CommandContext(t.Context(), binary, flag).CombinedOutput()
@@ -196,9 +198,13 @@ func TestWrongFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown controller": {args: []string{"--controllers=svmtriger"}, want: `"svmtriger" is not in the list of known controllers, --controllers knows ["storageversion-`},
+		"unknown controller": {args: []string{"--controllers=svmtriger"}, want: `"svmtriger" is not in the list of known controllers, --controllers knows ["storage-version-migration-trigger-controller" "storageversion-`},
 		"nothing selected":   {args: []string{"--controllers=-storageversiongc"}, want: "nothing to run: --controllers and --feature-gates leave no controller"},
-		"gated off":          {args: []string{"--feature-gates=StorageVersionGarbageCollector=false"}, want: "nothing to run"},
+		"gated off":          {args: []string{"--feature-gates=StorageVersionGarbageCollector=false,StorageVersionMigrationTrigger=false"}, want: "nothing to run"},
+		"a wrong selection":  {args: []string{"--auto-migrate=-secrets"}, want: `--auto-migrate: "-secrets" leaves something out of nothing: write "*,-secrets"`},
+		"no migrations":      {args: []string{"--max-triggered-migrations=0"}, want: "--max-triggered-migrations must be at least 1, got 0"},
+		"no time to settle":  {args: []string{"--settle-period=-1s"}, want: "--settle-period must not be negative"},
+		"too many looks":     {args: []string{"--poll-interval=1s"}, want: "--poll-interval must be at least 10s, got 1s"},
 		"unknown gate":       {args: []string{"--feature-gates=NoSuchGate=true"}, want: "unrecognized feature gate: NoSuchGate"},
 		"unknown flag":       {args: []string{"--no-such-flag"}, want: "unknown flag: --no-such-flag"},
 		"an argument":        {args: []string{"run"}, want: "takes flags only"},
@@ -217,7 +223,7 @@ func TestWrongFlags(t *testing.T) {
 
 // TestPlugin runs a manager with somebody else's controllers compiled in.
 func TestPlugin(t *testing.T) {
-	cp := storageVersionControlPlane(t)
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})}})
 	p := startManager(t, cp, pluginBinary, "plugin")
 	eventually(t, 30*time.Second, "the project's controller runs beside", func() bool { return p.runs(t, cp, gcController) })
 	if p.runs(t, cp, "waiter-controller") || p.runs(t, cp, "writer-controller") {
@@ -230,7 +236,9 @@ func TestPlugin(t *testing.T) {
 	}
 
 	installCRDs(t, cp)
-	eventually(t, time.Minute, "the controller that waited runs", func() bool { return p.runs(t, cp, "waiter-controller") })
+	eventually(t, time.Minute, "the controllers that waited run", func() bool {
+		return p.runs(t, cp, "waiter-controller") && p.runs(t, cp, triggerController)
+	})
 	if code, body := p.get(t, nil, "/readyz?verbose"); code != 200 || !strings.Contains(body, "[+]"+check+" ok") {
 		t.Errorf("/readyz answers %d:\n%s", code, body)
 	}
@@ -242,6 +250,8 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
+// installCRDs returns when the definitions are established: an API server that is stopped between its two writes about that
+// never comes to the second.
 func installCRDs(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
 	c, err := dynamic.NewForConfig(cp.AdminConfig())
@@ -257,7 +267,19 @@ func installCRDs(t *testing.T, cp *controlplane.ControlPlane) {
 		if _, err := c.Resource(resource).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
+		eventually(t, 30*time.Second, crd.GetName()+" is established", func() bool {
+			stored, err := c.Resource(resource).Get(t.Context(), crd.GetName(), metav1.GetOptions{})
+			return err == nil && established(stored)
+		})
 	}
+}
+
+func established(crd *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions") // none before the first
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, ok := c.(map[string]any)
+		return ok && condition["type"] == "Established" && condition["status"] == "True"
+	})
 }
 
 // TestSelection selects by name, by alias and by gate, and reads from the metrics what runs.
@@ -267,15 +289,17 @@ func TestSelection(t *testing.T) {
 		args []string
 		runs []string
 	}{
-		"everything that is on by default": {args: nil, runs: []string{gcController}},
+		"everything that is on by default": {args: nil, runs: []string{gcController, triggerController}},
 		"an alias":                         {args: []string{"--controllers=storageversiongc"}, runs: []string{gcController}},
-		"all but one, and one by alias":    {args: []string{"--controllers=*,writer,-storageversiongc,-waiter"}, runs: []string{"writer-controller"}},
-		"a gate":                           {args: []string{"--controllers=*,writer,-waiter", "--feature-gates=StorageVersionGarbageCollector=false"}, runs: []string{"writer-controller"}},
+		"another alias":                    {args: []string{"--controllers=svmtrigger"}, runs: []string{triggerController}},
+		"all but one, and one by alias":    {args: []string{"--controllers=*,writer,-storageversiongc,-waiter"}, runs: []string{"writer-controller", triggerController}},
+		"a gate":                           {args: []string{"--controllers=*,writer,-waiter", "--feature-gates=StorageVersionGarbageCollector=false"}, runs: []string{"writer-controller", triggerController}},
+		"another gate":                     {args: []string{"--controllers=*,-waiter", "--feature-gates=StorageVersionMigrationTrigger=false"}, runs: []string{gcController}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := startManager(t, cp, pluginBinary, "selection-"+tc.runs[0], append([]string{"--leader-elect=false"}, tc.args...)...)
 			eventually(t, 30*time.Second, "it runs what was selected", func() bool {
-				for _, controller := range []string{gcController, "writer-controller"} {
+				for _, controller := range []string{gcController, triggerController, "writer-controller"} {
 					if p.runs(t, cp, controller) != slices.Contains(tc.runs, controller) {
 						return false
 					}
