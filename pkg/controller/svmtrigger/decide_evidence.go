@@ -110,15 +110,20 @@ func (d *deciding) unrecorded() ([]storageversion.Sighting, bool) {
 	case len(run) == 0:
 		return nil, false
 	}
-	since := run
-	recordedAt := d.recordedAt()
-	if recordedAt >= 0 {
-		since = run[recordedAt+1:]
+	if at := d.recordedAt(); at >= 0 {
+		return run[at+1:], d.stale(recorded)
 	}
-	if !storageversion.Durable(*recorded) {
-		return since, d.in.Observation.Looked.Sub(d.old.LastHeartbeatTime.Time) > d.in.Periods.Poll*3/2
+	// The run may reach back further than the record, or say less of what the record knows.
+	at := slices.IndexFunc(run, func(s storageversion.Sighting) bool { return storageversion.Continues(*recorded, s.Evidence) })
+	if at >= 0 {
+		return run[at:], false
 	}
-	return since, recordedAt < 0 && !storageversion.Continues(*recorded, run[0].Evidence)
+	return run, storageversion.Durable(*recorded) || d.stale(recorded)
+}
+
+// stale says that the recorded evidence is only worth the time since it was seen, and that this is too long ago.
+func (d *deciding) stale(recorded *migrationv1alpha1.StorageEvidence) bool {
+	return !storageversion.Durable(*recorded) && d.in.Observation.Looked.Sub(d.old.LastHeartbeatTime.Time) > d.in.Periods.Poll*3/2
 }
 
 // recordedAt is where in the run the state was written, -1 if that is not in it. The same evidence may be in a run more

@@ -47,11 +47,11 @@ const (
 )
 
 func (o *Observer) watchLeases(ctx context.Context) {
-	p := &processes{leases: map[string]lease{}}
+	p := &processes{leases: map[string]lease{}, seen: map[string]time.Time{}}
 	listed := false
-	changed := func(unbroken bool) {
+	changed := func(unbroken bool, earlier ...[]storageversion.Server) {
 		living, others := p.living()
-		o.setLiving(ctx, living, unbroken)
+		o.setLiving(ctx, earlier, living, unbroken)
 		if !maps.Equal(others, p.others) {
 			p.others = others
 			o.readAllAggregated()
@@ -60,8 +60,11 @@ func (o *Observer) watchLeases(ctx context.Context) {
 	from := source{client: o.clients.leases, resource: "leases", namespace: metav1.NamespaceSystem, labels: identityLabel}
 	follow(ctx, o.clock, from, handlers[*coordinationv1.Lease]{
 		replace: func(all []*coordinationv1.Lease) {
+			was, from := p.known(o.clock.Now()), p.revision
+			p.revision = p.heard
 			p.replace(all, o.clock.Now())
-			changed(!listed)
+			earlier, unbroken := o.lookBack(ctx, p, listed, was, from)
+			changed(unbroken, earlier...)
 			listed = true
 			o.mu.Lock()
 			defer o.mu.Unlock()
@@ -72,28 +75,53 @@ func (o *Observer) watchLeases(ctx context.Context) {
 			changed(true)
 		},
 		delete: func(object *coordinationv1.Lease) {
-			delete(p.leases, object.Name)
+			p.delete(object, o.clock.Now())
 			changed(true)
 		},
+		revision: func(at int64) { p.heard = at },
 		upToDate: func() {
+			p.revision = max(p.revision, p.heard)
 			p.reached(o.clock.Now())
 			changed(true)
 		},
 	})
 }
 
-// setLiving tells the ledger which processes live, if that is news, or if it may have been different meanwhile.
-func (o *Observer) setLiving(ctx context.Context, living []storageversion.Server, unbroken bool) {
+// lookBack returns which processes lived before those of a list, and whether with them nothing is missing since the list
+// or the watch before, of which was is known up to revision from.
+func (o *Observer) lookBack(ctx context.Context, p *processes, listed bool, was map[string]lease, from int64) ([][]storageversion.Server, bool) {
+	h := &history{client: o.clients.leases}
+	living, _ := p.living()
+	if !listed {
+		return h.before(ctx, living, p.leases, o.clock.Now()), true
+	}
 	o.mu.Lock()
-	renewed := unbroken && !o.unlisted.Has(leasesListed) && slices.Equal(o.living, living)
+	told := o.living
+	o.mu.Unlock()
+	earlier, err := h.between(ctx, told, was, from, p.leases, p.revision)
+	klog.FromContext(ctx).V(4).Info("Looked back to before the watch broke", "requests", h.requests, "earlier", earlier, "end", err)
+	// A server of an identity that nobody knows may have come and gone: it is worth a look.
+	return earlier, err == nil && (len(earlier) > 0 || !slices.Equal(told, living))
+}
+
+// setLiving tells the ledger which processes live, and which did one after the other before, if that is news, or if it may
+// have been different meanwhile.
+func (o *Observer) setLiving(ctx context.Context, earlier [][]storageversion.Server, living []storageversion.Server, unbroken bool) {
+	o.mu.Lock()
+	renewed := unbroken && len(earlier) == 0 && !o.unlisted.Has(leasesListed) && slices.Equal(o.living, living)
 	o.mu.Unlock()
 	if renewed {
 		return
 	}
-	klog.FromContext(ctx).V(2).Info("API servers came or went", "living", living, "unbroken", unbroken)
+	klog.FromContext(ctx).V(2).Info("API servers came or went", "earlier", earlier, "living", living, "unbroken", unbroken)
 	o.update(func(now time.Time) storageversion.Changes {
+		changes := storageversion.Changes{}
+		for _, lived := range earlier {
+			maps.Copy(changes, o.ledger.SetServers(now, lived, true))
+		}
 		o.living = living
-		return o.ledger.SetServers(now, living, unbroken)
+		maps.Copy(changes, o.ledger.SetServers(now, living, unbroken))
+		return changes
 	})
 	o.lookNow.raise()
 }
@@ -101,6 +129,10 @@ func (o *Observer) setLiving(ctx context.Context, living []storageversion.Server
 // processes are those that identity Leases tell of.
 type processes struct {
 	leases map[string]lease
+	// revision is up to which nothing is missing, heard the last that was told of.
+	revision, heard int64
+	// seen is when servers had a Lease last, of those that have none or may have lost it.
+	seen map[string]time.Time
 	// horizon is up to when Leases are known. It is the time of what was heard last, and not the time by the clock: who
 	// is cut off from the API hears of no renewal, and must not conclude that all servers went.
 	horizon time.Time
@@ -109,8 +141,8 @@ type processes struct {
 }
 
 type lease struct {
-	server  bool // of kube-apiserver
-	holder  string
+	claim
+	server  bool      // of kube-apiserver
 	expires time.Time // never if zero
 }
 
@@ -123,7 +155,8 @@ func (p *processes) replace(all []*coordinationv1.Lease, now time.Time) {
 }
 
 func (p *processes) set(object *coordinationv1.Lease) {
-	l := lease{server: object.Labels[identityLabel] == kubeAPIServer, holder: ptr.Deref(object.Spec.HolderIdentity, "")}
+	l := lease{claim: claimOf(object), server: object.Labels[identityLabel] == kubeAPIServer}
+	p.revision = max(p.revision, l.revision)
 	if renewed := object.Spec.RenewTime; renewed != nil {
 		p.reached(renewed.Time)
 		if seconds := object.Spec.LeaseDurationSeconds; seconds != nil {
@@ -131,6 +164,34 @@ func (p *processes) set(object *coordinationv1.Lease) {
 		}
 	}
 	p.leases[object.Name] = l
+}
+
+func (p *processes) delete(object *coordinationv1.Lease, now time.Time) {
+	if p.leases[object.Name].server {
+		p.seen[object.Name] = now
+	}
+	delete(p.leases, object.Name)
+	p.revision = max(p.revision, revisionOf(object.ResourceVersion))
+}
+
+// known returns the Leases that are known, which a list is about to replace, and empty ones for servers that had one not long
+// ago: they may have been back meanwhile.
+func (p *processes) known(now time.Time) map[string]lease {
+	all := map[string]lease{}
+	for name, last := range p.seen {
+		if now.Sub(last) > historyKept {
+			delete(p.seen, name)
+			continue
+		}
+		all[name] = lease{server: true}
+	}
+	for name, l := range p.leases {
+		all[name] = l
+		if l.server {
+			p.seen[name] = now
+		}
+	}
+	return all
 }
 
 func (p *processes) reached(now time.Time) {

@@ -64,6 +64,9 @@ type handlers[T runtime.Object] struct {
 	set, delete func(object T)
 	// upToDate says that there was no other change up to now. It may be nil.
 	upToDate func()
+	// revision gets the revision up to which everything was told, before each call of replace and upToDate, or zero if that
+	// cannot be read. It may be nil.
+	revision func(at int64)
 	// failed is told of every failure to list or to begin a watch. It may be nil.
 	failed func(err error)
 }
@@ -260,7 +263,7 @@ var (
 
 // Replace is called after each list, hence once at the beginning, and whenever a watch could not go on where the one
 // before it ended.
-func (s *store[T]) Replace(objects []any, _ string) error {
+func (s *store[T]) Replace(objects []any, resourceVersion string) error {
 	all := make([]T, 0, len(objects))
 	for _, object := range objects {
 		typed, ok := object.(T)
@@ -269,6 +272,7 @@ func (s *store[T]) Replace(objects []any, _ string) error {
 		}
 		all = append(all, typed)
 	}
+	s.reached(resourceVersion)
 	s.handlers.replace(all)
 	return nil
 }
@@ -283,11 +287,18 @@ func (s *store[T]) Update(object any) error { return call(s.handlers.set, object
 func (s *store[T]) Delete(object any) error { return call(s.handlers.delete, object) }
 
 // Bookmark is called when the API server says that a watch has sent everything.
-func (s *store[T]) Bookmark(string) error {
+func (s *store[T]) Bookmark(resourceVersion string) error {
+	s.reached(resourceVersion)
 	if s.handlers.upToDate != nil {
 		s.handlers.upToDate()
 	}
 	return nil
+}
+
+func (s *store[T]) reached(resourceVersion string) {
+	if s.handlers.revision != nil {
+		s.handlers.revision(revisionOf(resourceVersion))
+	}
 }
 
 // Resync has no meaning: nothing is stored.
