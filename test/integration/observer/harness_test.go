@@ -1,0 +1,149 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2/ktesting"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
+)
+
+const (
+	// promised is how soon what changed has to be observed.
+	promised = 5 * time.Second
+	// eventually is for what is only to happen at all.
+	eventually = time.Minute
+
+	observerUser = "observer"
+)
+
+var (
+	deployments = schema.GroupResource{Group: "apps", Resource: "deployments"}
+	policies    = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingadmissionpolicies"}
+	flunders    = schema.GroupResource{Group: "wardle.example.com", Resource: "flunders"}
+	widgets     = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+)
+
+// observed is a running Observer.
+type observed struct {
+	*observer.Observer
+	stop func()
+
+	mu sync.Mutex
+	// told counts how often something was said to have changed.
+	told map[schema.GroupResource]int
+}
+
+func startObserver(t *testing.T, config *rest.Config, options observer.Options) *observed {
+	t.Helper()
+	o, err := observer.New(config, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &observed{Observer: o, told: map[schema.GroupResource]int{}}
+	o.Subscribe(func(resource schema.GroupResource) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.told[resource]++
+	})
+	_, ctx := ktesting.NewTestContext(t)
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() { o.Run(ctx) })
+	s.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	t.Cleanup(s.stop)
+	within(t, eventually, func() error {
+		if !o.HasSynced() {
+			return fmt.Errorf("the observer has not synced")
+		}
+		return nil
+	})
+	return s
+}
+
+func (s *observed) toldOf(resource schema.GroupResource) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.told[resource]
+}
+
+// within waits until check has nothing to complain about.
+func within(t *testing.T, limit time.Duration, check func() error) {
+	t.Helper()
+	began := time.Now()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, limit, true, func(context.Context) (bool, error) {
+		last = check()
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("after %v still: %v", limit, last)
+	}
+	t.Logf("it took %v", time.Since(began).Round(time.Millisecond))
+}
+
+// during fails the test as soon as check complains.
+func during(t *testing.T, period time.Duration, check func() error) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, period, true, func(context.Context) (bool, error) {
+		return false, check()
+	})
+	if !wait.Interrupted(err) {
+		t.Error(err)
+	}
+}
+
+// complete says what is missing in an observation that is to be complete, and to have as many encodings.
+func (s *observed) complete(resource schema.GroupResource, class storageversion.Class, encodings int) error {
+	o := s.Observe(resource)
+	last, seen := o.Last()
+	switch {
+	case o.Problem != nil:
+		return fmt.Errorf("%s: %s: %s", resource, o.Problem.Reason, o.Problem.Message)
+	case o.Class != class || o.Presence != storageversion.Served:
+		return fmt.Errorf("%s is %s, presence %q", resource, o.Class, o.Presence)
+	case !seen || len(last.Writing) != encodings || slices.Contains(last.Writing, storageversion.Unknown):
+		return fmt.Errorf("%s is written as %q, seen %t", resource, last.Writing, seen)
+	}
+	return nil
+}
+
+// versions are the encodings of the last sighting in words.
+func (s *observed) versions(resource schema.GroupResource) []string {
+	o := s.Observe(resource)
+	last, _ := o.Last()
+	var words []string
+	for _, hash := range last.Writing {
+		words = append(words, o.Versions[hash])
+	}
+	slices.Sort(words)
+	return words
+}

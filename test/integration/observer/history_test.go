@@ -1,0 +1,185 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+var configMaps = schema.GroupResource{Resource: "configmaps"}
+
+// TestRestartsOfTheOnlyServer has no StorageVersion API and no other server: what was between is known from etcd.
+func TestRestartsOfTheOnlyServer(t *testing.T) {
+	t.Parallel()
+	cp := controlplane.Start(t, controlplane.Config{})
+	server := cp.Servers()[0]
+	config := cp.Config(observerUser, "system:masters")
+	line := cuttable(config)
+	s := startObserver(t, config, observer.Options{})
+	within(t, eventually, func() error { return s.complete(configMaps, storageversion.BuiltIn, 1) })
+	admin := cp.Config(observerUser, "system:masters")
+
+	for name, end := range map[string]func() error{"killed": server.Kill, "stopped": server.Stop} {
+		before := lastEvidence(s)
+		line.cut.Store(true) // It comes back when all is over.
+		restart(t, server, end)
+		awaitLease(t, admin, server, before)
+		line.cut.Store(false)
+		awaitAsked(t, s, before)
+		t.Logf("a server was %s, and the observer found it back", name)
+		checkUnseen(t, s, before)
+
+		before = lastEvidence(s)
+		s.stop()
+		restart(t, server, end)
+		awaitLease(t, admin, server, before)
+		s = startObserver(t, config, observer.Options{})
+		awaitAsked(t, s, before)
+		t.Logf("a server was %s, and another observer began", name)
+		checkUnseen(t, s, before)
+	}
+
+	before := lastEvidence(s)
+	s.stop()
+	restart(t, server, server.Kill)
+	brief := awaitLease(t, admin, server, before)
+	restart(t, server, server.Kill)
+	awaitLease(t, admin, server, before, evidenceOf(brief))
+	s = startObserver(t, config, observer.Options{})
+	awaitAsked(t, s, before)
+	t.Log("a server lived too briefly to be asked")
+	checkUnseen(t, s, before, brief)
+	s.stop()
+}
+
+// line is how an observer reaches the API server.
+type line struct{ cut atomic.Bool }
+
+// cuttable makes the config one that can be kept from connecting.
+func cuttable(config *rest.Config) *line {
+	l := &line{}
+	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if l.cut.Load() {
+			return nil, errors.New("the line is cut")
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, address)
+	}
+	return l
+}
+
+// restart ends the server and starts it again.
+func restart(t *testing.T, server *controlplane.APIServer, end func() error) {
+	t.Helper()
+	if err := end(); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Restart(nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func evidenceOf(server storageversion.Server) migrationv1alpha1.StorageEvidence {
+	return migrationv1alpha1.StorageEvidence{Servers: []migrationv1alpha1.ServerEvidence{{Identity: server.Identity, Incarnation: server.Incarnation}}}
+}
+
+// awaitLease returns the process that holds the Lease of the server, once it is none of those before.
+func awaitLease(t *testing.T, config *rest.Config, server *controlplane.APIServer, before ...migrationv1alpha1.StorageEvidence) storageversion.Server {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var holder storageversion.Server
+	within(t, eventually, func() error {
+		lease, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), server.Identity(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		holder = storageversion.Server{Identity: lease.Name, Incarnation: *lease.Spec.HolderIdentity}
+		for _, evidence := range before {
+			if slices.Equal(incarnations(evidence), []string{holder.Incarnation}) {
+				return fmt.Errorf("%s holds the Lease still", holder.Incarnation)
+			}
+		}
+		return nil
+	})
+	return holder
+}
+
+func incarnations(evidence migrationv1alpha1.StorageEvidence) []string {
+	var all []string
+	for _, server := range evidence.Servers {
+		all = append(all, server.Incarnation)
+	}
+	return all
+}
+
+func lastEvidence(s *observed) migrationv1alpha1.StorageEvidence {
+	last, _ := ptrTo(s.Observe(configMaps)).Last()
+	return last.Evidence
+}
+
+// awaitAsked waits until a process that is not that of before was asked.
+func awaitAsked(t *testing.T, s *observed, before migrationv1alpha1.StorageEvidence) {
+	t.Helper()
+	within(t, eventually, func() error {
+		now := lastEvidence(s)
+		if len(now.Endpoints) == 0 || slices.Equal(incarnations(now), incarnations(before)) {
+			return fmt.Errorf("the evidence is of %q, from %d addresses", incarnations(now), len(now.Endpoints))
+		}
+		return s.complete(configMaps, storageversion.BuiltIn, 1)
+	})
+}
+
+// checkUnseen checks that nothing is missing in the run since the evidence, and who is in it without having been asked,
+// apart from those of the evidence, who were.
+func checkUnseen(t *testing.T, s *observed, evidence migrationv1alpha1.StorageEvidence, want ...storageversion.Server) {
+	t.Helper()
+	run := s.Observe(configMaps).Run
+	from := slices.IndexFunc(run, func(s storageversion.Sighting) bool { return storageversion.Continues(evidence, s.Evidence) })
+	if from < 0 {
+		t.Fatalf("the run begins with %q and does not reach back to %q", incarnations(run[0].Evidence), incarnations(evidence))
+	}
+	var unseen []storageversion.Server
+	for _, sighting := range run[from:] {
+		for _, server := range sighting.Unseen {
+			if !slices.Contains(incarnations(evidence), server.Incarnation) {
+				unseen = append(unseen, server)
+			}
+		}
+	}
+	if !slices.Equal(unseen, want) {
+		t.Errorf("nobody asked %v, want %v", unseen, want)
+	}
+}

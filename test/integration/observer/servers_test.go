@@ -1,0 +1,219 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// TestThreeServers has no StorageVersion API: each server is asked at its own address.
+func TestThreeServers(t *testing.T) {
+	t.Parallel()
+	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: make([]controlplane.Server, 3)})
+	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{})
+
+	t.Run("every server is asked at its own address", func(t *testing.T) {
+		within(t, promised, func() error { return s.complete(deployments, storageversion.BuiltIn, 1) })
+		checkEvidence(t, s, cp)
+	})
+	t.Run("a killed server that comes back as another version is seen at once", func(t *testing.T) {
+		emulate(t, s, cp.Servers()[2])
+		within(t, promised, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
+		checkVersions(t, s)
+	})
+	t.Run("polls cost two requests a server", func(t *testing.T) { testPolls(t, cp) })
+	t.Run("custom resources", func(t *testing.T) { testCustomResources(t, s, cp) })
+	t.Run("aggregated resources", func(t *testing.T) { testAggregatedResources(t, s, cp) })
+	s.stop()
+}
+
+// TestPublishingServers has the StorageVersion API.
+func TestPublishingServers(t *testing.T) {
+	t.Parallel()
+	one := controlplane.StorageVersionAPI(controlplane.Server{})
+	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{one, one, one}})
+	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{})
+
+	within(t, eventually, func() error {
+		last, _ := ptrTo(s.Observe(deployments)).Last()
+		if last.Evidence.Source != migrationv1alpha1.EvidenceFromStorageVersion {
+			return fmt.Errorf("the evidence is from %q", last.Evidence.Source)
+		}
+		return s.complete(deployments, storageversion.BuiltIn, 1)
+	})
+	emulate(t, s, cp.Servers()[2])
+	within(t, promised, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
+	checkVersions(t, s)
+	if _, listened := s.LastLook()[migrationv1alpha1.EvidenceFromStorageVersion]; !listened {
+		t.Error("StorageVersions were never heard of")
+	}
+	s.stop()
+}
+
+func ptrTo[T any](v T) *T { return &v }
+
+// emulate kills the server and starts it as one of the version before, with all its APIs.
+func emulate(t *testing.T, s *observed, server *controlplane.APIServer) {
+	t.Helper()
+	within(t, eventually, func() error { return s.complete(policies, storageversion.BuiltIn, 1) })
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	err := server.Restart(func(spec *controlplane.Server) {
+		spec.EmulatedVersion = "1.36"
+		spec.RuntimeConfig = append(spec.RuntimeConfig, "api/all=true")
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func checkVersions(t *testing.T, s *observed) {
+	t.Helper()
+	want := []string{"admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1beta1"}
+	if got := s.versions(policies); !slices.Equal(got, want) {
+		t.Errorf("encodings %q, want %q", got, want)
+	}
+	if s.toldOf(policies) == 0 {
+		t.Error("no subscriber was told")
+	}
+}
+
+func checkEvidence(t *testing.T, s *observed, cp *controlplane.ControlPlane) {
+	t.Helper()
+	last, _ := ptrTo(s.Observe(deployments)).Last()
+	var addresses, identities, wantAddresses, wantIdentities []string
+	for _, e := range last.Evidence.Endpoints {
+		addresses = append(addresses, e.Address)
+	}
+	for _, e := range last.Evidence.Servers {
+		identities = append(identities, e.Identity)
+	}
+	for _, server := range cp.Servers() {
+		wantAddresses = append(wantAddresses, server.Address()+":6443")
+		wantIdentities = append(wantIdentities, server.Identity())
+	}
+	slices.Sort(wantAddresses)
+	slices.Sort(wantIdentities)
+	if !slices.Equal(addresses, wantAddresses) || !slices.Equal(identities, wantIdentities) {
+		t.Errorf("asked at %q for %q, want %q for %q", addresses, identities, wantAddresses, wantIdentities)
+	}
+	if last.Evidence.Source != migrationv1alpha1.EvidenceFromServerDiscovery {
+		t.Errorf("the evidence is from %q", last.Evidence.Source)
+	}
+}
+
+func testAggregatedResources(t *testing.T, s *observed, cp *controlplane.ControlPlane) {
+	process, err := cp.StartSampleServer(t.Context(), "sample")
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, promised, func() error { return s.complete(flunders, storageversion.Aggregated, 1) })
+	if err := process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	within(t, eventually, func() error {
+		if o := s.Observe(flunders); o.Problem == nil {
+			return fmt.Errorf("the server is gone, and nothing is the matter with %s", flunders)
+		}
+		return nil
+	})
+	if last, seen := ptrTo(s.Observe(flunders)).Last(); !seen || len(last.Writing) != 1 {
+		t.Errorf("what was known is forgotten: %v", last)
+	}
+}
+
+// testPolls counts what an observer asks for that polls every second.
+func testPolls(t *testing.T, cp *controlplane.ControlPlane) {
+	const user, polls = "poller", 8
+	s := startObserver(t, cp.Config(user, "system:masters"), observer.Options{PollInterval: time.Second})
+	requests := func() int {
+		counts, err := cp.Requests(controlplane.RequestFilter{Users: []string{user}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return counts.Count(func(kind controlplane.RequestKind) bool { return kind.Verb != "watch" })
+	}
+	var last time.Time
+	next := func() error {
+		at := s.LastLook()[migrationv1alpha1.EvidenceFromServerDiscovery]
+		if !at.After(last) {
+			return fmt.Errorf("the last look was at %v", at)
+		}
+		last = at
+		return nil
+	}
+	for range 2 { // The first is the look at everything.
+		within(t, eventually, next)
+	}
+	before := requests()
+	for range polls {
+		within(t, eventually, next)
+	}
+	s.stop()
+	// The logs may lag behind by a poll at either end.
+	if asked, most := requests()-before, 2*len(cp.Servers())*(polls+2); asked < 2*polls || asked > most {
+		t.Errorf("%d requests in %d polls, want at most %d", asked, polls, most)
+	}
+}
+
+// TestOneServerWithoutAddress has no EndpointSlices, and an idle observer that polls.
+func TestOneServerWithoutAddress(t *testing.T) {
+	t.Parallel()
+	cp := controlplane.Start(t, controlplane.Config{})
+	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{PollInterval: 2 * time.Second})
+	within(t, promised, func() error { return s.complete(deployments, storageversion.BuiltIn, 1) })
+	if class := s.Observe(policies).Class; class != storageversion.BuiltIn {
+		t.Errorf("%s is %q", policies, class)
+	}
+
+	t.Run("a server that is away changes nothing", func(t *testing.T) {
+		before := s.Observe(deployments)
+		server := cp.Servers()[0]
+		if err := server.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		during(t, 6*time.Second, func() error { // longer than any interval but the poll's
+			after := s.Observe(deployments)
+			if after.Presence != before.Presence || len(after.Run) != len(before.Run) {
+				return fmt.Errorf("presence %q and %d sightings, before %q and %d", after.Presence, len(after.Run), before.Presence, len(before.Run))
+			}
+			return nil
+		})
+		if err := server.Restart(nil); err != nil {
+			t.Fatal(err)
+		}
+		within(t, promised, func() error {
+			last, _ := ptrTo(s.Observe(deployments)).Last()
+			first, _ := before.Last()
+			if storageversion.SameEvidence(last.Evidence, first.Evidence) {
+				return fmt.Errorf("the new process was not seen")
+			}
+			return s.complete(deployments, storageversion.BuiltIn, 1)
+		})
+	})
+	s.stop()
+}
