@@ -137,6 +137,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 		l.failingSince = now
 	}
 	l.learn(now, look)
+	l.unsure = false
 	groups := sets.Set[string]{}
 	changes := Changes{}
 	for resource := range l.builtin {
@@ -153,6 +154,12 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 				l.firstViewed[incarnation] = now
 			}
 		}
+	}
+	for resource := range l.builtin {
+		if l.glimpsed[resource] == nil {
+			l.glimpsed[resource] = sets.New[string]()
+		}
+		l.glimpsed[resource].Insert(l.sightingOfLook(resource).Writing...)
 	}
 	l.noteBuiltIns(now)
 	return changes
@@ -243,6 +250,21 @@ func (l *Ledger) noteBuiltIn(now time.Time, resource schema.GroupResource) {
 		}
 		return
 	}
+	sighting := l.sightingOfLook(resource)
+	before := len(sighting.Writing)
+	if l.movements.recent(now, l.options.Linger) {
+		// The address of a server that left may stand in for that of one that lives, and was asked before.
+		sighting.Writing = sortedSet(append(sighting.Writing, sets.List(l.glimpsed[resource])...))
+		l.unsure = l.unsure || len(sighting.Writing) > before
+	} else {
+		l.glimpsed[resource] = sets.New(sighting.Writing...)
+	}
+	l.looked[resource] = sighting
+	l.append(now, resource, sighting)
+}
+
+// sightingOfLook is what the documents of the last look say, whether or not it is complete.
+func (l *Ledger) sightingOfLook(resource schema.GroupResource) Sighting {
 	sighting := Sighting{Evidence: l.serverEvidence()}
 	for _, address := range slices.Sorted(maps.Keys(l.look.Documents)) {
 		document := l.look.Documents[address]
@@ -261,8 +283,7 @@ func (l *Ledger) noteBuiltIn(now time.Time, resource schema.GroupResource) {
 	}
 	sighting.Evidence.Endpoints = sighting.Evidence.Endpoints[:min(len(sighting.Evidence.Endpoints), migrationv1alpha1.MaxEvidenceEndpoints)]
 	sighting.Writing = sortedSet(sighting.Writing)
-	l.looked[resource] = sighting
-	l.append(now, resource, sighting)
+	return sighting
 }
 
 // serverEvidence is evidence of the processes that live.
@@ -312,12 +333,19 @@ func (l *Ledger) observeBuiltIn(o *Observation, now time.Time) {
 	}
 	o.Looked = l.viewed[o.Resource.Group]
 	o.Problem = missing
+	o.Unseen = l.unseen(o.Resource.Group)
+}
+
+// unseen are the processes that live and were not in the last complete look at the group.
+func (l *Ledger) unseen(group string) []Server {
+	var unseen []Server
 	for identity, server := range l.living {
-		if l.views[o.Resource.Group][identity] != server.incarnation {
-			o.Unseen = append(o.Unseen, Server{Identity: identity, Incarnation: server.incarnation})
+		if l.views[group][identity] != server.incarnation {
+			unseen = append(unseen, Server{Identity: identity, Incarnation: server.incarnation})
 		}
 	}
-	slices.SortFunc(o.Unseen, compareServers)
+	slices.SortFunc(unseen, compareServers)
+	return unseen
 }
 
 // addShared names the resources that are the same objects, and the one of them that is migrated.

@@ -52,6 +52,10 @@ type Ledger struct {
 	// views are, by built-in group, the servers of the last complete look. What these servers write does not change.
 	views  map[string]map[string]string
 	viewed map[string]time.Time // when that look was
+	// glimpsed are the encodings that any document showed since a server left of which the address may still be answered;
+	// unsure says that they made a difference to the last complete look.
+	glimpsed map[schema.GroupResource]sets.Set[string]
+	unsure   bool
 	// unasked are the processes that left before a complete look, however much of it they missed.
 	unasked []Sighting
 	// looked are the sightings of the last complete look.
@@ -86,6 +90,7 @@ func NewLedger(options Options) *Ledger {
 		living:          map[string]process{},
 		views:           map[string]map[string]string{},
 		viewed:          map[string]time.Time{},
+		glimpsed:        map[schema.GroupResource]sets.Set[string]{},
 		looked:          map[schema.GroupResource]Sighting{},
 		firstViewed:     map[string]time.Time{},
 		builtin:         map[schema.GroupResource]builtinResource{},
@@ -147,6 +152,7 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 // observeUnheard is about a resource that nobody who could be asked serves.
 func (l *Ledger) observeUnheard(o *Observation, now time.Time) {
 	o.Problem = l.missing(now, o.Resource.Group)
+	o.Unseen = l.unseen(o.Resource.Group)
 	for _, groupVersion := range l.aggregatedVersions() {
 		if version := l.aggregated[groupVersion]; groupVersion.Group == o.Resource.Group && version.failure != "" && o.Problem == nil {
 			o.Problem = version.problem(groupVersion)

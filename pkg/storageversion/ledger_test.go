@@ -284,6 +284,22 @@ func TestAddressOfServerThatLeftDoesNotStandForOneThatCame(t *testing.T) {
 	expect(t, s, deployments, "", []string{appsV1}, sortedSet([]string{appsV1, appsV1beta1}))
 }
 
+func TestAddressOfServerThatLeftDoesNotStandForOneThatIsHidden(t *testing.T) {
+	both := sortedSet([]string{appsV1, appsV1beta1})
+	s := newStory()
+	s.servers(true, "a/1", "b/1", "c/1")
+	s.looks(map[string]Document{"10.0.0.1": writes(appsV1), "10.0.0.2": writes(appsV1), "10.0.0.3": writes(appsV1beta1)}, "a/1", "b/1", "c/1")
+	s.servers(true, "b/1", "c/1")
+	s.looks(map[string]Document{"10.0.0.1": writes(appsV1), "10.0.0.2": writes(appsV1)}, "b/1", "c/1")
+	expect(t, s, deployments, "", both, both)
+	if !s.NeedsLook() {
+		t.Error("once the address has gone another look tells")
+	}
+	s.now = s.now.Add(time.Minute)
+	s.looks(map[string]Document{"10.0.0.2": writes(appsV1), "10.0.0.3": writes(appsV1beta1)}, "b/1", "c/1")
+	expect(t, s, deployments, "", both, both, both)
+}
+
 func TestResourceThatNobodyServes(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")

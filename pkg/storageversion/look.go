@@ -63,7 +63,7 @@ func (l *Look) partial() bool {
 // may have met a server that has left in the place of one that came. Servers that have no address to ask them at are no
 // reason: another look would not find them either.
 func (l *Ledger) NeedsLook() bool {
-	if l.look == nil || !l.look.ofServers(l.incarnations()) || l.look.partial() {
+	if l.look == nil || !l.look.ofServers(l.incarnations()) || l.look.partial() || l.unsure {
 		return true
 	}
 	if !l.look.Direct || len(l.look.Documents) < len(l.living) {
@@ -170,6 +170,16 @@ func (m *movements) returned(identity string) {
 		}
 	}
 	delete(m.addresses, latest)
+}
+
+// recent says whether a server left so lately that its address may still be answered.
+func (m *movements) recent(now time.Time, linger time.Duration) bool {
+	for _, at := range m.servers {
+		if now.Sub(at) <= linger {
+			return true
+		}
+	}
+	return false
 }
 
 // lingering is how many addresses of servers that left may still answer.

@@ -59,7 +59,7 @@ func (d *deciding) record() {
 	if unasked {
 		add(storageversion.Unknown)
 	}
-	d.unseenNews = !d.held() && slices.ContainsFunc(o.Unseen, d.notRecorded)
+	d.unseenNews = !d.held() && d.ofServers() && slices.ContainsFunc(o.Unseen, d.notRecorded)
 	if d.unseenNews {
 		add(storageversion.Unknown)
 	}
@@ -139,6 +139,13 @@ func (d *deciding) recordedAt() int {
 		return exactly
 	}
 	return slices.IndexFunc(run, same)
+}
+
+// ofServers says that the resource is, or was, one that every server may write in an encoding of its own.
+func (d *deciding) ofServers() bool {
+	recorded := d.old.Evidence
+	return d.in.Observation.Class == storageversion.BuiltIn || recorded == nil ||
+		recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery || recorded.Source == migrationv1alpha1.EvidenceFromStorageVersion
 }
 
 // notRecorded says that whoever wrote the state did not know of the server.
