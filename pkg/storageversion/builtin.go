@@ -82,6 +82,7 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 	for _, server := range left {
 		l.noteUnseen(now, server)
 		delete(l.firstViewed, server.Incarnation)
+		l.serving.Delete(server.Incarnation)
 	}
 	if !unbroken {
 		clear(l.views)
@@ -137,6 +138,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 		l.failingSince = now
 	}
 	l.learn(now, look)
+	l.learnPublishers(now)
 	l.unsure = false
 	groups := sets.Set[string]{}
 	changes := Changes{}

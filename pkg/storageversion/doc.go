@@ -31,7 +31,7 @@ limitations under the License.
 //   - Custom resources: the definition. The servers follow its storage version, and every change of its spec raises the
 //     generation by one, so the generation shows whether a change went by unseen. status.storedVersions adds to what may
 //     be stored; that somebody shortened it proves nothing.
-//   - Built-in resources, where every living server publishes StorageVersions: these. A server publishes before it writes,
+//   - Built-in resources, where every living server was asked and publishes StorageVersions: these. A server publishes before it writes,
 //     and every publication that changes something moves the resource version.
 //   - Built-in resources otherwise: the discovery documents of every single server, asked at its own address. What a
 //     server writes is fixed for the life of its process, so a look stays true as long as the same processes live. Documents

@@ -66,6 +66,9 @@ type Ledger struct {
 
 	storageVersionsServed bool
 	storageVersions       map[schema.GroupResource]StorageVersion
+	// serving are the incarnations that were found to serve StorageVersions, allServe that the last look found it of all.
+	serving  sets.Set[string]
+	allServe bool
 	// published is the state of each StorageVersion that was noted last.
 	published map[schema.GroupResource]migrationv1alpha1.StorageVersionEvidence
 	// cohabitants are the resources that were seen to be the same objects in the same storage.
@@ -95,6 +98,7 @@ func NewLedger(options Options) *Ledger {
 		firstViewed:     map[string]time.Time{},
 		builtin:         map[schema.GroupResource]builtinResource{},
 		storageVersions: map[schema.GroupResource]StorageVersion{},
+		serving:         sets.Set[string]{},
 		published:       map[schema.GroupResource]migrationv1alpha1.StorageVersionEvidence{},
 		cohabitants:     map[schema.GroupResource]sets.Set[schema.GroupResource]{},
 		custom:          map[schema.GroupResource]customResource{},
@@ -189,11 +193,11 @@ func (l *Ledger) append(now time.Time, resource schema.GroupResource, sighting S
 	run := l.runs[resource]
 	seen := ceil(now)
 	if len(run) > 0 {
-		last := run[len(run)-1].Evidence
-		if SameEvidence(last, sighting.Evidence) {
+		last := run[len(run)-1]
+		if SameEvidence(last.Evidence, sighting.Evidence) && slices.Equal(last.Writing, sighting.Writing) {
 			return
 		}
-		if next := last.FirstObservedTime.Add(time.Second); seen.Before(next) {
+		if next := last.Evidence.FirstObservedTime.Add(time.Second); seen.Before(next) {
 			seen = next
 		}
 	}

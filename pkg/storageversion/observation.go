@@ -83,8 +83,7 @@ type Observation struct {
 
 // Sighting is one complete look at a resource.
 type Sighting struct {
-	// Evidence identifies what was seen. Two sightings in a row never have the same, and no two of a run the same
-	// FirstObservedTime.
+	// Evidence identifies what was seen. No two sightings of a run have the same FirstObservedTime.
 	Evidence migrationv1alpha1.StorageEvidence
 	// Writing are the hashes of the encodings that servers write, sorted. One means that they agree, none that nobody
 	// writes.

@@ -94,33 +94,32 @@ func (l *Ledger) note(now time.Time, resource schema.GroupResource) {
 }
 
 // publishing says whether every server that lives publishes what it writes. One with the StorageVersion API switched off
-// leaves no entry, or that of the process before it; so the servers that can be asked have to have been asked.
+// leaves no entry, or that of the process before it; so each process has to have been asked whether it serves the API.
 func (l *Ledger) publishing() bool {
-	if !l.storageVersionsServed {
+	if !l.storageVersionsServed || (len(l.living) == 0 && !l.allServe) {
 		return false
 	}
 	publishers := sets.Set[string]{}
 	for _, object := range l.storageVersions {
 		publishers.Insert(slices.Collect(maps.Keys(object.Encodings))...)
 	}
-	for identity := range l.living {
-		if !publishers.Has(identity) {
+	for identity, server := range l.living {
+		if !publishers.Has(identity) || !l.serving.Has(server.incarnation) {
 			return false
 		}
 	}
-	if len(publishers) == 0 || l.look == nil {
-		return false
-	}
-	within := l.look.Direct && len(l.look.Documents) >= len(l.living)
-	if within && !l.look.ofServers(l.incarnations()) {
-		return false
-	}
+	return len(publishers) > 0
+}
+
+// learnPublishers notes which processes serve the StorageVersion API, if the look met all that live.
+func (l *Ledger) learnPublishers(now time.Time) {
+	l.allServe = l.look.ofServers(l.incarnations()) && l.uncounted(now, "") == nil
 	for _, document := range l.look.Documents {
-		if !document.ServesStorageVersions && (within || document.Failure == "") {
-			return false
-		}
+		l.allServe = l.allServe && document.ServesStorageVersions
 	}
-	return true
+	if l.allServe {
+		l.serving.Insert(slices.Collect(maps.Values(l.incarnations()))...)
+	}
 }
 
 // noteStorageVersion adds a sighting of the StorageVersion of the resource if it changed, or if it is the best evidence

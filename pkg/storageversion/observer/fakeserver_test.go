@@ -50,6 +50,7 @@ type fakeServer struct {
 type collection struct {
 	apiVersion, kind string
 	streams          bool // whether lists can be streamed
+	broken           bool // whether watches break as soon as they began
 	version          int
 	objects          map[string]object
 	log              []event
@@ -240,6 +241,11 @@ func (s *fakeServer) watch(w http.ResponseWriter, r *http.Request, c *collection
 			}
 			news = append(news, event{c.version, "BOOKMARK", object{"kind": c.kind, "apiVersion": c.apiVersion, "metadata": object{
 				"resourceVersion": strconv.Itoa(c.version), "annotations": object{metav1.InitialEventsAnnotationKey: "true"}}}})
+		case c.broken:
+			s.mu.Unlock()
+			send("ERROR", object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusInternalServerError,
+				"reason": metav1.StatusReasonInternalError})
+			return
 		case from < c.compacted:
 			s.mu.Unlock()
 			send("ERROR", object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusGone, "reason": metav1.StatusReasonExpired})

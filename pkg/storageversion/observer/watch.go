@@ -185,15 +185,18 @@ func (l *listWatch) untilWatch() time.Duration {
 }
 
 func (l *listWatch) beginWatch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	l.mu.Lock()
-	l.began = l.clock.Now()
-	l.mu.Unlock()
 	options.Watch = true
 	request := l.request(options)
 	if options.TimeoutSeconds != nil {
 		request.Timeout(time.Duration(*options.TimeoutSeconds) * time.Second)
 	}
-	return request.Watch(ctx)
+	w, err := request.Watch(ctx)
+	if err == nil {
+		l.mu.Lock()
+		l.began = l.clock.Now()
+		l.mu.Unlock()
+	}
+	return w, err
 }
 
 func (l *listWatch) request(options metav1.ListOptions) *rest.Request {

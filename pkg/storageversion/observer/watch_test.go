@@ -212,6 +212,27 @@ func TestUnservedResourceIsWaitedFor(t *testing.T) {
 	}
 }
 
+// TestBrokenWatchesAreNoHotLoop with a clock that stands still: a watch that breaks as soon as it began is not begun again.
+func TestBrokenWatchesAreNoHotLoop(t *testing.T) {
+	s := newFakeServer(t)
+	c := s.collect(definitionsPath, "apiextensions.k8s.io/v1", "CustomResourceDefinition")
+	s.change(func() { c.put("a", object{}); c.broken = true })
+	clk := clocktesting.NewFakeClock(noon)
+	f := startFollower(t, s, clk)
+	f.saw(t, "replace a")
+	for watches := 1; watches <= 3; watches++ {
+		eventually(t, func() error {
+			// The first is the attempt to have the list streamed.
+			if got := s.count(definitionsPath + "?watch"); got != 1+watches || !clk.HasWaiters() {
+				return fmt.Errorf("%d watches instead of %d, or it does not wait", got-1, watches)
+			}
+			return nil
+		})
+		clk.Step(watchInterval)
+	}
+	f.saw(t)
+}
+
 func TestFollowingEnds(t *testing.T) {
 	hanging := func(s *fakeServer) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
