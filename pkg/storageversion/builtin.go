@@ -54,10 +54,8 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 				next[identity] = before
 			}
 			continue
-		case lives:
-			l.movements.returned(identity)
-		default:
-			l.movements.departed(identity, now)
+		case !lives:
+			l.departures[identity] = now
 		}
 		same = false
 		left = append(left, Server{Identity: identity, Incarnation: before.incarnation})
@@ -67,7 +65,7 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 	}
 	l.heardLiving = true
 	for identity := range next {
-		l.movements.returned(identity)
+		delete(l.departures, identity)
 	}
 	changes := Changes{}
 	for resource := range l.builtin {
@@ -120,16 +118,6 @@ func (l *Ledger) noteUnseen(now time.Time, server Server) {
 
 // SetLook tells what the servers' documents said.
 func (l *Ledger) SetLook(now time.Time, look Look) Changes {
-	if l.look != nil {
-		for address := range l.look.Documents {
-			if _, answers := look.Documents[address]; !answers {
-				l.movements.vanished(address, now)
-			}
-		}
-	}
-	for address := range look.Documents {
-		l.movements.appeared(address)
-	}
 	l.look = &look
 	switch {
 	case !look.partial():
@@ -254,7 +242,7 @@ func (l *Ledger) noteBuiltIn(now time.Time, resource schema.GroupResource) {
 	}
 	sighting := l.sightingOfLook(resource)
 	before := len(sighting.Writing)
-	if l.movements.recent(now, l.options.Linger) {
+	if l.departures.recent(now, l.options.Linger) > 0 {
 		// The address of a server that left may stand in for that of one that lives, and was asked before.
 		sighting.Writing = sortedSet(append(sighting.Writing, sets.List(l.glimpsed[resource])...))
 		l.unsure = l.unsure || len(sighting.Writing) > before

@@ -35,7 +35,7 @@ const maxRun = 64
 
 // confirmation is how long a process has to live after the first look at it, for that look to have met it. A server
 // answers before it renews its Lease: a look at its predecessor may have met its successor.
-const confirmation = 10 * time.Second
+const confirmation = 5 * time.Second
 
 // Ledger turns facts about servers into Observations, and keeps what went by between two of them. It has no clock and
 // asks nobody. It must not be used by two goroutines at once.
@@ -45,7 +45,7 @@ type Ledger struct {
 	living      map[string]process // by identity
 	livingSince time.Time          // when living changed last
 	heardLiving bool
-	movements   movements
+	departures  departures
 
 	look         *Look
 	failingSince time.Time // when looks began to fail; zero while they do not
@@ -91,6 +91,7 @@ func NewLedger(options Options) *Ledger {
 	return &Ledger{
 		options:         options,
 		living:          map[string]process{},
+		departures:      departures{},
 		views:           map[string]map[string]string{},
 		viewed:          map[string]time.Time{},
 		glimpsed:        map[schema.GroupResource]sets.Set[string]{},

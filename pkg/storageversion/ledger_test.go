@@ -280,6 +280,7 @@ func TestAddressOfServerThatLeftDoesNotStandForOneThatCame(t *testing.T) {
 	if !s.NeedsLook() {
 		t.Error("the address goes within a minute")
 	}
+	s.now = s.now.Add(time.Minute)
 	s.looks(map[string]Document{"10.0.0.1": writes(appsV1), "10.0.0.3": writes(appsV1beta1)}, "a/1", "c/1")
 	expect(t, s, deployments, "", []string{appsV1}, sortedSet([]string{appsV1, appsV1beta1}))
 }

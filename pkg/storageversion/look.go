@@ -110,10 +110,10 @@ func (l *Ledger) uncounted(now time.Time, group string) *Problem {
 	addresses := strings.Join(slices.Sorted(maps.Keys(l.look.Documents)), ", ")
 	switch {
 	case l.look.Direct && answering < servers:
-		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "%d API servers have a living identity Lease (%s) and only %d addresses are known in the EndpointSlices "+
-			"of default/kubernetes (%s): make the others advertise addresses of their own, or delete the Leases in kube-system of servers that are gone for good",
+		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "%d API servers have a living identity Lease (%s) and the EndpointSlices of default/kubernetes know %d of their addresses "+
+			"(%s): make the others advertise addresses of their own, or delete the Leases in kube-system of servers that are gone for good",
 			servers, l.names(), answering, addresses)
-	case l.look.Direct && answering < servers+l.movements.lingering(now, l.options.Linger):
+	case l.look.Direct && len(l.unseen(group)) > 0 && answering < servers+l.departures.recent(now, l.options.Linger):
 		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "some of the addresses %s may belong to API servers that have left, and not to %s", addresses, l.names())
 	case !l.look.Direct && servers > 1:
 		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "%d API servers have a living identity Lease (%s) and the EndpointSlices of default/kubernetes name no address: "+
@@ -147,52 +147,12 @@ func compareServers(a, b Server) int {
 	return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
 }
 
-// movements are servers and addresses that went lately. A server that left may still answer at its address for a while,
-// in the place of one that came and has no address yet.
-type movements struct {
-	servers, addresses map[string]time.Time
-}
+// departures are servers that left, each with the time. A server that left may still answer at its address for a while, in
+// the place of one that came and has no address yet.
+type departures map[string]time.Time
 
-func (m *movements) departed(identity string, now time.Time) { put(&m.servers, identity, now) }
-func (m *movements) vanished(address string, now time.Time)  { put(&m.addresses, address, now) }
-func (m *movements) appeared(address string)                 { delete(m.addresses, address) }
-
-// returned takes back that a server left, and with it one of the addresses that vanished: it may come back at another one.
-func (m *movements) returned(identity string) {
-	if _, left := m.servers[identity]; !left {
-		return
-	}
-	delete(m.servers, identity)
-	var latest string
-	for address, at := range m.addresses {
-		if latest == "" || at.After(m.addresses[latest]) {
-			latest = address
-		}
-	}
-	delete(m.addresses, latest)
-}
-
-// recent says whether a server left so lately that its address may still be answered.
-func (m *movements) recent(now time.Time, linger time.Duration) bool {
-	for _, at := range m.servers {
-		if now.Sub(at) <= linger {
-			return true
-		}
-	}
-	return false
-}
-
-// lingering is how many addresses of servers that left may still answer.
-func (m *movements) lingering(now time.Time, linger time.Duration) int {
-	old := func(_ string, at time.Time) bool { return now.Sub(at) > linger }
-	maps.DeleteFunc(m.servers, old)
-	maps.DeleteFunc(m.addresses, old)
-	return max(0, len(m.servers)-len(m.addresses))
-}
-
-func put(m *map[string]time.Time, key string, at time.Time) {
-	if *m == nil {
-		*m = map[string]time.Time{}
-	}
-	(*m)[key] = at
+// recent is how many servers left so lately that their addresses may still be answered.
+func (d departures) recent(now time.Time, linger time.Duration) int {
+	maps.DeleteFunc(d, func(_ string, at time.Time) bool { return now.Sub(at) > linger })
+	return len(d)
 }

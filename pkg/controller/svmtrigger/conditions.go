@@ -129,7 +129,7 @@ func (d *deciding) migratedCondition() metav1.Condition {
 
 func (d *deciding) failure() string {
 	backoff := d.next.Backoff
-	message := fmt.Sprintf("The migration %s ended without success, %d in a row; its status tells why.", d.standing.migration, backoff.Failures)
+	message := fmt.Sprintf("The migration %s ended without a proof, %d in a row; its status tells why.", d.standing.migration, backoff.Failures)
 	if backoff.NextAttemptTime == nil {
 		return message + " Another is only made on request: set the annotation " + migrationv1alpha1.RetryAnnotation + " to a new value."
 	}

@@ -138,6 +138,10 @@ func (d *deciding) conclude() {
 	o := &d.in.Observation
 	d.describe()
 	changed := !equality.Semantic.DeepEqual(d.old, d.next)
+	if changed && !d.pressing() {
+		d.lookAgain(d.last.Evidence.FirstObservedTime.Add(d.in.Periods.Hold))
+		d.next, changed = d.old, false
+	}
 	if o.Problem == nil {
 		heartbeat := d.in.Now
 		if d.perishable() {
@@ -164,6 +168,15 @@ func (d *deciding) conclude() {
 	d.decision.Status = d.next
 	d.decision.Events = d.events()
 	d.decision.Create = nil
+}
+
+// pressing says that the state has to be written now. A server that restarts is new evidence for sixty resources, most of which
+// are written as before; these wait for a moment, and those that changed do not wait behind them.
+func (d *deciding) pressing() bool {
+	withoutEvidence := d.next
+	withoutEvidence.Evidence = d.old.Evidence
+	return !equality.Semantic.DeepEqual(d.old, withoutEvidence) ||
+		!d.in.Now.Before(d.last.Evidence.FirstObservedTime.Add(d.in.Periods.Hold))
 }
 
 // reason is why a state is written that starts nothing.

@@ -148,9 +148,14 @@ func (d *deciding) ofServers() bool {
 		recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery || recorded.Source == migrationv1alpha1.EvidenceFromStorageVersion
 }
 
-// notRecorded says that whoever wrote the state did not know of the server.
+// notRecorded says that whoever wrote the state had not asked the server. Evidence of servers without the addresses that
+// they were asked at is that of one which left.
 func (d *deciding) notRecorded(server storageversion.Server) bool {
-	return d.old.Evidence == nil || !slices.ContainsFunc(d.old.Evidence.Servers, func(known migrationv1alpha1.ServerEvidence) bool {
+	recorded := d.old.Evidence
+	if recorded == nil || (recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery && len(recorded.Endpoints) == 0) {
+		return true
+	}
+	return !slices.ContainsFunc(recorded.Servers, func(known migrationv1alpha1.ServerEvidence) bool {
 		return known.Identity == server.Identity && known.Incarnation == server.Incarnation
 	})
 }

@@ -333,7 +333,7 @@ func TestStoredVersionsThatOthersShortenProveNothing(t *testing.T) {
 	l.settle()
 	l.definition.StoredVersions = []string{"v2"}
 	l.ledger.SetCustomResource(l.in.Now, widgets, &l.definition)
-	l.after(time.Second)
+	l.after(periods.Hold + time.Second)
 	l.expect(2, v2, v1, v2)
 	if !slices.Contains(l.events, eventStoredVersionsShortened) {
 		t.Errorf("events: got %q, want %q among them", l.events, eventStoredVersionsShortened)
