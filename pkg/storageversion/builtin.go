@@ -64,6 +64,7 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 		return nil
 	}
 	l.heardLiving = true
+	l.hadServers = l.hadServers || len(next) > 0
 	for identity := range next {
 		delete(l.departures, identity)
 	}
@@ -229,28 +230,33 @@ func (l *Ledger) noteBuiltIn(now time.Time, resource schema.GroupResource) {
 	if l.class(resource) != BuiltIn {
 		return
 	}
+	complete := l.incomplete(now, resource.Group) == nil
+	if complete {
+		l.looked[resource] = l.sightingOfAll(now, resource)
+	}
 	publishing := l.publishing()
 	if l.noteStorageVersion(now, resource, publishing) && publishing {
 		return
 	}
-	if l.incomplete(now, resource.Group) != nil {
-		// Fewer documents than servers take nothing away from what a complete look found out about the same processes.
-		if before, looked := l.looked[resource]; looked && l.missing(now, resource.Group) == nil {
-			l.append(now, resource, before)
-		}
-		return
+	// Fewer documents than servers take nothing away from what a complete look found out about the same processes.
+	sighting, looked := l.looked[resource]
+	if complete || (looked && l.missing(now, resource.Group) == nil && slices.Equal(sighting.Evidence.Servers, l.serverEvidence().Servers)) {
+		l.append(now, resource, sighting)
 	}
+}
+
+// sightingOfAll is what the last look says, if it is a complete one. The address of a server that left may stand in for
+// that of one that lives and was asked before, so what documents said lately is kept for a while.
+func (l *Ledger) sightingOfAll(now time.Time, resource schema.GroupResource) Sighting {
 	sighting := l.sightingOfLook(resource)
-	before := len(sighting.Writing)
-	if l.departures.recent(now, l.options.Linger) > 0 {
-		// The address of a server that left may stand in for that of one that lives, and was asked before.
-		sighting.Writing = sortedSet(append(sighting.Writing, sets.List(l.glimpsed[resource])...))
-		l.unsure = l.unsure || len(sighting.Writing) > before
-	} else {
+	if l.departures.recent(now, l.options.Linger) == 0 {
 		l.glimpsed[resource] = sets.New(sighting.Writing...)
+		return sighting
 	}
-	l.looked[resource] = sighting
-	l.append(now, resource, sighting)
+	said := len(sighting.Writing)
+	sighting.Writing = sortedSet(append(sighting.Writing, sets.List(l.glimpsed[resource])...))
+	l.unsure = l.unsure || len(sighting.Writing) > said
+	return sighting
 }
 
 // sightingOfLook is what the documents of the last look say, whether or not it is complete.

@@ -45,6 +45,7 @@ type Ledger struct {
 	living      map[string]process // by identity
 	livingSince time.Time          // when living changed last
 	heardLiving bool
+	hadServers  bool // once
 	departures  departures
 
 	look         *Look

@@ -118,6 +118,8 @@ func (l *Ledger) uncounted(now time.Time, group string) *Problem {
 	case !l.look.Direct && servers > 1:
 		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "%d API servers have a living identity Lease (%s) and the EndpointSlices of default/kubernetes name no address: "+
 			"they cannot be told apart through %s", servers, l.names(), addresses)
+	case servers == 0 && l.hadServers:
+		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "no API server has a living identity Lease, and some had")
 	case answering == 0:
 		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "no API server could be asked")
 	default:

@@ -48,7 +48,7 @@ const (
 
 	// Syncs that failed are repeated after minRetry, doubling up to maxRetry for each resource by itself.
 	minRetry = time.Second
-	maxRetry = time.Minute
+	maxRetry = 15 * time.Second
 )
 
 // Observer knows what the servers write.

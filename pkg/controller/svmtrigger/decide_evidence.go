@@ -121,9 +121,17 @@ func (d *deciding) unrecorded() ([]storageversion.Sighting, bool) {
 	return run, storageversion.Durable(*recorded) || d.stale(recorded)
 }
 
-// stale says that the recorded evidence is only worth the time since it was seen, and that this is too long ago.
+// stale says that the recorded evidence is only worth the time since it was seen, and that this is too long ago. What was
+// before the epoch began does not matter any more.
 func (d *deciding) stale(recorded *migrationv1alpha1.StorageEvidence) bool {
-	return !storageversion.Durable(*recorded) && d.in.Observation.Looked.Sub(d.old.LastHeartbeatTime.Time) > d.in.Periods.Poll*3/2
+	if storageversion.Durable(*recorded) {
+		return false
+	}
+	seen := d.old.LastHeartbeatTime.Time
+	if began := d.old.EpochStartTime; began != nil && began.After(seen) {
+		seen = began.Time
+	}
+	return d.in.Observation.Looked.Sub(seen) > d.in.Periods.Poll*3/2
 }
 
 // recordedAt is where in the run the state was written, -1 if that is not in it. The same evidence may be in a run more
