@@ -115,7 +115,7 @@ func (l *Ledger) uncounted(now time.Time, group string) *Problem {
 			servers, l.names(), answering, addresses)
 	case l.look.Direct && len(l.unseen(group)) > 0 && answering < servers+l.departures.recent(now, l.options.Linger):
 		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "some of the addresses %s may belong to API servers that have left, and not to %s", addresses, l.names())
-	case !l.look.Direct && servers > 1:
+	case !l.look.Direct && servers > 1, !l.look.Direct && len(l.unseen(group)) > 0 && servers+l.departures.recent(now, l.options.Linger) > 1:
 		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "%d API servers have a living identity Lease (%s) and the EndpointSlices of default/kubernetes name no address: "+
 			"they cannot be told apart through %s", servers, l.names(), addresses)
 	case servers == 0 && l.hadServers:
