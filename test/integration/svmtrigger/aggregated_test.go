@@ -1,0 +1,98 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+var (
+	flunders = aggregated("flunders", "Flunder")
+	fischers = aggregated("fischers", "Fischer")
+)
+
+func aggregated(plural, kind string) resource {
+	return resource{schema.GroupResource{Group: controlplane.SampleGroup, Resource: plural}, kind,
+		"/registry-sample/" + controlplane.SampleGroup + "/" + plural + "/"}
+}
+
+// testAggregatedServer has resources of an aggregated server, whose discovery fails later.
+func testAggregatedServer(t *testing.T) {
+	c := startCluster(t, controlplane.Server{})
+	sample, err := c.StartSampleServer(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	flunder := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": controlplane.SampleGroup + "/v1alpha1", "kind": flunders.kind, "metadata": map[string]any{"name": "one"},
+	}}
+	client := c.dynamic.Resource(flunders.WithVersion("v1alpha1")).Namespace(metav1.NamespaceDefault)
+	if _, err := client.Create(t.Context(), flunder, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	startJudge(t, c, flunders)
+	startMigrator(t, c)
+	const poll = 10 * time.Second
+	c.startManager(t, "manager", "--poll-interval="+poll.String(), "--auto-migrate=*."+controlplane.SampleGroup)
+
+	for _, r := range []resource{flunders, fischers} {
+		eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1alpha1") })
+		if err := c.migrationCount(r, 0, 1); err != nil {
+			t.Error(err)
+		}
+		if source := c.state(r.String()).Status.Evidence.Source; source != v1alpha1.EvidenceFromAggregatedDiscovery {
+			t.Errorf("%s is known from %s", r, source)
+		}
+	}
+
+	before, began := c.allStates(), c.mark(t)
+	if err := sample.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, soon, func(context.Context) error {
+		return c.says(flunders, v1alpha1.StorageStateAgreed, metav1.ConditionFalse, v1alpha1.StateReasonDiscoveryFailed)
+	})
+	t.Logf("while discovery fails: %s", words(c.state(flunders.String())))
+	during(t, poll+settle, func() error { return c.nothingDoubted(before, began) })
+	if err := c.says(flunders, v1alpha1.StorageStateServed, metav1.ConditionFalse); err == nil {
+		t.Error("a resource that cannot be discovered counts as one that is not served")
+	}
+	if _, err := c.StartSampleServer(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, soon, func(context.Context) error {
+		return c.says(flunders, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
+	})
+	for _, r := range []resource{flunders, fischers} {
+		if state := c.state(r.String()); state.UID != before[r.String()].UID {
+			t.Errorf("the state of %s was made anew", r)
+		}
+	}
+	if got := fmt.Sprint(c.migrationsAfter(began)); got != "[]" {
+		t.Logf("after the gap, in which the aggregated server was a new process: %s", got)
+	}
+}

@@ -1,0 +1,223 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/svm-api/client/clientset/versioned"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+const (
+	idleGroups, idlePerGroup = 10, 10
+	idleWindow               = 2 * time.Minute
+	// Where polling is made quicker than by default, to see what one round costs.
+	pollWindow, quickPoll = 30 * time.Second, 10 * time.Second
+	// roundsAnHour is how often both poll in an hour: every ten minutes.
+	roundsAnHour = 6
+	// renewalsAnHour is how often clients begin a watch anew: after five to ten minutes.
+	renewalsAnHour = 8
+	// heartbeatInterval is the longest that a state goes without being written.
+	heartbeatInterval = time.Hour
+
+	pollingUser = "polling-trigger"
+)
+
+// testIdleCost counts what the trigger asks of the API servers when nothing happens, next to what a trigger asks that polls
+// as kube-storage-version-migrator's does, which reads all documents, and reads and writes every state, every ten minutes.
+// Neither number contains a leader election.
+//
+// Two minutes show no watch that is begun anew, so these are added, and to one of the numbers only. Heartbeats of states are
+// made as old as they are in a cluster that runs for hours: spread over all of their interval.
+func testIdleCost(t *testing.T) {
+	c := startCluster(t, controlplane.Server{}, controlplane.Server{}, controlplane.Server{})
+	c.defineMany(t)
+	startMigrator(t, c)
+	manager := c.startManager(t, "manager", "--max-triggered-migrations=16")
+	expected := migratable(t, c)
+	eventually(t, 3*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
+
+	c.spreadHeartbeats(t)
+	before, began := c.allStates(), c.mark(t)
+	quiet := time.Now()
+	during(t, idleWindow, func() error { return c.nothingDoubted(before, began) })
+	idle := c.requestsOf(t, managerUser, quiet, time.Now())
+	stopManager(t, manager)
+
+	c.startManager(t, "quick", "--poll-interval="+quickPoll.String())
+	warm := time.Now()
+	during(t, 2*quickPoll, func() error { return c.nothingDoubted(before, began) })
+	start := c.requestsOf(t, managerUser, warm, time.Now())
+	t.Logf("the start of a manager costs %s", describe(start))
+	watches := start.Count(func(k controlplane.RequestKind) bool { return k.Verb == "watch" })
+	polling := time.Now()
+	during(t, pollWindow, func() error { return c.nothingDoubted(before, began) })
+	polls := c.requestsOf(t, managerUser, polling, time.Now())
+
+	round := float64(polls.Total()) / float64(pollWindow/quickPoll)
+	ours := float64(idle.Total())*float64(time.Hour/idleWindow) + round*roundsAnHour + float64(watches*renewalsAnHour)
+	theirs := float64(c.pollOnce(t)) * roundsAnHour
+	t.Logf("in %v of quiet: %s", idleWindow, describe(idle))
+	t.Logf("in %v at a poll interval of %v: %s", pollWindow, quickPoll, describe(polls))
+	t.Logf("requests an hour with %d resources on 3 servers: ours %.0f, by polling %.0f", len(expected), ours, theirs)
+	if ours >= theirs/4 {
+		t.Errorf("an idle trigger sends %.0f requests an hour, which is not less than a quarter of the %.0f that polling takes", ours, theirs)
+	}
+}
+
+// spreadHeartbeats gives states heartbeats of all ages, and waits until those that are due were written.
+func (c *cluster) spreadHeartbeats(t *testing.T) {
+	t.Helper()
+	names := slices.Sorted(maps.Keys(c.allStates()))
+	for i, name := range names {
+		c.ageHeartbeat(t, name, heartbeatInterval*time.Duration(i)/time.Duration(len(names)))
+	}
+	eventually(t, soon, func(context.Context) error {
+		for _, name := range names {
+			if writes := c.stateWrites(name, 0); time.Since(writes[len(writes)-1].seen) < promptly {
+				return fmt.Errorf("states are still written: %s", words(c.state(name)))
+			}
+		}
+		return nil
+	})
+}
+
+// defineMany creates definitions in several groups.
+func (c *cluster) defineMany(t *testing.T) {
+	t.Helper()
+	var creating sync.WaitGroup
+	for group := range idleGroups {
+		creating.Go(func() {
+			for number := range idlePerGroup {
+				r := custom(fmt.Sprintf("group-%d.example.com", group), fmt.Sprintf("things%ds", number), fmt.Sprintf("Things%d", number))
+				if _, err := c.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newDefinition(r, "v1"), metav1.CreateOptions{}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	creating.Wait()
+	eventually(t, 2*time.Minute, func(context.Context) error {
+		served := 0
+		for _, gr := range migratable(t, c) {
+			if strings.HasPrefix(gr.Group, "group-") {
+				served++
+			}
+		}
+		if served != idleGroups*idlePerGroup {
+			return fmt.Errorf("%d definitions are served", served)
+		}
+		return nil
+	})
+}
+
+// requestsOf counts what a user asked of all servers.
+func (c *cluster) requestsOf(t *testing.T, user string, since, until time.Time) controlplane.RequestCounts {
+	t.Helper()
+	counts, err := c.Requests(controlplane.RequestFilter{Users: []string{user}, Since: since, Until: until})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counts
+}
+
+func describe(counts controlplane.RequestCounts) string {
+	sums := map[string]int{}
+	for kind, n := range counts {
+		what := "documents"
+		if kind.Resource != (schema.GroupResource{}) {
+			what = kind.Resource.String()
+		}
+		if kind.Subresource != "" {
+			what += "/" + kind.Subresource
+		}
+		sums[kind.Verb+" "+what] += n
+	}
+	var parts []string
+	for _, key := range slices.Sorted(maps.Keys(sums)) {
+		parts = append(parts, fmt.Sprintf("%s %d", key, sums[key]))
+	}
+	return fmt.Sprintf("%d requests (%s)", counts.Total(), strings.Join(parts, ", "))
+}
+
+// pollOnce goes one round as a trigger does that polls, and returns how many requests that took: it reads all discovery
+// documents, and reads and writes every state.
+func (c *cluster) pollOnce(t *testing.T) int {
+	t.Helper()
+	cfg := c.Config(pollingUser, masters)
+	documents, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents.UseLegacyDiscovery = true
+	client, err := versioned.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	lists, err := documents.ServerPreferredResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := client.MigrationV1alpha1().StorageStates()
+	written := 0
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.APIResources {
+			if strings.Contains(r.Name, "/") || !slices.Contains(r.Verbs, "list") || !slices.Contains(r.Verbs, "update") {
+				continue
+			}
+			state, err := states.Get(t.Context(), schema.GroupResource{Group: gv.Group, Resource: r.Name}.String(), metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				continue
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			state.Status.LastHeartbeatTime = metav1.Now()
+			if _, err := states.UpdateStatus(t.Context(), state, metav1.UpdateOptions{}); err != nil && !apierrors.IsConflict(err) {
+				t.Fatal(err)
+			}
+			written++
+		}
+	}
+	// Servers log a request when they have answered it.
+	eventually(t, soon, func(context.Context) error {
+		logged := c.requestsOf(t, pollingUser, began, time.Time{}).Count(func(k controlplane.RequestKind) bool { return k.Verb == "update" })
+		if logged < written {
+			return fmt.Errorf("%d of %d updates are in the audit log", logged, written)
+		}
+		return nil
+	})
+	return c.requestsOf(t, pollingUser, began, time.Time{}).Total()
+}

@@ -1,0 +1,84 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// longEnoughToTell is more than what the controller takes for a moment that passes by itself.
+const longEnoughToTell = 20 * time.Second
+
+// testCrash kills a server, whose identity Lease stays, and starts it again. Nobody knows whether it only is out of reach,
+// but what it wrote in was seen.
+func testCrash(t *testing.T, c *cluster) {
+	before := c.allStates()
+	began := c.mark(t)
+	crashed := c.Servers()[2]
+	if err := crashed.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	// Its address goes when the record of it expires, its Lease does not.
+	eventually(t, soon, func(ctx context.Context) error {
+		slice, err := c.kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+		if err == nil && len(slice.Endpoints) == len(c.Servers()) {
+			err = errors.New("the address of the server that was killed is still there")
+		}
+		return err
+	})
+	if _, err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), crashed.Identity(), metav1.GetOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	unchanged := func() error { return c.nothingDoubted(before, began) }
+	during(t, longEnoughToTell, unchanged)
+	t.Logf("while a server is dead and its Lease is not: %s", words(c.state(flowSchema.String())))
+
+	restart(t, crashed, nil)
+	eventually(t, soon, func(context.Context) error {
+		return c.says(flowSchema, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
+	})
+	during(t, 2*settle, unchanged)
+}
+
+// nothingDoubted complains if a state lists, or takes for current, another encoding than before, or counts another epoch,
+// or if a migration of one of these resources was created after a revision.
+func (c *cluster) nothingDoubted(before map[string]*v1alpha1.StorageState, since int64) error {
+	for name, old := range before {
+		now := c.state(name)
+		if now == nil {
+			return fmt.Errorf("the state of %s is gone", name)
+		}
+		if fmt.Sprint(persisted(old)) != fmt.Sprint(persisted(now)) || old.Status.Epoch != now.Status.Epoch ||
+			old.Status.CurrentStorageVersionHash != now.Status.CurrentStorageVersionHash {
+			return fmt.Errorf("%s\nchanged to %s", words(old), words(now))
+		}
+	}
+	for _, life := range c.migrationsAfter(since) {
+		if _, known := before[resourceOf(life.last()).String()]; !known {
+			continue // A resource that is served for the first time.
+		}
+		return fmt.Errorf("a migration was created at %s: %v", life.seen.Format(time.TimeOnly), life)
+	}
+	return nil
+}

@@ -1,0 +1,193 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+const customGroup = "trigger.example.com"
+
+// onlyCustom lets the trigger start migrations of the definitions of these tests only, so that nothing else is in the way.
+const onlyCustom = "--auto-migrate=*." + customGroup
+
+// testDefinitions is what happens to custom resources when people change their definitions.
+func testDefinitions(t *testing.T) {
+	c := startCluster(t, controlplane.Server{})
+	flipped := custom(customGroup, "flippeds", "Flipped")
+	twice := custom(customGroup, "twices", "Twice")
+	shortened := custom(customGroup, "shorteneds", "Shortened")
+	recreated := custom(customGroup, "recreateds", "Recreated")
+	overtaken := custom(customGroup, "overtakens", "Overtaken")
+	all := []resource{flipped, twice, shortened, recreated, overtaken}
+	c.define(t, all...)
+	for _, r := range all {
+		c.create(t, r, "old")
+	}
+	startJudge(t, c, all...)
+	m := startMigrator(t, c)
+	c.startManager(t, "manager", onlyCustom)
+	for _, r := range all {
+		eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	}
+
+	t.Run("a flip", func(t *testing.T) { testFlip(t, c, flipped) })
+	t.Run("two flips within a second", func(t *testing.T) { testTwoFlips(t, c, twice) })
+	t.Run("stored versions shortened by hand", func(t *testing.T) { testShortened(t, c, m, shortened) })
+	t.Run("a flip while a migration runs", func(t *testing.T) { testOvertaken(t, c, m, overtaken) })
+	t.Run("deleted and recreated", func(t *testing.T) { testRecreated(t, c, recreated) })
+}
+
+// testFlip wants a flip on record promptly, and a migration when it has settled.
+func testFlip(t *testing.T, c *cluster, r resource) {
+	began := c.mark(t)
+	epoch := c.state(r.String()).Status.Epoch
+	flipped := c.flip(t, r, "v2")
+	eventually(t, promptly, func(context.Context) error {
+		return errors.Join(c.lists(r, r.hashes("v1", "v2")), c.writes(r, "v2"))
+	})
+	t.Logf("recorded %v after the flip: %s", time.Since(flipped).Round(time.Millisecond), words(c.state(r.String())))
+	if err := c.says(r, v1alpha1.StorageStateAgreed, metav1.ConditionFalse, v1alpha1.StateReasonSettling); err != nil {
+		t.Error(err)
+	}
+	if now := c.state(r.String()).Status.Epoch; now <= epoch {
+		t.Errorf("the epoch was %d and is %d", epoch, now)
+	}
+	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v2") })
+	c.migratedOnceSettled(t, r, began, flipped)
+	if stored, err := c.storedVersions(t, r); err != nil || !slices.Equal(stored, []string{r.Group + "/v2"}) {
+		t.Errorf("%s is stored as %v (%v)", r, stored, err)
+	}
+}
+
+// migratedOnceSettled wants one migration since a revision, created when the evidence had stood for the settle period.
+func (c *cluster) migratedOnceSettled(t *testing.T, r resource, since int64, changed time.Time) {
+	t.Helper()
+	if err := c.migrationCount(r, since, 1); err != nil {
+		t.Fatal(err)
+	}
+	after := c.migrationsOf(r.GroupResource, since)[0].seen.Sub(changed)
+	t.Logf("the migration of %s was created %v after the change", r, after.Round(time.Millisecond))
+	if after < settle {
+		t.Errorf("the migration of %s was created %v after the change, before it settled", r, after)
+	}
+}
+
+// testTwoFlips flips to v2 and back before anything settles. What was stored as v2 in between has to be found.
+func testTwoFlips(t *testing.T, c *cluster, r resource) {
+	began := c.mark(t)
+	first := c.flip(t, r, "v2")
+	c.createStoredAs(t, r, "between", "v2")
+	second := c.flip(t, r, "v1")
+	t.Logf("the second flip came %v after the first", second.Sub(first).Round(time.Millisecond))
+	eventually(t, promptly, func(context.Context) error {
+		return errors.Join(c.lists(r, r.hashes("v1", "v2")), c.writes(r, "v1"))
+	})
+	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	c.migratedOnceSettled(t, r, began, second)
+	if stored, err := c.storedVersions(t, r); err != nil || !slices.Equal(stored, []string{r.Group + "/v1"}) {
+		t.Errorf("%s is stored as %v (%v)", r, stored, err)
+	}
+}
+
+// testShortened removes a version from what the definition says was stored, while objects are stored in it.
+func testShortened(t *testing.T, c *cluster, m *migrator, r resource) {
+	m.behave(r, holding)
+	c.flip(t, r, "v2")
+	eventually(t, promptly, func(context.Context) error { return c.lists(r, r.hashes("v1", "v2")) })
+	c.setStoredVersions(t, r, "v2")
+	eventually(t, soon, func(ctx context.Context) error { return c.warned(ctx, r, "storedVersions") })
+	during(t, settle, func() error { return c.lists(r, r.hashes("v1", "v2")) })
+	m.behave(r, honest)
+	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v2") })
+}
+
+// testOvertaken flips back while objects are on their way to v2. That migration has to go, and another to come.
+func testOvertaken(t *testing.T, c *cluster, m *migrator, r resource) {
+	m.behave(r, holding)
+	began := c.mark(t)
+	c.flip(t, r, "v2")
+	c.createStoredAs(t, r, "new", "v2")
+	eventually(t, soon, func(context.Context) error {
+		if lives := c.migrationsOf(r.GroupResource, began); len(lives) != 1 || lives[0].last().Status.StartTime == nil {
+			return fmt.Errorf("no migration runs: %v", lives)
+		}
+		return nil
+	})
+	running, back := c.migrationsOf(r.GroupResource, began)[0], c.mark(t)
+	flipped := c.flip(t, r, "v1")
+	eventually(t, promptly, func(context.Context) error {
+		if c.exists(running.uid()) {
+			return fmt.Errorf("the migration to the encoding of before still exists: %v", running)
+		}
+		return nil
+	})
+	m.behave(r, honest)
+	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	c.migratedOnceSettled(t, r, back, flipped)
+}
+
+// warned complains unless there is a warning about the state that contains a text.
+func (c *cluster) warned(ctx context.Context, r resource, text string) error {
+	events, err := c.kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=StorageState,involvedObject.name=" + r.String()})
+	if err != nil {
+		return err
+	}
+	var told []string
+	for _, event := range events.Items {
+		if event.Type == "Warning" && strings.Contains(event.Message, text) {
+			return nil
+		}
+		told = append(told, event.Type+" "+event.Reason+": "+event.Message)
+	}
+	return fmt.Errorf("no warning about the state of %s tells of %s, only %q", r, text, told)
+}
+
+// testRecreated deletes a definition: the state goes with the objects. What comes under the same name is another thing.
+func testRecreated(t *testing.T, c *cluster, r resource) {
+	old := c.state(r.String())
+	c.undefine(t, r)
+	eventually(t, soon, func(context.Context) error {
+		if state := c.state(r.String()); state != nil {
+			return fmt.Errorf("there still is %s", words(state))
+		}
+		return nil
+	})
+	began := c.mark(t)
+	c.define(t, r)
+	c.create(t, r, "new")
+	eventually(t, promptly, func(context.Context) error { return c.writes(r, "v1") })
+	state := c.state(r.String())
+	if state.UID == old.UID || certain(state) {
+		t.Errorf("the state of a definition that was made anew is %s", words(state))
+	}
+	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	if err := c.migrationCount(r, began, 1); err != nil {
+		t.Error(err)
+	}
+}

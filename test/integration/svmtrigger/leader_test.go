@@ -1,0 +1,73 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// testLeaderChange kills the leader in the middle of a first installation, between its writes.
+func testLeaderChange(t *testing.T) {
+	c := startCluster(t, controlplane.Server{})
+	startJudge(t, c, configMaps, flowSchema)
+	startMigrator(t, c)
+	expected := migratable(t, c)
+
+	leader := c.startManager(t, "first-leader", quickElection...)
+	eventually(t, soon, func(context.Context) error {
+		if len(c.allStates()) == 0 {
+			return errors.New("the first leads not")
+		}
+		return nil
+	})
+	c.startManager(t, "heir", quickElection...)
+	eventually(t, soon, func(context.Context) error {
+		if created := len(c.migrationsAfter(0)); created < len(expected)/4 {
+			return fmt.Errorf("only %d migrations are created", created)
+		}
+		return nil
+	})
+	if err := leader.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := c.mark(t)
+	t.Logf("the leader was killed when %d of %d migrations were created", len(c.migrationsAfter(0)), len(expected))
+	eventually(t, 2*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
+	for _, gr := range expected {
+		if err := c.migratedOnce(gr); err != nil {
+			t.Error(err)
+		}
+	}
+	if len(c.migrationsAfter(killed)) == 0 {
+		t.Error("the leader was killed when all was done")
+	}
+}
+
+func (c *cluster) migratedOnce(gr schema.GroupResource) error {
+	if expires(gr) {
+		return c.noMigrationsOf(0, resource{GroupResource: gr})
+	}
+	return c.migrationCount(resource{GroupResource: gr}, 0, 1)
+}

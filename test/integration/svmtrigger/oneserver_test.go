@@ -1,0 +1,201 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// mostAtOnce is how many migrations may exist at once that have not ended. A first installation must not stampede.
+const mostAtOnce = 4
+
+// testFirstInstallation is what an administrator of one API server sees in the first minutes.
+func testFirstInstallation(t *testing.T) {
+	c := startCluster(t, controlplane.Server{})
+	startJudge(t, c, configMaps, flowSchema)
+	expected := migratable(t, c)
+	t.Logf("%d resources can be migrated", len(expected))
+
+	began := time.Now()
+	c.startManager(t, "manager")
+	eventually(t, time.Minute, func(context.Context) error { return c.haveStates(expected) })
+	t.Logf("all states are there %v after the start of the manager", time.Since(began).Round(time.Millisecond))
+	for name, writes := range c.firstRecords() {
+		if certain(writes) {
+			t.Errorf("%s was created without Unknown: %s", name, words(writes))
+		}
+	}
+
+	// Nobody migrates yet: the first ones are created and the others wait.
+	eventually(t, soon, func(context.Context) error {
+		if len(c.migrationsAfter(0)) == 0 {
+			return errors.New("no migration is created")
+		}
+		return nil
+	})
+	if early := c.migrationsAfter(0)[0].seen.Sub(began); early < settle {
+		t.Errorf("the first migration was created %v after the start, before the settle period", early)
+	}
+	startMigrator(t, c)
+	eventually(t, 2*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
+	t.Logf("everything is migrated %v after the start of the manager", time.Since(began).Round(time.Millisecond))
+	t.Log("\n" + table(t, c))
+
+	if most := c.mostUnfinished(); most > mostAtOnce {
+		t.Errorf("%d migrations were unfinished at once, at most %d may be", most, mostAtOnce)
+	}
+	for _, gr := range expected {
+		want := 1
+		if expires(gr) {
+			want = 0
+		}
+		if got := c.migrationsOf(gr, 0); len(got) != want {
+			t.Errorf("%d migrations of %s, want %d", len(got), gr, want)
+		}
+	}
+}
+
+// expires says that objects of the resource vanish by themselves.
+func expires(gr schema.GroupResource) bool { return gr.Resource == "events" }
+
+// migratable are all resources that can be listed, and updated or patched, as the API server's own documents say.
+func migratable(t *testing.T, c *cluster) []schema.GroupResource {
+	t.Helper()
+	client, err := discovery.NewDiscoveryClientForConfig(c.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Only the legacy documents tell what is stored.
+	client.UseLegacyDiscovery = true
+	_, lists, err := client.ServerGroupsAndResources()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[schema.GroupResource]bool{}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range list.APIResources {
+			writable := slices.Contains(r.Verbs, "update") || slices.Contains(r.Verbs, "patch")
+			if r.StorageVersionHash != "" && slices.Contains(r.Verbs, "list") && writable && !strings.Contains(r.Name, "/") {
+				found[schema.GroupResource{Group: gv.Group, Resource: r.Name}] = true
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// haveStates complains unless exactly these resources have a state that was recorded.
+func (c *cluster) haveStates(expected []schema.GroupResource) error {
+	states := c.allStates()
+	var missing []string
+	for _, gr := range expected {
+		if state := states[gr.String()]; state == nil || state.Status.CurrentStorageVersionHash == "" {
+			missing = append(missing, gr.String())
+		}
+		delete(states, gr.String())
+	}
+	if len(missing) > 0 || len(states) > 0 {
+		return fmt.Errorf("%d resources have no state: %v; states of others: %v", len(missing), missing, slices.Collect(maps.Keys(states)))
+	}
+	return nil
+}
+
+// firstRecords are the first writes of all states that say something.
+func (c *cluster) firstRecords() map[string]*v1alpha1.StorageState {
+	first := map[string]*v1alpha1.StorageState{}
+	for name := range c.allStates() {
+		for _, write := range c.stateWrites(name, 0) {
+			if write.state != nil && len(write.state.Status.PersistedStorageVersionHashes) > 0 {
+				first[name] = write.state
+				break
+			}
+		}
+	}
+	return first
+}
+
+// allMigrated complains unless every state lists its current encoding alone, but those whose objects expire.
+func (c *cluster) allMigrated(expected []schema.GroupResource) error {
+	var errs []error
+	for _, gr := range expected {
+		r := resource{GroupResource: gr}
+		if expires(gr) {
+			errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonObjectsExpire))
+			continue
+		}
+		state := c.state(gr.String())
+		if state == nil {
+			errs = append(errs, fmt.Errorf("there is no state of %s", gr))
+		} else if !slices.Equal(persisted(state), []string{state.Status.CurrentStorageVersionHash}) {
+			errs = append(errs, errors.New(words(state)))
+		} else {
+			errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionTrue, v1alpha1.StateReasonOnlyCurrentEncoding))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// table is what kubectl get shows of the states, but for the ages.
+func table(t *testing.T, c *cluster) string {
+	t.Helper()
+	raw, err := c.migration.MigrationV1alpha1().RESTClient().Get().Resource("storagestates").
+		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(t.Context()).Raw()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var printed metav1.Table
+	if err := json.Unmarshal(raw, &printed); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	writer := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
+	line := func(cell func(i int) any) {
+		for i, column := range printed.ColumnDefinitions {
+			if column.Priority == 0 && column.Type != "date" {
+				_, _ = fmt.Fprintf(writer, "%v\t", cell(i))
+			}
+		}
+		_, _ = fmt.Fprintln(writer)
+	}
+	line(func(i int) any { return strings.ToUpper(printed.ColumnDefinitions[i].Name) })
+	for _, row := range printed.Rows {
+		line(func(i int) any { return row.Cells[i] })
+	}
+	if err := writer.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}

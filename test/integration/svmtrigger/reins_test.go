@@ -1,0 +1,241 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// testReins is what administrators and failures do to migrations.
+func testReins(t *testing.T) {
+	c := startCluster(t, controlplane.Server{})
+	excluded := custom(customGroup, "excludeds", "Excluded")
+	paused := custom(customGroup, "pauseds", "Paused")
+	failed := custom(customGroup, "faileds", "Failed")
+	boasted := custom(customGroup, "boasteds", "Boasted")
+	deleted := custom(customGroup, "deleteds", "Deleted")
+	byHand := custom(customGroup, "byhands", "ByHand")
+	all := []resource{excluded, paused, failed, boasted, deleted, byHand}
+	inherited := custom(customGroup, "inheriteds", "Inherited")
+	c.define(t, append(all, inherited)...)
+	for _, r := range append(all, inherited) {
+		c.create(t, r, "old")
+	}
+	startJudge(t, c, all...)
+	c.inherit(t, inherited)
+	left := c.mark(t)
+	m := startMigrator(t, c)
+	m.behave(failed, failing)
+	m.behave(boasted, boasting)
+	m.behave(deleted, holding)
+
+	// Before anything may be migrated: a pause that comes in time.
+	observing := c.startManager(t, "observing", "--auto-migrate=-*")
+	eventually(t, soon, func(context.Context) error { return c.notSelected(all...) })
+	during(t, 2*settle, func() error { return c.noMigrationsOf(0, all...) })
+	c.annotate(t, paused, v1alpha1.PausedAnnotation, "true")
+	stopManager(t, observing)
+
+	c.startManager(t, "manager", fmt.Sprintf("--auto-migrate=*.%s,-%s,-%s", customGroup, excluded, byHand))
+	t.Run("what is not selected waits, and says so", func(t *testing.T) {
+		eventually(t, soon, func(context.Context) error { return c.notSelected(excluded, byHand) })
+	})
+	t.Run("paused", func(t *testing.T) { testPaused(t, c, paused) })
+	t.Run("failed", func(t *testing.T) { testFailed(t, c, m, failed) })
+	t.Run("a success without a target", func(t *testing.T) { testBoasted(t, c, m, boasted) })
+	t.Run("deleted by hand", func(t *testing.T) { testDeleted(t, c, m, deleted) })
+	t.Run("made by hand", func(t *testing.T) { testByHand(t, c, byHand) })
+	t.Run("started over", func(t *testing.T) { testStartedOver(t, c, paused) })
+	t.Run("inherited from another controller", func(t *testing.T) {
+		eventually(t, soon, func(context.Context) error { return c.migrated(inherited, "v1") })
+		if err := c.migrationCount(inherited, left, 1); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := c.noMigrationsOf(0, excluded); err != nil {
+		t.Error(err)
+	}
+}
+
+func (c *cluster) notSelected(resources ...resource) error {
+	var errs []error
+	for _, r := range resources {
+		errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonNotSelected))
+	}
+	return errors.Join(errs...)
+}
+
+func testPaused(t *testing.T, c *cluster, r resource) {
+	eventually(t, soon, func(context.Context) error {
+		return c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonPaused)
+	})
+	during(t, settle, func() error { return c.noMigrationsOf(0, r) })
+	c.annotate(t, r, v1alpha1.PausedAnnotation, "false")
+	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+}
+
+// testFailed wants one attempt, a backoff in the state, and another attempt when the administrator asks.
+func testFailed(t *testing.T, c *cluster, m *migrator, r resource) {
+	eventually(t, soon, func(context.Context) error {
+		return c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonMigrationFailed)
+	})
+	backoff := c.state(r.String()).Status.Backoff
+	if backoff == nil || backoff.Failures != 1 || backoff.NextAttemptTime == nil || backoff.LastFailedMigration == nil {
+		t.Fatalf("after a failure the state does not tell of the next attempt: %s", words(c.state(r.String())))
+	}
+	t.Logf("the next attempt is due %v after the failure", backoff.NextAttemptTime.Sub(backoff.LastFailureTime.Time))
+	during(t, settle, func() error { return c.migrationCount(r, 0, 1) })
+	m.behave(r, honest)
+	c.annotate(t, r, v1alpha1.RetryAnnotation, "please")
+	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	state := c.state(r.String())
+	if state.Status.LastHandledRetry != "please" || state.Status.Backoff != nil {
+		t.Errorf("after the attempt that was asked for: answered %q, %s", state.Status.LastHandledRetry, words(state))
+	}
+	if err := c.migrationCount(r, 0, 2); err != nil {
+		t.Error(err)
+	}
+	during(t, settle, func() error { return c.migrationCount(r, 0, 2) })
+}
+
+// testBoasted wants a success that proves nothing to have no effect on what is listed.
+func testBoasted(t *testing.T, c *cluster, m *migrator, r resource) {
+	eventually(t, soon, func(context.Context) error {
+		lives := c.migrationsOf(r.GroupResource, 0)
+		if len(lives) == 0 || !hasCondition(lives[0].last(), v1alpha1.MigrationSucceeded) {
+			return fmt.Errorf("no migration of %s has ended: %v", r, lives)
+		}
+		return nil
+	})
+	during(t, settle, func() error {
+		if state := c.state(r.String()); certain(state) {
+			return errors.New("a success without a target counts: " + words(state))
+		}
+		return nil
+	})
+	state := c.state(r.String())
+	t.Logf("after a success without a target: %s", words(state))
+	if err := c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse); err != nil {
+		t.Error(err)
+	}
+	if attempts := len(c.migrationsOf(r.GroupResource, 0)); attempts > 2 {
+		t.Errorf("%d migrations in a row are no use", attempts)
+	}
+	m.behave(r, honest)
+	c.annotate(t, r, v1alpha1.RetryAnnotation, "with a migrator that knows targets")
+	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+}
+
+// testDeleted deletes a migration that runs. It still is needed.
+func testDeleted(t *testing.T, c *cluster, m *migrator, r resource) {
+	eventually(t, soon, func(context.Context) error { return c.migrationCount(r, 0, 1) })
+	life := c.migrationsOf(r.GroupResource, 0)[0]
+	if err := c.migration.MigrationV1alpha1().StorageVersionMigrations().Delete(t.Context(), life.last().Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, soon, func(context.Context) error { return c.migrationCount(r, 0, 2) })
+	m.behave(r, honest)
+	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	if err := c.migrationCount(r, 0, 2); err != nil {
+		t.Error(err)
+	}
+}
+
+// testByHand wants a migration that a person made to count, of a resource that the trigger leaves alone.
+func testByHand(t *testing.T, c *cluster, r resource) {
+	migration := &v1alpha1.StorageVersionMigration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "by-hand-"},
+		Spec:       v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: r.Group, Resource: r.Resource}},
+	}
+	if _, err := c.migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), migration, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	if err := c.migrationCount(r, 0, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// testStartedOver deletes a state, as one does to start over. What was proven for the old one proves nothing for the new one.
+func testStartedOver(t *testing.T, c *cluster, r resource) {
+	began, old := c.mark(t), c.state(r.String())
+	if err := c.migration.MigrationV1alpha1().StorageStates().Delete(t.Context(), r.String(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, soon, func(context.Context) error {
+		if state := c.state(r.String()); state == nil || state.UID == old.UID || state.Status.Epoch != old.Status.Epoch {
+			return fmt.Errorf("there is no new state yet: %s", words(state))
+		}
+		return nil
+	})
+	if state := c.state(r.String()); certain(state) {
+		t.Errorf("a state that starts over begins with %s", words(state))
+	}
+	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	if err := c.migrationCount(r, began, 1); err != nil {
+		t.Error(err)
+	}
+}
+
+// inherit leaves what kube-storage-version-migrator leaves: a state without an epoch, and a success without a target.
+func (c *cluster) inherit(t *testing.T, r resource) {
+	t.Helper()
+	states, migrations := c.migration.MigrationV1alpha1().StorageStates(), c.migration.MigrationV1alpha1().StorageVersionMigrations()
+	state, err := states.Create(t.Context(), &v1alpha1.StorageState{
+		ObjectMeta: metav1.ObjectMeta{Name: r.String()},
+		Spec:       v1alpha1.StorageStateSpec{Resource: v1alpha1.GroupResource{Group: r.Group, Resource: r.Resource}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state.Status.CurrentStorageVersionHash = r.hash("v1")
+	state.Status.PersistedStorageVersionHashes = []string{r.hash("v1")}
+	state.Status.LastHeartbeatTime = metav1.Now()
+	if _, err := states.UpdateStatus(t.Context(), state, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	migration, err := migrations.Create(t.Context(), &v1alpha1.StorageVersionMigration{
+		ObjectMeta: metav1.ObjectMeta{Name: "inherited"},
+		Spec:       v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: r.Group, Version: "v1", Resource: r.Resource}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	migration.Status.Conditions = []v1alpha1.MigrationCondition{{Type: v1alpha1.MigrationSucceeded, Status: "True"}}
+	if _, err := migrations.UpdateStatus(t.Context(), migration, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// annotate sets an annotation of the state.
+func (c *cluster) annotate(t *testing.T, r resource, key, value string) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
+	_, err := c.migration.MigrationV1alpha1().StorageStates().Patch(t.Context(), r.String(), types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}

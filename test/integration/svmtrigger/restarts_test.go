@@ -1,0 +1,83 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// testRestarts restarts servers that write after it what they wrote before. None of it is a reason to migrate anything.
+func testRestarts(t *testing.T) {
+	c := startCluster(t, controlplane.Server{}, controlplane.Server{}, controlplane.Server{})
+	startJudge(t, c, configMaps, flowSchema)
+	startMigrator(t, c)
+	leader := c.startManager(t, "leader", quickElection...)
+	eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
+
+	t.Run("a node goes with its server and its leader", func(t *testing.T) { testNode(t, c, leader) })
+	t.Run("all servers begin to publish storage versions", func(t *testing.T) { testPublishing(t, c) })
+}
+
+// testNode stops the leader, and a server when the next leader has just seen it for the first time, as they end when their
+// node is rebooted. What that server wrote is on record.
+func testNode(t *testing.T, c *cluster, leader *controlplane.Process) {
+	heir := c.startManager(t, "heir", quickElection...)
+	before, began := c.allStates(), c.mark(t)
+	stopManager(t, leader)
+	eventually(t, soon, func(context.Context) error {
+		if !strings.Contains(heir.Log(), "Looked at the discovery documents") {
+			return errors.New("the heir has not looked at any server")
+		}
+		return nil
+	})
+	restart(t, c.Servers()[2], nil)
+	c.staysTheSame(t, before, began)
+}
+
+// testPublishing switches the StorageVersion API on, server by server, so that the evidence comes from elsewhere.
+func testPublishing(t *testing.T, c *cluster) {
+	before, began := c.allStates(), c.mark(t)
+	for _, server := range c.Servers() {
+		restart(t, server, func(s *controlplane.Server) { *s = controlplane.StorageVersionAPI(*s) })
+	}
+	eventually(t, soon, func(context.Context) error {
+		if state := c.state(flowSchema.String()); state.Status.Evidence.Source != v1alpha1.EvidenceFromStorageVersion {
+			return errors.New(words(state))
+		}
+		return nil
+	})
+	c.staysTheSame(t, before, began)
+}
+
+// staysTheSame wants that no state that there was is doubted, and that none of their resources is migrated.
+func (c *cluster) staysTheSame(t *testing.T, before map[string]*v1alpha1.StorageState, since int64) {
+	t.Helper()
+	during(t, 2*settle, func() error {
+		if err := c.nothingDoubted(before, since); err != nil {
+			return errors.Join(err, errors.New(c.lifeOf(flowSchema.String(), since)))
+		}
+		return nil
+	})
+}

@@ -1,0 +1,307 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// oldServer writes policies and bindings as v1beta1; without the emulation it writes them as v1.
+func oldServer() controlplane.Server {
+	return controlplane.Server{EmulatedVersion: "1.36", RuntimeConfig: []string{"api/all=true"}}
+}
+
+func upgrade(s *controlplane.Server)   { s.EmulatedVersion = "" }
+func downgrade(s *controlplane.Server) { s.EmulatedVersion = "1.36" }
+
+// longEnoughToBeMet is how long a server lives whose documents count as those of that very process.
+const longEnoughToBeMet = 12 * time.Second
+
+func testUpgradeSeenInStorageVersions(t *testing.T) {
+	testUpgrade(t, controlplane.StorageVersionAPI(oldServer()), v1alpha1.EvidenceFromStorageVersion)
+}
+
+func testUpgradeSeenInDiscovery(t *testing.T) {
+	testUpgrade(t, oldServer(), v1alpha1.EvidenceFromServerDiscovery)
+}
+
+// testUpgrade takes three servers through an upgrade that is taken back, one that is not, and the crash of one of them.
+func testUpgrade(t *testing.T, spec controlplane.Server, source v1alpha1.EvidenceSource) {
+	c := startCluster(t, spec, spec, spec)
+	startJudge(t, c, policies, bindings, configMaps, flowSchema)
+	startMigrator(t, c)
+	c.startManager(t, "manager")
+	w := startWriter(t, c.Servers()...)
+
+	eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
+	for _, r := range []resource{policies, bindings} {
+		if err := c.migrated(r, "v1beta1"); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.state(r.String()).Status.Evidence.Source; got != source {
+			t.Errorf("%s is known from %s, want %s", r, got, source)
+		}
+	}
+	t.Run("an upgrade that is taken back", func(t *testing.T) { testRollback(t, c, w) })
+	t.Run("an upgrade", func(t *testing.T) { testRoll(t, c, w) })
+	w.stop()
+	t.Run("a crash", func(t *testing.T) { testCrash(t, c) })
+}
+
+// testRollback upgrades one of three servers, lets it write, and takes it back.
+func testRollback(t *testing.T, c *cluster, w *writer) {
+	began := c.mark(t)
+	server := c.Servers()[2]
+	restart(t, server, upgrade)
+	w.through(server)
+	eventually(t, soon, func(context.Context) error { return c.disagree(began) })
+	// What a server wrote that left at once counts as not known.
+	during(t, longEnoughToBeMet, func() error { return c.disagree(began) })
+	w.through(c.Servers()...)
+	restart(t, server, downgrade)
+	eventually(t, soon, func(context.Context) error { return c.upgraded("v1beta1") })
+	for _, r := range []resource{policies, bindings} {
+		if err := c.migrationCount(r, began, 1); err != nil {
+			t.Error(err)
+		}
+		if stored, err := c.storedVersions(t, r); err != nil || !slices.Equal(stored, []string{"admissionregistration.k8s.io/v1beta1"}) {
+			t.Errorf("%s is stored as %v (%v)", r, stored, err)
+		}
+	}
+	c.othersUntouched(t, began)
+}
+
+// testRoll upgrades all servers, one after the other, while others write through those that are still old.
+func testRoll(t *testing.T, c *cluster, w *writer) {
+	began := c.mark(t)
+	servers := c.Servers()
+	for i, server := range servers[:len(servers)-1] {
+		w.through(servers[i+1:]...)
+		restart(t, server, upgrade)
+		eventually(t, soon, func(context.Context) error { return c.disagree(began) })
+		during(t, settle/2, func() error { return c.noMigrationsOf(began, policies, bindings) })
+	}
+	if err := c.noMigrationsOf(began, policies, bindings); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []resource{policies, bindings} {
+		if state := c.state(r.String()); !covers(state, r.hash("v1")) || !covers(state, r.hash("v1beta1")) {
+			t.Errorf("in the middle of the upgrade %s does not list both encodings", words(state))
+		}
+	}
+	t.Logf("in the middle of the upgrade: %s", words(c.state(policies.String())))
+	w.through(servers...)
+	restart(t, servers[len(servers)-1], upgrade)
+	agreed := time.Now()
+	eventually(t, soon, func(context.Context) error { return c.upgraded("v1") })
+	t.Logf("migrated %v after the last server was ready", time.Since(agreed).Round(time.Millisecond))
+	for _, r := range []resource{policies, bindings} {
+		if err := c.migrationCount(r, began, 1); err != nil {
+			t.Error(err)
+		}
+		if stored, err := c.storedVersions(t, r); err != nil || !slices.Equal(stored, []string{"admissionregistration.k8s.io/v1"}) {
+			t.Errorf("%s is stored as %v (%v)", r, stored, err)
+		}
+	}
+	c.othersUntouched(t, began)
+}
+
+func restart(t *testing.T, server *controlplane.APIServer, change func(*controlplane.Server)) {
+	t.Helper()
+	if err := server.Restart(change); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// disagree complains unless the states say that the servers disagree, and was so since a revision.
+func (c *cluster) disagree(since int64) error {
+	for _, r := range []resource{policies, bindings} {
+		if err := c.writes(r, v1alpha1.Unknown); err != nil {
+			return err
+		}
+		if err := c.says(r, v1alpha1.StorageStateAgreed, metav1.ConditionFalse, v1alpha1.StateReasonServersDisagree); err != nil {
+			return err
+		}
+	}
+	return c.noMigrationsOf(since, policies, bindings)
+}
+
+// noMigrationsOf complains if a migration of the resources was created after a revision.
+func (c *cluster) noMigrationsOf(after int64, resources ...resource) error {
+	for _, r := range resources {
+		if err := c.migrationCount(r, after, 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cluster) upgraded(version string) error {
+	for _, r := range []resource{policies, bindings} {
+		if err := c.migrated(r, version); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// everythingMigrated complains unless there are states and all of them are migrated, but those whose objects expire.
+func (c *cluster) everythingMigrated() error {
+	var resources []schema.GroupResource
+	for name := range c.allStates() {
+		resources = append(resources, schema.ParseGroupResource(name))
+	}
+	const fewest = 50
+	if len(resources) < fewest {
+		return fmt.Errorf("there are only %d states", len(resources))
+	}
+	return c.allMigrated(resources)
+}
+
+// othersUntouched wants that no other resource that was migrated before is migrated again, or was ever doubted.
+func (c *cluster) othersUntouched(t *testing.T, since int64) {
+	t.Helper()
+	changed := []string{policies.String(), bindings.String()}
+	var touched []string
+	for name := range c.allStates() {
+		writes := c.stateWrites(name, 0)
+		// One that only new servers serve has a state that is new.
+		if slices.Contains(changed, name) || writes[0].revision > since {
+			continue
+		}
+		migrations := c.migrationsOf(schema.ParseGroupResource(name), since)
+		first, last := c.stateAt(name, since), writes[len(writes)-1].state
+		if len(migrations) > 0 || first != nil && first.Status.Epoch != last.Status.Epoch {
+			touched = append(touched, name)
+		}
+	}
+	if len(touched) > 0 {
+		slices.Sort(touched)
+		t.Errorf("nothing changed for %d resources, which were doubted or migrated again: %v\n%s", len(touched), touched, c.lifeOf(touched[0], since))
+	}
+}
+
+// writer changes policies and bindings all the time, through some of the servers.
+type writer struct {
+	mu      sync.Mutex
+	clients []kubernetes.Interface
+	byName  map[string]kubernetes.Interface
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+const (
+	writerInterval = 200 * time.Millisecond
+	writerTimeout  = 2 * time.Second
+)
+
+// startWriter writes through all servers in turn.
+func startWriter(t *testing.T, servers ...*controlplane.APIServer) *writer {
+	t.Helper()
+	w := &writer{byName: map[string]kubernetes.Interface{}}
+	for _, server := range servers {
+		client, err := kubernetes.NewForConfig(server.Config("writer", masters))
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.byName[server.Name()] = client
+	}
+	w.through(servers...)
+	ctx, cancel := context.WithCancel(context.Background())
+	w.cancel = cancel
+	w.running.Go(func() {
+		for turn := 0; ctx.Err() == nil; turn++ {
+			w.write(ctx, turn)
+			pause(ctx, writerInterval)
+		}
+	})
+	t.Cleanup(w.stop)
+	return w
+}
+
+// through is which servers it writes through from now on.
+func (w *writer) through(servers ...*controlplane.APIServer) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.clients = nil
+	for _, server := range servers {
+		w.clients = append(w.clients, w.byName[server.Name()])
+	}
+}
+
+func (w *writer) stop() {
+	w.cancel()
+	w.running.Wait()
+}
+
+// write creates or changes one of three policies, and its binding. A server that is down refuses, which is as well.
+func (w *writer) write(ctx context.Context, turn int) {
+	w.mu.Lock()
+	client := w.clients[turn%len(w.clients)]
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, writerTimeout)
+	defer cancel()
+	const objects = 3
+	name := fmt.Sprintf("policy-%d", turn%objects)
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"turn":"%d"}}}`, turn)
+	api := client.AdmissionregistrationV1()
+	if _, err := api.MutatingAdmissionPolicies().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		_, _ = api.MutatingAdmissionPolicies().Create(ctx, newPolicy(name), metav1.CreateOptions{})
+	}
+	if _, err := api.MutatingAdmissionPolicyBindings().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
+		}
+		_, _ = api.MutatingAdmissionPolicyBindings().Create(ctx, binding, metav1.CreateOptions{})
+	}
+}
+
+// newPolicy is a policy about a resource that does not exist.
+func newPolicy(name string) *admissionregistrationv1.MutatingAdmissionPolicy {
+	rule := admissionregistrationv1.NamedRuleWithOperations{}
+	rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
+	rule.APIGroups, rule.APIVersions, rule.Resources = []string{"absent.example.com"}, []string{"v1"}, []string{strings.ToLower(name)}
+	ignore := admissionregistrationv1.Ignore
+	return &admissionregistrationv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+			FailurePolicy:      &ignore,
+			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+			MatchConstraints:   &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule}},
+			Mutations: []admissionregistrationv1.Mutation{{
+				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
+				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: "Object{}"},
+			}},
+		},
+	}
+}
