@@ -340,7 +340,7 @@ func TestStorageVersions(t *testing.T) {
 	t.Run("a restart that publishes the same is nothing", func(t *testing.T) {
 		s.servers(true, "a/1", "b/2")
 		expect(t, s, deployments, unseen, []string{appsV1beta1})
-		s.looks(map[string]Document{"10.0.0.1": publishing(appsV1beta1), "10.0.0.2": publishing(appsV1)}, "a/1", "b/2")
+		s.looks(map[string]Document{"10.0.0.1": publishing(appsV1beta1), "10.0.0.2": publishing(appsV1beta1)}, "a/1", "b/2")
 		expect(t, s, deployments, "", []string{appsV1beta1})
 	})
 	t.Run("a publication is a sighting", func(t *testing.T) {
@@ -354,7 +354,18 @@ func TestStorageVersions(t *testing.T) {
 		s.looks(map[string]Document{"10.0.0.1": publishing(appsV1beta1), "10.0.0.2": publishing(appsV1), "10.0.0.3": publishing(appsV1)}, "a/1", "b/2", "c/1")
 		expect(t, s, jobs, "", []string{batchV1}, []string{batchV1})
 	})
+	t.Run("documents that contradict a publication are believed as well", func(t *testing.T) {
+		s := newStory()
+		s.servers(true, "a/1")
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", map[string]string{"a": "apps/v1beta1"}), false)
+		s.SetStorageVersionsServed(s.tick(), true)
+		s.looks(map[string]Document{"10.0.0.1": publishing(appsV1)}, "a/1")
+		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}))
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("2", map[string]string{"a": "apps/v1"}), true)
+		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}), []string{appsV1})
+	})
 	t.Run("what moved while nobody watched begins a new run", func(t *testing.T) {
+		s.looks(map[string]Document{"10.0.0.1": publishing(appsV1), "10.0.0.2": publishing(appsV1), "10.0.0.3": publishing(appsV1)}, "a/1", "b/2", "c/1")
 		s.SetStorageVersion(s.tick(), "apps.deployments", object("5", map[string]string{"a": "apps/v1", "b": "apps/v1"}), false)
 		expect(t, s, deployments, "", []string{appsV1})
 	})

@@ -145,6 +145,10 @@ func (l *Ledger) noteStorageVersion(now time.Time, resource schema.GroupResource
 			sighting.Writing = append(sighting.Writing, hashOf(encodingVersion, l.kind(cohabitant)))
 		}
 	}
+	// A watch that is behind shows what the processes before these published.
+	if looked, ok := l.looked[resource]; ok && slices.Equal(looked.Evidence.Servers, l.serverEvidence().Servers) {
+		sighting.Writing = append(sighting.Writing, looked.Writing...)
+	}
 	sighting.Evidence.Servers = sighting.Evidence.Servers[:min(len(sighting.Evidence.Servers), migrationv1alpha1.MaxEvidenceServers)]
 	sighting.Writing = sortedSet(sighting.Writing)
 	l.append(now, resource, sighting)
