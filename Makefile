@@ -43,6 +43,10 @@ integration: build ## Run the tests against real servers; FOCUS= is a regular ex
 	hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager
 	go test $(RACE) -p 1 -timeout 20m -run '$(FOCUS)' ./test/...
 
+.PHONY: simulation
+simulation: ## Play HISTORIES histories of a simulated cluster (20000) from seed SEED on
+	go test -tags simulation ./test/simulation -timeout 0 -run TestHistories -v -histories=$(or $(HISTORIES),20000) -seed=$(or $(SEED),1)
+
 ##@ Change
 
 .PHONY: update

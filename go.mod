@@ -24,6 +24,7 @@ require (
 	k8s.io/controller-manager v0.37.1
 	k8s.io/klog/v2 v2.140.0
 	k8s.io/utils v0.0.0-20260626114624-be93311217bd
+	pgregory.net/rapid v1.3.0
 	sigs.k8s.io/svm-api v0.0.0
 	sigs.k8s.io/yaml v1.6.0
 )

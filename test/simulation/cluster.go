@@ -1,0 +1,246 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+const (
+	// requestTimeout is how long a write may take to land.
+	requestTimeout = 60 * time.Second
+	// acceptance is how long a server that stops goes on to accept requests after it gave its Lease up.
+	acceptance = 5 * time.Second
+	// leaseDelay is how long a server may write before its Lease is there.
+	leaseDelay = 2 * time.Second
+	// addressDelay is how much later than its Lease the address of a server may appear, and how much later it may go.
+	addressDelay = 25 * time.Second
+)
+
+// setting is what a history begins with.
+type setting struct {
+	servers    int
+	release    int
+	publishing publishing
+	// balanced says that the servers advertise no addresses: all that there is is a balancer.
+	balanced bool
+}
+
+// publishing tells which servers publish StorageVersions.
+type publishing int
+
+const (
+	noneOfThem publishing = iota
+	allOfThem
+	someOfThem // as the step says that starts them
+)
+
+// server is one process of kube-apiserver. Which encodings it writes does not change.
+type server struct {
+	identity, incarnation, address string
+
+	release   int
+	publishes bool
+	// lives until the process ends; answers at its address; accepts writes.
+	lives, answers, accepts bool
+	source                  *source
+	// follows is the storage version of custom resources that its handler has heard of, noticed the generation.
+	follows customVersion
+	noticed int64
+}
+
+// lease is an identity Lease.
+type lease struct {
+	incarnation string
+	// unwatched says that it appeared while nobody watched, or that whoever saw it ended before that was recorded.
+	unwatched bool
+	since     time.Time
+}
+
+// cluster is what is to be observed.
+type cluster struct {
+	w          *world
+	publishing publishing
+	balanced   bool
+	started    int
+	// sources are those of server processes, by incarnation, and of changes of definitions.
+	sources map[string]*source
+
+	servers   []*server // those that live, in the order of their start
+	leases    map[string]*lease
+	addresses []string // in the EndpointSlices, sorted
+	hidden    map[string]bool
+	faults    map[string]fault // by address
+
+	published  map[schema.GroupResource]*storageversion.StorageVersion
+	definition *definition
+	aggregated *aggregated
+}
+
+// fault keeps a server from answering what it is asked for.
+type fault struct {
+	until time.Time
+	group string // everything if empty
+}
+
+func newCluster(w *world) *cluster {
+	return &cluster{
+		w: w, sources: map[string]*source{}, leases: map[string]*lease{}, hidden: map[string]bool{}, faults: map[string]fault{},
+		published: map[schema.GroupResource]*storageversion.StorageVersion{},
+	}
+}
+
+// setUp makes servers that have been there for long, and objects of times before.
+func (c *cluster) setUp(s setting) {
+	c.publishing, c.balanced = s.publishing, s.balanced
+	past := &source{name: "the past", began: c.w.now.Add(-time.Hour), grace: c.processGrace()}
+	c.definition = &definition{uid: "definition-1", generation: 1, stored: []customVersion{0}}
+	c.definition.sources[0] = past
+	c.aggregated = &aggregated{source: past}
+	for i := range s.servers {
+		one := c.process(identityOf(i), s.release, s.publishing == allOfThem)
+		one.source = past
+		c.sources[one.incarnation] = past
+		c.publish(one)
+		c.leases[one.identity] = &lease{incarnation: one.incarnation}
+		if !s.balanced {
+			c.addresses = append(c.addresses, one.address)
+		}
+	}
+	for _, b := range builtIns {
+		if b.resource == storageOf(b.resource) {
+			c.w.store.add(b.resource, past, b.encoding(0), b.encoding(s.release), b.encoding(s.release))
+		}
+	}
+	old, other := hashOf(crontabs.Group, customVersions[0], customKind), hashOf(crontabs.Group, customVersions[1], customKind)
+	c.w.store.add(crontabs, past, other, old, old)
+	c.w.store.add(flunders, past, c.aggregated.encoding(), c.aggregated.encoding(), c.aggregated.encoding())
+}
+
+func identityOf(i int) string { return "server-" + string(rune('a'+i)) }
+
+// processGrace is for what a server writes that cannot be asked: that it was not seen is told after the hold.
+func (c *cluster) processGrace() time.Duration { return c.w.periods.Hold + latency }
+
+// process makes a process that does everything that servers do, but has no Lease.
+func (c *cluster) process(identity string, release int, publishes bool) *server {
+	c.started++
+	one := &server{
+		identity: identity, incarnation: fmt.Sprintf("%s_%d", identity, c.started), address: "10.0.0." + identity[len(identity)-1:],
+		release: release, publishes: publishes, lives: true, answers: true, accepts: true,
+	}
+	one.source = &source{name: one.incarnation, identity: identity, began: c.w.now, grace: c.processGrace()}
+	c.sources[one.incarnation] = one.source
+	if c.definition != nil {
+		one.follows, one.noticed = c.definition.storage, c.definition.generation
+	}
+	c.servers = append(c.servers, one)
+	return one
+}
+
+// of returns the process with that identity that is not on its way out, nil if there is none.
+func (c *cluster) of(identity string) *server {
+	for _, s := range c.servers {
+		if s.identity == identity && s.lives {
+			return s
+		}
+	}
+	return nil
+}
+
+// at returns the process that answers at an address, nil if there is none.
+func (c *cluster) at(address string) *server {
+	for _, s := range c.servers {
+		if s.address == address && s.answers {
+			return s
+		}
+	}
+	return nil
+}
+
+// accepting are the servers that take writes.
+func (c *cluster) accepting() []*server {
+	var all []*server
+	for _, s := range c.servers {
+		if s.accepts {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// living is what the Leases say.
+func (c *cluster) living() []storageversion.Server {
+	var all []storageversion.Server
+	for identity, l := range c.leases {
+		all = append(all, storageversion.Server{Identity: identity, Incarnation: l.incarnation})
+	}
+	slices.SortFunc(all, func(a, b storageversion.Server) int { return strings.Compare(a.Identity, b.Identity) })
+	return all
+}
+
+// reachable are the addresses that the EndpointSlices show.
+func (c *cluster) reachable() []string {
+	var shown []string
+	for _, address := range c.addresses {
+		if !c.hidden[address] {
+			shown = append(shown, address)
+		}
+	}
+	return shown
+}
+
+func (c *cluster) setLease(s *server) {
+	c.w.log("Lease of %s", s.incarnation)
+	c.leases[s.identity] = &lease{incarnation: s.incarnation, unwatched: !c.w.feeds.watched(streamLeases), since: c.w.now}
+	c.w.feeds.publish(streamLeases, livingTold(c.living()))
+}
+
+func (c *cluster) dropLease(identity string) {
+	if c.leases[identity] == nil {
+		return
+	}
+	c.w.log("Lease of %s goes", c.leases[identity].incarnation)
+	delete(c.leases, identity)
+	c.w.feeds.publish(streamLeases, livingTold(c.living()))
+	c.w.after(c.w.dice.upTo(30*time.Second), c.collectGarbage)
+}
+
+func (c *cluster) showAddress(address string, shown bool) {
+	i, found := slices.BinarySearch(c.addresses, address)
+	switch {
+	case shown == found, shown && c.balanced:
+		return
+	case shown:
+		c.addresses = slices.Insert(slices.Clone(c.addresses), i, address)
+	default:
+		c.addresses = slices.Delete(slices.Clone(c.addresses), i, i+1)
+	}
+	c.tellAddresses()
+}
+
+func (c *cluster) tellAddresses() {
+	c.w.log("addresses %v", c.reachable())
+	c.w.feeds.publish(streamAddresses, addressesTold(c.reachable()))
+}

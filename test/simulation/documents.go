@@ -1,0 +1,81 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package simulation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// balancer is the address behind which any server may answer.
+const balancer = "balancer"
+
+// document is what whoever answers at an address says of itself.
+func (c *cluster) document(address string) storageversion.Document {
+	s := c.at(address)
+	if accepting := c.accepting(); address == balancer && len(accepting) > 0 {
+		s = accepting[c.w.dice.below(len(accepting))]
+	}
+	f := c.faults[address]
+	failing := c.w.now.Before(f.until)
+	switch {
+	case s == nil:
+		return storageversion.Document{Failure: "connection refused"}
+	case failing && f.group == "":
+		return storageversion.Document{Failure: "timeout"}
+	}
+	document := storageversion.Document{
+		Resources: map[schema.GroupResource]storageversion.Resource{}, FailedGroups: map[string]string{}, ServesStorageVersions: s.publishes,
+	}
+	for _, b := range builtIns {
+		switch {
+		case failing && f.group == b.resource.Group:
+			document.FailedGroups[f.group] = "503"
+		case len(b.served[s.release]) > 0:
+			document.Resources[b.resource] = storageversion.Resource{
+				Kind: b.kind, Versions: b.served[s.release], Hash: b.encoding(s.release), Migratable: true,
+			}
+		}
+	}
+	return document
+}
+
+func documentsInWords(documents map[string]storageversion.Document) string {
+	var parts []string
+	for _, address := range slices.Sorted(maps.Keys(documents)) {
+		document := documents[address]
+		part := document.Failure
+		if part == "" {
+			var all []string
+			for _, b := range builtIns {
+				all = append(all, words(document.Resources[b.resource].Hash))
+			}
+			part = strings.Join(all, "/")
+		}
+		for group := range document.FailedGroups {
+			part += " without " + group
+		}
+		parts = append(parts, fmt.Sprintf("%s: %s", address, part))
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,150 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package simulation
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmtrigger"
+)
+
+// errOutdated says that the decision was made on something that has changed.
+var errOutdated = errors.New("what was decided on has changed")
+
+// effectDelay is how long a request may take.
+const effectDelay = 200 * time.Millisecond
+
+// job is a decision that is being carried out. The process may end between any two of its effects.
+type job struct {
+	resource schema.GroupResource
+	in       svmtrigger.Input
+	again    time.Time
+	effects  []func() error
+}
+
+// perform carries out one effect after the other. What fails keeps back what comes after it.
+func (m *manager) perform(j *job) {
+	if len(j.effects) == 0 {
+		m.done(j, nil)
+		return
+	}
+	m.w.after(m.w.dice.upTo(effectDelay), func() {
+		if m.w.manager != m {
+			return
+		}
+		if err := j.effects[0](); err != nil {
+			m.done(j, err)
+			return
+		}
+		j.effects = j.effects[1:]
+		m.perform(j)
+	})
+}
+
+// effects are those of a decision in their order, as the controller has them.
+func (m *manager) effects(j *job, d svmtrigger.Decision) {
+	api := m.w.api
+	add := func(do func() error) {
+		j.effects = append(j.effects, func() error { return api.request(do) })
+	}
+	if d.ConfirmGone != "" {
+		add(func() error {
+			if api.migrations[d.ConfirmGone] != nil {
+				return fmt.Errorf("migration %s is there: %w", d.ConfirmGone, errOutdated)
+			}
+			return nil
+		})
+	}
+	if create := d.Create; create != nil && m.w.mutant.createsFirst {
+		add(func() error { return m.createMigration(j, create) })
+	}
+	m.stateEffects(j, d, add)
+	for _, migration := range d.Delete {
+		add(func() error {
+			_ = api.deleteMigration(migration.Name, migration.UID) // It is gone, or another one has its name.
+			return nil
+		})
+	}
+	if create := d.Create; create != nil && !m.w.mutant.createsFirst {
+		add(func() error { return m.createMigration(j, create) })
+	}
+}
+
+func (m *manager) stateEffects(j *job, d svmtrigger.Decision, add func(func() error)) {
+	api, name := m.w.api, j.resource.String()
+	remove := func() error {
+		err := api.deleteState(name, j.in.State)
+		if errors.Is(err, errConflict) {
+			return errOutdated
+		}
+		m.own[j.resource] = nil
+		return nil
+	}
+	create := func(annotations map[string]string) func() error {
+		return func() error {
+			spec := migrationv1alpha1.StorageStateSpec{
+				Resource: migrationv1alpha1.GroupResource{Group: j.resource.Group, Resource: j.resource.Resource},
+			}
+			state, err := api.createState(name, spec, annotations)
+			if err != nil {
+				return errOutdated
+			}
+			m.own[j.resource] = state
+			return nil
+		}
+	}
+	switch d.State {
+	case svmtrigger.CreateState:
+		add(create(nil))
+	case svmtrigger.UpdateState:
+		m.w.judge.decides(m, j.in.State, &d.Status)
+		add(func() error {
+			state, err := api.updateState(j.in.State, d.Status)
+			if err != nil {
+				return errOutdated
+			}
+			api.writes[name]++
+			m.own[j.resource] = state
+			return nil
+		})
+	case svmtrigger.DeleteState:
+		add(remove)
+	case svmtrigger.RecreateState:
+		add(remove)
+		add(create(j.in.State.Annotations))
+	}
+}
+
+// createMigration reads the state first: a creation has no preconditions.
+func (m *manager) createMigration(j *job, migration *migrationv1alpha1.StorageVersionMigration) error {
+	live := m.w.api.states[j.in.State.Name]
+	if live == nil || live.UID != j.in.State.UID || live.ResourceVersion != j.in.State.ResourceVersion {
+		return errOutdated
+	}
+	m.w.judge.creates(migration)
+	err := m.w.api.createMigration(migration)
+	if errors.Is(err, errExists) {
+		return nil // It was created before, and the cache does not show it yet.
+	}
+	return err
+}

@@ -1,0 +1,140 @@
+//go:build simulation
+
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package simulation
+
+import (
+	"strings"
+	"testing"
+)
+
+// TestFindings plays the histories that found something in Ledger and Decide, as README.md lists them, and some of their kind.
+func TestFindings(t *testing.T) {
+	for name, text := range map[string]string{
+		"S1: an aggregated resource at two versions": `
+			servers 1, release 0, publishing 0, balanced false
+			flip the aggregated server (0, 0), 0s, seed 0`,
+		"S2: a resource that is served no longer": `
+			servers 1, release 1, publishing 1, balanced false
+			restart a server (0, 0), 0s, seed 1`,
+		"S3: a look that is older than the migration": `
+			servers 1, release 0, publishing 0, balanced false
+			nothing (0, 0), 11m0s, seed 0
+			nothing (0, 0), 30s, seed 0
+			nothing (0, 0), 16s, seed 0
+			flip the aggregated server (0, 0), 0s, seed 0
+			nothing (0, 0), 4m0s, seed 0
+			nothing (0, 0), 4m0s, seed 0
+			flip the aggregated server (0, 0), 0s, seed 0`,
+		"S4: servers that cannot be asked, and a manager that has heard of no resource": `
+			servers 1, release 0, publishing 0, balanced false
+			nothing (0, 0), 1m6s, seed 0
+			kill a server (0, 0), 0s, seed 1
+			depose the manager (0, 0), 0s, seed 0
+			start a server (2, 1), 1s, seed 0
+			nothing (0, 0), 1s, seed 0
+			kill a server (2, 0), 0s, seed 0`,
+		"S4: and which nobody tells of changes": `
+			servers 1, release 0, publishing 0, balanced false
+			nothing (0, 0), 1m6s, seed 0
+			kill a server (0, 0), 0s, seed 0
+			depose the manager (0, 0), 0s, seed 0
+			break a watch (1, 0), 30s, seed 0
+			start a server (2, 1), 1s, seed 0
+			nothing (0, 0), 1s, seed 0
+			kill a server (2, 0), 0s, seed 0`,
+		"S5: a hidden address, and one of a server that left": `
+			servers 1, release 3, publishing 0, balanced false
+			start a server (1, 2), 0s, seed 0
+			restart a server (3, 0), 3s, seed 0
+			hide an address (3, 0), 0s, seed 0
+			stop a server (0, 0), 2m0s, seed 2`,
+		"S7: a server that ceases to publish": `
+			servers 3, release 0, publishing 2, balanced false
+			upgrade all servers (0, 1), 0s, seed 0
+			kill and start a server (3, 0), 1m6s, seed 0
+			restart a server (0, 6), 30s, seed 1`,
+		"S9: documents of processes long gone": `
+			servers 2, release 0, publishing 1, balanced false
+			upgrade all servers (0, 1), 1m6s, seed 0
+			hide an address (0, 0), 2m0s, seed 0
+			delete a Lease (0, 0), 0s, seed 0`,
+		"S10: what was glimpsed of a server that left": `
+			servers 1, release 3, publishing 0, balanced false
+			replace a server by one elsewhere (1, 1), 0s, seed 0
+			stop a server (0, 0), 0s, seed 0
+			restart a server (1, 0), 0s, seed 13`,
+		"S11: no Lease at all, and a new state": `
+			servers 3, release 0, publishing 0, balanced false
+			hide an address (2, 0), 0s, seed 0
+			upgrade all servers (0, 2), 3s, seed 5
+			delete a state (0, 0), 0s, seed 0`,
+		"S12: a manager that starts after a server left": `
+			servers 2, release 0, publishing 0, balanced false
+			hide an address (1, 0), 0s, seed 0
+			stop a server (1, 0), 0s, seed 0
+			start a server (2, 0), 1m6s, seed 0
+			start a server (1, 2), 0s, seed 0
+			stop a server (0, 0), 0s, seed 1
+			depose the manager (0, 0), 0s, seed 0`,
+		"S14: a server that left answers behind the balancer": `
+			servers 1, release 0, publishing 2, balanced false
+			nothing (0, 0), 4m0s, seed 0
+			kill and start a server (3, 0), 0s, seed 22
+			ask for another attempt (0, 2), 1s, seed 4
+			upgrade all servers (1, 5), 1m6s, seed 6928`,
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			s, err := parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.play(mutant{}, nil); err != nil {
+				t.Error(err)
+				_, _ = s.play(mutant{}, func(line string) { t.Log(line) })
+			}
+		})
+	}
+}
+
+// TestScriptsCanBeReadBack makes sure that a history in a test is the one that was told.
+func TestScriptsCanBeReadBack(t *testing.T) {
+	for seed := range 100 {
+		s := scripts.Example(seed)
+		read, err := parse(s.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := read.String(), s.String(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+}
+
+// TestHistoriesRepeat makes sure that a seed always gives the same history.
+func TestHistoriesRepeat(t *testing.T) {
+	for seed := range 50 {
+		var told [2][]string
+		for i := range told {
+			_, _ = scripts.Example(seed).play(mutant{}, func(line string) { told[i] = append(told[i], line) })
+		}
+		if first, second := strings.Join(told[0], "\n"), strings.Join(told[1], "\n"); first != second {
+			t.Errorf("seed %d has two histories", seed)
+		}
+	}
+}

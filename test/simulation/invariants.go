@@ -1,0 +1,138 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package simulation
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// judge knows what is stored, and compares.
+type judge struct {
+	w *world
+	// promised are the names of migrations that a state had when it was stored.
+	promised map[promiseKey]bool
+	epochs   map[types.UID]int64
+	// compared counts stored objects that were found in a list that excludes something, proofs the lists that became short.
+	compared, proofs int
+}
+
+type promiseKey struct {
+	state types.UID
+	name  string
+}
+
+func newJudge(w *world) *judge {
+	return &judge{w: w, promised: map[promiseKey]bool{}, epochs: map[types.UID]int64{}}
+}
+
+// check compares what is stored with what the states tell.
+//
+//   - What it did not tell of yet it must tell of as soon as the source of the encoding is due.
+//   - What is due and it once told of since an object was written, it must go on to tell of: an encoding leaves the list
+//     only when no object is stored in it.
+func (j *judge) check() {
+	for i, resource := range everything {
+		state := j.w.api.states[resource.String()]
+		if state == nil || state.Status.Epoch == 0 {
+			continue // Nothing is promised yet, or another controller promised it.
+		}
+		persisted := state.Status.PersistedStorageVersionHashes
+		anything := len(persisted) == 0 || slices.Contains(persisted, migrationv1alpha1.Unknown)
+		for _, one := range j.w.store.of(resource) {
+			switch {
+			case anything || slices.Contains(persisted, one.encoding):
+				if one.source.isDue(j.w) {
+					one.covered[i] = state.UID
+				}
+				if !anything {
+					j.compared++
+				}
+			case one.covered[i] == state.UID:
+				j.w.violated("P2: an object of %s is stored in %s by %s, which the state told of and does no longer: %s",
+					resource.Resource, words(one.encoding), one.source.name, statusInWords(&state.Status))
+			case one.source.isDue(j.w):
+				j.w.violated("P1: an object of %s is stored in %s by %s since %s, and the state does not tell of it: %s",
+					resource.Resource, words(one.encoding), one.source.name, one.source.began.Sub(beginning), statusInWords(&state.Status))
+			}
+		}
+	}
+}
+
+// decides looks at a status that a manager is about to write. If an encoding leaves the list, then no object may be stored in
+// it, and no write may be on its way, that comes from a source which this manager knows of.
+func (j *judge) decides(m *manager, state *migrationv1alpha1.StorageState, next *migrationv1alpha1.StorageStateStatus) {
+	before, after := state.Status.PersistedStorageVersionHashes, next.PersistedStorageVersionHashes
+	gone := func(hash string) bool { return !slices.Contains(after, hash) }
+	if slices.Contains(after, migrationv1alpha1.Unknown) || !slices.ContainsFunc(before, gone) {
+		return
+	}
+	resource := schema.ParseGroupResource(state.Name)
+	look := func(encoding string, from *source, what string) {
+		if gone(encoding) && (from.due || m.observer.known[from]) {
+			j.w.violated("P2: %s of %s in %s by %s, and the manager is about to write %s", what, resource.Resource, words(encoding), from.name, statusInWords(next))
+		}
+	}
+	for _, one := range j.w.store.of(resource) {
+		look(one.encoding, one.source, "there is an object")
+	}
+	for _, one := range j.w.store.flying {
+		if storageOf(one.resource) == storageOf(resource) && one.mayLand() {
+			look(one.encoding, one.source, "there is a write on its way")
+		}
+	}
+}
+
+// recorded looks at a state that was stored.
+func (j *judge) recorded(state *migrationv1alpha1.StorageState) {
+	status := &state.Status
+	if status.Epoch < j.epochs[state.UID] {
+		j.w.violated("the epoch of %s goes from %d to %d", state.Name, j.epochs[state.UID], status.Epoch)
+	}
+	j.epochs[state.UID] = status.Epoch
+	if status.Migration != nil {
+		j.promised[promiseKey{state.UID, status.Migration.Name}] = true
+	}
+	only := status.CurrentStorageVersionHash != migrationv1alpha1.Unknown && slices.Equal(status.PersistedStorageVersionHashes, []string{status.CurrentStorageVersionHash})
+	for _, condition := range []string{migrationv1alpha1.StorageStateMigrated, migrationv1alpha1.StorageStateSafeToRemoveOldVersions} {
+		if meta.IsStatusConditionTrue(status.Conditions, condition) && !only {
+			j.w.violated("%s says %s, and is not", state.Name, condition)
+		}
+	}
+	if only {
+		j.proofs++
+	}
+}
+
+// creates looks at a migration that the trigger is about to create.
+func (j *judge) creates(m *migrationv1alpha1.StorageVersionMigration) {
+	target := m.Spec.Target
+	if !j.promised[promiseKey{target.StorageStateUID, m.Name}] {
+		j.w.violated("migration %s is created, and no state that was stored names it", m.Name)
+	}
+	for name, other := range j.w.api.migrations {
+		if name != m.Name && byTrigger(other) && !finished(other) && resourceOf(other) == resourceOf(m) &&
+			other.Spec.Target.StorageStateUID == target.StorageStateUID && *other.Spec.Target.Epoch == *target.Epoch {
+			j.w.violated("migration %s is created while %s of the same epoch is unfinished", m.Name, name)
+		}
+	}
+}

@@ -1,0 +1,189 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package simulation
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// start begins a process, unless one with that identity runs. It answers before its Lease is there. It writes as well then,
+// unless it publishes StorageVersions: it does that when its Lease is there, and writes when it has.
+func (c *cluster) start(identity string, release int, publishes bool) {
+	if c.of(identity) != nil {
+		return
+	}
+	switch c.publishing {
+	case noneOfThem:
+		publishes = false
+	case allOfThem:
+		publishes = true
+	}
+	s := c.process(identity, release, publishes)
+	if c.w.dice.oneIn(8) {
+		s.address = fmt.Sprintf("10.0.1.%d", c.started)
+	}
+	c.w.log("%s starts at %s with release %d, publishing %v", s.incarnation, s.address, release, publishes)
+	s.accepts = !publishes
+	delay := c.w.dice.rather(leaseDelay)
+	c.w.after(delay, func() {
+		if !s.lives {
+			return
+		}
+		// A server deletes the Lease of the process before it.
+		c.dropLease(s.identity)
+		c.setLease(s)
+		c.publish(s)
+		if !s.accepts {
+			s.accepts, s.source.began = true, c.w.now
+		}
+	})
+	c.w.after(delay+c.w.dice.upTo(addressDelay), func() {
+		if s.lives && s.accepts {
+			c.showAddress(s.address, true)
+		}
+	})
+}
+
+// stop ends a process in good order: the Lease goes first, what was begun is finished.
+func (c *cluster) stop(identity string) {
+	s := c.of(identity)
+	if s == nil || !s.accepts || !c.mayLeave(identity) {
+		return
+	}
+	c.w.log("%s stops", s.incarnation)
+	if c.leases[identity] != nil && c.leases[identity].incarnation == s.incarnation {
+		c.dropLease(identity)
+	}
+	accepts := c.w.dice.upTo(acceptance)
+	drain := c.w.dice.rather(requestTimeout)
+	c.w.after(accepts, func() {
+		if s.lives {
+			c.w.store.writeSlowly(s, drain)
+			s.accepts = false
+		}
+	})
+	c.w.after(accepts+c.w.dice.upTo(addressDelay-acceptance), func() { s.answers = false })
+	c.w.after(c.w.dice.upTo(addressDelay), func() { c.forgetAddress(s) })
+	c.w.after(accepts+drain, func() { c.end(s) })
+}
+
+// kill ends a process at once. Its Lease stays, and its address does for a while.
+func (c *cluster) kill(identity string) {
+	s := c.of(identity)
+	if s == nil {
+		return
+	}
+	c.w.log("%s is killed", s.incarnation)
+	c.end(s)
+	c.w.after(c.w.dice.upTo(addressDelay), func() { c.forgetAddress(s) })
+}
+
+func (c *cluster) end(s *server) {
+	s.lives, s.answers, s.accepts = false, false, false
+	c.servers = slices.DeleteFunc(slices.Clone(c.servers), func(other *server) bool { return other == s })
+}
+
+// forgetAddress takes the address away, unless another process has it by now.
+func (c *cluster) forgetAddress(s *server) {
+	for _, other := range c.servers {
+		if other != s && other.address == s.address {
+			return
+		}
+	}
+	c.showAddress(s.address, false)
+}
+
+// restart replaces a process by one with the same identity.
+func (c *cluster) restart(identity string, release int, publishes bool) {
+	s := c.of(identity)
+	if s == nil {
+		c.start(identity, release, publishes)
+		return
+	}
+	c.stop(identity)
+	c.startAfter(s, identity, release, publishes)
+}
+
+// startAfter starts a process when another has ended.
+func (c *cluster) startAfter(before *server, identity string, release int, publishes bool) {
+	if !before.lives {
+		c.start(identity, release, publishes)
+		return
+	}
+	if before.accepts && c.of(identity) == before && c.leases[identity] != nil {
+		return // It does not stop.
+	}
+	c.w.after(time.Second, func() { c.startAfter(before, identity, release, publishes) })
+}
+
+// mayLeave is the limit of what can be observed: a server that joined while nobody watched does not leave for good before
+// somebody did.
+func (c *cluster) mayLeave(identity string) bool {
+	l := c.leases[identity]
+	return l != nil && !l.unwatched && c.w.feeds.watched(streamLeases)
+}
+
+// loseLease lets somebody delete the Lease of a server that runs. The server puts it back.
+func (c *cluster) loseLease(identity string) {
+	s := c.of(identity)
+	if s == nil || !s.accepts || c.leases[identity] == nil || c.leases[identity].incarnation != s.incarnation || !c.mayLeave(identity) {
+		return
+	}
+	c.dropLease(identity)
+	c.w.after(c.w.dice.rather(10*time.Second), func() {
+		if s.accepts {
+			c.setLease(s)
+		}
+	})
+}
+
+// expireLeases takes away the Leases of processes that are gone, as the API servers do after an hour.
+func (c *cluster) expireLeases() {
+	for _, one := range c.living() {
+		s := c.of(one.Identity)
+		if (s == nil || s.incarnation != one.Incarnation && !s.accepts) && c.mayLeave(one.Identity) {
+			c.dropLease(one.Identity)
+		}
+	}
+}
+
+// noteUnwatched marks the Leases that a manager that ends may not have recorded yet, and forgets what servers that left
+// before that wrote: who joins and leaves while nobody watches cannot be known of.
+func (c *cluster) noteUnwatched() {
+	for _, l := range c.leases {
+		if c.w.now.Sub(l.since) <= c.processGrace()+latency {
+			l.unwatched = true
+		}
+	}
+	c.w.store.forgive(func(s *source) bool {
+		if s.due || s.identity == "" {
+			return false
+		}
+		return !slices.ContainsFunc(c.servers, func(one *server) bool {
+			return one.source == s && c.leases[one.identity] != nil && c.leases[one.identity].incarnation == one.incarnation
+		})
+	})
+}
+
+// noteWatched says that all Leases have been seen.
+func (c *cluster) noteWatched() {
+	for _, l := range c.leases {
+		l.unwatched = false
+	}
+}

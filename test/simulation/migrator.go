@@ -1,0 +1,199 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// migrator stands for the migrator. It takes up unfinished migrations, two at a time.
+type migrator struct {
+	w       *world
+	running map[types.UID]*sweep
+	waking  bool
+	// pace is how long one object takes at most; away says until when nobody works; fails has the next one end as Failed.
+	pace  time.Duration
+	away  time.Time
+	fails bool
+}
+
+// sweep is the pass over all objects of a resource.
+type sweep struct {
+	name    string
+	uid     types.UID
+	objects []*object
+	began   bool
+}
+
+func newMigrator(w *world) *migrator {
+	return &migrator{w: w, running: map[types.UID]*sweep{}, pace: time.Second}
+}
+
+// wake has migrations taken up soon.
+func (g *migrator) wake() {
+	if g.waking {
+		return
+	}
+	g.waking = true
+	g.w.after(g.w.dice.upTo(3*time.Second)+100*time.Millisecond, func() {
+		g.waking = false
+		g.takeUp()
+	})
+}
+
+func (g *migrator) takeUp() {
+	if g.w.now.Before(g.away) {
+		return
+	}
+	waiting := false
+	for _, name := range slices.Sorted(maps.Keys(g.w.api.migrations)) {
+		m := g.w.api.migrations[name]
+		if finished(m) || g.running[m.UID] != nil {
+			continue
+		}
+		if len(g.running) == 2 {
+			waiting = true
+			continue
+		}
+		s := &sweep{name: name, uid: m.UID}
+		if !g.bind(s, m) {
+			waiting = true
+			continue
+		}
+		g.running[m.UID] = s
+		g.goOn(s)
+	}
+	if waiting {
+		g.w.after(5*time.Second, g.wake)
+	}
+}
+
+// bind records what a migration is about. One that was made by hand waits until the servers agree.
+func (g *migrator) bind(s *sweep, m *migrationv1alpha1.StorageVersionMigration) bool {
+	if m.Status.Target != nil {
+		return true
+	}
+	state := g.w.api.states[resourceOf(m).String()]
+	if state == nil {
+		return false
+	}
+	target := m.Spec.Target
+	if target == nil || target.Epoch == nil {
+		if !meta.IsStatusConditionTrue(state.Status.Conditions, migrationv1alpha1.StorageStateAgreed) {
+			return false
+		}
+		epoch := state.Status.Epoch
+		target = &migrationv1alpha1.MigrationTarget{
+			StorageVersionHash: state.Status.CurrentStorageVersionHash, Epoch: &epoch, StorageStateUID: state.UID,
+		}
+	}
+	return g.w.api.updateMigration(s.name, s.uid, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
+		now := metav1.NewTime(g.w.now.Truncate(time.Second))
+		status.Target, status.StartTime = target, &now
+		status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionTrue}}
+	})
+}
+
+// goOn does the next thing of a sweep, after a while.
+func (g *migrator) goOn(s *sweep) {
+	g.w.after(g.w.dice.upTo(g.pace)+50*time.Millisecond, func() {
+		if g.running[s.uid] == s {
+			g.step(s)
+		}
+	})
+}
+
+func (g *migrator) step(s *sweep) {
+	m := g.w.api.migrations[s.name]
+	if m == nil || m.UID != s.uid || finished(m) {
+		delete(g.running, s.uid)
+		g.wake()
+		return
+	}
+	resource := resourceOf(m)
+	if !s.began {
+		s.began, s.objects = true, slices.Clone(g.w.store.of(resource))
+	}
+	if len(s.objects) == 0 {
+		g.end(s, m)
+		return
+	}
+	servers := g.w.cluster.accepting()
+	for i := range servers {
+		by := servers[(i+g.w.dice.below(len(servers)))%len(servers)]
+		encoding, from := g.w.encoding(by, resource)
+		if encoding == "" {
+			continue
+		}
+		one := s.objects[0]
+		if one.encoding != encoding || one.source != from {
+			*one = object{encoding: encoding, source: from}
+		}
+		s.objects = s.objects[1:]
+		break
+	}
+	g.goOn(s)
+}
+
+// end finds out whether nothing moved since the beginning, and says how the migration ended.
+func (g *migrator) end(s *sweep, m *migrationv1alpha1.StorageVersionMigration) {
+	state, target := g.w.api.states[resourceOf(m).String()], m.Status.Target
+	result := migrationv1alpha1.MigrationFailed
+	if state != nil && state.UID == target.StorageStateUID && state.Status.Epoch == *target.Epoch &&
+		state.Status.CurrentStorageVersionHash == target.StorageVersionHash && !g.fails {
+		result = migrationv1alpha1.MigrationSucceeded
+	}
+	g.fails = false
+	g.finish(m, result)
+	delete(g.running, s.uid)
+	g.wake()
+}
+
+func (g *migrator) finish(m *migrationv1alpha1.StorageVersionMigration, result migrationv1alpha1.MigrationConditionType) {
+	g.w.api.updateMigration(m.Name, m.UID, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
+		now := metav1.NewTime(g.w.now.Truncate(time.Second))
+		status.CompletionTime = &now
+		status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: result, Status: corev1.ConditionTrue}}
+	})
+}
+
+// crash ends the migrator for a while. What it had done stays done; it goes on where it was or begins anew.
+func (g *migrator) crash(d time.Duration) {
+	g.w.log("the migrator crashes")
+	g.running = map[types.UID]*sweep{}
+	g.away = g.w.now.Add(d)
+	g.w.after(d, g.wake)
+}
+
+// boast is what a migrator does that does not know of targets: it says that it succeeded, and did nothing.
+func (g *migrator) boast() {
+	for _, name := range slices.Sorted(maps.Keys(g.w.api.migrations)) {
+		if m := g.w.api.migrations[name]; !finished(m) && m.Status.Target == nil {
+			g.finish(m, migrationv1alpha1.MigrationSucceeded)
+			return
+		}
+	}
+}

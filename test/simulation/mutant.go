@@ -1,0 +1,35 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package simulation
+
+import (
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmtrigger"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// mutant is a mistake that Ledger or Decide could make. It is made by changing what goes into them or comes out, so that
+// their code has no places for it. The zero value makes none.
+type mutant struct {
+	living     func(living []storageversion.Server, unbroken bool) ([]storageversion.Server, bool)
+	look       func(storageversion.Look) storageversion.Look
+	definition func(*storageversion.CustomResource) *storageversion.CustomResource
+	aggregated func(*storageversion.AggregatedDocument) *storageversion.AggregatedDocument
+	input      func(*world, *svmtrigger.Input)
+	decision   func(*world, svmtrigger.Input, *svmtrigger.Decision)
+	// createsFirst has migrations created before the state is written.
+	createsFirst bool
+}

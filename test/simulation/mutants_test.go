@@ -1,0 +1,216 @@
+//go:build simulation
+
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package simulation
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmtrigger"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// mutants are mistakes, each with the number of histories within which it must have been found.
+var mutants = map[string]struct {
+	mutant
+	within int
+}{
+	"takes the success of an earlier epoch for a proof": {mutant{input: skipEpochs}, 4000},
+	"takes any success for a proof":                     {mutant{input: believeAll}, 4000},
+	"ignores one server":                                {mutant{living: withoutOne, look: withoutOneDocument}, 4000},
+	"takes an error for absence":                        {mutant{look: failedAsEmpty}, 4000},
+	"creates migrations before the state is written":    {mutant{decision: createAtOnce, createsFirst: true}, 4000},
+	"does not settle":                                   {mutant{input: settleAtOnce}, 4000},
+	"closes its eyes to gaps":                           {mutant{input: forgetGaps}, 4000},
+	"ignores how far the generation is":                 {mutant{input: forgetGenerations}, 4000},
+	"believes whoever shortens storedVersions":          {mutant{decision: subtractStored}, 4000},
+	"forgets the process that nobody asked":             {mutant{input: forgetUnseen}, 4000},
+	"agrees although servers are unseen":                {mutant{input: overlookProblems}, 4000},
+	"takes the success under another state for a proof": {mutant{input: takeUIDsForTheSame}, 4000},
+}
+
+// TestMutants makes sure that the simulation finds what it is there to find.
+func TestMutants(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(mutants)) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := mutants[name]
+			for one := 1; one <= m.within; one++ {
+				s := scripts.Example(one)
+				if _, err := s.play(m.mutant, nil); err == nil {
+					continue
+				}
+				if _, err := s.play(mutant{}, nil); err != nil {
+					continue // It takes no mistake to fail here.
+				}
+				t.Logf("found by history %d", one)
+				return
+			}
+			t.Errorf("not found within %d histories", m.within)
+		})
+	}
+}
+
+// skipEpochs makes every success one of the current epoch. A migration of an earlier one began before it, which gives it
+// away as well.
+func skipEpochs(w *world, in *svmtrigger.Input) {
+	changeMigrations(in, func(m *migrationv1alpha1.StorageVersionMigration) {
+		if target := m.Status.Target; target != nil && target.StorageStateUID == in.State.UID && finished(m) {
+			target.Epoch, m.Status.StartTime = &in.State.Status.Epoch, &metav1.Time{Time: w.now}
+		}
+	})
+}
+
+// takeUIDsForTheSame makes every success one under the current state.
+func takeUIDsForTheSame(w *world, in *svmtrigger.Input) {
+	changeMigrations(in, func(m *migrationv1alpha1.StorageVersionMigration) {
+		if target := m.Status.Target; target != nil && finished(m) {
+			target.StorageStateUID, m.Status.StartTime = in.State.UID, &metav1.Time{Time: w.now}
+		}
+	})
+}
+
+// believeAll gives every migration that succeeded what makes a proof.
+func believeAll(w *world, in *svmtrigger.Input) {
+	changeMigrations(in, func(m *migrationv1alpha1.StorageVersionMigration) {
+		if hasCondition(m, migrationv1alpha1.MigrationSucceeded) {
+			m.Status.Target = &migrationv1alpha1.MigrationTarget{
+				StorageVersionHash: in.State.Status.CurrentStorageVersionHash, Epoch: &in.State.Status.Epoch, StorageStateUID: in.State.UID,
+			}
+			m.Status.StartTime = &metav1.Time{Time: w.now}
+		}
+	})
+}
+
+func changeMigrations(in *svmtrigger.Input, change func(*migrationv1alpha1.StorageVersionMigration)) {
+	if in.State == nil {
+		return
+	}
+	for i, m := range in.Migrations {
+		in.Migrations[i] = m.DeepCopy()
+		change(in.Migrations[i])
+	}
+}
+
+func withoutOne(living []storageversion.Server, unbroken bool) ([]storageversion.Server, bool) {
+	return slices.DeleteFunc(slices.Clone(living), func(s storageversion.Server) bool { return s.Identity == identityOf(1) }), unbroken
+}
+
+func withoutOneDocument(look storageversion.Look) storageversion.Look {
+	look.Documents = maps.Clone(look.Documents)
+	maps.DeleteFunc(look.Documents, func(address string, _ storageversion.Document) bool { return address == "10.0.0.b" })
+	return look
+}
+
+func failedAsEmpty(look storageversion.Look) storageversion.Look {
+	look.Documents = maps.Clone(look.Documents)
+	for address, document := range look.Documents {
+		document.Failure, document.FailedGroups = "", nil
+		look.Documents[address] = document
+	}
+	return look
+}
+
+// createAtOnce creates a migration in the decision that records its name.
+func createAtOnce(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
+	ref := d.Status.Migration
+	if d.State != svmtrigger.UpdateState || ref == nil || ref.UID != "" {
+		return
+	}
+	epoch, resource := d.Status.Epoch, in.State.Spec.Resource
+	d.Create = &migrationv1alpha1.StorageVersionMigration{
+		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
+			Resource: migrationv1alpha1.GroupVersionResource{Group: resource.Group, Resource: resource.Resource},
+			Target: &migrationv1alpha1.MigrationTarget{
+				StorageVersionHash: d.Status.CurrentStorageVersionHash, Epoch: &epoch, StorageStateUID: in.State.UID,
+			},
+		},
+	}
+	d.Create.Name = ref.Name
+}
+
+func settleAtOnce(_ *world, in *svmtrigger.Input) { in.Periods.Settle = 0 }
+
+// forgetGaps has the state say that it was written when what is known begins.
+func forgetGaps(_ *world, in *svmtrigger.Input) {
+	run := in.Observation.Run
+	if in.State == nil || in.State.Status.Evidence == nil || len(run) == 0 {
+		return
+	}
+	for _, sighting := range run {
+		if storageversion.SameEvidence(sighting.Evidence, *in.State.Status.Evidence) {
+			return
+		}
+	}
+	changeEvidence(in, func(e *migrationv1alpha1.StorageEvidence) {
+		first := e.FirstObservedTime
+		*e = *run[0].Evidence.DeepCopy()
+		e.FirstObservedTime = first
+	})
+}
+
+// forgetGenerations has the state know the generation before the first that is known.
+func forgetGenerations(_ *world, in *svmtrigger.Input) {
+	run := in.Observation.Run
+	if in.State == nil || in.State.Status.Evidence == nil || len(run) == 0 || run[0].Evidence.CustomResourceDefinition == nil {
+		return
+	}
+	first := run[0].Evidence.CustomResourceDefinition.Generation
+	changeEvidence(in, func(e *migrationv1alpha1.StorageEvidence) {
+		if e.CustomResourceDefinition != nil && e.CustomResourceDefinition.Generation < first-1 {
+			e.CustomResourceDefinition.Generation = first - 1
+		}
+	})
+}
+
+func changeEvidence(in *svmtrigger.Input, change func(*migrationv1alpha1.StorageEvidence)) {
+	in.State = in.State.DeepCopy()
+	change(in.State.Status.Evidence)
+}
+
+// subtractStored takes versions that leave status.storedVersions out of what is persisted.
+func subtractStored(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
+	if d.State != svmtrigger.UpdateState || d.Status.Evidence == nil || d.Status.Evidence.CustomResourceDefinition == nil ||
+		d.Status.CurrentStorageVersionHash != in.State.Status.CurrentStorageVersionHash {
+		return
+	}
+	if len(d.Status.Evidence.CustomResourceDefinition.StoredVersions) == 1 {
+		d.Status.PersistedStorageVersionHashes = []string{d.Status.CurrentStorageVersionHash}
+	}
+}
+
+// forgetUnseen takes away everything that tells of processes that nobody asked.
+func forgetUnseen(_ *world, in *svmtrigger.Input) {
+	in.Observation.Unseen = nil
+	in.Observation.Run = slices.Clone(in.Observation.Run)
+	for i, sighting := range in.Observation.Run {
+		sighting.Writing = slices.DeleteFunc(slices.Clone(sighting.Writing), func(h string) bool { return h == storageversion.Unknown })
+		sighting.Unseen = nil
+		in.Observation.Run[i] = sighting
+	}
+}
+
+func overlookProblems(_ *world, in *svmtrigger.Input) {
+	in.Observation.Problem, in.Observation.Unseen = nil, nil
+}

@@ -1,0 +1,324 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package simulation
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+const (
+	// The periods of package observer.
+	linger       = 90 * time.Second
+	burst        = 250 * time.Millisecond
+	firstRetry   = 500 * time.Millisecond
+	longestRetry = 15 * time.Second
+	// aggregatedRetry is the longest between readings of documents of aggregated servers that failed.
+	aggregatedRetry = time.Minute
+	// answerDelay is how long a server may take to answer.
+	answerDelay = 2 * time.Second
+)
+
+// observer stands for package observer: it does what that does, without requests.
+type observer struct {
+	m      *manager
+	ledger *storageversion.Ledger
+
+	listed, synced bool
+	living         []storageversion.Server
+	addresses      []string
+
+	// moved says that servers or addresses changed since the last look began.
+	looking, moved bool
+	looks          int // planned looks; only the latest takes place
+	retry          time.Duration
+	documents      map[string]storageversion.Document // of the last look
+
+	// known are the sources of encodings that were heard of.
+	known map[*source]bool
+
+	watchesStorageVersions, listedStorageVersions bool
+}
+
+func newObserver(m *manager) *observer {
+	return &observer{
+		m: m, ledger: storageversion.NewLedger(storageversion.Options{Linger: linger}), retry: firstRetry,
+		known: map[*source]bool{},
+	}
+}
+
+// list reads everything that is watched, and has the first look.
+func (o *observer) list() {
+	c := o.m.w.cluster
+	o.listed = true
+	o.setLiving(c.living(), true)
+	c.noteWatched()
+	o.addresses = c.reachable()
+	o.setDefinition(c.definition.fact())
+	o.look()
+	o.pollAggregated()
+}
+
+// heard has the resources decided about that something changed of.
+func (o *observer) heard(changes storageversion.Changes) {
+	for _, resource := range everything {
+		if _, changed := changes[resource]; changed {
+			o.m.enqueue(resource)
+		}
+	}
+}
+
+func (o *observer) setLiving(living []storageversion.Server, unbroken bool) {
+	if mutate := o.m.w.mutant.living; mutate != nil {
+		living, unbroken = mutate(living, unbroken)
+	}
+	if unbroken && o.synced && slices.Equal(o.living, living) {
+		return
+	}
+	o.living = living
+	for _, one := range living {
+		o.known[o.m.w.cluster.sources[one.Incarnation]] = true
+	}
+	o.heard(o.ledger.SetServers(o.m.w.now, living, unbroken))
+	o.lookSoon()
+}
+
+func (o *observer) setAddresses(addresses []string) {
+	if slices.Equal(o.addresses, addresses) {
+		return
+	}
+	o.addresses = addresses
+	o.lookSoon()
+}
+
+func (o *observer) setDefinition(definition *storageversion.CustomResource) {
+	if definition != nil {
+		for name, from := range o.m.w.cluster.sources {
+			if from.definition == definition.UID && from.generation <= definition.Generation {
+				o.known[o.m.w.cluster.sources[name]] = true
+			}
+		}
+	}
+	if mutate := o.m.w.mutant.definition; mutate != nil {
+		definition = mutate(definition)
+	}
+	o.heard(o.ledger.SetCustomResource(o.m.w.now, crontabs, definition))
+}
+
+func (o *observer) setStorageVersion(resource schema.GroupResource, object *storageversion.StorageVersion, unbroken bool) {
+	if o.watchesStorageVersions {
+		o.heard(o.ledger.SetStorageVersion(o.m.w.now, nameOfStorageVersion(resource), object, unbroken))
+	}
+}
+
+func nameOfStorageVersion(resource schema.GroupResource) string {
+	return resource.Group + "." + resource.Resource
+}
+
+// lookSoon is for when servers or addresses changed.
+func (o *observer) lookSoon() {
+	o.moved, o.retry = true, firstRetry
+	o.lookAfter(burst, o.look)
+}
+
+// lookAfter plans a look. It replaces one that was planned before.
+func (o *observer) lookAfter(d time.Duration, look func()) {
+	o.looks++
+	mine := o.looks
+	o.m.w.after(d, func() {
+		if o.m.w.manager == o.m && o.looks == mine {
+			look()
+		}
+	})
+}
+
+// look asks all servers, each of which answers in its own time.
+func (o *observer) look() {
+	if o.looking {
+		return
+	}
+	w := o.m.w
+	o.looking, o.moved = true, false
+	look := storageversion.Look{Servers: o.living, Direct: len(o.addresses) > 0, Documents: map[string]storageversion.Document{}}
+	longest := time.Duration(0)
+	addresses := o.addresses
+	if !look.Direct {
+		addresses = []string{balancer}
+	}
+	for _, address := range addresses {
+		delay := w.dice.upTo(answerDelay)
+		longest = max(longest, delay)
+		w.after(delay, func() { look.Documents[address] = w.cluster.document(address) })
+	}
+	w.after(longest, func() {
+		if w.manager == o.m {
+			o.conclude(look)
+		}
+	})
+}
+
+// conclude tells the ledger what servers answered.
+func (o *observer) conclude(look storageversion.Look) {
+	w := o.m.w
+	o.looking = false
+	o.documents = look.Documents
+	o.decideAboutStorageVersions()
+	if mutate := w.mutant.look; mutate != nil {
+		look = mutate(look)
+	}
+	w.log("looked: servers %v, documents %s", look.Servers, documentsInWords(look.Documents))
+	o.heard(o.ledger.SetLook(w.now, look))
+	if !o.synced {
+		o.m.begin()
+	}
+	o.planLook()
+}
+
+func (o *observer) planLook() {
+	switch {
+	case o.moved:
+		o.lookAfter(burst, o.look)
+	case o.ledger.NeedsLook():
+		o.lookAfter(o.retry, o.lookForUnseen)
+		o.retry = min(2*o.retry, longestRetry)
+	default:
+		o.retry = firstRetry
+		o.lookAfter(o.m.w.periods.Poll, o.poll)
+	}
+}
+
+// lookForUnseen looks again if nothing failed, or if something that failed does so no longer.
+func (o *observer) lookForUnseen() {
+	if o.failing() == 0 || o.recovered() {
+		o.look()
+		return
+	}
+	o.planLook()
+}
+
+// failing is how many documents could not be read in full.
+func (o *observer) failing() int {
+	n := 0
+	for _, document := range o.documents {
+		if document.Failure != "" || len(document.FailedGroups) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+func (o *observer) recovered() bool {
+	for address, before := range o.documents {
+		now := o.m.w.cluster.document(address)
+		failed := before.Failure != "" || len(before.FailedGroups) > 0
+		if failed && now.Failure == "" && (before.Failure != "" || len(now.FailedGroups) < len(before.FailedGroups)) {
+			return true
+		}
+	}
+	return false
+}
+
+// poll looks if a server serves other resources than before. Otherwise what lives tells everything.
+func (o *observer) poll() {
+	differs := len(o.living) == 0 || o.failing() > 0
+	for address, before := range o.documents {
+		now := o.m.w.cluster.document(address)
+		for _, b := range builtIns {
+			_, served := before.Resources[b.resource]
+			_, serves := now.Resources[b.resource]
+			differs = differs || now.Failure == "" && served != serves
+		}
+	}
+	if differs {
+		o.look()
+		return
+	}
+	o.planLook()
+}
+
+// decideAboutStorageVersions has them watched if any server serves them, and not watched if certainly none does.
+func (o *observer) decideAboutStorageVersions() {
+	serves, certain := false, true
+	for _, document := range o.documents {
+		serves = serves || document.ServesStorageVersions
+		certain = certain && document.Failure == ""
+	}
+	switch {
+	case serves && !o.watchesStorageVersions:
+		o.watchesStorageVersions = true
+		o.m.w.after(o.m.w.dice.upTo(listDelay), func() {
+			if o.m.w.manager == o.m && o.watchesStorageVersions {
+				o.listStorageVersions()
+			}
+		})
+	case !serves && certain && o.watchesStorageVersions:
+		o.watchesStorageVersions = false
+		o.heard(o.ledger.SetStorageVersionsServed(o.m.w.now, false))
+	}
+}
+
+func (o *observer) listStorageVersions() {
+	for _, b := range builtIns {
+		object := o.m.w.cluster.published[b.resource]
+		o.heard(o.ledger.SetStorageVersion(o.m.w.now, nameOfStorageVersion(b.resource), object, !o.listedStorageVersions))
+	}
+	o.listedStorageVersions = true
+	o.heard(o.ledger.SetStorageVersionsServed(o.m.w.now, true))
+}
+
+// pollAggregated reads the documents of the aggregated server, and soon again if that failed.
+func (o *observer) pollAggregated() {
+	w := o.m.w
+	next := w.periods.Poll
+	for _, gv := range w.cluster.aggregated.groupVersions() {
+		document := w.cluster.aggregated.document(w, gv)
+		if document.Failure == "" {
+			o.known[w.cluster.aggregated.source] = true
+		} else {
+			next = min(next, aggregatedRetry)
+		}
+		if mutate := w.mutant.aggregated; mutate != nil {
+			document = mutate(document)
+		}
+		o.heard(o.ledger.SetAggregated(w.now, gv, document))
+	}
+	w.after(next, func() {
+		if w.manager == o.m {
+			o.pollAggregated()
+		}
+	})
+}
+
+// relist is what follows a watch that could not go on where it was cut off.
+func (o *observer) relist(on stream) {
+	c := o.m.w.cluster
+	switch on {
+	case streamLeases:
+		o.setLiving(c.living(), false)
+	case streamAddresses:
+		o.setAddresses(c.reachable())
+	case streamDefinitions:
+		o.setDefinition(c.definition.fact())
+	case streamStorageVersions:
+		if o.watchesStorageVersions {
+			o.listStorageVersions()
+		}
+	}
+}

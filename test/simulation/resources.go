@@ -1,0 +1,147 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package simulation
+
+import (
+	"cmp"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+var (
+	deployments = schema.GroupResource{Group: "apps", Resource: "deployments"}
+	jobs        = schema.GroupResource{Group: "batch", Resource: "jobs"}
+	budgets     = schema.GroupResource{Group: "policy", Resource: "budgets"}
+	// Two names of the same objects, whose group moved. Where no server serves both names nobody can know that they are the same.
+	oldIngresses = schema.GroupResource{Group: "extensions", Resource: "ingresses"}
+	newIngresses = schema.GroupResource{Group: "networking", Resource: "ingresses"}
+	crontabs     = schema.GroupResource{Group: "example.com", Resource: "crontabs"}
+	flunders     = schema.GroupResource{Group: "wardle.example.com", Resource: "flunders"}
+
+	// everything is all resources that there are, in the order in which they are looked at.
+	everything = [resources]schema.GroupResource{deployments, jobs, budgets, crontabs, flunders, oldIngresses, newIngresses}
+)
+
+// resources is how many there are.
+const resources = 7
+
+// storageOf is the resource under which the objects of a resource are kept.
+func storageOf(resource schema.GroupResource) schema.GroupResource {
+	if resource == oldIngresses {
+		return newIngresses
+	}
+	return resource
+}
+
+// releases is how many releases of kube-apiserver there are.
+const releases = 4
+
+// builtIn is a resource of kube-apiserver.
+type builtIn struct {
+	resource schema.GroupResource
+	kind     string
+	// served are the versions by release, the preferred first. None: the release does not know the resource.
+	served [releases][]string
+	// stored is the version that a release stores, of the group if that is not the resource's own.
+	stored [releases]string
+	group  [releases]string
+}
+
+var builtIns = []*builtIn{
+	{
+		resource: deployments, kind: "Deployment",
+		served: [releases][]string{{"v1beta1"}, {"v1", "v1beta1"}, {"v1", "v1beta1"}, {"v1"}},
+		stored: [releases]string{"v1beta1", "v1beta1", "v1", "v1"},
+	},
+	{
+		resource: jobs, kind: "Job",
+		served: [releases][]string{{"v1alpha1"}, {"v1beta1", "v1alpha1"}, {"v1", "v1beta1"}, {"v1", "v1beta1"}},
+		stored: [releases]string{"v1alpha1", "v1beta1", "v1beta1", "v1"},
+	},
+	{
+		resource: budgets, kind: "Budget",
+		served: [releases][]string{nil, {"v1"}, {"v1"}, {"v1"}},
+		stored: [releases]string{"", "v1", "v1", "v1"},
+	},
+	{
+		resource: oldIngresses, kind: "Ingress",
+		served: [releases][]string{{"v1beta1"}, {"v1beta1"}, {"v1beta1"}, {"v1beta1"}},
+		stored: [releases]string{"v1beta1", "v1beta1", "v1beta1", "v1"},
+		group:  [releases]string{"", "", "networking", "networking"},
+	},
+	{
+		resource: newIngresses, kind: "Ingress",
+		served: [releases][]string{{"v1beta1"}, {"v1beta1"}, {"v1", "v1beta1"}, {"v1"}},
+		stored: [releases]string{"v1beta1", "v1beta1", "v1beta1", "v1"},
+		group:  [releases]string{"extensions", "extensions", "", ""},
+	},
+}
+
+// hashes are computed once.
+var hashes = map[schema.GroupVersionKind]string{}
+
+func init() {
+	for _, b := range builtIns {
+		for release := range releases {
+			if b.stored[release] != "" {
+				gv := b.groupVersion(release)
+				remember(gv.Group, gv.Version, b.kind)
+			}
+		}
+	}
+	for _, version := range customVersions {
+		remember(crontabs.Group, version, customKind)
+	}
+	for _, version := range aggregatedVersions {
+		remember(flunders.Group, version, aggregatedKind)
+	}
+}
+
+func remember(group, version, kind string) {
+	gvk := schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
+	hashes[gvk] = storageversion.Hash(gvk.GroupVersion(), kind)
+}
+
+func hashOf(group, version, kind string) string {
+	return hashes[schema.GroupVersionKind{Group: group, Version: version, Kind: kind}]
+}
+
+// words is a hash for people.
+func words(hash string) string {
+	for gvk, h := range hashes {
+		if h == hash {
+			return gvk.Version
+		}
+	}
+	return hash
+}
+
+// encoding is the hash of what a release stores, empty if it does not know the resource.
+func (b *builtIn) encoding(release int) string {
+	if b.stored[release] == "" {
+		return ""
+	}
+	gv := b.groupVersion(release)
+	return hashOf(gv.Group, gv.Version, b.kind)
+}
+
+// groupVersion is what a release stores.
+func (b *builtIn) groupVersion(release int) schema.GroupVersion {
+	return schema.GroupVersion{Group: cmp.Or(b.group[release], b.resource.Group), Version: b.stored[release]}
+}

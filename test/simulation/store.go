@@ -1,0 +1,178 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package simulation
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// object is something stored.
+type object struct {
+	encoding string
+	source   *source
+	// covered are, by position of the resource, the states that told of the encoding since the object was written.
+	covered [resources]types.UID
+}
+
+// store is what no program can look into, except for the judge.
+type store struct {
+	w       *world
+	objects map[schema.GroupResource][]*object
+	ticks   int
+	// flying are writes that have begun and not landed.
+	flying []*flight
+}
+
+// flight is a write on its way.
+type flight struct {
+	resource schema.GroupResource
+	encoding string
+	source   *source
+	// mayLand says whether it still may.
+	mayLand func() bool
+}
+
+func newStore(w *world) *store {
+	return &store{w: w, objects: map[schema.GroupResource][]*object{}}
+}
+
+func (s *store) add(resource schema.GroupResource, from *source, encodings ...string) {
+	for _, encoding := range encodings {
+		if encoding != "" {
+			storage := storageOf(resource)
+			s.objects[storage] = append(s.objects[storage], &object{encoding: encoding, source: from})
+		}
+	}
+}
+
+// of returns the objects of a resource.
+func (s *store) of(resource schema.GroupResource) []*object { return s.objects[storageOf(resource)] }
+
+func (s *store) clear(resource schema.GroupResource) { delete(s.objects, resource) }
+
+// write stores an object, a new one if there is none at that position.
+func (s *store) write(resource schema.GroupResource, position int, encoding string, from *source) {
+	if encoding == "" {
+		return
+	}
+	objects := s.of(resource)
+	if len(objects) < 3 {
+		s.add(resource, from, encoding)
+		return
+	}
+	one := objects[position%len(objects)]
+	if one.encoding != encoding || one.source != from {
+		*one = object{encoding: encoding, source: from}
+	}
+}
+
+// fly begins a write that lands later.
+func (s *store) fly(resource schema.GroupResource, position int, encoding string, from *source, duration time.Duration, mayLand func() bool) {
+	if encoding == "" {
+		return
+	}
+	one := &flight{resource: resource, encoding: encoding, source: from, mayLand: mayLand}
+	s.flying = append(s.flying, one)
+	s.w.after(duration, func() {
+		s.flying = slices.DeleteFunc(s.flying, func(other *flight) bool { return other == one })
+		if mayLand() {
+			s.w.log("a slow write of %s lands in %s", resource.Resource, words(encoding))
+			s.write(resource, position, encoding, from)
+		}
+	})
+}
+
+// encoding is what a server writes a resource in, and what brought that about. Empty if it does not write it.
+func (w *world) encoding(s *server, resource schema.GroupResource) (string, *source) {
+	switch resource {
+	case crontabs:
+		if d := w.cluster.definition; d != nil {
+			return d.encoding(s.follows), d.sources[s.follows]
+		}
+		return "", nil
+	case flunders:
+		return w.cluster.aggregated.encoding(), w.cluster.aggregated.source
+	}
+	for _, b := range builtIns {
+		if b.resource == resource {
+			return b.encoding(s.release), s.source
+		}
+	}
+	return "", nil
+}
+
+// writeSlowly begins a write of every built-in resource, which lands when the server ends.
+func (s *store) writeSlowly(by *server, duration time.Duration) {
+	for i, b := range builtIns {
+		s.fly(b.resource, i, b.encoding(by.release), by.source, duration, func() bool { return by.lives })
+	}
+}
+
+// writeCustomSlowly begins a write in the encoding that a server knows of, which lands as late as possible.
+func (s *store) writeCustomSlowly(by *server) {
+	d := s.w.cluster.definition
+	s.fly(crontabs, 0, d.encoding(by.follows), d.sources[by.follows], requestTimeout, func() bool {
+		now := s.w.cluster.definition
+		return by.lives && now != nil && now.uid == d.uid
+	})
+}
+
+func (s *store) writeAggregatedSlowly() {
+	a := s.w.cluster.aggregated
+	s.fly(flunders, 0, a.encoding(), a.source, requestTimeout, func() bool { return true })
+}
+
+// forgive makes objects of some sources as if they had never been written.
+func (s *store) forgive(whose func(*source) bool) {
+	for _, resource := range everything {
+		for _, one := range s.of(resource) {
+			if one.source.due || !whose(one.source) {
+				continue
+			}
+			for _, other := range s.w.cluster.accepting() {
+				if encoding, from := s.w.encoding(other, resource); encoding != "" && !whose(from) {
+					one.encoding, one.source = encoding, from
+				}
+			}
+		}
+	}
+}
+
+// keepWriting lets every server write one object of every resource, again and again.
+func (w *world) keepWriting() {
+	w.store.ticks++
+	for i, s := range w.cluster.accepting() {
+		for _, resource := range everything {
+			if encoding, from := w.encoding(s, resource); encoding != "" {
+				w.store.write(resource, w.store.ticks+i, encoding, from)
+			}
+		}
+	}
+	w.after(w.pulse(), w.keepWriting)
+}
+
+// pulse is the time from one write of a server to the next.
+func (w *world) pulse() time.Duration {
+	if w.quiet {
+		return time.Minute
+	}
+	return 2 * time.Second
+}
