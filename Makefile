@@ -4,6 +4,7 @@ OUTPUT  := _output
 VERSION ?= v0.1.0-dev+$(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(VERSION) -X k8s.io/client-go/pkg/version.gitVersion=$(VERSION)
 FOCUS   ?= .
+HISTORIES ?= 1000000
 # The race detector needs cgo, hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 
@@ -38,14 +39,18 @@ verify: ## Check formatting, headers, generated code, module files, docs, lint
 unit: ## Run the tests that need no servers, with the race detector
 	go test $(RACE) ./cmd/... ./pkg/... ./hack/... sigs.k8s.io/svm-api/...
 
+.PHONY: simulation
+simulation: ## Play 20,000 histories of a simulated cluster, and make sure that every mutant is found
+	go test -tags simulation ./test/simulation
+
+.PHONY: soak
+soak: ## Play new histories of a simulated cluster, HISTORIES= of them; tells all kinds of violations that it finds
+	go test -tags simulation -timeout 0 -v -run TestHistories ./test/simulation -seed=0 -kinds=20 -histories=$(HISTORIES)
+
 .PHONY: integration
 integration: build ## Run the tests against real servers; FOCUS= is a regular expression on test names
 	hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager
 	go test $(RACE) -p 1 -timeout 20m -run '$(FOCUS)' ./test/...
-
-.PHONY: simulation
-simulation: ## Play HISTORIES histories of a simulated cluster (20000) from seed SEED on
-	go test -tags simulation ./test/simulation -timeout 0 -run TestHistories -v -histories=$(or $(HISTORIES),20000) -seed=$(or $(SEED),1)
 
 ##@ Change
 

@@ -36,13 +36,13 @@ import (
 )
 
 var (
-	histories = flag.Int("histories", 20000, "how many histories are played")
-	seed      = flag.Int("seed", 0, "the seed of the first history; those after it follow. 0 is the time")
-	kinds     = flag.Int("kinds", 1, "how many kinds of violations are enough")
-	repeat    = flag.Bool("tell", false, "tell all that happens in the first history")
+	histories = flag.Int("histories", defaultHistories, "how many histories are played")
+	seed      = flag.Int("seed", 1, "the seed of the first history; those after it have the numbers after it. 0 stands for the time")
+	kinds     = flag.Int("kinds", 1, "end when that many kinds of violations were found")
+	tell      = flag.Bool("tell", false, "tell everything that happens in the first history")
 )
 
-// scripts are all histories. The smallest one is nothing at all.
+// scripts are all histories. A seed stands for one of them. Steps that do nothing make them shorter than they look.
 var scripts = rapid.Custom(func(t *rapid.T) script {
 	return script{
 		Setting: setting{
@@ -85,7 +85,7 @@ func TestHistories(t *testing.T) {
 		first = int(time.Now().UnixNano() >> 16)
 	}
 	t.Logf("%d histories from seed %d on; -seed=%d -histories=1 repeats the first", *histories, first, first)
-	if *repeat {
+	if *tell {
 		s := scripts.Example(first)
 		t.Log(s)
 		_, _ = s.play(mutant{}, func(line string) { t.Log(line) })
