@@ -34,7 +34,7 @@ func TestAnAggregatedServerAndControllersRunBesideTheServers(t *testing.T) {
 	cp := Start(t, Config{Servers: make([]Server, 1), Hosts: true})
 	_, err := cp.StartControllerManager("controllers")
 	must(t, err)
-	_, err = cp.StartSampleServer(t.Context(), "aggregated")
+	sample, err := cp.StartSampleServer(t.Context(), "aggregated")
 	must(t, err)
 
 	t.Run("objects of the aggregated server are served and stored", func(t *testing.T) {
@@ -57,6 +57,16 @@ func TestAnAggregatedServerAndControllersRunBesideTheServers(t *testing.T) {
 		if _, err := client.Resource(fischers).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 			t.Errorf("a user without rights lists fischers: %v", err)
 		}
+	})
+	t.Run("the aggregated server is started again with other flags", func(t *testing.T) {
+		must(t, sample.Kill())
+		_, err := cp.StartSampleServer(t.Context(), "aggregated", "--watch-cache=false")
+		must(t, err)
+		flunders := dynamicFor(t, cp).Resource(schema.GroupVersionResource{Group: SampleGroup, Version: "v1alpha1", Resource: "flunders"})
+		eventually(t, "its object is served", func(ctx context.Context) error {
+			_, err := flunders.Namespace("default").Get(ctx, "fritz", metav1.GetOptions{})
+			return err
+		})
 	})
 	t.Run("controllers work", func(t *testing.T) {
 		client := clientFor(t, cp.AdminConfig())

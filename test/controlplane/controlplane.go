@@ -52,7 +52,8 @@ type ControlPlane struct {
 	hosts     map[string]*Host
 	balancers []*Balancer // all but balancer
 	outside   *Balancer   // one of balancers
-	processes []*Process  // all but etcd's and the servers'
+	proxies   []*Interceptor
+	processes []*Process // all but etcd's and the servers'
 	closed    bool
 }
 
@@ -243,6 +244,9 @@ func (cp *ControlPlane) Host(name string) (*Host, error) {
 	return h, nil
 }
 
+// Home is the host that this process is on, and with it the balancers and interceptors that are not elsewhere.
+func (cp *ControlPlane) Home() *Host { return cp.network.home() }
+
 // Servers are the API servers, in the order of Config.Servers.
 func (cp *ControlPlane) Servers() []*APIServer {
 	cp.mu.Lock()
@@ -289,13 +293,16 @@ func (cp *ControlPlane) close(keepLogs bool) error {
 		return nil
 	}
 	cp.closed = true
-	balancers, processes, servers := cp.balancers, cp.processes, cp.servers
+	balancers, proxies, processes, servers := cp.balancers, cp.proxies, cp.processes, cp.servers
 	cp.mu.Unlock()
 
 	if cp.balancer != nil {
 		balancers = append(balancers, cp.balancer)
 	}
 	var errs []error
+	for _, i := range proxies {
+		errs = append(errs, i.close())
+	}
 	for _, b := range balancers {
 		errs = append(errs, b.close())
 	}

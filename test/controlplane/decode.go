@@ -130,14 +130,24 @@ func (d *decoder) decode(kv *mvccpb.KeyValue) StoredObject {
 			return o
 		}
 	}
-	content, err := o.identify(clear)
+	content, rest, err := o.identify(clear)
 	if err != nil {
 		o.Encoding, o.Kind, o.Namespace, o.Name = "", "", "", ""
 		o.nameByKey()
 		return o
 	}
-	o.ContentHash = hash(content)
+	said := canonical(content)
+	o.ContentHash = hash(said)
+	o.WholeHash = hash(said, canonical(rest))
 	return o
+}
+
+// remainder is what an object says beside its content.
+type remainder struct {
+	Kind          string
+	ManagedFields any
+	// Unknown is the whole encoding if there are fields in it that our types do not know.
+	Unknown []byte
 }
 
 func (d *decoder) decrypt(key string, sealed []byte) (clear []byte, ok bool) {
@@ -164,64 +174,92 @@ func (o *StoredObject) nameByKey() {
 }
 
 // identify fills in who the object is and returns what it says.
-func (o *StoredObject) identify(clear []byte) (content any, err error) {
+func (o *StoredObject) identify(clear []byte) (content any, rest remainder, err error) {
 	if encoded, isProtobuf := bytes.CutPrefix(clear, []byte(protobufPrefix)); isProtobuf {
 		return o.identifyProtobuf(clear, encoded)
 	}
 	return o.identifyJSON(clear)
 }
 
-func (o *StoredObject) identifyJSON(clear []byte) (any, error) {
+func (o *StoredObject) identifyJSON(clear []byte) (any, remainder, error) {
 	fields := map[string]any{}
 	reader := json.NewDecoder(bytes.NewReader(clear))
 	reader.UseNumber() // large integers keep all their digits
 	if err := reader.Decode(&fields); err != nil {
-		return nil, fmt.Errorf("parsing %s: %w", o.Key, err)
+		return nil, remainder{}, fmt.Errorf("parsing %s: %w", o.Key, err)
 	}
 	object := unstructured.Unstructured{Object: fields}
 	o.Encoding, o.Kind = object.GetAPIVersion(), object.GetKind()
 	o.Namespace, o.Name = object.GetNamespace(), object.GetName()
-	return strip(fields), nil
+	content, managed := strip(fields)
+	return content, remainder{Kind: o.Kind, ManagedFields: managed}, nil
 }
 
-func (o *StoredObject) identifyProtobuf(clear, encoded []byte) (any, error) {
+func (o *StoredObject) identifyProtobuf(clear, encoded []byte) (any, remainder, error) {
 	var unknown runtime.Unknown
 	if err := unknown.Unmarshal(encoded); err != nil {
-		return nil, fmt.Errorf("parsing %s: %w", o.Key, err)
+		return nil, remainder{}, fmt.Errorf("parsing %s: %w", o.Key, err)
 	}
 	o.Encoding, o.Kind = unknown.APIVersion, unknown.Kind
+	rest := remainder{Kind: o.Kind}
 	object, _, err := protobuf.NewSerializer(builtins, builtins).Decode(clear, nil, nil)
 	if runtime.IsNotRegisteredError(err) {
 		o.nameByKey()
-		return unknown.Raw, nil
+		return unknown.Raw, rest, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("parsing %s: %w", o.Key, err)
+		return nil, remainder{}, fmt.Errorf("parsing %s: %w", o.Key, err)
+	}
+	if !encodesTo(object, unknown.Raw) {
+		rest.Unknown = unknown.Raw
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
-		return nil, fmt.Errorf("converting %s: %w", o.Key, err)
+		return nil, remainder{}, fmt.Errorf("converting %s: %w", o.Key, err)
 	}
 	accessor := unstructured.Unstructured{Object: fields}
 	o.Namespace, o.Name = accessor.GetNamespace(), accessor.GetName()
-	return strip(fields), nil
+	content, managed := strip(fields)
+	rest.ManagedFields = managed
+	return content, rest, nil
 }
 
-// strip removes what may change when an object is stored in another encoding.
-func strip(fields map[string]any) map[string]any {
+// encodesTo tells whether object, which was read from raw, is all of it: what our types do not know is dropped in reading.
+func encodesTo(object runtime.Object, raw []byte) bool {
+	message, ok := object.(interface{ Marshal() ([]byte, error) })
+	if !ok {
+		return false
+	}
+	again, err := message.Marshal()
+	return err == nil && bytes.Equal(again, raw)
+}
+
+// strip removes what may change when an object is stored in another encoding, and returns the managedFields of it.
+func strip(fields map[string]any) (content map[string]any, managed any) {
 	delete(fields, "apiVersion")
 	delete(fields, "kind") // protobuf keeps it outside of the object
+	if metadata, ok := fields["metadata"].(map[string]any); ok {
+		managed = metadata["managedFields"]
+	}
 	unstructured.RemoveNestedField(fields, "metadata", "managedFields")
 	unstructured.RemoveNestedField(fields, "metadata", "resourceVersion")
-	return fields
+	return fields, managed
 }
 
-// hash is over JSON, which Go writes with sorted keys.
-func hash(content any) string {
-	canonical, err := json.Marshal(content)
+// canonical is JSON, which Go writes with sorted keys.
+func canonical(value any) []byte {
+	text, err := json.Marshal(value)
 	if err != nil {
 		panic(errors.Join(errors.New("what was read from JSON cannot be written as JSON"), err))
 	}
-	sum := sha256.Sum256(canonical)
-	return base64.RawStdEncoding.EncodeToString(sum[:])
+	return text
+}
+
+// hash is over values that cannot run into each other: each is one of JSON.
+func hash(values ...[]byte) string {
+	sum := sha256.New()
+	for _, value := range values {
+		sum.Write(value)
+	}
+	return base64.RawStdEncoding.EncodeToString(sum.Sum(nil))
 }

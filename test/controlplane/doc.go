@@ -41,9 +41,11 @@ limitations under the License.
 //   - Verbs wait for what they do: when Kill and Stop return the process is gone, when Pause returns it has stopped, when Restart returns
 //     the server is ready.
 //   - Cut loses packets without an answer, as an unplugged cable does; neither side is told. Connections that were open continue after Heal if that
-//     comes soon enough.
+//     comes soon enough. CutFrom does so between two hosts only.
 //   - Config, through the balancer, reaches servers that are ready, as far as the balancer knows: it looks four times a second, and
 //     gives up on a silent one after three seconds. A client's connection stays with one server.
+//   - An Interceptor does what it is told from the first request after Intercept has returned. What it cuts with CutBefore no server has
+//     seen, and what it cuts with CutAfter a server has answered.
 //   - Stored and Requests only read. Stored reads one revision of etcd.
 //   - Files of a temporary folder go with Close, but a failed test's logs.
 //

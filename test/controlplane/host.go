@@ -38,6 +38,8 @@ type Host struct {
 	netns int
 	// wire connects and disconnects the host; nil on this machine itself.
 	wire func(connected bool) error
+	// link is the network interface towards the other hosts; empty if there are none.
+	link string
 }
 
 // network gives out hosts.
@@ -68,6 +70,19 @@ func (h *Host) plug(connected bool) error {
 		return fmt.Errorf("host %s shares the network of this machine: %w", h.name, ErrNoHosts)
 	}
 	return h.wire(connected)
+}
+
+// CutFrom loses all packets between the host and another one without an answer, as Cut does. Everybody else still reaches both.
+func (h *Host) CutFrom(other *Host) error { return h.plugTo(other, false) }
+
+// HealFrom lets the host and another one reach each other again.
+func (h *Host) HealFrom(other *Host) error { return h.plugTo(other, true) }
+
+func (h *Host) plugTo(other *Host, connected bool) error {
+	if h.link == "" || other.link == "" {
+		return fmt.Errorf("hosts %s and %s share the network of this machine: %w", h.name, other.name, ErrNoHosts)
+	}
+	return errors.Join(plugNeighbour(h, other, connected), plugNeighbour(other, h, connected))
 }
 
 // DialContext connects from the host, to an IP address and port.

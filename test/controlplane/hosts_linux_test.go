@@ -58,6 +58,7 @@ func TestThreeServersOnHosts(t *testing.T) {
 		{"clients go elsewhere while a server is paused", checkPause},
 		{"a cut server is silent and does not end", checkCut},
 		{"nobody is ready while etcd is cut", checkEtcdCut},
+		{"a host is cut from one other", checkCutFrom},
 		{"a server can be added", checkAddServer},
 		{"programs run on hosts, and in this process's place", checkPrograms},
 	} {

@@ -62,6 +62,13 @@ func TestOneServerOnLoopbackFromStartToEnd(t *testing.T) {
 	t.Run("requests are counted by user, verb, resource and code", func(t *testing.T) {
 		checkAudit(t, cp)
 	})
+	t.Run("what the servers use of the machine can be told", func(t *testing.T) {
+		for _, p := range []*Process{server.Process(), cp.Etcd().Process()} {
+			if usage, err := p.Usage(); err != nil || usage.CPU <= 0 || usage.Memory < 1<<20 || usage.PeakMemory < usage.Memory {
+				t.Errorf("%s uses %+v, %v", p.Name(), usage, err)
+			}
+		}
+	})
 	t.Run("it comes back after kill -9 of itself and of etcd, with its data", func(t *testing.T) {
 		marker := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "marker", Namespace: "default"}}
 		_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), marker, metav1.CreateOptions{})

@@ -72,7 +72,7 @@ func newBridgeNetwork() (*bridgeNetwork, error) {
 	if err := setUp(n.bridge, n.gateway()); err != nil {
 		return nil, errors.Join(err, netlink.LinkDel(n.bridge))
 	}
-	n.here = &Host{name: name, address: n.gateway(), thread: newThread(), netns: -1}
+	n.here = &Host{name: name, address: n.gateway(), thread: newThread(), netns: -1, link: attrs.Name}
 	return n, nil
 }
 
@@ -87,7 +87,7 @@ func (n *bridgeNetwork) add(name string) (*Host, error) {
 	if number > maxHosts {
 		return nil, fmt.Errorf("adding host %s: there are %d already", name, len(n.hosts))
 	}
-	h := &Host{name: name, address: fmt.Sprintf("%s.%d", n.subnet, number), thread: newThread(), netns: -1}
+	h := &Host{name: name, address: fmt.Sprintf("%s.%d", n.subnet, number), thread: newThread(), netns: -1, link: hostLink}
 	n.hosts = append(n.hosts, h)
 	if err := n.connect(h, fmt.Sprintf("%sh%d", n.bridge.Name, number)); err != nil {
 		return nil, fmt.Errorf("adding host %s: %w", name, err)
@@ -208,6 +208,35 @@ func plugLink(name string, connected bool) error {
 		return fmt.Errorf("plugging the wire %s (connected=%t): %w", name, connected, err)
 	}
 	return nil
+}
+
+// nowhere is an Ethernet address that nobody has.
+var nowhere = net.HardwareAddr{0x02, 0, 0, 0, 0, 0}
+
+// plugNeighbour makes h send what is for other to nowhere, or find it again.
+func plugNeighbour(h, other *Host, connected bool) error {
+	plug := func() error {
+		link, err := netlink.LinkByName(h.link)
+		if err != nil {
+			return fmt.Errorf("looking for %s of %s: %w", h.link, h.name, err)
+		}
+		neighbour := &netlink.Neigh{
+			LinkIndex: link.Attrs().Index, State: netlink.NUD_PERMANENT, IP: net.ParseIP(other.address), HardwareAddr: nowhere,
+		}
+		if !connected {
+			err = netlink.NeighSet(neighbour)
+		} else if err = netlink.NeighDel(neighbour); errors.Is(err, unix.ENOENT) { // it was not cut
+			err = nil
+		}
+		if err != nil {
+			return fmt.Errorf("plugging %s to %s (connected=%t): %w", h.name, other.name, connected, err)
+		}
+		return nil
+	}
+	if h.netns < 0 {
+		return plug()
+	}
+	return inNetwork(h, plug)
 }
 
 func openThreadNetwork() (int, error) {

@@ -22,11 +22,15 @@ import (
 	"context"
 	"errors"
 	"net"
+	"os"
 	"runtime"
 	"syscall"
 )
 
-var errPlatform = errors.New("control planes run on Linux only, this is " + runtime.GOOS)
+var (
+	errPlatform     = errors.New("control planes run on Linux only, this is " + runtime.GOOS)
+	errProcessEnded = errPlatform
+)
 
 func checkPlatform() error                       { return errPlatform }
 func onMainThread() bool                         { return false }
@@ -35,6 +39,8 @@ func killGroup(int) error                        { return errPlatform }
 func terminate(int) error                        { return errPlatform }
 func pauseGroup(int) error                       { return errPlatform }
 func resumeGroup(int) error                      { return errPlatform }
+func usageOf(int) (Usage, error)                 { return Usage{}, errPlatform }
+func peakOf(*os.ProcessState) int64              { return 0 }
 func entered() error                             { return errPlatform }
 func enterNamespaces() error                     { return errPlatform }
 func takeOutsideListener() (net.Listener, error) { return nil, errPlatform }
@@ -42,6 +48,8 @@ func takeOutsideListener() (net.Listener, error) { return nil, errPlatform }
 type bridgeNetwork struct{ network }
 
 func newBridgeNetwork() (*bridgeNetwork, error) { return nil, errPlatform }
+
+func plugNeighbour(*Host, *Host, bool) error { return errPlatform }
 
 func dialFromHost(context.Context, *Host, string, string) (net.Conn, error) { return nil, errPlatform }
 func listenOnHost(*Host, string, string) (net.Listener, error)              { return nil, errPlatform }

@@ -53,7 +53,8 @@ var (
 
 // StartSampleServer runs k8s.io/sample-apiserver as an aggregated API server, on the host of that name, or where this process is if host is
 // empty. It returns when its APIs are served through every API server. It delegates authentication and authorization to the API servers,
-// and stores in the same etcd, apart from them. args are appended; one that is set by default too takes its place.
+// and stores in the same etcd, apart from them. args are appended; one that is set by default too takes its place. When the process has
+// ended it may be called again, with other args: the server comes back at another port, with its objects.
 func (cp *ControlPlane) StartSampleServer(ctx context.Context, host string, args ...string) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, cp.config.StartTimeout)
 	defer cancel()

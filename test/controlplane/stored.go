@@ -51,6 +51,11 @@ type StoredObject struct {
 	// Built-in objects of versions that client-go does not know are hashed over their protobuf fields, which works among such versions
 	// only. Empty as Encoding.
 	ContentHash string
+	// WholeHash is a hash of all that the object says: as ContentHash, with kind and managedFields as they are, down to the apiVersion of
+	// each entry. Only apiVersion, the format and the encryption are left out, and resourceVersion, which etcd keeps outside of the value. So
+	// it stays the same only if nothing but the encoding changed. Fields of built-in objects that client-go does not know count as well,
+	// as bytes. Empty as Encoding.
+	WholeHash string
 	// Version is etcd's count of writes of the key, from 1 at creation.
 	Version int64
 	// CreateRevision and ModRevision are etcd's revisions of the first and the last write. The latter is the object's resourceVersion.

@@ -31,6 +31,7 @@ import (
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
@@ -143,6 +144,10 @@ func expectSameContent(t *testing.T, a, b StoredObject) {
 	if a.ContentHash == "" || a.ContentHash != b.ContentHash {
 		t.Errorf("the content's hash was %q and became %q:\n%q\n%q", a.ContentHash, b.ContentHash, a.Raw, b.Raw)
 	}
+	changes := CompareStored([]StoredObject{a}, []StoredObject{b})
+	if err := changes.OnlyEncodings(); err != nil || a.WholeHash == "" || changes.Writes[a.Key] != 1 {
+		t.Errorf("one write that changed the encoding only looks like %+v: %v\n%q\n%q", changes, err, a.Raw, b.Raw)
+	}
 	if a.ModRevision >= b.ModRevision || a.CreateRevision != b.CreateRevision {
 		t.Errorf("revisions were %d, %d and became %d, %d", a.CreateRevision, a.ModRevision, b.CreateRevision, b.ModRevision)
 	}
@@ -177,8 +182,19 @@ func checkCustomResource(t *testing.T, cp *ControlPlane) {
 
 	_, err = oxen.Patch(t.Context(), "berta", types.MergePatchType, []byte(`{"spec":{"weight":9007199254740994}}`), metav1.PatchOptions{})
 	must(t, err)
-	if changed := storedOnly(t, cp, testResource.GroupResource(), "berta"); changed.ContentHash == after.ContentHash {
+	changed := storedOnly(t, cp, testResource.GroupResource(), "berta")
+	if changed.ContentHash == after.ContentHash || changed.WholeHash == after.WholeHash {
 		t.Error("a change in the last digit does not change the hash")
+	}
+
+	// Another manager claims what is there already.
+	_, err = oxen.Apply(t.Context(), "berta", &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": testResource.GroupVersion().String(), "kind": "Ox", "metadata": map[string]any{"name": "berta"},
+		"spec": map[string]any{"horns": int64(2)},
+	}}, metav1.ApplyOptions{FieldManager: "another"})
+	must(t, err)
+	if claimed := storedOnly(t, cp, testResource.GroupResource(), "berta"); claimed.ContentHash != changed.ContentHash || claimed.WholeHash == changed.WholeHash {
+		t.Errorf("a change of managedFields alone must change the whole hash, and it alone:\n%q\n%q", changed.Raw, claimed.Raw)
 	}
 }
 

@@ -1,0 +1,140 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Behaviour is how a hook takes requests. The zero value answers them at once.
+type Behaviour struct {
+	// Refuse has the messages with which objects are refused, by their names. One refused object refuses a whole request for conversion.
+	Refuse map[string]string
+	// Fail answers with the status 500.
+	Fail bool
+	// Delay passes before the answer.
+	Delay time.Duration
+	// Hang holds requests back until the behaviour changes, and then treats them by the new one; or until the client gives up, or Close.
+	Hang bool
+}
+
+// answerer answers the review in a request's body: with a value to be sent as JSON.
+type answerer func(body []byte, refuse map[string]string) (any, error)
+
+// Hook is one webhook of a Server. Its methods may be called from any goroutine.
+type Hook struct {
+	url      string
+	caBundle []byte
+	answer   answerer
+
+	mu        sync.Mutex
+	behaviour Behaviour
+	changed   chan struct{} // closed by the next Behave
+	requests  int
+	waiting   int
+}
+
+// URL is where API servers call the hook.
+func (h *Hook) URL() string { return h.url }
+
+// Behave changes how the hook behaves.
+func (h *Hook) Behave(b Behaviour) {
+	b.Refuse = maps.Clone(b.Refuse)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.behaviour = b
+	close(h.changed)
+	h.changed = make(chan struct{})
+}
+
+// Requests is the number of requests so far.
+func (h *Hook) Requests() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.requests
+}
+
+// Waiting is the number of requests that are held back at the moment, by Hang or Delay.
+func (h *Hook) Waiting() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.waiting
+}
+
+func (h *Hook) serve(w http.ResponseWriter, r *http.Request) {
+	// All of it, or the server does not look whether the client is still there.
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	h.mu.Lock()
+	h.requests++
+	h.waiting++
+	h.mu.Unlock()
+	b, err := h.await(r.Context())
+	h.mu.Lock()
+	h.waiting--
+	h.mu.Unlock()
+	if err != nil {
+		return
+	}
+	if b.Fail {
+		http.Error(w, "this webhook was told to fail", http.StatusInternalServerError)
+		return
+	}
+	review, err := h.answer(body, b.Refuse)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(review) // the client may be gone
+}
+
+// await holds a request back for as long as it should be, and says how to take it then. An error says that nobody waits for it anymore.
+func (h *Hook) await(ctx context.Context) (Behaviour, error) {
+	for {
+		h.mu.Lock()
+		b, changed := h.behaviour, h.changed
+		h.mu.Unlock()
+		if !b.Hang {
+			return b, pause(ctx, b.Delay)
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return Behaviour{}, ctx.Err()
+		}
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,95 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package webhook
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// TestValidationOnDemand has its API server on a host of its own, as the tests of several servers have.
+func TestValidationOnDemand(t *testing.T) {
+	cp := controlplane.Start(t, controlplane.Config{Hosts: true})
+	client, err := kubernetes.NewForConfig(cp.AdminConfig())
+	must(t, err)
+	for _, name := range []string{"mule", "ox"} {
+		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{})
+		must(t, err)
+	}
+	rewrite := func(ctx context.Context, name string) error {
+		_, err := client.CoreV1().ConfigMaps("default").Patch(ctx, name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+		return err
+	}
+	server := Start(t, cp.ListenAddress())
+	hook := server.Validation()
+	hook.Behave(Behaviour{Refuse: map[string]string{"mule": "mules do not move"}})
+	rule := admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+	}
+	_, err = client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "stubborn"},
+		Webhooks:   []admissionregistrationv1.ValidatingWebhook{hook.ValidatingWebhook("stubborn.example.com", rule)},
+	}, metav1.CreateOptions{})
+	must(t, err)
+	eventually(t, "the hook is asked", func(ctx context.Context) error {
+		if err := rewrite(ctx, "mule"); err == nil {
+			return errors.New("a rewrite was allowed")
+		}
+		return nil
+	})
+
+	t.Run("it refuses one object, with a message", func(t *testing.T) {
+		before := hook.Requests()
+		if err := rewrite(t.Context(), "mule"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "mules do not move") {
+			t.Errorf("the rewrite was refused with %v", err)
+		}
+		must(t, rewrite(t.Context(), "ox"))
+		if asked := hook.Requests() - before; asked != 2 {
+			t.Errorf("the hook was asked %d times", asked)
+		}
+	})
+	t.Run("it fails and recovers", func(t *testing.T) {
+		hook.Behave(Behaviour{Fail: true})
+		if err := rewrite(t.Context(), "ox"); !apierrors.IsInternalError(err) {
+			t.Errorf("the rewrite was answered with %v", err)
+		}
+		hook.Behave(Behaviour{})
+		must(t, rewrite(t.Context(), "ox"))
+		must(t, rewrite(t.Context(), "mule"))
+	})
+	t.Run("the port is closed and opened again", func(t *testing.T) {
+		must(t, server.Close())
+		if err := rewrite(t.Context(), "ox"); !apierrors.IsInternalError(err) {
+			t.Errorf("the rewrite was answered with %v", err)
+		}
+		must(t, server.Reopen())
+		must(t, rewrite(t.Context(), "ox"))
+	})
+}
