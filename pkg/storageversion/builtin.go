@@ -63,7 +63,9 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 	if same && l.heardLiving {
 		return nil
 	}
-	l.heardLiving = true
+	if !l.heardLiving {
+		l.began, l.heardLiving = now, true
+	}
 	l.hadServers = l.hadServers || len(next) > 0
 	for identity := range next {
 		delete(l.departures, identity)
@@ -80,7 +82,7 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 	}
 	for _, server := range left {
 		l.noteUnseen(now, server)
-		delete(l.firstViewed, server.Incarnation)
+		maps.DeleteFunc(l.firstViewed, func(v view, _ time.Time) bool { return v.incarnation == server.Incarnation })
 		l.serving.Delete(server.Incarnation)
 	}
 	if !unbroken {
@@ -100,10 +102,9 @@ func (l *Ledger) noteUnseen(now time.Time, server Server) {
 	if l.unasked = append(l.unasked, Sighting{Evidence: l.serverEvidence(), Unseen: []Server{server}}); len(l.unasked) > maxRun {
 		l.unasked = slices.Delete(l.unasked, 0, 1)
 	}
-	first, viewed := l.firstViewed[server.Incarnation]
-	met := viewed && now.Sub(first) >= confirmation
 	for resource := range l.builtin {
-		if met && l.views[resource.Group][server.Identity] == server.Incarnation {
+		first, viewed := l.firstViewed[view{resource.Group, server.Incarnation}]
+		if viewed && now.Sub(first) >= confirmation && l.views[resource.Group][server.Identity] == server.Incarnation {
 			continue
 		}
 		sighting := Sighting{Evidence: l.serverEvidence(), Unseen: []Server{server}}
@@ -119,7 +120,7 @@ func (l *Ledger) noteUnseen(now time.Time, server Server) {
 
 // SetLook tells what the servers' documents said.
 func (l *Ledger) SetLook(now time.Time, look Look) Changes {
-	l.look = &look
+	l.look, l.addresses = &look, slices.Sorted(maps.Keys(look.Documents))
 	switch {
 	case !look.partial():
 		l.failingSince = time.Time{}
@@ -129,6 +130,12 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 	l.learn(now, look)
 	l.learnPublishers(now)
 	l.unsure = false
+	if l.missedDeparture(now) {
+		// What every look has said so far may be of the server that left.
+		clear(l.views)
+		clear(l.firstViewed)
+		clear(l.serving)
+	}
 	groups := sets.Set[string]{}
 	changes := Changes{}
 	for resource := range l.builtin {
@@ -141,8 +148,8 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 		}
 		l.views[group], l.viewed[group] = l.incarnations(), now
 		for _, incarnation := range l.views[group] {
-			if _, before := l.firstViewed[incarnation]; !before {
-				l.firstViewed[incarnation] = now
+			if _, before := l.firstViewed[view{group, incarnation}]; !before {
+				l.firstViewed[view{group, incarnation}] = now
 			}
 		}
 	}
@@ -194,31 +201,6 @@ func (l *Ledger) learn(now time.Time, look Look) {
 	}
 }
 
-// learnCohabitants finds resources that are the same objects: one server writes resources of the same name in the same
-// encoding. That is never forgotten, for a server may serve one of them only.
-func (l *Ledger) learnCohabitants(look Look) {
-	for _, document := range look.Documents {
-		byNameAndHash := map[[2]string]sets.Set[schema.GroupResource]{}
-		for resource, r := range document.Resources {
-			if r.Hash == "" {
-				continue
-			}
-			key := [2]string{resource.Resource, r.Hash}
-			if byNameAndHash[key] == nil {
-				byNameAndHash[key] = sets.Set[schema.GroupResource]{}
-			}
-			byNameAndHash[key].Insert(resource)
-		}
-		for _, same := range byNameAndHash {
-			for resource := range same {
-				if same.Len() > 1 {
-					l.cohabitants[resource] = same.Union(l.cohabitants[resource]).Delete(resource)
-				}
-			}
-		}
-	}
-}
-
 // noteBuiltIns adds a sighting of every built-in resource that the facts changed.
 func (l *Ledger) noteBuiltIns(now time.Time) {
 	for resource := range l.builtin {
@@ -262,7 +244,7 @@ func (l *Ledger) sightingOfAll(now time.Time, resource schema.GroupResource) Sig
 // sightingOfLook is what the documents of the last look say, whether or not it is complete.
 func (l *Ledger) sightingOfLook(resource schema.GroupResource) Sighting {
 	sighting := Sighting{Evidence: l.serverEvidence()}
-	for _, address := range slices.Sorted(maps.Keys(l.look.Documents)) {
+	for _, address := range l.addresses {
 		document := l.look.Documents[address]
 		hash := document.Resources[resource].Hash
 		for cohabitant := range l.cohabitants[resource] {
@@ -323,6 +305,7 @@ func (l *Ledger) observeBuiltIn(o *Observation, now time.Time) {
 		// The last look failed. The processes are those of the one before.
 		o.Presence = Served
 	}
+	o.Confirmed = l.confirmed(o.Resource.Group)
 	o.Looked = now
 	if published && l.publishing() && known.kind != "" {
 		return
@@ -330,6 +313,20 @@ func (l *Ledger) observeBuiltIn(o *Observation, now time.Time) {
 	o.Looked = l.viewed[o.Resource.Group]
 	o.Problem = missing
 	o.Unseen = l.unseen(o.Resource.Group)
+}
+
+// confirmed is from when on the last complete look at a group counts for sure as one at the processes that live.
+func (l *Ledger) confirmed(group string) time.Time {
+	var latest time.Time
+	for _, server := range l.living {
+		if first, viewed := l.firstViewed[view{group, server.incarnation}]; viewed && first.After(latest) {
+			latest = first
+		}
+	}
+	if latest.IsZero() {
+		return latest
+	}
+	return latest.Add(confirmation)
 }
 
 // unseen are the processes that live and were not in the last complete look at the group.
@@ -342,30 +339,6 @@ func (l *Ledger) unseen(group string) []Server {
 	}
 	slices.SortFunc(unseen, compareServers)
 	return unseen
-}
-
-// addShared names the resources that are the same objects, and the one of them that is migrated.
-func (l *Ledger) addShared(o *Observation) {
-	o.SharedWith = slices.SortedFunc(maps.Keys(l.cohabitants[o.Resource]), compareResources)
-	for _, other := range o.SharedWith {
-		for v := range l.builtin[other].candidates {
-			groupVersion := schema.GroupVersion{Group: other.Group, Version: v}
-			o.Versions[Hash(groupVersion, l.builtin[other].kind)] = groupVersion.String()
-		}
-	}
-	last, ok := o.Last()
-	if !ok || len(last.Writing) != 1 {
-		return
-	}
-	// The group that the objects are stored in is the one that stays when the others are served no longer.
-	stored, _ := schema.ParseGroupVersion(o.Versions[last.Writing[0]])
-	for _, other := range o.SharedWith {
-		switch {
-		case o.SharedBy.Group == stored.Group:
-		case other.Group == stored.Group, compareResources(other, o.SharedBy) < 0:
-			o.SharedBy = other
-		}
-	}
 }
 
 func (l *Ledger) servedSomewhere(resource schema.GroupResource) bool {

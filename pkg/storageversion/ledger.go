@@ -42,6 +42,7 @@ const confirmation = 5 * time.Second
 type Ledger struct {
 	options Options
 
+	began       time.Time          // when the living were heard of first
 	living      map[string]process // by identity
 	livingSince time.Time          // when living changed last
 	heardLiving bool
@@ -49,6 +50,7 @@ type Ledger struct {
 	departures  departures
 
 	look         *Look
+	addresses    []string  // of look, sorted
 	failingSince time.Time // when looks began to fail; zero while they do not
 	// views are, by built-in group, the servers of the last complete look. What these servers write does not change.
 	views  map[string]map[string]string
@@ -61,8 +63,8 @@ type Ledger struct {
 	unasked []Sighting
 	// looked are the sightings of the last complete look.
 	looked map[schema.GroupResource]Sighting
-	// firstViewed is when a process was in a complete look first, by incarnation.
-	firstViewed map[string]time.Time
+	// firstViewed is when a process was in a complete look at a group first.
+	firstViewed map[view]time.Time
 	builtin     map[schema.GroupResource]builtinResource
 
 	storageVersionsServed bool
@@ -87,6 +89,11 @@ type process struct {
 	since       time.Time
 }
 
+// view is that of the documents of a group which a process serves.
+type view struct {
+	group, incarnation string
+}
+
 // NewLedger returns a Ledger that knows of nothing.
 func NewLedger(options Options) *Ledger {
 	return &Ledger{
@@ -97,7 +104,7 @@ func NewLedger(options Options) *Ledger {
 		viewed:          map[string]time.Time{},
 		glimpsed:        map[schema.GroupResource]sets.Set[string]{},
 		looked:          map[schema.GroupResource]Sighting{},
-		firstViewed:     map[string]time.Time{},
+		firstViewed:     map[view]time.Time{},
 		builtin:         map[schema.GroupResource]builtinResource{},
 		storageVersions: map[schema.GroupResource]StorageVersion{},
 		serving:         sets.Set[string]{},

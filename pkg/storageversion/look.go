@@ -59,17 +59,24 @@ func (l *Look) partial() bool {
 	return false
 }
 
+// missedDeparture says that the last look met fewer servers than live, so soon after the first that a server may have left
+// just before: an earlier look may have counted the address of that one for a server which has none yet.
+func (l *Ledger) missedDeparture(now time.Time) bool {
+	return now.Sub(l.began) <= l.options.Linger && l.look.ofServers(l.incarnations()) && len(l.look.Documents) < len(l.living)
+}
+
 // NeedsLook says that another look may find out more: servers came or went since the last, a part of it failed, or it
-// may have met a server that has left in the place of one that came. Servers that have no address to ask them at are no
-// reason: another look would not find them either.
+// may have met a server that has left in the place of one that came. Servers that have no address to ask them at, or no
+// Lease to be counted by, are no reason: another look would not find them either.
 func (l *Ledger) NeedsLook() bool {
 	if l.look == nil || !l.look.ofServers(l.incarnations()) || l.look.partial() || l.unsure {
 		return true
 	}
-	if !l.look.Direct || len(l.look.Documents) < len(l.living) {
+	if len(l.living) == 0 || len(l.look.Documents) < len(l.living) {
 		return false
 	}
-	// What is known of the living is from an earlier look, because this one met too few addresses.
+	// What is known of the living is from an earlier look: this one met too few addresses, or a server that left may have
+	// answered in the place of the only one.
 	for resource := range l.builtin {
 		if !maps.Equal(l.views[resource.Group], l.incarnations()) {
 			return true
@@ -92,7 +99,7 @@ func (l *Ledger) incomplete(now time.Time, group string) *Problem {
 	if l.look == nil || !l.look.ofServers(l.incarnations()) {
 		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "API servers started or stopped and were not asked yet; %s live", l.names())
 	}
-	for _, address := range slices.Sorted(maps.Keys(l.look.Documents)) {
+	for _, address := range l.addresses {
 		document := l.look.Documents[address]
 		if document.Failure != "" {
 			return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "the API server at %s could not be asked: %s", address, document.Failure)
@@ -107,17 +114,17 @@ func (l *Ledger) incomplete(now time.Time, group string) *Problem {
 // uncounted tells whether servers may live that none of the addresses leads to.
 func (l *Ledger) uncounted(now time.Time, group string) *Problem {
 	answering, servers := len(l.look.Documents), len(l.living)
-	addresses := strings.Join(slices.Sorted(maps.Keys(l.look.Documents)), ", ")
 	switch {
 	case l.look.Direct && answering < servers:
 		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "%d API servers have a living identity Lease (%s) and the EndpointSlices of default/kubernetes know %d of their addresses "+
 			"(%s): make the others advertise addresses of their own, or delete the Leases in kube-system of servers that are gone for good",
-			servers, l.names(), answering, addresses)
+			servers, l.names(), answering, strings.Join(l.addresses, ", "))
 	case l.look.Direct && len(l.unseen(group)) > 0 && answering < servers+l.departures.recent(now, l.options.Linger):
-		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "some of the addresses %s may belong to API servers that have left, and not to %s", addresses, l.names())
+		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "some of the addresses %s may belong to API servers that have left, and not to %s",
+			strings.Join(l.addresses, ", "), l.names())
 	case !l.look.Direct && servers > 1, !l.look.Direct && len(l.unseen(group)) > 0 && servers+l.departures.recent(now, l.options.Linger) > 1:
 		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "%d API servers have a living identity Lease (%s) and the EndpointSlices of default/kubernetes name no address: "+
-			"they cannot be told apart through %s", servers, l.names(), addresses)
+			"they cannot be told apart through %s", servers, l.names(), strings.Join(l.addresses, ", "))
 	case servers == 0 && l.hadServers:
 		return l.problem(group, migrationv1alpha1.StateReasonServersUnseen, "no API server has a living identity Lease, and some had")
 	case answering == 0:

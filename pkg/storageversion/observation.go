@@ -62,6 +62,9 @@ type Observation struct {
 	Problem *Problem
 	// Looked is when the source was last read in full, or Time where it is watched. Zero if it never was.
 	Looked time.Time
+	// Confirmed is from when on the last sighting counts for sure as one of the processes that live. A process answers before
+	// its Lease is known: a look at one that crashed may have met the next. Zero if there can be no doubt.
+	Confirmed time.Time
 	// Unseen are server processes that live and were in no complete look, if the resource has to be seen by looking.
 	Unseen []Server
 	// Run is what was seen, oldest first, in a row in which nothing can have gone unseen except where a sighting says so.

@@ -26,8 +26,9 @@ import (
 )
 
 var (
-	aggregatedVersions = []string{"v1alpha1", "v1beta1"}
-	aggregatedKind     = "Flunder"
+	aggregatedVersions  = []string{"v1alpha1", "v1beta1"}
+	aggregatedKind      = "Flunder"
+	aggregatedEncodings [2]string
 )
 
 // aggregated is a server behind the aggregator. It has one process, which is replaced in a moment.
@@ -38,7 +39,7 @@ type aggregated struct {
 }
 
 func (a *aggregated) encoding() string {
-	return hashOf(flunders.Group, aggregatedVersions[a.stored], aggregatedKind)
+	return aggregatedEncodings[a.stored]
 }
 
 func (a *aggregated) groupVersions() []schema.GroupVersion {

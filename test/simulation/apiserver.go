@@ -134,7 +134,7 @@ func (a *apiServer) writeForeignState(resource schema.GroupResource) {
 	}
 	a.w.log("another controller writes the state of %s", resource.Resource)
 	after := *live
-	hash := hashOf(flunders.Group, aggregatedVersions[0], aggregatedKind)
+	hash := aggregatedEncodings[0]
 	after.Status.PersistedStorageVersionHashes, after.Status.CurrentStorageVersionHash = []string{hash}, hash
 	after.ResourceVersion = a.nextVersion()
 	a.putState(&after)
@@ -178,6 +178,7 @@ func (a *apiServer) deleteState(name string, state *migrationv1alpha1.StorageSta
 func (a *apiServer) putState(state *migrationv1alpha1.StorageState) {
 	a.w.log("state %s: %s", state.Name, statusInWords(&state.Status))
 	a.states[state.Name] = state
+	a.w.store.changed = true
 	a.w.judge.recorded(state)
 	a.w.feeds.publish(streamStates, func(m *manager) { m.cacheState(state.Name, state) })
 }

@@ -62,9 +62,9 @@ type server struct {
 
 	release   int
 	publishes bool
-	// lives until the process ends; answers at its address; accepts writes.
-	lives, answers, accepts bool
-	source                  *source
+	// lives until the process ends; answers at its address; accepts writes; leased once it had its Lease; leaves since it gave it up.
+	lives, answers, accepts, leased, leaves bool
+	source                                  *source
 	// follows is the storage version of custom resources that its handler has heard of, noticed the generation.
 	follows customVersion
 	noticed int64
@@ -123,6 +123,7 @@ func (c *cluster) setUp(s setting) {
 		one.source = past
 		c.sources[one.incarnation] = past
 		c.publish(one)
+		one.leased = true
 		c.leases[one.identity] = &lease{incarnation: one.incarnation}
 		if !s.balanced {
 			c.addresses = append(c.addresses, one.address)
@@ -133,8 +134,7 @@ func (c *cluster) setUp(s setting) {
 			c.w.store.add(b.resource, past, b.encoding(0), b.encoding(s.release), b.encoding(s.release))
 		}
 	}
-	old, other := hashOf(crontabs.Group, customVersions[0], customKind), hashOf(crontabs.Group, customVersions[1], customKind)
-	c.w.store.add(crontabs, past, other, old, old)
+	c.w.store.add(crontabs, past, customEncodings[1], customEncodings[0], customEncodings[0])
 	c.w.store.add(flunders, past, c.aggregated.encoding(), c.aggregated.encoding(), c.aggregated.encoding())
 }
 
@@ -213,6 +213,7 @@ func (c *cluster) reachable() []string {
 
 func (c *cluster) setLease(s *server) {
 	c.w.log("Lease of %s", s.incarnation)
+	s.leased = true
 	c.leases[s.identity] = &lease{incarnation: s.incarnation, unwatched: !c.w.feeds.watched(streamLeases), since: c.w.now}
 	c.w.feeds.publish(streamLeases, livingTold(c.living()))
 }

@@ -30,8 +30,9 @@ import (
 type customVersion int
 
 var (
-	customVersions = []string{"v1", "v2", "v3"}
-	customKind     = "CronTab"
+	customVersions  = []string{"v1", "v2", "v3"}
+	customKind      = "CronTab"
+	customEncodings [3]string
 )
 
 // handlerDelay is how long a server may need to notice that a definition changed.
@@ -49,7 +50,7 @@ type definition struct {
 }
 
 func (d *definition) encoding(version customVersion) string {
-	return hashOf(crontabs.Group, customVersions[version], customKind)
+	return customEncodings[version]
 }
 
 // fact is what an observer reads.

@@ -33,8 +33,9 @@ const balancer = "balancer"
 // document is what whoever answers at an address says of itself.
 func (c *cluster) document(address string) storageversion.Document {
 	s := c.at(address)
-	if accepting := c.accepting(); address == balancer && len(accepting) > 0 {
-		s = accepting[c.w.dice.below(len(accepting))]
+	answering := slices.DeleteFunc(c.accepting(), func(s *server) bool { return !s.answers })
+	if address == balancer && len(answering) > 0 {
+		s = answering[c.w.dice.below(len(answering))]
 	}
 	f := c.faults[address]
 	failing := c.w.now.Before(f.until)

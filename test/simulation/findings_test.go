@@ -1,5 +1,3 @@
-//go:build simulation
-
 /*
 Copyright The svm-controller-manager Authors.
 
@@ -98,6 +96,16 @@ func TestFindings(t *testing.T) {
 			kill and start a server (3, 0), 0s, seed 22
 			ask for another attempt (0, 2), 1s, seed 4
 			upgrade all servers (1, 5), 1m6s, seed 6928`,
+		"S16: a name of a storage that is younger than the other": `
+			servers 1, release 2, publishing 0, balanced false
+			delete a state (0, 5), 0s, seed 0`,
+		"S17: one of two servers without addresses stops": `
+			servers 2, release 0, publishing 0, balanced true
+			nothing (0, 0), 1s, seed 0`,
+		"S18: a server that crashes, whose successor answers": `
+			servers 1, release 1, publishing 0, balanced false
+			nothing (0, 0), 1m6s, seed 0
+			let a server crash again and again (0, 3), 3s, seed 2`,
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			s, err := parse(text)

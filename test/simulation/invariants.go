@@ -29,20 +29,16 @@ import (
 // judge knows what is stored, and compares.
 type judge struct {
 	w *world
-	// promised are the names of migrations that a state had when it was stored.
-	promised map[promiseKey]bool
+	// promised are the names of migrations that a state had when it was stored. A name is one state's, whichever state the
+	// migration is of.
+	promised map[string]bool
 	epochs   map[types.UID]int64
 	// compared counts stored objects that were found in a list that excludes something, proofs the lists that became short.
 	compared, proofs int
 }
 
-type promiseKey struct {
-	state types.UID
-	name  string
-}
-
 func newJudge(w *world) *judge {
-	return &judge{w: w, promised: map[promiseKey]bool{}, epochs: map[types.UID]int64{}}
+	return &judge{w: w, promised: map[string]bool{}, epochs: map[types.UID]int64{}}
 }
 
 // check compares what is stored with what the states tell.
@@ -51,6 +47,10 @@ func newJudge(w *world) *judge {
 //   - What is due and it once told of since an object was written, it must go on to tell of: an encoding leaves the list
 //     only when no object is stored in it.
 func (j *judge) check() {
+	if !j.w.store.changed {
+		return // What only becomes due with time is looked at when a server writes next.
+	}
+	j.w.store.changed = false
 	for i, resource := range everything {
 		state := j.w.api.states[resource.String()]
 		if state == nil || state.Status.Epoch == 0 {
@@ -110,7 +110,7 @@ func (j *judge) recorded(state *migrationv1alpha1.StorageState) {
 	}
 	j.epochs[state.UID] = status.Epoch
 	if status.Migration != nil {
-		j.promised[promiseKey{state.UID, status.Migration.Name}] = true
+		j.promised[status.Migration.Name] = true
 	}
 	only := status.CurrentStorageVersionHash != migrationv1alpha1.Unknown && slices.Equal(status.PersistedStorageVersionHashes, []string{status.CurrentStorageVersionHash})
 	for _, condition := range []string{migrationv1alpha1.StorageStateMigrated, migrationv1alpha1.StorageStateSafeToRemoveOldVersions} {
@@ -126,7 +126,7 @@ func (j *judge) recorded(state *migrationv1alpha1.StorageState) {
 // creates looks at a migration that the trigger is about to create.
 func (j *judge) creates(m *migrationv1alpha1.StorageVersionMigration) {
 	target := m.Spec.Target
-	if !j.promised[promiseKey{target.StorageStateUID, m.Name}] {
+	if !j.promised[m.Name] {
 		j.w.violated("migration %s is created, and no state that was stored names it", m.Name)
 	}
 	for name, other := range j.w.api.migrations {

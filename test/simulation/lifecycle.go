@@ -67,6 +67,7 @@ func (c *cluster) stop(identity string) {
 		return
 	}
 	c.w.log("%s stops", s.incarnation)
+	s.leaves = true
 	if c.leases[identity] != nil && c.leases[identity].incarnation == s.incarnation {
 		c.dropLease(identity)
 	}
@@ -91,6 +92,10 @@ func (c *cluster) kill(identity string) {
 	}
 	c.w.log("%s is killed", s.incarnation)
 	c.end(s)
+	if !s.leased {
+		// Nothing ever told of it.
+		c.w.store.forgive(func(from *source) bool { return from == s.source })
+	}
 	c.w.after(c.w.dice.upTo(addressDelay), func() { c.forgetAddress(s) })
 }
 
@@ -179,6 +184,15 @@ func (c *cluster) noteUnwatched() {
 			return one.source == s && c.leases[one.identity] != nil && c.leases[one.identity].incarnation == one.incarnation
 		})
 	})
+}
+
+// hushLeaving has no server answer behind the balancer that left before a manager began: nobody can know that it is there.
+func (c *cluster) hushLeaving() {
+	for _, s := range c.servers {
+		if s.leaves && c.balanced {
+			s.answers = false
+		}
+	}
 }
 
 // noteWatched says that all Leases have been seen.

@@ -43,6 +43,7 @@ type manager struct {
 
 	states     map[string]*migrationv1alpha1.StorageState
 	migrations map[string]*migrationv1alpha1.StorageVersionMigration
+	names      []string // of migrations, sorted; nil if they changed
 	// own is what was written last, until the cache shows it.
 	own map[schema.GroupResource]*migrationv1alpha1.StorageState
 
@@ -110,15 +111,16 @@ func (m *manager) cacheState(name string, state *migrationv1alpha1.StorageState)
 	if m.states[name] = state; state == nil {
 		delete(m.states, name)
 	}
-	m.enqueue(schema.ParseGroupResource(name))
+	m.changed(schema.ParseGroupResource(name))
 }
 
 func (m *manager) cacheMigration(name string, gone, migration *migrationv1alpha1.StorageVersionMigration) {
+	m.names = nil
 	if m.migrations[name] = migration; migration == nil {
 		delete(m.migrations, name)
 		migration = gone
 	}
-	m.enqueue(resourceOf(migration))
+	m.changed(resourceOf(migration))
 	for _, resource := range everything {
 		if m.waiting[resource] {
 			m.enqueue(resource)
@@ -132,13 +134,24 @@ func (m *manager) relist(on stream) {
 	case streamStates:
 		m.states = maps.Clone(m.w.api.states)
 	case streamMigrations:
-		m.migrations = maps.Clone(m.w.api.migrations)
+		m.migrations, m.names = maps.Clone(m.w.api.migrations), nil
 	default:
 		m.observer.relist(on)
 		return
 	}
 	for _, resource := range everything {
 		m.enqueue(resource)
+	}
+}
+
+// changed enqueues a resource whose state or migrations changed, and those that share its storage.
+func (m *manager) changed(resource schema.GroupResource) {
+	m.enqueue(resource)
+	if storageOf(resource) != newIngresses {
+		return
+	}
+	for _, other := range m.observer.ledger.Observe(m.w.now, resource).SharedWith {
+		m.enqueue(other)
 	}
 }
 
@@ -207,7 +220,10 @@ func (m *manager) input(resource schema.GroupResource) svmtrigger.Input {
 	if by != resource && by != (schema.GroupResource{}) {
 		in.SharedBy = m.newest(by)
 	}
-	for _, name := range slices.Sorted(maps.Keys(m.migrations)) {
+	if m.names == nil {
+		m.names = slices.Sorted(maps.Keys(m.migrations))
+	}
+	for _, name := range m.names {
 		if of := resourceOf(m.migrations[name]); of == resource || of == by {
 			in.Migrations = append(in.Migrations, m.migrations[name])
 		}

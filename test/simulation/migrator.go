@@ -142,12 +142,19 @@ func (g *migrator) step(s *sweep) {
 		return
 	}
 	servers := g.w.cluster.accepting()
+	if len(servers) > 0 && !g.w.writtenBy(servers, resource) {
+		g.finish(m, migrationv1alpha1.MigrationFailed)
+		delete(g.running, s.uid)
+		g.wake()
+		return
+	}
 	for i := range servers {
 		by := servers[(i+g.w.dice.below(len(servers)))%len(servers)]
 		encoding, from := g.w.encoding(by, resource)
 		if encoding == "" {
 			continue
 		}
+		g.w.store.changed = true
 		one := s.objects[0]
 		if one.encoding != encoding || one.source != from {
 			*one = object{encoding: encoding, source: from}

@@ -1,5 +1,3 @@
-//go:build simulation
-
 /*
 Copyright The svm-controller-manager Authors.
 

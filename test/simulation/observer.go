@@ -68,6 +68,7 @@ func newObserver(m *manager) *observer {
 func (o *observer) list() {
 	c := o.m.w.cluster
 	o.listed = true
+	c.hushLeaving()
 	o.setLiving(c.living(), true)
 	c.noteWatched()
 	o.addresses = c.reachable()

@@ -18,6 +18,7 @@ package simulation
 
 import (
 	"cmp"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -41,6 +42,9 @@ var (
 // resources is how many there are.
 const resources = 7
 
+// position is that in everything.
+func position(resource schema.GroupResource) int { return slices.Index(everything[:], resource) }
+
 // storageOf is the resource under which the objects of a resource are kept.
 func storageOf(resource schema.GroupResource) schema.GroupResource {
 	if resource == oldIngresses {
@@ -61,6 +65,8 @@ type builtIn struct {
 	// stored is the version that a release stores, of the group if that is not the resource's own.
 	stored [releases]string
 	group  [releases]string
+	// encodings are the hashes of that, empty where a release does not know the resource.
+	encodings [releases]string
 }
 
 var builtIns = []*builtIn{
@@ -101,25 +107,22 @@ func init() {
 		for release := range releases {
 			if b.stored[release] != "" {
 				gv := b.groupVersion(release)
-				remember(gv.Group, gv.Version, b.kind)
+				b.encodings[release] = remember(gv.Group, gv.Version, b.kind)
 			}
 		}
 	}
-	for _, version := range customVersions {
-		remember(crontabs.Group, version, customKind)
+	for i, version := range customVersions {
+		customEncodings[i] = remember(crontabs.Group, version, customKind)
 	}
-	for _, version := range aggregatedVersions {
-		remember(flunders.Group, version, aggregatedKind)
+	for i, version := range aggregatedVersions {
+		aggregatedEncodings[i] = remember(flunders.Group, version, aggregatedKind)
 	}
 }
 
-func remember(group, version, kind string) {
+func remember(group, version, kind string) string {
 	gvk := schema.GroupVersionKind{Group: group, Version: version, Kind: kind}
 	hashes[gvk] = storageversion.Hash(gvk.GroupVersion(), kind)
-}
-
-func hashOf(group, version, kind string) string {
-	return hashes[schema.GroupVersionKind{Group: group, Version: version, Kind: kind}]
+	return hashes[gvk]
 }
 
 // words is a hash for people.
@@ -133,13 +136,7 @@ func words(hash string) string {
 }
 
 // encoding is the hash of what a release stores, empty if it does not know the resource.
-func (b *builtIn) encoding(release int) string {
-	if b.stored[release] == "" {
-		return ""
-	}
-	gv := b.groupVersion(release)
-	return hashOf(gv.Group, gv.Version, b.kind)
-}
+func (b *builtIn) encoding(release int) string { return b.encodings[release] }
 
 // groupVersion is what a release stores.
 func (b *builtIn) groupVersion(release int) schema.GroupVersion {

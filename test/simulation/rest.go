@@ -82,7 +82,7 @@ func (w *world) settleServers() {
 			switch {
 			case !found:
 				release, found = s.release, true
-			case c.balanced && c.publishing != allOfThem:
+			case c.balanced:
 				c.stop(s.identity) // Several servers behind a balancer cannot be told apart.
 			case s.release != release:
 				c.restart(s.identity, release, s.publishes)

@@ -34,9 +34,12 @@ type object struct {
 
 // store is what no program can look into, except for the judge.
 type store struct {
-	w       *world
-	objects map[schema.GroupResource][]*object
+	w *world
+	// objects are by position of the resource.
+	objects [resources][]*object
 	ticks   int
+	// changed says that the judge has to look again.
+	changed bool
 	// flying are writes that have begun and not landed.
 	flying []*flight
 }
@@ -51,28 +54,31 @@ type flight struct {
 }
 
 func newStore(w *world) *store {
-	return &store{w: w, objects: map[schema.GroupResource][]*object{}}
+	return &store{w: w}
 }
 
 func (s *store) add(resource schema.GroupResource, from *source, encodings ...string) {
 	for _, encoding := range encodings {
 		if encoding != "" {
-			storage := storageOf(resource)
+			storage := position(storageOf(resource))
 			s.objects[storage] = append(s.objects[storage], &object{encoding: encoding, source: from})
 		}
 	}
 }
 
 // of returns the objects of a resource.
-func (s *store) of(resource schema.GroupResource) []*object { return s.objects[storageOf(resource)] }
+func (s *store) of(resource schema.GroupResource) []*object {
+	return s.objects[position(storageOf(resource))]
+}
 
-func (s *store) clear(resource schema.GroupResource) { delete(s.objects, resource) }
+func (s *store) clear(resource schema.GroupResource) { s.objects[position(resource)] = nil }
 
 // write stores an object, a new one if there is none at that position.
 func (s *store) write(resource schema.GroupResource, position int, encoding string, from *source) {
 	if encoding == "" {
 		return
 	}
+	s.changed = true
 	objects := s.of(resource)
 	if len(objects) < 3 {
 		s.add(resource, from, encoding)
@@ -119,6 +125,14 @@ func (w *world) encoding(s *server, resource schema.GroupResource) (string, *sou
 	return "", nil
 }
 
+// writtenBy says whether any of the servers writes a resource.
+func (w *world) writtenBy(servers []*server, resource schema.GroupResource) bool {
+	return slices.ContainsFunc(servers, func(one *server) bool {
+		encoding, _ := w.encoding(one, resource)
+		return encoding != ""
+	})
+}
+
 // writeSlowly begins a write of every built-in resource, which lands when the server ends.
 func (s *store) writeSlowly(by *server, duration time.Duration) {
 	for i, b := range builtIns {
@@ -143,17 +157,23 @@ func (s *store) writeAggregatedSlowly() {
 // forgive makes objects of some sources as if they had never been written.
 func (s *store) forgive(whose func(*source) bool) {
 	for _, resource := range everything {
-		for _, one := range s.of(resource) {
-			if one.source.due || !whose(one.source) {
-				continue
-			}
-			for _, other := range s.w.cluster.accepting() {
-				if encoding, from := s.w.encoding(other, resource); encoding != "" && !whose(from) {
-					one.encoding, one.source = encoding, from
-				}
-			}
+		forgiven := func(one *object) bool {
+			return !one.source.due && whose(one.source) && !s.rewrite(one, resource, whose)
+		}
+		storage := position(storageOf(resource))
+		s.objects[storage] = slices.DeleteFunc(s.objects[storage], forgiven)
+	}
+}
+
+// rewrite makes an object that of another source, if there is one.
+func (s *store) rewrite(one *object, resource schema.GroupResource, but func(*source) bool) bool {
+	for _, by := range s.w.cluster.accepting() {
+		if encoding, from := s.w.encoding(by, resource); encoding != "" && !but(from) {
+			one.encoding, one.source = encoding, from
+			return true
 		}
 	}
+	return false
 }
 
 // keepWriting lets every server write one object of every resource, again and again.

@@ -20,7 +20,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -66,6 +65,8 @@ type deciding struct {
 	newEpoch bool
 	// agreed says that all servers were seen to write the current encoding, for the settle period.
 	agreed bool
+	// proof is a migration that shows that only the current encoding is stored, as soon as the servers are known to agree still.
+	proof *migrationv1alpha1.StorageVersionMigration
 	// unseenNews says that servers live which were asked neither by us nor by whoever wrote the state.
 	unseenNews bool
 	// standing is what is done about the objects in old encodings, or why nothing is.
@@ -137,11 +138,12 @@ func (d *deciding) supersede() {
 func (d *deciding) conclude() {
 	o := &d.in.Observation
 	d.describe()
-	changed := !equality.Semantic.DeepEqual(d.old, d.next)
-	if changed && !d.pressing() {
+	differs, pressing := d.compare()
+	if differs && !pressing {
 		d.lookAgain(d.last.Evidence.FirstObservedTime.Add(d.in.Periods.Hold))
-		d.next, changed = d.old, false
+		d.next, differs = d.old, false
 	}
+	write := differs
 	if o.Problem == nil {
 		heartbeat := d.in.Now
 		if d.perishable() {
@@ -149,20 +151,20 @@ func (d *deciding) conclude() {
 		}
 		due := d.old.LastHeartbeatTime.Add(d.heartbeatInterval())
 		if !heartbeat.Before(due) {
-			changed = true
+			write = true
 		} else if !d.perishable() {
 			d.lookAgain(due)
 		}
-		if changed {
+		if write {
 			d.next.LastHeartbeatTime = metav1.NewTime(heartbeat.Truncate(time.Second))
 		}
 	}
-	if !changed {
+	if !write {
 		d.decision.ConfirmGone = ""
 		return
 	}
 	if d.decision.Reason == "" {
-		d.decision.Reason = d.reason()
+		d.decision.Reason = d.reason(differs)
 	}
 	d.decision.State = UpdateState
 	d.decision.Status = d.next
@@ -170,25 +172,28 @@ func (d *deciding) conclude() {
 	d.decision.Create = nil
 }
 
-// pressing says that the state has to be written now. A server that restarts is new evidence for sixty resources, most of which
-// are written as before; these wait for a moment, and those that changed do not wait behind them.
-func (d *deciding) pressing() bool {
-	withoutEvidence := d.next
-	withoutEvidence.Evidence = d.old.Evidence
-	return !equality.Semantic.DeepEqual(d.old, withoutEvidence) ||
-		!d.in.Now.Before(d.last.Evidence.FirstObservedTime.Add(d.in.Periods.Hold))
+// compare says whether the next status differs from the old one, and whether it has to be written now. A server that
+// restarts is new evidence for sixty resources, most of which are written as before; these wait for a moment, and those
+// that changed do not wait behind them.
+func (d *deciding) compare() (differs, pressing bool) {
+	switch {
+	case !sameFacts(&d.old, &d.next):
+		return true, true
+	case sameEvidence(d.old.Evidence, d.next.Evidence):
+		return false, false
+	default:
+		return true, !d.in.Now.Before(d.last.Evidence.FirstObservedTime.Add(d.in.Periods.Hold))
+	}
 }
 
 // reason is why a state is written that starts nothing.
-func (d *deciding) reason() Reason {
-	withoutHeartbeat := d.next
-	withoutHeartbeat.LastHeartbeatTime = d.old.LastHeartbeatTime
+func (d *deciding) reason(differs bool) Reason {
 	switch {
 	case d.newEpoch:
 		return reasonNewEpoch
 	case isMigrated(&d.next) && !isMigrated(&d.old):
 		return reasonMigrated
-	case equality.Semantic.DeepEqual(d.old, withoutHeartbeat):
+	case !differs:
 		return reasonHeartbeat
 	default:
 		return reasonStateChanged

@@ -81,6 +81,10 @@ func (d *deciding) record() {
 	if o.Problem == nil && !d.agreed && len(d.last.Writing) == 1 {
 		d.lookAgain(d.settledAt())
 	}
+	if o.Problem != nil && o.Class == "" {
+		// Nobody tells of changes of what was never heard of.
+		d.lookAgain(d.in.Now.Add(d.in.Periods.Hold))
+	}
 	if d.held() {
 		d.lookAgain(o.Problem.Since.Add(d.in.Periods.Hold))
 	}

@@ -37,33 +37,38 @@ import (
 // maxNameLength leaves room for what is appended to the name of a resource.
 const maxNameLength = 200
 
-// shrink takes the success of a migration for the proof that only the current encoding is stored. It is never done
-// together with a change of evidence: the API server would refuse it, and rightly.
+// shrink takes the success of a migration for the proof that only the current encoding is stored.
 func (d *deciding) shrink() {
-	proven := func(m *migrationv1alpha1.StorageVersionMigration) bool { return d.proves(m) && d.confirms(m) }
-	if !d.agreed || isMigrated(&d.next) || !slices.ContainsFunc(d.in.Migrations, proven) {
+	if isMigrated(&d.next) {
 		return
 	}
-	d.next.PersistedStorageVersionHashes = []string{d.next.CurrentStorageVersionHash}
-	d.next.Backoff = nil
+	for _, m := range d.in.Migrations {
+		if !d.proves(m) {
+			continue
+		}
+		d.proof = m
+		if d.agreed && d.confirmed(m) {
+			d.next.PersistedStorageVersionHashes = []string{d.next.CurrentStorageVersionHash}
+			d.next.Backoff = nil
+			return
+		}
+	}
 }
 
 // proves says that a migration succeeded, that it was for this encoding in this epoch, and that it began when no write
 // under earlier evidence could land behind it.
 func (d *deciding) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
-	target, state, epoch := m.Status.Target, d.state, d.next.Epoch
-	if d.in.SharedBy != nil {
-		state, epoch = d.in.SharedBy, d.in.SharedBy.Status.Epoch
-	}
-	return ofResource(m, d.in.Observation.SharedBy) && succeeded(m) && target != nil && target.Epoch != nil &&
-		target.StorageVersionHash == d.next.CurrentStorageVersionHash &&
-		*target.Epoch == epoch && target.StorageStateUID == state.UID &&
+	return succeeded(m) && d.storage().of(m, m.Status.Target) && m.Status.Target.StorageVersionHash == d.next.CurrentStorageVersionHash &&
 		m.Status.StartTime != nil && !m.Status.StartTime.Time.Before(d.settledAt())
 }
 
-// confirms says that the servers were seen to agree still when the migration had ended. Evidence that is watched would
-// tell; evidence that is polled has to be of a later look.
-func (d *deciding) confirms(m *migrationv1alpha1.StorageVersionMigration) bool {
+// confirmed says that the servers were seen to agree still when the migration had ended. Evidence that is watched would
+// tell, unless the look at a process met its successor; evidence that is polled has to be of a later look.
+func (d *deciding) confirmed(m *migrationv1alpha1.StorageVersionMigration) bool {
+	if d.in.Now.Before(d.in.Observation.Confirmed) {
+		d.lookAgain(d.in.Observation.Confirmed)
+		return false
+	}
 	// The time of the end is cut off to a whole second.
 	return !d.perishable() || (m.Status.CompletionTime != nil && d.in.Observation.Looked.Sub(m.Status.CompletionTime.Time) >= time.Second)
 }
@@ -82,16 +87,20 @@ func (d *deciding) migrate() {
 	case d.in.Observation.Presence == storageversion.NotServed:
 		d.standing = standing{reason: migrationv1alpha1.StateReasonNotServed}
 		return
+	case d.proof != nil:
+		d.standing = standing{reason: migrationv1alpha1.StateReasonAwaitingAgreement, migration: d.proof.Name}
+		return
 	case d.in.Observation.SharedBy != d.in.Observation.Resource && d.in.SharedBy == nil:
 		d.standing = standing{reason: migrationv1alpha1.StateReasonAwaitingAgreement}
 		return
-	case d.in.SharedBy != nil:
+	case d.in.SharedBy != nil && !d.goesByItself():
 		d.next.Migration = d.in.SharedBy.Status.Migration.DeepCopy()
 		d.standing = standing{reason: migrationv1alpha1.StateReasonMigrationRunning, shared: d.in.SharedBy.Name}
 		return
 	}
 	ref := d.next.Migration
-	if ref == nil {
+	if ref == nil || d.isShared(ref) {
+		d.next.Migration = nil
 		d.first()
 		return
 	}
@@ -103,9 +112,6 @@ func (d *deciding) migrate() {
 	switch {
 	case m == nil && !taken && ref.UID == "":
 		d.create(ref)
-	case m != nil && d.proves(m):
-		// It counts as soon as the servers are known to agree still.
-		d.standing = standing{reason: migrationv1alpha1.StateReasonAwaitingAgreement, migration: m.Name}
 	case m != nil && finished(m), m == nil && d.failedBefore(ref):
 		d.again(m, retry)
 	case m != nil:
@@ -121,9 +127,9 @@ func (d *deciding) migrate() {
 // first starts the first migration of an epoch, unless a person's is on its way already.
 func (d *deciding) first() {
 	for _, m := range d.in.Migrations {
-		bound := boundTo(m)
-		current := bound == nil || (bound.StorageStateUID == d.state.UID && *bound.Epoch == d.next.Epoch)
-		if ofResource(m, d.in.Observation.Resource) && !finished(m) && current && d.agreed {
+		bound, storage := boundTo(m), d.storage()
+		current := bound == nil || storage.of(m, bound)
+		if ofResource(m, storage.resource) && !finished(m) && current && d.agreed {
 			d.standing = standing{reason: migrationv1alpha1.StateReasonMigrationRunning, migration: m.Name}
 			return
 		}
@@ -172,17 +178,16 @@ func (d *deciding) create(ref *migrationv1alpha1.MigrationReference) {
 		return
 	}
 	d.standing = standing{reason: migrationv1alpha1.StateReasonMigrationRunning, migration: ref.Name}
-	epoch := d.next.Epoch
-	resource := d.in.Observation.Resource
+	storage := d.storage()
 	d.decision.Create = &migrationv1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: ref.Name},
 		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
-			Resource: migrationv1alpha1.GroupVersionResource{Group: resource.Group, Version: d.version(), Resource: resource.Resource},
+			Resource: migrationv1alpha1.GroupVersionResource{Group: storage.resource.Group, Version: d.version(), Resource: storage.resource.Resource},
 			Target: &migrationv1alpha1.MigrationTarget{
 				StorageVersionHash: d.next.CurrentStorageVersionHash,
 				EncodingVersion:    d.words(d.next.CurrentStorageVersionHash),
-				Epoch:              &epoch,
-				StorageStateUID:    d.state.UID,
+				Epoch:              &storage.epoch,
+				StorageStateUID:    storage.state,
 			},
 		},
 	}
@@ -266,10 +271,7 @@ func (d *deciding) find(ref *migrationv1alpha1.MigrationReference) (*migrationv1
 		if m.Name != ref.Name {
 			continue
 		}
-		target := m.Spec.Target
-		ours := ofResource(m, d.in.Observation.Resource) && target != nil && target.Epoch != nil &&
-			*target.Epoch == d.next.Epoch && target.StorageStateUID == d.state.UID
-		if ours {
+		if d.storage().of(m, m.Spec.Target) {
 			return m, true
 		}
 		return nil, true
@@ -293,8 +295,8 @@ func (d *deciding) name() string {
 // version is the one to send requests to: the target's where it is served, so that nothing is converted without need.
 func (d *deciding) version() string {
 	served := d.in.Observation.Served
-	if len(served) == 0 {
-		return ""
+	if len(served) == 0 || d.in.Observation.SharedBy != d.in.Observation.Resource {
+		return "" // The migrator finds one.
 	}
 	target, err := schema.ParseGroupVersion(d.words(d.next.CurrentStorageVersionHash))
 	if err == nil && target.Group == d.in.Observation.Resource.Group && slices.Contains(served, target.Version) {

@@ -48,10 +48,12 @@ type life struct {
 	t          *testing.T
 	ledger     *storageversion.Ledger
 	definition storageversion.CustomResource
-	in         Input
-	uids       int
-	events     []string
-	created    []string
+	// sharedBy is the name that stands for all of the storage, if it is another.
+	sharedBy schema.GroupResource
+	in       Input
+	uids     int
+	events   []string
+	created  []string
 }
 
 func newLife(t *testing.T) *life {
@@ -88,6 +90,9 @@ func (l *life) settle() Decision {
 	l.t.Helper()
 	for range 10 {
 		l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
+		if l.in.SharedBy != nil {
+			l.in.Observation.SharedBy, l.in.Observation.SharedWith = l.sharedBy, []schema.GroupResource{l.sharedBy}
+		}
 		d := Decide(l.in)
 		if d.State == KeepState && len(d.Delete) == 0 && d.Create == nil {
 			return d
@@ -501,6 +506,39 @@ func TestSuccessWaitsForTheServersToBeSeen(t *testing.T) {
 	}
 	l.after(time.Second)
 	l.expect(1, v1, v1)
+}
+
+func TestSuccessWaitsForTheLookToBeConfirmed(t *testing.T) {
+	l := newLife(t)
+	l.settle()
+	l.after(time.Minute)
+	l.succeeds()
+	o := l.ledger.Observe(l.in.Now, widgets)
+	o.Confirmed = l.in.Now.Add(5 * time.Second)
+	l.in.Observation = o
+	d := Decide(l.in)
+	if d.Status.PersistedStorageVersionHashes != nil && !slices.Contains(d.Status.PersistedStorageVersionHashes, storageversion.Unknown) {
+		t.Errorf("the look may have met a server that starts: %+v", d.Status)
+	}
+	if !d.LookAgain.Equal(o.Confirmed) || d.Due {
+		t.Errorf("look again at %v and start nothing; got %+v", o.Confirmed, d)
+	}
+	l.act(d)
+	l.after(5 * time.Second)
+	l.expect(1, v1, v1)
+	if len(l.created) != 1 {
+		t.Errorf("created %q", l.created)
+	}
+}
+
+func TestWhatWasNeverHeardOfIsLookedAtAgain(t *testing.T) {
+	l := newLife(t)
+	l.migrated()
+	l.in.Observation = storageversion.Observation{Resource: widgets, SharedBy: widgets, Time: l.in.Now,
+		Problem: &storageversion.Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: "a was not asked", Since: start.Add(-time.Hour)}}
+	if d := Decide(l.in); !d.LookAgain.Equal(l.in.Now.Add(periods.Hold)) {
+		t.Errorf("look again at %v, want %v: no change is told of", d.LookAgain, l.in.Now.Add(periods.Hold))
+	}
 }
 
 func TestSuccessAtAnAggregatedServerIsConfirmedByALook(t *testing.T) {
