@@ -80,9 +80,8 @@ type StorageVersionMigrationSpec struct {
 	// StorageVersionMigration.
 	// +required
 	Resource GroupVersionResource `json:"resource"`
-	// continueToken is the list token of the next chunk of objects, copied from status.progress for those who watch it here.
-	// It is output only, and kept for compatibility: a migration without status.progress starts from the beginning, whatever
-	// this says, because a token of unknown origin proves nothing about the objects before it.
+	// continueToken is kept for compatibility and ignored: a token of unknown origin proves nothing about the objects before
+	// it, so a migration starts from the beginning, whatever this says. Progress is in status.progress.
 	// +optional
 	ContinueToken string `json:"continueToken,omitempty"`
 	// target is the encoding that the migration is wanted for. The trigger sets it; leave it out when you create a
@@ -256,7 +255,8 @@ type MigrationProgress struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	AlreadyCurrent int64 `json:"alreadyCurrent"`
-	// writtenByOthers is how many objects somebody else wrote in the meantime, and by that in the target encoding.
+	// writtenByOthers is how many objects were written in the meantime, and by that in the target encoding: by somebody else, or
+	// by this migration in a request whose answer was lost, for instance because its process was killed.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	WrittenByOthers int64 `json:"writtenByOthers"`

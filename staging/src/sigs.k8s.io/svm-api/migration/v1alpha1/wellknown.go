@@ -101,8 +101,8 @@ const (
 	MigrationReasonVersionNotServed = "VersionNotServed"
 	// MigrationReasonVerbsNotSupported: the resource cannot be listed, or cannot be written.
 	MigrationReasonVerbsNotSupported = "VerbsNotSupported"
-	// MigrationReasonInvalidContinueToken: the API server cannot make sense of the continue token.
-	MigrationReasonInvalidContinueToken = "InvalidContinueToken"
+	// MigrationReasonListRefused: the API server refuses to list the objects, for lack of a permission for instance.
+	MigrationReasonListRefused = "ListRefused"
 	// MigrationReasonTargetChanged: objects are written in another encoding than the target by now.
 	MigrationReasonTargetChanged = "TargetChanged"
 	// MigrationReasonAgreementLost: the servers did not agree on the target all the time from start to end.

@@ -41,7 +41,8 @@ type MigrationProgressApplyConfiguration struct {
 	Rewritten *int64 `json:"rewritten,omitempty"`
 	// alreadyCurrent is how many objects were stored in the target encoding already, so that nothing was written.
 	AlreadyCurrent *int64 `json:"alreadyCurrent,omitempty"`
-	// writtenByOthers is how many objects somebody else wrote in the meantime, and by that in the target encoding.
+	// writtenByOthers is how many objects were written in the meantime, and by that in the target encoding: by somebody else, or
+	// by this migration in a request whose answer was lost, for instance because its process was killed.
 	WrittenByOthers *int64 `json:"writtenByOthers,omitempty"`
 	// gone is how many objects were deleted in the meantime.
 	Gone *int64 `json:"gone,omitempty"`

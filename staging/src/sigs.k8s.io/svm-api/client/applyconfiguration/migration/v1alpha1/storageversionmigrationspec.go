@@ -26,9 +26,8 @@ type StorageVersionMigrationSpecApplyConfiguration struct {
 	// resource is the resource to migrate. It cannot be changed: to migrate another resource, create another
 	// StorageVersionMigration.
 	Resource *GroupVersionResourceApplyConfiguration `json:"resource,omitempty"`
-	// continueToken is the list token of the next chunk of objects, copied from status.progress for those who watch it here.
-	// It is output only, and kept for compatibility: a migration without status.progress starts from the beginning, whatever
-	// this says, because a token of unknown origin proves nothing about the objects before it.
+	// continueToken is kept for compatibility and ignored: a token of unknown origin proves nothing about the objects before
+	// it, so a migration starts from the beginning, whatever this says. Progress is in status.progress.
 	ContinueToken *string `json:"continueToken,omitempty"`
 	// target is the encoding that the migration is wanted for. The trigger sets it; leave it out when you create a
 	// migration by hand, and the encoding that is current when the migration starts is taken. A migration whose target is
