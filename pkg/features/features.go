@@ -36,6 +36,17 @@ const (
 	// StorageVersionMigrationTrigger guards the controller that records which encodings may be stored in StorageStates and
 	// creates the migrations that are due.
 	StorageVersionMigrationTrigger featuregate.Feature = "StorageVersionMigrationTrigger"
+	// StorageVersionMigrator guards the controller that rewrites the objects of StorageVersionMigrations.
+	StorageVersionMigrator featuregate.Feature = "StorageVersionMigrator"
+	// StatusSubresourceFallback has the migrator try objects that the API server refused to rewrite once more by way of their
+	// status subresource, which admission rules often leave alone and which stores the whole object.
+	StatusSubresourceFallback featuregate.Feature = "StatusSubresourceFallback"
+	// CRDStoredVersionsPruning has the migrator take old versions from a CustomResourceDefinition's status.storedVersions when
+	// no object is stored in them any more.
+	CRDStoredVersionsPruning featuregate.Feature = "CRDStoredVersionsPruning"
+	// CRDManagedFieldsCleaning has the migrator drop managedFields entries of custom resources that name versions which are
+	// served no longer: the API server refuses server-side apply of objects that have one. It changes objects.
+	CRDManagedFieldsCleaning featuregate.Feature = "CRDManagedFieldsCleaning"
 )
 
 // kubernetesVersion is the minor version of the Kubernetes libraries that go.mod requires; a test holds them together.
@@ -61,5 +72,17 @@ var specifications = map[featuregate.Feature]featuregate.VersionedSpecs{
 	},
 	StorageVersionMigrationTrigger: {
 		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
+	},
+	StorageVersionMigrator: {
+		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
+	},
+	StatusSubresourceFallback: {
+		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
+	},
+	CRDStoredVersionsPruning: {
+		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
+	},
+	CRDManagedFieldsCleaning: {
+		{Version: version.MustParse("1.37"), Default: false, PreRelease: featuregate.Alpha},
 	},
 }

@@ -77,6 +77,8 @@ type ControllerContext struct {
 	// agreement.
 	Observer    *observer.Observer
 	Observation config.Observation
+	// Selected says whether this manager runs the controller of that name.
+	Selected func(name string) bool
 	// Events records for this manager. Like all writes, events are lost once the leader lease is not held any more.
 	Events record.EventRecorderLogger
 }
@@ -252,6 +254,7 @@ func (r *controllersRun) makeController(ctx, shared context.Context, d Controlle
 		MigrationInformers: r.migrations,
 		Observer:           r.observer,
 		Observation:        r.observation,
+		Selected:           r.state.isSelected,
 		Events:             r.events,
 	})
 	if err != nil {

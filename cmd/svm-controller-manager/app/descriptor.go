@@ -83,6 +83,7 @@ func NewControllerDescriptors() []ControllerDescriptor {
 	return []ControllerDescriptor{
 		newStorageVersionGCDescriptor(),
 		newStorageVersionMigrationTriggerDescriptor(),
+		newStorageVersionMigratorDescriptor(),
 	}
 }
 

@@ -37,6 +37,7 @@ func TestControllerNames(t *testing.T) {
 	want := map[string][]string{
 		names.StorageVersionGarbageCollectorController: {"storageversiongc"},
 		names.StorageVersionMigrationTriggerController: {"svmtrigger"},
+		names.StorageVersionMigratorController:         {"svmigrator"},
 	}
 	got := map[string][]string{}
 	for _, d := range NewControllerDescriptors() {

@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,6 +45,10 @@ type state struct {
 
 func newState(selected []ControllerDescriptor) *state {
 	return &state{selected: selected, missing: map[string]bool{}, electors: map[*leaderelection.LeaderElector]bool{}}
+}
+
+func (s *state) isSelected(name string) bool {
+	return slices.ContainsFunc(s.selected, func(d ControllerDescriptor) bool { return d.Name == name })
 }
 
 // checkName tells in a readiness answer which controller waits for what: the answer carries names only, no messages.

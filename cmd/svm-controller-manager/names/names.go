@@ -32,10 +32,12 @@ const Manager = "svm-controller-manager"
 const (
 	StorageVersionGarbageCollectorController = "storageversion-garbage-collector-controller"
 	StorageVersionMigrationTriggerController = "storage-version-migration-trigger-controller"
+	StorageVersionMigratorController         = "storage-version-migrator-controller"
 )
 
 // Aliases of controllers.
 const (
 	StorageVersionGarbageCollectorAlias = "storageversiongc"
 	StorageVersionMigrationTriggerAlias = "svmtrigger"
+	StorageVersionMigratorAlias         = "svmigrator"
 )

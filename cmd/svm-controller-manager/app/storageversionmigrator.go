@@ -1,0 +1,142 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/component-base/featuregate"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
+	"sigs.k8s.io/svm-controller-manager/pkg/features"
+)
+
+// Bounds of flags, which keep a mistyped number from becoming load.
+const (
+	maxChunkSize         = 10000
+	maxConcurrentRewrite = 1000
+	maxConcurrent        = 100
+)
+
+func newStorageVersionMigratorDescriptor() ControllerDescriptor {
+	flags := &migratorOptions{
+		ConcurrentMigrations:  svmigrator.DefaultConcurrentMigrations,
+		MaxConcurrentRewrites: pacer.DefaultMaxConcurrent,
+		ChunkSize:             svmigrator.DefaultChunkSize,
+		FinishedTTL:           svmigrator.DefaultFinishedTTL,
+	}
+	return ControllerDescriptor{
+		Name:         names.StorageVersionMigratorController,
+		Aliases:      []string{names.StorageVersionMigratorAlias},
+		FeatureGates: []featuregate.Feature{features.StorageVersionMigrator},
+		Needs: []Need{
+			{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates")},
+			{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations")},
+		},
+		Observes: true,
+		Options:  flags,
+		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
+			client, err := c.Client()
+			if err != nil {
+				return nil, err
+			}
+			migrations, err := c.MigrationClient()
+			if err != nil {
+				return nil, err
+			}
+			options := svmigrator.Options{
+				SettlePeriod: c.Observation.SettlePeriod,
+				Triggered:    c.Selected(names.StorageVersionMigrationTriggerController),
+			}
+			flags.ApplyTo(&options)
+			clients := svmigrator.Clients{Migrations: migrations, Documents: client.Discovery().RESTClient(), Objects: c.Config}
+			return svmigrator.New(ctx, clients, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events, features.DefaultFeatureGate, options)
+		},
+	}
+}
+
+// migratorOptions are the flags of the migrator.
+type migratorOptions struct {
+	ConcurrentMigrations  int
+	MaxConcurrentRewrites int
+	MaxRewritesPerSecond  float64
+	Unpaced               bool
+	ChunkSize             int64
+	FinishedTTL           time.Duration
+}
+
+// AddFlags implements options.ControllerOptions.
+func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
+	if o == nil {
+		return
+	}
+	fs.IntVar(&o.ConcurrentMigrations, "concurrent-migrations", o.ConcurrentMigrations,
+		"How many migrations write at a time. They share one pace, so that more of them are not faster, but one that is stuck does not hold up the others.")
+	fs.IntVar(&o.MaxConcurrentRewrites, "max-concurrent-rewrites", o.MaxConcurrentRewrites,
+		"How many objects are rewritten at a time at most, by all migrations together. How many really are depends on how fast the API server answers.")
+	fs.Float64Var(&o.MaxRewritesPerSecond, "max-rewrites-per-second", o.MaxRewritesPerSecond,
+		"How many objects are rewritten in a second at most, by all migrations together. Zero is no bound beyond what the API server takes without slowing down.")
+	fs.BoolVar(&o.Unpaced, "unpaced-rewrites", o.Unpaced,
+		"If true, --max-concurrent-rewrites objects are rewritten at a time however slow the API server gets. Other clients will feel that; answers that ask for less are still obeyed.")
+	fs.Int64Var(&o.ChunkSize, "migration-chunk-size", o.ChunkSize,
+		"How many objects are listed at a time. Progress is saved behind each chunk, so that many are done again after a crash at most.")
+	fs.DurationVar(&o.FinishedTTL, "finished-migration-ttl", o.FinishedTTL,
+		"How long a StorageVersionMigration is kept that has ended. One that names denied objects is kept until a newer one of its resource has ended. Zero keeps all for ever.")
+}
+
+// Validate implements options.ControllerOptions.
+func (o *migratorOptions) Validate() []error {
+	if o == nil {
+		return nil
+	}
+	var errs []error
+	between := func(flag string, value, most int64) {
+		if value < 1 || value > most {
+			errs = append(errs, fmt.Errorf("--%s must be between 1 and %d, got %d", flag, most, value))
+		}
+	}
+	between("concurrent-migrations", int64(o.ConcurrentMigrations), maxConcurrent)
+	between("max-concurrent-rewrites", int64(o.MaxConcurrentRewrites), maxConcurrentRewrite)
+	between("migration-chunk-size", o.ChunkSize, maxChunkSize)
+	if o.MaxRewritesPerSecond < 0 {
+		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must not be negative, got %v; zero is no bound", o.MaxRewritesPerSecond))
+	}
+	if o.FinishedTTL < 0 {
+		errs = append(errs, fmt.Errorf("--finished-migration-ttl must not be negative, got %v; zero keeps migrations for ever", o.FinishedTTL))
+	}
+	return errs
+}
+
+// ApplyTo fills the options of the controller from flags that are valid.
+func (o *migratorOptions) ApplyTo(c *svmigrator.Options) {
+	if o == nil {
+		return
+	}
+	c.ConcurrentMigrations = o.ConcurrentMigrations
+	c.MaxConcurrentRewrites = o.MaxConcurrentRewrites
+	c.MaxRewritesPerSecond = o.MaxRewritesPerSecond
+	c.Unpaced = o.Unpaced
+	c.ChunkSize = o.ChunkSize
+	c.FinishedTTL = o.FinishedTTL
+}

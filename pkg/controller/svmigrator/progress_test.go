@@ -1,0 +1,164 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+)
+
+func TestThePositionSurvivesTheStatus(t *testing.T) {
+	for name, position := range map[string]sweep.Position{
+		"in the middle": {
+			Token: "more", Baseline: "10", Counts: sweep.Counts{Rewritten: 3, AlreadyCurrent: 4, WrittenByOthers: 5, Gone: 6, Denied: 1, Retried: 8},
+			Denied: []sweep.Denial{{Namespace: "ns", Name: "a", UID: "u", Reason: metav1.StatusReasonForbidden, Message: "no"}},
+		},
+		"at the end": {Baseline: "10", Counts: sweep.Counts{Rewritten: 3}, Complete: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status := &migrationv1alpha1.StorageVersionMigrationStatus{BaselineResourceVersion: position.Baseline}
+			putPosition(status, position, noon, nil)
+			if diff := cmp.Diff(position, positionOf(status)); diff != "" {
+				t.Errorf("read back it differs (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestACountWithoutATokenProvesNothing(t *testing.T) {
+	status := &migrationv1alpha1.StorageVersionMigrationStatus{
+		BaselineResourceVersion: "10",
+		Progress:                &migrationv1alpha1.MigrationProgress{Processed: 9, Rewritten: 9},
+	}
+	if diff := cmp.Diff(sweep.Position{Baseline: "10"}, positionOf(status)); diff != "" {
+		t.Errorf("it differs (-want +got):\n%s", diff)
+	}
+}
+
+func TestEstimates(t *testing.T) {
+	status := &migrationv1alpha1.StorageVersionMigrationStatus{}
+	putPosition(status, sweep.Position{Token: "more", Counts: sweep.Counts{Rewritten: 999}, Remaining: ptr.To[int64](1)}, noon, ptr.To[int64](60))
+	p := status.Progress
+	if *p.EstimatedTotal != 1000 || *p.PercentComplete != 99 || !status.EstimatedCompletionTime.Time.Equal(noon.Add(time.Second)) {
+		t.Errorf("estimated %d, %d %%, the end at %v", *p.EstimatedTotal, *p.PercentComplete, status.EstimatedCompletionTime)
+	}
+	putPosition(status, sweep.Position{Counts: sweep.Counts{Rewritten: 1001}, Complete: true}, noon, ptr.To[int64](60))
+	if p = status.Progress; *p.EstimatedTotal != 1001 || *p.PercentComplete != 100 || status.EstimatedCompletionTime != nil {
+		t.Errorf("at the end estimated %d, %d %%, the end at %v", *p.EstimatedTotal, *p.PercentComplete, status.EstimatedCompletionTime)
+	}
+}
+
+func TestRate(t *testing.T) {
+	var r rate
+	if got := r.perMinute(noon, 100); got != nil {
+		t.Errorf("%d in a minute, of a moment", *got)
+	}
+	if got := r.perMinute(noon.Add(30*time.Second), 600); *got != 1000 {
+		t.Errorf("%d in a minute, want 1000", *got)
+	}
+	// What was long ago does not count.
+	r.perMinute(noon.Add(2*time.Minute), 600)
+	if got := r.perMinute(noon.Add(3*time.Minute), 660); *got != 60 {
+		t.Errorf("%d in a minute, want 60", *got)
+	}
+}
+
+func TestSettle(t *testing.T) {
+	first := sweep.Counts{Rewritten: 10, Denied: 5, Retried: 1}
+	for name, test := range map[string]struct{ second, want sweep.Counts }{
+		"each of them has another outcome": {
+			second: sweep.Counts{Rewritten: 1, Gone: 1, WrittenByOthers: 1, AlreadyCurrent: 1, Denied: 1, Retried: 2},
+			want:   sweep.Counts{Rewritten: 11, Gone: 1, WrittenByOthers: 1, AlreadyCurrent: 1, Denied: 1, Retried: 3},
+		},
+		"others were gone through as well": {
+			second: sweep.Counts{Rewritten: 3, AlreadyCurrent: 200, Denied: 1},
+			want:   sweep.Counts{Rewritten: 13, AlreadyCurrent: 1, Denied: 1, Retried: 1},
+		},
+		"none of them is there any more": {
+			second: sweep.Counts{},
+			want:   sweep.Counts{Rewritten: 10, AlreadyCurrent: 5, Retried: 1},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := settle(first, test.second)
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("the counts differ (-want +got):\n%s", diff)
+			}
+			if got.Processed() != first.Processed() {
+				t.Errorf("%d objects became %d", first.Processed(), got.Processed())
+			}
+		})
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	ended := func(name string, ago time.Duration, conditionType migrationv1alpha1.MigrationConditionType, denied int64) *migrationv1alpha1.StorageVersionMigration {
+		m := made(nil)
+		m.Name, m.UID = name, types.UID(name)
+		m.CreationTimestamp = metav1.NewTime(noon.Add(-ago))
+		m.Status.CompletionTime = ptr.To(metav1.NewTime(noon.Add(-ago)))
+		m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: conditionType, Status: corev1.ConditionTrue}}
+		m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: denied}
+		return m
+	}
+	old, names := ended("old", 2*time.Hour, migrationv1alpha1.MigrationSucceeded, 0), ended("names", 2*time.Hour, migrationv1alpha1.MigrationFailed, 3)
+	proof := ended("proof", 2*time.Hour, migrationv1alpha1.MigrationSucceeded, 0)
+	proof.Status.Target = boundTo(3)
+	unproven, proven := stateAt(3, v2, metav1.ConditionTrue), stateAt(3, v2, metav1.ConditionTrue)
+	unproven.Status.PersistedStorageVersionHashes = []string{v1, v2}
+	proven.Status.PersistedStorageVersionHashes = []string{v2}
+	for name, test := range map[string]struct {
+		migration *migrationv1alpha1.StorageVersionMigration
+		others    []*migrationv1alpha1.StorageVersionMigration
+		state     *migrationv1alpha1.StorageState
+		ttl       time.Duration
+		want      expiry
+	}{
+		"it ended long ago":                           {migration: old, ttl: time.Hour, want: expiry{expired: true}},
+		"it ended lately":                             {migration: old, ttl: 3 * time.Hour, want: expiry{lookAgain: noon.Add(time.Hour)}},
+		"all are kept":                                {migration: old},
+		"it has not ended":                            {migration: made(nil), ttl: time.Hour},
+		"it names denied objects":                     {migration: names, others: []*migrationv1alpha1.StorageVersionMigration{names, old}, ttl: time.Hour},
+		"a newer one tells how that stands":           {migration: names, others: []*migrationv1alpha1.StorageVersionMigration{names, ended("new", time.Minute, migrationv1alpha1.MigrationFailed, 1)}, ttl: time.Hour, want: expiry{expired: true}},
+		"it waits for one that is kept because of it": {migration: ended("newest", time.Hour+time.Minute, migrationv1alpha1.MigrationSucceeded, 0), others: []*migrationv1alpha1.StorageVersionMigration{names}, ttl: time.Hour},
+		"the state has not taken its proof yet":       {migration: proof, state: unproven, ttl: time.Hour},
+		"the state has taken its proof":               {migration: proof, state: proven, ttl: time.Hour, want: expiry{expired: true}},
+		"the state is in another epoch by now":        {migration: proof, state: stateAt(4, v2, metav1.ConditionTrue), ttl: time.Hour, want: expiry{expired: true}},
+		"it is of a controller that says no moment": {migration: func() *migrationv1alpha1.StorageVersionMigration {
+			m := old.DeepCopy()
+			m.Status.CompletionTime = nil
+			return m
+		}(), ttl: time.Hour, want: expiry{expired: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := decideExpiry(test.migration, test.others, test.state, test.ttl, noon)
+			if got.expired != test.want.expired || !got.lookAgain.Equal(test.want.lookAgain) {
+				t.Errorf("decided %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,340 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sweep
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// world is a server with objects, what they were given as outcomes, and what was stored of the sweep.
+type world struct {
+	t         *rapid.T
+	chunkSize int
+	objects   []string
+	given     map[string]int // outcomes by object, since the beginning
+	since     map[string]int // outcomes by object, since the position that was stored last
+	stored    Position
+	sweep     *Sweep
+	flying    []*Object
+	asked     *string // the token of the list on its way
+	now       time.Time
+	crashes   int
+}
+
+func options() Options {
+	return Options{MaxDenials: 3, Newer: func(a, b string) bool { return number(a) > number(b) }}
+}
+
+func number(s string) int {
+	n, _ := strconv.Atoi(s)
+	return n
+}
+
+// chunk lists objects from a position on. Tokens of the kind "i3" are those that a server gives when a snapshot is gone:
+// what is listed with them is of a newer resource version, and so are objects that were written since.
+func (w *world) chunk(token string) Chunk {
+	version, from := "100", number(token)
+	if len(token) > 0 && token[0] == 'i' {
+		version, from = "200", number(token[1:])
+	}
+	to := min(from+w.chunkSize, len(w.objects))
+	c := Chunk{ResourceVersion: version}
+	for _, name := range w.objects[from:to] {
+		object := &Object{Name: name, ResourceVersion: "50"}
+		if w.given[name] > 0 && version == "200" {
+			object.ResourceVersion = "150"
+		}
+		c.Objects = append(c.Objects, object)
+	}
+	if to < len(w.objects) {
+		c.Next = strconv.Itoa(to)
+		if version == "200" {
+			c.Next = "i" + c.Next
+		}
+		left := int64(len(w.objects) - to)
+		c.Remaining = &left
+	}
+	return c
+}
+
+func (w *world) step() {
+	type move struct {
+		name string
+		do   func()
+	}
+	var moves []move
+	can := func(name string, do func()) { moves = append(moves, move{name, do}) }
+	if w.asked == nil {
+		if token, wanted := w.sweep.List(); wanted {
+			w.asked = &token
+		}
+	}
+	if w.asked != nil {
+		can("list", w.list)
+		can("the token expires", w.expire)
+	}
+	if object := w.sweep.Next(w.now); object != nil {
+		can("take", func() { w.sweep.Take(object, w.now); w.flying = append(w.flying, object) })
+	}
+	if len(w.flying) > 0 {
+		can("done", w.done)
+		can("retry", func() {
+			w.sweep.Retry(w.land(), w.now.Add(time.Duration(rapid.IntRange(0, 3).Draw(w.t, "delay"))*time.Second))
+		})
+		can("return", func() { w.sweep.Return(w.land()) })
+	}
+	if !w.sweep.Wake().IsZero() {
+		can("time passes", func() { w.now = w.now.Add(time.Second) })
+	}
+	if w.crashes < 5 {
+		can("crash", w.crash)
+	}
+	if position, done := w.sweep.ChunkDone(); done {
+		moves = nil
+		can("advance", func() { w.advance(position, rapid.Bool().Draw(w.t, "save") || position.Complete) })
+	}
+	if len(moves) == 0 {
+		w.t.Fatalf("nothing can happen, and the sweep is not complete: %+v", w.sweep)
+	}
+	moves[rapid.IntRange(0, len(moves)-1).Draw(w.t, "move")].do()
+}
+
+func (w *world) list() {
+	w.sweep.Listed(w.chunk(*w.asked))
+	w.asked = nil
+}
+
+func (w *world) expire() {
+	if *w.asked == "" || (*w.asked)[0] == 'i' {
+		return // the first list has no token, and one that goes on without a snapshot does not expire
+	}
+	w.sweep.ListExpired("i" + *w.asked)
+	w.asked = nil
+}
+
+// land takes an object out of the air.
+func (w *world) land() *Object {
+	i := rapid.IntRange(0, len(w.flying)-1).Draw(w.t, "object")
+	object := w.flying[i]
+	w.flying = slices.Delete(w.flying, i, i+1)
+	return object
+}
+
+func (w *world) done() {
+	object := w.land()
+	outcome := rapid.SampledFrom(Outcomes).Draw(w.t, "outcome")
+	w.given[object.Name]++
+	w.since[object.Name]++
+	w.sweep.Done(object, outcome, Denial{Message: "no"})
+}
+
+func (w *world) advance(position Position, save bool) {
+	if save {
+		w.stored = position
+		w.since = map[string]int{}
+	}
+	w.sweep.Advance()
+}
+
+// crash loses all that was not stored.
+func (w *world) crash() {
+	w.crashes++
+	w.flying, w.asked = nil, nil
+	w.since = map[string]int{}
+	w.sweep = New(w.stored, options())
+}
+
+func (w *world) check() {
+	for name, times := range w.since {
+		if times > 1 {
+			w.t.Fatalf("%s was done %d times since the last position", name, times)
+		}
+	}
+	counts := w.stored.Counts
+	if p := counts.Processed(); p > int64(len(w.objects)) {
+		w.t.Fatalf("%d objects were processed of %d", p, len(w.objects))
+	}
+}
+
+func TestEveryObjectGetsItsOutcome(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		w := &world{t: t, given: map[string]int{}, since: map[string]int{}, sweep: New(Position{}, options()), now: time.Unix(0, 0)}
+		w.chunkSize = rapid.IntRange(1, 7).Draw(t, "chunk size")
+		for i := range rapid.IntRange(0, 30).Draw(t, "objects") {
+			w.objects = append(w.objects, fmt.Sprintf("object-%02d", i))
+		}
+		for !w.sweep.Complete() {
+			w.step()
+			w.check()
+		}
+		for _, name := range w.objects {
+			if w.given[name] == 0 {
+				t.Errorf("%s has no outcome", name)
+			}
+			if w.crashes == 0 && w.given[name] > 1 {
+				t.Errorf("%s has %d outcomes", name, w.given[name])
+			}
+		}
+		counts := w.sweep.Counts()
+		if counts != w.stored.Counts {
+			t.Errorf("the counts are %+v, and %+v was stored", counts, w.stored.Counts)
+		}
+		if counts.Processed() != int64(len(w.objects)) {
+			t.Errorf("%d of %d objects were processed: %+v", counts.Processed(), len(w.objects), counts)
+		}
+		if named := len(w.stored.Denied); int64(named) != min(3, counts.Denied) {
+			t.Errorf("%d denied objects are named of %d", named, counts.Denied)
+		}
+	})
+}
+
+// take takes the next object, which there has to be.
+func take(t *testing.T, s *Sweep, now time.Time) *Object {
+	t.Helper()
+	object := s.Next(now)
+	if object == nil {
+		t.Fatal("there is no next object")
+	}
+	s.Take(object, now)
+	return object
+}
+
+func twoChunks(t *testing.T) *Sweep {
+	t.Helper()
+	s := New(Position{}, options())
+	if token, wanted := s.List(); token != "" || !wanted {
+		t.Fatalf("the first list is %q, %v", token, wanted)
+	}
+	s.Listed(Chunk{Objects: []*Object{{Name: "a", ResourceVersion: "1"}, {Name: "b", ResourceVersion: "1"}}, Next: "more", ResourceVersion: "10"})
+	return s
+}
+
+func TestTheNextChunkIsListedAheadAndNotBegun(t *testing.T) {
+	s, now := twoChunks(t), time.Unix(0, 0)
+	if token, wanted := s.List(); token != "more" || !wanted {
+		t.Fatalf("the second list is %q, %v", token, wanted)
+	}
+	s.Listed(Chunk{Objects: []*Object{{Name: "c", ResourceVersion: "1"}}, ResourceVersion: "10"})
+	if _, wanted := s.List(); wanted {
+		t.Error("a third chunk is listed")
+	}
+	a, b := take(t, s, now), take(t, s, now)
+	if next := s.Next(now); next != nil {
+		t.Errorf("%s is next while its chunk's turn has not come", next.Name)
+	}
+	s.Done(a, Rewritten, Denial{})
+	if _, done := s.ChunkDone(); done {
+		t.Error("the chunk is done with an object in flight")
+	}
+	s.Done(b, Gone, Denial{})
+	position, done := s.ChunkDone()
+	want := Position{Token: "more", Baseline: "10", Counts: Counts{Rewritten: 1, Gone: 1}}
+	if diff := cmp.Diff(want, position); !done || diff != "" {
+		t.Errorf("done is %v, and the position differs (-want +got):\n%s", done, diff)
+	}
+	s.Advance()
+	if next := s.Next(now); next == nil || next.Name != "c" {
+		t.Errorf("after the first chunk comes %+v", next)
+	}
+}
+
+func TestAnObjectWaitsForItsTime(t *testing.T) {
+	s, now := twoChunks(t), time.Unix(0, 0)
+	a, b := take(t, s, now), take(t, s, now)
+	s.Retry(a, now.Add(2*time.Second))
+	s.Retry(b, now.Add(time.Second))
+	if s.Next(now) != nil || !s.Wake().Equal(now.Add(time.Second)) {
+		t.Errorf("next is %v, to wake at %v", s.Next(now), s.Wake())
+	}
+	if waiting, since := s.Waiting(); waiting != 2 || !since.Equal(now) {
+		t.Errorf("%d objects wait since %v", waiting, since)
+	}
+	now = now.Add(3 * time.Second)
+	if first, second := take(t, s, now), take(t, s, now); first != b || second != a {
+		t.Errorf("%s comes before %s", first.Name, second.Name)
+	}
+	if b.Tries != 1 || s.Counts().Retried != 2 {
+		t.Errorf("%d tries, %d retried", b.Tries, s.Counts().Retried)
+	}
+}
+
+func TestATokenThatExpiredIsReplacedInThePosition(t *testing.T) {
+	s, now := twoChunks(t), time.Unix(0, 0)
+	a, b := take(t, s, now), take(t, s, now)
+	if _, wanted := s.List(); !wanted {
+		t.Fatal("nothing is to be listed")
+	}
+	s.ListExpired("inconsistent")
+	s.Done(a, Rewritten, Denial{})
+	s.Done(b, Rewritten, Denial{})
+	if position, _ := s.ChunkDone(); position.Token != "inconsistent" {
+		t.Errorf("the sweep would be resumed with %q", position.Token)
+	}
+	s.Advance()
+	if token, wanted := s.List(); token != "inconsistent" || !wanted {
+		t.Fatalf("the list goes on with %q, %v", token, wanted)
+	}
+	s.Listed(Chunk{Objects: []*Object{{Name: "c", ResourceVersion: "9"}, {Name: "d", ResourceVersion: "11"}}, ResourceVersion: "12"})
+	if next := take(t, s, now); next.Name != "c" {
+		t.Errorf("%s is rewritten", next.Name)
+	}
+	if s.Next(now) != nil || s.Counts().WrittenByOthers != 1 {
+		t.Errorf("an object that was written since the baseline is rewritten: %+v", s.Counts())
+	}
+}
+
+func TestASweepBeginsAnew(t *testing.T) {
+	s, now := twoChunks(t), time.Unix(0, 0)
+	a, b := take(t, s, now), take(t, s, now)
+	if err := s.Restart(); err == nil {
+		t.Error("it begins anew with requests in flight")
+	}
+	s.Retry(a, now)
+	s.Done(take(t, s, now), Rewritten, Denial{})
+	s.Done(b, Denied, Denial{})
+	s.Advance()
+	if err := s.Restart(); err != nil {
+		t.Fatal(err)
+	}
+	want := Position{Baseline: "10", Counts: Counts{Retried: 1}}
+	if diff := cmp.Diff(want, s.Position()); diff != "" {
+		t.Errorf("the position differs (-want +got):\n%s", diff)
+	}
+	if token, wanted := s.List(); token != "" || !wanted {
+		t.Errorf("the list is %q, %v", token, wanted)
+	}
+}
+
+func TestASweepWithoutObjectsIsComplete(t *testing.T) {
+	s := New(Position{}, options())
+	s.List()
+	s.Listed(Chunk{ResourceVersion: "10"})
+	if position, done := s.ChunkDone(); !done || !position.Complete {
+		t.Errorf("done is %v, the position %+v", done, position)
+	}
+	s.Advance()
+	if _, wanted := s.List(); wanted || !s.Complete() {
+		t.Errorf("something is to be listed: %v; complete: %v", wanted, s.Complete())
+	}
+}

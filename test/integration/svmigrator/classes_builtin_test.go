@@ -1,0 +1,187 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+var (
+	policies = schema.GroupResource{Group: admissionregistrationv1.GroupName, Resource: "mutatingadmissionpolicies"}
+	secrets  = schema.GroupResource{Resource: "secrets"}
+)
+
+const (
+	policyCount = 20
+	// secretCount is more than one chunk.
+	secretCount = 600
+)
+
+// testBuiltIn upgrades a server that writes policies in another encoding from then on, and secrets under another key.
+func testBuiltIn(t *testing.T) {
+	c := startCluster(t, controlplane.Server{
+		EmulatedVersion: "1.36", RuntimeConfig: []string{"api/all=true"}, EncryptionConfig: encryptWith("key1"),
+	})
+	manager := c.startManager(t, "manager")
+	for i := range policyCount {
+		policy := newPolicy(fmt.Sprintf("policy-%02d", i))
+		if _, err := c.kube.AdmissionregistrationV1().MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range secretCount {
+		name := fmt.Sprintf("secret-%03d", i)
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"name": name}}
+		if _, err := c.kube.CoreV1().Secrets(metav1.NamespaceDefault).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.restart(t, func(s *controlplane.Server) {
+		s.EmulatedVersion, s.EncryptionConfig = "", encryptWith("key2", "key1")
+	})
+	if !manager.Running() {
+		t.Fatal("the manager ended with the server")
+	}
+	t.Run("a new storage version", func(t *testing.T) { testNewVersion(t, c) })
+	t.Run("a new key", func(t *testing.T) { testNewKey(t, c) })
+}
+
+func testNewVersion(t *testing.T, c *cluster) {
+	judge := c.judge(t, policies)
+	judge.stored(t, "admissionregistration.k8s.io/v1beta1")
+	c.migrate(t, "policies", policies.WithVersion(""))
+	m := c.ended(t, "policies", soon)
+	mustSucceed(t, m)
+	judge.stored(t, "admissionregistration.k8s.io/v1")
+	if changes := judge.onlyEncodings(t, 1); len(changes.Encoded) != policyCount {
+		t.Errorf("%d policies are encoded otherwise than before", len(changes.Encoded))
+	}
+	progress(t, m, v1alpha1.MigrationProgress{Rewritten: policyCount})
+	if got := m.Status.Target.EncodingVersion; got != "admissionregistration.k8s.io/v1" {
+		t.Errorf("the target is %q", got)
+	}
+}
+
+// testNewKey wants every secret under the new key, though the encoding they are stored in is the one that they were stored in
+// before, and the old key needed by nobody afterwards.
+func testNewKey(t *testing.T, c *cluster) {
+	judge := c.judge(t, secrets)
+	underKeys(t, c, map[string]int{"aescbc:v1:key1": secretCount})
+	c.migrate(t, "secrets", secrets.WithVersion(""))
+	m := c.ended(t, "secrets", 2*soon)
+	mustSucceed(t, m)
+	underKeys(t, c, map[string]int{"aescbc:v1:key2": secretCount})
+	if changes := judge.onlyEncodings(t, 1); len(changes.Encoded) != secretCount {
+		t.Errorf("%d secrets are encrypted otherwise than before", len(changes.Encoded))
+	}
+	progress(t, m, v1alpha1.MigrationProgress{Rewritten: secretCount})
+
+	c.restart(t, func(s *controlplane.Server) { s.EncryptionConfig = encryptWith("key2") })
+	list, err := c.kube.CoreV1().Secrets(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list.Items) != secretCount {
+		t.Errorf("there are %d secrets", len(list.Items))
+	}
+	for i := range list.Items {
+		if name, says := list.Items[i].Name, string(list.Items[i].Data["name"]); says != name {
+			t.Errorf("without the old key %s is read as %q", name, says)
+		}
+	}
+
+	t.Run("nothing is left to do", func(t *testing.T) {
+		judge := c.judge(t, secrets)
+		c.migrate(t, "secrets-again", secrets.WithVersion("v1"))
+		m := c.ended(t, "secrets-again", 2*soon)
+		mustSucceed(t, m)
+		judge.onlyEncodings(t, 0)
+		progress(t, m, v1alpha1.MigrationProgress{AlreadyCurrent: secretCount})
+	})
+}
+
+// underKeys counts secrets by what they are encrypted with.
+func underKeys(t *testing.T, c *cluster, want map[string]int) {
+	t.Helper()
+	stored, err := c.Stored(t.Context(), secrets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	for _, secret := range stored {
+		got[secret.Provider]++
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("the secrets are stored under %v, want %v", got, want)
+	}
+}
+
+func (c *cluster) restart(t *testing.T, change func(*controlplane.Server)) {
+	t.Helper()
+	if err := c.Servers()[0].Restart(change); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// encryptWith is an encryption configuration for secrets whose keys are used in this order.
+func encryptWith(keys ...string) string {
+	config := `apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - aescbc:
+      keys:
+`
+	for _, key := range keys {
+		material := sha256.Sum256([]byte(key)) // of the right length
+		config += fmt.Sprintf("      - {name: %s, secret: %s}\n", key, base64.StdEncoding.EncodeToString(material[:]))
+	}
+	return config
+}
+
+// newPolicy is a policy about a resource that does not exist.
+func newPolicy(name string) *admissionregistrationv1.MutatingAdmissionPolicy {
+	rule := admissionregistrationv1.NamedRuleWithOperations{}
+	rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
+	rule.APIGroups, rule.APIVersions, rule.Resources = []string{"absent.migration.test"}, []string{"v1"}, []string{"absents"}
+	ignore := admissionregistrationv1.Ignore
+	return &admissionregistrationv1.MutatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
+			FailurePolicy:      &ignore,
+			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
+			MatchConstraints:   &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule}},
+			Mutations: []admissionregistrationv1.Mutation{{
+				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
+				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: "Object{}"},
+			}},
+		},
+	}
+}

@@ -1,0 +1,267 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+const (
+	ledgerCount = 2000
+	changers    = 4
+	// changed is how many of the first objects others change.
+	changed = 400
+	// restBetweenWrites leaves the API server some time for the migration.
+	restBetweenWrites = 20 * time.Millisecond
+)
+
+// testOthersWrite migrates objects that others create, change and delete all the time.
+func testOthersWrite(t *testing.T) {
+	c := startCluster(t, controlplane.Server{})
+	ledgers := newCustom("ledgers", "Ledger")
+	c.define(t, ledgers)
+	c.fill(t, ledgers, "ledger", ledgerCount)
+	// The rate is bounded so that others have the time to do something.
+	c.startManager(t, "manager", "--max-rewrites-per-second=200")
+	o := startOthers(t, c, ledgers)
+	c.flip(t, ledgers, "v2")
+	judge := c.judge(t, ledgers.GroupResource)
+	c.migrate(t, "ledgers", ledgers.WithVersion(""))
+	m := c.ended(t, "ledgers", 2*soon)
+	mustSucceed(t, m)
+	c.atSuccess(t, m, ledgers)
+	o.stop()
+	o.check(t, judge)
+	t.Logf("%s", words(m))
+	if p := m.Status.Progress; p.Gone == 0 || p.WrittenByOthers == 0 {
+		t.Errorf("nobody was in the way of %s", words(m))
+	}
+}
+
+// atSuccess wants every object in the target encoding as of the revision at which the migration was written as Succeeded.
+func (c *cluster) atSuccess(t *testing.T, m *v1alpha1.StorageVersionMigration, r custom) {
+	t.Helper()
+	revision, err := strconv.ParseInt(m.ResourceVersion, 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := c.StoredUnder(t.Context(), "/registry/"+r.Group+"/"+r.Resource+"/", revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, object := range stored {
+		counts[object.Encoding]++
+	}
+	t.Logf("when it succeeded there were %v", counts)
+	if len(counts) != 1 || counts[m.Status.Target.EncodingVersion] == 0 {
+		t.Errorf("when %s succeeded objects were stored in %v", m.Name, counts)
+	}
+}
+
+// others create, change and delete objects, and know what must be there in the end.
+type others struct {
+	*cluster
+	custom
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu      sync.Mutex
+	counted map[string]int64 // by name: what the counter of an object was set to last
+	created map[string]bool  // and not deleted
+	deleted map[string]bool
+	errs    []error
+}
+
+func startOthers(t *testing.T, c *cluster, r custom) *others {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	o := &others{cluster: c, custom: r, cancel: cancel, counted: map[string]int64{}, created: map[string]bool{}, deleted: map[string]bool{}}
+	for i := range changers {
+		o.running.Go(func() {
+			for n := i; ctx.Err() == nil; n += changers {
+				// Spread over all objects: the list is in the order of the names.
+				o.note(o.count(ctx, fmt.Sprintf("ledger-%05d", (n%changed)*(ledgerCount/changed))))
+				pauseFor(ctx, restBetweenWrites)
+			}
+		})
+	}
+	o.running.Go(func() {
+		for n := 0; ctx.Err() == nil; n++ {
+			o.note(o.create(ctx, fmt.Sprintf("new-%05d", n)))
+			if n%2 == 1 {
+				o.note(o.remove(ctx, fmt.Sprintf("new-%05d", n)))
+			}
+			pauseFor(ctx, restBetweenWrites)
+		}
+	})
+	o.running.Go(func() {
+		// Towards the migration, which begins at the other end. None of them is one that is changed.
+		for n := ledgerCount - 1; ctx.Err() == nil && n >= 0; n -= ledgerCount / changed {
+			o.note(o.remove(ctx, fmt.Sprintf("ledger-%05d", n)))
+			pauseFor(ctx, 2*restBetweenWrites)
+		}
+	})
+	t.Cleanup(o.stop)
+	return o
+}
+
+func (o *others) stop() {
+	o.cancel()
+	o.running.Wait()
+}
+
+func (o *others) note(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if err != nil {
+		o.errs = append(o.errs, err)
+	}
+}
+
+// count adds one to the counter of an object, as those do who read, change and write.
+func (o *others) count(ctx context.Context, name string) error {
+	client := o.at(o.custom, "v1")
+	for ctx.Err() == nil {
+		// Without the context: a write that nobody waits for would not be known to have been done.
+		object, err := client.Get(context.WithoutCancel(ctx), name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		o.mu.Lock()
+		last := o.counted[name]
+		o.mu.Unlock()
+		if now, _, err := unstructured.NestedInt64(object.Object, "spec", "counter"); err != nil || now != last {
+			return fmt.Errorf("the counter of %s was set to %d and is %d (%v)", name, last, now, err)
+		}
+		if err := unstructured.SetNestedField(object.Object, last+1, "spec", "counter"); err != nil {
+			return err
+		}
+		_, err = client.Update(context.WithoutCancel(ctx), object, metav1.UpdateOptions{FieldManager: "counter"})
+		if apierrors.IsConflict(err) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		o.mu.Lock()
+		o.counted[name] = last + 1
+		o.mu.Unlock()
+		return nil
+	}
+	return nil
+}
+
+func (o *others) create(ctx context.Context, name string) error {
+	_, err := o.at(o.custom, "v1").Create(context.WithoutCancel(ctx), o.object(name), metav1.CreateOptions{})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.created[name] = err == nil
+	return err
+}
+
+func (o *others) remove(ctx context.Context, name string) error {
+	err := o.at(o.custom, "v1").Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.deleted[name] = err == nil
+	delete(o.created, name)
+	return err
+}
+
+// check compares what is stored with what was there at first, and what others did.
+func (o *others) check(t *testing.T, judge *judgement) {
+	t.Helper()
+	if err := errors.Join(o.errs...); err != nil {
+		t.Fatal(err)
+	}
+	list, err := o.at(o.custom, "v2").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for i := range list.Items {
+		name := list.Items[i].GetName()
+		found[name] = true
+		counter, _, _ := unstructured.NestedInt64(list.Items[i].Object, "spec", "counter")
+		payload, _, _ := unstructured.NestedString(list.Items[i].Object, "spec", "payload")
+		if counter != o.counted[name] || payload != "of "+name {
+			t.Errorf("%s has payload %q and counter %d, which was set to %d", name, payload, counter, o.counted[name])
+		}
+		if list.Items[i].GetManagedFields()[0].Manager == "storage-version-migrator" {
+			t.Errorf("the migrator owns fields of %s", name)
+		}
+	}
+	expected := maps.Clone(o.created)
+	for n := range ledgerCount {
+		if name := fmt.Sprintf("ledger-%05d", n); !o.deleted[name] {
+			expected[name] = true
+		}
+	}
+	if !maps.Equal(found, expected) {
+		t.Errorf("there are %d objects, want %d", len(found), len(expected))
+	}
+	changes := judge.onlyDone(t)
+	t.Logf("others set %d counters, created %d objects that are still there, and deleted %d", len(o.counted), len(o.created), len(o.deleted))
+	for _, key := range changes.Changed {
+		if name := key[strings.LastIndex(key, "/")+1:]; o.counted[name] == 0 {
+			t.Errorf("%s was changed, and not by the others", name)
+		}
+	}
+	for key, writes := range changes.Writes {
+		name := key[strings.LastIndex(key, "/")+1:]
+		// One of the writes of the others may have been before the judge looked at first.
+		if most := o.counted[name] + 1; writes > most {
+			t.Errorf("%s was written %d times, want %d at most", name, writes, most)
+		}
+	}
+}
+
+// onlyDone is what happened to the stored objects.
+func (j *judgement) onlyDone(t *testing.T) controlplane.StoredChanges {
+	t.Helper()
+	after, err := j.c.Stored(t.Context(), j.resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return controlplane.CompareStored(j.before, after)
+}
+
+// pauseFor returns after d, or when ctx ends.
+func pauseFor(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}

@@ -1,0 +1,229 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+const (
+	// finishedTTL is how long the managers of these tests keep migrations that have ended.
+	finishedTTL = 5 * time.Second
+	// migrator is how the migrator calls itself in managedFields.
+	migrator = "storage-version-migrator"
+)
+
+// testTidy is what the migrator clears away when its work is done.
+func testTidy(t *testing.T) {
+	c := startCluster(t, controlplane.Server{})
+	t.Run("managed fields", func(t *testing.T) { testManagedFields(t, c) })
+	t.Run("migrations that have ended", func(t *testing.T) { testExpiry(t, c) })
+}
+
+// testExpiry wants migrations that have ended to go after a time, but one that names denied objects only when a newer one of the
+// resource has ended.
+func testExpiry(t *testing.T, c *cluster) {
+	plain, guarded := newCustom("plains", "Plain"), newCustom("guardeds", "Guarded")
+	for _, r := range []custom{plain, guarded} {
+		c.define(t, r)
+		c.fill(t, r, strings.ToLower(r.kind), 10)
+		c.flip(t, r, "v2")
+	}
+	c.seal(t, guarded, "object.metadata.name == 'guarded-00004'", "guarded-00004")
+	c.startManager(t, "expiry", "--finished-migration-ttl="+finishedTTL.String(), "--feature-gates=StatusSubresourceFallback=false")
+	c.migrate(t, "guarded", guarded.WithVersion(""))
+	mustFail(t, c.ended(t, "guarded", soon), v1alpha1.MigrationReasonObjectsDenied, "guarded-00004")
+	c.migrate(t, "plain", plain.WithVersion(""))
+	m := c.ended(t, "plain", soon)
+	mustSucceed(t, m)
+	c.expires(t, m)
+	// That the later one is gone already shows that the time of this one has passed.
+	during(t, finishedTTL, func(ctx context.Context) error {
+		_, err := c.fetch(ctx, "guarded")
+		return err
+	})
+
+	if err := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(t.Context(), guarded.Resource, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, soon, func(ctx context.Context) error {
+		_, err := c.at(guarded, "v1").Patch(ctx, "guarded-00004", types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	})
+	c.migrate(t, "newer", guarded.WithVersion(""))
+	m = c.ended(t, "newer", soon)
+	mustSucceed(t, m)
+	eventually(t, finishedTTL, func(ctx context.Context) error {
+		if _, err := c.fetch(ctx, "guarded"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the migration that a newer one took the place of is still there (%v)", err)
+		}
+		return nil
+	})
+	c.expires(t, m)
+}
+
+// expires waits until a migration is deleted, and wants that to be at its time.
+func (c *cluster) expires(t *testing.T, m *v1alpha1.StorageVersionMigration) {
+	t.Helper()
+	eventually(t, finishedTTL+atOnce, func(ctx context.Context) error {
+		if _, err := c.fetch(ctx, m.Name); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("%s is still there (%v)", m.Name, err)
+		}
+		return nil
+	})
+	if lived := time.Since(m.Status.CompletionTime.Time); lived < finishedTTL {
+		t.Errorf("%s was deleted %v after its end", m.Name, lived)
+	}
+}
+
+// testManagedFields has objects that were applied at a version which the definition has no more: nobody can apply them again.
+func testManagedFields(t *testing.T, c *cluster) {
+	// Another resource of the group goes on to have the version.
+	c.define(t, newCustom("bystanders", "Bystander"))
+	things := newCustom("things", "Thing")
+	c.define(t, things)
+	if err := c.apply(t.Context(), things, "v1", "only", "first"); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.apply(t.Context(), things, "v1", "both", "first"); err != nil {
+		t.Fatal(err)
+	}
+	c.touch(t, things, "both")
+	c.flip(t, things, "v2")
+	c.touch(t, things, "current")
+
+	plain := c.startManager(t, "plain")
+	c.migrate(t, "things", things.WithVersion(""))
+	mustSucceed(t, c.ended(t, "things", soon))
+	c.change(t, things, func(d *apiextensionsv1.CustomResourceDefinition) { d.Spec.Versions = d.Spec.Versions[1:] })
+	eventually(t, soon, func(ctx context.Context) error {
+		for _, name := range []string{"only", "both"} {
+			// Dry: one that is done before the server notices the change would put things right.
+			if err := c.apply(ctx, things, "v2", name, "second", metav1.DryRunAll); err == nil || !strings.Contains(err.Error(), things.encoding("v1")) {
+				return fmt.Errorf("applying %s without a cleaning is answered with: %v", name, err)
+			}
+		}
+		return nil
+	})
+
+	t.Run("without the gate", func(t *testing.T) {
+		judge := c.judge(t, things.GroupResource)
+		c.migrate(t, "without-gate", things.WithVersion(""))
+		m := c.ended(t, "without-gate", soon)
+		mustSucceed(t, m)
+		progress(t, m, v1alpha1.MigrationProgress{AlreadyCurrent: 3})
+		judge.onlyEncodings(t, 0)
+	})
+	stopManager(t, plain)
+
+	t.Run("with the gate", func(t *testing.T) { testCleaning(t, c, things) })
+}
+
+// testCleaning wants the entries of the dropped version gone, those of others as they were, and server-side apply to work.
+func testCleaning(t *testing.T, c *cluster, things custom) {
+	manager := c.startManager(t, "cleaning", "--feature-gates=CRDManagedFieldsCleaning=true")
+	before := map[string]*unstructured.Unstructured{}
+	for _, name := range []string{"only", "both", "current"} {
+		before[name] = c.thing(t, things, name)
+	}
+	c.migrate(t, "with-gate", things.WithVersion(""))
+	m := c.ended(t, "with-gate", soon)
+	mustSucceed(t, m)
+	progress(t, m, v1alpha1.MigrationProgress{Rewritten: 2, AlreadyCurrent: 1})
+
+	want := map[string][]metav1.ManagedFieldsEntry{"current": before["current"].GetManagedFields()}
+	for _, entry := range before["both"].GetManagedFields() {
+		if entry.APIVersion == things.encoding("v2") {
+			want["both"] = append(want["both"], entry)
+		}
+	}
+	created := before["only"].GetCreationTimestamp()
+	want["only"] = []metav1.ManagedFieldsEntry{{
+		Manager: migrator, Operation: metav1.ManagedFieldsOperationApply, APIVersion: things.encoding("v2"), Time: &created,
+		FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:name":{}}}`),
+	}}
+	for name, was := range before {
+		now := c.thing(t, things, name)
+		if diff := cmp.Diff(want[name], now.GetManagedFields()); diff != "" {
+			t.Errorf("the managed fields of %s (-want +got):\n%s", name, diff)
+		}
+		for _, object := range []*unstructured.Unstructured{was, now} {
+			object.SetManagedFields(nil)
+			object.SetResourceVersion("")
+		}
+		if diff := cmp.Diff(was, now); diff != "" {
+			t.Errorf("%s (-before +after):\n%s", name, diff)
+		}
+		// Whoever applied the payload before owns it again, and takes it away by not applying it.
+		for _, payload := range []string{"second", ""} {
+			if err := c.apply(t.Context(), things, "v2", name, payload); err != nil {
+				t.Errorf("applying %s after the cleaning: %v", name, err)
+			}
+			got, _, err := unstructured.NestedString(c.thing(t, things, name).Object, "spec", "payload")
+			if err != nil || got != payload {
+				t.Errorf("%s was applied with the payload %q and has %q (%v)", name, payload, got, err)
+			}
+		}
+	}
+	stopManager(t, manager)
+}
+
+func (c *cluster) thing(t *testing.T, r custom, name string) *unstructured.Unstructured {
+	t.Helper()
+	object, err := c.at(r, "v2").Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return object
+}
+
+// apply applies an object with that payload, or without one.
+func (c *cluster) apply(ctx context.Context, r custom, version, name, payload string, dryRun ...string) error {
+	object := r.object(name)
+	object.SetAPIVersion(r.encoding(version))
+	object.Object["spec"] = map[string]any{"applied": true}
+	if payload != "" {
+		object.Object["spec"] = map[string]any{"applied": true, "payload": payload}
+	}
+	_, err := c.at(r, version).Apply(ctx, name, object, metav1.ApplyOptions{FieldManager: "applier", Force: true, DryRun: dryRun})
+	return err
+}
+
+// touch has somebody at v2 own a field of an object, which is made if there is none.
+func (c *cluster) touch(t *testing.T, r custom, name string) {
+	t.Helper()
+	object := r.object(name)
+	object.SetAPIVersion(r.encoding("v2"))
+	object.Object["spec"] = map[string]any{"touched": true}
+	if _, err := c.at(r, "v2").Apply(t.Context(), name, object, metav1.ApplyOptions{FieldManager: "toucher"}); err != nil {
+		t.Fatal(err)
+	}
+}

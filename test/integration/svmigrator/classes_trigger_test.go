@@ -1,0 +1,116 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+const coinCount = 300
+
+// testWithTrigger runs all controllers in one process, as it is installed: nobody makes a migration by hand.
+func testWithTrigger(t *testing.T) {
+	c := startCluster(t, controlplane.Server{})
+	coins := newCustom("coins", "Coin")
+	c.define(t, coins)
+	c.fill(t, coins, "coin", coinCount)
+	c.startManager(t, "manager", "--controllers=*", "--auto-migrate=*."+coins.Group)
+	eventually(t, soon, func(ctx context.Context) error { return c.safe(ctx, coins, "v1") })
+	first := c.migrationsOf(t, coins)
+	if len(first) != 1 {
+		t.Fatalf("a first installation made %d migrations", len(first))
+	}
+
+	judge := c.judge(t, coins.GroupResource)
+	c.flip(t, coins, "v2")
+	eventually(t, 2*soon, func(ctx context.Context) error { return c.safe(ctx, coins, "v2") })
+	judge.stored(t, coins.encoding("v2"))
+	judge.onlyEncodings(t, 1)
+	if versions := c.storedVersions(t, coins); !sameStrings(versions, "v2") {
+		t.Errorf("status.storedVersions is %v", versions)
+	}
+	// Whatever the end of the migration changed, the definition's status for one, is no reason for another.
+	during(t, 3*settle, func(context.Context) error {
+		if now := len(c.migrationsOf(t, coins)); now != 2 {
+			return fmt.Errorf("the flip made %d migrations", now-1)
+		}
+		return nil
+	})
+	for uid, m := range c.migrationsOf(t, coins) {
+		if _, old := first[uid]; old {
+			continue
+		}
+		mustSucceed(t, &m)
+		progress(t, &m, v1alpha1.MigrationProgress{Rewritten: coinCount})
+		if target := m.Status.Target; target.EncodingVersion != coins.encoding("v2") || target.Epoch == nil || *target.Epoch != *m.Spec.Target.Epoch {
+			t.Errorf("%s was made for another target", words(&m))
+		}
+	}
+	if err := c.safe(t.Context(), coins, "v2"); err != nil {
+		t.Error(err)
+	}
+}
+
+// migrationsOf are all migrations of a resource.
+func (c *cluster) migrationsOf(t *testing.T, r custom) map[types.UID]v1alpha1.StorageVersionMigration {
+	t.Helper()
+	list, err := c.migration.MigrationV1alpha1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[types.UID]v1alpha1.StorageVersionMigration{}
+	for _, m := range list.Items {
+		if m.Spec.Resource.Group == r.Group && m.Spec.Resource.Resource == r.Resource {
+			found[m.UID] = m
+		}
+	}
+	return found
+}
+
+// safe complains unless the StorageState says that all objects are stored at the version, and that the others may go.
+func (c *cluster) safe(ctx context.Context, r custom, version string) error {
+	state, err := c.migration.MigrationV1alpha1().StorageStates().Get(ctx, r.String(), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	hash := storageversion.Hash(r.WithVersion(version).GroupVersion(), r.kind)
+	if state.Status.CurrentStorageVersionHash != hash || !sameStrings(state.Status.PersistedStorageVersionHashes, hash) {
+		return fmt.Errorf("%s has %v persisted and %s current, want only %s", state.Name, state.Status.PersistedStorageVersionHashes, state.Status.CurrentStorageVersionHash, hash)
+	}
+	missing := map[string]bool{v1alpha1.StorageStateMigrated: true, v1alpha1.StorageStateSafeToRemoveOldVersions: true}
+	var errs []error
+	for _, condition := range state.Status.Conditions {
+		if missing[condition.Type] && condition.Status != metav1.ConditionTrue {
+			errs = append(errs, fmt.Errorf("%s is %s: %s", condition.Type, condition.Status, condition.Message))
+		}
+		delete(missing, condition.Type)
+	}
+	if len(missing) > 0 {
+		errs = append(errs, fmt.Errorf("%s lacks conditions: %v", state.Name, missing))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,183 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+)
+
+// writers is how many objects are created at a time.
+const writers = 16
+
+// custom is the resource of a definition of ours.
+type custom struct {
+	schema.GroupResource
+	kind string
+}
+
+func newCustom(plural, kind string) custom {
+	return custom{schema.GroupResource{Group: "migration.test", Resource: plural}, kind}
+}
+
+// definition has the versions v1 and v2, both with a status, and stores one of them.
+func (r custom) definition(storage string) *apiextensionsv1.CustomResourceDefinition {
+	preserve := true
+	definition := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: r.String()},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: r.Group, Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: r.Resource, Kind: r.kind},
+		},
+	}
+	for _, version := range []string{"v1", "v2"} {
+		definition.Spec.Versions = append(definition.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+			Name: version, Served: true, Storage: version == storage,
+			Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+			Schema: &apiextensionsv1.CustomResourceValidation{
+				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &preserve},
+			},
+		})
+	}
+	return definition
+}
+
+// define creates a definition that stores v1, changed by whoever wants to, and waits until it is served.
+func (c *cluster) define(t *testing.T, r custom, changes ...func(*apiextensionsv1.CustomResourceDefinition)) {
+	t.Helper()
+	definition := r.definition("v1")
+	for _, change := range changes {
+		change(definition)
+	}
+	if _, err := c.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, soon, func(ctx context.Context) error {
+		_, err := c.objects(r).List(ctx, metav1.ListOptions{Limit: 1})
+		return err
+	})
+}
+
+// objects is a client for objects of a definition.
+func (c *cluster) objects(r custom) dynamic.ResourceInterface {
+	return c.dynamic.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault)
+}
+
+// change changes a definition.
+func (c *cluster) change(t *testing.T, r custom, change func(*apiextensionsv1.CustomResourceDefinition)) {
+	t.Helper()
+	client := c.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		definition, err := client.Get(t.Context(), r.String(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		change(definition)
+		_, err = client.Update(t.Context(), definition, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flip makes the definition store that version.
+func (c *cluster) flip(t *testing.T, r custom, version string) {
+	t.Helper()
+	c.change(t, r, func(d *apiextensionsv1.CustomResourceDefinition) {
+		for i := range d.Spec.Versions {
+			d.Spec.Versions[i].Storage = d.Spec.Versions[i].Name == version
+		}
+	})
+}
+
+// storedVersions are those that the definition lists.
+func (c *cluster) storedVersions(t *testing.T, r custom) []string {
+	t.Helper()
+	definition, err := c.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.String(), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return definition.Status.StoredVersions
+}
+
+// fill creates n objects with names that start with prefix, many at a time.
+func (c *cluster) fill(t *testing.T, r custom, prefix string, n int) {
+	t.Helper()
+	cfg := rest.CopyConfig(c.config)
+	cfg.QPS = -1
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := make(chan int)
+	var running sync.WaitGroup
+	for range writers {
+		running.Go(func() {
+			for i := range numbers {
+				object := r.object(fmt.Sprintf("%s-%05d", prefix, i))
+				if _, err := client.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault).Create(t.Context(), object, metav1.CreateOptions{FieldManager: "filler"}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for i := range n {
+		numbers <- i
+	}
+	close(numbers)
+	running.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+func (r custom) object(name string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"payload": "of " + name}}}
+	object.SetAPIVersion(r.WithVersion("v1").GroupVersion().String())
+	object.SetKind(r.kind)
+	object.SetName(name)
+	object.SetNamespace(metav1.NamespaceDefault)
+	return object
+}
+
+// encodings counts objects in etcd by the encoding they are stored in.
+func (c *cluster) encodings(t *testing.T, r schema.GroupResource) map[string]int {
+	t.Helper()
+	stored, err := c.Stored(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int{}
+	for _, object := range stored {
+		counts[object.Encoding]++
+	}
+	return counts
+}
+
+func sameStrings(a []string, b ...string) bool { return slices.Equal(a, b) }

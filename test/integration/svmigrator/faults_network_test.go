@@ -1,0 +1,83 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// testNetworkCut unplugs the manager's host. Nobody tells it: its connections are silent.
+func testNetworkCut(t *testing.T) {
+	const (
+		objects = 1000
+		cutFor  = 21 * time.Second
+	)
+	cp := controlplane.Start(t, controlplane.Config{Hosts: true})
+	c := useCluster(t, cp, cp.AdminConfig())
+	s := c.stage(t, "islands", "Island", objects)
+	manager := c.startManagerOn(t, "manager-1", steadily(150, "--migration-chunk-size=100")...)
+	s.migrate(t)
+	s.writes.reach(t, objects/5+newMoments(t).IntN(objects/5), soon)
+
+	host, err := cp.Host("manager-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := host.Cut(); err != nil {
+		t.Fatal(err)
+	}
+	cut := time.Now()
+	passes(t, time.Second)
+	written := s.writes.count()
+	passes(t, cutFor-time.Second)
+	if count := s.writes.count(); count != written || count >= objects {
+		t.Errorf("%d objects were written when the cut began and %d when it ended, of %d", written, count, objects)
+	}
+	if !manager.Running() {
+		t.Fatal("the manager ended")
+	}
+	if err := host.Heal(); err != nil {
+		t.Fatal(err)
+	}
+	healed := time.Now()
+	s.writes.reach(t, written+1, soon)
+	t.Logf("the cut of %v began after %d writes; the next write came %v after it was healed", healed.Sub(cut), written, time.Since(healed))
+	m, _ := s.succeeded(t, 2*time.Minute, 1)
+	t.Logf("%d PATCH requests; %s", s.patches(t, time.Time{}), words(m))
+}
+
+// startManagerOn is startManager on a host of its own, through the balancer.
+func (c *cluster) startManagerOn(t *testing.T, host string, args ...string) *controlplane.Process {
+	t.Helper()
+	kubeconfig := filepath.Join(t.TempDir(), host+".kubeconfig")
+	if err := c.WriteKubeconfig(kubeconfig, c.Config(managerUser, masters)); err != nil {
+		t.Fatal(err)
+	}
+	args = append([]string{
+		"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", freePort(t)), "-v=4",
+		"--controllers=svmigrator", "--leader-elect=false", "--settle-period=" + settle.String(),
+	}, args...)
+	process := c.RunOn(t, host, host, filepath.Join(os.Getenv(binariesEnv), managerBinary), args...)
+	t.Cleanup(func() { checkLog(t, process) })
+	return process
+}

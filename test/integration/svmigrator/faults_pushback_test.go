@@ -1,0 +1,177 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// testServerPushesBack lets the servers refuse rewrites, and lose answers to them.
+func testServerPushesBack(t *testing.T) {
+	const burdens = 700
+	c := startCluster(t)
+	refused, lossy := c.stage(t, "burdens", "Burden", burdens), c.stage(t, "riddles", "Riddle", 150)
+	gate, err := c.NewInterceptor("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &moody{}
+	gate.Intercept(server.judge)
+	c.startManagerAt(t, gate.Config(managerUser, masters), "manager", steadily(150)...)
+	refused.migrate(t)
+
+	refused.writes.reach(t, 100, soon)
+	const retryAfter = 3 * time.Second
+	server.be(func(int) controlplane.Verdict { return controlplane.TooManyRequests("3") })
+	// Until it was tried three times and more.
+	passes(t, 3*retryAfter+retryAfter/2)
+	arrivals := server.be(nil)
+	obeyed(t, arrivals, retryAfter)
+	written := refused.writes.count()
+	refused.writes.reach(t, written+50, soon)
+	c.reports(t, "burdens", v1alpha1.MigrationRunning, corev1.ConditionTrue, v1alpha1.MigrationReasonRewriting, soon)
+
+	server.be(func(int) controlplane.Verdict { return controlplane.Verdict{Status: http.StatusServiceUnavailable} })
+	began := time.Now()
+	retrying := c.reports(t, "burdens", v1alpha1.MigrationRunning, corev1.ConditionTrue, v1alpha1.MigrationReasonRetrying, soon)
+	t.Logf("%v after the first refusal the migration said: %s", time.Since(began), retrying.Message)
+	toldOf := regexp.MustCompile(`^Rewriting fails for \d+ objects? since (\S+), the next try is at (\S+): .*(unable to handle|Service Unavailable)`).FindStringSubmatch(retrying.Message)
+	if toldOf == nil {
+		t.Errorf("the message does not say since when, until when and why: %s", retrying.Message)
+	} else {
+		near(t, "since", toldOf[1], began)
+		near(t, "the next try", toldOf[2], time.Now())
+	}
+	away := time.Since(began)
+	arrivals = server.be(nil)
+	if most := 10 + 5*int(away.Seconds()); len(arrivals) > most {
+		t.Errorf("%d PATCH requests were sent to a server that was not available for %v, want %d at most", len(arrivals), away, most)
+	}
+	recovering := time.Now()
+	written = refused.writes.count()
+	refused.writes.reach(t, written+1, soon)
+	first := time.Since(recovering)
+	m, _ := refused.succeeded(t, 2*time.Minute, 1)
+	t.Logf("%d refusals in %v; the next write came %v after, the end with %d objects more %v: %s",
+		len(arrivals), away, first, burdens-written, time.Since(recovering), words(m))
+	if m.Status.Progress.Rewritten != burdens || m.Status.Progress.Retried == 0 {
+		t.Errorf("all objects were to be rewritten, some of them later: %s", words(m))
+	}
+	losesAnswers(t, lossy, server)
+}
+
+// losesAnswers has every tenth PATCH done, and the manager not know.
+func losesAnswers(t *testing.T, s *scene, server *moody) {
+	lost := 0
+	server.be(func(number int) controlplane.Verdict {
+		if number%10 != 0 {
+			return controlplane.Verdict{}
+		}
+		lost++
+		return controlplane.Verdict{Cut: controlplane.CutAfter}
+	})
+	s.migrate(t)
+	m, _ := s.succeeded(t, 2*time.Minute, 1)
+	arrivals := server.be(nil)
+	p := m.Status.Progress
+	t.Logf("%d answers of %d were lost; %s", lost, len(arrivals), words(m))
+	if lost < s.n/10 || len(arrivals) != s.n+lost || p.Retried != int64(lost) {
+		t.Errorf("of %d PATCH requests for %d objects %d got no answer: %s", len(arrivals), s.n, lost, words(m))
+	}
+	// One whose answer was lost is found to be written when it is tried again.
+	if p.Rewritten+p.WrittenByOthers != int64(s.n) || p.WrittenByOthers == 0 || p.WrittenByOthers > int64(lost) {
+		t.Errorf("of %d objects the answers for %d were lost: %s", s.n, lost, words(m))
+	}
+}
+
+// obeyed complains about requests that arrived before the time was up that the answers to those before them asked for.
+func obeyed(t *testing.T, arrivals []time.Time, retryAfter time.Duration) {
+	t.Helper()
+	// What was on its way when the first answer came could not know.
+	const underway = 250 * time.Millisecond
+	if len(arrivals) == 0 {
+		t.Fatal("nothing was refused")
+	}
+	rounds, last := 1, arrivals[0]
+	for i, arrival := range arrivals[1:] {
+		gap := arrival.Sub(arrivals[i])
+		switch {
+		case arrival.Sub(last) <= underway:
+		case gap < retryAfter:
+			t.Errorf("a PATCH arrived %v after another one was asked to wait for %v", gap, retryAfter)
+		default:
+			rounds, last = rounds+1, arrival
+		}
+	}
+	t.Logf("%d PATCH requests in %d rounds were asked to wait", len(arrivals), rounds)
+	if rounds < 3 {
+		t.Errorf("it was tried %d times only", rounds)
+	}
+}
+
+// near complains about a time that is not that of the event, give or take a moment.
+func near(t *testing.T, what, said string, event time.Time) {
+	t.Helper()
+	at, err := time.Parse(time.RFC3339, strings.TrimSuffix(said, ":"))
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+		return
+	}
+	if off := at.Sub(event).Abs(); off > 35*time.Second {
+		t.Errorf("%s is said to be %s, which is off by %v", what, said, off)
+	}
+}
+
+// moody answers PATCH requests for custom resources in ways that change.
+type moody struct {
+	mu       sync.Mutex
+	mood     func(number int) controlplane.Verdict
+	arrivals []time.Time
+}
+
+// be changes the way, nil for the usual one, and returns when requests came since it was changed before.
+func (m *moody) be(mood func(number int) controlplane.Verdict) []time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	arrivals := m.arrivals
+	m.mood, m.arrivals = mood, nil
+	return arrivals
+}
+
+func (m *moody) judge(r *http.Request) controlplane.Verdict {
+	if r.Method != http.MethodPatch || !strings.Contains(r.URL.Path, fmt.Sprintf("/apis/%s/", newCustom("", "").Group)) {
+		return controlplane.Verdict{}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.arrivals = append(m.arrivals, time.Now())
+	if m.mood == nil {
+		return controlplane.Verdict{}
+	}
+	return m.mood(len(m.arrivals))
+}

@@ -1,0 +1,145 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// interruption is what the log tells of requests that fail.
+var interruption = regexp.MustCompile(`(?m)^.*(Requests fail and are repeated|Storing progress failed|Turn ended|Migration goes on).*$`)
+
+// testServersKilled kills the API server and etcd under a migration, and starts them again.
+func testServersKilled(t *testing.T) {
+	const (
+		objects = 3000
+		faults  = 4
+	)
+	c := startCluster(t)
+	s := c.stage(t, "wrecks", "Wreck", objects)
+	moments := newMoments(t)
+	gate, err := c.NewInterceptor("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := &traffic{}
+	gate.Intercept(seen.judge)
+	manager := c.startManagerAt(t, gate.Config(managerUser, masters), "manager", steadily(400)...)
+	s.migrate(t)
+	for i, moment := range among(moments, faults, 50, objects-300) {
+		s.writes.reach(t, max(moment, s.writes.count()+20), soon)
+		down := time.Second + time.Duration(moments.Int64N(int64(3*time.Second)))
+		if i%2 == 0 {
+			c.loseServer(t, seen, down)
+		} else {
+			c.loseEtcd(t, down)
+		}
+	}
+	restarted := time.Now()
+	m, changes := s.succeeded(t, 2*time.Minute, 2)
+	t.Logf("it ended %v after the last restart", time.Since(restarted))
+	total := int64(0)
+	for _, writes := range changes.Writes {
+		total += writes
+	}
+	mean := float64(total) / objects
+	t.Logf("%.4f writes an object; %s", mean, words(m))
+	if mean > 1.05 {
+		t.Errorf("each object was written %.4f times on average", mean)
+	}
+	told := interruption.FindAllString(manager.Log(), -1)
+	t.Logf("the log tells of\n%s", strings.Join(told, "\n"))
+	if len(told) < faults/2 {
+		t.Errorf("the log tells of %d interruptions only", len(told))
+	}
+}
+
+// loseServer kills the API server, and starts it again after a while.
+func (c *cluster) loseServer(t *testing.T, seen *traffic, down time.Duration) {
+	t.Helper()
+	server := c.Servers()[0]
+	seen.lose(true)
+	if err := server.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	passes(t, down)
+	if err := server.Restart(nil); err != nil {
+		t.Fatal(err)
+	}
+	patches, all := seen.lose(false)
+	away := time.Since(killed)
+	t.Logf("the API server was away for %v, in which the manager sent %d requests, %d of them PATCH", away, all, patches)
+	// Those that were on their way when it died, and probes at times that double. All others are watches and looks for servers, each of
+	// which backs off for itself.
+	if most := 16 + int(away.Seconds()); patches > most {
+		t.Errorf("the manager sent %d PATCH requests into an outage of %v, want %d at most", patches, away, most)
+	}
+	if most := 40 + int(10*away.Seconds()); all > most {
+		t.Errorf("the manager sent %d requests into an outage of %v, want %d at most", all, away, most)
+	}
+}
+
+// loseEtcd kills etcd, and starts it again after a while.
+func (c *cluster) loseEtcd(t *testing.T, down time.Duration) {
+	t.Helper()
+	if err := c.Etcd().Kill(); err != nil {
+		t.Fatal(err)
+	}
+	killed := time.Now()
+	passes(t, down)
+	if err := c.Etcd().Restart(nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("etcd was away for %v", time.Since(killed))
+}
+
+// traffic counts what a manager sends while there is no server, and answers it as a machine does on which nothing listens.
+type traffic struct {
+	mu           sync.Mutex
+	lost         bool
+	patches, all int
+}
+
+// lose begins or ends an outage, and returns what was sent since the one before began.
+func (c *traffic) lose(lost bool) (patches, all int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	patches, all = c.patches, c.all
+	c.lost, c.patches, c.all = lost, 0, 0
+	return patches, all
+}
+
+func (c *traffic) judge(r *http.Request) controlplane.Verdict {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.lost {
+		return controlplane.Verdict{}
+	}
+	c.all++
+	if r.Method == http.MethodPatch {
+		c.patches++
+	}
+	return controlplane.Verdict{Cut: controlplane.CutBefore, Connection: true}
+}

@@ -1,0 +1,168 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+const (
+	// turnObjects is how many objects each migration has that events turn.
+	turnObjects = 500
+	// stopWithin is how soon nothing more is written.
+	stopWithin = time.Second
+)
+
+// testTurnsOfEvents takes migrations the ground from under their feet, several at the same time.
+func testTurnsOfEvents(t *testing.T) {
+	c := startCluster(t)
+	manager := c.startManager(t, "manager", steadily(250, "--concurrent-migrations=6", "--migration-chunk-size=50")...)
+	var running sync.WaitGroup
+	for _, turn := range []struct {
+		name, plural, kind string
+		run                func(t *testing.T, s *scene)
+	}{
+		{"the migration is deleted", "orphans", "Orphan", migrationDeleted},
+		{"the definition stores the old version again", "waverers", "Waverer", definitionFlipsBack},
+		{"the definition changes to and fro", "shakers", "Shaker", definitionFlipsToAndFro},
+		{"the version in use is not served any more", "retirees", "Retiree", versionNotServed},
+		{"a second migration of the resource", "twins", "Twin", secondMigration},
+	} {
+		s := c.stage(t, turn.plural, turn.kind, turnObjects)
+		running.Go(func() { t.Run(turn.name, func(t *testing.T) { turn.run(t, s) }) })
+	}
+	running.Wait()
+	// The objects go with their definition. So slow a manager cannot be done before that.
+	stopManager(t, manager)
+	c.startManager(t, "slow-manager", steadily(20)...)
+	s := c.stage(t, "vanishers", "Vanisher", turnObjects)
+	t.Run("the definition is deleted", func(t *testing.T) { definitionDeleted(t, s) })
+}
+
+func migrationDeleted(t *testing.T, s *scene) {
+	s.migrate(t)
+	s.writes.reach(t, turnObjects/5, soon)
+	if err := s.migration.MigrationV1alpha1().StorageVersionMigrations().Delete(t.Context(), s.Resource, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.stopped(t, time.Now())
+	if changes := s.judge.onlyEncodings(t, 1); len(changes.Encoded) == turnObjects {
+		t.Error("all objects were rewritten before the migration was deleted")
+	}
+}
+
+func definitionFlipsBack(t *testing.T, s *scene) {
+	s.migrate(t)
+	s.writes.reach(t, turnObjects/5, soon)
+	s.flip(t, s.custom, "v1")
+	s.stopped(t, time.Now())
+	m := s.ended(t, s.Resource, soon)
+	mustFail(t, m, v1alpha1.MigrationReasonAgreementLost)
+	if changes := s.judge.onlyEncodings(t, 2); len(changes.Encoded) == turnObjects {
+		t.Error("all objects were rewritten before the definition was changed")
+	}
+	if versions := s.storedVersions(t, s.custom); !sameStrings(versions, "v1", "v2") {
+		t.Errorf("status.storedVersions is %v after a migration that failed", versions)
+	}
+}
+
+// definitionFlipsToAndFro has the old version stored for a moment, in which an object is written.
+func definitionFlipsToAndFro(t *testing.T, s *scene) {
+	s.migrate(t)
+	s.writes.reach(t, turnObjects/5, soon)
+	s.flip(t, s.custom, "v1")
+	s.flip(t, s.custom, "v2")
+	m := s.ended(t, s.Resource, soon)
+	mustFail(t, m, v1alpha1.MigrationReasonAgreementLost)
+	s.judge.onlyEncodings(t, 2)
+	if versions := s.storedVersions(t, s.custom); !sameStrings(versions, "v1", "v2") {
+		t.Errorf("status.storedVersions is %v after a migration that failed", versions)
+	}
+}
+
+// versionNotServed takes away the version by which objects are rewritten. They are still served by the other one.
+func versionNotServed(t *testing.T, s *scene) {
+	s.migrate(t)
+	s.writes.reach(t, turnObjects/5, soon)
+	s.change(t, s.custom, func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Spec.Versions[1].Served = false
+	})
+	changed := time.Now()
+	m, _ := s.succeeded(t, soon, 1)
+	t.Logf("it ended %v after the version was not served any more: %s", time.Since(changed), words(m))
+}
+
+func definitionDeleted(t *testing.T, s *scene) {
+	s.migrate(t)
+	s.writes.reach(t, turnObjects/20, soon)
+	if err := s.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), s.String(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	deleted := time.Now()
+	m := s.ended(t, s.Resource, soon)
+	t.Logf("it ended %v after the definition was deleted: %s", time.Since(deleted), words(m))
+	mustFail(t, m, v1alpha1.MigrationReasonResourceNotServed)
+}
+
+// secondMigration has two migrations at the same time, of which the second finds nothing to do.
+func secondMigration(t *testing.T, s *scene) {
+	const second = "twins-again"
+	s.migrate(t)
+	s.cluster.migrate(t, second, s.WithVersion(""))
+	s.writes.reach(t, turnObjects/5, soon)
+	waits, err := s.migration.MigrationV1alpha1().StorageVersionMigrations().Get(t.Context(), second, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if waits.Status.StartTime != nil || condition(waits, v1alpha1.MigrationRunning) != nil {
+		t.Errorf("the second migration does not wait: %s", words(waits))
+	}
+	first, _ := s.succeeded(t, soon, 1)
+	m := s.ended(t, second, soon)
+	mustSucceed(t, m)
+	if m.Status.StartTime.Before(first.Status.CompletionTime) {
+		t.Errorf("the second migration began before the first one ended: %s, %s", words(first), words(m))
+	}
+	if p := m.Status.Progress; p.AlreadyCurrent != turnObjects || p.Processed != turnObjects {
+		t.Errorf("the second migration was to find nothing to do: %s", words(m))
+	}
+	if count := s.writes.count(); count != turnObjects {
+		t.Errorf("%d objects were written %d times", turnObjects, count)
+	}
+	s.judge.onlyEncodings(t, 1)
+}
+
+// stopped wants that the API server receives no PATCH later than a moment after the event.
+func (s *scene) stopped(t *testing.T, event time.Time) {
+	t.Helper()
+	before := s.patches(t, time.Time{})
+	passes(t, 3*stopWithin)
+	after := s.patches(t, event)
+	t.Logf("%d PATCH requests came before the event, %d after", before, after)
+	if late := s.patches(t, event.Add(stopWithin)); late > 0 {
+		t.Errorf("%d PATCH requests came later than %v after the event", late, stopWithin)
+	}
+	if count := s.writes.count(); before == 0 || count >= s.n {
+		t.Errorf("the event came when %d of %d objects were written", count, s.n)
+	}
+}
