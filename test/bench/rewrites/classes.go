@@ -1,0 +1,210 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/webhook"
+)
+
+const (
+	patience = time.Minute
+	poll     = 50 * time.Millisecond
+	group    = "bench.example.com"
+)
+
+var classes = map[string]func(context.Context, *controlplane.ControlPlane, options) (*class, error){
+	"custom":     newCustom,
+	"converted":  newConverted,
+	"built-in":   newBuiltIn,
+	"aggregated": newAggregated,
+}
+
+func classNames() []string { return slices.Sorted(maps.Keys(classes)) }
+
+func newCustom(ctx context.Context, cp *controlplane.ControlPlane, o options) (*class, error) {
+	return newDefined(ctx, cp, o, "plains", "Plain", nil)
+}
+
+// newConverted is a resource whose versions are converted by a webhook, which runs in this process: its CPU time is counted as
+// the client's.
+func newConverted(ctx context.Context, cp *controlplane.ControlPlane, o options) (*class, error) {
+	server, err := webhook.New(cp.ListenAddress())
+	if err != nil {
+		return nil, err
+	}
+	c, err := newDefined(ctx, cp, o, "converteds", "Converted", server.Conversion(webhook.SameFields).CustomResourceConversion())
+	if err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	c.end = server.Close
+	return c, nil
+}
+
+func newDefined(ctx context.Context, cp *controlplane.ControlPlane, o options, plural, kind string, conversion *apiextensionsv1.CustomResourceConversion) (*class, error) {
+	definitions, err := apiextensions.NewForConfig(cp.AdminConfig())
+	if err != nil {
+		return nil, err
+	}
+	open := true
+	definition := &apiextensionsv1.CustomResourceDefinition{
+		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
+		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
+			Group: group, Scope: apiextensionsv1.NamespaceScoped, Conversion: conversion,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind},
+		},
+	}
+	for _, version := range []string{"v1", "v2"} {
+		definition.Spec.Versions = append(definition.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+			Name: version, Served: true, Storage: version == "v1",
+			Schema: &apiextensionsv1.CustomResourceValidation{
+				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &open},
+			},
+		})
+	}
+	if definition, err = definitions.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition, metav1.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	c := &class{cp: cp, options: o, resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}}
+	c.object = func(name string) *unstructured.Unstructured {
+		return object(group+"/"+c.resource.Version, kind, name, map[string]any{"spec": map[string]any{"payload": strings.Repeat("x", o.size)}})
+	}
+	c.stale = func(ctx context.Context) error { return c.flip(ctx, definitions, definition.Name) }
+	return c, c.served(ctx)
+}
+
+// flip changes the storage version, asks at the new one from then on, and returns when writes are stored in it.
+func (c *class) flip(ctx context.Context, definitions apiextensions.Interface, name string) error {
+	definition, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range definition.Spec.Versions {
+		v := &definition.Spec.Versions[i]
+		if v.Storage = !v.Storage; v.Storage {
+			c.resource.Version = v.Name
+		}
+	}
+	if _, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Update(ctx, definition, metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	client, err := c.client(c.cp.AdminConfig())
+	if err != nil {
+		return err
+	}
+	return wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
+		if _, err := client.Create(ctx, c.object("probe"), metav1.CreateOptions{}); err != nil {
+			return false, nil // not served at that version yet
+		}
+		stored, err := c.cp.Etcd().Client().Get(ctx, "/registry/"+group+"/"+c.resource.Resource+"/default/probe")
+		if err != nil {
+			return false, err
+		}
+		if err := client.Delete(ctx, "probe", metav1.DeleteOptions{}); err != nil {
+			return false, err
+		}
+		var found metav1.TypeMeta
+		if len(stored.Kvs) != 1 || json.Unmarshal(stored.Kvs[0].Value, &found) != nil {
+			return false, errors.New("the probe is not where it should be in etcd")
+		}
+		return found.APIVersion == group+"/"+c.resource.Version, nil
+	})
+}
+
+func newBuiltIn(ctx context.Context, cp *controlplane.ControlPlane, o options) (*class, error) {
+	c := &class{cp: cp, options: o, resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}}
+	c.object = func(name string) *unstructured.Unstructured {
+		return object("v1", "Secret", name, map[string]any{"data": map[string]any{"payload": base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", o.size)))}})
+	}
+	first, second := "one", "two"
+	c.stale = func(ctx context.Context) error {
+		first, second = second, first
+		server := cp.Servers()[0]
+		if err := server.Stop(); err != nil {
+			return err
+		}
+		if err := server.Restart(func(s *controlplane.Server) { s.EncryptionConfig = encryption(first, second) }); err != nil {
+			return err
+		}
+		if err := server.Ready(ctx); err != nil {
+			return err
+		}
+		return c.served(ctx)
+	}
+	return c, c.served(ctx)
+}
+
+func newAggregated(ctx context.Context, cp *controlplane.ControlPlane, o options) (*class, error) {
+	process, err := cp.StartSampleServer(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	c := &class{cp: cp, options: o, resource: schema.GroupVersionResource{Group: "wardle.example.com", Version: "v1beta1", Resource: "flunders"}}
+	c.others = []*controlplane.Process{process}
+	c.object = func(name string) *unstructured.Unstructured {
+		return object("wardle.example.com/v1beta1", "Flunder", name, map[string]any{"spec": map[string]any{"flunderReference": strings.Repeat("x", o.size)}})
+	}
+	return c, c.served(ctx)
+}
+
+// served waits until objects can be listed.
+func (c *class) served(ctx context.Context) error {
+	client, err := c.client(c.cp.AdminConfig())
+	if err != nil {
+		return err
+	}
+	return wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
+		_, err := client.List(ctx, metav1.ListOptions{Limit: 1})
+		return err == nil, nil
+	})
+}
+
+func object(apiVersion, kind, name string, content map[string]any) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: content}
+	o.SetAPIVersion(apiVersion)
+	o.SetKind(kind)
+	o.SetNamespace(metav1.NamespaceDefault)
+	o.SetName(name)
+	return o
+}
+
+// encryption has secrets encrypted with the first key.
+func encryption(keys ...string) string {
+	var b strings.Builder
+	b.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - aescbc:\n      keys:\n")
+	for _, key := range keys {
+		fmt.Fprintf(&b, "      - {name: %s, secret: %s}\n", key, base64.StdEncoding.EncodeToString([]byte(strings.Repeat(key, 11)[:32])))
+	}
+	return b.String()
+}
