@@ -62,7 +62,7 @@ update: ## Regenerate what is generated and tidy what can be tidied
 ##@ Show
 
 .PHONY: demo
-demo: build controlplane ## Bring up three API servers and two managers, show them at work, tear everything down
+demo: build controlplane ## Show a CRD version being migrated away on three API servers, through a kill -9 and a denied object; tears everything down
 	go run ./test/demo
 
 .PHONY: help

@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// The demo shows the manager at work on a real control plane of three API servers, and tears everything down.
+// The demo shows the manager at work on a real control plane, from a changed storage version to one that can be dropped, and tears
+// everything down.
 package main
 
 import (
@@ -29,40 +30,59 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
-const apiServers = 3
+const (
+	apiServers = 3
+	// interruptedCode is what shells use for programs that Ctrl-C ended.
+	interruptedCode = 130
+)
+
+var errInterrupted = errors.New("interrupted, everything was torn down")
 
 func main() {
-	if err := run(); err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
+	err := run()
+	if err == nil {
+		return
 	}
+	fmt.Fprintln(os.Stderr, "demo:", err)
+	if errors.Is(err, errInterrupted) {
+		os.Exit(interruptedCode)
+	}
+	os.Exit(1)
 }
 
 func run() (err error) {
+	out := newNarrator(os.Stdout)
 	servers := apiServers
 	if err := controlplane.EnterNamespaces(); err != nil {
 		if !errors.Is(err, controlplane.ErrNoHosts) {
 			return err
 		}
-		fmt.Printf("One API server instead of %d, because there can be %v\n", servers, err)
+		out.explain("One API server instead of %d, because there can be %v", servers, err)
 		servers = 1
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 
-	out := newNarrator(os.Stdout)
-	out.step("Bringing up etcd and %d kube-apiserver(s), each on a host of its own, with the StorageVersion API on", servers)
 	dir, err := os.MkdirTemp("", "svm-demo-")
 	if err != nil {
 		return fmt.Errorf("making a folder: %w", err)
 	}
 	defer func() {
-		if err == nil {
-			err = os.RemoveAll(dir)
-		} else {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			err = errors.Join(errInterrupted, os.RemoveAll(dir))
+		case err != nil:
 			err = fmt.Errorf("%w\nThe logs are in %s", err, filepath.Join(dir, "logs"))
+		default:
+			err = os.RemoveAll(dir)
 		}
 	}()
+	return play(ctx, out, dir, servers)
+}
+
+// play runs everything, and returns when nothing of it runs any more.
+func play(ctx context.Context, out *narrator, dir string, servers int) (err error) {
+	out.step("Bringing up etcd and kube-apiservers (%d), each on a host of its own", servers)
 	config := controlplane.Config{Dir: dir}
 	for range servers {
 		config.Servers = append(config.Servers, controlplane.StorageVersionAPI(controlplane.Server{}))
@@ -72,16 +92,28 @@ func run() (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, cp.Close()) }()
-
 	d, err := newDemo(cp, out)
 	if err != nil {
 		return err
 	}
-	for _, show := range []func(context.Context) error{d.showServers, d.startManagers, d.removeServer, d.killLeader} {
+	for _, show := range []func(context.Context) error{
+		d.showServers,
+		d.showManagers,
+		d.showCrontabs,
+		d.showChange,
+		d.showFirstAttempt,
+		d.showRefusal,
+		d.showSecondAttempt,
+		d.showRemoval,
+	} {
 		if err := show(ctx); err != nil {
 			return err
 		}
 	}
 	out.step("Tearing everything down")
+	if err := cp.Close(); err != nil {
+		return err
+	}
+	out.saw("nothing is left of it")
 	return nil
 }

@@ -20,13 +20,22 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 )
 
 const (
-	bold  = "\033[1;36m"
-	green = "\033[32m"
-	reset = "\033[0m"
+	bold   = "\033[1;36m"
+	strong = "\033[1m"
+	dim    = "\033[2m"
+	green  = "\033[32m"
+	yellow = "\033[33m"
+	reset  = "\033[0m"
+
+	// indent is as wide as the time in front of what was seen.
+	indent = "            "
+	// width is where explanations are broken.
+	width = 120
 )
 
 // narrator tells what happens: in color on a terminal, with the time since the start.
@@ -46,18 +55,68 @@ func newNarrator(out *os.File) *narrator {
 // step announces what comes next.
 func (n *narrator) step(format string, args ...any) {
 	n.steps++
-	n.print(bold, "\n%d. %s", n.steps, fmt.Sprintf(format, args...))
+	n.print(bold, fmt.Sprintf("\n%d. ", n.steps)+fmt.Sprintf(format, args...))
+}
+
+// explain says why something is as it is.
+func (n *narrator) explain(format string, args ...any) {
+	for _, line := range broken(fmt.Sprintf(format, args...), width-len(indent)) {
+		n.print(dim, indent+line)
+	}
+}
+
+// command shows what people would type to do or see the same.
+func (n *narrator) command(format string, args ...any) {
+	n.print(strong, indent+"$ "+fmt.Sprintf(format, args...))
+}
+
+// table shows what they would get, line by line.
+func (n *narrator) table(text string) {
+	for line := range strings.Lines(text) {
+		n.print("", indent+strings.TrimRight(line, " \n"))
+	}
+}
+
+// quote tells what somebody else says.
+func (n *narrator) quote(text string) {
+	for _, line := range broken(text, width-len(indent)) {
+		n.print("", indent+line)
+	}
 }
 
 // saw tells what was found to be so.
-func (n *narrator) saw(format string, args ...any) {
-	n.print(green, "   [%5.1fs] %s", time.Since(n.began).Seconds(), fmt.Sprintf(format, args...))
+func (n *narrator) saw(format string, args ...any) { n.tell(green, format, args...) }
+
+// warn tells what was found to be so and is trouble, or makes some.
+func (n *narrator) warn(format string, args ...any) { n.tell(yellow, format, args...) }
+
+func (n *narrator) tell(color, format string, args ...any) {
+	prefix := fmt.Sprintf("   [%5.1fs] ", time.Since(n.began).Seconds())
+	for _, line := range broken(fmt.Sprintf(format, args...), width-len(indent)) {
+		n.print(color, prefix+line)
+		prefix = indent
+	}
 }
 
-func (n *narrator) print(color, format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if n.color {
+func (n *narrator) print(color, text string) {
+	if n.color && color != "" {
 		text = color + text + reset
 	}
 	fmt.Fprintln(n.out, text)
+}
+
+// broken breaks text between words into lines of at most that many characters, where words allow that.
+func broken(text string, most int) []string {
+	var lines []string
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len([]rune(line))+1+len([]rune(word)) > most {
+			lines, line = append(lines, line), ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	return append(lines, line)
 }

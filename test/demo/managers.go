@@ -1,0 +1,196 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"sigs.k8s.io/svm-api/migration/crds"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// hasty are the flags by which the demo differs from an installation: nobody wants to wait, but to see something.
+var hasty = []string{
+	"--settle-period=5s",
+	"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
+	"--max-rewrites-per-second=150", "--migration-chunk-size=100",
+}
+
+// unrecorded is how many objects the leader has rewritten since it saved its progress when it is killed: not all of a chunk.
+const unrecorded = 40
+
+func (d *demo) showManagers(ctx context.Context) error {
+	d.out.step("Installing the custom resources of migration.k8s.io and starting two managers: one leads, one stands by")
+	d.out.command("kubectl apply -f build/manifests/crds/")
+	if err := d.installAPI(ctx); err != nil {
+		return err
+	}
+	d.out.command("%s %s", names.Manager, strings.Join(hasty[:1], " "))
+	d.out.explain("Servers that agree for 5 s are taken at their word here. By default that is 65 s, because a write that began before a change may land as late as " +
+		"the request timeout of the API servers, 60 s. The demo also has leases of 4 s, not 15 s, and at most 150 rewrites a second, so that there is something to see.")
+	for _, name := range []string{"manager-a", "manager-b"} {
+		if err := d.startManager(name); err != nil {
+			return err
+		}
+	}
+	leader, err := d.awaitLeader(ctx)
+	if err != nil {
+		return err
+	}
+	d.out.saw("%s leads and runs its controllers", leader)
+	return d.showFirstLook(ctx)
+}
+
+func (d *demo) installAPI(ctx context.Context) error {
+	objects, err := crds.Objects()
+	if err != nil {
+		return err
+	}
+	for _, object := range objects {
+		definition := &apiextensionsv1.CustomResourceDefinition{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, definition); err != nil {
+			return fmt.Errorf("converting the definition %q: %w", object.GetName(), err)
+		}
+		if err := d.define(ctx, definition); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *demo) startManager(name string) error {
+	binary, err := controlplane.Binary(names.Manager)
+	if err != nil {
+		return err
+	}
+	kubeconfig := filepath.Join(d.cp.Dir(), name+".kubeconfig")
+	if err := d.cp.WriteKubeconfig(kubeconfig, d.cp.Config(name, "system:masters")); err != nil {
+		return err
+	}
+	port, err := freePort()
+	if err != nil {
+		return err
+	}
+	args := append([]string{"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "-v=2"}, hasty...)
+	d.managers[name], err = d.cp.StartProcess(controlplane.Program{Name: name, Path: binary, Args: args})
+	return err
+}
+
+// awaitLeader returns the name of the living manager whose controllers run.
+func (d *demo) awaitLeader(ctx context.Context) (leader string, err error) {
+	err = d.until(ctx, "a manager leads", func(context.Context) (bool, error) {
+		for name, process := range d.managers {
+			if strings.Contains(process.Log(), "Controller runs") {
+				leader = name
+			}
+		}
+		return leader != "", nil
+	})
+	return leader, err
+}
+
+// killLeader kills the leader when it has rewritten more objects than it has recorded.
+func (d *demo) killLeader(ctx context.Context, recorded int64) error {
+	leader, err := d.awaitLeader(ctx)
+	if err != nil {
+		return err
+	}
+	rewritten := int64(0)
+	err = d.until(ctx, "objects are rewritten", func(ctx context.Context) (bool, error) {
+		counts, err := d.count(ctx)
+		rewritten = int64(counts[newOne.GroupVersion().String()])
+		return rewritten >= recorded+unrecorded, err
+	})
+	if err != nil {
+		return err
+	}
+	d.out.warn("kill -9 %d: that is %s, the leader, and etcd has %s rewritten objects by now", d.managers[leader].Pid(), leader, number(rewritten))
+	if err := d.managers[leader].Kill(); err != nil {
+		return err
+	}
+	killed := time.Now()
+	delete(d.managers, leader)
+	heir, err := d.awaitLeader(ctx)
+	if err != nil {
+		return err
+	}
+	d.out.saw("%s leads %s later, when the lease of %s has run out, and goes on from what that one saved", heir, seconds(time.Since(killed)), leader)
+	return nil
+}
+
+// showFirstLook waits until the manager knows what is stored of everything that was there before it.
+func (d *demo) showFirstLook(ctx context.Context) error {
+	d.out.explain("Nobody has a record of the past. So everything counts as Unknown until one migration each has proven what it is stored in.")
+	began := time.Now()
+	states, done, told := 0, 0, 0
+	var left []string
+	err := d.until(ctx, "everything was migrated once", func(ctx context.Context) (bool, error) {
+		list, err := d.migration.MigrationV1alpha1().StorageStates().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, fmt.Errorf("listing storage states: %w", err)
+		}
+		states, done, left = len(list.Items), 0, nil
+		for i := range list.Items {
+			migrated, why := settled(&list.Items[i])
+			if migrated || why != "" {
+				done++
+			}
+			if why != "" {
+				left = append(left, fmt.Sprintf("%s (%s)", list.Items[i].Name, why))
+			}
+		}
+		if done < states && done-told > states/4 {
+			told = done
+			d.out.saw("%d of %d resources", done, states)
+		}
+		return states > 0 && states == done, nil
+	})
+	if err != nil {
+		return fmt.Errorf("%d of %d: %w", done, states, err)
+	}
+	migrations, err := d.migration.MigrationV1alpha1().StorageVersionMigrations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing migrations: %w", err)
+	}
+	d.out.saw("%d resources have a StorageState, and after %s %d migrations have proven what they are stored in",
+		states, seconds(time.Since(began)), len(migrations.Items))
+	if len(left) > 0 {
+		d.out.explain("Left alone: %s.", strings.Join(left, ", "))
+	}
+	return nil
+}
+
+func freePort() (port int, err error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, fmt.Errorf("looking for a free port: %w", err)
+	}
+	defer func() { err = errors.Join(err, listener.Close()) }()
+	return listener.Addr().(*net.TCPAddr).Port, nil
+}

@@ -1,0 +1,214 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// showCrontabs makes the objects that everything else is about, one of which may not be updated.
+func (d *demo) showCrontabs(ctx context.Context) error {
+	d.out.step("Somebody has %s crontabs, stored as v1, and one more that may not be touched", number(objects))
+	if err := d.define(ctx, definition(oldOne.Version)); err != nil {
+		return err
+	}
+	err := d.untilState(ctx, "all is stored as v1", func(state *migrationv1alpha1.StorageState) bool {
+		return holds(state, migrationv1alpha1.StorageStateSafeToRemoveOldVersions)
+	})
+	if err != nil {
+		return err
+	}
+	d.out.saw("%s is defined, and known to be stored as v1 only", crontabs)
+	if err := d.fill(ctx); err != nil {
+		return err
+	}
+	if err := d.freeze(ctx); err != nil {
+		return err
+	}
+	d.out.explain("A ValidatingAdmissionPolicy denies updates of %q: %q.", frozen, denial)
+	var counts string
+	if d.stored, counts, err = d.readStored(ctx); err != nil {
+		return err
+	}
+	d.out.saw("etcd has %s", counts)
+	return d.showState(ctx)
+}
+
+// showChange has the API servers store the other version from now on.
+func (d *demo) showChange(ctx context.Context) error {
+	d.out.step("The definition changes: v2 is the storage version now")
+	d.out.command(`kubectl edit crd %s   # v1: storage: false, v2: storage: true`, crontabs)
+	err := d.change(ctx, metav1.UpdateOptions{}, func(live *apiextensionsv1.CustomResourceDefinition) {
+		live.Spec.Versions = definition(newOne.Version).Spec.Versions
+	})
+	if err != nil {
+		return fmt.Errorf("changing the storage version: %w", err)
+	}
+	d.flipped = time.Now()
+	err = d.untilState(ctx, "v2 is current and v1 is persisted", func(state *migrationv1alpha1.StorageState) bool {
+		both := []string{oldOne.GroupVersion().String(), newOne.GroupVersion().String()}
+		return state.Status.CurrentEncodingVersion == both[1] && slices.Equal(slices.Sorted(slices.Values(state.Status.PersistedEncodingVersions)), both)
+	})
+	if err != nil {
+		return err
+	}
+	d.out.saw("recorded %.0f ms later: crontabs may be stored as either from now on", float64(time.Since(d.flipped).Milliseconds()))
+	return d.showState(ctx)
+}
+
+// showFirstAttempt follows a migration that survives the death of its manager, and cannot do everything.
+func (d *demo) showFirstAttempt(ctx context.Context) error {
+	d.out.step("The trigger creates a migration, the migrator rewrites every object, and its process is killed")
+	m, err := d.awaitMigration(ctx)
+	if err != nil {
+		return err
+	}
+	d.out.saw("%s was created %s after the change: the settle period is over", m.Name, seconds(time.Since(d.flipped)))
+	if m, err = d.follow(ctx, d.killLeader); err != nil {
+		return err
+	}
+	if err := mustEnd(m, migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied); err != nil {
+		return err
+	}
+	for _, object := range m.Status.DeniedObjects {
+		d.out.warn("denied: %s/%s", object.Namespace, object.Name)
+		d.out.quote(fmt.Sprintf("%s: %s", object.Reason, object.Message))
+	}
+	if p := m.Status.Progress; p != nil && p.WrittenByOthers > 0 {
+		d.out.explain("What others wrote is what the killed process had rewritten after it saved its progress last.")
+	}
+	return d.showWrites(ctx)
+}
+
+// showWrites compares etcd with what it had before.
+func (d *demo) showWrites(ctx context.Context) error {
+	after, counts, err := d.readStored(ctx)
+	if err != nil {
+		return err
+	}
+	d.out.saw("etcd has %s", counts)
+	changes := controlplane.CompareStored(d.stored, after)
+	d.stored = after
+	if err := changes.OnlyEncodings(); err != nil {
+		return fmt.Errorf("the migration changed objects: %w", err)
+	}
+	once, never := 0, 0
+	for key, writes := range changes.Writes {
+		switch writes {
+		case 0:
+			never++
+		case 1:
+			once++
+		default:
+			return fmt.Errorf("%s was written %d times", key, writes)
+		}
+	}
+	d.out.saw("written since the last look, as etcd counts: %s once, %s never, none twice; only encodings changed", number(once), number(never))
+	return nil
+}
+
+// showRefusal shows that nobody is misled about what is not done.
+func (d *demo) showRefusal(ctx context.Context) error {
+	d.out.step("So v1 is still needed, and nobody is told otherwise")
+	err := d.untilState(ctx, "the migration failed", func(state *migrationv1alpha1.StorageState) bool { return state.Status.Backoff != nil })
+	if err != nil {
+		return err
+	}
+	if err := d.showState(ctx); err != nil {
+		return err
+	}
+	versions, err := d.storedVersions(ctx)
+	if err != nil {
+		return err
+	}
+	d.out.saw("status.storedVersions of the definition still is %q", versions)
+	d.out.command("kubectl edit crd %s   # without v1", crontabs)
+	answer, err := refused(d.change(ctx, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}, dropOldVersion))
+	if err != nil {
+		return fmt.Errorf("trying to drop v1: %w", err)
+	}
+	d.out.warn("%s", answer)
+	return nil
+}
+
+// showSecondAttempt asks for another migration when nothing stands in its way any more.
+func (d *demo) showSecondAttempt(ctx context.Context) error {
+	d.out.step("The audit is over: the administrator takes the policy back and asks for another attempt")
+	d.out.command("kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding %s", policy)
+	if err := d.thaw(ctx); err != nil {
+		return err
+	}
+	d.out.command(`kubectl annotate storagestate %s %s="$(date)"`, crontabs, migrationv1alpha1.RetryAnnotation)
+	asked := time.Now()
+	if err := d.annotate(ctx, migrationv1alpha1.RetryAnnotation, asked.Format(time.RFC3339)); err != nil {
+		return err
+	}
+	m, err := d.awaitMigration(ctx)
+	if err != nil {
+		return err
+	}
+	d.out.saw("%s was created %s later", m.Name, seconds(time.Since(asked)))
+	if m, err = d.follow(ctx, nil); err != nil {
+		return err
+	}
+	if err := mustEnd(m, migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated); err != nil {
+		return err
+	}
+	return d.showWrites(ctx)
+}
+
+// showRemoval shows what everything was for.
+func (d *demo) showRemoval(ctx context.Context) error {
+	d.out.step("Every object is stored as v2, which is proven: v1 may go")
+	err := d.untilState(ctx, "old versions may be removed", func(state *migrationv1alpha1.StorageState) bool {
+		return holds(state, migrationv1alpha1.StorageStateSafeToRemoveOldVersions)
+	})
+	if err != nil {
+		return err
+	}
+	if err := d.showState(ctx); err != nil {
+		return err
+	}
+	versions, err := d.storedVersions(ctx)
+	if err != nil {
+		return err
+	}
+	d.out.saw("status.storedVersions of the definition is %q", versions)
+	d.out.command("kubectl edit crd %s   # without v1", crontabs)
+	if err := d.change(ctx, metav1.UpdateOptions{}, dropOldVersion); err != nil {
+		return fmt.Errorf("dropping v1: %w", err)
+	}
+	err = d.until(ctx, "all crontabs can be read", func(ctx context.Context) (bool, error) {
+		list, err := d.dynamic.Resource(newOne).List(ctx, metav1.ListOptions{})
+		return err == nil && len(list.Items) == objects+1, err
+	})
+	if err != nil {
+		return err
+	}
+	d.out.saw("the API server took it, and reads all %s crontabs", number(objects+1))
+	return nil
+}
