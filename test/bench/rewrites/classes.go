@@ -19,7 +19,6 @@ package main
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,12 +27,12 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"sigs.k8s.io/svm-controller-manager/test/bench/custom"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/webhook"
 )
@@ -41,7 +40,6 @@ import (
 const (
 	patience = time.Minute
 	poll     = 50 * time.Millisecond
-	group    = "bench.example.com"
 )
 
 var classes = map[string]func(context.Context, *controlplane.ControlPlane, options) (*class, error){
@@ -73,73 +71,17 @@ func newConverted(ctx context.Context, cp *controlplane.ControlPlane, o options)
 }
 
 func newDefined(ctx context.Context, cp *controlplane.ControlPlane, o options, plural, kind string, conversion *apiextensionsv1.CustomResourceConversion) (*class, error) {
-	definitions, err := apiextensions.NewForConfig(cp.AdminConfig())
+	defined, err := custom.Define(ctx, cp, plural, kind, o.size, conversion)
 	if err != nil {
 		return nil, err
 	}
-	open := true
-	definition := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + group},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: group, Scope: apiextensionsv1.NamespaceScoped, Conversion: conversion,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind},
-		},
-	}
-	for _, version := range []string{"v1", "v2"} {
-		definition.Spec.Versions = append(definition.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-			Name: version, Served: true, Storage: version == "v1",
-			Schema: &apiextensionsv1.CustomResourceValidation{
-				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &open},
-			},
-		})
-	}
-	if definition, err = definitions.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition, metav1.CreateOptions{}); err != nil {
-		return nil, err
-	}
-	c := &class{cp: cp, options: o, resource: schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}}
-	c.object = func(name string) *unstructured.Unstructured {
-		return object(group+"/"+c.resource.Version, kind, name, map[string]any{"spec": map[string]any{"payload": strings.Repeat("x", o.size)}})
-	}
-	c.stale = func(ctx context.Context) error { return c.flip(ctx, definitions, definition.Name) }
-	return c, c.served(ctx)
-}
-
-// flip changes the storage version, asks at the new one from then on, and returns when writes are stored in it.
-func (c *class) flip(ctx context.Context, definitions apiextensions.Interface, name string) error {
-	definition, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
+	c := &class{cp: cp, options: o, resource: defined.Current, object: defined.Object}
+	c.stale = func(ctx context.Context) error {
+		err := defined.Flip(ctx)
+		c.resource = defined.Current
 		return err
 	}
-	for i := range definition.Spec.Versions {
-		v := &definition.Spec.Versions[i]
-		if v.Storage = !v.Storage; v.Storage {
-			c.resource.Version = v.Name
-		}
-	}
-	if _, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Update(ctx, definition, metav1.UpdateOptions{}); err != nil {
-		return err
-	}
-	client, err := c.client(c.cp.AdminConfig())
-	if err != nil {
-		return err
-	}
-	return wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
-		if _, err := client.Create(ctx, c.object("probe"), metav1.CreateOptions{}); err != nil {
-			return false, nil // not served at that version yet
-		}
-		stored, err := c.cp.Etcd().Client().Get(ctx, "/registry/"+group+"/"+c.resource.Resource+"/default/probe")
-		if err != nil {
-			return false, err
-		}
-		if err := client.Delete(ctx, "probe", metav1.DeleteOptions{}); err != nil {
-			return false, err
-		}
-		var found metav1.TypeMeta
-		if len(stored.Kvs) != 1 || json.Unmarshal(stored.Kvs[0].Value, &found) != nil {
-			return false, errors.New("the probe is not where it should be in etcd")
-		}
-		return found.APIVersion == group+"/"+c.resource.Version, nil
-	})
+	return c, nil
 }
 
 func newBuiltIn(ctx context.Context, cp *controlplane.ControlPlane, o options) (*class, error) {

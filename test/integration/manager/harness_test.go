@@ -43,9 +43,10 @@ const (
 	managerBinary = "svm-controller-manager"
 	pluginBinary  = "plugin"
 
-	gcController      = "storageversion-garbage-collector-controller"
-	triggerController = "storage-version-migration-trigger-controller"
-	masters           = "system:masters"
+	gcController       = "storageversion-garbage-collector-controller"
+	triggerController  = "storage-version-migration-trigger-controller"
+	migratorController = "storage-version-migrator-controller"
+	masters            = "system:masters"
 )
 
 // quickElection makes leases change hands within seconds.

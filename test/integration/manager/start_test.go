@@ -150,8 +150,10 @@ func TestHelp(t *testing.T) {
 		"--version": {"svm-controller-manager version v"},
 		"--help": {
 			"Generic flags:", "Secure serving flags:", "Feature gates flags:", "Logs flags:",
-			"All controllers: " + triggerController + ", " + gcController,
-			"StorageVersionGarbageCollector=true|false", "StorageVersionMigrationTrigger=true|false",
+			"All controllers: " + triggerController + ", " + migratorController + ", " + gcController,
+			"StorageVersionGarbageCollector=true|false", "StorageVersionMigrationTrigger=true|false", "StorageVersionMigrator=true|false",
+			"StatusSubresourceFallback=true|false", "CRDStoredVersionsPruning=true|false", "CRDManagedFieldsCleaning=true|false",
+			"Storage-version-migrator-controller flags:", "--max-concurrent-rewrites", "--finished-migration-ttl",
 			"Observation flags:", "--settle-period", "Storage-version-migration-trigger-controller flags:", "--auto-migrate",
 		},
 	} {
@@ -198,13 +200,16 @@ func TestWrongFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown controller": {args: []string{"--controllers=svmtriger"}, want: `"svmtriger" is not in the list of known controllers, --controllers knows ["storage-version-migration-trigger-controller" "storageversion-`},
+		"unknown controller": {args: []string{"--controllers=svmtriger"}, want: `"svmtriger" is not in the list of known controllers, --controllers knows ["storage-version-migration-trigger-controller" "storage-version-migrator-controller" "storageversion-`},
 		"nothing selected":   {args: []string{"--controllers=-storageversiongc"}, want: "nothing to run: --controllers and --feature-gates leave no controller"},
-		"gated off":          {args: []string{"--feature-gates=StorageVersionGarbageCollector=false,StorageVersionMigrationTrigger=false"}, want: "nothing to run"},
+		"gated off":          {args: []string{"--feature-gates=StorageVersionGarbageCollector=false,StorageVersionMigrationTrigger=false,StorageVersionMigrator=false"}, want: "nothing to run"},
 		"a wrong selection":  {args: []string{"--auto-migrate=-secrets"}, want: `--auto-migrate: "-secrets" leaves something out of nothing: write "*,-secrets"`},
 		"no migrations":      {args: []string{"--max-triggered-migrations=0"}, want: "--max-triggered-migrations must be at least 1, got 0"},
 		"no time to settle":  {args: []string{"--settle-period=-1s"}, want: "--settle-period must not be negative"},
 		"too many looks":     {args: []string{"--poll-interval=1s"}, want: "--poll-interval must be at least 10s, got 1s"},
+		"no time at all":     {args: []string{"--max-rewrites-per-second=-1"}, want: "--max-rewrites-per-second must not be negative, got -1"},
+		"a chunk of nothing": {args: []string{"--migration-chunk-size=0"}, want: "--migration-chunk-size must be between 1 and 10000, got 0"},
+		"too many at a time": {args: []string{"--max-concurrent-rewrites=100000"}, want: "--max-concurrent-rewrites must be between 1 and 1000, got 100000"},
 		"unknown gate":       {args: []string{"--feature-gates=NoSuchGate=true"}, want: "unrecognized feature gate: NoSuchGate"},
 		"unknown flag":       {args: []string{"--no-such-flag"}, want: "unknown flag: --no-such-flag"},
 		"an argument":        {args: []string{"run"}, want: "takes flags only"},
