@@ -312,14 +312,11 @@ func (c *Controller) takeTurn(ctx context.Context, name string) (time.Time, erro
 		}
 	}
 	switch {
-	case ctx.Err() != nil, errors.Is(err, errMigrationGone):
+	case ctx.Err() != nil:
 		return time.Time{}, nil
-	case errors.Is(err, errStopped):
-		// Not at once: the caches may not show yet what it was stopped for.
+	case errors.Is(err, errStopped), errors.Is(err, errMigrationGone):
+		// Not at once: the caches may not show yet what it was stopped for, or that it has ended.
 		c.queue.AddAfter(name, minSyncRetry)
-		return time.Time{}, nil
-	case err == nil:
-		c.queue.Add(name)
 		return time.Time{}, nil
 	default:
 		return time.Time{}, err

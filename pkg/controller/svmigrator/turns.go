@@ -89,15 +89,15 @@ func (c *Controller) namesOf(resource schema.GroupResource) []string {
 }
 
 func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigration) {
+	if finished(m) {
+		c.enqueueResource(resourceOf(m)) // others may have been kept until this one ended
+		return
+	}
 	if t := c.turnOf(resourceOf(m)); t != nil && t.uid == m.UID {
 		if m.DeletionTimestamp != nil {
 			t.stop(errMigrationGone)
 		}
 		return // It writes its own status all the time.
-	}
-	if finished(m) {
-		c.enqueueResource(resourceOf(m)) // others may have been kept until this one ended
-		return
 	}
 	c.queue.Add(m.Name)
 }

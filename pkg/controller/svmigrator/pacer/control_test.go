@@ -88,6 +88,30 @@ func TestUnpacedIsFelt(t *testing.T) {
 	}
 }
 
+func TestFallsAtOnce(t *testing.T) {
+	w := newWorld(t, Options{}, 4)
+	w.migrate(work, away)
+	w.run(15 * time.Second)
+	before := w.control.limiter.limit
+	w.server.cores = 1 // somebody else uses the rest
+	w.run(windowTime / 2)
+	if got := w.control.limiter.limit; got > before*fallFactor {
+		t.Errorf("the limit was %.2f, and is %.2f after %v", before, got, windowTime/2)
+	}
+}
+
+func TestLessThanOneAtATime(t *testing.T) {
+	w := newWorld(t, Options{}, 1)
+	m := w.migrate(work, away)
+	w.run(15 * time.Second)
+	w.others = 350 // seven tenths of the server
+	w.run(2 * time.Second)
+	w.rate(10*time.Second, m)
+	if limit := w.control.limiter.limit; limit > 0.5 {
+		t.Errorf("the limit is %.2f", limit)
+	}
+}
+
 func TestGoesOnWhereOthersLeaveNothing(t *testing.T) {
 	w := newWorld(t, Options{}, 1)
 	m := w.migrate(work, away)

@@ -31,8 +31,9 @@ const (
 	// first bounds how many there are at a time; by the second, even one at a time is too much.
 	ownSlowdown    = 1.1
 	othersSlowdown = 1.5
-	// panicSlowdown is when nothing more is waited for.
+	// After so many requests in a row that took so many times as long as alone, nothing more is waited for.
 	panicSlowdown = 3
+	panicRequests = 8
 	// The limit changes once in a window of so many requests and so much time, and at most by these factors. The time is longer than a server takes to
 	// collect its garbage, when everything takes twice as long and pauses help nobody.
 	windowRequests = 16
@@ -60,6 +61,7 @@ type limiter struct {
 	changed int64 // number of the last place given before the limit changed: what was sent then says nothing about the new one
 	window  []float64
 	opened  time.Time
+	slow    int  // requests in a row
 	scarce  bool // somebody had to wait because of the limit since the last change
 
 	topTaken  time.Time     // since when there are as many requests as there may be
@@ -133,7 +135,9 @@ func (l *limiter) observe(slowdown float64, number, given int64, now time.Time) 
 		l.opened = now
 	}
 	l.window = append(l.window, slowdown)
-	if len(l.window)%windowRequests == 0 && median(l.window[len(l.window)-windowRequests:]) > panicSlowdown {
+	if slowdown < panicSlowdown {
+		l.slow = 0
+	} else if l.slow++; l.slow >= panicRequests && !l.fixed {
 		l.starting = false
 		l.set(l.limit*fallFactor, given)
 		return
@@ -183,7 +187,7 @@ func (l *limiter) set(limit float64, given int64) {
 // discard forgets what was observed about the present limit.
 func (l *limiter) discard(given int64) {
 	l.changed = given
-	l.window = l.window[:0]
+	l.window, l.slow = l.window[:0], 0
 	l.scarce = false
 }
 
