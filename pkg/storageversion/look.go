@@ -59,10 +59,25 @@ func (l *Look) partial() bool {
 	return false
 }
 
-// missedDeparture says that the last look met fewer servers than live, so soon after the first that a server may have left
-// just before: an earlier look may have counted the address of that one for a server which has none yet.
+// missedDeparture says that the last look met fewer servers than an earlier one is believed to have asked, so soon after the first that
+// a server may have left just before: the earlier look may have counted the address of that one for a server which had none yet.
+// A server that came since and has no address yet was not asked, and explains itself.
 func (l *Ledger) missedDeparture(now time.Time) bool {
-	return now.Sub(l.began) <= l.options.Linger && l.look.ofServers(l.incarnations()) && len(l.look.Documents) < len(l.living)
+	return now.Sub(l.began) <= l.options.Linger && l.look.ofServers(l.incarnations()) && len(l.look.Documents) < l.asked()
+}
+
+// asked is how many processes that live are believed to have been asked.
+func (l *Ledger) asked() int {
+	asked := 0
+	for identity, server := range l.living {
+		for _, view := range l.views {
+			if view[identity] == server.incarnation {
+				asked++
+				break
+			}
+		}
+	}
+	return asked
 }
 
 // NeedsLook says that another look may find out more: servers came or went since the last, a part of it failed, or it
