@@ -89,14 +89,23 @@ func (t *turn) tryFinish(ctx context.Context) (ended bool, err error) {
 			return true, t.fail(ctx, fails(migrationv1alpha1.MigrationReasonAgreementLost, "objects are written in another encoding than %s by now.", words(target)))
 		}
 	}
-	return true, t.succeed(ctx)
+	if err := t.succeed(ctx); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
+// succeed is tried once: what was looked at before it may be true no longer when the API server is back from an outage.
 func (t *turn) succeed(ctx context.Context) error {
 	message := fmt.Sprintf("Every object is stored in %s or was deleted.", words(t.journal.stored.Status.Target))
-	err := t.journal.persist(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
+	err := t.journal.write(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
 		end(status, t.clock.Now(), migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated, message)
 	})
+	if errors.Is(err, errOutdated) {
+		if err = t.journal.refresh(ctx); err == nil {
+			err = errMoved
+		}
+	}
 	if err != nil {
 		return err
 	}
