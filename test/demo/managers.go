@@ -25,11 +25,7 @@ import (
 	"strings"
 	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
-	"sigs.k8s.io/svm-api/migration/crds"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -48,7 +44,7 @@ const unrecorded = 40
 func (d *demo) showManagers(ctx context.Context) error {
 	d.out.step("Installing the custom resources of migration.k8s.io and starting two managers: one leads, one stands by")
 	d.out.command("kubectl apply -f build/manifests/crds/")
-	if err := d.installAPI(ctx); err != nil {
+	if err := controlplane.InstallMigrationAPI(ctx, d.cp.AdminConfig()); err != nil {
 		return err
 	}
 	d.out.command("%s %s", names.Manager, strings.Join(hasty[:1], " "))
@@ -65,23 +61,6 @@ func (d *demo) showManagers(ctx context.Context) error {
 	}
 	d.out.saw("%s leads and runs its controllers", leader)
 	return d.showFirstLook(ctx)
-}
-
-func (d *demo) installAPI(ctx context.Context) error {
-	objects, err := crds.Objects()
-	if err != nil {
-		return err
-	}
-	for _, object := range objects {
-		definition := &apiextensionsv1.CustomResourceDefinition{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, definition); err != nil {
-			return fmt.Errorf("converting the definition %q: %w", object.GetName(), err)
-		}
-		if err := d.define(ctx, definition); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (d *demo) startManager(name string) error {

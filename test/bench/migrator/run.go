@@ -26,63 +26,44 @@ import (
 	"syscall"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"sigs.k8s.io/svm-api/client/clientset/versioned"
-	"sigs.k8s.io/svm-api/migration/crds"
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
-
-	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/test/bench/custom"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
 const (
-	patience = 20 * time.Minute
-	poll     = 100 * time.Millisecond
-	chunk    = 500
+	poll  = 100 * time.Millisecond
+	chunk = 500
 )
 
-func install(ctx context.Context, cp *controlplane.ControlPlane) error {
-	client, err := apiextensions.NewForConfig(cp.AdminConfig())
-	if err != nil {
-		return err
-	}
-	objects, err := crds.Objects()
-	if err != nil {
-		return err
-	}
-	for _, object := range objects {
-		definition := &apiextensionsv1.CustomResourceDefinition{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, definition); err != nil {
-			return err
-		}
-		if _, err := client.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-	}
-	migrations, err := versioned.NewForConfig(cp.AdminConfig())
-	if err != nil {
-		return err
-	}
-	return wait.PollUntilContextTimeout(ctx, poll, time.Minute, true, func(ctx context.Context) (bool, error) {
-		_, err := migrations.MigrationV1alpha1().StorageVersionMigrations().List(ctx, metav1.ListOptions{})
-		return err == nil, nil
-	})
+// contender is somebody who migrates.
+type contender struct {
+	// migrate returns when all objects are rewritten.
+	migrate func(ctx context.Context) error
+	// process is what does it, nil if that is this one.
+	process *controlplane.Process
+	// statusWrites is how often the progress of the last migration was written, nil if it is not.
+	statusWrites func(ctx context.Context) int
 }
 
-func run(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource, name string, o options) (*figures, error) {
+// figures are of one run.
+type figures struct {
+	// took is from when the migration was asked for to when it was said to be done, wrote from the first rewrite to the last.
+	took, wrote, server, client time.Duration
+	peak                        int64
+	statusWrites                int
+}
+
+func newContender(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource, name string) (*contender, error) {
 	kind, number, _ := strings.Cut(name, "-")
 	n := 0
-	if number != "" {
+	if number != "" && kind != "in" {
 		var err error
 		if n, err = strconv.Atoi(number); err != nil {
 			return nil, err
@@ -90,32 +71,78 @@ func run(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Re
 	}
 	switch kind {
 	case "naked":
-		return runNaked(ctx, cp, resource, n)
+		return &contender{migrate: func(ctx context.Context) error { return rewriteAll(ctx, cp, resource, n) }}, nil
 	case "manager":
-		return runManager(ctx, cp, resource)
+		return newManager(ctx, cp, resource)
+	case "adaptive":
+		return newManager(ctx, cp, resource, "--max-rewrites-per-second=0")
 	case "unpaced":
-		return runManager(ctx, cp, resource, "--unpaced-rewrites", fmt.Sprintf("--max-concurrent-rewrites=%d", n))
+		return newManager(ctx, cp, resource, "--max-rewrites-per-second=0", "--unpaced-rewrites", fmt.Sprintf("--max-concurrent-rewrites=%d", n))
+	case "in":
+		return newInTree(ctx, cp, resource)
 	default:
 		return nil, errors.New("there is no such run")
 	}
 }
 
-// runNaked rewrites all objects with n clients.
-func runNaked(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource, n int) (*figures, error) {
+// run makes a contender ready, flips the storage version, and measures the migration.
+func run(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource, name string) (f *figures, err error) {
+	c, err := newContender(ctx, cp, resource, name)
+	if err != nil {
+		return nil, err
+	}
+	if c.process != nil {
+		defer func() { err = errors.Join(err, c.process.Stop(), c.process.Wait()) }()
+	}
+	if err := resource.Flip(ctx); err != nil {
+		return nil, err
+	}
+	wrote := watchWrites(ctx, cp, resource)
+	before, err := c.usage()
+	if err != nil {
+		return nil, err
+	}
+	began, server := time.Now(), serverCPU(cp)
+	if err := c.migrate(ctx); err != nil {
+		return nil, err
+	}
+	f = &figures{took: time.Since(began), server: serverCPU(cp) - server, wrote: wrote()}
+	after, err := c.usage()
+	if err != nil {
+		return nil, err
+	}
+	f.client, f.peak = after.CPU-before.CPU, after.PeakMemory
+	if c.statusWrites != nil {
+		f.statusWrites = c.statusWrites(ctx)
+	}
+	return f, nil
+}
+
+// usage is what the contender has used so far.
+func (c *contender) usage() (controlplane.Usage, error) {
+	if c.process != nil {
+		return c.process.Usage()
+	}
+	var usage syscall.Rusage
+	err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage)
+	return controlplane.Usage{CPU: time.Duration(usage.Utime.Nano() + usage.Stime.Nano())}, err
+}
+
+// rewriteAll rewrites all objects with n clients.
+func rewriteAll(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource, n int) error {
 	config := rest.CopyConfig(cp.AdminConfig())
 	config.QPS = -1
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	objects := client.Resource(resource.Current)
-	began, server, own := time.Now(), serverCPU(cp), ownCPU()
 	var group errgroup.Group
 	group.SetLimit(n)
 	for token := ""; ; {
 		list, err := objects.List(ctx, metav1.ListOptions{Limit: chunk, Continue: token})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for i := range list.Items {
 			object := &list.Items[i]
@@ -126,81 +153,34 @@ func runNaked(ctx context.Context, cp *controlplane.ControlPlane, resource *cust
 			})
 		}
 		if token = list.Continue; token == "" {
-			break
+			return group.Wait()
 		}
 	}
-	if err := group.Wait(); err != nil {
-		return nil, err
-	}
-	return &figures{took: time.Since(began), server: serverCPU(cp) - server, client: ownCPU() - own}, nil
 }
 
-// runManager has the manager do it. It is measured from when the migration has started, which it does when the servers were seen to
-// agree.
-func runManager(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource, args ...string) (f *figures, err error) {
-	binary, err := controlplane.Binary(names.Manager)
-	if err != nil {
-		return nil, err
+// watchWrites returns a function that says how long it took from the first write of an object to the last one.
+func watchWrites(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource) func() time.Duration {
+	ctx, cancel := context.WithCancel(ctx)
+	prefix := filepath.Join("/registry", resource.Current.Group, resource.Current.Resource) + "/"
+	var first, last time.Time
+	done := make(chan struct{})
+	watch := cp.Etcd().Client().Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithKeysOnly())
+	go func() {
+		defer close(done)
+		for response := range watch {
+			if len(response.Events) == 0 {
+				continue
+			}
+			if last = time.Now(); first.IsZero() {
+				first = last
+			}
+		}
+	}()
+	return func() time.Duration {
+		time.AfterFunc(poll, cancel) // what was written has not all been heard of
+		<-done
+		return last.Sub(first)
 	}
-	kubeconfig := filepath.Join(cp.Dir(), "manager.kubeconfig")
-	if err := cp.WriteKubeconfig(kubeconfig, cp.Config("manager", "system:masters")); err != nil {
-		return nil, err
-	}
-	process, err := cp.StartProcess(controlplane.Program{Name: "manager", Path: binary, Args: append([]string{
-		"--kubeconfig=" + kubeconfig, "--secure-port=0", "--leader-elect=false", "--controllers=svmigrator", "--settle-period=1s",
-	}, args...)})
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, process.Stop(), process.Wait()) }()
-	client, err := versioned.NewForConfig(cp.AdminConfig())
-	if err != nil {
-		return nil, err
-	}
-	migrations := client.MigrationV1alpha1().StorageVersionMigrations()
-	m := &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
-	m.Spec.Resource = v1alpha1.GroupVersionResource{Group: resource.Current.Group, Resource: resource.Current.Resource}
-	if m, err = migrations.Create(ctx, m, metav1.CreateOptions{}); err != nil {
-		return nil, err
-	}
-	until := func(done func(*v1alpha1.StorageVersionMigrationStatus) bool) error {
-		return wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
-			live, err := migrations.Get(ctx, m.Name, metav1.GetOptions{})
-			return err == nil && done(&live.Status), err
-		})
-	}
-	if err := until(func(s *v1alpha1.StorageVersionMigrationStatus) bool { return s.StartTime != nil }); err != nil {
-		return nil, err
-	}
-	before, err := process.Usage()
-	if err != nil {
-		return nil, err
-	}
-	began, server := time.Now(), serverCPU(cp)
-	if err := until(func(s *v1alpha1.StorageVersionMigrationStatus) bool { return s.CompletionTime != nil }); err != nil {
-		return nil, err
-	}
-	took, server := time.Since(began), serverCPU(cp)-server
-	after, err := process.Usage()
-	if err != nil {
-		return nil, err
-	}
-	if m, err = migrations.Get(ctx, m.Name, metav1.GetOptions{}); err != nil {
-		return nil, err
-	}
-	if p := m.Status.Progress; p == nil || p.Rewritten == 0 || p.Denied > 0 {
-		return nil, fmt.Errorf("the migration ended with %+v", m.Status)
-	}
-	return &figures{took: took, server: server, client: after.CPU - before.CPU, peak: after.PeakMemory, statusWrites: statusWrites(ctx, cp, m.Name)}, nil
-}
-
-// statusWrites is how often the migration was written, as etcd counts.
-func statusWrites(ctx context.Context, cp *controlplane.ControlPlane, name string) int {
-	response, err := cp.Etcd().Client().Get(ctx, "/registry/migration.k8s.io/storageversionmigrations/"+name)
-	if err != nil || len(response.Kvs) != 1 {
-		return -1
-	}
-	return int(response.Kvs[0].Version) - 1
 }
 
 func serverCPU(cp *controlplane.ControlPlane) time.Duration {
@@ -211,12 +191,4 @@ func serverCPU(cp *controlplane.ControlPlane) time.Duration {
 		}
 	}
 	return used
-}
-
-func ownCPU() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

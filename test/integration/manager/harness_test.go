@@ -21,12 +21,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
-	"strings"
 	"testing"
 	"time"
 
@@ -37,22 +33,16 @@ import (
 	"k8s.io/client-go/transport"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const (
-	managerBinary = "svm-controller-manager"
-	pluginBinary  = "plugin"
+	pluginBinary = "plugin"
 
 	gcController       = "storageversion-garbage-collector-controller"
 	triggerController  = "storage-version-migration-trigger-controller"
 	migratorController = "storage-version-migrator-controller"
-	masters            = "system:masters"
 )
-
-// quickElection makes leases change hands within seconds.
-var quickElection = []string{
-	"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
-}
 
 // managerProcess is one running manager.
 type managerProcess struct {
@@ -64,34 +54,10 @@ type managerProcess struct {
 // startManager runs the binary as a user of the given name, which is how the audit log knows it.
 func startManager(t *testing.T, cp *controlplane.ControlPlane, binary, name string, args ...string) *managerProcess {
 	t.Helper()
-	kubeconfig := filepath.Join(t.TempDir(), name+".kubeconfig")
-	if err := cp.WriteKubeconfig(kubeconfig, cp.Config(name, masters)); err != nil {
-		t.Fatal(err)
-	}
-	port := freePort(t)
-	args = append([]string{
-		"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "-v=2",
-	}, args...)
-	process := cp.Run(t, name, filepath.Join(os.Getenv(binariesEnv), binary), args...)
-	t.Cleanup(func() {
-		if strings.Contains(process.Log(), "DATA RACE") {
-			t.Errorf("%s has a data race:\n%s", name, process.Log())
-		}
-		if t.Failed() {
-			t.Logf("log of %s:\n%s", name, process.Log())
-		}
+	process, port := framework.StartManager(t, cp, framework.Process{
+		Name: name, Program: binary, Config: cp.Config(name, framework.Masters), Args: append([]string{"-v=2"}, args...),
 	})
 	return &managerProcess{Process: process, name: name, port: port}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port
 }
 
 // get asks the secure port as cfg's user, or as nobody, and returns the status code and the body; 0 if nothing answers.
@@ -189,6 +155,13 @@ func (p *managerProcess) leads(t *testing.T, cp *controlplane.ControlPlane) bool
 func storageVersionControlPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
 	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})}})
-	installCRDs(t, cp)
+	installMigrationAPI(t, cp)
 	return cp
+}
+
+func installMigrationAPI(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
+	if err := controlplane.InstallMigrationAPI(t.Context(), cp.AdminConfig()); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const managerLease = "svm-controller-manager"
@@ -35,9 +36,9 @@ func TestLeadership(t *testing.T) {
 	c := client(t, cp.AdminConfig())
 
 	t.Run("the standby takes over from a leader that was killed", func(t *testing.T) {
-		first := startManager(t, cp, managerBinary, "killed-leader", quickElection...)
+		first := startManager(t, cp, framework.Manager, "killed-leader", framework.QuickElection...)
 		eventually(t, 30*time.Second, "the first leads and runs its controller", func() bool { return first.runs(t, cp, gcController) })
-		second := startManager(t, cp, managerBinary, "heir", quickElection...)
+		second := startManager(t, cp, framework.Manager, "heir", framework.QuickElection...)
 		eventually(t, 30*time.Second, "the second is up", func() bool { code, _ := second.get(t, nil, "/readyz"); return code == 200 })
 		if second.leads(t, cp) || second.runs(t, cp, gcController) {
 			t.Fatal("two leaders")
@@ -55,7 +56,7 @@ func TestLeadership(t *testing.T) {
 
 	t.Run("a stop hands over at once", func(t *testing.T) {
 		// With the default durations a lease that is not given back stays for 15 seconds.
-		first := startManager(t, cp, managerBinary, "stopped-leader")
+		first := startManager(t, cp, framework.Manager, "stopped-leader")
 		eventually(t, 30*time.Second, "the first leads", func() bool { return first.runs(t, cp, gcController) })
 		stop(t, first)
 		if h := holder(t.Context(), c, managerLease); h != "" {
@@ -88,7 +89,7 @@ func TestLeadership(t *testing.T) {
 	})
 
 	t.Run("without leader election there is no lease", func(t *testing.T) {
-		only := startManager(t, cp, managerBinary, "alone", "--leader-elect=false")
+		only := startManager(t, cp, framework.Manager, "alone", "--leader-elect=false")
 		eventually(t, 30*time.Second, "the controller runs", func() bool { return only.runs(t, cp, gcController) })
 		if lease(t.Context(), c, managerLease) != nil {
 			t.Error("there is a lease")
@@ -113,7 +114,7 @@ func stop(t *testing.T, p *managerProcess) {
 func TestNoWriteAfterTheLease(t *testing.T) {
 	cp := controlplane.Start(t, controlplane.Config{})
 	c := client(t, cp.AdminConfig())
-	args := append([]string{"--controllers=writer"}, quickElection...)
+	args := append([]string{"--controllers=writer"}, framework.QuickElection...)
 
 	frozen := startManager(t, cp, pluginBinary, "frozen", args...)
 	writtenBy := func() string {

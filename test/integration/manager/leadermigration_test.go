@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const migrationLease = "svm-takeover"
@@ -58,14 +59,14 @@ func TestLeaderMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	before := startManager(t, cp, managerBinary, "svm-before", append([]string{"--enable-leader-migration", "--leader-migration-config=" + kubeOwns}, quickElection...)...)
+	before := startManager(t, cp, framework.Manager, "svm-before", append([]string{"--enable-leader-migration", "--leader-migration-config=" + kubeOwns}, framework.QuickElection...)...)
 	eventually(t, 30*time.Second, "the manager leads", func() bool { return before.leads(t, cp) })
 	if before.runs(t, cp, gcController) || !strings.Contains(before.Log(), "Leader migration gives the controller to another manager") {
 		t.Errorf("the manager runs a controller that is not its own, or does not say whose it is:\n%s", before.Log())
 	}
 	stop(t, before)
 
-	after := startManager(t, cp, managerBinary, "svm-after", append([]string{"--enable-leader-migration", "--leader-migration-config=" + svmOwns}, quickElection...)...)
+	after := startManager(t, cp, framework.Manager, "svm-after", append([]string{"--enable-leader-migration", "--leader-migration-config=" + svmOwns}, framework.QuickElection...)...)
 	eventually(t, 30*time.Second, "the manager waits for the shared lease", func() bool {
 		return after.leads(t, cp) && strings.Contains(after.Log(), `lock="kube-system/`+migrationLease+`"`)
 	})
@@ -124,7 +125,7 @@ func startKubeControllerManager(t *testing.T, cp *controlplane.ControlPlane, mig
 		// Leader migration of kube-controller-manager crashes without its token controller.
 		"--controllers=serviceaccount-token-controller," + gcController,
 		"--leader-elect=true", "--enable-leader-migration", "--leader-migration-config=" + migrationConfig,
-	}, quickElection...)...)
+	}, framework.QuickElection...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,45 +19,12 @@ limitations under the License.
 package manager
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// binariesEnv hands the folder of the built programs to the run of this test inside its namespaces.
-const binariesEnv = "SVM_TEST_MANAGER_BINARIES"
-
+// TestMain also builds a manager with controllers of somebody else's.
 func TestMain(m *testing.M) {
-	if os.Getenv(binariesEnv) == "" {
-		if err := build(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	controlplane.Main(m, "kube-controller-manager")
-}
-
-// build builds the manager, and a manager with controllers of somebody else's, with the race detector where it is to be had
-// (it needs a C compiler).
-func build() error {
-	cgo, err := exec.Command("go", "env", "CGO_ENABLED").Output()
-	if err != nil {
-		return err
-	}
-	dir, err := filepath.Abs("../../../_output/test")
-	if err != nil {
-		return err
-	}
-	for _, pkg := range []string{"../../../cmd/svm-controller-manager", "./plugin"} {
-		out, err := exec.Command("go", "build", fmt.Sprintf("-race=%t", strings.TrimSpace(string(cgo)) == "1"), "-o", filepath.Join(dir, filepath.Base(pkg)), pkg).CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("building %s: %w\n%s", pkg, err, out)
-		}
-	}
-	return os.Setenv(binariesEnv, dir)
+	framework.Main(m, []string{"kube-controller-manager"}, "./"+pluginBinary)
 }

@@ -28,6 +28,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 func serviceAccountToken(t *testing.T, c kubernetes.Interface, name string) string {
@@ -67,7 +69,7 @@ func TestSecurePort(t *testing.T) {
 	}
 	reader, stranger := cp.Config("reader"), cp.Config("stranger")
 
-	p := startManager(t, cp, managerBinary, "serving", "--logging-format=json")
+	p := startManager(t, cp, framework.Manager, "serving", "--logging-format=json")
 	eventually(t, 30*time.Second, "an authorized client is let in", func() bool { code, _ := p.get(t, reader, "/metrics"); return code == 200 })
 
 	token := serviceAccountToken(t, c, "scraper")
@@ -115,7 +117,7 @@ func TestSecurePort(t *testing.T) {
 	}
 
 	t.Run("without a lookup a certificate of the cluster is nobody's", func(t *testing.T) {
-		p := startManager(t, cp, managerBinary, "no-lookup", "--authentication-skip-lookup=true")
+		p := startManager(t, cp, framework.Manager, "no-lookup", "--authentication-skip-lookup=true")
 		eventually(t, 30*time.Second, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
 		for name, cfg := range map[string]*rest.Config{"reader": reader, "admin": cp.AdminConfig()} {
 			if code, _ := p.get(t, cfg, "/metrics"); code != 403 {

@@ -17,7 +17,6 @@ limitations under the License.
 package manager
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -25,27 +24,22 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"sigs.k8s.io/svm-api/migration/crds"
-
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // TestStartBeforeTheAPIServer follows a control plane node that boots: the manager is up first, with nobody to talk to.
 func TestStartBeforeTheAPIServer(t *testing.T) {
 	cp := controlplane.Start(t, controlplane.Config{})
-	installCRDs(t, cp)
+	installMigrationAPI(t, cp)
 	server := cp.Servers()[0]
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	// A restart of the only API server takes longer than a lease lasts by default.
-	p := startManager(t, cp, managerBinary, "early", "--leader-elect-lease-duration=150s", "--leader-elect-renew-deadline=120s")
+	p := startManager(t, cp, framework.Manager, "early", "--leader-elect-lease-duration=150s", "--leader-elect-renew-deadline=120s")
 	eventually(t, 30*time.Second, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
 	eventually(t, 30*time.Second, "the manager looked for the API server", func() bool { return strings.Contains(p.Log(), "Waiting for the API server") })
 	code, body := p.get(t, nil, "/readyz")
@@ -98,9 +92,9 @@ func TestStartBeforeTheAPIServer(t *testing.T) {
 func TestOutageOfTheAPIServer(t *testing.T) {
 	cp := storageVersionControlPlane(t)
 	server := cp.Servers()[0]
-	leader := startManager(t, cp, managerBinary, "leader", quickElection...)
+	leader := startManager(t, cp, framework.Manager, "leader", framework.QuickElection...)
 	eventually(t, 30*time.Second, "the first leads", func() bool { return leader.runs(t, cp, gcController) })
-	standby := startManager(t, cp, managerBinary, "standby", quickElection...)
+	standby := startManager(t, cp, framework.Manager, "standby", framework.QuickElection...)
 	eventually(t, 30*time.Second, "the second is up", func() bool { code, _ := standby.get(t, nil, "/readyz"); return code == 200 })
 
 	quiet := standby.Log()
@@ -130,7 +124,7 @@ func TestPausedAPIServer(t *testing.T) {
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	p := startManager(t, cp, managerBinary, "patient")
+	p := startManager(t, cp, framework.Manager, "patient")
 	eventually(t, 30*time.Second, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
 	eventually(t, 30*time.Second, "the manager says what it waits for", func() bool { return strings.Contains(p.Log(), "Waiting for the API server") })
 	began := time.Now()
@@ -145,7 +139,7 @@ func TestPausedAPIServer(t *testing.T) {
 
 // TestHelp wants what a user asks for first.
 func TestHelp(t *testing.T) {
-	binary := filepath.Join(os.Getenv(binariesEnv), managerBinary)
+	binary := framework.Binary(framework.Manager)
 	for flag, wants := range map[string][]string{
 		"--version": {"svm-controller-manager version v"},
 		"--help": {
@@ -182,7 +176,7 @@ func TestWrongCredentials(t *testing.T) {
 	if err := cp.WriteKubeconfig(kubeconfig, wrong); err != nil {
 		t.Fatal(err)
 	}
-	p := startManager(t, cp, managerBinary, "wrong-credentials", "--kubeconfig="+kubeconfig)
+	p := startManager(t, cp, framework.Manager, "wrong-credentials", "--kubeconfig="+kubeconfig)
 	eventually(t, 30*time.Second, "it says that the server is not there", func() bool { return strings.Contains(p.Log(), "to become ready") })
 	if err := server.Restart(nil); err != nil {
 		t.Fatal(err)
@@ -215,7 +209,7 @@ func TestWrongFlags(t *testing.T) {
 		"an argument":        {args: []string{"run"}, want: "takes flags only"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := startManager(t, cp, managerBinary, "wrong-"+strings.ReplaceAll(name, " ", "-"), tc.args...)
+			p := startManager(t, cp, framework.Manager, "wrong-"+strings.ReplaceAll(name, " ", "-"), tc.args...)
 			if err := waitEnd(t, p); err == nil {
 				t.Error("the exit code says that all went well")
 			}
@@ -240,7 +234,7 @@ func TestPlugin(t *testing.T) {
 		t.Errorf("/readyz answers %d and does not say which controller waits for what:\n%s", code, body)
 	}
 
-	installCRDs(t, cp)
+	installMigrationAPI(t, cp)
 	eventually(t, time.Minute, "the controllers that waited run", func() bool {
 		return p.runs(t, cp, "waiter-controller") && p.runs(t, cp, triggerController)
 	})
@@ -253,38 +247,6 @@ func TestPlugin(t *testing.T) {
 	if err := waitEnd(t, writer); err == nil || !strings.Contains(writer.Log(), "--write-interval must be positive") {
 		t.Errorf("a plugin's flags are not validated: %v\n%s", err, writer.Log())
 	}
-}
-
-// installCRDs returns when the definitions are established: an API server that is stopped between its two writes about that
-// never comes to the second.
-func installCRDs(t *testing.T, cp *controlplane.ControlPlane) {
-	t.Helper()
-	c, err := dynamic.NewForConfig(cp.AdminConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	resource := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	objects, err := crds.Objects()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, crd := range objects {
-		if _, err := c.Resource(resource).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, 30*time.Second, crd.GetName()+" is established", func() bool {
-			stored, err := c.Resource(resource).Get(t.Context(), crd.GetName(), metav1.GetOptions{})
-			return err == nil && established(stored)
-		})
-	}
-}
-
-func established(crd *unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions") // none before the first
-	return slices.ContainsFunc(conditions, func(c any) bool {
-		condition, ok := c.(map[string]any)
-		return ok && condition["type"] == "Established" && condition["status"] == "True"
-	})
 }
 
 // TestSelection selects by name, by alias and by gate, and reads from the metrics what runs.

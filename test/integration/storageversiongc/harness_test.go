@@ -30,7 +30,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -170,38 +169,6 @@ func newClient(t *testing.T, cfg *rest.Config) kubernetes.Interface {
 		t.Fatal(err)
 	}
 	return client
-}
-
-// eventually polls until check has nothing to complain about.
-func eventually(t *testing.T, within time.Duration, check func(ctx context.Context) error) {
-	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
-		if err := check(ctx); ctx.Err() == nil {
-			last = err
-		}
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("after %v still: %v", within, last)
-	}
-}
-
-// during calls check again and again for that long, and fails the test at its first complaint.
-func during(t *testing.T, period time.Duration, check func(ctx context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), period)
-	defer cancel()
-	var complaint error
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := check(t.Context()); err != nil {
-			complaint = err
-			cancel()
-		}
-	}, 200*time.Millisecond)
-	if complaint != nil {
-		t.Fatal(complaint)
-	}
 }
 
 func createLease(ctx context.Context, client kubernetes.Interface, serverID string, labels map[string]string) error {

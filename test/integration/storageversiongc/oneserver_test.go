@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // TestOneServer shares a control plane between what needs only one living server. The others are a Lease and an entry,
@@ -108,7 +109,7 @@ func leaseReadsThatFail(t *testing.T, cp *controlplane.ControlPlane) {
 	for failure, h := range failures {
 		collectors[failure] = startCollector(t, cp.AdminConfig(), collectorOptions{hook: h})
 	}
-	during(t, grace+5*time.Second, func(context.Context) error {
+	framework.During(t, grace+5*time.Second, func(context.Context) error {
 		if n := w.changes(name); n > 0 {
 			return fmt.Errorf("the object changed %d times", n)
 		}
@@ -260,17 +261,17 @@ func bothKindsOfGarbage(t *testing.T, cp *controlplane.ControlPlane) {
 	if err := deleteLease(t.Context(), client, blinking.id); err != nil {
 		t.Fatal(err)
 	}
-	during(t, 4*time.Second, func(context.Context) error { return nil })
+	framework.During(t, 4*time.Second, func(context.Context) error { return nil })
 	for _, c := range cases {
 		if len(c.late) > 0 {
 			mustPublish(t, client, prefix+c.name, c.late...)
 		}
 	}
 	// 11 s after its deletion is as late as a living server puts its Lease back.
-	during(t, 7*time.Second, func(context.Context) error { return nil })
+	framework.During(t, 7*time.Second, func(context.Context) error { return nil })
 	mustCreateLease(t, client, blinking, identity)
 
-	eventually(t, soon, func(ctx context.Context) error { return compare(ctx, client, cases) })
+	framework.Eventually(t, soon, func(ctx context.Context) error { return compare(ctx, client, cases) })
 	for _, one := range all {
 		if !one.done.Load() {
 			t.Errorf("%s was never raced for", one.object)
@@ -337,7 +338,7 @@ func serverAway(t *testing.T, cp *controlplane.ControlPlane) {
 	const name = "gc.example.com.away"
 	mustPublish(t, client, name, server{"away", "gc.example.com/v1"})
 	c := startCollector(t, cp.AdminConfig(), collectorOptions{})
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		if c.count("GET lease") == 0 {
 			return errors.New("the lease was not read yet")
 		}
@@ -349,14 +350,14 @@ func serverAway(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	const away = 8 * time.Second
 	before := c.total()
-	during(t, away, func(context.Context) error { return nil })
+	framework.During(t, away, func(context.Context) error { return nil })
 	if sent := c.total() - before; sent > 12 {
 		t.Errorf("%d requests to an API server that was away for %v", sent, away)
 	}
 	if err := cp.Servers()[0].Restart(nil); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, func(ctx context.Context) error {
+	framework.Eventually(t, soon, func(ctx context.Context) error {
 		object, err := client.InternalV1alpha1().StorageVersions().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil

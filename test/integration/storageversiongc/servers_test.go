@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // TestServersThatComeAndGo is about real servers: one that stays, one that is killed, stopped and started again, and one
@@ -41,7 +42,7 @@ func TestServersThatComeAndGo(t *testing.T) {
 	cfg := stays.Config("admin", "system:masters")
 	client := newClient(t, cfg)
 	for _, s := range servers {
-		eventually(t, soon, func(ctx context.Context) error { return mentions(ctx, client, s.Identity(), true) })
+		framework.Eventually(t, soon, func(ctx context.Context) error { return mentions(ctx, client, s.Identity(), true) })
 	}
 
 	gate := newGate()
@@ -56,7 +57,7 @@ func TestServersThatComeAndGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, s := range []*controlplane.APIServer{returns, missed} {
-			eventually(t, soon, func(ctx context.Context) error { return mentions(ctx, client, s.Identity(), false) })
+			framework.Eventually(t, soon, func(ctx context.Context) error { return mentions(ctx, client, s.Identity(), false) })
 		}
 		checkAlone(t, client, stays)
 		// The server that stays has put its Lease back, well before its entries would have gone with the others'.
@@ -86,8 +87,8 @@ func TestServersThatComeAndGo(t *testing.T) {
 		ready(t, returns)
 		back := startWitness(t, client)
 		gate.open()
-		eventually(t, soon, func(ctx context.Context) error { return noFences(ctx, client) })
-		during(t, 3*time.Second, func(ctx context.Context) error { return mentions(ctx, client, returns.Identity(), true) })
+		framework.Eventually(t, soon, func(ctx context.Context) error { return noFences(ctx, client) })
+		framework.During(t, 3*time.Second, func(ctx context.Context) error { return mentions(ctx, client, returns.Identity(), true) })
 		if back.neverLost(t, returns.Identity()) == 0 {
 			t.Error("the server that came back is in no object")
 		}

@@ -41,7 +41,7 @@ func testAggregated(t *testing.T) {
 	if _, err := c.StartSampleServer(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
-	client := c.dynamic.Resource(flunders.WithVersion("v1beta1")).Namespace(metav1.NamespaceDefault)
+	client := c.Dynamic.Resource(flunders.WithVersion("v1beta1")).Namespace(metav1.NamespaceDefault)
 	for i := range flunderCount {
 		flunder := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": controlplane.SampleGroup + "/v1beta1", "kind": "Flunder",

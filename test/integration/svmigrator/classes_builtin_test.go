@@ -51,14 +51,14 @@ func testBuiltIn(t *testing.T) {
 	manager := c.startManager(t, "manager")
 	for i := range policyCount {
 		policy := newPolicy(fmt.Sprintf("policy-%02d", i))
-		if _, err := c.kube.AdmissionregistrationV1().MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+		if _, err := c.Kube.AdmissionregistrationV1().MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for i := range secretCount {
 		name := fmt.Sprintf("secret-%03d", i)
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"name": name}}
-		if _, err := c.kube.CoreV1().Secrets(metav1.NamespaceDefault).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+		if _, err := c.Kube.CoreV1().Secrets(metav1.NamespaceDefault).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -103,7 +103,7 @@ func testNewKey(t *testing.T, c *cluster) {
 	progress(t, m, v1alpha1.MigrationProgress{Rewritten: secretCount})
 
 	c.restart(t, func(s *controlplane.Server) { s.EncryptionConfig = encryptWith("key2") })
-	list, err := c.kube.CoreV1().Secrets(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
+	list, err := c.Kube.CoreV1().Secrets(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

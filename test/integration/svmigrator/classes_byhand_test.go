@@ -29,6 +29,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const (
@@ -133,7 +134,7 @@ func testImpossible(t *testing.T, c *cluster, served custom) {
 func testSubresource(t *testing.T, c *cluster, r custom) {
 	m := &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "subresource"}}
 	m.Spec.Resource = v1alpha1.GroupVersionResource{Group: r.Group, Version: "v1", Resource: r.Resource + "/status"}
-	_, err := c.migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), m, metav1.CreateOptions{})
+	_, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), m, metav1.CreateOptions{})
 	if err == nil || !strings.Contains(err.Error(), "a subresource is stored with its resource") {
 		t.Errorf("creating a migration of a subresource is answered with: %v", err)
 	}
@@ -146,7 +147,7 @@ func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) {
 	slow := c.startManager(t, "slow", "--migration-chunk-size=50", "--max-rewrites-per-second=50")
 	c.migrate(t, "begun", begun.WithVersion(""))
 	c.processed(t, "begun", 100)
-	stopManager(t, slow)
+	framework.StopManager(t, slow)
 	c.migrate(t, "fresh", fresh.WithVersion(""))
 	before := c.tamper(t, "begun", v1alpha1.MigrationProgress{})
 	c.tamper(t, "fresh", v1alpha1.MigrationProgress{Processed: 7, Rewritten: 7})
@@ -175,7 +176,7 @@ func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) {
 func (c *cluster) tamper(t *testing.T, name string, counters v1alpha1.MigrationProgress) *v1alpha1.StorageVersionMigration {
 	t.Helper()
 	var m *v1alpha1.StorageVersionMigration
-	eventually(t, atOnce, func(ctx context.Context) (err error) {
+	framework.Eventually(t, atOnce, func(ctx context.Context) (err error) {
 		if m, err = c.fetch(ctx, name); err != nil {
 			return err
 		}
@@ -184,7 +185,7 @@ func (c *cluster) tamper(t *testing.T, name string, counters v1alpha1.MigrationP
 			changed.Status.Progress = &counters
 		}
 		changed.Status.Progress.ContinueToken = "nonsense"
-		_, err = c.migration.MigrationV1alpha1().StorageVersionMigrations().UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+		_, err = c.Migration.MigrationV1alpha1().StorageVersionMigrations().UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 		return err
 	})
 	return m

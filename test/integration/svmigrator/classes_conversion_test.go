@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 	"sigs.k8s.io/svm-controller-manager/test/webhook"
 )
 
@@ -118,7 +119,7 @@ func (h *herd) migrated(t *testing.T, name, version string, judge *judgement, be
 func (h *herd) oxen(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	var list *unstructured.UnstructuredList
-	eventually(t, soon, func(ctx context.Context) (err error) {
+	framework.Eventually(t, soon, func(ctx context.Context) (err error) {
 		list, err = h.at(h.custom, "v1").List(ctx, metav1.ListOptions{})
 		return err
 	})
@@ -140,7 +141,7 @@ func (h *herd) breaks(t *testing.T, name string) {
 	}
 	const window = 6 * time.Second
 	began, asked := time.Now(), h.hook.Requests()
-	during(t, window, func(ctx context.Context) error {
+	framework.During(t, window, func(ctx context.Context) error {
 		m, err := h.fetch(ctx, name)
 		if err != nil || condition(m, v1alpha1.MigrationRunning) == nil {
 			return fmt.Errorf("the outage ended it: %s (%v)", words(m), err)
@@ -167,7 +168,7 @@ func (h *herd) slowsDown(t *testing.T) {
 	defer h.hook.Behave(webhook.Behaviour{})
 	began, before := time.Now(), h.encodings(t, h.GroupResource)[h.encoding("v1")]
 	const more = oxChunk
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		if now := h.encodings(t, h.GroupResource)[h.encoding("v1")]; now < before+more {
 			return fmt.Errorf("%d oxen were migrated before, and %d are now", before, now)
 		}

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 	"sigs.k8s.io/svm-controller-manager/test/webhook"
 )
 
@@ -121,7 +122,7 @@ func testDeniedForGood(t *testing.T, c *cluster) {
 			c.tried(t, test.custom, began, test.denied, viaResourceTwice)
 		})
 	}
-	stopManager(t, manager)
+	framework.StopManager(t, manager)
 }
 
 // testDeniedAtFirst migrates the same resources by a manager that may take the way of the status.
@@ -169,7 +170,7 @@ func testDeniedAtFirst(t *testing.T, c *cluster) {
 			}
 		})
 	}
-	stopManager(t, manager)
+	framework.StopManager(t, manager)
 }
 
 // namesDenied wants the list of denied objects to name objects that were denied, as many as it has room for, with what the
@@ -231,7 +232,7 @@ func (c *cluster) seal(t *testing.T, r custom, condition, object string) {
 			PolicyName: r.Resource, ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
 		},
 	}
-	client := c.kube.AdmissionregistrationV1()
+	client := c.Kube.AdmissionregistrationV1()
 	if _, err := client.ValidatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -251,7 +252,7 @@ func (c *cluster) oppose(t *testing.T, hook *webhook.Hook) {
 		ObjectMeta: metav1.ObjectMeta{Name: letters.Resource},
 		Webhooks:   []admissionregistrationv1.ValidatingWebhook{hook.ValidatingWebhook("letters.migration.test", rule)},
 	}
-	if _, err := c.kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.awaitDenial(t, letters, refusedLetter, opposed)
@@ -277,7 +278,7 @@ func (c *cluster) narrow(t *testing.T) {
 func (c *cluster) awaitDenial(t *testing.T, r custom, object, says string) {
 	t.Helper()
 	touch := []byte(`{"metadata":{"labels":{"touched":"true"}}}`)
-	eventually(t, soon, func(ctx context.Context) error {
+	framework.Eventually(t, soon, func(ctx context.Context) error {
 		_, err := c.at(r, "v1").Patch(ctx, object, types.MergePatchType, touch, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil || !strings.Contains(err.Error(), says) {
 			return fmt.Errorf("writing %s is answered with %v", object, err)

@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const (
@@ -66,22 +67,22 @@ func testExpiry(t *testing.T, c *cluster) {
 	mustSucceed(t, m)
 	c.expires(t, m)
 	// That the later one is gone already shows that the time of this one has passed.
-	during(t, finishedTTL, func(ctx context.Context) error {
+	framework.During(t, finishedTTL, func(ctx context.Context) error {
 		_, err := c.fetch(ctx, "guarded")
 		return err
 	})
 
-	if err := c.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(t.Context(), guarded.Resource, metav1.DeleteOptions{}); err != nil {
+	if err := c.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(t.Context(), guarded.Resource, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, func(ctx context.Context) error {
+	framework.Eventually(t, soon, func(ctx context.Context) error {
 		_, err := c.at(guarded, "v1").Patch(ctx, "guarded-00004", types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	})
 	c.migrate(t, "newer", guarded.WithVersion(""))
 	m = c.ended(t, "newer", soon)
 	mustSucceed(t, m)
-	eventually(t, finishedTTL, func(ctx context.Context) error {
+	framework.Eventually(t, finishedTTL, func(ctx context.Context) error {
 		if _, err := c.fetch(ctx, "guarded"); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("the migration that a newer one took the place of is still there (%v)", err)
 		}
@@ -93,7 +94,7 @@ func testExpiry(t *testing.T, c *cluster) {
 // expires waits until a migration is deleted, and wants that to be at its time.
 func (c *cluster) expires(t *testing.T, m *v1alpha1.StorageVersionMigration) {
 	t.Helper()
-	eventually(t, finishedTTL+atOnce, func(ctx context.Context) error {
+	framework.Eventually(t, finishedTTL+atOnce, func(ctx context.Context) error {
 		if _, err := c.fetch(ctx, m.Name); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("%s is still there (%v)", m.Name, err)
 		}
@@ -124,7 +125,7 @@ func testManagedFields(t *testing.T, c *cluster) {
 	c.migrate(t, "things", things.WithVersion(""))
 	mustSucceed(t, c.ended(t, "things", soon))
 	c.change(t, things, func(d *apiextensionsv1.CustomResourceDefinition) { d.Spec.Versions = d.Spec.Versions[1:] })
-	eventually(t, soon, func(ctx context.Context) error {
+	framework.Eventually(t, soon, func(ctx context.Context) error {
 		for _, name := range []string{"only", "both"} {
 			// Dry: one that is done before the server notices the change would put things right.
 			if err := c.apply(ctx, things, "v2", name, "second", metav1.DryRunAll); err == nil || !strings.Contains(err.Error(), things.encoding("v1")) {
@@ -142,7 +143,7 @@ func testManagedFields(t *testing.T, c *cluster) {
 		progress(t, m, v1alpha1.MigrationProgress{AlreadyCurrent: 3})
 		judge.onlyEncodings(t, 0)
 	})
-	stopManager(t, plain)
+	framework.StopManager(t, plain)
 
 	t.Run("with the gate", func(t *testing.T) { testCleaning(t, c, things) })
 }
@@ -193,7 +194,7 @@ func testCleaning(t *testing.T, c *cluster, things custom) {
 			}
 		}
 	}
-	stopManager(t, manager)
+	framework.StopManager(t, manager)
 }
 
 func (c *cluster) thing(t *testing.T, r custom, name string) *unstructured.Unstructured {

@@ -32,6 +32,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // atOnce is how long what needs no migrating may take, on a busy machine.
@@ -43,7 +44,7 @@ func (c *cluster) migrateWith(t *testing.T, name string, resource schema.GroupVe
 	m := &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	m.Spec.Resource = v1alpha1.GroupVersionResource{Group: resource.Group, Version: resource.Version, Resource: resource.Resource}
 	change(m)
-	m, err := c.migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), m, metav1.CreateOptions{})
+	m, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), m, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,14 +53,14 @@ func (c *cluster) migrateWith(t *testing.T, name string, resource schema.GroupVe
 
 // fetch reads a migration.
 func (c *cluster) fetch(ctx context.Context, name string) (*v1alpha1.StorageVersionMigration, error) {
-	return c.migration.MigrationV1alpha1().StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
+	return c.Migration.MigrationV1alpha1().StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
 }
 
 // processed waits until so many objects of a migration have an outcome on record, while it has not ended.
 func (c *cluster) processed(t *testing.T, name string, atLeast int64) *v1alpha1.StorageVersionMigration {
 	t.Helper()
 	var m *v1alpha1.StorageVersionMigration
-	eventually(t, soon, func(ctx context.Context) (err error) {
+	framework.Eventually(t, soon, func(ctx context.Context) (err error) {
 		if m, err = c.fetch(ctx, name); err != nil {
 			return err
 		}
@@ -76,7 +77,7 @@ func (c *cluster) processed(t *testing.T, name string, atLeast int64) *v1alpha1.
 
 // at is a client for objects of a definition at a version.
 func (c *cluster) at(r custom, version string) dynamic.ResourceInterface {
-	return c.dynamic.Resource(r.WithVersion(version)).Namespace(metav1.NamespaceDefault)
+	return c.Dynamic.Resource(r.WithVersion(version)).Namespace(metav1.NamespaceDefault)
 }
 
 // encoding is the group version that the definition calls so.
@@ -112,7 +113,7 @@ func (c *cluster) tries(t *testing.T, resource schema.GroupResource, since time.
 	t.Helper()
 	tries := map[string][]string{}
 	_, err := c.Requests(controlplane.RequestFilter{
-		Since: since, Users: []string{managerUser}, Verbs: []string{"patch"}, Resources: []schema.GroupResource{resource},
+		Since: since, Users: []string{framework.ManagerUser}, Verbs: []string{"patch"}, Resources: []schema.GroupResource{resource},
 		Match: func(event *auditv1.Event) bool {
 			tries[event.ObjectRef.Name] = append(tries[event.ObjectRef.Name], event.ObjectRef.Subresource)
 			return true
@@ -127,8 +128,8 @@ func (c *cluster) tries(t *testing.T, resource schema.GroupResource, since time.
 // said waits until there are so many events of a reason about a migration, and wants that each says one of the things.
 func (c *cluster) said(t *testing.T, migration, reason string, n int, oneOf ...string) {
 	t.Helper()
-	eventually(t, atOnce, func(ctx context.Context) error {
-		events, err := c.kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + migration + ",reason=" + reason})
+	framework.Eventually(t, atOnce, func(ctx context.Context) error {
+		events, err := c.Kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + migration + ",reason=" + reason})
 		if err != nil {
 			return err
 		}
@@ -147,23 +148,4 @@ func (c *cluster) said(t *testing.T, migration, reason string, n int, oneOf ...s
 		}
 		return errors.Join(errs...)
 	})
-}
-
-// during complains if check complains once within a time.
-func during(t *testing.T, d time.Duration, check func(ctx context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), d)
-	defer cancel()
-	ticker := time.NewTicker(200 * time.Millisecond)
-	defer ticker.Stop()
-	for {
-		if err := check(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-	}
 }

@@ -28,6 +28,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const coinCount = 300
@@ -39,7 +40,7 @@ func testWithTrigger(t *testing.T) {
 	c.define(t, coins)
 	c.fill(t, coins, "coin", coinCount)
 	c.startManager(t, "manager", "--controllers=*", "--auto-migrate=*."+coins.Group)
-	eventually(t, soon, func(ctx context.Context) error { return c.safe(ctx, coins, "v1") })
+	framework.Eventually(t, soon, func(ctx context.Context) error { return c.safe(ctx, coins, "v1") })
 	first := c.migrationsOf(t, coins)
 	if len(first) != 1 {
 		t.Fatalf("a first installation made %d migrations", len(first))
@@ -47,14 +48,14 @@ func testWithTrigger(t *testing.T) {
 
 	judge := c.judge(t, coins.GroupResource)
 	c.flip(t, coins, "v2")
-	eventually(t, 2*soon, func(ctx context.Context) error { return c.safe(ctx, coins, "v2") })
+	framework.Eventually(t, 2*soon, func(ctx context.Context) error { return c.safe(ctx, coins, "v2") })
 	judge.stored(t, coins.encoding("v2"))
 	judge.onlyEncodings(t, 1)
 	if versions := c.storedVersions(t, coins); !sameStrings(versions, "v2") {
 		t.Errorf("status.storedVersions is %v", versions)
 	}
 	// Whatever the end of the migration changed, the definition's status for one, is no reason for another.
-	during(t, 3*settle, func(context.Context) error {
+	framework.During(t, 3*settle, func(context.Context) error {
 		if now := len(c.migrationsOf(t, coins)); now != 2 {
 			return fmt.Errorf("the flip made %d migrations", now-1)
 		}
@@ -78,7 +79,7 @@ func testWithTrigger(t *testing.T) {
 // migrationsOf are all migrations of a resource.
 func (c *cluster) migrationsOf(t *testing.T, r custom) map[types.UID]v1alpha1.StorageVersionMigration {
 	t.Helper()
-	list, err := c.migration.MigrationV1alpha1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{})
+	list, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +94,7 @@ func (c *cluster) migrationsOf(t *testing.T, r custom) map[types.UID]v1alpha1.St
 
 // safe complains unless the StorageState says that all objects are stored at the version, and that the others may go.
 func (c *cluster) safe(ctx context.Context, r custom, version string) error {
-	state, err := c.migration.MigrationV1alpha1().StorageStates().Get(ctx, r.String(), metav1.GetOptions{})
+	state, err := c.Migration.MigrationV1alpha1().StorageStates().Get(ctx, r.String(), metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

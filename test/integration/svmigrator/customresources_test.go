@@ -30,6 +30,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
+
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // writers is how many objects are created at a time.
@@ -74,10 +76,10 @@ func (c *cluster) define(t *testing.T, r custom, changes ...func(*apiextensionsv
 	for _, change := range changes {
 		change(definition)
 	}
-	if _, err := c.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, func(ctx context.Context) error {
+	framework.Eventually(t, soon, func(ctx context.Context) error {
 		_, err := c.objects(r).List(ctx, metav1.ListOptions{Limit: 1})
 		return err
 	})
@@ -85,13 +87,13 @@ func (c *cluster) define(t *testing.T, r custom, changes ...func(*apiextensionsv
 
 // objects is a client for objects of a definition.
 func (c *cluster) objects(r custom) dynamic.ResourceInterface {
-	return c.dynamic.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault)
+	return c.Dynamic.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault)
 }
 
 // change changes a definition.
 func (c *cluster) change(t *testing.T, r custom, change func(*apiextensionsv1.CustomResourceDefinition)) {
 	t.Helper()
-	client := c.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	client := c.Extensions.ApiextensionsV1().CustomResourceDefinitions()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		definition, err := client.Get(t.Context(), r.String(), metav1.GetOptions{})
 		if err != nil {
@@ -119,7 +121,7 @@ func (c *cluster) flip(t *testing.T, r custom, version string) {
 // storedVersions are those that the definition lists.
 func (c *cluster) storedVersions(t *testing.T, r custom) []string {
 	t.Helper()
-	definition, err := c.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.String(), metav1.GetOptions{})
+	definition, err := c.Extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.String(), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +131,7 @@ func (c *cluster) storedVersions(t *testing.T, r custom) []string {
 // fill creates n objects with names that start with prefix, many at a time.
 func (c *cluster) fill(t *testing.T, r custom, prefix string, n int) {
 	t.Helper()
-	cfg := rest.CopyConfig(c.config)
+	cfg := rest.CopyConfig(c.AdminConfig)
 	cfg.QPS = -1
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {

@@ -17,13 +17,11 @@ limitations under the License.
 package svmigrator
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testNetworkCut unplugs the manager's host. Nobody tells it: its connections are silent.
@@ -35,7 +33,9 @@ func testNetworkCut(t *testing.T) {
 	cp := controlplane.Start(t, controlplane.Config{Hosts: true})
 	c := useCluster(t, cp, cp.AdminConfig())
 	s := c.stage(t, "islands", "Island", objects)
-	manager := c.startManagerOn(t, "manager-1", steadily(150, "--migration-chunk-size=100")...)
+	manager := c.startProcess(t, framework.Process{
+		Name: "manager-1", Host: "manager-1", Config: c.Config(framework.ManagerUser, framework.Masters), Args: steadily(150, "--migration-chunk-size=100"),
+	})
 	s.migrate(t)
 	s.writes.reach(t, objects/5+newMoments(t).IntN(objects/5), soon)
 
@@ -64,20 +64,4 @@ func testNetworkCut(t *testing.T) {
 	t.Logf("the cut of %v began after %d writes; the next write came %v after it was healed", healed.Sub(cut), written, time.Since(healed))
 	m, _ := s.succeeded(t, 2*time.Minute, 1)
 	t.Logf("%d PATCH requests; %s", s.patches(t, time.Time{}), words(m))
-}
-
-// startManagerOn is startManager on a host of its own, through the balancer.
-func (c *cluster) startManagerOn(t *testing.T, host string, args ...string) *controlplane.Process {
-	t.Helper()
-	kubeconfig := filepath.Join(t.TempDir(), host+".kubeconfig")
-	if err := c.WriteKubeconfig(kubeconfig, c.Config(managerUser, masters)); err != nil {
-		t.Fatal(err)
-	}
-	args = append([]string{
-		"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", freePort(t)), "-v=4",
-		"--controllers=svmigrator", "--leader-elect=false", "--settle-period=" + settle.String(),
-	}, args...)
-	process := c.RunOn(t, host, host, filepath.Join(os.Getenv(binariesEnv), managerBinary), args...)
-	t.Cleanup(func() { checkLog(t, process) })
-	return process
 }

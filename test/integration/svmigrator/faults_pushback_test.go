@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testServerPushesBack lets the servers refuse rewrites, and lose answers to them.
@@ -42,7 +43,7 @@ func testServerPushesBack(t *testing.T) {
 	}
 	server := &moody{}
 	gate.Intercept(server.judge)
-	c.startManagerAt(t, gate.Config(managerUser, masters), "manager", steadily(150)...)
+	c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters), Args: steadily(150)})
 	refused.migrate(t)
 
 	refused.writes.reach(t, 100, soon)

@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 var faultSeed = flag.Int64("fault-seed", 0, "the seed of the moments at which the tests break things. 0 stands for the time")
@@ -114,7 +115,7 @@ func (s *scene) succeeded(t *testing.T, within time.Duration, mostWrites int64) 
 func (s *scene) patches(t *testing.T, since time.Time) int {
 	t.Helper()
 	counts, err := s.Requests(controlplane.RequestFilter{
-		Since: since, Users: []string{managerUser}, Verbs: []string{"patch"}, Resources: []schema.GroupResource{s.GroupResource},
+		Since: since, Users: []string{framework.ManagerUser}, Verbs: []string{"patch"}, Resources: []schema.GroupResource{s.GroupResource},
 	})
 	if err != nil {
 		t.Fatal(err)

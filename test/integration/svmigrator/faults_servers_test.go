@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // interruption is what the log tells of requests that fail.
@@ -45,7 +46,7 @@ func testServersKilled(t *testing.T) {
 	}
 	seen := &traffic{}
 	gate.Intercept(seen.judge)
-	manager := c.startManagerAt(t, gate.Config(managerUser, masters), "manager", steadily(400)...)
+	manager := c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters), Args: steadily(400)})
 	s.migrate(t)
 	for i, moment := range among(moments, faults, 50, objects-300) {
 		s.writes.reach(t, max(moment, s.writes.count()+20), soon)

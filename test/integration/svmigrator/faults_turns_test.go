@@ -24,6 +24,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const (
@@ -53,7 +55,7 @@ func testTurnsOfEvents(t *testing.T) {
 	}
 	running.Wait()
 	// The objects go with their definition. So slow a manager cannot be done before that.
-	stopManager(t, manager)
+	framework.StopManager(t, manager)
 	c.startManager(t, "slow-manager", steadily(20)...)
 	s := c.stage(t, "vanishers", "Vanisher", turnObjects)
 	t.Run("the definition is deleted", func(t *testing.T) { definitionDeleted(t, s) })
@@ -62,7 +64,7 @@ func testTurnsOfEvents(t *testing.T) {
 func migrationDeleted(t *testing.T, s *scene) {
 	s.migrate(t)
 	s.writes.reach(t, turnObjects/5, soon)
-	if err := s.migration.MigrationV1alpha1().StorageVersionMigrations().Delete(t.Context(), s.Resource, metav1.DeleteOptions{}); err != nil {
+	if err := s.Migration.MigrationV1alpha1().StorageVersionMigrations().Delete(t.Context(), s.Resource, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.stopped(t, time.Now())
@@ -115,7 +117,7 @@ func versionNotServed(t *testing.T, s *scene) {
 func definitionDeleted(t *testing.T, s *scene) {
 	s.migrate(t)
 	s.writes.reach(t, turnObjects/20, soon)
-	if err := s.extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), s.String(), metav1.DeleteOptions{}); err != nil {
+	if err := s.Extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), s.String(), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	deleted := time.Now()
@@ -130,7 +132,7 @@ func secondMigration(t *testing.T, s *scene) {
 	s.migrate(t)
 	s.cluster.migrate(t, second, s.WithVersion(""))
 	s.writes.reach(t, turnObjects/5, soon)
-	waits, err := s.migration.MigrationV1alpha1().StorageVersionMigrations().Get(t.Context(), second, metav1.GetOptions{})
+	waits, err := s.Migration.MigrationV1alpha1().StorageVersionMigrations().Get(t.Context(), second, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

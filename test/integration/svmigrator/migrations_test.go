@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // migrate creates a migration as people do.
@@ -38,7 +39,7 @@ func (c *cluster) migrate(t *testing.T, name string, resource schema.GroupVersio
 	t.Helper()
 	m := &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	m.Spec.Resource = v1alpha1.GroupVersionResource{Group: resource.Group, Version: resource.Version, Resource: resource.Resource}
-	if _, err := c.migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -47,8 +48,8 @@ func (c *cluster) migrate(t *testing.T, name string, resource schema.GroupVersio
 func (c *cluster) ended(t *testing.T, name string, within time.Duration) *v1alpha1.StorageVersionMigration {
 	t.Helper()
 	var m *v1alpha1.StorageVersionMigration
-	eventually(t, within, func(ctx context.Context) (err error) {
-		m, err = c.migration.MigrationV1alpha1().StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
+	framework.Eventually(t, within, func(ctx context.Context) (err error) {
+		m, err = c.Migration.MigrationV1alpha1().StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -71,8 +72,8 @@ func (c *cluster) ended(t *testing.T, name string, within time.Duration) *v1alph
 func (c *cluster) reports(t *testing.T, name string, conditionType v1alpha1.MigrationConditionType, status corev1.ConditionStatus, reason string, within time.Duration) v1alpha1.MigrationCondition {
 	t.Helper()
 	var found v1alpha1.MigrationCondition
-	eventually(t, within, func(ctx context.Context) error {
-		m, err := c.migration.MigrationV1alpha1().StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
+	framework.Eventually(t, within, func(ctx context.Context) error {
+		m, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

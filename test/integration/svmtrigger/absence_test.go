@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testAbsence stops the manager for longer than a heartbeat is good for, and changes things meanwhile.
@@ -42,9 +43,9 @@ func testAbsence(t *testing.T) {
 	startJudge(t, c, append(all, configMaps, flowSchema)...)
 	startMigrator(t, c)
 	first := c.startManager(t, "first")
-	eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
+	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
 	before := c.allStates()
-	stopManager(t, first)
+	framework.StopManager(t, first)
 
 	began := c.mark(t)
 	for name := range before {
@@ -57,15 +58,15 @@ func testAbsence(t *testing.T) {
 	c.flip(t, often, "v1")
 	c.startManager(t, "second")
 
-	eventually(t, soon, func(context.Context) error { return c.lists(once, once.hashes("v1", "v2")) })
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error { return c.lists(once, once.hashes("v1", "v2")) })
+	framework.Eventually(t, soon, func(context.Context) error {
 		if state := c.state(often.String()); certain(state) {
 			return fmt.Errorf("two changes went by unseen: %s", words(state))
 		}
 		return nil
 	})
-	eventually(t, soon, func(context.Context) error { return c.migrated(once, "v2") })
-	eventually(t, soon, func(context.Context) error { return c.migrated(often, "v1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(once, "v2") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(often, "v1") })
 
 	delete(before, once.String())
 	delete(before, often.String())
@@ -88,7 +89,7 @@ func (c *cluster) ageHeartbeat(t *testing.T, name string, by time.Duration) {
 	t.Helper()
 	then := metav1.NewTime(time.Now().Add(-by))
 	patch := fmt.Appendf(nil, `{"status":{"lastHeartbeatTime":%q}}`, then.UTC().Format(time.RFC3339))
-	_, err := c.migration.MigrationV1alpha1().StorageStates().Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err := c.Migration.MigrationV1alpha1().StorageStates().Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 var (
@@ -50,7 +51,7 @@ func testAggregatedServer(t *testing.T) {
 	flunder := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": controlplane.SampleGroup + "/v1alpha1", "kind": flunders.kind, "metadata": map[string]any{"name": "one"},
 	}}
-	client := c.dynamic.Resource(flunders.WithVersion("v1alpha1")).Namespace(metav1.NamespaceDefault)
+	client := c.Dynamic.Resource(flunders.WithVersion("v1alpha1")).Namespace(metav1.NamespaceDefault)
 	if _, err := client.Create(t.Context(), flunder, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +61,7 @@ func testAggregatedServer(t *testing.T) {
 	c.startManager(t, "manager", "--poll-interval="+poll.String(), "--auto-migrate=*."+controlplane.SampleGroup)
 
 	for _, r := range []resource{flunders, fischers} {
-		eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1alpha1") })
+		framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1alpha1") })
 		if err := c.migrationCount(r, 0, 1); err != nil {
 			t.Error(err)
 		}
@@ -73,18 +74,18 @@ func testAggregatedServer(t *testing.T) {
 	if err := sample.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		return c.says(flunders, v1alpha1.StorageStateAgreed, metav1.ConditionFalse, v1alpha1.StateReasonDiscoveryFailed)
 	})
 	t.Logf("while discovery fails: %s", words(c.state(flunders.String())))
-	during(t, poll+settle, func() error { return c.nothingDoubted(before, began) })
+	framework.During(t, poll+settle, func(context.Context) error { return c.nothingDoubted(before, began) })
 	if err := c.says(flunders, v1alpha1.StorageStateServed, metav1.ConditionFalse); err == nil {
 		t.Error("a resource that cannot be discovered counts as one that is not served")
 	}
 	if _, err := c.StartSampleServer(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		return c.says(flunders, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
 	})
 	for _, r := range []resource{flunders, fischers} {

@@ -17,33 +17,16 @@ limitations under the License.
 package svmtrigger
 
 import (
-	"context"
-	"fmt"
-	"net"
-	"os"
-	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
 	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/svm-api/client/clientset/versioned"
-	"sigs.k8s.io/svm-api/migration/crds"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const (
-	masters     = "system:masters"
-	managerUser = "svm-manager"
 	clockFormat = "15:04:05.000"
 
 	// settle is the settle period of the managers in these tests, which state what is promised by themselves.
@@ -52,24 +35,12 @@ const (
 	promptly = 5 * time.Second
 	// soon is how long what takes several steps may take on a busy machine.
 	soon = time.Minute
-	// logTail is how much of a manager's log a failed test shows.
-	logTail = 150
 )
 
-// quickElection makes leases change hands within seconds.
-var quickElection = []string{
-	"--leader-elect=true", "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
-}
-
-// cluster is a control plane with the migration API, clients for it, and the history of that API.
+// cluster is a control plane with the migration API, and the history of that API.
 type cluster struct {
-	*controlplane.ControlPlane
+	*framework.Cluster
 	*history
-	config     *rest.Config
-	kube       kubernetes.Interface
-	dynamic    dynamic.Interface
-	extensions apiextensions.Interface
-	migration  versioned.Interface
 }
 
 // startCluster starts servers, and installs the definitions of the migration API.
@@ -82,44 +53,9 @@ func startCluster(t *testing.T, servers ...controlplane.Server) *cluster {
 // useCluster makes clients of cfg for a control plane that has no migration API yet.
 func useCluster(t *testing.T, cp *controlplane.ControlPlane, cfg *rest.Config) *cluster {
 	t.Helper()
-	c := &cluster{ControlPlane: cp, config: cfg}
-	var err error
-	if c.kube, err = kubernetes.NewForConfig(cfg); err != nil {
-		t.Fatal(err)
-	}
-	if c.dynamic, err = dynamic.NewForConfig(cfg); err != nil {
-		t.Fatal(err)
-	}
-	if c.extensions, err = apiextensions.NewForConfig(cfg); err != nil {
-		t.Fatal(err)
-	}
-	if c.migration, err = versioned.NewForConfig(cfg); err != nil {
-		t.Fatal(err)
-	}
-	c.history = startHistory(t, cp)
-	c.installAPI(t)
+	c := &cluster{Cluster: framework.Use(t, cp, cfg), history: startHistory(t, cp)}
+	c.InstallMigrationAPI(t)
 	return c
-}
-
-func (c *cluster) installAPI(t *testing.T) {
-	t.Helper()
-	objects, err := crds.Objects()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, object := range objects {
-		definition := &apiextensionsv1.CustomResourceDefinition{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, definition); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	eventually(t, soon, func(ctx context.Context) error {
-		_, err := c.migration.MigrationV1alpha1().StorageVersionMigrations().List(ctx, metav1.ListOptions{})
-		return err
-	})
 }
 
 // mark is the present revision of etcd: what is written later has a greater one.
@@ -136,87 +72,14 @@ func (c *cluster) mark(t *testing.T) int64 {
 // take the place of earlier ones.
 func (c *cluster) startManager(t *testing.T, name string, args ...string) *controlplane.Process {
 	t.Helper()
-	return c.startManagerAt(t, c.Config(managerUser, masters), name, args...)
+	return c.startManagerAt(t, c.Config(framework.ManagerUser, framework.Masters), name, args...)
 }
 
 // startManagerAt is startManager for a manager that talks to where cfg leads.
 func (c *cluster) startManagerAt(t *testing.T, cfg *rest.Config, name string, args ...string) *controlplane.Process {
 	t.Helper()
-	kubeconfig := filepath.Join(t.TempDir(), name+".kubeconfig")
-	if err := c.WriteKubeconfig(kubeconfig, cfg); err != nil {
-		t.Fatal(err)
-	}
-	args = append([]string{
-		"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", freePort(t)), "-v=4",
-		"--controllers=svmtrigger", "--leader-elect=false", "--settle-period=" + settle.String(),
-	}, args...)
-	process := c.Run(t, name, filepath.Join(os.Getenv(binariesEnv), managerBinary), args...)
-	t.Cleanup(func() { checkLog(t, process) })
+	process, _ := framework.StartManager(t, c.ControlPlane, framework.Process{Name: name, Config: cfg, Args: append([]string{
+		"-v=4", "--controllers=svmtrigger", "--leader-elect=false", "--settle-period=" + settle.String(),
+	}, args...)})
 	return process
-}
-
-// misbehaviour is what must never be in a log.
-var misbehaviour = regexp.MustCompile(`(?m)^.*(DATA RACE|panic:|Observed a panic|must contain currentStorageVersionHash|an entry leaves persisted|epoch never goes down).*$`)
-
-func checkLog(t *testing.T, process *controlplane.Process) {
-	log := process.Log()
-	if found := misbehaviour.FindAllString(log, 3); len(found) > 0 {
-		t.Errorf("the log of %s has:\n%s", process.Name(), strings.Join(found, "\n"))
-	}
-	if t.Failed() {
-		lines := strings.Split(strings.TrimSpace(log), "\n")
-		t.Logf("the end of the log of %s:\n%s", process.Name(), strings.Join(lines[max(0, len(lines)-logTail):], "\n"))
-	}
-}
-
-// stopManager asks the manager to end and wants it to end well.
-func stopManager(t *testing.T, process *controlplane.Process) {
-	t.Helper()
-	if err := process.Stop(); err != nil {
-		t.Errorf("stopping %s: %v", process.Name(), err)
-	}
-	if err := process.Wait(); err != nil {
-		t.Errorf("%s was asked to end and ended with %v", process.Name(), err)
-	}
-}
-
-func freePort(t *testing.T) int {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port
-}
-
-// eventually polls until check has nothing to complain about.
-func eventually(t *testing.T, within time.Duration, check func(ctx context.Context) error) {
-	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, within, true, func(ctx context.Context) (bool, error) {
-		if err := check(ctx); ctx.Err() == nil || last == nil {
-			last = err
-		}
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("after %v still: %v", within, last)
-	}
-}
-
-// during calls check again and again for that long, and fails the test at its first complaint.
-func during(t *testing.T, period time.Duration, check func() error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), period)
-	defer cancel()
-	var complaint error
-	wait.UntilWithContext(ctx, func(context.Context) {
-		if complaint = check(); complaint != nil {
-			cancel()
-		}
-	}, 100*time.Millisecond)
-	if complaint != nil {
-		t.Fatal(complaint)
-	}
 }

@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // protocol takes down what a judge says.
@@ -75,7 +76,7 @@ func testTheJudgeConvicts(t *testing.T) {
 	c.record(t, forgetful, forgetful.hash("v2"))
 	c.record(t, hasty, v1alpha1.Unknown, hasty.hash("v2"), hasty.hash("v1"))
 	c.record(t, hasty, hasty.hash("v2"))
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		return errors.Join(
 			guilty.convicts("[Unknown] left "+forgetful.String()),
 			guilty.convicts("/forgetfuls/default/old is stored as "+customGroup+"/v1"),
@@ -90,10 +91,10 @@ func testTheJudgeConvicts(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "by-hand-"},
 		Spec:       v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: honestly.Group, Resource: honestly.Resource}},
 	}
-	if _, err := c.migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), migration, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), migration, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		lives := c.migrationsOf(honestly.GroupResource, 0)
 		if len(lives) == 0 || !hasCondition(lives[0].last(), v1alpha1.MigrationSucceeded) {
 			return fmt.Errorf("the migration has not succeeded: %v", lives)
@@ -101,7 +102,7 @@ func testTheJudgeConvicts(t *testing.T) {
 		return nil
 	})
 	c.record(t, honestly, honestly.hash("v2"))
-	during(t, grace, func() error {
+	framework.During(t, grace, func(context.Context) error {
 		innocent.mu.Lock()
 		defer innocent.mu.Unlock()
 		return errors.Join(complaints(innocent.found)...)
@@ -119,7 +120,7 @@ func complaints(found []string) []error {
 // record writes a state as a controller would that takes v2 for the current version and lists these hashes.
 func (c *cluster) record(t *testing.T, r resource, listed ...string) {
 	t.Helper()
-	states := c.migration.MigrationV1alpha1().StorageStates()
+	states := c.Migration.MigrationV1alpha1().StorageStates()
 	if c.state(r.String()) == nil {
 		state := &v1alpha1.StorageState{
 			ObjectMeta: metav1.ObjectMeta{Name: r.String()},

@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/svm-api/client/clientset/versioned"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const (
@@ -62,24 +63,24 @@ func testIdleCost(t *testing.T) {
 	startMigrator(t, c)
 	manager := c.startManager(t, "manager", "--max-triggered-migrations=16")
 	expected := migratable(t, c)
-	eventually(t, 3*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
+	framework.Eventually(t, 3*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
 
 	c.spreadHeartbeats(t)
 	before, began := c.allStates(), c.mark(t)
 	quiet := time.Now()
-	during(t, idleWindow, func() error { return c.nothingDoubted(before, began) })
-	idle := c.requestsOf(t, managerUser, quiet, time.Now())
-	stopManager(t, manager)
+	framework.During(t, idleWindow, func(context.Context) error { return c.nothingDoubted(before, began) })
+	idle := c.requestsOf(t, framework.ManagerUser, quiet, time.Now())
+	framework.StopManager(t, manager)
 
 	c.startManager(t, "quick", "--poll-interval="+quickPoll.String())
 	warm := time.Now()
-	during(t, 2*quickPoll, func() error { return c.nothingDoubted(before, began) })
-	start := c.requestsOf(t, managerUser, warm, time.Now())
+	framework.During(t, 2*quickPoll, func(context.Context) error { return c.nothingDoubted(before, began) })
+	start := c.requestsOf(t, framework.ManagerUser, warm, time.Now())
 	t.Logf("the start of a manager costs %s", describe(start))
 	watches := start.Count(func(k controlplane.RequestKind) bool { return k.Verb == "watch" })
 	polling := time.Now()
-	during(t, pollWindow, func() error { return c.nothingDoubted(before, began) })
-	polls := c.requestsOf(t, managerUser, polling, time.Now())
+	framework.During(t, pollWindow, func(context.Context) error { return c.nothingDoubted(before, began) })
+	polls := c.requestsOf(t, framework.ManagerUser, polling, time.Now())
 
 	round := float64(polls.Total()) / float64(pollWindow/quickPoll)
 	ours := float64(idle.Total())*float64(time.Hour/idleWindow) + round*roundsAnHour + float64(watches*renewalsAnHour)
@@ -99,7 +100,7 @@ func (c *cluster) spreadHeartbeats(t *testing.T) {
 	for i, name := range names {
 		c.ageHeartbeat(t, name, heartbeatInterval*time.Duration(i)/time.Duration(len(names)))
 	}
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		for _, name := range names {
 			if writes := c.stateWrites(name, 0); time.Since(writes[len(writes)-1].seen) < promptly {
 				return fmt.Errorf("states are still written: %s", words(c.state(name)))
@@ -117,14 +118,14 @@ func (c *cluster) defineMany(t *testing.T) {
 		creating.Go(func() {
 			for number := range idlePerGroup {
 				r := custom(fmt.Sprintf("group-%d.example.com", group), fmt.Sprintf("things%ds", number), fmt.Sprintf("Things%d", number))
-				if _, err := c.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newDefinition(r, "v1"), metav1.CreateOptions{}); err != nil {
+				if _, err := c.Extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newDefinition(r, "v1"), metav1.CreateOptions{}); err != nil {
 					t.Error(err)
 				}
 			}
 		})
 	}
 	creating.Wait()
-	eventually(t, 2*time.Minute, func(context.Context) error {
+	framework.Eventually(t, 2*time.Minute, func(context.Context) error {
 		served := 0
 		for _, gr := range migratable(t, c) {
 			if strings.HasPrefix(gr.Group, "group-") {
@@ -171,7 +172,7 @@ func describe(counts controlplane.RequestCounts) string {
 // documents, and reads and writes every state.
 func (c *cluster) pollOnce(t *testing.T) int {
 	t.Helper()
-	cfg := c.Config(pollingUser, masters)
+	cfg := c.Config(pollingUser, framework.Masters)
 	documents, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		t.Fatal(err)
@@ -212,7 +213,7 @@ func (c *cluster) pollOnce(t *testing.T) int {
 		}
 	}
 	// Servers log a request when they have answered it.
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		logged := c.requestsOf(t, pollingUser, began, time.Time{}).Count(func(k controlplane.RequestKind) bool { return k.Verb == "update" })
 		if logged < written {
 			return fmt.Errorf("%d of %d updates are in the audit log", logged, written)

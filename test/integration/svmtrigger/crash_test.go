@@ -25,6 +25,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // longEnoughToTell is more than what the controller takes for a moment that passes by itself.
@@ -40,25 +42,25 @@ func testCrash(t *testing.T, c *cluster) {
 		t.Fatal(err)
 	}
 	// Its address goes when the record of it expires, its Lease does not.
-	eventually(t, soon, func(ctx context.Context) error {
-		slice, err := c.kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		slice, err := c.Kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 		if err == nil && len(slice.Endpoints) == len(c.Servers()) {
 			err = errors.New("the address of the server that was killed is still there")
 		}
 		return err
 	})
-	if _, err := c.kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), crashed.Identity(), metav1.GetOptions{}); err != nil {
+	if _, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), crashed.Identity(), metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	unchanged := func() error { return c.nothingDoubted(before, began) }
-	during(t, longEnoughToTell, unchanged)
+	unchanged := func(context.Context) error { return c.nothingDoubted(before, began) }
+	framework.During(t, longEnoughToTell, unchanged)
 	t.Logf("while a server is dead and its Lease is not: %s", words(c.state(flowSchema.String())))
 
 	restart(t, crashed, nil)
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		return c.says(flowSchema, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
 	})
-	during(t, 2*settle, unchanged)
+	framework.During(t, 2*settle, unchanged)
 }
 
 // nothingDoubted complains if a state lists, or takes for current, another encoding than before, or counts another epoch,

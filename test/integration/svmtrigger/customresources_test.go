@@ -29,6 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/retry"
+
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // newDefinition is a definition with the versions v1 and v2, without conversion, that stores one of them.
@@ -56,12 +58,12 @@ func newDefinition(r resource, storage string) *apiextensionsv1.CustomResourceDe
 func (c *cluster) define(t *testing.T, resources ...resource) {
 	t.Helper()
 	for _, r := range resources {
-		if _, err := c.extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newDefinition(r, "v1"), metav1.CreateOptions{}); err != nil {
+		if _, err := c.Extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newDefinition(r, "v1"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, r := range resources {
-		eventually(t, soon, func(ctx context.Context) error {
+		framework.Eventually(t, soon, func(ctx context.Context) error {
 			_, err := c.objects(r).List(ctx, metav1.ListOptions{Limit: 1})
 			return err
 		})
@@ -70,13 +72,13 @@ func (c *cluster) define(t *testing.T, resources ...resource) {
 
 // objects is a client for objects of a definition.
 func (c *cluster) objects(r resource) dynamic.ResourceInterface {
-	return c.dynamic.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault)
+	return c.Dynamic.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault)
 }
 
 // change changes a definition's spec and returns when the API server has taken it.
 func (c *cluster) change(t *testing.T, r resource, change func(*apiextensionsv1.CustomResourceDefinitionSpec)) time.Time {
 	t.Helper()
-	client := c.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	client := c.Extensions.ApiextensionsV1().CustomResourceDefinitions()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		definition, err := client.Get(t.Context(), r.String(), metav1.GetOptions{})
 		if err != nil {
@@ -105,7 +107,7 @@ func (c *cluster) flip(t *testing.T, r resource, version string) time.Time {
 // setStoredVersions edits what the definition says was stored, as people do by hand.
 func (c *cluster) setStoredVersions(t *testing.T, r resource, versions ...string) {
 	t.Helper()
-	client := c.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	client := c.Extensions.ApiextensionsV1().CustomResourceDefinitions()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		definition, err := client.Get(t.Context(), r.String(), metav1.GetOptions{})
 		if err != nil {
@@ -123,11 +125,11 @@ func (c *cluster) setStoredVersions(t *testing.T, r resource, versions ...string
 // undefine deletes a definition, with its objects, and returns when it is gone.
 func (c *cluster) undefine(t *testing.T, r resource) {
 	t.Helper()
-	client := c.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	client := c.Extensions.ApiextensionsV1().CustomResourceDefinitions()
 	if err := client.Delete(t.Context(), r.String(), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, func(ctx context.Context) error {
+	framework.Eventually(t, soon, func(ctx context.Context) error {
 		_, err := client.Get(ctx, r.String(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -151,7 +153,7 @@ func (c *cluster) create(t *testing.T, r resource, name string) {
 func (c *cluster) createStoredAs(t *testing.T, r resource, name, version string) {
 	t.Helper()
 	attempt := 0
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		attempt++
 		c.create(t, r, fmt.Sprintf("%s-%d", name, attempt))
 		stored, err := c.storedVersions(t, r)

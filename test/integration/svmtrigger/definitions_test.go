@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const customGroup = "trigger.example.com"
@@ -53,7 +54,7 @@ func testDefinitions(t *testing.T) {
 	m := startMigrator(t, c)
 	c.startManager(t, "manager", onlyCustom)
 	for _, r := range all {
-		eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+		framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
 	}
 
 	t.Run("a flip", func(t *testing.T) { testFlip(t, c, flipped) })
@@ -68,7 +69,7 @@ func testFlip(t *testing.T, c *cluster, r resource) {
 	began := c.mark(t)
 	epoch := c.state(r.String()).Status.Epoch
 	flipped := c.flip(t, r, "v2")
-	eventually(t, promptly, func(context.Context) error {
+	framework.Eventually(t, promptly, func(context.Context) error {
 		return errors.Join(c.lists(r, r.hashes("v1", "v2")), c.writes(r, "v2"))
 	})
 	t.Logf("recorded %v after the flip: %s", time.Since(flipped).Round(time.Millisecond), words(c.state(r.String())))
@@ -78,7 +79,7 @@ func testFlip(t *testing.T, c *cluster, r resource) {
 	if now := c.state(r.String()).Status.Epoch; now <= epoch {
 		t.Errorf("the epoch was %d and is %d", epoch, now)
 	}
-	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v2") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v2") })
 	c.migratedOnceSettled(t, r, began, flipped)
 	if stored, err := c.storedVersions(t, r); err != nil || !slices.Equal(stored, []string{r.Group + "/v2"}) {
 		t.Errorf("%s is stored as %v (%v)", r, stored, err)
@@ -105,10 +106,10 @@ func testTwoFlips(t *testing.T, c *cluster, r resource) {
 	c.createStoredAs(t, r, "between", "v2")
 	second := c.flip(t, r, "v1")
 	t.Logf("the second flip came %v after the first", second.Sub(first).Round(time.Millisecond))
-	eventually(t, promptly, func(context.Context) error {
+	framework.Eventually(t, promptly, func(context.Context) error {
 		return errors.Join(c.lists(r, r.hashes("v1", "v2")), c.writes(r, "v1"))
 	})
-	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
 	c.migratedOnceSettled(t, r, began, second)
 	if stored, err := c.storedVersions(t, r); err != nil || !slices.Equal(stored, []string{r.Group + "/v1"}) {
 		t.Errorf("%s is stored as %v (%v)", r, stored, err)
@@ -119,12 +120,12 @@ func testTwoFlips(t *testing.T, c *cluster, r resource) {
 func testShortened(t *testing.T, c *cluster, m *migrator, r resource) {
 	m.behave(r, holding)
 	c.flip(t, r, "v2")
-	eventually(t, promptly, func(context.Context) error { return c.lists(r, r.hashes("v1", "v2")) })
+	framework.Eventually(t, promptly, func(context.Context) error { return c.lists(r, r.hashes("v1", "v2")) })
 	c.setStoredVersions(t, r, "v2")
-	eventually(t, soon, func(ctx context.Context) error { return c.warned(ctx, r, "storedVersions") })
-	during(t, settle, func() error { return c.lists(r, r.hashes("v1", "v2")) })
+	framework.Eventually(t, soon, func(ctx context.Context) error { return c.warned(ctx, r, "storedVersions") })
+	framework.During(t, settle, func(context.Context) error { return c.lists(r, r.hashes("v1", "v2")) })
 	m.behave(r, honest)
-	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v2") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v2") })
 }
 
 // testOvertaken flips back while objects are on their way to v2. That migration has to go, and another to come.
@@ -133,7 +134,7 @@ func testOvertaken(t *testing.T, c *cluster, m *migrator, r resource) {
 	began := c.mark(t)
 	c.flip(t, r, "v2")
 	c.createStoredAs(t, r, "new", "v2")
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		if lives := c.migrationsOf(r.GroupResource, began); len(lives) != 1 || lives[0].last().Status.StartTime == nil {
 			return fmt.Errorf("no migration runs: %v", lives)
 		}
@@ -141,20 +142,20 @@ func testOvertaken(t *testing.T, c *cluster, m *migrator, r resource) {
 	})
 	running, back := c.migrationsOf(r.GroupResource, began)[0], c.mark(t)
 	flipped := c.flip(t, r, "v1")
-	eventually(t, promptly, func(context.Context) error {
+	framework.Eventually(t, promptly, func(context.Context) error {
 		if c.exists(running.uid()) {
 			return fmt.Errorf("the migration to the encoding of before still exists: %v", running)
 		}
 		return nil
 	})
 	m.behave(r, honest)
-	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
 	c.migratedOnceSettled(t, r, back, flipped)
 }
 
 // warned complains unless there is a warning about the state that contains a text.
 func (c *cluster) warned(ctx context.Context, r resource, text string) error {
-	events, err := c.kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=StorageState,involvedObject.name=" + r.String()})
+	events, err := c.Kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=StorageState,involvedObject.name=" + r.String()})
 	if err != nil {
 		return err
 	}
@@ -172,7 +173,7 @@ func (c *cluster) warned(ctx context.Context, r resource, text string) error {
 func testRecreated(t *testing.T, c *cluster, r resource) {
 	old := c.state(r.String())
 	c.undefine(t, r)
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		if state := c.state(r.String()); state != nil {
 			return fmt.Errorf("there still is %s", words(state))
 		}
@@ -181,12 +182,12 @@ func testRecreated(t *testing.T, c *cluster, r resource) {
 	began := c.mark(t)
 	c.define(t, r)
 	c.create(t, r, "new")
-	eventually(t, promptly, func(context.Context) error { return c.writes(r, "v1") })
+	framework.Eventually(t, promptly, func(context.Context) error { return c.writes(r, "v1") })
 	state := c.state(r.String())
 	if state.UID == old.UID || certain(state) {
 		t.Errorf("the state of a definition that was made anew is %s", words(state))
 	}
-	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
 	if err := c.migrationCount(r, began, 1); err != nil {
 		t.Error(err)
 	}

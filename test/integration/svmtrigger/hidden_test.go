@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testServersBehindALoadBalancer has three servers that were restarted to advertise the address of their load balancer. So
@@ -39,14 +40,14 @@ func testServersBehindALoadBalancer(t *testing.T) {
 	startJudge(t, c, configMaps, flowSchema)
 	startMigrator(t, c)
 	c.startManager(t, "manager")
-	eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
+	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
 
 	began := c.mark(t)
 	c.hideServers(t)
-	eventually(t, soon, func(context.Context) error { return c.serversUnseen() })
+	framework.Eventually(t, soon, func(context.Context) error { return c.serversUnseen() })
 	agreed := meta.FindStatusCondition(c.state(flowSchema.String()).Status.Conditions, v1alpha1.StorageStateAgreed)
 	t.Logf("told: %s", agreed.Message)
-	during(t, 2*settle, func() error {
+	framework.During(t, 2*settle, func(context.Context) error {
 		for _, life := range c.migrationsAfter(began) {
 			return fmt.Errorf("a migration was created: %v", life)
 		}
@@ -70,8 +71,8 @@ func (c *cluster) hideServers(t *testing.T) {
 		})
 	}
 	restarts.Wait()
-	eventually(t, soon, func(ctx context.Context) error {
-		slice, err := c.kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		slice, err := c.Kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}

@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testLeaderChange kills the leader in the middle of a first installation, between its writes.
@@ -35,15 +36,15 @@ func testLeaderChange(t *testing.T) {
 	startMigrator(t, c)
 	expected := migratable(t, c)
 
-	leader := c.startManager(t, "first-leader", quickElection...)
-	eventually(t, soon, func(context.Context) error {
+	leader := c.startManager(t, "first-leader", framework.QuickElection...)
+	framework.Eventually(t, soon, func(context.Context) error {
 		if len(c.allStates()) == 0 {
 			return errors.New("the first leads not")
 		}
 		return nil
 	})
-	c.startManager(t, "heir", quickElection...)
-	eventually(t, soon, func(context.Context) error {
+	c.startManager(t, "heir", framework.QuickElection...)
+	framework.Eventually(t, soon, func(context.Context) error {
 		if created := len(c.migrationsAfter(0)); created < len(expected)/4 {
 			return fmt.Errorf("only %d migrations are created", created)
 		}
@@ -54,7 +55,7 @@ func testLeaderChange(t *testing.T) {
 	}
 	killed := c.mark(t)
 	t.Logf("the leader was killed when %d of %d migrations were created", len(c.migrationsAfter(0)), len(expected))
-	eventually(t, 2*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
+	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
 	for _, gr := range expected {
 		if err := c.migratedOnce(gr); err != nil {
 			t.Error(err)

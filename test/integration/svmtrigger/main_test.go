@@ -17,86 +17,27 @@ limitations under the License.
 package svmtrigger
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 
-	"golang.org/x/sync/semaphore"
-
-	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-const (
-	managerBinary = "svm-controller-manager"
-	// binariesEnv hands the folder of the built program to the run of this test inside its namespaces.
-	binariesEnv = "SVM_TEST_TRIGGER_BINARIES"
-	// room is how many API servers run at once. The tests wait most of the time, but a machine that is too busy would make
-	// judges of time unjust.
-	room = 10
-)
+func TestMain(m *testing.M) { framework.Main(m, []string{"sample-apiserver"}) }
 
-func TestMain(m *testing.M) {
-	if os.Getenv(binariesEnv) == "" {
-		if err := build(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
-		}
-	}
-	controlplane.Main(m, "sample-apiserver")
-}
-
-// TestTrigger runs every test on a control plane of its own, as many at once as there is room for, those that take longest
-// first.
+// TestTrigger begins with the tests that take longest.
 func TestTrigger(t *testing.T) {
-	free := semaphore.NewWeighted(room)
-	var running sync.WaitGroup
-	for _, test := range []struct {
-		name    string
-		servers int64
-		run     func(t *testing.T)
-	}{
-		{"IdleCost", 3, testIdleCost},
-		{"UpgradeSeenInStorageVersions", 3, testUpgradeSeenInStorageVersions},
-		{"UpgradeSeenInDiscovery", 3, testUpgradeSeenInDiscovery},
-		{"Reins", 1, testReins},
-		{"Aggregated", 1, testAggregatedServer},
-		{"Absence", 1, testAbsence},
-		{"Restarts", 3, testRestarts},
-		{"ServersBehindALoadBalancer", 3, testServersBehindALoadBalancer},
-		{"Definitions", 1, testDefinitions},
-		{"LeaderChange", 1, testLeaderChange},
-		{"FirstInstallation", 1, testFirstInstallation},
-		{"TheJudgeConvicts", 1, testTheJudgeConvicts},
-	} {
-		if err := free.Acquire(t.Context(), test.servers); err != nil {
-			t.Fatal(err)
-		}
-		running.Go(func() {
-			defer free.Release(test.servers)
-			t.Run(test.name, test.run)
-		})
-	}
-	running.Wait()
-}
-
-// build builds the manager, with the race detector where it is to be had (it needs a C compiler).
-func build() error {
-	cgo, err := exec.Command("go", "env", "CGO_ENABLED").Output()
-	if err != nil {
-		return fmt.Errorf("asking for CGO_ENABLED: %w", err)
-	}
-	dir, err := filepath.Abs("../../../_output/test")
-	if err != nil {
-		return fmt.Errorf("locating the folder of test binaries: %w", err)
-	}
-	race := fmt.Sprintf("-race=%t", strings.TrimSpace(string(cgo)) == "1")
-	out, err := exec.Command("go", "build", race, "-o", filepath.Join(dir, managerBinary), "../../../cmd/"+managerBinary).CombinedOutput()
-	if err != nil {
-		return fmt.Errorf("building %s: %w\n%s", managerBinary, err, out)
-	}
-	return os.Setenv(binariesEnv, dir)
+	framework.RunTogether(t, 10, []framework.Test{
+		{Name: "IdleCost", Servers: 3, Run: testIdleCost},
+		{Name: "UpgradeSeenInStorageVersions", Servers: 3, Run: testUpgradeSeenInStorageVersions},
+		{Name: "UpgradeSeenInDiscovery", Servers: 3, Run: testUpgradeSeenInDiscovery},
+		{Name: "Reins", Servers: 1, Run: testReins},
+		{Name: "Aggregated", Servers: 1, Run: testAggregatedServer},
+		{Name: "Absence", Servers: 1, Run: testAbsence},
+		{Name: "Restarts", Servers: 3, Run: testRestarts},
+		{Name: "ServersBehindALoadBalancer", Servers: 3, Run: testServersBehindALoadBalancer},
+		{Name: "Definitions", Servers: 1, Run: testDefinitions},
+		{Name: "LeaderChange", Servers: 1, Run: testLeaderChange},
+		{Name: "FirstInstallation", Servers: 1, Run: testFirstInstallation},
+		{Name: "TheJudgeConvicts", Servers: 1, Run: testTheJudgeConvicts},
+	})
 }

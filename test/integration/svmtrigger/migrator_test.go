@@ -69,13 +69,13 @@ type migrator struct {
 // startMigrator runs the stand-in until the end of the test.
 func startMigrator(t *testing.T, c *cluster) *migrator {
 	t.Helper()
-	client, err := metadata.NewForConfig(c.config)
+	client, err := metadata.NewForConfig(c.AdminConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m := &migrator{
 		t: t, cluster: c, metadata: client,
-		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.kube.Discovery())),
+		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(c.Kube.Discovery())),
 		choose: func(schema.GroupResource) behaviour { return honest },
 		taken:  map[types.UID]bool{},
 	}
@@ -239,7 +239,7 @@ func (m *migrator) finish(ctx context.Context, migration *v1alpha1.StorageVersio
 
 // update changes the status until that works, and returns false if the migration is gone.
 func (m *migrator) update(ctx context.Context, migration *v1alpha1.StorageVersionMigration, change func(*v1alpha1.StorageVersionMigrationStatus)) bool {
-	client := m.cluster.migration.MigrationV1alpha1().StorageVersionMigrations()
+	client := m.cluster.Migration.MigrationV1alpha1().StorageVersionMigrations()
 	for ctx.Err() == nil {
 		present, err := client.Get(ctx, migration.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && present.UID != migration.UID {

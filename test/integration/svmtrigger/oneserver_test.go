@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // mostAtOnce is how many migrations may exist at once that have not ended. A first installation must not stampede.
@@ -48,7 +49,7 @@ func testFirstInstallation(t *testing.T) {
 
 	began := time.Now()
 	c.startManager(t, "manager")
-	eventually(t, time.Minute, func(context.Context) error { return c.haveStates(expected) })
+	framework.Eventually(t, time.Minute, func(context.Context) error { return c.haveStates(expected) })
 	t.Logf("all states are there %v after the start of the manager", time.Since(began).Round(time.Millisecond))
 	for name, writes := range c.firstRecords() {
 		if certain(writes) {
@@ -57,7 +58,7 @@ func testFirstInstallation(t *testing.T) {
 	}
 
 	// Nobody migrates yet: the first ones are created and the others wait.
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		if len(c.migrationsAfter(0)) == 0 {
 			return errors.New("no migration is created")
 		}
@@ -67,7 +68,7 @@ func testFirstInstallation(t *testing.T) {
 		t.Errorf("the first migration was created %v after the start, before the settle period", early)
 	}
 	startMigrator(t, c)
-	eventually(t, 2*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
+	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
 	t.Logf("everything is migrated %v after the start of the manager", time.Since(began).Round(time.Millisecond))
 	t.Log("\n" + table(t, c))
 
@@ -91,7 +92,7 @@ func expires(gr schema.GroupResource) bool { return gr.Resource == "events" }
 // migratable are all resources that can be listed, and updated or patched, as the API server's own documents say.
 func migratable(t *testing.T, c *cluster) []schema.GroupResource {
 	t.Helper()
-	client, err := discovery.NewDiscoveryClientForConfig(c.config)
+	client, err := discovery.NewDiscoveryClientForConfig(c.AdminConfig)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +172,7 @@ func (c *cluster) allMigrated(expected []schema.GroupResource) error {
 // table is what kubectl get shows of the states, but for the ages.
 func table(t *testing.T, c *cluster) string {
 	t.Helper()
-	raw, err := c.migration.MigrationV1alpha1().RESTClient().Get().Resource("storagestates").
+	raw, err := c.Migration.MigrationV1alpha1().RESTClient().Get().Resource("storagestates").
 		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(t.Context()).Raw()
 	if err != nil {
 		t.Fatal(err)

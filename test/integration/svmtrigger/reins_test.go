@@ -27,6 +27,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testReins is what administrators and failures do to migrations.
@@ -54,14 +55,14 @@ func testReins(t *testing.T) {
 
 	// Before anything may be migrated: a pause that comes in time.
 	observing := c.startManager(t, "observing", "--auto-migrate=-*")
-	eventually(t, soon, func(context.Context) error { return c.notSelected(all...) })
-	during(t, 2*settle, func() error { return c.noMigrationsOf(0, all...) })
+	framework.Eventually(t, soon, func(context.Context) error { return c.notSelected(all...) })
+	framework.During(t, 2*settle, func(context.Context) error { return c.noMigrationsOf(0, all...) })
 	c.annotate(t, paused, v1alpha1.PausedAnnotation, "true")
-	stopManager(t, observing)
+	framework.StopManager(t, observing)
 
 	c.startManager(t, "manager", fmt.Sprintf("--auto-migrate=*.%s,-%s,-%s", customGroup, excluded, byHand))
 	t.Run("what is not selected waits, and says so", func(t *testing.T) {
-		eventually(t, soon, func(context.Context) error { return c.notSelected(excluded, byHand) })
+		framework.Eventually(t, soon, func(context.Context) error { return c.notSelected(excluded, byHand) })
 	})
 	t.Run("paused", func(t *testing.T) { testPaused(t, c, paused) })
 	t.Run("failed", func(t *testing.T) { testFailed(t, c, m, failed) })
@@ -70,7 +71,7 @@ func testReins(t *testing.T) {
 	t.Run("made by hand", func(t *testing.T) { testByHand(t, c, byHand) })
 	t.Run("started over", func(t *testing.T) { testStartedOver(t, c, paused) })
 	t.Run("inherited from another controller", func(t *testing.T) {
-		eventually(t, soon, func(context.Context) error { return c.migrated(inherited, "v1") })
+		framework.Eventually(t, soon, func(context.Context) error { return c.migrated(inherited, "v1") })
 		if err := c.migrationCount(inherited, left, 1); err != nil {
 			t.Error(err)
 		}
@@ -89,17 +90,17 @@ func (c *cluster) notSelected(resources ...resource) error {
 }
 
 func testPaused(t *testing.T, c *cluster, r resource) {
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		return c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonPaused)
 	})
-	during(t, settle, func() error { return c.noMigrationsOf(0, r) })
+	framework.During(t, settle, func(context.Context) error { return c.noMigrationsOf(0, r) })
 	c.annotate(t, r, v1alpha1.PausedAnnotation, "false")
-	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
 }
 
 // testFailed wants one attempt, a backoff in the state, and another attempt when the administrator asks.
 func testFailed(t *testing.T, c *cluster, m *migrator, r resource) {
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		return c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonMigrationFailed)
 	})
 	backoff := c.state(r.String()).Status.Backoff
@@ -107,10 +108,10 @@ func testFailed(t *testing.T, c *cluster, m *migrator, r resource) {
 		t.Fatalf("after a failure the state does not tell of the next attempt: %s", words(c.state(r.String())))
 	}
 	t.Logf("the next attempt is due %v after the failure", backoff.NextAttemptTime.Sub(backoff.LastFailureTime.Time))
-	during(t, settle, func() error { return c.migrationCount(r, 0, 1) })
+	framework.During(t, settle, func(context.Context) error { return c.migrationCount(r, 0, 1) })
 	m.behave(r, honest)
 	c.annotate(t, r, v1alpha1.RetryAnnotation, "please")
-	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
 	state := c.state(r.String())
 	if state.Status.LastHandledRetry != "please" || state.Status.Backoff != nil {
 		t.Errorf("after the attempt that was asked for: answered %q, %s", state.Status.LastHandledRetry, words(state))
@@ -118,19 +119,19 @@ func testFailed(t *testing.T, c *cluster, m *migrator, r resource) {
 	if err := c.migrationCount(r, 0, 2); err != nil {
 		t.Error(err)
 	}
-	during(t, settle, func() error { return c.migrationCount(r, 0, 2) })
+	framework.During(t, settle, func(context.Context) error { return c.migrationCount(r, 0, 2) })
 }
 
 // testBoasted wants a success that proves nothing to have no effect on what is listed.
 func testBoasted(t *testing.T, c *cluster, m *migrator, r resource) {
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		lives := c.migrationsOf(r.GroupResource, 0)
 		if len(lives) == 0 || !hasCondition(lives[0].last(), v1alpha1.MigrationSucceeded) {
 			return fmt.Errorf("no migration of %s has ended: %v", r, lives)
 		}
 		return nil
 	})
-	during(t, settle, func() error {
+	framework.During(t, settle, func(context.Context) error {
 		if state := c.state(r.String()); certain(state) {
 			return errors.New("a success without a target counts: " + words(state))
 		}
@@ -146,19 +147,19 @@ func testBoasted(t *testing.T, c *cluster, m *migrator, r resource) {
 	}
 	m.behave(r, honest)
 	c.annotate(t, r, v1alpha1.RetryAnnotation, "with a migrator that knows targets")
-	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
 }
 
 // testDeleted deletes a migration that runs. It still is needed.
 func testDeleted(t *testing.T, c *cluster, m *migrator, r resource) {
-	eventually(t, soon, func(context.Context) error { return c.migrationCount(r, 0, 1) })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrationCount(r, 0, 1) })
 	life := c.migrationsOf(r.GroupResource, 0)[0]
-	if err := c.migration.MigrationV1alpha1().StorageVersionMigrations().Delete(t.Context(), life.last().Name, metav1.DeleteOptions{}); err != nil {
+	if err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Delete(t.Context(), life.last().Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, func(context.Context) error { return c.migrationCount(r, 0, 2) })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrationCount(r, 0, 2) })
 	m.behave(r, honest)
-	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
 	if err := c.migrationCount(r, 0, 2); err != nil {
 		t.Error(err)
 	}
@@ -170,10 +171,10 @@ func testByHand(t *testing.T, c *cluster, r resource) {
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "by-hand-"},
 		Spec:       v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: r.Group, Resource: r.Resource}},
 	}
-	if _, err := c.migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), migration, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), migration, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
 	if err := c.migrationCount(r, 0, 1); err != nil {
 		t.Error(err)
 	}
@@ -182,10 +183,10 @@ func testByHand(t *testing.T, c *cluster, r resource) {
 // testStartedOver deletes a state, as one does to start over. What was proven for the old one proves nothing for the new one.
 func testStartedOver(t *testing.T, c *cluster, r resource) {
 	began, old := c.mark(t), c.state(r.String())
-	if err := c.migration.MigrationV1alpha1().StorageStates().Delete(t.Context(), r.String(), metav1.DeleteOptions{}); err != nil {
+	if err := c.Migration.MigrationV1alpha1().StorageStates().Delete(t.Context(), r.String(), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		if state := c.state(r.String()); state == nil || state.UID == old.UID || state.Status.Epoch != old.Status.Epoch {
 			return fmt.Errorf("there is no new state yet: %s", words(state))
 		}
@@ -194,7 +195,7 @@ func testStartedOver(t *testing.T, c *cluster, r resource) {
 	if state := c.state(r.String()); certain(state) {
 		t.Errorf("a state that starts over begins with %s", words(state))
 	}
-	eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
 	if err := c.migrationCount(r, began, 1); err != nil {
 		t.Error(err)
 	}
@@ -203,7 +204,7 @@ func testStartedOver(t *testing.T, c *cluster, r resource) {
 // inherit leaves what kube-storage-version-migrator leaves: a state without an epoch, and a success without a target.
 func (c *cluster) inherit(t *testing.T, r resource) {
 	t.Helper()
-	states, migrations := c.migration.MigrationV1alpha1().StorageStates(), c.migration.MigrationV1alpha1().StorageVersionMigrations()
+	states, migrations := c.Migration.MigrationV1alpha1().StorageStates(), c.Migration.MigrationV1alpha1().StorageVersionMigrations()
 	state, err := states.Create(t.Context(), &v1alpha1.StorageState{
 		ObjectMeta: metav1.ObjectMeta{Name: r.String()},
 		Spec:       v1alpha1.StorageStateSpec{Resource: v1alpha1.GroupResource{Group: r.Group, Resource: r.Resource}},
@@ -234,7 +235,7 @@ func (c *cluster) inherit(t *testing.T, r resource) {
 func (c *cluster) annotate(t *testing.T, r resource, key, value string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
-	_, err := c.migration.MigrationV1alpha1().StorageStates().Patch(t.Context(), r.String(), types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := c.Migration.MigrationV1alpha1().StorageStates().Patch(t.Context(), r.String(), types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testRestarts restarts servers that write after it what they wrote before. None of it is a reason to migrate anything.
@@ -33,8 +34,8 @@ func testRestarts(t *testing.T) {
 	c := startCluster(t, controlplane.Server{}, controlplane.Server{}, controlplane.Server{})
 	startJudge(t, c, configMaps, flowSchema)
 	startMigrator(t, c)
-	leader := c.startManager(t, "leader", quickElection...)
-	eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
+	leader := c.startManager(t, "leader", framework.QuickElection...)
+	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
 
 	t.Run("a node goes with its server and its leader", func(t *testing.T) { testNode(t, c, leader) })
 	t.Run("all servers begin to publish storage versions", func(t *testing.T) { testPublishing(t, c) })
@@ -43,10 +44,10 @@ func testRestarts(t *testing.T) {
 // testNode stops the leader, and a server when the next leader has just seen it for the first time, as they end when their
 // node is rebooted. What that server wrote is on record.
 func testNode(t *testing.T, c *cluster, leader *controlplane.Process) {
-	heir := c.startManager(t, "heir", quickElection...)
+	heir := c.startManager(t, "heir", framework.QuickElection...)
 	before, began := c.allStates(), c.mark(t)
-	stopManager(t, leader)
-	eventually(t, soon, func(context.Context) error {
+	framework.StopManager(t, leader)
+	framework.Eventually(t, soon, func(context.Context) error {
 		if !strings.Contains(heir.Log(), "Looked at the discovery documents") {
 			return errors.New("the heir has not looked at any server")
 		}
@@ -62,7 +63,7 @@ func testPublishing(t *testing.T, c *cluster) {
 	for _, server := range c.Servers() {
 		restart(t, server, func(s *controlplane.Server) { *s = controlplane.StorageVersionAPI(*s) })
 	}
-	eventually(t, soon, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		if state := c.state(flowSchema.String()); state.Status.Evidence.Source != v1alpha1.EvidenceFromStorageVersion {
 			return errors.New(words(state))
 		}
@@ -74,7 +75,7 @@ func testPublishing(t *testing.T, c *cluster) {
 // staysTheSame wants that no state that there was is doubted, and that none of their resources is migrated.
 func (c *cluster) staysTheSame(t *testing.T, before map[string]*v1alpha1.StorageState, since int64) {
 	t.Helper()
-	during(t, 2*settle, func() error {
+	framework.During(t, 2*settle, func(context.Context) error {
 		if err := c.nothingDoubted(before, since); err != nil {
 			return errors.Join(err, errors.New(c.lifeOf(flowSchema.String(), since)))
 		}

@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // oldServer writes policies and bindings as v1beta1; without the emulation it writes them as v1.
@@ -62,7 +63,7 @@ func testUpgrade(t *testing.T, spec controlplane.Server, source v1alpha1.Evidenc
 	c.startManager(t, "manager")
 	w := startWriter(t, c.Servers()...)
 
-	eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
+	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
 	for _, r := range []resource{policies, bindings} {
 		if err := c.migrated(r, "v1beta1"); err != nil {
 			t.Fatal(err)
@@ -83,12 +84,12 @@ func testRollback(t *testing.T, c *cluster, w *writer) {
 	server := c.Servers()[2]
 	restart(t, server, upgrade)
 	w.through(server)
-	eventually(t, soon, func(context.Context) error { return c.disagree(began) })
+	framework.Eventually(t, soon, func(context.Context) error { return c.disagree(began) })
 	// What a server wrote that left at once counts as not known.
-	during(t, longEnoughToBeMet, func() error { return c.disagree(began) })
+	framework.During(t, longEnoughToBeMet, func(context.Context) error { return c.disagree(began) })
 	w.through(c.Servers()...)
 	restart(t, server, downgrade)
-	eventually(t, soon, func(context.Context) error { return c.upgraded("v1beta1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.upgraded("v1beta1") })
 	for _, r := range []resource{policies, bindings} {
 		if err := c.migrationCount(r, began, 1); err != nil {
 			t.Error(err)
@@ -107,8 +108,8 @@ func testRoll(t *testing.T, c *cluster, w *writer) {
 	for i, server := range servers[:len(servers)-1] {
 		w.through(servers[i+1:]...)
 		restart(t, server, upgrade)
-		eventually(t, soon, func(context.Context) error { return c.disagree(began) })
-		during(t, settle/2, func() error { return c.noMigrationsOf(began, policies, bindings) })
+		framework.Eventually(t, soon, func(context.Context) error { return c.disagree(began) })
+		framework.During(t, settle/2, func(context.Context) error { return c.noMigrationsOf(began, policies, bindings) })
 	}
 	if err := c.noMigrationsOf(began, policies, bindings); err != nil {
 		t.Fatal(err)
@@ -122,7 +123,7 @@ func testRoll(t *testing.T, c *cluster, w *writer) {
 	w.through(servers...)
 	restart(t, servers[len(servers)-1], upgrade)
 	agreed := time.Now()
-	eventually(t, soon, func(context.Context) error { return c.upgraded("v1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.upgraded("v1") })
 	t.Logf("migrated %v after the last server was ready", time.Since(agreed).Round(time.Millisecond))
 	for _, r := range []resource{policies, bindings} {
 		if err := c.migrationCount(r, began, 1); err != nil {
@@ -229,7 +230,7 @@ func startWriter(t *testing.T, servers ...*controlplane.APIServer) *writer {
 	t.Helper()
 	w := &writer{byName: map[string]kubernetes.Interface{}}
 	for _, server := range servers {
-		client, err := kubernetes.NewForConfig(server.Config("writer", masters))
+		client, err := kubernetes.NewForConfig(server.Config("writer", framework.Masters))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,140 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"time"
+
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	"sigs.k8s.io/svm-api/client/clientset/versioned"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+	"sigs.k8s.io/svm-controller-manager/test/bench/custom"
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+const (
+	readyWithin = time.Minute
+	patience    = 20 * time.Minute
+)
+
+// newManager starts the manager, and returns when its migrator runs.
+func newManager(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource, args ...string) (*contender, error) {
+	binary, err := controlplane.Binary(names.Manager)
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig := filepath.Join(cp.Dir(), "manager.kubeconfig")
+	if err := cp.WriteKubeconfig(kubeconfig, cp.Config("manager", "system:masters")); err != nil {
+		return nil, err
+	}
+	client, err := versioned.NewForConfig(cp.AdminConfig())
+	if err != nil {
+		return nil, err
+	}
+	process, err := cp.StartProcess(controlplane.Program{Name: "manager", Path: binary, Args: append([]string{
+		"--kubeconfig=" + kubeconfig, "--secure-port=0", "--leader-elect=false", "--controllers=svmigrator", "--settle-period=1s",
+	}, args...)})
+	if err != nil {
+		return nil, err
+	}
+	err = wait.PollUntilContextTimeout(ctx, poll, readyWithin, true, func(context.Context) (bool, error) {
+		return strings.Contains(process.Log(), "Controller runs"), nil
+	})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("waiting until the manager runs: %w", err), process.Kill())
+	}
+	c := &contender{process: process}
+	c.migrate = func(ctx context.Context) error {
+		m := &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
+		m.Spec.Resource = v1alpha1.GroupVersionResource{Group: resource.Current.Group, Resource: resource.Current.Resource}
+		migrations := client.MigrationV1alpha1().StorageVersionMigrations()
+		m, err := migrations.Create(ctx, m, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		c.statusWrites = func(ctx context.Context) int { return statusWrites(ctx, cp, m.Name) }
+		err = wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
+			m, err = migrations.Get(ctx, m.Name, metav1.GetOptions{})
+			return err == nil && m.Status.CompletionTime != nil, err
+		})
+		if err != nil {
+			return err
+		}
+		if p := m.Status.Progress; p == nil || p.Rewritten == 0 || p.Denied > 0 {
+			return fmt.Errorf("the migration ended with %+v", m.Status)
+		}
+		return nil
+	}
+	return c, nil
+}
+
+// statusWrites is how often the migration was written, as etcd counts.
+func statusWrites(ctx context.Context, cp *controlplane.ControlPlane, name string) int {
+	response, err := cp.Etcd().Client().Get(ctx, "/registry/migration.k8s.io/storageversionmigrations/"+name)
+	if err != nil || len(response.Kvs) != 1 {
+		return -1
+	}
+	return int(response.Kvs[0].Version) - 1
+}
+
+// newInTree starts kube-controller-manager, whose migrator needs its garbage collector, and returns when it is warm: its first
+// migration of a resource waits for a cache of all objects.
+func newInTree(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource) (*contender, error) {
+	client, err := kubernetes.NewForConfig(cp.AdminConfig())
+	if err != nil {
+		return nil, err
+	}
+	process, err := cp.StartControllerManager("", "--controllers=garbage-collector-controller,storage-version-migrator-controller,serviceaccount-token-controller")
+	if err != nil {
+		return nil, err
+	}
+	c := &contender{process: process, migrate: func(ctx context.Context) error {
+		m := &storagemigrationv1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
+		m.Spec.Resource = metav1.GroupResource{Group: resource.Current.Group, Resource: resource.Current.Resource}
+		migrations := client.StoragemigrationV1().StorageVersionMigrations()
+		m, err := migrations.Create(ctx, m, metav1.CreateOptions{})
+		if err != nil {
+			return err
+		}
+		return wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
+			live, err := migrations.Get(ctx, m.Name, metav1.GetOptions{})
+			if err != nil {
+				return false, err
+			}
+			if meta.IsStatusConditionTrue(live.Status.Conditions, string(storagemigrationv1.MigrationFailed)) {
+				return false, fmt.Errorf("the migration failed: %+v", live.Status.Conditions)
+			}
+			return meta.IsStatusConditionTrue(live.Status.Conditions, string(storagemigrationv1.MigrationSucceeded)), nil
+		})
+	}}
+	if err := c.migrate(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("warming up: %w", err), process.Kill())
+	}
+	return c, nil
+}

@@ -1,0 +1,65 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package controlplane
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"sigs.k8s.io/svm-api/migration/crds"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// servedWithin is how long a server may take to serve a definition.
+const servedWithin = time.Minute
+
+// InstallMigrationAPI creates the definitions of the migration API where config leads, and returns when they are served: an API
+// server that is stopped between its two writes about a new definition never comes to the second.
+func InstallMigrationAPI(ctx context.Context, config *rest.Config) error {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	objects, err := crds.Objects()
+	if err != nil {
+		return err
+	}
+	definitions := client.Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
+	for _, object := range objects {
+		if _, err := definitions.Create(ctx, object, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating the definition %q: %w", object.GetName(), err)
+		}
+	}
+	for _, resource := range []string{"storagestates", "storageversionmigrations"} {
+		var last error
+		err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, servedWithin, true, func(ctx context.Context) (bool, error) {
+			_, last = client.Resource(v1alpha1.SchemeGroupVersion.WithResource(resource)).List(ctx, metav1.ListOptions{Limit: 1})
+			return last == nil, nil
+		})
+		if err != nil {
+			return fmt.Errorf("waiting until %s are served: %w: %w", resource, err, last)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package framework
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"k8s.io/client-go/rest"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// logTail is how many lines of a manager's log a failed test shows.
+const logTail = 150
+
+// QuickElection makes leases change hands within seconds.
+var QuickElection = []string{
+	"--leader-elect=true", "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
+}
+
+// misbehaviour is what must never be in a log.
+var misbehaviour = regexp.MustCompile(`(?m)^.*(DATA RACE|panic:|Observed a panic|must contain currentStorageVersionHash|an entry leaves persisted|epoch never goes down).*$`)
+
+// Process is a manager to be started.
+type Process struct {
+	Name string
+	// Program is Manager if empty.
+	Program string
+	// Config is where it is to talk to, and as whom.
+	Config *rest.Config
+	// Host is where it runs; the host of the test if empty.
+	Host string
+	Args []string
+}
+
+// StartManager starts a manager. When the test ends its log must not tell of what must never happen.
+func StartManager(t *testing.T, cp *controlplane.ControlPlane, p Process) (process *controlplane.Process, port int) {
+	t.Helper()
+	kubeconfig := filepath.Join(t.TempDir(), p.Name+".kubeconfig")
+	if err := cp.WriteKubeconfig(kubeconfig, p.Config); err != nil {
+		t.Fatal(err)
+	}
+	port = freePort(t)
+	binary := Binary(cmp.Or(p.Program, Manager))
+	args := append([]string{"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port)}, p.Args...)
+	if p.Host != "" {
+		process = cp.RunOn(t, p.Host, p.Name, binary, args...)
+	} else {
+		process = cp.Run(t, p.Name, binary, args...)
+	}
+	t.Cleanup(func() { checkLog(t, process) })
+	return process, port
+}
+
+func checkLog(t *testing.T, process *controlplane.Process) {
+	log := process.Log()
+	if found := misbehaviour.FindAllString(log, 3); len(found) > 0 {
+		t.Errorf("the log of %s has:\n%s", process.Name(), strings.Join(found, "\n"))
+	}
+	if t.Failed() {
+		lines := strings.Split(strings.TrimSpace(log), "\n")
+		t.Logf("the end of the log of %s:\n%s", process.Name(), strings.Join(lines[max(0, len(lines)-logTail):], "\n"))
+	}
+}
+
+// StopManager asks the manager to end and wants it to end well.
+func StopManager(t *testing.T, process *controlplane.Process) {
+	t.Helper()
+	if err := process.Stop(); err != nil {
+		t.Errorf("stopping %s: %v", process.Name(), err)
+	}
+	if err := process.Wait(); err != nil {
+		t.Errorf("%s was asked to end and ended with %v", process.Name(), err)
+	}
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().(*net.TCPAddr).Port
+}
