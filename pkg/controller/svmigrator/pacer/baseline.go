@@ -55,13 +55,6 @@ func (b *baseline) ratio(latency time.Duration) float64 { return latency.Seconds
 // typical is what a request is expected to take.
 func (b *baseline) typical() time.Duration { return time.Duration(b.recent * float64(time.Second)) }
 
-func (b *baseline) saw(latency time.Duration) {
-	if b.recent == 0 {
-		b.recent = latency.Seconds()
-	}
-	b.recent += (latency.Seconds() - b.recent) * recentWeight
-}
-
 // learn takes the latency of a request that was alone.
 func (b *baseline) learn(latency time.Duration, now time.Time) {
 	if b.settled.IsZero() {
@@ -92,6 +85,14 @@ func (b *baseline) settle(now time.Time) {
 	}
 	weight := 1 - math.Exp(-min(since, dipEvery).Seconds()/within.Seconds())
 	b.best += (seen - b.best) * weight
+}
+
+// lately adds one to what requests take of late, in seconds; zero if nothing is known.
+func lately(seconds float64, latest time.Duration) float64 {
+	if seconds == 0 {
+		return latest.Seconds()
+	}
+	return seconds + (latest.Seconds()-seconds)*recentWeight
 }
 
 // dips are short times of one request at a time, to learn how long requests take alone.

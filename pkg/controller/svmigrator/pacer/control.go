@@ -30,7 +30,6 @@ type turn struct {
 	number   int64 // in the order in which places were given; zero while waiting
 	together bool  // others were out when this place was given
 	dip      bool  // given in a dip
-	rested   bool  // given after a rest
 	over     bool
 }
 
@@ -42,6 +41,12 @@ type queue struct {
 	// spent is the time that requests took, the currency in which lanes are treated alike.
 	spent time.Duration
 	best  baseline
+
+	aside    bool          // not counted, see sort
+	held     float64       // seconds that a place is held of late, whatever comes of the request
+	took     time.Duration // the last one
+	heard    time.Time     // when the last one came back, or was given if none was out
+	measured time.Time     // when the last one came back that did all the usual work
 }
 
 // control is all decisions of a Pacer. It knows no clock, no goroutines and no locks.
@@ -51,12 +56,14 @@ type control struct {
 	dips    dips
 	queues  []*queue
 
-	inFlight int
-	given    int64 // places given so far
-	joined   int64 // number of the last place that was given while others were out
-	last     time.Time
-	rate     rate
-	next     int // index into queues, where to begin to look
+	inFlight   int
+	counted    int   // of those, in lanes that are not set aside
+	asideLanes int   // how many are
+	given      int64 // places given so far
+	joined     int64 // number of the last place that was given while others were out
+	last       time.Time
+	rate       rate
+	next       int // index into queues, where to begin to look
 }
 
 func newControl(options Options, random func() float64) control {
@@ -74,12 +81,12 @@ func (c *control) enqueue(t *turn) {
 	q.waiting = append(q.waiting, t)
 }
 
-// leastSpent is where a lane begins that has nothing to do with what others spent before it came.
+// leastSpent is where a lane begins that has nothing to do with what others spent before it came. Those set aside spend less than the others.
 func (c *control) leastSpent() time.Duration {
 	var least time.Duration
 	found := false
 	for _, q := range c.queues {
-		if busy := len(q.waiting) > 0 || q.inFlight > 0; busy && (!found || q.spent < least) {
+		if busy := len(q.waiting) > 0 || q.inFlight > 0; busy && !q.aside && (!found || q.spent < least) {
 			least, found = q.spent, true
 		}
 	}
@@ -100,8 +107,8 @@ func (c *control) forget(t *turn) bool {
 // only a release can help.
 func (c *control) dispatch(now time.Time) time.Time {
 	for {
-		q := c.choose()
-		if q == nil {
+		again := c.sort(now)
+		if !slices.ContainsFunc(c.queues, func(q *queue) bool { return len(q.waiting) > 0 }) {
 			return time.Time{}
 		}
 		if idle := c.inFlight == 0 && now.Sub(c.last) > idleAfter; idle && !c.limiter.fixed {
@@ -110,23 +117,51 @@ func (c *control) dispatch(now time.Time) time.Time {
 		if until, open := c.gate.admit(now); !open {
 			return until
 		}
-		if until, open := c.limiter.admit(c.limit(), c.inFlight, now); !open {
-			return until
+		q, until := c.choose(now)
+		if q == nil {
+			return earlier(until, again)
 		}
 		c.give(q, now)
 	}
 }
 
-// choose picks the lane that spent least.
-func (c *control) choose() *queue {
+// choose picks the lane that gets the next place: one that is set aside if its turn has come, or else one of the others if the limit
+// leaves a place. If there is none it says until when.
+func (c *control) choose(now time.Time) (*queue, time.Time) {
+	var until time.Time
+	full := c.inFlight >= int(c.limiter.max)
+	if q := c.poorest(now, func(q *queue) bool {
+		if !q.aside || full {
+			return false
+		}
+		from, open := c.admitAside(q, now)
+		if !open {
+			until = earlier(until, from)
+		}
+		return open
+	}); q != nil {
+		return q, time.Time{}
+	}
+	if q := c.poorest(now, func(q *queue) bool { return !q.aside }); q != nil {
+		from, open := c.limiter.admit(c.limit(), c.counted, now)
+		if open && !full {
+			return q, time.Time{}
+		}
+		until = earlier(until, from)
+	}
+	return nil, until
+}
+
+// poorest is the lane that spent least, of those that wait and may have a place.
+func (c *control) poorest(now time.Time, may func(*queue) bool) *queue {
 	var chosen *queue
 	var least time.Duration
 	for i := range c.queues {
 		q := c.queues[(c.next+i)%len(c.queues)]
-		if len(q.waiting) == 0 {
+		if len(q.waiting) == 0 || !may(q) {
 			continue
 		}
-		if cost := q.spent + time.Duration(q.inFlight)*q.best.typical(); chosen == nil || cost < least {
+		if cost := q.spent + time.Duration(q.inFlight)*q.takes(now); chosen == nil || cost < least {
 			chosen, least = q, cost
 		}
 	}
@@ -139,14 +174,23 @@ func (c *control) give(q *queue, now time.Time) {
 	q.waiting = q.waiting[1:]
 	c.next = (slices.Index(c.queues, q) + 1) % len(c.queues)
 	c.given++
-	t.began, t.number, t.together, t.dip = now, c.given, c.inFlight > 0, c.dips.on
-	if t.together {
-		c.joined = t.number // nor is any of the others alone
+	t.began, t.number, t.together, t.dip = now, c.given, c.counted > 0, c.dips.on
+	if q.inFlight == 0 {
+		q.heard = now
 	}
 	q.inFlight++
 	c.inFlight++
-	t.rested = c.limiter.taken(c.limit(), c.inFlight, now)
 	c.gate.taken(t.number)
+	if q.aside {
+		t.together = true
+		q.spent = max(q.spent, c.leastSpent()) // nor has it anything to make up for when it is taken back
+	} else {
+		if t.together {
+			c.joined = t.number // nor is any of the others alone
+		}
+		c.counted++
+		c.limiter.taken(c.limit(), c.counted, now)
+	}
 	close(t.given)
 }
 
@@ -163,11 +207,19 @@ func (c *control) release(t *turn, result Result, now time.Time) {
 		return
 	}
 	t.over = true
-	c.limiter.vacated(c.limit(), c.inFlight, now)
-	t.queue.inFlight--
-	t.queue.spent += max(now.Sub(t.began), 0)
+	q, took := t.queue, max(now.Sub(t.began), 0)
+	if !q.aside {
+		c.limiter.vacated(c.limit(), c.counted, now)
+		c.counted--
+	}
+	q.inFlight--
+	q.spent += took
+	q.heard, q.took = now, took
 	c.inFlight--
 	c.last = now
+	if result.Signal == OK || result.Signal == Overloaded {
+		q.held = lately(q.held, took)
+	}
 	switch result.Signal {
 	case OK:
 		c.gate.answered()
@@ -176,6 +228,9 @@ func (c *control) release(t *turn, result Result, now time.Time) {
 		}
 	case Overloaded:
 		c.gate.answered()
+		if q.aside && took > asideAfter && result.RetryAfter == 0 {
+			break // a timeout, where requests of others do not hang
+		}
 		c.gate.refused(result.RetryAfter, now)
 		c.limiter.refused(t.number, c.given)
 	case Unreachable:
@@ -192,13 +247,13 @@ func (c *control) release(t *turn, result Result, now time.Time) {
 // learn takes the latency as that of a request alone, or as one of many.
 func (c *control) learn(t *turn, latency time.Duration, now time.Time) {
 	best := &t.queue.best
-	best.saw(latency)
+	best.recent, t.queue.measured = lately(best.recent, latency), now
 	if c.limiter.fixed {
 		c.limiter.observe(1, t.number, c.given, now)
 		return
 	}
-	if t.rested {
-		return
+	if t.queue.aside {
+		return // it says nothing about what the server has to do for others
 	}
 	if alone := !t.together && c.joined < t.number; alone {
 		best.learn(latency, now)
@@ -217,7 +272,7 @@ func (c *control) dip(now time.Time) {
 	if c.limiter.fixed {
 		return
 	}
-	c.dips.learning = slices.ContainsFunc(c.queues, func(q *queue) bool { return !q.best.known() && q.best.recent > 0 })
+	c.dips.learning = slices.ContainsFunc(c.queues, func(q *queue) bool { return !q.aside && !q.best.known() && q.best.recent > 0 })
 	if c.dips.end(now) {
 		c.limiter.discard(c.given)
 	} else if c.limiter.limit > 1 {

@@ -42,9 +42,9 @@ const (
 	fallFactor     = 0.5
 	// refusedFactor is the fall after a refusal.
 	refusedFactor = 0.5
-	// burst is how many requests are sent before a rest that is owed is taken. After a rest everything is cold, and takes half
-	// as long again on a server that has nothing else to do: who rests after each request takes that for others' load, and rests more.
-	burst = windowRequests + 1
+	// burst is how many requests are sent before a rest that is owed is taken. After a rest everything is cold, and a request takes half
+	// as long again on a server that has nothing else to do: who rests after each takes that for others' load, and rests more.
+	burst = windowRequests
 	// maxRest bounds the pause between requests: a request that timed out would make it minutes.
 	maxRest = 2 * time.Second
 	// idleAfter is when what was learned about the limit is not true anymore.
@@ -68,7 +68,6 @@ type limiter struct {
 	restUntil time.Time     // until when there must be one less
 	owed      time.Duration // rest that is not taken yet
 	sent      int           // since the last rest
-	rested    bool          // nothing was sent since the last rest
 }
 
 func newLimiter(most float64, fixed bool) limiter {
@@ -101,15 +100,12 @@ func (l *limiter) admit(limit float64, inFlight int, now time.Time) (until time.
 	return time.Time{}, true
 }
 
-// taken and vacated are told before how many requests there are changes, or after, so that both name the larger number. taken says whether the
-// request is the first after a rest of all.
-func (l *limiter) taken(limit float64, inFlight int, now time.Time) (rested bool) {
+// taken and vacated are told before how many requests there are changes, or after, so that both name the larger number.
+func (l *limiter) taken(limit float64, inFlight int, now time.Time) {
 	if n, _ := slots(limit); inFlight == n {
 		l.topTaken = now
 	}
 	l.sent++
-	rested, l.rested = l.rested, false
-	return rested
 }
 
 func (l *limiter) vacated(limit float64, inFlight int, now time.Time) {
@@ -121,7 +117,6 @@ func (l *limiter) vacated(limit float64, inFlight int, now time.Time) {
 	l.owed += time.Duration(min(rest, float64(maxRest)))
 	if n > 1 || l.sent >= burst || l.owed >= maxRest {
 		l.restUntil = now.Add(min(l.owed, maxRest))
-		l.rested = n == 1 && l.owed > 0
 		l.owed, l.sent = 0, 0
 	}
 }

@@ -17,7 +17,6 @@ limitations under the License.
 package pacer
 
 import (
-	"container/heap"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -54,6 +53,8 @@ type server struct {
 	retryAfter  time.Duration
 	down        bool
 	timeout     time.Duration // zero for none
+	cold        float64       // how many times as long a request takes after nothing was to be done for a moment; zero for none
+	idleSince   time.Time
 }
 
 type job struct {
@@ -68,6 +69,9 @@ type migration struct {
 	asked []*turn // what waits, in order
 	work  time.Duration
 	away  time.Duration // that a request takes besides the work
+	fails bool          // after that time, with a timeout
+	deny  bool          // denied, so that nothing is learned from how long it took
+	tried int           // requests that came back
 	done  int
 	ended bool
 }
@@ -116,8 +120,10 @@ func (w *world) dispatch() {
 	if !next.IsZero() && !next.Equal(w.alarm) {
 		w.alarm = next
 		w.after(next.Sub(w.now), func() {
-			w.alarm = time.Time{}
-			w.dispatch()
+			if w.alarm.Equal(next) { // and not set to another time since
+				w.alarm = time.Time{}
+				w.dispatch()
+			}
 		})
 	}
 	w.check()
@@ -125,10 +131,15 @@ func (w *world) dispatch() {
 
 // check is what holds at any moment.
 func (w *world) check() {
-	w.t.Helper()
-	total := 0
+	total, counted := 0, 0
 	for _, m := range w.lanes {
 		total += m.queue.inFlight
+		if !m.queue.aside {
+			counted += m.queue.inFlight
+		}
+	}
+	if counted != w.control.counted {
+		w.t.Fatalf("%d places are out in lanes that are not set aside, the control counts %d", counted, w.control.counted)
 	}
 	if total != w.control.inFlight {
 		w.t.Fatalf("%d places are out, the control counts %d", total, w.control.inFlight)
@@ -151,9 +162,15 @@ func (w *world) send(m *migration, t *turn) {
 		}
 		w.after(away, func() {
 			result := Result{Signal: signal, Latency: w.now.Sub(began)}
-			if signal == Overloaded {
+			switch {
+			case signal == OK && m.fails:
+				signal, result = Overloaded, Result{Signal: Overloaded}
+			case signal == OK && m.deny:
+				result.Latency = 0
+			case signal == Overloaded:
 				result.RetryAfter = w.server.retryAfter
 			}
+			m.tried++
 			if signal == OK {
 				m.done++
 			}
@@ -196,9 +213,13 @@ func (w *world) work() {
 	for s.busy < s.cores && len(s.queue) > 0 {
 		j := s.queue[0]
 		s.queue = s.queue[1:]
+		if s.busy == 0 && s.cold > 0 && w.now.Sub(s.idleSince) > 5*time.Millisecond {
+			j.work = time.Duration(float64(j.work) * s.cold)
+		}
 		s.busy++
 		w.after(j.work, func() {
 			s.busy--
+			s.idleSince = w.now
 			signal := OK
 			if s.timeout > 0 && w.now.Sub(j.came) > s.timeout {
 				signal = Overloaded
@@ -219,7 +240,7 @@ func (w *world) run(d time.Duration) {
 	w.t.Helper()
 	end := w.now.Add(d)
 	for len(w.events) > 0 && !w.events[0].at.After(end) {
-		e := heap.Pop(&w.events).(event)
+		e := w.events.pop()
 		w.now = e.at
 		e.do()
 	}
@@ -248,7 +269,7 @@ func (w *world) tail(d time.Duration) time.Duration {
 
 func (w *world) after(d time.Duration, do func()) {
 	w.order++
-	heap.Push(&w.events, event{at: w.now.Add(d), order: w.order, do: do})
+	w.events.push(event{at: w.now.Add(d), order: w.order, do: do})
 }
 
 type event struct {
@@ -257,20 +278,48 @@ type event struct {
 	do    func()
 }
 
+func (e event) before(other event) bool {
+	if e.at.Equal(other.at) {
+		return e.order < other.order
+	}
+	return e.at.Before(other.at)
+}
+
+// events is a heap: that of the standard library makes garbage of each event.
 type events []event
 
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	if !e[i].at.Equal(e[j].at) {
-		return e[i].at.Before(e[j].at)
+func (e *events) push(added event) {
+	h := append(*e, added)
+	*e = h
+	for i := len(h) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !added.before(h[parent]) {
+			break
+		}
+		h[i], h[parent] = h[parent], added
+		i = parent
 	}
-	return e[i].order < e[j].order
 }
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	old := *e
-	last := old[len(old)-1]
-	*e = old[:len(old)-1]
-	return last
+
+func (e *events) pop() event {
+	h := *e
+	first, moved := h[0], h[len(h)-1]
+	h[len(h)-1] = event{}
+	h = h[:len(h)-1]
+	*e = h
+	i := 0
+	for child := 1; child < len(h); child = 2*i + 1 {
+		if child+1 < len(h) && h[child+1].before(h[child]) {
+			child++
+		}
+		if !h[child].before(moved) {
+			break
+		}
+		h[i] = h[child]
+		i = child
+	}
+	if len(h) > 0 {
+		h[i] = moved
+	}
+	return first
 }
