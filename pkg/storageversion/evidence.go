@@ -85,3 +85,24 @@ func equalPointers[T comparable](a, b *T) bool {
 	}
 	return *a == *b
 }
+
+// Since is what a run tells of that was recorded on earlier evidence. It is not known where nothing connects the two: anything may
+// have happened in between. The same evidence may be in a run more than once. The time tells which it was, unless another process recorded it, whose
+// times differ from ours; then it is the first, so that too much is news and not too little.
+func Since(recorded migrationv1alpha1.StorageEvidence, run []Sighting) (news []Sighting, known bool) {
+	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
+	at := slices.IndexFunc(run, func(s Sighting) bool {
+		return same(s) && s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime)
+	})
+	if at < 0 {
+		at = slices.IndexFunc(run, same)
+	}
+	if at >= 0 {
+		return run[at+1:], true
+	}
+	// The run may reach back further than the record, or say less of what the record knows.
+	if at = slices.IndexFunc(run, func(s Sighting) bool { return Continues(recorded, s.Evidence) }); at >= 0 {
+		return run[at:], true
+	}
+	return run, false
+}

@@ -167,7 +167,7 @@ func (c *Controller) index(states migrationinformers.StorageStateIndexInformer, 
 				return []string{resourceOf(migration).String()}, nil
 			},
 			migrationsByTrigger: func(migration *migrationv1alpha1.StorageVersionMigration) ([]string, error) {
-				return set(byTrigger(migration) && !finished(migration))
+				return set(byTrigger(migration) && !finished(migration) && !stuck(migration))
 			},
 		}),
 	)

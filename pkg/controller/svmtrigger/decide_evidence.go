@@ -114,13 +114,8 @@ func (d *deciding) unrecorded() ([]storageversion.Sighting, bool) {
 	case len(run) == 0:
 		return nil, false
 	}
-	if at := d.recordedAt(); at >= 0 {
-		return run[at+1:], d.stale(recorded)
-	}
-	// The run may reach back further than the record, or say less of what the record knows.
-	at := slices.IndexFunc(run, func(s storageversion.Sighting) bool { return storageversion.Continues(*recorded, s.Evidence) })
-	if at >= 0 {
-		return run[at:], false
+	if news, known := storageversion.Since(*recorded, run); known {
+		return news, d.stale(recorded)
 	}
 	return run, storageversion.Durable(*recorded) || d.stale(recorded)
 }
@@ -136,21 +131,6 @@ func (d *deciding) stale(recorded *migrationv1alpha1.StorageEvidence) bool {
 		seen = began.Time
 	}
 	return d.in.Observation.Looked.Sub(seen) > d.in.Periods.Poll*3/2
-}
-
-// recordedAt is where in the run the state was written, -1 if that is not in it. The same evidence may be in a run more
-// than once. The time tells which it was, unless another process wrote the state, whose times differ from ours; then it is
-// the first, so that too much is news and not too little.
-func (d *deciding) recordedAt() int {
-	run, recorded := d.in.Observation.Run, d.old.Evidence
-	same := func(s storageversion.Sighting) bool { return storageversion.SameEvidence(s.Evidence, *recorded) }
-	exactly := slices.IndexFunc(run, func(s storageversion.Sighting) bool {
-		return same(s) && s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime)
-	})
-	if exactly >= 0 {
-		return exactly
-	}
-	return slices.IndexFunc(run, same)
 }
 
 // ofServers says that the resource is, or was, one that every server may write in an encoding of its own.

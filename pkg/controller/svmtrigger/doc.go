@@ -43,8 +43,8 @@ limitations under the License.
 //     deletion of a migration on its uid. A conflict is never forced; it leads to another decision.
 //   - Before a migration is created, the API server confirms that the state is still the one that was decided on. Its
 //     name is recorded first, so that there is one migration for each attempt whatever crashes in between.
-//   - At most Options.MaxUnfinished migrations of its own are unfinished at a time, and they are started in order: what
-//     administrators wait for first.
+//   - At most Options.MaxUnfinished migrations of its own are unfinished at a time, beside those that are stuck, and they are
+//     started in order: what administrators wait for first.
 //   - A migration that failed is tried again after a time that doubles, or when an administrator asks.
 //   - A resource that --auto-migrate leaves out, or that is annotated migration.k8s.io/paused=true, is observed and told
 //     about, and nothing is started.

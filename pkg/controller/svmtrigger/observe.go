@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -88,8 +89,15 @@ func (c *Controller) migrationsOf(resource schema.GroupResource) ([]*migrationv1
 	return migrations, nil
 }
 
-// unfinished returns the names of the migrations that take up slots: those that the trigger created and that have not
-// ended, and those that a state promises and that are not created yet.
+// stuck says that a migration gets no further, for as long as a webhook is away perhaps. Others shall not wait for that.
+func stuck(m *migrationv1alpha1.StorageVersionMigration) bool {
+	return slices.ContainsFunc(m.Status.Conditions, func(c migrationv1alpha1.MigrationCondition) bool {
+		return c.Type == migrationv1alpha1.MigrationRunning && c.Status == corev1.ConditionTrue && c.Reason == migrationv1alpha1.MigrationReasonRetrying
+	})
+}
+
+// unfinished returns the names of the migrations that take up slots: those that the trigger created and that have neither
+// ended nor are stuck, and those that a state promises and that are not created yet.
 func (c *Controller) unfinished() (sets.Set[string], error) {
 	names := sets.New[string]()
 	migrations, err := c.migrationIndexer.ByTypedIndex(migrationsByTrigger, indexed)

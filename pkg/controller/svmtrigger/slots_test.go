@@ -36,8 +36,12 @@ func TestUnfinished(t *testing.T) {
 	promising.Status.Migration = &migrationv1alpha1.MigrationReference{Name: "promised"}
 	keptItsPromise := stateOf(gadgets, "8")
 	keptItsPromise.Status.Migration = &migrationv1alpha1.MigrationReference{Name: "running", UID: "uid-running"}
+	stuck := migrationOf(gadgets, "stuck")
+	stuck.Status.Conditions = []migrationv1alpha1.MigrationCondition{{
+		Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionTrue, Reason: migrationv1alpha1.MigrationReasonRetrying,
+	}}
 	f := newFixture(t)
-	f.cache(t, byHand, promising, keptItsPromise, migrationOf(gadgets, "running"),
+	f.cache(t, stuck, byHand, promising, keptItsPromise, migrationOf(gadgets, "running"),
 		endedAs(migrationv1alpha1.MigrationSucceeded, "succeeded"), endedAs(migrationv1alpha1.MigrationFailed, "failed"), endedAs(migrationv1alpha1.MigrationRunning, "begun"))
 	checkUnfinished(t, f, "begun", "promised", "running")
 

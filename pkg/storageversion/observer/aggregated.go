@@ -102,8 +102,8 @@ func (o *Observer) withdraw(now time.Time, gv schema.GroupVersion) storageversio
 	return o.ledger.SetAggregated(now, gv, nil)
 }
 
-// readAllAggregated has all documents of aggregated servers read.
-func (o *Observer) readAllAggregated() {
+// ReadAggregated has the documents of all aggregated servers read soon. It is for those who saw that one of them has changed.
+func (o *Observer) ReadAggregated() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, version := range o.aggregated {
@@ -140,7 +140,7 @@ func (o *Observer) keepReadingAggregated(ctx context.Context) {
 		}
 		if !o.clock.Now().Before(nextPoll) {
 			nextPoll = o.nextPoll()
-			o.readAllAggregated()
+			o.ReadAggregated()
 		}
 	}
 }

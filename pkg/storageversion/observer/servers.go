@@ -54,7 +54,7 @@ func (o *Observer) watchLeases(ctx context.Context) {
 		o.setLiving(ctx, earlier, living, unbroken)
 		if !maps.Equal(others, p.others) {
 			p.others = others
-			o.readAllAggregated()
+			o.ReadAggregated()
 		}
 	}
 	from := source{client: o.clients.leases, resource: "leases", namespace: metav1.NamespaceSystem, labels: identityLabel}
