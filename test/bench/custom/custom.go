@@ -41,11 +41,12 @@ import (
 const (
 	// Group is that of all resources.
 	Group = "bench.example.com"
+	// Probe is the name of an object that shows what others are stored in.
+	Probe = "probe"
 
 	creators = 16
 	patience = time.Minute
 	poll     = 50 * time.Millisecond
-	probe    = "probe"
 )
 
 // Resource is a custom resource with the versions v1 and v2, which have the same fields.
@@ -88,7 +89,7 @@ func Define(ctx context.Context, cp *controlplane.ControlPlane, plural, kind str
 	if _, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition, metav1.CreateOptions{}); err != nil {
 		return nil, fmt.Errorf("creating a definition: %w", err)
 	}
-	return r, r.settled(ctx)
+	return r, r.Settled(ctx)
 }
 
 // Object is one that does not exist yet.
@@ -134,7 +135,7 @@ func (r *Resource) Flip(ctx context.Context) error {
 	if _, err := client.Update(ctx, definition, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("changing a definition: %w", err)
 	}
-	return r.settled(ctx)
+	return r.Settled(ctx)
 }
 
 func (r *Resource) client() (dynamic.ResourceInterface, error) {
@@ -147,21 +148,21 @@ func (r *Resource) client() (dynamic.ResourceInterface, error) {
 	return client.Resource(r.Current).Namespace(metav1.NamespaceDefault), nil
 }
 
-// settled waits until a new object is stored in the current version.
-func (r *Resource) settled(ctx context.Context) error {
+// Settled creates and deletes an object until it is stored in the current version.
+func (r *Resource) Settled(ctx context.Context) error {
 	client, err := r.client()
 	if err != nil {
 		return err
 	}
 	err = wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
-		if _, err := client.Create(ctx, r.Object(probe), metav1.CreateOptions{}); err != nil {
+		if _, err := client.Create(ctx, r.Object(Probe), metav1.CreateOptions{}); err != nil {
 			return false, nil // not served at that version yet
 		}
-		stored, err := r.cp.Etcd().Client().Get(ctx, "/registry/"+Group+"/"+r.Current.Resource+"/default/"+probe)
+		stored, err := r.cp.Etcd().Client().Get(ctx, "/registry/"+Group+"/"+r.Current.Resource+"/default/"+Probe)
 		if err != nil {
 			return false, err
 		}
-		if err := client.Delete(ctx, probe, metav1.DeleteOptions{}); err != nil {
+		if err := client.Delete(ctx, Probe, metav1.DeleteOptions{}); err != nil {
 			return false, err
 		}
 		var found metav1.TypeMeta

@@ -58,7 +58,7 @@ func newManager(ctx context.Context, cp *controlplane.ControlPlane, resource *cu
 		return nil, err
 	}
 	process, err := cp.StartProcess(controlplane.Program{Name: "manager", Path: binary, Args: append([]string{
-		"--kubeconfig=" + kubeconfig, "--secure-port=0", "--leader-elect=false", "--controllers=svmigrator", "--settle-period=1s",
+		"--kubeconfig=" + kubeconfig, "--secure-port=0", "--leader-elect=false", "--controllers=svmigrator", "-v=2", "--settle-period=1s",
 	}, args...)})
 	if err != nil {
 		return nil, err
@@ -104,7 +104,8 @@ func statusWrites(ctx context.Context, cp *controlplane.ControlPlane, name strin
 }
 
 // newInTree starts kube-controller-manager, whose migrator needs its garbage collector, and returns when it is warm: its first
-// migration of a resource waits for a cache of all objects.
+// migration of a resource waits for a cache of all objects. Each waits until that cache is as new as the migration, which takes minutes where
+// nobody writes the resource: somebody does here.
 func newInTree(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource) (*contender, error) {
 	client, err := kubernetes.NewForConfig(cp.AdminConfig())
 	if err != nil {
@@ -120,6 +121,9 @@ func newInTree(ctx context.Context, cp *controlplane.ControlPlane, resource *cus
 		migrations := client.StoragemigrationV1().StorageVersionMigrations()
 		m, err := migrations.Create(ctx, m, metav1.CreateOptions{})
 		if err != nil {
+			return err
+		}
+		if err := resource.Settled(ctx); err != nil {
 			return err
 		}
 		return wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {

@@ -92,7 +92,7 @@ func run(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Re
 		return nil, err
 	}
 	if c.process != nil {
-		defer func() { err = errors.Join(err, c.process.Stop(), c.process.Wait()) }()
+		defer func() { err = errors.Join(err, c.process.Kill()) }()
 	}
 	if err := resource.Flip(ctx); err != nil {
 		return nil, err
@@ -168,11 +168,13 @@ func watchWrites(ctx context.Context, cp *controlplane.ControlPlane, resource *c
 	go func() {
 		defer close(done)
 		for response := range watch {
-			if len(response.Events) == 0 {
-				continue
-			}
-			if last = time.Now(); first.IsZero() {
-				first = last
+			for _, event := range response.Events {
+				if strings.HasSuffix(string(event.Kv.Key), "/"+custom.Probe) {
+					continue
+				}
+				if last = time.Now(); first.IsZero() {
+					first = last
+				}
 			}
 		}
 	}()

@@ -17,7 +17,7 @@ limitations under the License.
 // Pace measures what other clients of an API server feel of a migration, and how fast the migration is: one object at a time,
 // several at a time without a pacer, and paced. All of it shares this machine, as it would share a small control plane.
 //
-//	go run ./test/bench/pace                                    idle, naked 1, 4, 16 and 64 at a time, paced; one after the other, twice
+//	go run ./test/bench/pace                                    idle, at most 50 a second, naked 1, 4 and 64 at a time, paced; one after the other, twice
 //	go run ./test/bench/pace -scenarios=idle,paced -rounds=5
 //	go run ./test/bench/pace -scenarios=naked-64,unpaced-64     limits lifted against none
 //
@@ -57,7 +57,7 @@ func main() {
 	flag.IntVar(&o.size, "size", 1500, "how large an object is, in bytes")
 	flag.IntVar(&o.chunk, "chunk", 500, "how many objects are listed at a time")
 	flag.IntVar(&o.rounds, "rounds", 2, "how often the scenarios are played")
-	flag.StringVar(&o.scenarios, "scenarios", "idle,naked-1,naked-4,naked-16,naked-64,paced", "what is played, in order: idle, naked-<n>, paced, unpaced-<n>, rate-<n>")
+	flag.StringVar(&o.scenarios, "scenarios", "idle,rate-50,naked-1,naked-4,naked-64,paced", "what is played, in order: idle, naked-<n>, paced, unpaced-<n>, rate-<n>, which is paced and at most so many a second")
 	flag.DurationVar(&o.slice, "slice", 15*time.Second, "how long each scenario is played in a round")
 	flag.Float64Var(&o.foreground, "foreground", 50, "requests a second of the foreground client")
 	flag.DurationVar(&o.budget, "budget", 235*time.Second, "how long everything may take; what was not played by then is not")

@@ -76,7 +76,7 @@ func newScenario(name string) (*scenario, error) {
 	case "unpaced":
 		s.pace = func() *pacer.Pacer { return pacer.New(pacer.Options{MaxConcurrent: n, Unpaced: true}) }
 	case "rate":
-		s.pace = func() *pacer.Pacer { return pacer.New(pacer.Options{MaxPerSecond: float64(n), Unpaced: true}) }
+		s.pace = func() *pacer.Pacer { return pacer.New(pacer.Options{MaxPerSecond: float64(n)}) }
 	default:
 		return nil, fmt.Errorf("there is no scenario %q", name)
 	}
