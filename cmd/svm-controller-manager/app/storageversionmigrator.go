@@ -37,12 +37,15 @@ const (
 	maxChunkSize         = 10000
 	maxConcurrentRewrite = 1000
 	maxConcurrent        = 100
+	minPerSecond         = 0.01
+	maxPerSecond         = 1e6
 )
 
 func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 	flags := &migratorOptions{
 		ConcurrentMigrations:  svmigrator.DefaultConcurrentMigrations,
 		MaxConcurrentRewrites: pacer.DefaultMaxConcurrent,
+		MaxRewritesPerSecond:  svmigrator.DefaultMaxRewritesPerSecond,
 		ChunkSize:             svmigrator.DefaultChunkSize,
 		FinishedTTL:           svmigrator.DefaultFinishedTTL,
 	}
@@ -96,9 +99,9 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.MaxConcurrentRewrites, "max-concurrent-rewrites", o.MaxConcurrentRewrites,
 		"How many objects are rewritten at a time at most, by all migrations together. How many really are depends on how fast the API server answers.")
 	fs.Float64Var(&o.MaxRewritesPerSecond, "max-rewrites-per-second", o.MaxRewritesPerSecond,
-		"How many objects are rewritten in a second at most, by all migrations together. Zero is no bound beyond what the API server takes without slowing down.")
+		"How many objects are rewritten in a second at most, by all migrations together. Zero is no bound but what the API server takes without slowing down.")
 	fs.BoolVar(&o.Unpaced, "unpaced-rewrites", o.Unpaced,
-		"If true, --max-concurrent-rewrites objects are rewritten at a time however slow the API server gets. Other clients will feel that; answers that ask for less are still obeyed.")
+		"If true, --max-concurrent-rewrites objects are rewritten at a time however slow the API server gets, but not more of them in a second than --max-rewrites-per-second. Other clients will feel that; answers that ask for less are still obeyed.")
 	fs.Int64Var(&o.ChunkSize, "migration-chunk-size", o.ChunkSize,
 		"How many objects are listed at a time. Progress is saved behind each chunk, so that many are done again after a crash at most.")
 	fs.DurationVar(&o.FinishedTTL, "finished-migration-ttl", o.FinishedTTL,
@@ -119,8 +122,8 @@ func (o *migratorOptions) Validate() []error {
 	between("concurrent-migrations", int64(o.ConcurrentMigrations), maxConcurrent)
 	between("max-concurrent-rewrites", int64(o.MaxConcurrentRewrites), maxConcurrentRewrite)
 	between("migration-chunk-size", o.ChunkSize, maxChunkSize)
-	if o.MaxRewritesPerSecond < 0 {
-		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must not be negative, got %v; zero is no bound", o.MaxRewritesPerSecond))
+	if perSecond := o.MaxRewritesPerSecond; perSecond != 0 && !(perSecond >= minPerSecond && perSecond <= maxPerSecond) { // also what is not a number
+		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must be zero, which is no bound, or between %v and %v, got %v", minPerSecond, maxPerSecond, perSecond))
 	}
 	if o.FinishedTTL < 0 {
 		errs = append(errs, fmt.Errorf("--finished-migration-ttl must not be negative, got %v; zero keeps migrations for ever", o.FinishedTTL))

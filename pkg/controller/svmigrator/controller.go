@@ -63,6 +63,8 @@ type Observer interface {
 	// Subscribe calls changed for each resource of which the observation changed. changed returns at once.
 	Subscribe(changed func(schema.GroupResource))
 	Observe(resource schema.GroupResource) storageversion.Observation
+	// ReadAggregated has what aggregated servers write looked at again.
+	ReadAggregated()
 }
 
 // Clients are those that the controller writes and reads with.
@@ -180,7 +182,7 @@ func (c *Controller) listen(ctx context.Context, states migrationinformers.Stora
 	}
 	migrationsListener, err := migrations.AddTypedEventHandler(migrationinformers.StorageVersionMigrationHandlerFuncs{
 		AddFunc:    func(m *migrationv1alpha1.StorageVersionMigration) { c.queue.Add(m.Name) },
-		UpdateFunc: func(_, m *migrationv1alpha1.StorageVersionMigration) { c.migrationChanged(m) },
+		UpdateFunc: c.migrationChanged,
 		DeleteFunc: func(m migrationinformers.DeletedStorageVersionMigration) { c.migrationDeleted(m.OptionalObj) },
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
@@ -314,7 +316,13 @@ func (c *Controller) takeTurn(ctx context.Context, name string) (time.Time, erro
 	switch {
 	case ctx.Err() != nil:
 		return time.Time{}, nil
+	case errors.Is(err, errStuck):
+		c.queue.AddAfter(name, stuckRest)
+		return time.Time{}, nil
 	case errors.Is(err, errStopped), errors.Is(err, errMigrationGone):
+		if errors.Is(err, errMigrationGone) {
+			c.sweeps.drop(t.uid)
+		}
 		// Not at once: the caches may not show yet what it was stopped for, or that it has ended.
 		c.queue.AddAfter(name, minSyncRetry)
 		return time.Time{}, nil

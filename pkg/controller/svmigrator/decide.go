@@ -125,7 +125,23 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	if doubt := doubtful(in, target.StorageVersionHash); doubt != nil {
 		return *doubt
 	}
-	return in.goes(target)
+	switch news, known := recorded(in, state); {
+	case known && !slices.ContainsFunc(news, func(s storageversion.Sighting) bool { return !onlyWrites(s, target.StorageVersionHash) }):
+		return in.goes(target)
+	case !in.Triggered && known && slices.ContainsFunc(news, writesOther(target.StorageVersionHash)):
+		// Nobody may keep the state any more.
+		return fails(migrationv1alpha1.MigrationReasonAgreementLost, "the servers did not agree on %s all the time since the StorageState was written.", words(target))
+	default:
+		return waits("the StorageState does not tell yet of what the servers were seen to write since it was written. The trigger keeps it.")
+	}
+}
+
+// recorded is what was seen since a StorageState was written. An epoch that has not risen yet speaks for nothing that it does not know of.
+func recorded(in Input, state *migrationv1alpha1.StorageState) (news []storageversion.Sighting, known bool) {
+	if state.Status.Evidence == nil {
+		return nil, false
+	}
+	return storageversion.Since(*state.Status.Evidence, in.Observation.Run)
 }
 
 // decideUnbound is about a migration that people made, or that was started on the observation alone. Without an epoch its
@@ -144,7 +160,7 @@ func decideUnbound(in Input) Decision {
 	target := targetOf(in, last)
 	if state := in.State; state != nil {
 		message, agreed := agreedBy(state)
-		if agreed && state.Status.CurrentStorageVersionHash == last {
+		if agreed && state.Status.CurrentStorageVersionHash == last && in.vouched(state) {
 			epoch := state.Status.Epoch
 			target.Epoch, target.StorageStateUID = &epoch, state.UID
 			target.EncodingVersion = state.Status.CurrentEncodingVersion
@@ -153,7 +169,7 @@ func decideUnbound(in Input) Decision {
 		}
 	}
 	if in.Triggered && target.Epoch == nil {
-		return waits("there is no StorageState of %s yet.", resourceOf(m))
+		return waits("there is no StorageState of %s yet that tells of what is written now.", resourceOf(m))
 	}
 	if doubt := doubtful(in, last); doubt != nil {
 		return *doubt
@@ -167,6 +183,12 @@ func decideUnbound(in Input) Decision {
 		return d
 	}
 	return in.goes(target)
+}
+
+// vouched says that a StorageState tells of all that was seen, which one that nobody keeps any more does not.
+func (in *Input) vouched(state *migrationv1alpha1.StorageState) bool {
+	news, known := recorded(*in, state)
+	return known && len(news) == 0
 }
 
 func (in *Input) goes(target *migrationv1alpha1.MigrationTarget) Decision {
@@ -218,18 +240,19 @@ func shaken(in Input, hash string) bool {
 	if evidence == nil || len(run) == 0 {
 		return false // nothing was seen yet, which is for doubtful
 	}
-	from := slices.IndexFunc(run, func(s storageversion.Sighting) bool {
-		return storageversion.SameEvidence(*evidence, s.Evidence) && evidence.FirstObservedTime.Equal(s.Evidence.FirstObservedTime)
-	})
-	if from < 0 {
-		// Another process saw the start.
-		from = slices.IndexFunc(run, func(s storageversion.Sighting) bool { return storageversion.Continues(*evidence, s.Evidence) })
-	}
-	return from < 0 || slices.ContainsFunc(run[from:], func(s storageversion.Sighting) bool { return !onlyWrites(s, hash) })
+	news, known := storageversion.Since(*evidence, run)
+	return !known || slices.ContainsFunc(news, func(s storageversion.Sighting) bool { return !onlyWrites(s, hash) })
 }
 
 func onlyWrites(s storageversion.Sighting, hash string) bool {
 	return len(s.Unseen) == 0 && slices.Equal(s.Writing, []string{hash})
+}
+
+// writesOther says of a sighting that another encoding was written.
+func writesOther(hash string) func(storageversion.Sighting) bool {
+	return func(s storageversion.Sighting) bool {
+		return slices.ContainsFunc(s.Writing, func(other string) bool { return other != hash && other != storageversion.Unknown })
+	}
 }
 
 // lastWriting is the hash of the encoding that all servers were last seen to write, Unknown if they do not agree.

@@ -60,11 +60,14 @@ func observed(run ...storageversion.Sighting) storageversion.Observation {
 	}
 }
 
+// stateAt is a state that was written on what was seen nine minutes before noon.
 func stateAt(epoch int64, current string, agreed metav1.ConditionStatus) *migrationv1alpha1.StorageState {
+	evidence := written(9, 2, v2).Evidence
 	return &migrationv1alpha1.StorageState{
 		ObjectMeta: metav1.ObjectMeta{Name: widgets.String(), UID: "state"},
 		Status: migrationv1alpha1.StorageStateStatus{
 			Epoch: epoch, CurrentStorageVersionHash: current, CurrentEncodingVersion: "example.com/v2",
+			Evidence:   &evidence,
 			Conditions: []metav1.Condition{{Type: migrationv1alpha1.StorageStateAgreed, Status: agreed, Message: "As the state says."}},
 		},
 	}
@@ -135,6 +138,26 @@ func TestDecide(t *testing.T) {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(2, v1, metav1.ConditionTrue), triggered: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement,
 		},
+		"it goes on while a change of something else is not in the state yet": {
+			migration: byTrigger, observed: observed(written(9, 2, v2), written(1, 3, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			want: Go, epoch: 3,
+		},
+		"it waits for the trigger's word about a change and back": {
+			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+		},
+		"it waits for the trigger's word about what nobody saw": {
+			migration: byTrigger, observed: observed(written(0, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+		},
+		"it waits for the trigger's word about a server that nobody asked": {
+			migration: byTrigger, observed: observed(written(9, 2, v2), unseen(written(1, 3, v2))), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+		},
+		"it fails after a change and back where nobody keeps the state any more": {
+			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
+			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost,
+		},
 		"it fails when another encoding is current": {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(3, v1, metav1.ConditionTrue), triggered: true,
 			want: Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged,
@@ -171,6 +194,13 @@ func TestDecide(t *testing.T) {
 		},
 		"a state that somebody left behind is not waited for": {
 			migration: made(nil), observed: observed(written(9, 2, v2)), state: stateAt(7, v1, metav1.ConditionFalse), want: Go,
+		},
+		"a state that was left behind before a change and back is not believed": {
+			migration: made(nil), observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(7, v2, metav1.ConditionTrue), want: Go,
+		},
+		"one made by hand waits for a state that tells of the present": {
+			migration: made(nil), observed: observed(written(9, 2, v2), written(1, 3, v2)), state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "no StorageState",
 		},
 		"one made by hand for an encoding that is not written fails": {
 			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) {

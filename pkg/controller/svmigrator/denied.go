@@ -39,9 +39,10 @@ func (t *turn) retryDenied(ctx context.Context, swept sweep.Position) error {
 	if denied == 0 {
 		return nil
 	}
+	t.phase = phase{migrationv1alpha1.MigrationReasonRetryingDenied,
+		fmt.Sprintf("All else is done; %d objects that the API server refused to rewrite are tried once more.", denied)}
 	err := t.journal.persist(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
-		running(status, t.clock.Now(), migrationv1alpha1.MigrationReasonRetryingDenied,
-			fmt.Sprintf("All else is done; %d objects that the API server refused to rewrite are tried once more.", denied))
+		running(status, t.clock.Now(), t.phase.reason, t.phase.message)
 	})
 	if err != nil {
 		return err
@@ -52,13 +53,8 @@ func (t *turn) retryDenied(ctx context.Context, swept sweep.Position) error {
 	if t.endpoint.status && t.features.Enabled(features.StatusSubresourceFallback) {
 		r.subresource = "status"
 	}
-	p := &pass{
-		clock: t.clock, lane: lane,
-		save:     func(context.Context, sweep.Position) error { return nil },
-		observed: func(object *sweep.Object, a attempt) { t.triedAgain(object, a) },
-		tell:     t.tellTrouble,
-		served:   t.served,
-	}
+	p := t.newPass(lane, r)
+	p.save, p.observed = func(context.Context, sweep.Position) error { return nil }, t.triedAgain
 	if listed := swept.Denied; denied <= int64(len(listed)) {
 		p.sweep = sweep.New(sweep.Position{}, t.sweepOptions())
 		p.list = func(context.Context, string) (sweep.Chunk, error) { return chunkOf(listed), nil }
@@ -66,7 +62,7 @@ func (t *turn) retryDenied(ctx context.Context, swept sweep.Position) error {
 	} else {
 		// Nobody kept the names of all of them. What was written since the baseline is left out.
 		p.sweep = sweep.New(sweep.Position{Baseline: swept.Baseline}, t.sweepOptions())
-		p.list, p.rewrite = t.list, r.rewrite
+		p.list, p.rewrite = t.lister(r), r.rewrite
 	}
 	if err := p.run(ctx); err != nil {
 		return err
@@ -79,6 +75,7 @@ func (t *turn) retryDenied(ctx context.Context, swept sweep.Position) error {
 }
 
 func (t *turn) triedAgain(object *sweep.Object, a attempt) {
+	countObject(t.resource, a.outcome)
 	if a.outcome == sweep.Denied {
 		if t.denialsTold++; t.denialsTold <= maxDenialEvents {
 			t.tell(t.journal.stored, corev1.EventTypeWarning, eventDenied,

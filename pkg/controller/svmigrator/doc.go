@@ -30,17 +30,19 @@ limitations under the License.
 //     and resource version, as fast as package pacer lets it, and gets one of five outcomes;
 //  3. progress is stored behind each chunk whose objects all have outcomes;
 //  4. objects that were denied are tried once more, by way of their status where there is one;
-//  5. everything that the success depends on is read anew, a definition's status.storedVersions is pruned, and the migration
-//     ends.
+//  5. what the success depends on is looked at again: the StorageState, the definition of custom resources and the document of
+//     aggregated ones are read from the API server, and what was seen since the state was written must be in keeping with it. A
+//     definition's status.storedVersions is pruned, and the migration ends.
 //
 // [Decide] says whether a migration may write. It is pure, and asked at the start, whenever something changes, and at the end.
-// The turn of a migration that may not go on ends at once; what was done is kept.
+// The turn of a migration that may not go on ends at once; what was done is kept. One in which nothing comes about makes room for
+// others that wait.
 //
 // It writes
 //
 //   - the objects that are migrated: merge patches that change nothing, never the whole object and never a creation;
 //   - storageversionmigrations/status: update; storageversionmigrations: delete, of those that ended long ago;
-//   - customresourcedefinitions/status: patch of status.storedVersions, after a success;
+//   - customresourcedefinitions/status: patch of status.storedVersions, when nothing but the word of success is missing;
 //   - events on StorageVersionMigrations.
 //
 // It promises

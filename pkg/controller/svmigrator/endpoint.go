@@ -27,8 +27,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // endpoint is how to reach a resource.
@@ -162,13 +160,4 @@ func read(ctx context.Context, client rest.Interface, into runtime.Object, path 
 		return false, nil
 	}
 	return false, fmt.Errorf("reading /%v: %w", path, err)
-}
-
-// newer says whether one resource version is surely newer than another. Nil for resources of servers that need not count as
-// kube-apiserver does.
-func newer(class storageversion.Class) func(a, b string) bool {
-	if class != storageversion.BuiltIn && class != storageversion.Custom {
-		return nil
-	}
-	return newerVersion
 }

@@ -48,16 +48,21 @@ func decideExpiry(m *migrationv1alpha1.StorageVersionMigration, others []*migrat
 	}
 	// It names what somebody has to see to, until a newer one says how that stands.
 	newer := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
-		return finished(other) && other.CreationTimestamp.After(m.CreationTimestamp.Time)
+		return finished(other) && createdAfter(other, m)
 	})
 	if namesDenied(m) && !newer {
 		return expiry{}
 	}
 	// One that waited for this one goes first, or it would be kept until yet another one ended.
 	older := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
-		return finished(other) && namesDenied(other) && m.CreationTimestamp.After(other.CreationTimestamp.Time)
+		return finished(other) && namesDenied(other) && createdAfter(m, other)
 	})
 	return expiry{expired: !older && !proofPending(m, state)}
+}
+
+// createdAfter orders migrations, those of the same second too.
+func createdAfter(a, b *migrationv1alpha1.StorageVersionMigration) bool {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) > 0
 }
 
 func namesDenied(m *migrationv1alpha1.StorageVersionMigration) bool {

@@ -26,6 +26,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -84,6 +85,10 @@ func classify(err error, name string) failure {
 		f.retryAfter = time.Duration(seconds) * time.Second
 	}
 	switch code := int(status.Code); {
+	case deniedByAdmission(status, name) && (code == http.StatusTooManyRequests || code >= http.StatusInternalServerError):
+		f.kind = internal
+	case deniedByAdmission(status, name):
+		f.kind = refused
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout,
 		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		f.kind = overloaded
@@ -112,6 +117,16 @@ func classify(err error, name string) failure {
 	return f
 }
 
+// deniedByAdmission is true for the verdict of an admission webhook or policy on an object. Its author chooses the code of the answer, and often passes
+// on that of a request of his own: it may say that the verdict passes, and says nothing about the API server, nor that the object that is written is gone.
+func deniedByAdmission(status metav1.Status, name string) bool {
+	if name == "" {
+		return false
+	}
+	return strings.HasPrefix(status.Message, "admission webhook ") && strings.Contains(status.Message, " denied the request") ||
+		strings.Contains(status.Message, " is forbidden: ValidatingAdmissionPolicy ") && strings.Contains(status.Message, " denied request: ")
+}
+
 // saysNotServed is true for what an API server answers where it serves nothing. That is plain text, and not in the words of its API.
 func saysNotServed(err error) bool {
 	cause, found := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
@@ -124,6 +139,9 @@ func classifyUnanswered(err error) failure {
 	switch {
 	case errors.Is(err, context.Canceled):
 		f.kind = interrupted
+	case runtime.IsNotRegisteredError(err):
+		f.kind = unsupported
+		f.message = "it does not answer with the metadata of objects alone: " + f.message
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		f.kind = overloaded
 	}

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,6 +37,7 @@ var errMoved = errors.New("what was read has changed in the meantime")
 
 // finish ends a migration whose objects all have their outcomes.
 func (t *turn) finish(ctx context.Context) error {
+	began := t.clock.Now()
 	for n := 1; ; n++ {
 		ended, err := t.tryFinish(ctx)
 		switch {
@@ -45,12 +45,17 @@ func (t *turn) finish(ctx context.Context) error {
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case t.clock.Since(began) >= stuckAfter && t.othersWait():
+			return errStuck
+		}
+		wait := max(endRetry, backoff(n))
+		switch {
 		case errors.Is(err, errMoved):
 			klog.FromContext(ctx).V(4).Info("Looking again before the end", "cause", err)
-		case err != nil:
-			klog.FromContext(ctx).V(2).Info("Finding out whether the servers agree at the end failed, will retry", "err", err)
+		case t.clock.Since(began) > troubleThreshold:
+			t.tellTrouble(ctx, &trouble{what: "All objects are done, but looking whether the servers still agree fails", failure: classify(err, ""), since: began, next: t.clock.Now().Add(wait)})
 		}
-		if !pause(ctx, t.clock, max(endRetry, backoff(n))) {
+		if !pause(ctx, t.clock, wait) {
 			return context.Cause(ctx)
 		}
 	}
@@ -71,13 +76,15 @@ func (t *turn) tryFinish(ctx context.Context) (ended bool, err error) {
 	if decision.Verdict != Go {
 		return false, errStopped
 	}
+	if sure := t.observer.Observe(t.resource).Confirmed; t.clock.Now().Before(sure) {
+		return false, fmt.Errorf("it is not sure before %v that the servers which answered are those that live: %w", sure, errMoved)
+	}
 	switch t.class {
 	case storageversion.Custom:
 		if err := t.settleDefinition(ctx); err != nil {
 			return false, err
 		}
 	case storageversion.Aggregated:
-		// Nobody tells of a change. A look now has to find what the look at the start found.
 		missing, err := t.find(ctx, t.journal.stored.Status.Target)
 		if err != nil {
 			return false, err
@@ -85,7 +92,7 @@ func (t *turn) tryFinish(ctx context.Context) (ended bool, err error) {
 		if missing != nil {
 			return true, t.fail(ctx, *missing)
 		}
-		if target := t.journal.stored.Status.Target; t.endpoint.hash != target.StorageVersionHash {
+		if target := t.journal.stored.Status.Target; t.changedUnseen(target) {
 			return true, t.fail(ctx, fails(migrationv1alpha1.MigrationReasonAgreementLost, "objects are written in another encoding than %s by now.", words(target)))
 		}
 	}
@@ -98,6 +105,7 @@ func (t *turn) tryFinish(ctx context.Context) (ended bool, err error) {
 // succeed is tried once: what was looked at before it may be true no longer when the API server is back from an outage.
 func (t *turn) succeed(ctx context.Context) error {
 	message := fmt.Sprintf("Every object is stored in %s or was deleted.", words(t.journal.stored.Status.Target))
+	t.ending.Store(true)
 	err := t.journal.write(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
 		end(status, t.clock.Now(), migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated, message)
 	})
@@ -107,6 +115,7 @@ func (t *turn) succeed(ctx context.Context) error {
 		}
 	}
 	if err != nil {
+		t.ending.Store(false)
 		return err
 	}
 	t.ended(ctx, statusSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated)
@@ -116,6 +125,7 @@ func (t *turn) succeed(ctx context.Context) error {
 
 // fail ends a migration without success.
 func (t *turn) fail(ctx context.Context, why Decision) error {
+	t.ending.Store(true)
 	err := t.journal.persist(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
 		end(status, t.clock.Now(), migrationv1alpha1.MigrationFailed, why.Reason, why.Message)
 	})
@@ -193,8 +203,4 @@ func (t *turn) settleDefinition(ctx context.Context) error {
 const (
 	statusSucceeded = "Succeeded"
 	statusFailed    = "Failed"
-
-	// tellTimeout bounds how long a pass stands still to tell of its troubles, tellPeriod how often it does.
-	tellTimeout = 2 * time.Second
-	tellPeriod  = 15 * time.Second
 )

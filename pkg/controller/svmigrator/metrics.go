@@ -51,13 +51,13 @@ var (
 	outcomes = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "object_outcomes_total",
-		Help:           "Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was denied and tried once more counts twice.",
+		Help:           "Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was denied and tried once more counts twice, one that a list which began anew shows to be newer not at all.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"outcome"})
 	retriedRequests = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "retried_rewrites_total",
-		Help:           "Number of rewrites that were sent again, by what failed: Unreachable, Overloaded, Unauthenticated, Internal or ResourceGone.",
+		Help:           "Number of rewrites that were sent again, by what failed: Unreachable, Overloaded, BehindAway (an aggregated server), Unauthenticated, Internal or ResourceGone.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"failure"})
 	migrationDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{

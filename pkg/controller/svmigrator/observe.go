@@ -128,6 +128,12 @@ func (c *Controller) findFirst(ctx context.Context, m *migrationv1alpha1.Storage
 		return Decision{}, err
 	}
 	if missing != nil {
+		// Somebody may be creating a definition and its migration together.
+		patience := m.CreationTimestamp.Add(vanishPatience)
+		if missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed && c.clock.Now().Before(patience) {
+			decision.LookAgain = patience
+			return decision, nil
+		}
 		return *missing, nil
 	}
 	c.mu.Lock()

@@ -18,11 +18,13 @@ package svmigrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -37,11 +39,10 @@ const (
 	minRetry = 500 * time.Millisecond
 	maxRetry = 30 * time.Second
 
-	// An object that the API server fails on, while it answers for others, is set aside after that many failures in that
-	// time, and tried once more when all others are done. A server that fails on many objects is waited for.
+	// An object that the API server fails on is set aside after that many failures in that time, if others can still be written,
+	// and tried once more when all others are done. A server that fails on all objects is waited for.
 	failuresToSetAside = 8
 	timeToSetAside     = 2 * time.Minute
-	mostToSetAside     = 10
 
 	// vanishPatience is how long a server may say that it does not serve a resource which was seen to be served: one that
 	// has just started says so for a moment.
@@ -51,7 +52,18 @@ const (
 	troublePeriod = time.Second
 	// troubleThreshold is how long an object must have been tried for that to be worth telling.
 	troubleThreshold = 5 * time.Second
+
+	// A migration in which nothing came about for stuckAfter, which is longer than any request takes, makes room for others that wait, and
+	// comes back after stuckRest.
+	stuckAfter = patchTimeout + 5*time.Second
+	stuckRest  = 30 * time.Second
+
+	// maxRestarts is how often a list may have to begin anew. A server that takes none of its own tokens can be listed by nobody.
+	maxRestarts = 5
 )
+
+// errStuck ends the turn of a migration in which nothing comes about, while others wait.
+var errStuck = errors.New("nothing came about for a while, and others wait")
 
 // endedError says that a migration cannot go on, and is not a failure of the program.
 type endedError struct {
@@ -73,19 +85,31 @@ type pass struct {
 	save func(ctx context.Context, position sweep.Position) error
 	// observed is told of every outcome, once.
 	observed func(object *sweep.Object, a attempt)
-	// tell makes known what requests fail with, nil if they do not any more.
-	tell func(ctx context.Context, t *trouble)
+	// tell makes known what requests fail with, nil if they do not any more. It says whether that is known now.
+	tell func(ctx context.Context, t *trouble) bool
 	// served says whether the resource was last seen to be served.
 	served func() bool
+	// works says whether an object that was rewritten before can be written at this time.
+	works func(ctx context.Context, known *sweep.Object) bool
+	// othersWait says whether other migrations wait for this one's place.
+	othersWait func() bool
 
 	attempts chan attempt
 	lists    chan listing
 	listAt   time.Time // when the next list may be sent
 	listFail int       // how often it failed in a row
 	restart  bool
+	restarts int
 	flying   int
-	trouble  trouble
-	told     bool
+	// cameAbout is when an object got its outcome last, or a list its answer.
+	cameAbout time.Time
+	// known is an object that was rewritten.
+	known *sweep.Object
+	// listing and rewriting are what requests fail with that may be answered otherwise later.
+	listing, rewriting trouble
+	// vanishing is since when the resource is said not to be served.
+	vanishing time.Time
+	told      bool
 }
 
 // attempt is what came of one request about an object.
@@ -98,10 +122,10 @@ type attempt struct {
 
 // result is what the pacer learns of it.
 func (a attempt) result() pacer.Result {
-	r := pacer.Result{Latency: a.latency, RetryAfter: a.failure.retryAfter}
+	r := pacer.Result{Latency: a.latency}
 	switch a.failure.kind {
 	case overloaded:
-		r.Signal = pacer.Overloaded
+		r.Signal, r.RetryAfter = pacer.Overloaded, a.failure.retryAfter
 	case unreachable, unauthenticated:
 		r.Signal = pacer.Unreachable
 	case interrupted:
@@ -117,13 +141,21 @@ type listing struct {
 
 // trouble is that requests fail in a way that may pass.
 type trouble struct {
+	// what fails, in words.
+	what string
+	// example is an object of which that is so, empty if it is not about objects.
+	example string
 	failure failure
 	since   time.Time
 	next    time.Time
-	// objects wait for another try; none if the list does.
-	objects int
-	// vanishing is since when the resource is said not to be served.
-	vanishing time.Time
+}
+
+func (t *trouble) String() string {
+	answer := t.failure.inShort()
+	if t.example != "" {
+		answer = t.example + ": " + answer
+	}
+	return fmt.Sprintf("%s since %s, the next try is at %s: %s", t.what, t.since.UTC().Format(time.RFC3339), t.next.UTC().Format(time.RFC3339), answer)
 }
 
 // run returns nil when every object has its outcome and that is stored. Nothing of it runs when it returns.
@@ -140,6 +172,7 @@ func (p *pass) run(ctx context.Context) error {
 	}()
 	ticker := p.clock.NewTicker(troublePeriod)
 	defer ticker.Stop()
+	p.cameAbout = p.clock.Now()
 	for {
 		if err := p.advance(ctx); err != nil || p.sweep.Complete() {
 			return err
@@ -164,7 +197,9 @@ func (p *pass) run(ctx context.Context) error {
 		case l := <-p.lists:
 			err = p.listed(ctx, l)
 		case <-ticker.C():
-			p.tellTrouble(ctx)
+			if p.tellTrouble(ctx); p.clock.Since(p.cameAbout) >= stuckAfter && p.othersWait() {
+				err = errStuck
+			}
 		case <-wake.C():
 		}
 		wake.Stop()
@@ -243,7 +278,8 @@ func (p *pass) startList(ctx context.Context, running *sync.WaitGroup) {
 
 func (p *pass) listed(ctx context.Context, l listing) error {
 	if l.err == nil {
-		p.listFail, p.trouble.vanishing = 0, time.Time{}
+		p.listFail, p.listing, p.vanishing = 0, trouble{}, time.Time{}
+		p.cameAbout = p.clock.Now()
 		p.sweep.Listed(l.chunk)
 		return nil
 	}
@@ -255,13 +291,11 @@ func (p *pass) listed(ctx context.Context, l listing) error {
 			p.sweep.ListExpired(f.token)
 			return nil
 		}
-		p.beginAnew()
-		return nil
+		return p.beginAnew(f)
 	case refused:
-		if token := p.sweep.Token(); token != "" {
+		if token := p.sweep.Token(); token != "" && f.reason == metav1.StatusReasonBadRequest {
 			klog.FromContext(ctx).Info("The API server does not take the continue token, listing from the beginning", "token", token, "answer", f.inShort())
-			p.beginAnew()
-			return nil
+			return p.beginAnew(f)
 		}
 		p.sweep.ListFailed()
 	case interrupted:
@@ -273,26 +307,38 @@ func (p *pass) listed(ctx context.Context, l listing) error {
 	if err := p.ends(f); err != nil {
 		return err
 	}
-	p.listFail++
-	p.listAt = p.clock.Now().Add(max(backoff(p.listFail), f.retryAfter))
-	p.note(f, p.listAt)
+	p.listAgain(f)
 	klog.FromContext(ctx).V(4).Info("Listing failed, will retry", "failure", f.inShort(), "next", p.listAt)
 	return nil
 }
 
 // beginAnew has the list begin anew when nothing is in flight.
-func (p *pass) beginAnew() {
+func (p *pass) beginAnew(f failure) error {
 	p.sweep.ListFailed()
+	if p.restarts++; p.restarts > maxRestarts {
+		return &endedError{migrationv1alpha1.MigrationReasonListRefused, fmt.Sprintf("The API server does not go on with lists that it began: %s", f.inShort())}
+	}
 	p.restart = true
+	p.listAgain(f)
+	return nil
+}
+
+// listAgain has the list repeated after a while.
+func (p *pass) listAgain(f failure) {
+	now := p.clock.Now()
 	p.listFail++
-	p.listAt = p.clock.Now().Add(backoff(p.listFail))
+	p.listAt = now.Add(max(backoff(p.listFail), f.retryAfter))
+	if p.listing.since.IsZero() {
+		p.listing.since = now
+	}
+	p.listing.failure, p.listing.next = f, p.listAt
 }
 
 func (p *pass) attempted(ctx context.Context, a attempt) error {
 	p.flying--
 	if a.outcome != "" {
 		p.done(a)
-		p.trouble.vanishing = time.Time{}
+		p.vanishing = time.Time{}
 		return nil
 	}
 	if a.failure.kind == interrupted {
@@ -308,7 +354,7 @@ func (p *pass) attempted(ctx context.Context, a attempt) error {
 		if a.object.Failures++; a.object.FailingSince.IsZero() {
 			a.object.FailingSince = now
 		}
-		if p.setsAside(a.object, now) {
+		if p.setsAside(ctx, a.object, now) {
 			a.outcome = sweep.Denied
 			p.done(a)
 			return nil
@@ -317,20 +363,24 @@ func (p *pass) attempted(ctx context.Context, a attempt) error {
 	next := now.Add(max(backoff(a.object.Tries+1), a.failure.retryAfter))
 	p.sweep.Retry(a.object, next)
 	retriedRequests.WithLabelValues(string(a.failure.kind)).Inc()
-	p.note(a.failure, next)
+	p.rewriting.example = klog.KRef(a.object.Namespace, a.object.Name).String()
+	p.rewriting.failure, p.rewriting.next = a.failure, next
 	klog.FromContext(ctx).V(4).Info("Rewriting failed, will retry", "object", klog.KRef(a.object.Namespace, a.object.Name), "failure", a.failure.inShort(), "next", next)
 	return nil
 }
 
 func (p *pass) done(a attempt) {
+	p.cameAbout = p.clock.Now()
+	if a.outcome == sweep.Rewritten || a.outcome == sweep.AlreadyCurrent {
+		p.known = a.object
+	}
 	p.sweep.Done(a.object, a.outcome, sweep.Denial{Reason: a.failure.reason, Message: a.failure.message})
 	p.observed(a.object, a)
 }
 
-// setsAside says that the API server fails on this object and hardly any other, for so long that the others shall not wait
-// for it any more.
-func (p *pass) setsAside(object *sweep.Object, now time.Time) bool {
-	return object.Failures >= failuresToSetAside && now.Sub(object.FailingSince) >= timeToSetAside && p.sweep.Unfinished() <= mostToSetAside
+// setsAside says that the API server fails on this object and not on others, for so long that these shall not wait for it any more.
+func (p *pass) setsAside(ctx context.Context, object *sweep.Object, now time.Time) bool {
+	return object.Failures >= failuresToSetAside && now.Sub(object.FailingSince) >= timeToSetAside && p.known != nil && p.works(ctx, p.known)
 }
 
 // ends says whether a failure ends the migration.
@@ -342,41 +392,32 @@ func (p *pass) ends(f failure) error {
 		return &endedError{migrationv1alpha1.MigrationReasonListRefused, fmt.Sprintf("The API server refuses to list the objects: %s", f.inShort())}
 	case resourceGone:
 		now := p.clock.Now()
-		if p.trouble.vanishing.IsZero() {
-			p.trouble.vanishing = now
+		if p.vanishing.IsZero() {
+			p.vanishing = now
 		}
-		if !p.served() || now.Sub(p.trouble.vanishing) >= vanishPatience {
+		if !p.served() || now.Sub(p.vanishing) >= vanishPatience {
 			return &endedError{migrationv1alpha1.MigrationReasonResourceNotServed, fmt.Sprintf("The resource is not served any more: %s", f.inShort())}
 		}
 	}
 	return nil
 }
 
-// note remembers a failure until it is told.
-func (p *pass) note(f failure, next time.Time) {
-	if p.trouble.since.IsZero() {
-		p.trouble.since = p.clock.Now()
-	}
-	p.trouble.failure, p.trouble.next = f, next
-}
-
 // tellTrouble makes known what lasts for more than a moment, and when it is over.
 func (p *pass) tellTrouble(ctx context.Context) {
 	objects, since := p.sweep.Waiting()
 	switch {
-	case objects == 0 && p.listFail == 0:
-		p.trouble.since = time.Time{}
-		if p.told {
-			p.told = false
-			p.tell(ctx, nil)
-		}
-	case p.listFail > 0 || p.clock.Since(since) > troubleThreshold:
-		t := p.trouble
-		if t.objects = objects; objects > 0 {
-			t.next = p.sweep.Wake()
-		}
-		p.told = true
+	case objects > 0 && p.clock.Since(since) > troubleThreshold:
+		t := p.rewriting
+		t.what, t.since, t.next = fmt.Sprintf("Rewriting fails for %d objects", objects), since, p.sweep.Wake()
 		p.tell(ctx, &t)
+		p.told = true
+	case p.listFail > 0:
+		t := p.listing
+		t.what = "Listing the next objects fails"
+		p.tell(ctx, &t)
+		p.told = true
+	case objects == 0 && p.told:
+		p.told = !p.tell(ctx, nil)
 	}
 }
 

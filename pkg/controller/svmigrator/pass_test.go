@@ -20,10 +20,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -42,6 +44,8 @@ type rehearsal struct {
 	tries map[string]int
 	saved []sweep.Position
 	told  []*trouble
+	// crowded says that others wait.
+	crowded bool
 }
 
 // rehearse makes a pass over objects. answer says what becomes of one at its nth try.
@@ -72,8 +76,15 @@ func rehearse(objects int, answer func(name string, n int, now time.Time) attemp
 			return nil
 		},
 		observed: func(*sweep.Object, attempt) {},
-		tell:     func(_ context.Context, t *trouble) { r.told = append(r.told, t) },
-		served:   func() bool { return true },
+		tell: func(_ context.Context, t *trouble) bool {
+			r.told = append(r.told, t)
+			return true
+		},
+		served: func() bool { return true },
+		works: func(ctx context.Context, known *sweep.Object) bool {
+			return r.rewrite(ctx, &sweep.Object{Name: known.Name}).outcome == sweep.Rewritten
+		},
+		othersWait: func() bool { return r.crowded },
 	}
 	return r
 }
@@ -126,6 +137,74 @@ func TestOneObjectThatFailsIsSetAside(t *testing.T) {
 	}
 }
 
+func TestManyObjectsThatFailAreSetAside(t *testing.T) {
+	r := rehearse(40, func(name string, n int, now time.Time) attempt {
+		if name >= "object-10" {
+			return failing(internal)
+		}
+		return fine(name, n, now)
+	})
+	if err := r.play(t, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if last := r.saved[len(r.saved)-1].Counts; last.Denied != 30 {
+		t.Errorf("at the end %+v", last)
+	}
+}
+
+func TestMakesRoomForOthers(t *testing.T) {
+	r := rehearse(20, func(string, int, time.Time) attempt { return failing(unreachable) })
+	if err := r.play(t, 2*stuckAfter); !errors.Is(err, errStopped) {
+		t.Fatalf("nobody waits, and it ended with %v", err)
+	}
+	r.crowded = true
+	began := r.clock.Now()
+	if err := r.play(t, time.Hour); !errors.Is(err, errStuck) {
+		t.Fatalf("it ended with %v", err)
+	}
+	if took := r.clock.Since(began); took < stuckAfter || took > 2*stuckAfter {
+		t.Errorf("it made room after %v", took)
+	}
+}
+
+func TestListsThatCannotGoOn(t *testing.T) {
+	for name, test := range map[string]struct {
+		answer error
+		reason string
+		lists  int
+	}{
+		"no token is taken":             {apierrors.NewBadRequest("continue key is not valid"), migrationv1alpha1.MigrationReasonListRefused, 2 * (maxRestarts + 1)},
+		"tokens expire at once":         {apierrors.NewResourceExpired("too old"), migrationv1alpha1.MigrationReasonListRefused, 2 * (maxRestarts + 1)},
+		"the permission was taken away": {apierrors.NewForbidden(widgets, "", errors.New("no")), migrationv1alpha1.MigrationReasonListRefused, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := rehearse(5, fine)
+			first, lists := r.list, 0
+			r.list = func(ctx context.Context, token string) (sweep.Chunk, error) {
+				if lists++; token != "" {
+					return sweep.Chunk{}, test.answer
+				}
+				chunk, err := first(ctx, token)
+				chunk.Next = "token"
+				return chunk, err
+			}
+			err := r.play(t, time.Hour)
+			var ended *endedError
+			if !errors.As(err, &ended) || ended.reason != test.reason || !strings.Contains(ended.message, test.answer.Error()) {
+				t.Fatalf("it ended with %v", err)
+			}
+			if lists != test.lists {
+				t.Errorf("%d lists, want %d", lists, test.lists)
+			}
+			for _, told := range r.told {
+				if told != nil && told.since.IsZero() {
+					t.Errorf("it was told that %s since nobody knows when", told.what)
+				}
+			}
+		})
+	}
+}
+
 func TestAnOutageIsWaitedFor(t *testing.T) {
 	for name, kind := range map[string]failureKind{"of a webhook": internal, "of the network": unreachable, "of credentials": unauthenticated, "by overload": overloaded} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +229,7 @@ func TestAnOutageIsWaitedFor(t *testing.T) {
 			if requests > 20*30 {
 				t.Errorf("%d requests for 20 objects in an outage of six minutes", requests)
 			}
-			if len(r.told) == 0 || r.told[0] == nil || r.told[0].objects == 0 || r.told[0].next.IsZero() {
+			if len(r.told) == 0 || r.told[0] == nil || !strings.HasSuffix(r.told[0].what, " objects") || !strings.HasPrefix(r.told[0].example, "object-") || r.told[0].next.IsZero() {
 				t.Errorf("nothing of use was told, in %d times", len(r.told))
 			}
 		})

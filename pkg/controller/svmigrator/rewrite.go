@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // rewriter sends no-op writes of single objects.
@@ -86,23 +87,21 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	}
 	a.failure = classify(err, object.Name)
 	switch a.failure.kind {
-	case objectGone:
-		a.outcome = sweep.Gone
 	case refused:
 		a.outcome = sweep.Denied
-	case conflicting:
+	case conflicting, objectGone:
 		return r.resolve(ctx, object, a)
 	case overloaded:
-		if r.aggregated && a.failure.reason == metav1.StatusReasonServiceUnavailable {
+		if r.aggregated && a.failure.reason != metav1.StatusReasonTooManyRequests {
 			a.failure.kind = behindAway // One server that is away must not slow down the migrations of all others.
 		}
 	}
 	return a
 }
 
-// resolve finds out what a conflict means: a conflict alone does not say that the object was written, for admission may
-// answer with one as well.
-func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, conflict attempt) attempt {
+// resolve finds out what a conflict means, or that the object was not found: that alone does not say that the object was written or
+// deleted, for admission may answer with it as well.
+func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer attempt) attempt {
 	live, err := r.objects.get(ctx, object.Namespace, object.Name)
 	a := attempt{object: object}
 	switch {
@@ -114,7 +113,7 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, conflict a
 		}
 		if a.failure.kind == refused {
 			// The object may be written and not be read, so that nobody can tell.
-			a.failure = conflict.failure
+			a.failure = answer.failure
 			a.failure.kind = internal
 		}
 	case live.UID != object.UID:
@@ -123,16 +122,26 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, conflict a
 		if r.clean != nil && r.clean.prepare(object, live) {
 			// Current, but its managedFields still name a version that is gone.
 			object.ResourceVersion = live.ResourceVersion
-			a.failure = conflict.failure
+			a.failure = answer.failure
 			a.failure.kind = internal
 			return a
 		}
 		a.outcome = sweep.WrittenByOthers
 	default:
-		a.failure = conflict.failure
+		a.failure = answer.failure
 		a.failure.kind = internal
 	}
 	return a
+}
+
+// works says whether an object that was rewritten before can be written at this time.
+func (r *rewriter) works(ctx context.Context, known *sweep.Object) bool {
+	live, err := r.objects.get(ctx, known.Namespace, known.Name)
+	if err != nil || live.UID != known.UID {
+		return false
+	}
+	a := r.rewrite(ctx, &sweep.Object{Namespace: known.Namespace, Name: known.Name, UID: known.UID, ResourceVersion: live.ResourceVersion})
+	return a.outcome == sweep.Rewritten || a.outcome == sweep.AlreadyCurrent
 }
 
 // rewriteAnew is for an object of which only the identity is known: it was denied, a while ago.
@@ -160,6 +169,15 @@ func (r *rewriter) rewriteAnew(ctx context.Context, object *sweep.Object) attemp
 		r.clean.prepare(object, live)
 	}
 	return r.rewrite(ctx, object)
+}
+
+// newer says whether one resource version is surely newer than another. Nil for resources of servers that need not count as
+// kube-apiserver does.
+func newer(class storageversion.Class) func(a, b string) bool {
+	if class != storageversion.BuiltIn && class != storageversion.Custom {
+		return nil
+	}
+	return newerVersion
 }
 
 // newerVersion says whether resource version a is surely newer than b.

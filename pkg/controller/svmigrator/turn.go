@@ -32,6 +32,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
@@ -41,6 +42,9 @@ const (
 	// saveInterval bounds how often progress is stored. What is done again after a crash is one chunk, and what was done in that
 	// time where a chunk takes less.
 	saveInterval = 500 * time.Millisecond
+	// tellTimeout bounds how long a pass stands still to tell of its troubles, tellPeriod how often it does.
+	tellTimeout = 2 * time.Second
+	tellPeriod  = 15 * time.Second
 	// endRetry is how often it is looked at the end of a migration whether what was read last is still true.
 	endRetry = time.Second
 )
@@ -68,6 +72,19 @@ type turn struct {
 	rate     rate
 	// denialsTold is how many denied objects an event was told about.
 	denialsTold int
+	// phase is what the Running condition says while nothing is wrong.
+	phase phase
+	// troubled says that the log tells of requests that fail.
+	troubled bool
+	// tellAgain is when the next try to tell of them may be made.
+	tellAgain time.Time
+	// ending says that the end of the migration is being written by this turn.
+	ending atomic.Bool
+}
+
+// phase is a reason and a message of the Running condition.
+type phase struct {
+	reason, message string
 }
 
 func (c *Controller) newTurn(m *migrationv1alpha1.StorageVersionMigration) *turn {
@@ -103,6 +120,11 @@ func (t *turn) run(ctx context.Context) error {
 	}
 	if missing != nil {
 		return t.fail(ctx, *missing)
+	}
+	t.class = t.observer.Observe(t.resource).Class
+	if t.changedUnseen(decision.Target) {
+		t.observer.ReadAggregated()
+		return fmt.Errorf("objects are written in another encoding than %s, which was observed last: %w", words(decision.Target), errMoved)
 	}
 	if err := t.begin(ctx, decision); err != nil {
 		return err
@@ -150,6 +172,12 @@ func (t *turn) find(ctx context.Context, target *migrationv1alpha1.MigrationTarg
 	return nil, nil
 }
 
+// changedUnseen says that an aggregated server writes something else than the target. Nobody tells of its changes, so that a look at the
+// start and one at the end have to find what was observed.
+func (t *turn) changedUnseen(target *migrationv1alpha1.MigrationTarget) bool {
+	return t.class == storageversion.Aggregated && t.endpoint.hash != target.StorageVersionHash
+}
+
 // cleans says that managedFields of the objects are cleaned.
 func (t *turn) cleans() bool {
 	return t.features.Enabled(features.CRDManagedFieldsCleaning) && t.observer.Observe(t.resource).Class == storageversion.Custom
@@ -157,8 +185,8 @@ func (t *turn) cleans() bool {
 
 // begin binds the migration to its target, once, before anything is written.
 func (t *turn) begin(ctx context.Context, decision Decision) error {
-	t.class = t.observer.Observe(t.resource).Class
 	first := t.journal.stored.Status.StartTime == nil
+	t.phase = phase{migrationv1alpha1.MigrationReasonRewriting, "Objects are being listed and rewritten in " + words(decision.Target) + "."}
 	err := t.journal.persist(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
 		now := t.clock.Now()
 		if status.StartTime == nil {
@@ -166,7 +194,7 @@ func (t *turn) begin(ctx context.Context, decision Decision) error {
 			started := metav1.NewTime(ceil(now))
 			status.StartTime, status.Target, status.Evidence = &started, decision.Target, decision.Evidence
 		}
-		running(status, now, migrationv1alpha1.MigrationReasonRewriting, rewriting(decision.Target))
+		running(status, now, t.phase.reason, t.phase.message)
 	})
 	if err != nil {
 		return err
@@ -185,16 +213,14 @@ func (t *turn) begin(ctx context.Context, decision Decision) error {
 	return nil
 }
 
-func rewriting(target *migrationv1alpha1.MigrationTarget) string {
-	return "Objects are being listed and rewritten in " + words(target) + "."
-}
-
 // work does what is left to do: the sweep, denied objects once more, and the end.
 func (t *turn) work(ctx context.Context) error {
 	s := t.sweeps.take(t.journal.uid(), func() *sweep.Sweep { return sweep.New(positionOf(&t.journal.stored.Status), t.sweepOptions()) })
 	if !s.Complete() {
 		if err := t.sweep(ctx, s); err != nil {
-			t.sweeps.keep(t.journal.uid(), s)
+			if !errors.Is(err, errMigrationGone) {
+				t.sweeps.keep(t.journal.uid(), s)
+			}
 			return err
 		}
 	}
@@ -211,17 +237,20 @@ func (t *turn) sweepOptions() sweep.Options {
 func (t *turn) sweep(ctx context.Context, s *sweep.Sweep) error {
 	lane := t.pacer.Lane()
 	defer lane.Close()
-	p := &pass{
-		sweep: s, clock: t.clock, lane: lane,
-		list:     t.list,
-		rewrite:  t.rewriter().rewrite,
-		save:     t.save,
-		observed: t.observed,
-		tell:     t.tellTrouble,
-		served:   t.served,
-	}
+	r := t.rewriter()
+	p := t.newPass(lane, r)
+	p.sweep, p.list, p.rewrite = s, t.lister(r), r.rewrite
+	p.save, p.observed = t.save, t.observed
 	return p.run(ctx)
 }
+
+// newPass lacks what differs between the passes of a migration.
+func (t *turn) newPass(lane *pacer.Lane, r *rewriter) *pass {
+	return &pass{clock: t.clock, lane: lane, tell: t.tellTrouble, served: t.served, works: r.works, othersWait: t.othersWait}
+}
+
+// othersWait says whether migrations wait for a place among those that write.
+func (t *turn) othersWait() bool { return t.turns.Len() > 0 }
 
 func (t *turn) rewriter() *rewriter {
 	r := &rewriter{
@@ -237,26 +266,28 @@ func (t *turn) rewriter() *rewriter {
 	return r
 }
 
-func (t *turn) list(ctx context.Context, token string) (sweep.Chunk, error) {
-	r := t.rewriter()
-	list, err := r.objects.list(ctx, token, t.options.ChunkSize)
-	if err != nil {
-		return sweep.Chunk{}, err
-	}
-	chunk := sweep.Chunk{Next: list.Continue, ResourceVersion: list.ResourceVersion, Remaining: list.RemainingItemCount}
-	if chunk.Next == "" {
-		var none int64
-		chunk.Remaining = &none
-	}
-	for i := range list.Items {
-		item := &list.Items[i]
-		object := &sweep.Object{Namespace: item.Namespace, Name: item.Name, UID: item.UID, ResourceVersion: item.ResourceVersion}
-		if r.clean != nil {
-			r.clean.prepare(object, item)
+// lister returns what lists a chunk of objects as r writes them.
+func (t *turn) lister(r *rewriter) func(ctx context.Context, token string) (sweep.Chunk, error) {
+	return func(ctx context.Context, token string) (sweep.Chunk, error) {
+		list, err := r.objects.list(ctx, token, t.options.ChunkSize)
+		if err != nil {
+			return sweep.Chunk{}, err
 		}
-		chunk.Objects = append(chunk.Objects, object)
+		chunk := sweep.Chunk{Next: list.Continue, ResourceVersion: list.ResourceVersion, Remaining: list.RemainingItemCount}
+		if chunk.Next == "" {
+			var none int64
+			chunk.Remaining = &none
+		}
+		for i := range list.Items {
+			item := &list.Items[i]
+			object := &sweep.Object{Namespace: item.Namespace, Name: item.Name, UID: item.UID, ResourceVersion: item.ResourceVersion}
+			if r.clean != nil {
+				r.clean.prepare(object, item)
+			}
+			chunk.Objects = append(chunk.Objects, object)
+		}
+		return chunk, nil
 	}
-	return chunk, nil
 }
 
 // save stores the position behind a chunk, unless that was done a moment ago.
@@ -276,33 +307,41 @@ func (t *turn) save(ctx context.Context, position sweep.Position) error {
 	return err
 }
 
-// tellTrouble says in the status what requests fail with. It is tried once: what cannot be told now is told again.
-func (t *turn) tellTrouble(ctx context.Context, trouble *trouble) {
+// tellTrouble says in the status what requests fail with, and whether that stands there now. It is not repeated at once: what cannot be told
+// now is told again.
+func (t *turn) tellTrouble(ctx context.Context, trouble *trouble) bool {
 	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
 	defer cancel()
-	reason, message := migrationv1alpha1.MigrationReasonRewriting, rewriting(t.journal.stored.Status.Target)
-	if trouble != nil {
-		what := "Listing the next objects fails"
-		if trouble.objects > 0 {
-			what = fmt.Sprintf("Rewriting fails for %d objects", trouble.objects)
-		}
-		reason = migrationv1alpha1.MigrationReasonRetrying
-		message = fmt.Sprintf("%s since %s, the next try is at %s: %s", what, trouble.since.UTC().Format(time.RFC3339),
-			trouble.next.UTC().Format(time.RFC3339), trouble.failure.inShort())
-	}
 	now := t.clock.Now()
-	probe := t.journal.stored.Status.DeepCopy()
-	before := runningCondition(probe)
-	if !running(probe, now, reason, message) || (before.Reason == reason && now.Sub(before.LastUpdateTime.Time) < tellPeriod) {
-		return
+	text := t.phase
+	if trouble != nil {
+		text = phase{migrationv1alpha1.MigrationReasonRetrying, trouble.String()}
+		if !t.troubled {
+			klog.FromContext(ctx).Info("Requests fail and are repeated", "what", trouble.what, "since", trouble.since, "failure", trouble.failure.inShort())
+		}
 	}
-	if trouble != nil && before.Reason != reason {
-		klog.FromContext(ctx).Info("Requests fail and are repeated", "since", trouble.since, "objects", trouble.objects, "failure", trouble.failure.inShort())
+	t.troubled = trouble != nil
+	before := runningCondition(&t.journal.stored.Status)
+	switch {
+	case before.Reason == text.reason && (trouble == nil || now.Sub(before.LastUpdateTime.Time) < tellPeriod):
+		return true
+	case now.Before(t.tellAgain):
+		return false
 	}
-	err := t.journal.write(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus) { running(status, now, reason, message) })
+	change := func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
+		running(status, now, text.reason, text.message)
+	}
+	err := t.journal.write(ctx, change)
+	if errors.Is(err, errOutdated) {
+		if err = t.journal.refresh(ctx); err == nil {
+			err = t.journal.write(ctx, change)
+		}
+	}
 	if err != nil {
+		t.tellAgain = now.Add(tellPeriod)
 		klog.FromContext(ctx).V(2).Info("Telling of failing requests failed, will retry", "err", err)
 	}
+	return err == nil
 }
 
 func runningCondition(status *migrationv1alpha1.StorageVersionMigrationStatus) migrationv1alpha1.MigrationCondition {

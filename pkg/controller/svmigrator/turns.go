@@ -88,8 +88,14 @@ func (c *Controller) namesOf(resource schema.GroupResource) []string {
 	return names
 }
 
-func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigration) {
+func (c *Controller) migrationChanged(before, m *migrationv1alpha1.StorageVersionMigration) {
+	if before.UID != m.UID {
+		c.migrationDeleted(before)
+	}
 	if finished(m) {
+		if t := c.turnOf(resourceOf(m)); t != nil && t.uid == m.UID && !t.ending.Load() {
+			t.stop(errMigrationGone) // Somebody else ended it.
+		}
 		c.enqueueResource(resourceOf(m)) // others may have been kept until this one ended
 		return
 	}

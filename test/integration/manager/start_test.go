@@ -201,7 +201,7 @@ func TestWrongFlags(t *testing.T) {
 		"no migrations":      {args: []string{"--max-triggered-migrations=0"}, want: "--max-triggered-migrations must be at least 1, got 0"},
 		"no time to settle":  {args: []string{"--settle-period=-1s"}, want: "--settle-period must not be negative"},
 		"too many looks":     {args: []string{"--poll-interval=1s"}, want: "--poll-interval must be at least 10s, got 1s"},
-		"no time at all":     {args: []string{"--max-rewrites-per-second=-1"}, want: "--max-rewrites-per-second must not be negative, got -1"},
+		"no time at all":     {args: []string{"--max-rewrites-per-second=-1"}, want: "--max-rewrites-per-second must be zero, which is no bound, or between 0.01 and 1e+06, got -1"},
 		"a chunk of nothing": {args: []string{"--migration-chunk-size=0"}, want: "--migration-chunk-size must be between 1 and 10000, got 0"},
 		"too many at a time": {args: []string{"--max-concurrent-rewrites=100000"}, want: "--max-concurrent-rewrites must be between 1 and 1000, got 100000"},
 		"unknown gate":       {args: []string{"--feature-gates=NoSuchGate=true"}, want: "unrecognized feature gate: NoSuchGate"},

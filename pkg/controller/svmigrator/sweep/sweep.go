@@ -213,7 +213,7 @@ func (s *Sweep) Done(object *Object, outcome Outcome, why Denial) {
 	}
 }
 
-// Retry has an object tried again from a time on. One that was not tried at all is taken back.
+// Retry has an object tried again from a time on.
 func (s *Sweep) Retry(object *Object, at time.Time) {
 	c := s.current
 	c.flying--
