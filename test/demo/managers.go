@@ -49,7 +49,7 @@ func (d *demo) showManagers(ctx context.Context) error {
 	}
 	d.out.command("%s %s", names.Manager, strings.Join(hasty[:1], " "))
 	d.out.explain("Servers that agree for 5 s are taken at their word here. By default that is 65 s, because a write that began before a change may land as late as " +
-		"the request timeout of the API servers, 60 s. The demo also has leases of 4 s, not 15 s, and at most 150 rewrites a second, so that there is something to see.")
+		"the request timeout of the API servers, 60 s. The demo also has leases of 4 s, not 15 s, and 150 rewrites a second at most, not 50.")
 	for _, name := range []string{"manager-a", "manager-b"} {
 		if err := d.startManager(name); err != nil {
 			return err
