@@ -52,7 +52,7 @@ func RenamedField(names map[string]string) Converter {
 
 // Conversion adds a hook that converts custom resources.
 func (s *Server) Conversion(convert Converter) *Hook {
-	return s.add(func(body []byte, refuse map[string]string) (any, error) {
+	return s.add(func(body []byte, b Behaviour) (any, error) {
 		var review apiextensionsv1.ConversionReview
 		if err := json.Unmarshal(body, &review); err != nil {
 			return nil, fmt.Errorf("reading a conversion review: %w", err)
@@ -62,7 +62,7 @@ func (s *Server) Conversion(convert Converter) *Hook {
 		}
 		response := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
 		for _, object := range review.Request.Objects {
-			converted, err := convertOne(object.Raw, review.Request.DesiredAPIVersion, convert, refuse)
+			converted, err := convertOne(object.Raw, review.Request.DesiredAPIVersion, convert, b.Refuse)
 			if err != nil {
 				response.ConvertedObjects = nil
 				response.Result = metav1.Status{Status: metav1.StatusFailure, Message: err.Error()}

@@ -24,12 +24,17 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Behaviour is how a hook takes requests. The zero value answers them at once.
 type Behaviour struct {
 	// Refuse has the messages with which objects are refused, by their names. One refused object refuses a whole request for conversion.
 	Refuse map[string]string
+	// Deny has the statuses with which objects are denied admission, by their names. They are sent as they are, whatever sense they make.
+	// Hooks for conversion pass it over.
+	Deny map[string]metav1.Status
 	// Fail answers with the status 500.
 	Fail bool
 	// Delay passes before the answer.
@@ -38,8 +43,8 @@ type Behaviour struct {
 	Hang bool
 }
 
-// answerer answers the review in a request's body: with a value to be sent as JSON.
-type answerer func(body []byte, refuse map[string]string) (any, error)
+// answerer answers the review in a request's body, as the behaviour wants it: with a value to be sent as JSON.
+type answerer func(body []byte, b Behaviour) (any, error)
 
 // Hook is one webhook of a Server. Its methods may be called from any goroutine.
 type Hook struct {
@@ -59,7 +64,7 @@ func (h *Hook) URL() string { return h.url }
 
 // Behave changes how the hook behaves.
 func (h *Hook) Behave(b Behaviour) {
-	b.Refuse = maps.Clone(b.Refuse)
+	b.Refuse, b.Deny = maps.Clone(b.Refuse), maps.Clone(b.Deny)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.behaviour = b
@@ -102,7 +107,7 @@ func (h *Hook) serve(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "this webhook was told to fail", http.StatusInternalServerError)
 		return
 	}
-	review, err := h.answer(body, b.Refuse)
+	review, err := h.answer(body, b)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return

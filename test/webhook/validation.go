@@ -27,9 +27,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Validation adds a hook that validates admission: it allows all that it was not told to refuse.
+// Validation adds a hook that validates admission: it allows all that it was not told to refuse or deny.
 func (s *Server) Validation() *Hook {
-	return s.add(func(body []byte, refuse map[string]string) (any, error) {
+	return s.add(func(body []byte, b Behaviour) (any, error) {
 		var review admissionv1.AdmissionReview
 		if err := json.Unmarshal(body, &review); err != nil {
 			return nil, fmt.Errorf("reading an admission review: %w", err)
@@ -38,9 +38,13 @@ func (s *Server) Validation() *Hook {
 			return nil, errors.New("an admission review without a request")
 		}
 		response := &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true}
-		if message, refused := refuse[review.Request.Name]; refused {
+		if message, refused := b.Refuse[review.Request.Name]; refused {
 			response.Allowed = false
 			response.Result = &metav1.Status{Message: message, Code: http.StatusForbidden}
+		}
+		if status, denied := b.Deny[review.Request.Name]; denied {
+			response.Allowed = false
+			response.Result = &status
 		}
 		return admissionv1.AdmissionReview{TypeMeta: review.TypeMeta, Response: response}, nil
 	})

@@ -19,9 +19,11 @@ package webhook
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -75,6 +77,7 @@ func TestValidationOnDemand(t *testing.T) {
 			t.Errorf("the hook was asked %d times", asked)
 		}
 	})
+	t.Run("it denies objects, each with a status of its own", func(t *testing.T) { checkDeny(t, hook, rewrite) })
 	t.Run("it fails and recovers", func(t *testing.T) {
 		hook.Behave(Behaviour{Fail: true})
 		if err := rewrite(t.Context(), "ox"); !apierrors.IsInternalError(err) {
@@ -92,4 +95,34 @@ func TestValidationOnDemand(t *testing.T) {
 		must(t, server.Reopen())
 		must(t, rewrite(t.Context(), "ox"))
 	})
+}
+
+// checkDeny wants clients to read the statuses of the hook, but for what the API server puts before their messages.
+func checkDeny(t *testing.T, hook *Hook, rewrite func(ctx context.Context, name string) error) {
+	statuses := map[string]metav1.Status{
+		"mule": {
+			Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: "no stable for the mule",
+			Details: &metav1.StatusDetails{Kind: "stables", Name: "mule"},
+		},
+		"ox": {
+			Code: http.StatusUnauthorized, Reason: metav1.StatusReasonUnauthorized, Message: "who are you?",
+			Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
+		},
+	}
+	hook.Behave(Behaviour{Deny: statuses})
+	for name, want := range statuses {
+		var denied *apierrors.StatusError
+		if err := rewrite(t.Context(), name); !errors.As(err, &denied) {
+			t.Errorf("the rewrite of %s was answered with %v", name, err)
+			continue
+		}
+		want.Status = metav1.StatusFailure
+		got := denied.Status()
+		got.TypeMeta, got.Message = metav1.TypeMeta{}, strings.TrimPrefix(got.Message, `admission webhook "stubborn.example.com" denied the request: `)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("the rewrite of %s was answered otherwise than by the hook (-hook +client):\n%s", name, diff)
+		}
+	}
+	hook.Behave(Behaviour{})
+	must(t, rewrite(t.Context(), "ox"))
 }

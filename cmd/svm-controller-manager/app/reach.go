@@ -61,7 +61,7 @@ func unreachable(err error) bool {
 func waitForAPIServer(ctx context.Context, client kubernetes.Interface, host string) error {
 	var waiting rowLogger
 	return look(ctx, longestLook, func(ctx context.Context) bool {
-		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Raw()
+		err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 		switch {
 		case err == nil || apierrors.IsForbidden(err) || apierrors.IsNotFound(err):
 			waiting.done(ctx, "The API server answers", "host", host)

@@ -59,7 +59,12 @@ func definitionPath(name string, subresources ...string) []string {
 }
 
 func readDefinition(ctx context.Context, client rest.Interface, resource schema.GroupResource) (*definition, error) {
-	raw, err := client.Get().AbsPath(definitionPath(resource.String())...).SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Timeout(readTimeout).Do(ctx).Raw()
+	result := client.Get().AbsPath(definitionPath(resource.String())...).SetHeader("Accept", runtime.ContentTypeJSON).MaxRetries(0).Timeout(readTimeout).Do(ctx)
+	err := result.Error() // has the API server's words, and that of Raw has not
+	var raw []byte
+	if err == nil {
+		raw, err = result.Raw()
+	}
 	if err != nil {
 		return nil, fmt.Errorf("getting the CustomResourceDefinition %q: %w", resource, err)
 	}

@@ -49,11 +49,9 @@ func (t *turn) finish(ctx context.Context) error {
 			return errStuck
 		}
 		wait := max(endRetry, backoff(n))
-		switch {
-		case errors.Is(err, errMoved):
-			klog.FromContext(ctx).V(4).Info("Looking again before the end", "cause", err)
-		case t.clock.Since(began) > troubleThreshold:
-			t.tellTrouble(ctx, &trouble{what: "All objects are done, but looking whether the servers still agree fails", failure: classify(err, ""), since: began, next: t.clock.Now().Add(wait)})
+		klog.FromContext(ctx).V(4).Info("Looking again before the end", "cause", err)
+		if t.clock.Since(began) > troubleThreshold {
+			t.tellTrouble(ctx, &trouble{what: "All objects are done, and the migration cannot be ended", failure: classify(err, ""), since: began, next: t.clock.Now().Add(wait)})
 		}
 		if !pause(ctx, t.clock, wait) {
 			return context.Cause(ctx)

@@ -165,7 +165,11 @@ func newReader(config *rest.Config, client *http.Client) (reader, error) {
 }
 
 func (r reader) get(ctx context.Context, path, accept string) (body []byte, contentType string, err error) {
-	body, err = r.client.Get().AbsPath(path).SetHeader("Accept", accept).Timeout(requestTimeout).MaxRetries(1).
-		Do(ctx).ContentType(&contentType).Raw()
+	result := r.client.Get().AbsPath(path).SetHeader("Accept", accept).Timeout(requestTimeout).MaxRetries(1).
+		Do(ctx).ContentType(&contentType)
+	if err := result.Error(); err != nil { // has the API server's words, and that of Raw has not
+		return nil, contentType, err
+	}
+	body, err = result.Raw()
 	return body, contentType, err
 }

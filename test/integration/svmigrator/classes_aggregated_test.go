@@ -17,8 +17,11 @@ limitations under the License.
 package svmigrator
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -26,9 +29,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 var flunders = schema.GroupResource{Group: controlplane.SampleGroup, Resource: "flunders"}
@@ -56,7 +61,7 @@ func testAggregated(t *testing.T) {
 	judge.stored(t, controlplane.SampleGroup+"/v1beta1")
 
 	const poll = 10 * time.Second
-	c.startManager(t, "manager", "--poll-interval="+poll.String())
+	manager := c.startManager(t, "manager", "--poll-interval="+poll.String())
 	c.migrate(t, "flunders", flunders.WithVersion(""))
 	m := c.ended(t, "flunders", soon)
 	mustSucceed(t, m)
@@ -67,6 +72,57 @@ func testAggregated(t *testing.T) {
 	progress(t, m, v1alpha1.MigrationProgress{Rewritten: flunderCount})
 	if source := m.Status.Evidence.Source; source != v1alpha1.EvidenceFromAggregatedDiscovery {
 		t.Errorf("the agreement is known from %s", source)
+	}
+	framework.StopManager(t, manager)
+
+	t.Run("a change that was not looked at yet", func(t *testing.T) { testAggregatedChange(t, c) })
+}
+
+// testAggregatedChange has an aggregated server write another encoding than it did when the manager looked, which is long before it looks
+// again. The sample server cannot, so what it says about itself is spoilt on the way.
+func testAggregatedChange(t *testing.T, c *cluster) {
+	gate, err := c.NewInterceptor("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	manager := c.startProcess(t, framework.Process{Name: "far-manager", Config: gate.Config(framework.ManagerUser, framework.Masters)})
+	framework.Eventually(t, soon, func(context.Context) error {
+		if strings.Count(manager.Log(), "Read the discovery document of an aggregated server") < 2 {
+			return errors.New("the manager has not looked at both versions of the aggregated server")
+		}
+		return nil
+	})
+	hash := discovery.StorageVersionHash(flunders.Group, "v1beta1", "Flunder")
+	documents := map[string]string{}
+	for _, version := range []string{"v1alpha1", "v1beta1"} {
+		path := "/apis/" + flunders.WithVersion(version).GroupVersion().String()
+		var document metav1.APIResourceList
+		if err := c.Kube.Discovery().RESTClient().Get().AbsPath(path).Do(t.Context()).Into(&document); err != nil {
+			t.Fatal(err)
+		}
+		for i := range document.APIResources {
+			if document.APIResources[i].Name == flunders.Resource {
+				document.APIResources[i].StorageVersionHash = hash
+			}
+		}
+		raw, err := json.Marshal(document)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents[path] = string(raw)
+	}
+	gate.Intercept(func(r *http.Request) controlplane.Verdict {
+		document, forged := documents[r.URL.Path]
+		if !forged {
+			return controlplane.Verdict{}
+		}
+		return controlplane.Verdict{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: document}
+	})
+	c.migrate(t, "flunders-of-today", flunders.WithVersion(""))
+	m := c.ended(t, "flunders-of-today", soon)
+	mustSucceed(t, m)
+	if got := m.Status.Target.StorageVersionHash; got != hash {
+		t.Errorf("the migration went by what the server wrote before, %s: %s", got, words(m))
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -36,6 +37,9 @@ const (
 	toolCount = 60
 	pinCount  = 40
 	beadCount = 300
+
+	// definitionComes is how long a resource that nobody serves is waited for: its definition may be created with the migration.
+	definitionComes = 15 * time.Second
 )
 
 // testMadeByHand has migrations as people make them, well and badly.
@@ -121,7 +125,11 @@ func testImpossible(t *testing.T, c *cluster, served custom) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c.migrate(t, test.name, test.resource)
-			m := c.ended(t, test.name, atOnce)
+			within := atOnce
+			if test.reason == v1alpha1.MigrationReasonResourceNotServed {
+				within += definitionComes
+			}
+			m := c.ended(t, test.name, within)
 			mustFail(t, m, test.reason, test.says...)
 			if m.Status.StartTime != nil {
 				t.Errorf("%s says that it started", words(m))

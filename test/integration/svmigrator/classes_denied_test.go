@@ -25,7 +25,9 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -44,7 +46,7 @@ const (
 	stampCount   = 60
 
 	sealed    = "sealed objects are not to be updated"
-	opposed   = "this letter was answered already"
+	opposed   = "exceeded quota: letters, requested: 1, used: 60, limited: 60"
 	cancelled = "this stamp is not to be used again"
 )
 
@@ -74,6 +76,7 @@ func testDenied(t *testing.T) {
 	}
 	c.seal(t, parcels, fmt.Sprintf("object.metadata.name in ['%s']", strings.Join(deniedParcels, "', '")), deniedParcels[0])
 	c.seal(t, crates, fmt.Sprintf("object.metadata.name < 'crate-%05d'", deniedCrates), "crate-00000")
+	c.exhaust(t, parcels)
 	c.oppose(t, hook)
 	c.narrow(t)
 	for _, r := range []custom{parcels, crates, letters, stamps} {
@@ -240,6 +243,31 @@ func (c *cluster) seal(t *testing.T, r custom, condition, object string) {
 		t.Fatal(err)
 	}
 	c.awaitDenial(t, r, object, sealed)
+}
+
+// exhaust sets a quota that is used up, and more than that. It refuses new objects and is no reason to refuse what changes nothing.
+func (c *cluster) exhaust(t *testing.T, r custom) {
+	t.Helper()
+	counted := corev1.ResourceName("count/" + r.String())
+	quotas := c.Kube.CoreV1().ResourceQuotas(metav1.NamespaceDefault)
+	quota := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: r.Resource}}
+	quota.Spec.Hard = corev1.ResourceList{counted: resource.MustParse("10")}
+	quota, err := quotas.Create(t.Context(), quota, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// There is no controller here that counts.
+	quota.Status = corev1.ResourceQuotaStatus{Hard: quota.Spec.Hard, Used: corev1.ResourceList{counted: resource.MustParse(fmt.Sprint(parcelCount))}}
+	if _, err := quotas.UpdateStatus(t.Context(), quota, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		_, err := c.objects(r).Create(ctx, r.object("one-too-many"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err == nil || !strings.Contains(err.Error(), "exceeded quota") {
+			return fmt.Errorf("one more is answered with %v", err)
+		}
+		return nil
+	})
 }
 
 // oppose has a webhook refuse one letter, by whatever way it is written.

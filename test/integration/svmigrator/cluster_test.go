@@ -55,8 +55,8 @@ func useCluster(t *testing.T, cp *controlplane.ControlPlane, cfg *rest.Config) *
 	return c
 }
 
-// startManager runs the migrator alone, without an election, at the settle period of these tests. Later arguments
-// take the place of earlier ones.
+// startManager runs the migrator alone, without an election, at the settle period of these tests, and as fast as the pacer lets it. Later
+// arguments take the place of earlier ones.
 func (c *cluster) startManager(t *testing.T, name string, args ...string) *controlplane.Process {
 	t.Helper()
 	return c.startProcess(t, framework.Process{Name: name, Config: c.Config(framework.ManagerUser, framework.Masters), Args: args})
@@ -65,7 +65,9 @@ func (c *cluster) startManager(t *testing.T, name string, args ...string) *contr
 // startProcess is startManager for one that runs elsewhere, or talks to somebody else.
 func (c *cluster) startProcess(t *testing.T, p framework.Process) *controlplane.Process {
 	t.Helper()
-	p.Args = append([]string{"-v=4", "--controllers=svmigrator", "--leader-elect=false", "--settle-period=" + settle.String()}, p.Args...)
+	p.Args = append([]string{
+		"-v=4", "--controllers=svmigrator", "--leader-elect=false", "--settle-period=" + settle.String(), "--max-rewrites-per-second=0",
+	}, p.Args...)
 	process, _ := framework.StartManager(t, c.ControlPlane, p)
 	return process
 }

@@ -76,13 +76,16 @@ type scene struct {
 // stage defines a resource, creates n objects of it, and has the next version stored.
 func (c *cluster) stage(t *testing.T, plural, kind string, n int) *scene {
 	t.Helper()
-	s := &scene{cluster: c, custom: newCustom(plural, kind), n: n}
-	c.define(t, s.custom)
-	c.fill(t, s.custom, "object", n)
-	c.flip(t, s.custom, "v2")
-	s.judge = c.judge(t, s.GroupResource)
-	s.writes = c.watchWrites(t, s.custom)
-	return s
+	return c.enter(t, newCustom(plural, kind), n, c.fill)
+}
+
+// enter is stage with another way to make objects.
+func (c *cluster) enter(t *testing.T, r custom, n int, fill func(t *testing.T, r custom, prefix string, n int)) *scene {
+	t.Helper()
+	c.define(t, r)
+	fill(t, r, "object", n)
+	c.flip(t, r, "v2")
+	return &scene{cluster: c, custom: r, n: n, judge: c.judge(t, r.GroupResource), writes: c.watchWrites(t, r)}
 }
 
 // migrate creates the migration, called as the resource.
@@ -202,4 +205,13 @@ func passes(t *testing.T, d time.Duration) {
 		}
 		return nil
 	})
+}
+
+// meanWrites is how often an object was written.
+func meanWrites(changes controlplane.StoredChanges) float64 {
+	total := int64(0)
+	for _, writes := range changes.Writes {
+		total += writes
+	}
+	return float64(total) / float64(len(changes.Writes))
 }

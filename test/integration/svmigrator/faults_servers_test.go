@@ -60,11 +60,7 @@ func testServersKilled(t *testing.T) {
 	restarted := time.Now()
 	m, changes := s.succeeded(t, 2*time.Minute, 2)
 	t.Logf("it ended %v after the last restart", time.Since(restarted))
-	total := int64(0)
-	for _, writes := range changes.Writes {
-		total += writes
-	}
-	mean := float64(total) / objects
+	mean := meanWrites(changes)
 	t.Logf("%.4f writes an object; %s", mean, words(m))
 	if mean > 1.05 {
 		t.Errorf("each object was written %.4f times on average", mean)

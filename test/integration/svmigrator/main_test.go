@@ -27,9 +27,14 @@ func TestMain(m *testing.M) { framework.Main(m, []string{"sample-apiserver"}) }
 // TestMigrator begins with the tests that take longest.
 func TestMigrator(t *testing.T) {
 	framework.RunTogether(t, 4, []framework.Test{
+		{Name: "Thousands", Servers: 1, Run: testThousands},
 		{Name: "ServerPushesBack", Servers: 1, Run: testServerPushesBack},
 		{Name: "ServersKilled", Servers: 1, Run: testServersKilled},
+		{Name: "StuckMigrations", Servers: 1, Run: testStuckMigrations},
 		{Name: "TurnsOfEvents", Servers: 1, Run: testTurnsOfEvents},
+		{Name: "DeniedInManyWords", Servers: 1, Run: testDeniedInManyWords},
+		{Name: "EndCannotBeWritten", Servers: 1, Run: testEndCannotBeWritten},
+		{Name: "TogetherWithItsDefinition", Servers: 1, Run: testTogetherWithItsDefinition},
 		{Name: "ManagerKilled", Servers: 1, Run: testManagerKilled},
 		{Name: "NetworkCut", Servers: 1, Run: testNetworkCut},
 		{Name: "ExpiredToken", Servers: 1, Run: testExpiredToken},
@@ -41,6 +46,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "Tidy", Servers: 1, Run: testTidy},
 		{Name: "OthersWrite", Servers: 1, Run: testOthersWrite},
 		{Name: "MadeByHand", Servers: 1, Run: testMadeByHand},
+		{Name: "SuccessHeldBack", Servers: 1, Run: testSuccessHeldBack},
 		{Name: "WithTrigger", Servers: 1, Run: testWithTrigger},
 	})
 }
