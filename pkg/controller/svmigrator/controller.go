@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -105,6 +106,8 @@ type Controller struct {
 	active map[schema.GroupResource]*turn
 	// found are the migrations that have not started and whose resource was found to be served.
 	found map[types.UID]bool
+	// stuck are the migrations whose last turn ended because nothing came about.
+	stuck sets.Set[types.UID]
 }
 
 // New returns a controller that is not running yet.
@@ -139,6 +142,7 @@ func New(
 		migrationIndexer: migrations.TypedInformer().GetTypedIndexer(),
 		active:           map[schema.GroupResource]*turn{},
 		found:            map[types.UID]bool{},
+		stuck:            sets.New[types.UID](),
 	}
 	limiter := func() workqueue.TypedRateLimiter[string] {
 		return workqueue.NewTypedItemExponentialFailureRateLimiter[string](minSyncRetry, maxSyncRetry)
@@ -307,6 +311,7 @@ func (c *Controller) takeTurn(ctx context.Context, name string) (time.Time, erro
 	}
 	err = t.run(turnCtx)
 	c.end(t)
+	c.noteEnd(t.uid, err)
 	klog.FromContext(ctx).V(4).Info("Turn ended", "cause", err)
 	for _, other := range c.namesOf(t.resource) {
 		if other != name {
@@ -331,7 +336,8 @@ func (c *Controller) takeTurn(ctx context.Context, name string) (time.Time, erro
 	}
 }
 
-// before orders the migrations that wait for a turn: those that have begun, then the oldest.
+// before orders the migrations that wait for a turn: those that have begun, then the oldest, and last those in whose last turn nothing came
+// about.
 func (c *Controller) before(a, b string) bool {
 	first, errA := c.migrations.Get(a)
 	second, errB := c.migrations.Get(b)
@@ -343,6 +349,9 @@ func (c *Controller) before(a, b string) bool {
 			return 0
 		}
 		return 1
+	}
+	if a, b := c.isStuck(first.UID), c.isStuck(second.UID); a != b {
+		return b
 	}
 	return cmp.Or(begun(first)-begun(second), first.CreationTimestamp.Compare(second.CreationTimestamp.Time), cmp.Compare(a, b)) < 0
 }

@@ -125,24 +125,20 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	if doubt := doubtful(in, target.StorageVersionHash); doubt != nil {
 		return *doubt
 	}
-	switch news, known := recorded(in, state); {
-	case known && !slices.ContainsFunc(news, func(s storageversion.Sighting) bool { return !onlyWrites(s, target.StorageVersionHash) }):
+	if in.vouched(state, target.StorageVersionHash) {
 		return in.goes(target)
-	case !in.Triggered && known && slices.ContainsFunc(news, writesOther(target.StorageVersionHash)):
-		// Nobody may keep the state any more.
-		return fails(migrationv1alpha1.MigrationReasonAgreementLost, "the servers did not agree on %s all the time since the StorageState was written.", words(target))
-	default:
-		return waits("the StorageState does not tell yet of what the servers were seen to write since it was written. The trigger keeps it.")
 	}
+	last, _ := in.Observation.Last() // there is one, or it would be doubtful
+	if late := last.Evidence.FirstObservedTime.Add(keptWithin); !in.Triggered && !in.Now.Before(late) {
+		return fails(migrationv1alpha1.MigrationReasonAgreementLost, "nobody keeps the StorageState, which does not tell whether the servers agreed on %s all the time.", words(target))
+	}
+	d := waits("the StorageState does not tell yet of what the servers were seen to write since it was written. The trigger keeps it.")
+	d.LookAgain = last.Evidence.FirstObservedTime.Add(keptWithin)
+	return d
 }
 
-// recorded is what was seen since a StorageState was written. An epoch that has not risen yet speaks for nothing that it does not know of.
-func recorded(in Input, state *migrationv1alpha1.StorageState) (news []storageversion.Sighting, known bool) {
-	if state.Status.Evidence == nil {
-		return nil, false
-	}
-	return storageversion.Since(*state.Status.Evidence, in.Observation.Run)
-}
+// keptWithin is more than a trigger takes to tell of something, wherever it runs.
+const keptWithin = 15 * time.Minute
 
 // decideUnbound is about a migration that people made, or that was started on the observation alone. Without an epoch its
 // success proves nothing to the trigger; so it takes one where there is a StorageState.
@@ -160,7 +156,7 @@ func decideUnbound(in Input) Decision {
 	target := targetOf(in, last)
 	if state := in.State; state != nil {
 		message, agreed := agreedBy(state)
-		if agreed && state.Status.CurrentStorageVersionHash == last && in.vouched(state) {
+		if agreed && state.Status.CurrentStorageVersionHash == last && in.vouched(state, last) {
 			epoch := state.Status.Epoch
 			target.Epoch, target.StorageStateUID = &epoch, state.UID
 			target.EncodingVersion = state.Status.CurrentEncodingVersion
@@ -185,10 +181,26 @@ func decideUnbound(in Input) Decision {
 	return in.goes(target)
 }
 
-// vouched says that a StorageState tells of all that was seen, which one that nobody keeps any more does not.
-func (in *Input) vouched(state *migrationv1alpha1.StorageState) bool {
-	news, known := recorded(*in, state)
-	return known && len(news) == 0
+// vouched says that a StorageState is in keeping with all that was seen since it was written. An epoch that has not risen yet speaks for nothing
+// that it does not know of, and a state that nobody keeps any more for nothing at all.
+func (in *Input) vouched(state *migrationv1alpha1.StorageState, hash string) bool {
+	recorded, run := state.Status.Evidence, in.Observation.Run
+	if recorded == nil || len(run) == 0 {
+		return false
+	}
+	news, known := storageversion.Since(*recorded, run)
+	if !storageversion.Durable(*recorded) && !met(*recorded, run) {
+		// The trigger has looked at what this process saw.
+		known = known && state.Status.LastHeartbeatTime.After(run[0].Evidence.FirstObservedTime.Time)
+	}
+	return known && !slices.ContainsFunc(news, func(s storageversion.Sighting) bool { return !onlyWrites(s, hash) })
+}
+
+// met says that a run has the very sighting that was recorded. Only evidence that is durable can be compared with that of another process.
+func met(recorded migrationv1alpha1.StorageEvidence, run []storageversion.Sighting) bool {
+	return slices.ContainsFunc(run, func(s storageversion.Sighting) bool {
+		return storageversion.SameEvidence(recorded, s.Evidence) && recorded.FirstObservedTime.Equal(s.Evidence.FirstObservedTime)
+	})
 }
 
 func (in *Input) goes(target *migrationv1alpha1.MigrationTarget) Decision {
@@ -241,18 +253,12 @@ func shaken(in Input, hash string) bool {
 		return false // nothing was seen yet, which is for doubtful
 	}
 	news, known := storageversion.Since(*evidence, run)
+	known = known && (storageversion.Durable(*evidence) || met(*evidence, run))
 	return !known || slices.ContainsFunc(news, func(s storageversion.Sighting) bool { return !onlyWrites(s, hash) })
 }
 
 func onlyWrites(s storageversion.Sighting, hash string) bool {
 	return len(s.Unseen) == 0 && slices.Equal(s.Writing, []string{hash})
-}
-
-// writesOther says of a sighting that another encoding was written.
-func writesOther(hash string) func(storageversion.Sighting) bool {
-	return func(s storageversion.Sighting) bool {
-		return slices.ContainsFunc(s.Writing, func(other string) bool { return other != hash && other != storageversion.Unknown })
-	}
 }
 
 // lastWriting is the hash of the encoding that all servers were last seen to write, Unknown if they do not agree.

@@ -73,6 +73,22 @@ func stateAt(epoch int64, current string, agreed metav1.ConditionStatus) *migrat
 	}
 }
 
+// polled is a sighting of an aggregated resource a minute before noon.
+func polled(minutesAgo int) storageversion.Sighting {
+	s := written(minutesAgo, 0, v2)
+	s.Evidence.Source, s.Evidence.CustomResourceDefinition = migrationv1alpha1.EvidenceFromAggregatedDiscovery, nil
+	return s
+}
+
+// polledState is a state that was written on a look by another process, and confirmed later.
+func polledState(written, confirmed int) *migrationv1alpha1.StorageState {
+	state := stateAt(3, v2, metav1.ConditionTrue)
+	evidence := polled(written).Evidence
+	state.Status.Evidence = &evidence
+	state.Status.LastHeartbeatTime = metav1.NewTime(noon.Add(-time.Duration(confirmed) * time.Minute))
+	return state
+}
+
 func made(change func(*migrationv1alpha1.StorageVersionMigration)) *migrationv1alpha1.StorageVersionMigration {
 	m := &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "m"}}
 	m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: widgets.Group, Resource: widgets.Resource}
@@ -154,9 +170,13 @@ func TestDecide(t *testing.T) {
 			migration: byTrigger, observed: observed(written(9, 2, v2), unseen(written(1, 3, v2))), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
 		},
-		"it fails after a change and back where nobody keeps the state any more": {
+		"it waits for a trigger elsewhere as well": {
 			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
-			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+		},
+		"it fails where nobody keeps the state any more": {
+			migration: byTrigger, observed: observed(written(40, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
+			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost, message: "keeps the StorageState",
 		},
 		"it fails when another encoding is current": {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(3, v1, metav1.ConditionTrue), triggered: true,
@@ -199,8 +219,22 @@ func TestDecide(t *testing.T) {
 			migration: made(nil), observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(7, v2, metav1.ConditionTrue), want: Go,
 		},
 		"one made by hand waits for a state that tells of the present": {
-			migration: made(nil), observed: observed(written(9, 2, v2), written(1, 3, v2)), state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
+			migration: made(nil), observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "no StorageState",
+		},
+		"one made by hand takes the epoch while a change of something else is not in the state yet": {
+			migration: made(nil), observed: observed(written(9, 2, v2), written(1, 3, v2)), state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
+			want: Go, epoch: 7,
+		},
+		"what is only polled is believed of a trigger that has looked since this process did": {
+			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 4), triggered: true, want: Go, epoch: 3,
+		},
+		"what is only polled is not believed of one that looked before this process did": {
+			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 6), triggered: true,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+		},
+		"one that started alone fails in another process where evidence is only polled": {
+			migration: alone(polled(9)), observed: observed(polled(5)), want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost,
 		},
 		"one made by hand for an encoding that is not written fails": {
 			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) {

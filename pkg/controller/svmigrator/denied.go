@@ -21,6 +21,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -53,18 +54,19 @@ func (t *turn) retryDenied(ctx context.Context, swept sweep.Position) error {
 	if t.endpoint.status && t.features.Enabled(features.StatusSubresourceFallback) {
 		r.subresource = "status"
 	}
-	p := t.newPass(lane, r)
-	p.save, p.observed = func(context.Context, sweep.Position) error { return nil }, t.triedAgain
+	p := t.newPass(lane)
+	p.save, p.observed, p.last = func(context.Context, sweep.Position) error { return nil }, t.triedAgain, true
 	if listed := swept.Denied; denied <= int64(len(listed)) {
-		p.sweep = sweep.New(sweep.Position{}, t.sweepOptions())
+		p.sweep = t.secondSweep(sweep.Position{})
 		p.list = func(context.Context, string) (sweep.Chunk, error) { return chunkOf(listed), nil }
 		p.rewrite = r.rewriteAnew
 	} else {
 		// Nobody kept the names of all of them. What was written since the baseline is left out.
-		p.sweep = sweep.New(sweep.Position{Baseline: swept.Baseline}, t.sweepOptions())
+		p.sweep = t.secondSweep(sweep.Position{Baseline: swept.Baseline})
 		p.list, p.rewrite = t.lister(r), r.rewrite
 	}
 	if err := p.run(ctx); err != nil {
+		t.keep(second(t.journal.uid()), p.sweep, err)
 		return err
 	}
 	counts := settle(swept.Counts, p.sweep.Counts())
@@ -73,6 +75,14 @@ func (t *turn) retryDenied(ctx context.Context, swept sweep.Position) error {
 		putCounts(status, counts, p.sweep.Position().Denied)
 	})
 }
+
+// secondSweep is that of denied objects, as far as it came in an earlier turn.
+func (t *turn) secondSweep(from sweep.Position) *sweep.Sweep {
+	return t.sweeps.take(second(t.journal.uid()), func() *sweep.Sweep { return sweep.New(from, t.sweepOptions()) })
+}
+
+// second is under what the sweep of a migration's denied objects is kept.
+func second(uid types.UID) types.UID { return uid + "/denied" }
 
 func (t *turn) triedAgain(object *sweep.Object, a attempt) {
 	countObject(t.resource, a.outcome)

@@ -51,7 +51,7 @@ func (t *turn) finish(ctx context.Context) error {
 		wait := max(endRetry, backoff(n))
 		klog.FromContext(ctx).V(4).Info("Looking again before the end", "cause", err)
 		if t.clock.Since(began) > troubleThreshold {
-			t.tellTrouble(ctx, &trouble{what: "All objects are done, and the migration cannot be ended", failure: classify(err, ""), since: began, next: t.clock.Now().Add(wait)})
+			t.tellTrouble(ctx, &trouble{what: "All objects are done, and the migration cannot be ended", failure: classify(err, ""), since: began, next: t.clock.Now().Add(wait), stuck: t.clock.Since(began) >= stuckAfter})
 		}
 		if !pause(ctx, t.clock, wait) {
 			return context.Cause(ctx)

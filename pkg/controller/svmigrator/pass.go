@@ -24,7 +24,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -39,27 +38,22 @@ const (
 	minRetry = 500 * time.Millisecond
 	maxRetry = 30 * time.Second
 
-	// An object that the API server fails on is set aside after that many failures in that time, if others can still be written,
-	// and tried once more when all others are done. A server that fails on all objects is waited for.
+	// An object that the API server fails on is set aside after that many failures in that time, if there are few of them and others of the chunk
+	// are done, and tried once more when all others are. More is an outage, as of a webhook, and waited for; but not longer than outageAtMost, or
+	// what fails for good would hold up all that comes after it.
 	failuresToSetAside = 8
 	timeToSetAside     = 2 * time.Minute
+	mostToSetAside     = 10
+	outageAtMost       = 30 * time.Minute
 
-	// vanishPatience is how long a server may say that it does not serve a resource which was seen to be served: one that
-	// has just started says so for a moment.
+	// vanishPatience is how long a server may say that it does not serve a resource which was seen to be served, or that we may not list
+	// it: one that has just started says so for a moment.
 	vanishPatience = 15 * time.Second
-
-	// troublePeriod is how often it is looked at whether there is anything to tell about requests that fail.
-	troublePeriod = time.Second
-	// troubleThreshold is how long an object must have been tried for that to be worth telling.
-	troubleThreshold = 5 * time.Second
 
 	// A migration in which nothing came about for stuckAfter, which is longer than any request takes, makes room for others that wait, and
 	// comes back after stuckRest.
-	stuckAfter = patchTimeout + 5*time.Second
+	stuckAfter = listTimeout + 5*time.Second
 	stuckRest  = 30 * time.Second
-
-	// maxRestarts is how often a list may have to begin anew. A server that takes none of its own tokens can be listed by nobody.
-	maxRestarts = 5
 )
 
 // errStuck ends the turn of a migration in which nothing comes about, while others wait.
@@ -89,8 +83,8 @@ type pass struct {
 	tell func(ctx context.Context, t *trouble) bool
 	// served says whether the resource was last seen to be served.
 	served func() bool
-	// works says whether an object that was rewritten before can be written at this time.
-	works func(ctx context.Context, known *sweep.Object) bool
+	// last says that there is no further try for what this pass sets aside, so that nothing is gained by waiting for others.
+	last bool
 	// othersWait says whether other migrations wait for this one's place.
 	othersWait func() bool
 
@@ -101,13 +95,12 @@ type pass struct {
 	restart  bool
 	restarts int
 	flying   int
-	// cameAbout is when an object got its outcome last, or a list its answer.
+	// cameAbout is when an object got its outcome last, or a list its answer; stuck that this is too long ago.
 	cameAbout time.Time
-	// known is an object that was rewritten.
-	known *sweep.Object
+	stuck     bool
 	// listing and rewriting are what requests fail with that may be answered otherwise later.
 	listing, rewriting trouble
-	// vanishing is since when the resource is said not to be served.
+	// vanishing is since when the resource is said not to be served, or not to be listed by us.
 	vanishing time.Time
 	told      bool
 }
@@ -132,30 +125,6 @@ func (a attempt) result() pacer.Result {
 		r.Signal = pacer.Abandoned
 	}
 	return r
-}
-
-type listing struct {
-	chunk sweep.Chunk
-	err   error
-}
-
-// trouble is that requests fail in a way that may pass.
-type trouble struct {
-	// what fails, in words.
-	what string
-	// example is an object of which that is so, empty if it is not about objects.
-	example string
-	failure failure
-	since   time.Time
-	next    time.Time
-}
-
-func (t *trouble) String() string {
-	answer := t.failure.inShort()
-	if t.example != "" {
-		answer = t.example + ": " + answer
-	}
-	return fmt.Sprintf("%s since %s, the next try is at %s: %s", t.what, t.since.UTC().Format(time.RFC3339), t.next.UTC().Format(time.RFC3339), answer)
 }
 
 // run returns nil when every object has its outcome and that is stored. Nothing of it runs when it returns.
@@ -197,7 +166,9 @@ func (p *pass) run(ctx context.Context) error {
 		case l := <-p.lists:
 			err = p.listed(ctx, l)
 		case <-ticker.C():
-			if p.tellTrouble(ctx); p.clock.Since(p.cameAbout) >= stuckAfter && p.othersWait() {
+			long := p.clock.Since(p.cameAbout) >= stuckAfter
+			p.stuck = p.stuck || long
+			if p.tellTrouble(ctx); long && p.othersWait() {
 				err = errStuck
 			}
 		case <-wake.C():
@@ -262,78 +233,6 @@ func (p *pass) advance(ctx context.Context) error {
 	}
 }
 
-func (p *pass) startList(ctx context.Context, running *sync.WaitGroup) {
-	if p.restart || p.clock.Now().Before(p.listAt) {
-		return
-	}
-	token, wanted := p.sweep.List()
-	if !wanted {
-		return
-	}
-	running.Go(func() {
-		chunk, err := p.list(ctx, token)
-		p.lists <- listing{chunk: chunk, err: err}
-	})
-}
-
-func (p *pass) listed(ctx context.Context, l listing) error {
-	if l.err == nil {
-		p.listFail, p.listing, p.vanishing = 0, trouble{}, time.Time{}
-		p.cameAbout = p.clock.Now()
-		p.sweep.Listed(l.chunk)
-		return nil
-	}
-	f := classify(l.err, "")
-	switch f.kind {
-	case tokenExpired:
-		klog.FromContext(ctx).V(2).Info("Continue token expired", "continues", f.token != "")
-		if f.token != "" {
-			p.sweep.ListExpired(f.token)
-			return nil
-		}
-		return p.beginAnew(f)
-	case refused:
-		if token := p.sweep.Token(); token != "" && f.reason == metav1.StatusReasonBadRequest {
-			klog.FromContext(ctx).Info("The API server does not take the continue token, listing from the beginning", "token", token, "answer", f.inShort())
-			return p.beginAnew(f)
-		}
-		p.sweep.ListFailed()
-	case interrupted:
-		p.sweep.ListFailed()
-		return nil
-	default:
-		p.sweep.ListFailed()
-	}
-	if err := p.ends(f); err != nil {
-		return err
-	}
-	p.listAgain(f)
-	klog.FromContext(ctx).V(4).Info("Listing failed, will retry", "failure", f.inShort(), "next", p.listAt)
-	return nil
-}
-
-// beginAnew has the list begin anew when nothing is in flight.
-func (p *pass) beginAnew(f failure) error {
-	p.sweep.ListFailed()
-	if p.restarts++; p.restarts > maxRestarts {
-		return &endedError{migrationv1alpha1.MigrationReasonListRefused, fmt.Sprintf("The API server does not go on with lists that it began: %s", f.inShort())}
-	}
-	p.restart = true
-	p.listAgain(f)
-	return nil
-}
-
-// listAgain has the list repeated after a while.
-func (p *pass) listAgain(f failure) {
-	now := p.clock.Now()
-	p.listFail++
-	p.listAt = now.Add(max(backoff(p.listFail), f.retryAfter))
-	if p.listing.since.IsZero() {
-		p.listing.since = now
-	}
-	p.listing.failure, p.listing.next = f, p.listAt
-}
-
 func (p *pass) attempted(ctx context.Context, a attempt) error {
 	p.flying--
 	if a.outcome != "" {
@@ -354,7 +253,7 @@ func (p *pass) attempted(ctx context.Context, a attempt) error {
 		if a.object.Failures++; a.object.FailingSince.IsZero() {
 			a.object.FailingSince = now
 		}
-		if p.setsAside(ctx, a.object, now) {
+		if p.setsAside(a.object, now) {
 			a.outcome = sweep.Denied
 			p.done(a)
 			return nil
@@ -370,17 +269,19 @@ func (p *pass) attempted(ctx context.Context, a attempt) error {
 }
 
 func (p *pass) done(a attempt) {
-	p.cameAbout = p.clock.Now()
-	if a.outcome == sweep.Rewritten || a.outcome == sweep.AlreadyCurrent {
-		p.known = a.object
-	}
+	p.cameAbout, p.stuck = p.clock.Now(), false
 	p.sweep.Done(a.object, a.outcome, sweep.Denial{Reason: a.failure.reason, Message: a.failure.message})
 	p.observed(a.object, a)
 }
 
-// setsAside says that the API server fails on this object and not on others, for so long that these shall not wait for it any more.
-func (p *pass) setsAside(ctx context.Context, object *sweep.Object, now time.Time) bool {
-	return object.Failures >= failuresToSetAside && now.Sub(object.FailingSince) >= timeToSetAside && p.known != nil && p.works(ctx, p.known)
+// setsAside says that the API server failed on this object for so long that others shall not wait for it any more.
+func (p *pass) setsAside(object *sweep.Object, now time.Time) bool {
+	failing := now.Sub(object.FailingSince)
+	if object.Failures < failuresToSetAside || failing < timeToSetAside {
+		return false
+	}
+	few := p.sweep.Unfinished() <= mostToSetAside && p.sweep.Stored() > 0
+	return few || p.last || failing >= outageAtMost
 }
 
 // ends says whether a failure ends the migration.
@@ -389,36 +290,24 @@ func (p *pass) ends(f failure) error {
 	case unsupported:
 		return &endedError{migrationv1alpha1.MigrationReasonVerbsNotSupported, fmt.Sprintf("The API server does not rewrite objects of the resource in the way that a migration does: %s", f.inShort())}
 	case refused:
-		return &endedError{migrationv1alpha1.MigrationReasonListRefused, fmt.Sprintf("The API server refuses to list the objects: %s", f.inShort())}
-	case resourceGone:
-		now := p.clock.Now()
-		if p.vanishing.IsZero() {
-			p.vanishing = now
+		if !p.awaited() {
+			return &endedError{migrationv1alpha1.MigrationReasonListRefused, fmt.Sprintf("The API server refuses to list the objects: %s", f.inShort())}
 		}
-		if !p.served() || now.Sub(p.vanishing) >= vanishPatience {
+	case resourceGone:
+		if !p.served() || !p.awaited() {
 			return &endedError{migrationv1alpha1.MigrationReasonResourceNotServed, fmt.Sprintf("The resource is not served any more: %s", f.inShort())}
 		}
 	}
 	return nil
 }
 
-// tellTrouble makes known what lasts for more than a moment, and when it is over.
-func (p *pass) tellTrouble(ctx context.Context) {
-	objects, since := p.sweep.Waiting()
-	switch {
-	case objects > 0 && p.clock.Since(since) > troubleThreshold:
-		t := p.rewriting
-		t.what, t.since, t.next = fmt.Sprintf("Rewriting fails for %d objects", objects), since, p.sweep.Wake()
-		p.tell(ctx, &t)
-		p.told = true
-	case p.listFail > 0:
-		t := p.listing
-		t.what = "Listing the next objects fails"
-		p.tell(ctx, &t)
-		p.told = true
-	case objects == 0 && p.told:
-		p.told = !p.tell(ctx, nil)
+// awaited says that what a server that has just started says has not been said for too long.
+func (p *pass) awaited() bool {
+	now := p.clock.Now()
+	if p.vanishing.IsZero() {
+		p.vanishing = now
 	}
+	return now.Sub(p.vanishing) < vanishPatience
 }
 
 // timer fires when something is due.

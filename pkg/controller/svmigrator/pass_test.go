@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,6 +45,8 @@ type rehearsal struct {
 	tries map[string]int
 	saved []sweep.Position
 	told  []*trouble
+	// step is how fast time passes.
+	step time.Duration
 	// crowded says that others wait.
 	crowded bool
 }
@@ -51,7 +54,7 @@ type rehearsal struct {
 // rehearse makes a pass over objects. answer says what becomes of one at its nth try.
 func rehearse(objects int, answer func(name string, n int, now time.Time) attempt) *rehearsal {
 	clk := clocktesting.NewFakeClock(noon)
-	r := &rehearsal{clock: clk, tries: map[string]int{}}
+	r := &rehearsal{clock: clk, tries: map[string]int{}, step: 250 * time.Millisecond}
 	r.pass = &pass{
 		sweep: sweep.New(sweep.Position{}, sweep.Options{MaxDenials: 100}),
 		clock: clk,
@@ -80,10 +83,7 @@ func rehearse(objects int, answer func(name string, n int, now time.Time) attemp
 			r.told = append(r.told, t)
 			return true
 		},
-		served: func() bool { return true },
-		works: func(ctx context.Context, known *sweep.Object) bool {
-			return r.rewrite(ctx, &sweep.Object{Name: known.Name}).outcome == sweep.Rewritten
-		},
+		served:     func() bool { return true },
 		othersWait: func() bool { return r.crowded },
 	}
 	return r
@@ -107,7 +107,7 @@ func (r *rehearsal) play(t *testing.T, within time.Duration) error {
 				cancel(errStopped)
 				return <-ended
 			}
-			r.clock.Step(250 * time.Millisecond)
+			r.clock.Step(r.step)
 		}
 	}
 }
@@ -144,11 +144,45 @@ func TestManyObjectsThatFailAreSetAside(t *testing.T) {
 		}
 		return fine(name, n, now)
 	})
-	if err := r.play(t, time.Hour); err != nil {
+	r.step = 5 * time.Second
+	if err := r.play(t, 2*outageAtMost); err != nil {
 		t.Fatal(err)
 	}
 	if last := r.saved[len(r.saved)-1].Counts; last.Denied != 30 {
 		t.Errorf("at the end %+v", last)
+	}
+	if took := r.clock.Since(noon); took < outageAtMost {
+		t.Errorf("they were taken for more than an outage after %v", took)
+	}
+}
+
+func TestObjectsThatFailOnceMoreAreDenied(t *testing.T) {
+	r := rehearse(15, func(string, int, time.Time) attempt { return failing(internal) })
+	r.last = true
+	if err := r.play(t, outageAtMost); err != nil {
+		t.Fatal(err)
+	}
+	if last := r.saved[len(r.saved)-1].Counts; last.Denied != 15 {
+		t.Errorf("at the end %+v", last)
+	}
+}
+
+func TestTellsOfNoProgress(t *testing.T) {
+	r := rehearse(20, func(name string, n int, now time.Time) attempt {
+		if now.Before(noon.Add(2 * stuckAfter)) {
+			return failing(unreachable)
+		}
+		return fine(name, n, now)
+	})
+	if err := r.play(t, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	stuck := slices.IndexFunc(r.told, func(t *trouble) bool { return t != nil && t.stuck })
+	if stuck <= 0 || r.told[stuck-1].stuck {
+		t.Errorf("it was told to be stuck first at time %d of %d", stuck, len(r.told))
+	}
+	if r.stuck {
+		t.Error("it is still stuck")
 	}
 }
 
@@ -171,11 +205,11 @@ func TestListsThatCannotGoOn(t *testing.T) {
 	for name, test := range map[string]struct {
 		answer error
 		reason string
-		lists  int
+		lists  int // at least
 	}{
 		"no token is taken":             {apierrors.NewBadRequest("continue key is not valid"), migrationv1alpha1.MigrationReasonListRefused, 2 * (maxRestarts + 1)},
 		"tokens expire at once":         {apierrors.NewResourceExpired("too old"), migrationv1alpha1.MigrationReasonListRefused, 2 * (maxRestarts + 1)},
-		"the permission was taken away": {apierrors.NewForbidden(widgets, "", errors.New("no")), migrationv1alpha1.MigrationReasonListRefused, 2},
+		"the permission was taken away": {apierrors.NewForbidden(widgets, "", errors.New("no")), migrationv1alpha1.MigrationReasonListRefused, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rehearse(5, fine)
@@ -193,7 +227,7 @@ func TestListsThatCannotGoOn(t *testing.T) {
 			if !errors.As(err, &ended) || ended.reason != test.reason || !strings.Contains(ended.message, test.answer.Error()) {
 				t.Fatalf("it ended with %v", err)
 			}
-			if lists != test.lists {
+			if lists < test.lists || lists > 2*(maxRestarts+1) {
 				t.Errorf("%d lists, want %d", lists, test.lists)
 			}
 			for _, told := range r.told {

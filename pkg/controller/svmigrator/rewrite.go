@@ -92,7 +92,7 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	case conflicting, objectGone:
 		return r.resolve(ctx, object, a)
 	case overloaded:
-		if r.aggregated && a.failure.reason != metav1.StatusReasonTooManyRequests {
+		if r.aggregated && a.failure.reason != "" && a.failure.reason != metav1.StatusReasonTooManyRequests {
 			a.failure.kind = behindAway // One server that is away must not slow down the migrations of all others.
 		}
 	}
@@ -132,16 +132,6 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer att
 		a.failure.kind = internal
 	}
 	return a
-}
-
-// works says whether an object that was rewritten before can be written at this time.
-func (r *rewriter) works(ctx context.Context, known *sweep.Object) bool {
-	live, err := r.objects.get(ctx, known.Namespace, known.Name)
-	if err != nil || live.UID != known.UID {
-		return false
-	}
-	a := r.rewrite(ctx, &sweep.Object{Namespace: known.Namespace, Name: known.Name, UID: known.UID, ResourceVersion: live.ResourceVersion})
-	return a.outcome == sweep.Rewritten || a.outcome == sweep.AlreadyCurrent
 }
 
 // rewriteAnew is for an object of which only the identity is known: it was denied, a while ago.

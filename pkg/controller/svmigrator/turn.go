@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -42,9 +41,6 @@ const (
 	// saveInterval bounds how often progress is stored. What is done again after a crash is one chunk, and what was done in that
 	// time where a chunk takes less.
 	saveInterval = 500 * time.Millisecond
-	// tellTimeout bounds how long a pass stands still to tell of its troubles, tellPeriod how often it does.
-	tellTimeout = 2 * time.Second
-	tellPeriod  = 15 * time.Second
 	// endRetry is how often it is looked at the end of a migration whether what was read last is still true.
 	endRetry = time.Second
 )
@@ -74,6 +70,8 @@ type turn struct {
 	denialsTold int
 	// phase is what the Running condition says while nothing is wrong.
 	phase phase
+	// stuck says that the turn before this one ended because nothing came about.
+	stuck bool
 	// troubled says that the log tells of requests that fail.
 	troubled bool
 	// tellAgain is when the next try to tell of them may be made.
@@ -93,6 +91,8 @@ func (c *Controller) newTurn(m *migrationv1alpha1.StorageVersionMigration) *turn
 		journal:    &journal{client: c.client.StorageVersionMigrations(), clock: c.clock, stored: m},
 		resource:   resourceOf(m),
 		uid:        m.UID,
+		stuck:      c.isStuck(m.UID),
+		troubled:   c.isStuck(m.UID),
 	}
 }
 
@@ -175,7 +175,7 @@ func (t *turn) find(ctx context.Context, target *migrationv1alpha1.MigrationTarg
 // changedUnseen says that an aggregated server writes something else than the target. Nobody tells of its changes, so that a look at the
 // start and one at the end have to find what was observed.
 func (t *turn) changedUnseen(target *migrationv1alpha1.MigrationTarget) bool {
-	return t.class == storageversion.Aggregated && t.endpoint.hash != target.StorageVersionHash
+	return t.class == storageversion.Aggregated && t.endpoint.hash != "" && t.endpoint.hash != target.StorageVersionHash
 }
 
 // cleans says that managedFields of the objects are cleaned.
@@ -194,7 +194,9 @@ func (t *turn) begin(ctx context.Context, decision Decision) error {
 			started := metav1.NewTime(ceil(now))
 			status.StartTime, status.Target, status.Evidence = &started, decision.Target, decision.Evidence
 		}
-		running(status, now, t.phase.reason, t.phase.message)
+		if !t.stuck { // else that stands there, and is still true
+			running(status, now, t.phase.reason, t.phase.message)
+		}
 	})
 	if err != nil {
 		return err
@@ -202,7 +204,7 @@ func (t *turn) begin(ctx context.Context, decision Decision) error {
 	if first {
 		klog.FromContext(ctx).Info("Migration starts", "target", words(decision.Target), "version", t.endpoint.resource.Version, "epoch", decision.Target.Epoch)
 		t.tell(t.journal.stored, corev1.EventTypeNormal, eventStarted, "All objects are being brought to "+words(decision.Target))
-	} else {
+	} else if !t.stuck {
 		klog.FromContext(ctx).Info("Migration goes on", "target", words(decision.Target), "progress", t.journal.stored.Status.Progress)
 	}
 	t.bound.Store(t.journal.stored)
@@ -218,9 +220,7 @@ func (t *turn) work(ctx context.Context) error {
 	s := t.sweeps.take(t.journal.uid(), func() *sweep.Sweep { return sweep.New(positionOf(&t.journal.stored.Status), t.sweepOptions()) })
 	if !s.Complete() {
 		if err := t.sweep(ctx, s); err != nil {
-			if !errors.Is(err, errMigrationGone) {
-				t.sweeps.keep(t.journal.uid(), s)
-			}
+			t.keep(t.journal.uid(), s, err)
 			return err
 		}
 	}
@@ -228,6 +228,13 @@ func (t *turn) work(ctx context.Context) error {
 		return err
 	}
 	return t.finish(ctx)
+}
+
+// keep keeps an interrupted sweep for the next turn, if there may be one.
+func (t *turn) keep(key types.UID, s *sweep.Sweep, cause error) {
+	if !errors.Is(cause, errMigrationGone) {
+		t.sweeps.keep(key, s)
+	}
 }
 
 func (t *turn) sweepOptions() sweep.Options {
@@ -238,15 +245,15 @@ func (t *turn) sweep(ctx context.Context, s *sweep.Sweep) error {
 	lane := t.pacer.Lane()
 	defer lane.Close()
 	r := t.rewriter()
-	p := t.newPass(lane, r)
+	p := t.newPass(lane)
 	p.sweep, p.list, p.rewrite = s, t.lister(r), r.rewrite
 	p.save, p.observed = t.save, t.observed
 	return p.run(ctx)
 }
 
 // newPass lacks what differs between the passes of a migration.
-func (t *turn) newPass(lane *pacer.Lane, r *rewriter) *pass {
-	return &pass{clock: t.clock, lane: lane, tell: t.tellTrouble, served: t.served, works: r.works, othersWait: t.othersWait}
+func (t *turn) newPass(lane *pacer.Lane) *pass {
+	return &pass{clock: t.clock, lane: lane, tell: t.tellTrouble, served: t.served, othersWait: t.othersWait, stuck: t.stuck, told: t.stuck}
 }
 
 // othersWait says whether migrations wait for a place among those that write.
@@ -305,53 +312,6 @@ func (t *turn) save(ctx context.Context, position sweep.Position) error {
 	t.saved.Store(t.journal.stored)
 	klog.FromContext(ctx).V(4).Info("Chunk done", "counts", position.Counts, "complete", position.Complete)
 	return err
-}
-
-// tellTrouble says in the status what requests fail with, and whether that stands there now. It is not repeated at once: what cannot be told
-// now is told again.
-func (t *turn) tellTrouble(ctx context.Context, trouble *trouble) bool {
-	ctx, cancel := context.WithTimeout(ctx, tellTimeout)
-	defer cancel()
-	now := t.clock.Now()
-	text := t.phase
-	if trouble != nil {
-		text = phase{migrationv1alpha1.MigrationReasonRetrying, trouble.String()}
-		if !t.troubled {
-			klog.FromContext(ctx).Info("Requests fail and are repeated", "what", trouble.what, "since", trouble.since, "failure", trouble.failure.inShort())
-		}
-	}
-	t.troubled = trouble != nil
-	before := runningCondition(&t.journal.stored.Status)
-	switch {
-	case before.Reason == text.reason && (trouble == nil || now.Sub(before.LastUpdateTime.Time) < tellPeriod):
-		return true
-	case now.Before(t.tellAgain):
-		return false
-	}
-	change := func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
-		running(status, now, text.reason, text.message)
-	}
-	err := t.journal.write(ctx, change)
-	if errors.Is(err, errOutdated) {
-		if err = t.journal.refresh(ctx); err == nil {
-			err = t.journal.write(ctx, change)
-		}
-	}
-	if err != nil {
-		t.tellAgain = now.Add(tellPeriod)
-		klog.FromContext(ctx).V(2).Info("Telling of failing requests failed, will retry", "err", err)
-	}
-	return err == nil
-}
-
-func runningCondition(status *migrationv1alpha1.StorageVersionMigrationStatus) migrationv1alpha1.MigrationCondition {
-	i := slices.IndexFunc(status.Conditions, func(c migrationv1alpha1.MigrationCondition) bool {
-		return c.Type == migrationv1alpha1.MigrationRunning
-	})
-	if i < 0 {
-		return migrationv1alpha1.MigrationCondition{}
-	}
-	return status.Conditions[i]
 }
 
 func (t *turn) served() bool {

@@ -17,6 +17,7 @@ limitations under the License.
 package svmigrator
 
 import (
+	"errors"
 	"slices"
 	"sync"
 
@@ -119,6 +120,7 @@ func (c *Controller) migrationDeleted(m *migrationv1alpha1.StorageVersionMigrati
 	c.sweeps.drop(m.UID)
 	c.mu.Lock()
 	delete(c.found, m.UID)
+	c.stuck.Delete(m.UID)
 	c.mu.Unlock()
 	// One of the same name may be there already, and others may be kept because of this one.
 	c.queue.Add(m.Name)
@@ -155,6 +157,25 @@ func (s *sweeps) drop(uid types.UID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.kept, uid)
+	delete(s.kept, second(uid))
+}
+
+// isStuck says whether the last turn of a migration ended because nothing came about.
+func (c *Controller) isStuck(uid types.UID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stuck.Has(uid)
+}
+
+// noteEnd remembers how a turn ended.
+func (c *Controller) noteEnd(uid types.UID, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if errors.Is(err, errStuck) {
+		c.stuck.Insert(uid)
+	} else {
+		c.stuck.Delete(uid)
+	}
 }
 
 // inOrder is a queue from which the first comes first by an order that may change while things are in it.

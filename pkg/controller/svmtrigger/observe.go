@@ -92,7 +92,7 @@ func (c *Controller) migrationsOf(resource schema.GroupResource) ([]*migrationv1
 // stuck says that a migration gets no further, for as long as a webhook is away perhaps. Others shall not wait for that.
 func stuck(m *migrationv1alpha1.StorageVersionMigration) bool {
 	return slices.ContainsFunc(m.Status.Conditions, func(c migrationv1alpha1.MigrationCondition) bool {
-		return c.Type == migrationv1alpha1.MigrationRunning && c.Status == corev1.ConditionTrue && c.Reason == migrationv1alpha1.MigrationReasonRetrying
+		return c.Type == migrationv1alpha1.MigrationRunning && c.Status == corev1.ConditionTrue && c.Reason == migrationv1alpha1.MigrationReasonNoProgress
 	})
 }
 

@@ -38,7 +38,7 @@ func TestUnfinished(t *testing.T) {
 	keptItsPromise.Status.Migration = &migrationv1alpha1.MigrationReference{Name: "running", UID: "uid-running"}
 	stuck := migrationOf(gadgets, "stuck")
 	stuck.Status.Conditions = []migrationv1alpha1.MigrationCondition{{
-		Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionTrue, Reason: migrationv1alpha1.MigrationReasonRetrying,
+		Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionTrue, Reason: migrationv1alpha1.MigrationReasonNoProgress,
 	}}
 	f := newFixture(t)
 	f.cache(t, stuck, byHand, promising, keptItsPromise, migrationOf(gadgets, "running"),

@@ -108,7 +108,7 @@ func testWithdrawn(t *testing.T, c *cluster, r custom) {
 
 // testImpossible wants an answer at once to what will never be possible, and not a wait without an end.
 func testImpossible(t *testing.T, c *cluster, served custom) {
-	for _, test := range []struct {
+	tests := []struct {
 		name     string
 		resource schema.GroupVersionResource
 		reason   string
@@ -122,9 +122,12 @@ func testImpossible(t *testing.T, c *cluster, served custom) {
 		{"new-events", schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}, v1alpha1.MigrationReasonInvalidResource, []string{"expire"}},
 		{"token-reviews", authenticationv1.SchemeGroupVersion.WithResource("tokenreviews"), v1alpha1.MigrationReasonVerbsNotSupported, []string{"tokenreviews.authentication.k8s.io"}},
 		{"bindings", schema.GroupVersionResource{Version: "v1", Resource: "bindings"}, v1alpha1.MigrationReasonVerbsNotSupported, []string{"bindings"}},
-	} {
+	}
+	for _, test := range tests {
+		c.migrate(t, test.name, test.resource)
+	}
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			c.migrate(t, test.name, test.resource)
 			within := atOnce
 			if test.reason == v1alpha1.MigrationReasonResourceNotServed {
 				within += definitionComes

@@ -26,7 +26,7 @@ import (
 // saved last.
 func testManagerKilled(t *testing.T) {
 	const (
-		objects   = 3000
+		objects   = 1500
 		kills     = 7
 		chunkSize = 200
 	)

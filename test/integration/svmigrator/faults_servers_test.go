@@ -34,7 +34,7 @@ var interruption = regexp.MustCompile(`(?m)^.*(Requests fail and are repeated|St
 // testServersKilled kills the API server and etcd under a migration, and starts them again.
 func testServersKilled(t *testing.T) {
 	const (
-		objects = 3000
+		objects = 1500
 		faults  = 4
 	)
 	c := startCluster(t)

@@ -31,7 +31,7 @@ import (
 func testThousands(t *testing.T) {
 	const (
 		objects = 20000
-		kills   = 12
+		kills   = 9
 	)
 	c := startCluster(t)
 	s := c.enter(t, newCustom("legions", "Legion"), objects, c.copies)

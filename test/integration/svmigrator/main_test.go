@@ -26,12 +26,13 @@ func TestMain(m *testing.M) { framework.Main(m, []string{"sample-apiserver"}) }
 
 // TestMigrator begins with the tests that take longest.
 func TestMigrator(t *testing.T) {
-	framework.RunTogether(t, 4, []framework.Test{
+	framework.RunTogether(t, 5, []framework.Test{
 		{Name: "Thousands", Servers: 1, Run: testThousands},
+		{Name: "StuckMigrations", Servers: 1, Run: testStuckMigrations},
 		{Name: "ServerPushesBack", Servers: 1, Run: testServerPushesBack},
 		{Name: "ServersKilled", Servers: 1, Run: testServersKilled},
-		{Name: "StuckMigrations", Servers: 1, Run: testStuckMigrations},
 		{Name: "TurnsOfEvents", Servers: 1, Run: testTurnsOfEvents},
+		{Name: "MadeByHand", Servers: 1, Run: testMadeByHand},
 		{Name: "DeniedInManyWords", Servers: 1, Run: testDeniedInManyWords},
 		{Name: "EndCannotBeWritten", Servers: 1, Run: testEndCannotBeWritten},
 		{Name: "TogetherWithItsDefinition", Servers: 1, Run: testTogetherWithItsDefinition},
@@ -45,7 +46,6 @@ func TestMigrator(t *testing.T) {
 		{Name: "Denied", Servers: 1, Run: testDenied},
 		{Name: "Tidy", Servers: 1, Run: testTidy},
 		{Name: "OthersWrite", Servers: 1, Run: testOthersWrite},
-		{Name: "MadeByHand", Servers: 1, Run: testMadeByHand},
 		{Name: "SuccessHeldBack", Servers: 1, Run: testSuccessHeldBack},
 		{Name: "WithTrigger", Servers: 1, Run: testWithTrigger},
 	})

@@ -68,10 +68,18 @@ func (c *control) sort(now time.Time) (again time.Time) {
 		if q.aside {
 			c.asideLanes++
 		} else if quickest > 0 && q.inFlight > 0 {
-			again = earlier(again, q.heard.Add(q.bound(quickest)).Truncate(asideLook).Add(asideLook))
+			again = earlier(again, c.rounded(q.heard.Add(q.bound(quickest))))
 		}
 	}
 	return again
+}
+
+// rounded is the next time at which it is looked at, by a clock that nobody sets.
+func (c *control) rounded(at time.Time) time.Time {
+	if c.origin.IsZero() {
+		c.origin = at
+	}
+	return c.origin.Add(at.Sub(c.origin).Truncate(asideLook) + asideLook)
 }
 
 // quickest is how long requests take in the lane where they take least; zero if nobody is to be set aside. Only what was

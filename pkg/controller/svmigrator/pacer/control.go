@@ -62,6 +62,7 @@ type control struct {
 	given      int64 // places given so far
 	joined     int64 // number of the last place that was given while others were out
 	last       time.Time
+	origin     time.Time // of the times at which lanes are looked at
 	rate       rate
 	next       int // index into queues, where to begin to look
 }

@@ -261,6 +261,14 @@ func (s *Sweep) Unfinished() int {
 	return len(s.current.fresh) + len(s.current.waiting) + s.current.flying
 }
 
+// Stored is how many objects of the current chunk are known to be stored as they should be.
+func (s *Sweep) Stored() int64 {
+	if s.current == nil {
+		return 0
+	}
+	return s.current.counts.Rewritten + s.current.counts.AlreadyCurrent
+}
+
 // ChunkDone says that every object of the current chunk has its outcome, and which position is reached by that.
 func (s *Sweep) ChunkDone() (Position, bool) {
 	c := s.current

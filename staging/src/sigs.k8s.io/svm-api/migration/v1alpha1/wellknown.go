@@ -81,6 +81,8 @@ const (
 	MigrationReasonAwaitingAgreement = "AwaitingAgreement"
 	// MigrationReasonRetrying: requests fail in a way that passes, and are tried again.
 	MigrationReasonRetrying = "RetryingTransientErrors"
+	// MigrationReasonNoProgress: requests fail, and nothing has come about for long. The migration makes room for others that wait.
+	MigrationReasonNoProgress = "NoProgress"
 	// MigrationReasonRetryingDenied: all else is done, and the denied objects are tried once more.
 	MigrationReasonRetryingDenied = "RetryingDeniedObjects"
 	// MigrationReasonFinished: the migration ended; the other conditions tell how.
