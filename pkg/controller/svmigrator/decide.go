@@ -190,8 +190,8 @@ func (in *Input) vouched(state *migrationv1alpha1.StorageState, hash string) boo
 	}
 	news, known := storageversion.Since(*recorded, run)
 	if !storageversion.Durable(*recorded) && !met(*recorded, run) {
-		// The trigger has looked at what this process saw.
-		known = known && state.Status.LastHeartbeatTime.After(run[0].Evidence.FirstObservedTime.Time)
+		// The trigger has decided on a look that is not older than the first of this process. States tell whole seconds.
+		known = known && !state.Status.LastHeartbeatTime.Time.Before(run[0].Evidence.FirstObservedTime.Truncate(time.Second))
 	}
 	return known && !slices.ContainsFunc(news, func(s storageversion.Sighting) bool { return !onlyWrites(s, hash) })
 }

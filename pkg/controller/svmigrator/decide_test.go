@@ -227,7 +227,7 @@ func TestDecide(t *testing.T) {
 			want: Go, epoch: 7,
 		},
 		"what is only polled is believed of a trigger that has looked since this process did": {
-			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 4), triggered: true, want: Go, epoch: 3,
+			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 5), triggered: true, want: Go, epoch: 3,
 		},
 		"what is only polled is not believed of one that looked before this process did": {
 			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 6), triggered: true,
