@@ -130,6 +130,7 @@ func definitionDeleted(t *testing.T, s *scene) {
 func secondMigration(t *testing.T, s *scene) {
 	const second = "twins-again"
 	s.migrate(t)
+	s.writes.reach(t, 1, soon) // either may be the first that is looked at when both may begin
 	s.cluster.migrate(t, second, s.WithVersion(""))
 	s.writes.reach(t, turnObjects/5, soon)
 	waits, err := s.Migration.MigrationV1alpha1().StorageVersionMigrations().Get(t.Context(), second, metav1.GetOptions{})
