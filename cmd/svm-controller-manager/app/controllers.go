@@ -227,6 +227,9 @@ func (r *controllersRun) runController(ctx context.Context, d ControllerDescript
 		}
 	}
 	controller, err := r.makeController(ctx, shared, d)
+	if ctx.Err() != nil {
+		return nil // asked to stop, which informers that have stopped answer with errors
+	}
 	if err != nil {
 		return fmt.Errorf("making controller %q: %w", d.Name, err)
 	}

@@ -67,6 +67,12 @@ func TestLeadership(t *testing.T) {
 		}
 	})
 
+	t.Run("a stop while controllers are made is none of their errors", func(t *testing.T) {
+		p := startManager(t, cp, pluginBinary, "stopped-early", "--controllers=unmade")
+		eventually(t, 30*time.Second, "a controller is being made", func() bool { return strings.Contains(p.Log(), "Making a controller") })
+		stop(t, p)
+	})
+
 	t.Run("a leader whose controllers do not end keeps the lease", func(t *testing.T) {
 		p := startManager(t, cp, pluginBinary, "stubborn-leader", "--controllers=stubborn", "--controller-shutdown-timeout=1s", "--leader-elect-lease-duration=60s")
 		eventually(t, 30*time.Second, "it leads", func() bool { return p.runs(t, cp, "stubborn-controller") })

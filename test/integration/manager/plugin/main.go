@@ -22,6 +22,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -48,6 +49,14 @@ func main() {
 			Name: "stubborn-controller", Aliases: []string{"stubborn"}, DisabledByDefault: true,
 			New: func(context.Context, app.ControllerContext) (app.Controller, error) {
 				return controllerFunc(func(context.Context) { select {} }), nil
+			},
+		},
+		app.ControllerDescriptor{
+			Name: "unmade-controller", Aliases: []string{"unmade"}, DisabledByDefault: true,
+			New: func(ctx context.Context, _ app.ControllerContext) (app.Controller, error) {
+				klog.FromContext(ctx).Info("Making a controller")
+				<-ctx.Done()
+				return nil, errors.New("what it is made of has stopped")
 			},
 		},
 		app.ControllerDescriptor{
