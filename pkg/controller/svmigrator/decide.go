@@ -128,12 +128,14 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	if in.vouched(state, target.StorageVersionHash) {
 		return in.goes(target)
 	}
+	d := waits("the StorageState does not tell yet of what the servers were seen to write since it was written. The trigger keeps it.")
+	if in.Triggered {
+		return d
+	}
 	last, _ := in.Observation.Last() // there is one, or it would be doubtful
-	if late := last.Evidence.FirstObservedTime.Add(keptWithin); !in.Triggered && !in.Now.Before(late) {
+	if d.LookAgain = last.Evidence.FirstObservedTime.Add(keptWithin); !in.Now.Before(d.LookAgain) {
 		return fails(migrationv1alpha1.MigrationReasonAgreementLost, "nobody keeps the StorageState, which does not tell whether the servers agreed on %s all the time.", words(target))
 	}
-	d := waits("the StorageState does not tell yet of what the servers were seen to write since it was written. The trigger keeps it.")
-	d.LookAgain = last.Evidence.FirstObservedTime.Add(keptWithin)
 	return d
 }
 

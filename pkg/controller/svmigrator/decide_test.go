@@ -166,6 +166,10 @@ func TestDecide(t *testing.T) {
 			migration: byTrigger, observed: observed(written(0, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
 		},
+		"it waits for events, and not for a time, where the trigger is late": {
+			migration: byTrigger, observed: observed(written(90, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+		},
 		"it waits for the trigger's word about a server that nobody asked": {
 			migration: byTrigger, observed: observed(written(9, 2, v2), unseen(written(1, 3, v2))), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
@@ -282,6 +286,9 @@ func TestDecide(t *testing.T) {
 			got := Decide(Input{Migration: test.migration, Observation: test.observed, State: test.state, Triggered: test.triggered, Settle: period, Now: noon})
 			if got.Verdict != test.want || got.Reason != test.reason || !strings.Contains(got.Message, test.message) {
 				t.Fatalf("decided %+v", got)
+			}
+			if !got.LookAgain.IsZero() && !got.LookAgain.After(noon) {
+				t.Errorf("it is to be looked at again at %v, which is over", got.LookAgain)
 			}
 			if got.Verdict != Go {
 				return

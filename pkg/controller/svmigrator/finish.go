@@ -59,7 +59,8 @@ func (t *turn) finish(ctx context.Context) error {
 	}
 }
 
-// tryFinish looks at everything that a success depends on, at the API server and not in caches, and ends the migration.
+// tryFinish looks at what a success depends on, and ends the migration. States, definitions and documents are read from the API server; what
+// it does not tell itself is the observer's to know.
 func (t *turn) tryFinish(ctx context.Context) (ended bool, err error) {
 	decision, err := t.decideLive(ctx, t.journal.stored)
 	if err != nil {
