@@ -1,0 +1,86 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+// Package retry has what all who repeat requests need: to wait, to tell an answer from none, and to log a row of
+// failures once.
+package retry
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+)
+
+// Pause waits for d. It returns false if ctx ended first.
+func Pause(ctx context.Context, clk clock.Clock, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := clk.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C():
+		return true
+	}
+}
+
+// Unanswered reports whether err means that no API server answered the question. A server that answered no did answer.
+func Unanswered(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true
+	}
+	code := status.Status().Code
+	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == 0
+}
+
+// Streak logs a row of failures: the first one of each kind, and the end of the row. The zero value is ready for use.
+type Streak struct {
+	mu   sync.Mutex
+	kind string
+}
+
+// Failed logs a failure, at verbosity 4 if the one before it was of the same kind.
+func (s *Streak) Failed(ctx context.Context, kind, message string, keysAndValues ...any) {
+	logger := klog.FromContext(ctx).WithCallDepth(1)
+	if s.set(kind) == kind {
+		logger = logger.V(4)
+	}
+	logger.Info(message, keysAndValues...)
+}
+
+// Succeeded logs the end of a row of failures. It does nothing if there was none.
+func (s *Streak) Succeeded(ctx context.Context, message string, keysAndValues ...any) {
+	if s.set("") != "" {
+		klog.FromContext(ctx).WithCallDepth(1).Info(message, keysAndValues...)
+	}
+}
+
+// set returns the kind of failure before.
+func (s *Streak) set(kind string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.kind
+	s.kind = kind
+	return before
+}

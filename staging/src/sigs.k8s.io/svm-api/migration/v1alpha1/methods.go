@@ -1,0 +1,71 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+	http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+package v1alpha1
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupResource returns the resource that the migration is for.
+func (m *StorageVersionMigration) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: m.Spec.Resource.Group, Resource: m.Spec.Resource.Resource}
+}
+
+// Condition returns the condition of the given type, or nil if the migration has none.
+func (s *StorageVersionMigrationStatus) Condition(conditionType MigrationConditionType) *MigrationCondition {
+	i := slices.IndexFunc(s.Conditions, func(c MigrationCondition) bool { return c.Type == conditionType })
+	if i < 0 {
+		return nil
+	}
+	return &s.Conditions[i]
+}
+
+// HasCondition reports whether the condition of the given type is True.
+func (m *StorageVersionMigration) HasCondition(conditionType MigrationConditionType) bool {
+	condition := m.Status.Condition(conditionType)
+	return condition != nil && condition.Status == corev1.ConditionTrue
+}
+
+// Finished reports whether the migration has ended, with success or without.
+func (m *StorageVersionMigration) Finished() bool {
+	return m.HasCondition(MigrationSucceeded) || m.HasCondition(MigrationFailed)
+}
+
+// GroupResource returns the resource that the state is about.
+func (s *StorageState) GroupResource() schema.GroupResource {
+	return schema.GroupResource{Group: s.Spec.Resource.Group, Resource: s.Spec.Resource.Resource}
+}
+
+// TruncateRunes returns the first n characters of s. The API limits lengths in characters, not in bytes.
+func TruncateRunes(s string, n int) string {
+	if runes := []rune(s); len(runes) > n {
+		return string(runes[:n])
+	}
+	return s
+}
+
+// RoundUp returns the first whole second that is not before t. The API stores whole seconds. A time that was rounded up
+// is never before the moment that it stands for.
+func RoundUp(t time.Time) time.Time {
+	if truncated := t.Truncate(time.Second); truncated.Before(t) {
+		return truncated.Add(time.Second)
+	}
+	return t
+}
