@@ -45,7 +45,6 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 	flags := &migratorOptions{
 		ConcurrentMigrations:  svmigrator.DefaultConcurrentMigrations,
 		MaxConcurrentRewrites: pacer.DefaultMaxConcurrent,
-		MaxRewritesPerSecond:  svmigrator.DefaultMaxRewritesPerSecond,
 		ChunkSize:             svmigrator.DefaultChunkSize,
 		FinishedTTL:           svmigrator.DefaultFinishedTTL,
 	}
@@ -97,11 +96,14 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.ConcurrentMigrations, "concurrent-migrations", o.ConcurrentMigrations,
 		"How many migrations write at a time. They share one pace, so that more of them are not faster, but one that is stuck does not hold up the others.")
 	fs.IntVar(&o.MaxConcurrentRewrites, "max-concurrent-rewrites", o.MaxConcurrentRewrites,
-		"How many objects are rewritten at a time at most, by all migrations together. How many really are depends on how fast the API server answers.")
+		"How many objects all migrations together rewrite at a time at most. "+
+			"They rewrite one at a time with pauses while other clients use the API server, and more while nobody else does.")
 	fs.Float64Var(&o.MaxRewritesPerSecond, "max-rewrites-per-second", o.MaxRewritesPerSecond,
-		"How many objects are rewritten in a second at most, by all migrations together. Zero is no bound but what the API server takes without slowing down.")
+		"How many objects all migrations together rewrite in a second at most. "+
+			"Zero is no bound: migrations still give way to other clients of the API server.")
 	fs.BoolVar(&o.Unpaced, "unpaced-rewrites", o.Unpaced,
-		"If true, --max-concurrent-rewrites objects are rewritten at a time however slow the API server gets, but not more of them in a second than --max-rewrites-per-second. Other clients will feel that; answers that ask for less are still obeyed.")
+		"If true, migrations rewrite --max-concurrent-rewrites objects at a time, however slow the API server gets, "+
+			"and other clients will feel that. The migrations still obey --max-rewrites-per-second, 429 and Retry-After.")
 	fs.Int64Var(&o.ChunkSize, "migration-chunk-size", o.ChunkSize,
 		"How many objects are listed at a time. Progress is saved behind each chunk, so that many are done again after a crash at most.")
 	fs.DurationVar(&o.FinishedTTL, "finished-migration-ttl", o.FinishedTTL,

@@ -24,9 +24,6 @@ const (
 	DefaultChunkSize = 500
 	// DefaultConcurrentMigrations is more than one, so that one stuck resource holds nobody up. They share one pace.
 	DefaultConcurrentMigrations = 3
-	// DefaultMaxRewritesPerSecond is what other clients of a small API server do not feel. What they feel of more is the collection of
-	// the garbage that rewrites leave, which no pace between the rewrites can hide.
-	DefaultMaxRewritesPerSecond = 50
 	// DefaultFinishedTTL is longer than a weekend.
 	DefaultFinishedTTL = 72 * time.Hour
 
@@ -50,11 +47,11 @@ type Options struct {
 	ChunkSize int64
 	// ConcurrentMigrations is how many migrations write at a time.
 	ConcurrentMigrations int
-	// MaxConcurrentRewrites is how many objects are rewritten at a time at most, by all migrations together.
+	// MaxConcurrentRewrites is how many objects all migrations together rewrite at a time at most.
 	MaxConcurrentRewrites int
-	// MaxRewritesPerSecond bounds the rate of all migrations together. Zero is no bound.
+	// MaxRewritesPerSecond is how many objects all migrations together rewrite in a second at most. Zero is no bound.
 	MaxRewritesPerSecond float64
-	// Unpaced has as many objects rewritten at a time as MaxConcurrentRewrites allows, whatever the API server's latency.
+	// Unpaced rewrites MaxConcurrentRewrites objects at a time, whatever the API server's latency.
 	Unpaced bool
 	// FinishedTTL is how long a migration is kept that has ended. Zero keeps it for ever.
 	FinishedTTL time.Duration
