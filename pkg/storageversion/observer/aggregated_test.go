@@ -22,6 +22,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -117,4 +120,23 @@ func TestAggregatedServers(t *testing.T) {
 		}
 	})
 	c.stop()
+}
+
+func TestAggregatedDocuments(t *testing.T) {
+	const address = "metrics.kube-system.svc:443"
+	nodes := schema.GroupResource{Group: "metrics.k8s.io", Resource: "nodes"}
+	list := &metav1.APIResourceList{APIResources: []metav1.APIResource{
+		stored("nodes", "NodeMetrics", "hash=", "list", "update"), stored("pods", "PodMetrics", "", "list")}}
+	got := newAggregatedDocument(address, metricsV1, list, nil)
+	want := &storageversion.AggregatedDocument{Address: address, Resources: map[schema.GroupResource]storageversion.Resource{
+		nodes: {Kind: "NodeMetrics", Versions: []string{"v1beta1"}, Hash: "hash=", Migratable: true}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("document (-want +got):\n%s", diff)
+	}
+
+	// The APIService says that there is one, so even this is no absence.
+	got = newAggregatedDocument(address, metricsV1, nil, apierrors.NewNotFound(nodes, ""))
+	if got.Failure == "" || got.Resources != nil {
+		t.Errorf("document %v", got)
+	}
 }

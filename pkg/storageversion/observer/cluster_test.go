@@ -33,6 +33,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 const (
@@ -188,15 +190,15 @@ func (c *cluster) publishAddresses(servers ...*fakeServer) {
 
 // register is called in a change. It adds an APIService.
 func (c *cluster) register(gv schema.GroupVersion, automanaged string, service object) {
-	o := object{"metadata": object{"labels": object{automanagedLabel: automanaged}}, "spec": object{"group": gv.Group, "version": gv.Version}}
+	o := object{"metadata": object{"labels": object{documents.AutomanagedLabel: automanaged}}, "spec": object{"group": gv.Group, "version": gv.Version}}
 	if service != nil {
 		o["spec"].(object)["service"] = service
 	}
 	c.apiServices.put(gv.Version+"."+gv.Group, o)
 }
 
-// serve gives a server the documents of a server whose deployments are encoded in that version, and which has besides that a
-// custom group version and one in which nothing is stored.
+// serve gives a server the documents of a server whose deployments are encoded in that version, and which has besides
+// that a custom group version and one in which nothing is stored.
 func serve(s *fakeServer, encoding schema.GroupVersion) {
 	list := func(items ...apidiscoveryv2.APIGroupDiscovery) string {
 		return marshal(apidiscoveryv2.APIGroupDiscoveryList{Items: items})

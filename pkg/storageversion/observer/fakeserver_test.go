@@ -31,6 +31,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // fakeServer answers as an API server does: documents, and lists and watches of collections.
@@ -83,6 +85,17 @@ func newFakeServer(t *testing.T) *fakeServer {
 
 func (s *fakeServer) config() *rest.Config {
 	return &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+}
+
+// reader reads documents of the server.
+func (s *fakeServer) reader(t *testing.T) documents.Reader {
+	t.Helper()
+	c, err := newClients(s.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.closeIdleConnections)
+	return c.host
 }
 
 func (s *fakeServer) address() string {

@@ -36,15 +36,15 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// timeline is one Lease by revision, from 1 on: a letter is a process that holds it, a dot is its absence, and a capital letter
-// is a revision at which it was written.
+// timeline is one Lease by revision, from 1 on: a letter is a process that holds it, a dot is its absence, and a
+// capital letter is a revision at which it was written.
 type timeline string
 
-func (l timeline) at(revision int64) claim {
+func (l timeline) at(revision int64) leaseState {
 	if revision < 1 || l[revision-1] == '.' {
-		return claim{}
+		return leaseState{}
 	}
-	c := claim{name: "server", revision: revision}
+	c := leaseState{name: "server", revision: revision}
 	for l[c.revision-1] >= 'a' {
 		c.revision--
 	}
@@ -54,16 +54,16 @@ func (l timeline) at(revision int64) claim {
 }
 
 // reader answers as etcd does after a compaction, limit times.
-func (l timeline) reader(compacted int64, limit int) past {
-	return func(revision int64) (claim, error) {
+func (l timeline) reader(compacted int64, limit int) stateAt {
+	return func(revision int64) (leaseState, error) {
 		if limit--; limit < 0 {
-			return claim{}, errTooLong
+			return leaseState{}, errTooLong
 		}
 		if revision < compacted {
-			return claim{}, apierrors.NewResourceExpired("compacted")
+			return leaseState{}, apierrors.NewResourceExpired("compacted")
 		}
 		if revision < 1 || revision > int64(len(l)) {
-			return claim{}, fmt.Errorf("asked about revision %d", revision)
+			return leaseState{}, fmt.Errorf("asked about revision %d", revision)
 		}
 		return l.at(revision), nil
 	}
@@ -74,7 +74,7 @@ func (l timeline) held(floor int64) []string {
 	var all []string
 	for revision := int64(len(l)); revision > floor; revision-- {
 		now, before := l.at(revision), l.at(revision-1)
-		if !now.absent() && (revision == floor+1 || !now.of(before)) {
+		if !now.absent() && (revision == floor+1 || !now.sameProcess(before)) {
 			all = append(all, now.holder)
 		}
 	}
@@ -115,8 +115,8 @@ func TestWalk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			last := int64(len(tc.timeline))
-			enough := func(c claim) bool { return c.holder == tc.enough }
-			got, err := walk(tc.timeline.reader(tc.compacted, tc.requests), tc.timeline.at(last), last, tc.floor, enough)
+			enough := func(s leaseState) bool { return s.holder == tc.enough }
+			got, err := walkBack(tc.timeline.reader(tc.compacted, tc.requests), tc.timeline.at(last), last, tc.floor, enough)
 			if diff := cmp.Diff(tc.want, holders(got)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
@@ -146,9 +146,9 @@ func TestWalkNeverErrs(t *testing.T) {
 			compacted = 0
 		}
 		known := l.at(floor)
-		enough := func(c claim) bool { return c.of(known) && !known.absent() }
-		got, err := walk(l.reader(compacted, random.IntN(60)), l.at(last), last, floor, enough)
-		got = slices.DeleteFunc(got, func(t tenure) bool { return enough(t.claim) })
+		enough := func(s leaseState) bool { return s.sameProcess(known) && !known.absent() }
+		got, err := walkBack(l.reader(compacted, random.IntN(60)), l.at(last), last, floor, enough)
+		got = slices.DeleteFunc(got, func(t tenure) bool { return enough(t.leaseState) })
 		want := slices.DeleteFunc(l.held(floor), func(holder string) bool { return holder == known.holder })
 		switch {
 		case err == nil:
@@ -163,7 +163,7 @@ func TestWalkNeverErrs(t *testing.T) {
 			t.Fatalf("%q after %d, compacted %d, %v: -want +got:\n%s", l, floor, compacted, err, diff)
 		}
 		for _, claimed := range got {
-			if !l.at(claimed.since).of(claimed.claim) && claimed.since > floor {
+			if !l.at(claimed.since).sameProcess(claimed.leaseState) && claimed.since > floor {
 				t.Fatalf("%q after %d: %q does not hold at %d", l, floor, claimed.holder, claimed.since)
 			}
 		}
@@ -193,18 +193,18 @@ func generate(random *rand.Rand) timeline {
 func TestWalkSkipsRenewals(t *testing.T) {
 	const created, last, renewal = 1_000, 600_000, 1_000
 	requests := 0
-	at := func(revision int64) (claim, error) {
+	at := func(revision int64) (leaseState, error) {
 		requests++
 		switch {
 		case revision < created-1:
-			return claim{holder: "A", uid: "A", revision: 1}, nil
+			return leaseState{holder: "A", uid: "A", revision: 1}, nil
 		case revision < created:
-			return claim{}, nil
+			return leaseState{}, nil
 		}
-		return claim{holder: "B", uid: "B", revision: revision - revision%renewal}, nil
+		return leaseState{holder: "B", uid: "B", revision: revision - revision%renewal}, nil
 	}
-	now := claim{holder: "B", uid: "B", revision: last}
-	got, err := walk(at, now, last, 0, func(c claim) bool { return c.holder == "A" })
+	now := leaseState{holder: "B", uid: "B", revision: last}
+	got, err := walkBack(at, now, last, 0, func(s leaseState) bool { return s.holder == "A" })
 	if diff := cmp.Diff([]string{"B", "A"}, holders(got)); diff != "" || err != nil {
 		t.Errorf("%v: -want +got:\n%s", err, diff)
 	}
@@ -214,16 +214,16 @@ func TestWalkSkipsRenewals(t *testing.T) {
 }
 
 func TestWalkDoesNotBelieveContradictions(t *testing.T) {
-	now := claim{holder: "B", uid: "1", revision: 9}
-	for name, at := range map[string]past{
-		"another process holds the same Lease": func(int64) (claim, error) { return claim{holder: "A", uid: "1", revision: 3}, nil },
-		"what was written later":               func(int64) (claim, error) { return claim{holder: "B", uid: "1", revision: 9}, nil },
-		"unchanged since before it was there": func(revision int64) (claim, error) {
-			return map[int64]claim{8: {holder: "B", uid: "1", revision: 8}, 7: {holder: "B", uid: "1", revision: 5}}[revision], nil
+	now := leaseState{holder: "B", uid: "1", revision: 9}
+	for name, at := range map[string]stateAt{
+		"another process holds the same Lease": func(int64) (leaseState, error) { return leaseState{holder: "A", uid: "1", revision: 3}, nil },
+		"what was written later":               func(int64) (leaseState, error) { return leaseState{holder: "B", uid: "1", revision: 9}, nil },
+		"unchanged since before it was there": func(revision int64) (leaseState, error) {
+			return map[int64]leaseState{8: {holder: "B", uid: "1", revision: 8}, 7: {holder: "B", uid: "1", revision: 5}}[revision], nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := walk(at, now, 9, 0, func(c claim) bool { return c.holder == "Y" })
+			got, err := walkBack(at, now, 9, 0, func(s leaseState) bool { return s.holder == "Y" })
 			if err == nil {
 				t.Errorf("proven: %q", holders(got))
 			}
@@ -233,9 +233,9 @@ func TestWalkDoesNotBelieveContradictions(t *testing.T) {
 
 func TestSuccession(t *testing.T) {
 	of := func(name, holder string, since int64) tenure {
-		return tenure{claim: claim{name: name, holder: holder}, since: since}
+		return tenure{leaseState: leaseState{name: name, holder: holder}, since: since}
 	}
-	got := succession(map[string]string{"a": "a0", "b": "b0"}, []tenure{of("a", "a2", 9), of("a", "a1", 3), of("b", "b1", 5)})
+	got := replay(map[string]string{"a": "a0", "b": "b0"}, []tenure{of("a", "a2", 9), of("a", "a1", 3), of("b", "b1", 5)})
 	set := func(a, b string) []storageversion.Server {
 		return []storageversion.Server{{Identity: "a", Incarnation: a}, {Identity: "b", Incarnation: b}}
 	}
@@ -270,7 +270,7 @@ func serveHistory(t *testing.T, l timeline, shift int64) *history {
 		t.Fatal(err)
 	}
 	t.Cleanup(clients.closeIdleConnections)
-	return &history{client: clients.leases}
+	return &history{client: clients.leases.client}
 }
 
 func TestBetweenTwoLists(t *testing.T) {
@@ -293,12 +293,12 @@ func TestBetweenTwoLists(t *testing.T) {
 			last := int64(len(tc.timeline))
 			was, is := map[string]lease{"server": {server: true}}, map[string]lease{}
 			if tc.from > 0 {
-				was["server"] = lease{server: true, claim: tc.timeline.at(min(tc.from, last-1))}
+				was["server"] = lease{server: true, leaseState: tc.timeline.at(min(tc.from, last-1))}
 			}
 			if now := tc.timeline.at(last); !now.absent() {
-				is["server"] = lease{server: true, claim: now}
+				is["server"] = lease{server: true, leaseState: now}
 			}
-			sets, err := serveHistory(t, tc.timeline, tc.shift).between(t.Context(), nil, was, tc.from, is, last)
+			sets, err := serveHistory(t, tc.timeline, tc.shift).betweenLists(t.Context(), nil, leasesAt{was, tc.from}, leasesAt{is, last})
 			if (err != nil) != tc.fails {
 				t.Errorf("got error %v, want one: %t", err, tc.fails)
 			}

@@ -84,7 +84,8 @@ func (s *definitionServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// write writes a definition as it is found in clusters: most of it is schema, some of it annotations and managed fields.
+// write writes a definition as it is found in clusters: most of it is schema, some of it annotations and managed
+// fields.
 func (s *definitionServer) write(w io.Writer, i int) {
 	fmt.Fprintf(w, `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","metadata":{"name":"widgets.group-%[1]d.example.com",
 		"uid":"00000000-0000-0000-0000-%012[1]d","resourceVersion":"%[1]d","generation":1,"annotations":{"last-applied":%[2]q},
@@ -95,7 +96,8 @@ func (s *definitionServer) write(w io.Writer, i int) {
 		"status":{"storedVersions":["v1alpha1","v1"],"conditions":[{"type":"Established","status":"True"}]}}`, i, s.padding)
 }
 
-// TestManyLargeDefinitionsFit holds the heap to what a process of 100 MB has room for. With the race detector there are fewer.
+// TestManyLargeDefinitionsFit holds the heap to what a process of 100 MB has room for. With the race detector there
+// are fewer.
 func TestManyLargeDefinitionsFit(t *testing.T) {
 	const (
 		limitOfGrowth = 30 << 20
@@ -115,7 +117,7 @@ func TestManyLargeDefinitionsFit(t *testing.T) {
 			var running sync.WaitGroup
 			before, peak := heap(), uint64(0)
 			began := time.Now()
-			running.Go(func() { o.watchDefinitions(ctx) })
+			running.Go(func() { o.definitions.run(ctx) })
 			err = wait.PollUntilContextTimeout(t.Context(), 5*time.Millisecond, 5*time.Minute, true, func(context.Context) (bool, error) {
 				var m runtime.MemStats
 				runtime.ReadMemStats(&m)

@@ -250,10 +250,9 @@ func TestStorageVersionsAreWatchedWhileServed(t *testing.T) {
 	c.host.change(func() { delete(c.host.collections, storageVersionsPath) })
 	c.host.CloseClientConnections()
 	c.until(t, func() error {
-		c.Observer.mu.Lock()
-		defer c.Observer.mu.Unlock()
-		if c.storageVersionsWanted {
-			return fmt.Errorf("StorageVersions are still watched")
+		o := c.Observe(deployments)
+		if last, _ := o.Last(); last.Evidence.Source == migrationv1alpha1.EvidenceFromStorageVersion {
+			return fmt.Errorf("the evidence is still from StorageVersions")
 		}
 		return nil
 	})

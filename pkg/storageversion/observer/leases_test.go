@@ -22,8 +22,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -41,6 +39,10 @@ func leaseOf(identity, holder, component string, renewed time.Time) *coordinatio
 	}
 }
 
+func list(leases ...*coordinationv1.Lease) news[*coordinationv1.Lease] {
+	return news[*coordinationv1.Lease]{set: leases, listed: true}
+}
+
 func TestWhichProcessesLive(t *testing.T) {
 	a, b := storageversion.Server{Identity: "a", Incarnation: "a_1"}, storageversion.Server{Identity: "b", Incarnation: "b_1"}
 	eternal := leaseOf("b", "b_1", kubeAPIServer, noon.Add(-24*time.Hour))
@@ -48,125 +50,73 @@ func TestWhichProcessesLive(t *testing.T) {
 	tests := []struct {
 		name       string
 		listed     []*coordinationv1.Lease
-		at         time.Time
-		then       func(p *processes)
+		then       func(l *serverLeases)
 		want       []storageversion.Server
 		wantOthers map[string]string
 	}{
 		{
 			name:       "in order, apart from servers of another kind",
 			listed:     []*coordinationv1.Lease{leaseOf("b", "b_1", kubeAPIServer, noon), leaseOf("s", "s_1", "sample", noon), leaseOf("a", "a_1", kubeAPIServer, noon)},
-			at:         noon,
 			want:       []storageversion.Server{a, b},
 			wantOthers: map[string]string{"s": "s_1"},
 		},
 		{
 			name:   "one whose Lease expired is gone",
 			listed: []*coordinationv1.Lease{leaseOf("a", "a_1", kubeAPIServer, noon), leaseOf("b", "b_1", kubeAPIServer, noon.Add(-2*time.Hour))},
-			at:     noon,
 			want:   []storageversion.Server{a},
 		},
 		{
 			name:   "one whose Lease has no duration stays",
 			listed: []*coordinationv1.Lease{leaseOf("a", "a_1", kubeAPIServer, noon), eternal},
-			at:     noon,
 			want:   []storageversion.Server{a, b},
 		},
 		{
 			name:   "one goes when another is renewed later than it should have been",
 			listed: []*coordinationv1.Lease{leaseOf("a", "a_1", kubeAPIServer, noon), leaseOf("b", "b_1", kubeAPIServer, noon)},
-			at:     noon,
-			then:   func(p *processes) { p.set(leaseOf("a", "a_1", kubeAPIServer, noon.Add(61*time.Minute))) },
+			then:   func(l *serverLeases) { l.set(leaseOf("a", "a_1", kubeAPIServer, noon.Add(61*time.Minute))) },
 			want:   []storageversion.Server{a},
 		},
 		{
 			name:   "nobody goes because old news come late",
 			listed: []*coordinationv1.Lease{leaseOf("a", "a_1", kubeAPIServer, noon), leaseOf("b", "b_1", kubeAPIServer, noon)},
-			at:     noon,
 			// The watch was cut off for two hours, and goes on where it ended.
-			then: func(p *processes) { p.set(leaseOf("a", "a_1", kubeAPIServer, noon.Add(10*time.Second))) },
+			then: func(l *serverLeases) { l.set(leaseOf("a", "a_1", kubeAPIServer, noon.Add(10*time.Second))) },
 			want: []storageversion.Server{a, b},
 		},
 		{
 			name:   "the only one goes when the API server says that there is no other news",
 			listed: []*coordinationv1.Lease{leaseOf("a", "a_1", kubeAPIServer, noon)},
-			at:     noon,
-			then:   func(p *processes) { p.reached(noon.Add(61 * time.Minute)) },
+			then:   func(l *serverLeases) { l.hear(news[*coordinationv1.Lease]{}, noon.Add(61*time.Minute)) },
 		},
 		{
 			name:   "a list leaves nothing of what was known before",
 			listed: []*coordinationv1.Lease{leaseOf("a", "a_1", kubeAPIServer, noon)},
-			at:     noon,
-			then:   func(p *processes) { p.replace([]*coordinationv1.Lease{leaseOf("b", "b_1", kubeAPIServer, noon)}, noon) },
+			then:   func(l *serverLeases) { l.hear(list(leaseOf("b", "b_1", kubeAPIServer, noon)), noon) },
 			want:   []storageversion.Server{b},
 		},
 		{
 			name:   "another process under the same identity",
 			listed: []*coordinationv1.Lease{leaseOf("a", "a_0", kubeAPIServer, noon)},
-			at:     noon,
-			then:   func(p *processes) { p.set(leaseOf("a", "a_1", kubeAPIServer, noon)) },
+			then:   func(l *serverLeases) { l.set(leaseOf("a", "a_1", kubeAPIServer, noon)) },
 			want:   []storageversion.Server{a},
 		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			p := &processes{leases: map[string]lease{}}
-			p.replace(test.listed, test.at)
+			l := newServerLeases()
+			l.hear(list(test.listed...), noon)
 			if test.then != nil {
-				test.then(p)
+				test.then(&l)
 			}
 			if test.wantOthers == nil {
 				test.wantOthers = map[string]string{}
 			}
-			living, others := p.living()
+			living, others := l.living()
 			if diff := cmp.Diff(test.want, living); diff != "" {
 				t.Errorf("living (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(test.wantOthers, others); diff != "" {
 				t.Errorf("others (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestAddressesInEndpointSlices(t *testing.T) {
-	endpoint := func(ready *bool, addresses ...string) discoveryv1.Endpoint {
-		return discoveryv1.Endpoint{Addresses: addresses, Conditions: discoveryv1.EndpointConditions{Ready: ready}}
-	}
-	port := func(name string, number int32, protocol corev1.Protocol) discoveryv1.EndpointPort {
-		return discoveryv1.EndpointPort{Name: &name, Port: &number, Protocol: &protocol}
-	}
-	https := port("https", 6443, corev1.ProtocolTCP)
-	tests := []struct {
-		name  string
-		slice discoveryv1.EndpointSlice
-		want  []string
-	}{
-		{
-			name: "those that are ready, or say nothing of it",
-			slice: discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{https}, Endpoints: []discoveryv1.Endpoint{
-				endpoint(ptr.To(true), "10.0.0.1"), endpoint(ptr.To(false), "10.0.0.2"), endpoint(nil, "fd00::3")}},
-			want: []string{"10.0.0.1:6443", "[fd00::3]:6443"},
-		},
-		{
-			name: "the port of the API among others",
-			slice: discoveryv1.EndpointSlice{
-				Ports:     []discoveryv1.EndpointPort{port("quic", 1, corev1.ProtocolUDP), port("konnectivity", 8132, corev1.ProtocolTCP), https},
-				Endpoints: []discoveryv1.Endpoint{endpoint(nil, "10.0.0.1")}},
-			want: []string{"10.0.0.1:6443"},
-		},
-		{
-			name: "a port without a name",
-			slice: discoveryv1.EndpointSlice{Ports: []discoveryv1.EndpointPort{{Port: ptr.To(int32(443))}},
-				Endpoints: []discoveryv1.Endpoint{endpoint(nil, "10.0.0.1")}},
-			want: []string{"10.0.0.1:443"},
-		},
-		{name: "no port", slice: discoveryv1.EndpointSlice{Endpoints: []discoveryv1.Endpoint{endpoint(nil, "10.0.0.1")}}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, addressesIn(&test.slice)); diff != "" {
-				t.Errorf("addresses (-want +got):\n%s", diff)
 			}
 		})
 	}
