@@ -47,7 +47,8 @@ func TestAddressesInEndpointSlices(t *testing.T) {
 		{
 			name: "the port of the API among others",
 			slice: discoveryv1.EndpointSlice{
-				Ports:     []discoveryv1.EndpointPort{port("quic", 1, corev1.ProtocolUDP), port("konnectivity", 8132, corev1.ProtocolTCP), https},
+				Ports: []discoveryv1.EndpointPort{
+					port("quic", 1, corev1.ProtocolUDP), port("konnectivity", 8132, corev1.ProtocolTCP), https},
 				Endpoints: []discoveryv1.Endpoint{endpoint(nil, "10.0.0.1")}},
 			want: []string{"10.0.0.1:6443"},
 		},

@@ -164,15 +164,6 @@ func (c catalog) equal(other catalog) bool {
 	return slices.Equal(c.versions, other.versions) && maps.EqualFunc(c.listable, other.listable, slices.Equal)
 }
 
-func (c catalog) lists(resource schema.GroupResource) bool {
-	for gv, resources := range c.listable {
-		if gv.Group == resource.Group && slices.Contains(resources, resource.Resource) {
-			return true
-		}
-	}
-	return false
-}
-
 // mayStore says whether the group version may have a resource that is stored.
 func (c catalog) mayStore(gv schema.GroupVersion) bool {
 	resources, told := c.listable[gv]

@@ -72,7 +72,7 @@ func TestWhatServersSayTheyServe(t *testing.T) {
 				"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}}]}`,
 			want: catalog{versions: []schema.GroupVersion{appsV1, appsV1beta1}, listable: map[schema.GroupVersion][]string{}},
 		},
-		{name: "something else", contentType: "application/json", body: `{"kind":"Status"}`, wantError: `answered with kind "Status"`},
+		{name: "something else", contentType: "application/json", body: `{"kind":"Status"}`, wantError: `kind "Status"`},
 		{name: "no JSON", contentType: "text/html", body: `<html>`, wantError: "invalid character"},
 		{name: "cut short", contentType: aggregatedContentType, body: `{"items":[`, wantError: "unexpected end"},
 	}

@@ -32,9 +32,11 @@ var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 
 func leaseOf(identity, holder, component string, renewed time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceSystem, Name: identity, Labels: map[string]string{identityLabel: component}},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: metav1.NamespaceSystem, Name: identity, Labels: map[string]string{identityLabel: component}},
 		Spec: coordinationv1.LeaseSpec{
-			HolderIdentity: ptr.To(holder), LeaseDurationSeconds: ptr.To(int32(3600)), RenewTime: ptr.To(metav1.NewMicroTime(renewed)),
+			HolderIdentity: ptr.To(holder), LeaseDurationSeconds: ptr.To(int32(3600)),
+			RenewTime: ptr.To(metav1.NewMicroTime(renewed)),
 		},
 	}
 }
@@ -44,8 +46,12 @@ func list(leases ...*coordinationv1.Lease) news[*coordinationv1.Lease] {
 }
 
 func TestWhichProcessesLive(t *testing.T) {
-	a, b := storageversion.Server{Identity: "a", Incarnation: "a_1"}, storageversion.Server{Identity: "b", Incarnation: "b_1"}
-	eternal := leaseOf("b", "b_1", kubeAPIServer, noon.Add(-24*time.Hour))
+	a := storageversion.Server{Identity: "a", Incarnation: "a_1"}
+	b := storageversion.Server{Identity: "b", Incarnation: "b_1"}
+	process := func(holder string, renewed time.Time) *coordinationv1.Lease {
+		return leaseOf(holder[:1], holder, kubeAPIServer, renewed)
+	}
+	eternal := process("b_1", noon.Add(-24*time.Hour))
 	eternal.Spec.LeaseDurationSeconds = nil
 	tests := []struct {
 		name       string
@@ -55,49 +61,50 @@ func TestWhichProcessesLive(t *testing.T) {
 		wantOthers map[string]string
 	}{
 		{
-			name:       "in order, apart from servers of another kind",
-			listed:     []*coordinationv1.Lease{leaseOf("b", "b_1", kubeAPIServer, noon), leaseOf("s", "s_1", "sample", noon), leaseOf("a", "a_1", kubeAPIServer, noon)},
+			name: "in order, apart from servers of another kind",
+			listed: []*coordinationv1.Lease{
+				process("b_1", noon), leaseOf("s", "s_1", "sample", noon), process("a_1", noon)},
 			want:       []storageversion.Server{a, b},
 			wantOthers: map[string]string{"s": "s_1"},
 		},
 		{
 			name:   "one whose Lease expired is gone",
-			listed: []*coordinationv1.Lease{leaseOf("a", "a_1", kubeAPIServer, noon), leaseOf("b", "b_1", kubeAPIServer, noon.Add(-2*time.Hour))},
+			listed: []*coordinationv1.Lease{process("a_1", noon), process("b_1", noon.Add(-2*time.Hour))},
 			want:   []storageversion.Server{a},
 		},
 		{
 			name:   "one whose Lease has no duration stays",
-			listed: []*coordinationv1.Lease{leaseOf("a", "a_1", kubeAPIServer, noon), eternal},
+			listed: []*coordinationv1.Lease{process("a_1", noon), eternal},
 			want:   []storageversion.Server{a, b},
 		},
 		{
 			name:   "one goes when another is renewed later than it should have been",
-			listed: []*coordinationv1.Lease{leaseOf("a", "a_1", kubeAPIServer, noon), leaseOf("b", "b_1", kubeAPIServer, noon)},
-			then:   func(l *serverLeases) { l.set(leaseOf("a", "a_1", kubeAPIServer, noon.Add(61*time.Minute))) },
+			listed: []*coordinationv1.Lease{process("a_1", noon), process("b_1", noon)},
+			then:   func(l *serverLeases) { l.set(process("a_1", noon.Add(61*time.Minute))) },
 			want:   []storageversion.Server{a},
 		},
 		{
 			name:   "nobody goes because old news come late",
-			listed: []*coordinationv1.Lease{leaseOf("a", "a_1", kubeAPIServer, noon), leaseOf("b", "b_1", kubeAPIServer, noon)},
+			listed: []*coordinationv1.Lease{process("a_1", noon), process("b_1", noon)},
 			// The watch was cut off for two hours, and goes on where it ended.
-			then: func(l *serverLeases) { l.set(leaseOf("a", "a_1", kubeAPIServer, noon.Add(10*time.Second))) },
+			then: func(l *serverLeases) { l.set(process("a_1", noon.Add(10*time.Second))) },
 			want: []storageversion.Server{a, b},
 		},
 		{
 			name:   "the only one goes when the API server says that there is no other news",
-			listed: []*coordinationv1.Lease{leaseOf("a", "a_1", kubeAPIServer, noon)},
+			listed: []*coordinationv1.Lease{process("a_1", noon)},
 			then:   func(l *serverLeases) { l.hear(news[*coordinationv1.Lease]{}, noon.Add(61*time.Minute)) },
 		},
 		{
 			name:   "a list leaves nothing of what was known before",
-			listed: []*coordinationv1.Lease{leaseOf("a", "a_1", kubeAPIServer, noon)},
-			then:   func(l *serverLeases) { l.hear(list(leaseOf("b", "b_1", kubeAPIServer, noon)), noon) },
+			listed: []*coordinationv1.Lease{process("a_1", noon)},
+			then:   func(l *serverLeases) { l.hear(list(process("b_1", noon)), noon) },
 			want:   []storageversion.Server{b},
 		},
 		{
 			name:   "another process under the same identity",
-			listed: []*coordinationv1.Lease{leaseOf("a", "a_0", kubeAPIServer, noon)},
-			then:   func(l *serverLeases) { l.set(leaseOf("a", "a_1", kubeAPIServer, noon)) },
+			listed: []*coordinationv1.Lease{process("a_0", noon)},
+			then:   func(l *serverLeases) { l.set(process("a_1", noon)) },
 			want:   []storageversion.Server{a},
 		},
 	}

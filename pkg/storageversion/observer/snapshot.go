@@ -164,7 +164,6 @@ func readDocument(
 		}
 	}
 	_, document.ServesStorageVersions = document.Resources[storageVersionsResource]
-	document.ServesStorageVersions = document.ServesStorageVersions || c.lists(storageVersionsResource)
 	return document
 }
 

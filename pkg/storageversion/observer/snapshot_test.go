@@ -39,7 +39,6 @@ func TestDocuments(t *testing.T) {
 	migratable := func(versions ...string) resources {
 		return resources{deployments: {Kind: "Deployment", Versions: versions, Hash: "hash=", Migratable: true}}
 	}
-	publishing := map[schema.GroupVersion][]string{publishingV1: {"storageversions"}}
 	for name, test := range map[string]struct {
 		catalog catalog
 		served  served
@@ -81,12 +80,7 @@ func TestDocuments(t *testing.T) {
 			failed: "apps/v1beta1 has another encoding of deployments than the version before",
 			want:   storageversion.Document{Resources: migratable("v1", "v1beta1")},
 		},
-		"a catalog tells that the server publishes, also when the group version cannot be read": {
-			catalog: catalog{versions: []schema.GroupVersion{publishingV1}, listable: publishing},
-			failing: publishingV1, failed: "Internal Server Error",
-			want: storageversion.Document{ServesStorageVersions: true},
-		},
-		"the document tells that the server publishes, if the catalog does not": {
+		"a server that publishes": {
 			catalog: catalog{versions: []schema.GroupVersion{publishingV1}},
 			served:  served{publishingV1: {stored("storageversions", "StorageVersion", "hash=", "list", "update")}},
 			want: storageversion.Document{ServesStorageVersions: true, Resources: resources{storageVersionsResource: {

@@ -38,19 +38,6 @@ import (
 
 const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-// eventually waits until check has nothing to complain about.
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
-		last = check()
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("still: %v", last)
-	}
-}
-
 // follower records what handlers are told.
 type follower struct {
 	mu    sync.Mutex
@@ -158,7 +145,7 @@ func TestWatchesMissNothing(t *testing.T) {
 		f.saw(t, "set b", "set a", "gone b")
 
 		// The connection breaks, and the server is away for a while, before and behind something that goes on.
-		for _, code := range []int{http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusInternalServerError} {
+		for _, code := range []int{503, 429, 500} {
 			watches := s.count(definitionsPath + "?watch")
 			s.change(func() { s.failing["/"] = code })
 			s.CloseClientConnections()
@@ -205,7 +192,7 @@ func TestListsComeInPages(t *testing.T) {
 	}
 }
 
-// TestUnservedResourceIsWaitedFor with a clock that stands still: between two tries nothing is asked.
+// TestUnservedResourceIsWaitedFor has a clock that stands still: between two tries nothing is asked.
 func TestUnservedResourceIsWaitedFor(t *testing.T) {
 	s := newFakeServer(t)
 	clk := clocktesting.NewFakeClock(noon)
@@ -239,23 +226,21 @@ func TestBrokenWatchesAreNoHotLoop(t *testing.T) {
 }
 
 func TestFollowingEnds(t *testing.T) {
-	hanging := func(s *fakeServer) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-	}
-	away := func(s *fakeServer) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) { fail(w, http.StatusServiceUnavailable, "") }
-	}
-	watched := func(s *fakeServer) http.HandlerFunc { return s.ServeHTTP }
-	for name, handler := range map[string]func(*fakeServer) http.HandlerFunc{"hanging": hanging, "away": away, "watched": watched} {
+	for name, handle := range map[string]func(*fakeServer, http.ResponseWriter, *http.Request){
+		"hanging": func(_ *fakeServer, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"away": func(_ *fakeServer, w http.ResponseWriter, _ *http.Request) {
+			fail(w, http.StatusServiceUnavailable, "")
+		},
+		"watched": (*fakeServer).ServeHTTP,
+	} {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
 			s := newFakeServer(t)
 			s.collect(definitionsPath, "apiextensions.k8s.io/v1", "CustomResourceDefinition")
 			asked := make(chan struct{}, 1000)
-			handle := handler(s)
 			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				asked <- struct{}{}
-				handle(w, r)
+				handle(s, w, r)
 			})
 			f := startFollower(t, s, clock.RealClock{})
 			<-asked
