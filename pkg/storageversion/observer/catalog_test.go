@@ -24,17 +24,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-const aggregatedContentType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-
-var (
-	coreV1       = schema.GroupVersion{Version: "v1"}
-	appsV1       = schema.GroupVersion{Group: "apps", Version: "v1"}
-	appsV1beta1  = schema.GroupVersion{Group: "apps", Version: "v1beta1"}
-	reviewsV1    = schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
-	publishingV1 = schema.GroupVersion{Group: "internal.apiserver.k8s.io", Version: "v1alpha1"}
-	metricsV1    = schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
-)
-
 func TestWhatServersSayTheyServe(t *testing.T) {
 	tests := []struct {
 		name, contentType, body string

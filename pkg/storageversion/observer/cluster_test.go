@@ -42,14 +42,27 @@ const (
 	apiServicesPath     = "/apis/apiregistration.k8s.io/v1/apiservices"
 	storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 
+	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+	aggregatedContentType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
 	sampleV1Path = "/apis/sample.example.com/v1"
 )
 
 var (
 	deployments = schema.GroupResource{Group: "apps", Resource: "deployments"}
 	flunders    = schema.GroupResource{Group: "sample.example.com", Resource: "flunders"}
-	sampleV1    = schema.GroupVersion{Group: "sample.example.com", Version: "v1"}
-	customV1    = schema.GroupVersion{Group: "example.com", Version: "v1"}
+
+	sampleV1     = schema.GroupVersion{Group: "sample.example.com", Version: "v1"}
+	customV1     = schema.GroupVersion{Group: "example.com", Version: "v1"}
+	coreV1       = schema.GroupVersion{Version: "v1"}
+	appsV1       = schema.GroupVersion{Group: "apps", Version: "v1"}
+	appsV1beta1  = schema.GroupVersion{Group: "apps", Version: "v1beta1"}
+	reviewsV1    = schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
+	publishingV1 = schema.GroupVersion{Group: "internal.apiserver.k8s.io", Version: "v1alpha1"}
+	metricsV1    = schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
+
+	noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 )
 
 // cluster is what an Observer looks at: what all servers serve alike, at host, and servers at addresses of their own.
@@ -223,6 +236,10 @@ func resourcesDocument(name, kind string, encoding schema.GroupVersion) string {
 		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
 		APIResources: []metav1.APIResource{stored(name, kind, hash, "list", "update")},
 	})
+}
+
+func stored(name, kind, hash string, verbs ...string) metav1.APIResource {
+	return metav1.APIResource{Name: name, Kind: kind, StorageVersionHash: hash, Verbs: verbs}
 }
 
 func marshal(o any) string {

@@ -28,8 +28,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
-
 func leaseOf(identity, holder, component string, renewed time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{

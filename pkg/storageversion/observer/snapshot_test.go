@@ -28,10 +28,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-func stored(name, kind, hash string, verbs ...string) metav1.APIResource {
-	return metav1.APIResource{Name: name, Kind: kind, StorageVersionHash: hash, Verbs: verbs}
-}
-
 func TestDocuments(t *testing.T) {
 	type resources = map[schema.GroupResource]storageversion.Resource
 	type served = map[schema.GroupVersion][]metav1.APIResource

@@ -36,8 +36,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
 // follower records what handlers are told.
 type follower struct {
 	mu    sync.Mutex
