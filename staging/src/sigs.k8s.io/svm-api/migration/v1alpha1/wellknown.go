@@ -156,9 +156,9 @@ const (
 	StateReasonEncodingsUnknown = "PersistedEncodingsUnknown"
 	// StateReasonAwaitingAgreement: a migration can start only when the servers agree.
 	StateReasonAwaitingAgreement = "AwaitingAgreement"
-	// StateReasonMigrationQueued: a migration is due and waits for others to finish.
+	// StateReasonMigrationQueued: a migration is due, and the migrator has not started it.
 	StateReasonMigrationQueued = "MigrationQueued"
-	// StateReasonMigrationRunning: a migration exists and has not ended.
+	// StateReasonMigrationRunning: a migration has started and has not ended.
 	StateReasonMigrationRunning = "MigrationRunning"
 	// StateReasonMigrationFailed: the last migration failed. status.backoff says when the next one is due.
 	StateReasonMigrationFailed = "MigrationFailed"
