@@ -82,20 +82,12 @@ type ControllerContext struct {
 
 // Client returns a client of the built-in APIs.
 func (c ControllerContext) Client() (kubernetes.Interface, error) {
-	client, err := kubernetes.NewForConfig(c.Config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	return client, nil
+	return kubernetes.NewForConfig(c.Config)
 }
 
 // MigrationClient returns a client of migration.k8s.io.
 func (c ControllerContext) MigrationClient() (migrationclient.MigrationV1alpha1Interface, error) {
-	client, err := migrationclient.NewForConfig(forCustomResources(c.Config))
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	return client, nil
+	return migrationclient.NewForConfig(forCustomResources(c.Config))
 }
 
 // runner runs controllers: while this process leads, or, without leader election, as long as it lives.

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -182,7 +181,6 @@ func (o *Options) Validate() error {
 		o.Generic.Validate(o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases),
 		o.validateControllers(),
 		o.validateElection(),
-		o.validateKubeconfig(),
 		o.SecureServing.Validate(),
 		o.Authentication.Validate(),
 		o.Authorization.Validate(),
@@ -234,23 +232,6 @@ func (o *Options) validateElection() []error {
 	if o.Generic.LeaderMigration.Enabled && o.Generic.LeaderMigration.ControllerMigrationConfig == "" {
 		errs = append(errs, errors.New("--enable-leader-migration needs --leader-migration-config: "+
 			"the default of the library is for the controllers of cloud providers"))
-	}
-	return errs
-}
-
-func (o *Options) validateKubeconfig() []error {
-	var errs []error
-	for _, file := range []struct{ flag, path string }{
-		{"--kubeconfig", o.Generic.ClientConnection.Kubeconfig},
-		{"--authentication-kubeconfig", o.Authentication.RemoteKubeConfigFile},
-		{"--authorization-kubeconfig", o.Authorization.RemoteKubeConfigFile},
-	} {
-		if file.path == "" {
-			continue
-		}
-		if _, err := os.Stat(file.path); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", file.flag, err))
-		}
 	}
 	return errs
 }
