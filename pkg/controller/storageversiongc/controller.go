@@ -87,7 +87,7 @@ func newController(
 	storageVersionInformer apiserverinternalinformers.StorageVersionInformer,
 	clk clock.WithTicker,
 ) *Controller {
-	Register()
+	register()
 	c := &Controller{
 		client: clientset,
 		clock:  clk,
@@ -122,15 +122,9 @@ func newController(
 func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 
-	logger := klog.FromContext(ctx)
-	logger.Info("Starting storage version garbage collector")
 	var worker sync.WaitGroup
-	defer func() {
-		logger.Info("Shutting down storage version garbage collector")
-		c.queue.ShutDown()
-		worker.Wait()
-	}()
-
+	defer worker.Wait()
+	defer c.queue.ShutDown()
 	if !cache.WaitForCacheSync(ctx.Done(), c.leasesSynced, c.storageVersionsSynced) {
 		return
 	}

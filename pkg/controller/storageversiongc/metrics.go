@@ -46,13 +46,6 @@ var (
 			"because it was not missing for long enough (grace), or because an object had changed (conflict).",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
-
-	registerOnce sync.Once
 )
 
-// Register adds the metrics of this package to the legacy registry, once.
-func Register() {
-	registerOnce.Do(func() {
-		legacyregistry.MustRegister(entriesRemoved, objectsDeleted, syncsHeldBack)
-	})
-}
+var register = sync.OnceFunc(func() { legacyregistry.MustRegister(entriesRemoved, objectsDeleted, syncsHeldBack) })

@@ -26,7 +26,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
@@ -110,7 +109,6 @@ func (c *Controller) lease(ctx context.Context, serverID string) (presence, erro
 	_, err = c.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, serverID, metav1.GetOptions{})
 	switch {
 	case err == nil:
-		klog.FromContext(ctx).V(6).Info("The Lease exists but is not in the cache", "serverID", serverID)
 		return presentUnwatched, nil
 	case controller.SaysMissing(err, leaseResource, serverID):
 		return absent, nil
