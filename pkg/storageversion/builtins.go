@@ -18,6 +18,7 @@ package storageversion
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -38,7 +39,8 @@ type builtIns struct {
 
 type builtIn struct {
 	kind       string
-	versions   []string // at which every server that serves the resource does, in the last look
+	versions   []string            // at which every server that serves the resource does, in the last look
+	readable   map[Encoding]string // see Observation.Versions
 	migratable bool
 	// lastRead is what the last complete look said, nil if there was none.
 	lastRead *Sighting
@@ -56,7 +58,9 @@ func (b *builtIns) learn(now time.Time) (heardFirst []schema.GroupResource) {
 			known, heard := b.resources[resource]
 			if !heard {
 				heardFirst = append(heardFirst, resource)
+				known.readable = readable(resource.Group, r.Kind, usualVersions)
 			}
+			maps.Copy(known.readable, readable(resource.Group, r.Kind, r.Versions))
 			if !served.Has(resource) {
 				known.kind, known.versions, known.migratable = r.Kind, slices.Clone(r.Versions), false
 				served.Insert(resource)

@@ -40,10 +40,8 @@ func (d definitions) observe(o *Observation) {
 		o.Presence = Served
 	}
 	o.Served = slices.Clone(definition.ServedVersions)
-	o.Versions = map[Encoding]string{}
-	for _, version := range slices.Concat(o.Served, definition.StoredVersions, []string{definition.StorageVersion}) {
-		o.Versions[definition.hash(version)] = schema.GroupVersion{Group: definition.Group, Version: version}.String()
-	}
+	versions := slices.Concat(definition.ServedVersions, definition.StoredVersions, []string{definition.StorageVersion})
+	o.Versions = readable(definition.Group, definition.Kind, versions)
 }
 
 func (c *CustomResource) hash(version string) Encoding {

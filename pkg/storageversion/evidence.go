@@ -20,6 +20,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -27,8 +28,9 @@ import (
 // SameEvidence reports whether two evidences identify the same state of the same source, whenever each was first
 // seen.
 func SameEvidence(a, b migrationv1alpha1.StorageEvidence) bool {
-	a.FirstObservedTime, b.FirstObservedTime = nil, nil
-	return equality.Semantic.DeepEqual(a, b)
+	return a.Source == b.Source && slices.Equal(a.Servers, b.Servers) && slices.Equal(a.Endpoints, b.Endpoints) &&
+		ptr.Equal(a.StorageVersion, b.StorageVersion) &&
+		equality.Semantic.DeepEqual(a.CustomResourceDefinition, b.CustomResourceDefinition)
 }
 
 // Durable reports whether a later evidence can prove that nothing happened since this one. If it cannot, only the

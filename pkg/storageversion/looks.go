@@ -153,7 +153,7 @@ func (l *looks) needAnother() bool {
 
 // unread returns the processes that live and that the last complete look at the group did not read.
 func (l *looks) unread(group string) []Server {
-	return slices.DeleteFunc(l.servers.list(), func(server Server) bool {
+	return slices.DeleteFunc(slices.Clone(l.servers.list()), func(server Server) bool {
 		return slices.Contains(l.groups[group].processes, server)
 	})
 }

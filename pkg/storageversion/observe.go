@@ -78,11 +78,10 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 	group, known := o.Resource.Group, l.builtIns.find(o.Resource)
 	o.Presence = l.builtIns.presence(o.Time, o.Resource)
 	o.Served = slices.Clone(known.versions)
-	o.Versions = readable(group, known.kind, known.versions)
+	o.Versions = maps.Clone(known.readable)
 	o.SharedWith = l.sharing.with(o.Resource)
 	for _, other := range o.SharedWith {
-		shared := l.builtIns.find(other)
-		maps.Copy(o.Versions, readable(other.Group, shared.kind, shared.versions))
+		maps.Copy(o.Versions, l.builtIns.find(other).readable)
 	}
 	if last, _ := o.Last(); len(last.Writing) == 1 {
 		stored, _ := schema.ParseGroupVersion(o.Versions[last.Writing[0]])

@@ -70,6 +70,19 @@ func TestStorageVersions(t *testing.T) {
 		s.SetStorageVersion(s.tick(), "apps.deployments", object("2", "a=apps/v1"), true)
 		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}), []string{appsV1})
 	})
+	t.Run("servers that published all they wrote may leave together", func(t *testing.T) {
+		s := newStory()
+		s.servers(true, "a/1", "b/1", "c/1")
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1", "c=apps/v1"), false)
+		s.SetStorageVersionsServed(s.tick(), true)
+		s.looks(at(publishing(appsV1), publishing(appsV1), publishing(appsV1)), "a/1", "b/1", "c/1")
+		s.SetServers(s.now, serversOf([]string{"a/1"}), true)
+		for _, sighting := range s.Observe(s.now, deployments).Run {
+			if len(sighting.Unseen) > 0 {
+				t.Errorf("unseen: got %v, want none", sighting.Unseen)
+			}
+		}
+	})
 	t.Run("what moved while nobody watched begins a new run", func(t *testing.T) {
 		s.looks(at(publishing(appsV1), publishing(appsV1), publishing(appsV1)), "a/1", "b/2", "c/1")
 		s.SetStorageVersion(s.tick(), "apps.deployments", object("5", "a=apps/v1", "b=apps/v1"), false)

@@ -30,6 +30,7 @@ import (
 type servers struct {
 	linger time.Duration        // see Options
 	living map[Server]time.Time // with the time since when the process is known to live
+	sorted []Server             // living, in order
 	// departed is when an identity lost its Lease. The address of a departed server may still answer, and a look may
 	// take the answer for one of a server that came and has no address yet.
 	departed  map[string]time.Time
@@ -47,7 +48,7 @@ func (s *servers) set(now time.Time, living []Server, unbroken bool) (left []Ser
 			next[server] = since
 		}
 	}
-	for _, server := range s.list() {
+	for _, server := range s.sorted {
 		if _, lives := next[server]; !lives {
 			left = append(left, server)
 		}
@@ -65,15 +66,14 @@ func (s *servers) set(now time.Time, living []Server, unbroken bool) (left []Ser
 		delete(s.departed, server.Identity)
 	}
 	s.living, s.changed, s.hadLeases = next, now, s.hadLeases || len(next) > 0
+	s.sorted = slices.SortedFunc(maps.Keys(next), func(a, b Server) int {
+		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
+	})
 	return left, true
 }
 
-// list returns the processes that live, in order.
-func (s *servers) list() []Server {
-	return slices.SortedFunc(maps.Keys(s.living), func(a, b Server) int {
-		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
-	})
-}
+// list returns the processes that live, in order. Callers must not change it.
+func (s *servers) list() []Server { return s.sorted }
 
 // are reports whether the given processes live, and no others.
 func (s *servers) are(processes []Server) bool {
