@@ -191,10 +191,11 @@ func (l *serverLeases) remember(now time.Time) leasesAt {
 	}
 	all := leasesAt{byName: map[string]lease{}, revision: l.revision}
 	for name, last := range l.lastHeld {
-		all.byName[name] = lease{server: true}
 		if now.Sub(last) > historyKept {
 			delete(l.lastHeld, name)
+			continue
 		}
+		all.byName[name] = lease{server: true}
 	}
 	maps.Copy(all.byName, l.byName)
 	return all
