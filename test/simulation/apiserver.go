@@ -171,16 +171,18 @@ func (a *apiServer) deleteState(name string, state *migrationv1alpha1.StorageSta
 	a.w.log("state %s is deleted", name)
 	a.nextVersion()
 	delete(a.states, name)
-	a.w.feeds.publish(streamStates, func(m *manager) { m.cacheState(name, nil) })
+	a.tell(streamStates, func(m *manager) { m.cacheState(name, nil) })
 	return nil
 }
 
 func (a *apiServer) putState(state *migrationv1alpha1.StorageState) {
-	a.w.log("state %s: %s", state.Name, statusInWords(&state.Status))
+	if a.w.tell != nil {
+		a.w.log("state %s: %s", state.Name, statusInWords(&state.Status))
+	}
 	a.states[state.Name] = state
 	a.w.store.changed = true
 	a.w.judge.recorded(state)
-	a.w.feeds.publish(streamStates, func(m *manager) { m.cacheState(state.Name, state) })
+	a.tell(streamStates, func(m *manager) { m.cacheState(state.Name, state) })
 }
 
 func (a *apiServer) createMigration(migration *migrationv1alpha1.StorageVersionMigration) error {
@@ -221,12 +223,23 @@ func (a *apiServer) deleteMigration(name string, uid types.UID) error {
 	a.w.log("migration %s is deleted", name)
 	a.nextVersion()
 	delete(a.migrations, name)
-	a.w.feeds.publish(streamMigrations, func(m *manager) { m.cacheMigration(name, live, nil) })
+	a.tell(streamMigrations, func(m *manager) { m.cacheMigration(name, live, nil) })
 	return nil
 }
 
 func (a *apiServer) putMigration(migration *migrationv1alpha1.StorageVersionMigration) {
-	a.w.log("migration %s: %s", migration.Name, migrationInWords(migration))
+	if a.w.tell != nil {
+		a.w.log("migration %s: %s", migration.Name, migrationInWords(migration))
+	}
 	a.migrations[migration.Name] = migration
-	a.w.feeds.publish(streamMigrations, func(m *manager) { m.cacheMigration(migration.Name, nil, migration) })
+	a.tell(streamMigrations, func(m *manager) { m.cacheMigration(migration.Name, nil, migration) })
+}
+
+// tell tells the manager of a change, and of the version that its cache then has.
+func (a *apiServer) tell(on stream, what told) {
+	version := a.version
+	a.w.feeds.publish(on, func(m *manager) {
+		m.seen[on] = version
+		what(m)
+	})
 }

@@ -28,17 +28,14 @@ import (
 
 // judge knows what is stored, and compares.
 type judge struct {
-	w *world
-	// promised are the names of migrations that a state had when it was stored. A name is one state's, whichever state the
-	// migration is of.
-	promised map[string]bool
-	epochs   map[types.UID]int64
+	w      *world
+	epochs map[types.UID]int64
 	// compared counts stored objects that were found in a list that excludes something, proofs the lists that became short.
 	compared, proofs int
 }
 
 func newJudge(w *world) *judge {
-	return &judge{w: w, promised: map[string]bool{}, epochs: map[types.UID]int64{}}
+	return &judge{w: w, epochs: map[types.UID]int64{}}
 }
 
 // check compares what is stored with what the states tell.
@@ -52,7 +49,7 @@ func (j *judge) check() {
 	}
 	j.w.store.changed = false
 	for i, resource := range everything {
-		state := j.w.api.states[resource.String()]
+		state := j.w.api.states[nameOf(resource)]
 		if state == nil || state.Status.Epoch == 0 {
 			continue // Nothing is promised yet, or another controller promised it.
 		}
@@ -109,9 +106,6 @@ func (j *judge) recorded(state *migrationv1alpha1.StorageState) {
 		j.w.violated("the epoch of %s goes from %d to %d", state.Name, j.epochs[state.UID], status.Epoch)
 	}
 	j.epochs[state.UID] = status.Epoch
-	if status.Migration != nil {
-		j.promised[status.Migration.Name] = true
-	}
 	only := status.CurrentStorageVersionHash != migrationv1alpha1.Unknown && slices.Equal(status.PersistedStorageVersionHashes, []string{status.CurrentStorageVersionHash})
 	for _, condition := range []string{migrationv1alpha1.StorageStateMigrated, migrationv1alpha1.StorageStateSafeToRemoveOldVersions} {
 		if meta.IsStatusConditionTrue(status.Conditions, condition) && !only {
@@ -123,15 +117,19 @@ func (j *judge) recorded(state *migrationv1alpha1.StorageState) {
 	}
 }
 
-// creates looks at a migration that the trigger is about to create.
+// creates looks at a migration that the trigger is about to create: the state that is stored must justify it.
 func (j *judge) creates(m *migrationv1alpha1.StorageVersionMigration) {
-	target := m.Spec.Target
-	if !j.promised[m.Name] {
-		j.w.violated("migration %s is created, and no state that was stored names it", m.Name)
+	target, resource := m.Spec.Target, m.GroupResource()
+	state := j.w.api.states[resource.String()]
+	switch {
+	case state == nil || state.UID != target.StorageStateUID:
+		j.w.violated("migration %s is created for a state that is gone", m.Name)
+	case state.Status.Epoch != *target.Epoch || state.Status.CurrentStorageVersionHash != target.StorageVersionHash:
+		j.w.violated("migration %s is created for epoch %d and %s, and the state that is stored says %s",
+			m.Name, *target.Epoch, words(target.StorageVersionHash), statusInWords(&state.Status))
 	}
 	for name, other := range j.w.api.migrations {
-		if name != m.Name && byTrigger(other) && !finished(other) && resourceOf(other) == resourceOf(m) &&
-			other.Spec.Target.StorageStateUID == target.StorageStateUID && *other.Spec.Target.Epoch == *target.Epoch {
+		if name != m.Name && other.Spec.Target != nil && !other.Finished() && other.GroupResource() == resource && sameTarget(other, m) {
 			j.w.violated("migration %s is created while %s of the same epoch is unfinished", m.Name, name)
 		}
 	}

@@ -71,7 +71,7 @@ func (g *migrator) takeUp() {
 	waiting := false
 	for _, name := range slices.Sorted(maps.Keys(g.w.api.migrations)) {
 		m := g.w.api.migrations[name]
-		if finished(m) || g.running[m.UID] != nil {
+		if m.Finished() || g.running[m.UID] != nil {
 			continue
 		}
 		if len(g.running) == 2 {
@@ -96,7 +96,7 @@ func (g *migrator) bind(s *sweep, m *migrationv1alpha1.StorageVersionMigration) 
 	if m.Status.Target != nil {
 		return true
 	}
-	state := g.w.api.states[resourceOf(m).String()]
+	state := g.w.api.states[m.GroupResource().String()]
 	if state == nil {
 		return false
 	}
@@ -128,12 +128,12 @@ func (g *migrator) goOn(s *sweep) {
 
 func (g *migrator) step(s *sweep) {
 	m := g.w.api.migrations[s.name]
-	if m == nil || m.UID != s.uid || finished(m) {
+	if m == nil || m.UID != s.uid || m.Finished() {
 		delete(g.running, s.uid)
 		g.wake()
 		return
 	}
-	resource := resourceOf(m)
+	resource := m.GroupResource()
 	if !s.began {
 		s.began, s.objects = true, slices.Clone(g.w.store.of(resource))
 	}
@@ -167,7 +167,7 @@ func (g *migrator) step(s *sweep) {
 
 // end finds out whether nothing moved since the beginning, and says how the migration ended.
 func (g *migrator) end(s *sweep, m *migrationv1alpha1.StorageVersionMigration) {
-	state, target := g.w.api.states[resourceOf(m).String()], m.Status.Target
+	state, target := g.w.api.states[m.GroupResource().String()], m.Status.Target
 	result := migrationv1alpha1.MigrationFailed
 	if state != nil && state.UID == target.StorageStateUID && state.Status.Epoch == *target.Epoch &&
 		state.Status.CurrentStorageVersionHash == target.StorageVersionHash && !g.fails {
@@ -198,7 +198,7 @@ func (g *migrator) crash(d time.Duration) {
 // boast is what a migrator does that does not know of targets: it says that it succeeded, and did nothing.
 func (g *migrator) boast() {
 	for _, name := range slices.Sorted(maps.Keys(g.w.api.migrations)) {
-		if m := g.w.api.migrations[name]; !finished(m) && m.Status.Target == nil {
+		if m := g.w.api.migrations[name]; !m.Finished() && m.Status.Target == nil {
 			g.finish(m, migrationv1alpha1.MigrationSucceeded)
 			return
 		}

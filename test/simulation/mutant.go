@@ -30,6 +30,10 @@ type mutant struct {
 	aggregated func(*storageversion.AggregatedDocument) *storageversion.AggregatedDocument
 	input      func(*world, *svmtrigger.Input)
 	decision   func(*world, svmtrigger.Input, *svmtrigger.Decision)
-	// createsFirst has migrations created before the state is written.
+	// createsFirst has migrations created before the state is written that they rest on.
 	createsFirst bool
+	// trustsStates and trustsMigrations have migrations created without reading the state, or the migration before.
+	trustsStates, trustsMigrations bool
+	// readsOldCaches has a resource decided on before the caches show what was written last.
+	readsOldCaches bool
 }

@@ -39,6 +39,8 @@ var mutants = map[string]struct {
 	"ignores one server":                                {mutant{living: withoutOne, look: withoutOneDocument}, 4000},
 	"takes an error for absence":                        {mutant{look: failedAsEmpty}, 4000},
 	"creates migrations before the state is written":    {mutant{decision: createAtOnce, createsFirst: true}, 4000},
+	"creates migrations without reading the state":      {mutant{trustsStates: true}, 4000},
+	"creates one beside one that the cache lacks":       {mutant{trustsMigrations: true}, 4000},
 	"does not settle":                                   {mutant{input: settleAtOnce}, 4000},
 	"closes its eyes to gaps":                           {mutant{input: forgetGaps}, 4000},
 	"ignores how far the generation is":                 {mutant{input: forgetGenerations}, 4000},
@@ -74,7 +76,7 @@ func TestMutants(t *testing.T) {
 // away as well.
 func skipEpochs(w *world, in *svmtrigger.Input) {
 	changeMigrations(in, func(m *migrationv1alpha1.StorageVersionMigration) {
-		if target := m.Status.Target; target != nil && target.StorageStateUID == in.State.UID && finished(m) {
+		if target := m.Status.Target; target != nil && target.StorageStateUID == in.State.UID && m.Finished() {
 			target.Epoch, m.Status.StartTime = &in.State.Status.Epoch, &metav1.Time{Time: w.now}
 		}
 	})
@@ -83,7 +85,7 @@ func skipEpochs(w *world, in *svmtrigger.Input) {
 // takeUIDsForTheSame makes every success one under the current state.
 func takeUIDsForTheSame(w *world, in *svmtrigger.Input) {
 	changeMigrations(in, func(m *migrationv1alpha1.StorageVersionMigration) {
-		if target := m.Status.Target; target != nil && finished(m) {
+		if target := m.Status.Target; target != nil && m.Finished() {
 			target.StorageStateUID, m.Status.StartTime = in.State.UID, &metav1.Time{Time: w.now}
 		}
 	})
@@ -92,7 +94,7 @@ func takeUIDsForTheSame(w *world, in *svmtrigger.Input) {
 // believeAll gives every migration that succeeded what makes a proof.
 func believeAll(w *world, in *svmtrigger.Input) {
 	changeMigrations(in, func(m *migrationv1alpha1.StorageVersionMigration) {
-		if hasCondition(m, migrationv1alpha1.MigrationSucceeded) {
+		if m.HasCondition(migrationv1alpha1.MigrationSucceeded) {
 			m.Status.Target = &migrationv1alpha1.MigrationTarget{
 				StorageVersionHash: in.State.Status.CurrentStorageVersionHash, Epoch: &in.State.Status.Epoch, StorageStateUID: in.State.UID,
 			}
@@ -130,10 +132,9 @@ func failedAsEmpty(look storageversion.Look) storageversion.Look {
 	return look
 }
 
-// createAtOnce creates a migration in the decision that records its name.
+// createAtOnce creates a migration in the decision that begins its epoch.
 func createAtOnce(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
-	ref := d.Status.Migration
-	if d.State != svmtrigger.UpdateState || ref == nil || ref.UID != "" {
+	if d.State != svmtrigger.UpdateState || d.Status.Epoch == in.State.Status.Epoch || in.SharedBy != nil {
 		return
 	}
 	epoch, resource := d.Status.Epoch, in.State.Spec.Resource
@@ -145,7 +146,7 @@ func createAtOnce(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
 			},
 		},
 	}
-	d.Create.Name = ref.Name
+	d.Create.Name = resource.Resource + "-at-once"
 }
 
 func settleAtOnce(_ *world, in *svmtrigger.Input) { in.Periods.Settle = 0 }

@@ -184,7 +184,9 @@ func (o *observer) conclude(look storageversion.Look) {
 	if mutate := w.mutant.look; mutate != nil {
 		look = mutate(look)
 	}
-	w.log("looked: servers %v, documents %s", look.Servers, documentsInWords(look.Documents))
+	if w.tell != nil {
+		w.log("looked: servers %v, documents %s", look.Servers, documentsInWords(look.Documents))
+	}
 	o.heard(o.ledger.SetLook(w.now, look))
 	if !o.synced {
 		o.m.begin()

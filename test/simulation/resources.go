@@ -45,6 +45,18 @@ const resources = 7
 // position is that in everything.
 func position(resource schema.GroupResource) int { return slices.Index(everything[:], resource) }
 
+// names are those of the states, by resource.
+var names = func() map[schema.GroupResource]string {
+	all := map[schema.GroupResource]string{}
+	for _, resource := range everything {
+		all[resource] = resource.String()
+	}
+	return all
+}()
+
+// nameOf is the name of the state of a resource.
+func nameOf(resource schema.GroupResource) string { return names[resource] }
+
 // storageOf is the resource under which the objects of a resource are kept.
 func storageOf(resource schema.GroupResource) schema.GroupResource {
 	if resource == oldIngresses {

@@ -73,7 +73,7 @@ func positions(n int) []int {
 
 func TestMain(m *testing.M) {
 	// Histories are short and use little memory: collecting garbage less often makes more of them.
-	debug.SetGCPercent(400)
+	debug.SetGCPercent(2000)
 	os.Exit(m.Run())
 }
 

@@ -63,7 +63,9 @@ func (c *cluster) setEntry(resource schema.GroupResource, identity, version stri
 	} else {
 		c.published[resource] = after
 	}
-	c.w.log("StorageVersion of %s: %s", resource.Resource, entriesOf(after))
+	if c.w.tell != nil {
+		c.w.log("StorageVersion of %s: %s", resource.Resource, entriesOf(after))
+	}
 	c.w.feeds.publish(streamStorageVersions, storageVersionTold(resource, after))
 }
 

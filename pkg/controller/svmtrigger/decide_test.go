@@ -54,11 +54,12 @@ type life struct {
 	uids     int
 	events   []string
 	created  []string
+	writes   int
 }
 
 func newLife(t *testing.T) *life {
 	l := &life{t: t, ledger: storageversion.NewLedger(storageversion.Options{Linger: time.Minute})}
-	l.in = Input{AutoMigrate: true, Slot: true, Now: start, Periods: periods}
+	l.in = Input{AutoMigrate: true, Now: start, Periods: periods}
 	l.definition = storageversion.CustomResource{UID: "crd", Generation: 1, Group: "example.com", Plural: "widgets", Kind: "Widget",
 		StorageVersion: "v1", ServedVersions: []string{"v2", "v1"}, StoredVersions: []string{"v1"}, Established: true}
 	l.ledger.SetCustomResource(l.in.Now, widgets, &l.definition)
@@ -106,7 +107,7 @@ func (l *life) settle() Decision {
 func (l *life) act(d Decision) {
 	l.t.Helper()
 	if d.State != KeepState && d.Create != nil {
-		l.t.Fatal("a migration is created before the state that justifies it was stored")
+		l.t.Fatal("a migration is created in the decision that writes the state")
 	}
 	switch d.State {
 	case CreateState, RecreateState:
@@ -114,6 +115,7 @@ func (l *life) act(d Decision) {
 	case DeleteState:
 		l.in.State = nil
 	case UpdateState:
+		l.writes++
 		l.in.State = l.in.State.DeepCopy()
 		l.in.State.Status = d.Status
 	}
@@ -142,7 +144,7 @@ func (l *life) migration() *migrationv1alpha1.StorageVersionMigration {
 	l.t.Helper()
 	var unfinished []*migrationv1alpha1.StorageVersionMigration
 	for _, m := range l.in.Migrations {
-		if !finished(m) {
+		if !m.Finished() {
 			unfinished = append(unfinished, m)
 		}
 	}
@@ -152,11 +154,16 @@ func (l *life) migration() *migrationv1alpha1.StorageVersionMigration {
 	return unfinished[0]
 }
 
+// begins begins a migration as a migrator does.
+func (l *life) begins(m *migrationv1alpha1.StorageVersionMigration) {
+	now := metav1.NewTime(l.in.Now.Truncate(time.Second))
+	m.Status.StartTime, m.Status.Target = &now, m.Spec.Target
+}
+
 // ends ends a migration as a migrator does.
 func (l *life) ends(m *migrationv1alpha1.StorageVersionMigration, condition migrationv1alpha1.MigrationConditionType, reason string) {
-	began := metav1.NewTime(l.in.Now.Truncate(time.Second))
-	m.Status.StartTime, m.Status.CompletionTime = &began, &began
-	m.Status.Target = m.Spec.Target
+	l.begins(m)
+	m.Status.CompletionTime = m.Status.StartTime
 	m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: condition, Status: corev1.ConditionTrue, Reason: reason}}
 }
 
@@ -210,8 +217,14 @@ func TestLifeOfAState(t *testing.T) {
 		t.Error("a migration was created before the evidence settled")
 	}
 	l.after(time.Second)
-	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationRunning, migrationv1alpha1.StateReasonMigrationRunning)
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationQueued, migrationv1alpha1.StateReasonMigrationQueued)
 	m := l.migration()
+	if writes := l.writes; writes != 2 {
+		t.Errorf("the state was written %d times before the migration begins, want 2: evidence, then agreement and migration", writes)
+	}
+	l.begins(m)
+	l.settle()
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationRunning, migrationv1alpha1.StateReasonMigrationRunning)
 	epoch := int64(1)
 	want := migrationv1alpha1.StorageVersionMigrationSpec{
 		Resource: migrationv1alpha1.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
@@ -315,7 +328,7 @@ func TestWhatHappenedUnwatched(t *testing.T) {
 		"nothing":                     {happens: func(*life) {}, epoch: 1, current: v1, persisted: []string{v1}},
 		"another change of the spec":  {happens: func(l *life) { l.flip("v1") }, epoch: 1, current: v1, persisted: []string{v1}},
 		"a flip":                      {happens: func(l *life) { l.flip("v2") }, epoch: 2, current: v2, persisted: []string{v1, v2}},
-		"flips there and back":        {happens: func(l *life) { l.flip("v2"); l.flip("v1") }, epoch: 2, current: v1, persisted: []string{v1, storageversion.Unknown, v2}},
+		"flips there and back":        {happens: func(l *life) { l.flip("v2"); l.flip("v1") }, epoch: 2, current: v1, persisted: []string{v1, v2, storageversion.Unknown}},
 		"flips whose trace was wiped": {happens: func(l *life) { l.flip("v2"); l.flip("v1"); l.definition.StoredVersions = []string{"v1"} }, epoch: 2, current: v1, persisted: []string{v1, storageversion.Unknown}},
 		"a new definition":            {happens: func(l *life) { l.definition.UID = "other" }, epoch: 2, current: v1, persisted: []string{v1, storageversion.Unknown}},
 	} {
@@ -360,22 +373,22 @@ func TestReins(t *testing.T) {
 	for name, tc := range map[string]struct {
 		set    func(in *Input)
 		reason string
-		due    bool
 	}{
-		"paused":               {func(in *Input) { in.State.Annotations = map[string]string{migrationv1alpha1.PausedAnnotation: "true"} }, migrationv1alpha1.StateReasonPaused, false},
-		"not selected":         {func(in *Input) { in.AutoMigrate = false }, migrationv1alpha1.StateReasonNotSelected, false},
-		"others are under way": {func(in *Input) { in.Slot = false }, migrationv1alpha1.StateReasonMigrationQueued, true},
+		"paused": {func(in *Input) {
+			in.State.Annotations = map[string]string{migrationv1alpha1.PausedAnnotation: "true"}
+		}, migrationv1alpha1.StateReasonPaused},
+		"not selected": {func(in *Input) { in.AutoMigrate = false }, migrationv1alpha1.StateReasonNotSelected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLife(t)
 			l.settle()
 			tc.set(&l.in)
-			d := l.after(time.Minute)
-			if len(l.created) != 0 || d.Due != tc.due {
-				t.Errorf("created %q, due %v", l.created, d.Due)
+			l.after(time.Minute)
+			if len(l.created) != 0 {
+				t.Errorf("created %q", l.created)
 			}
 			l.reasons(migrationv1alpha1.StateReasonServersAgree, tc.reason, tc.reason)
-			l.in.State.Annotations, l.in.AutoMigrate, l.in.Slot = nil, true, true
+			l.in.State.Annotations, l.in.AutoMigrate = nil, true
 			l.settle()
 			l.migration()
 		})
@@ -417,19 +430,51 @@ func TestFailedMigration(t *testing.T) {
 	}
 }
 
-func TestDeletedMigrationIsConfirmedAndMadeAnew(t *testing.T) {
+func TestMigrationThatSomebodyDeletedIsMadeAnew(t *testing.T) {
 	l := newLife(t)
 	l.settle()
 	l.after(time.Minute)
 	gone := l.migration().Name
 	l.in.Migrations = nil
-	l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
-	if d := Decide(l.in); d.ConfirmGone != gone || d.State != UpdateState || d.Create != nil {
-		t.Errorf("unexpected decision %+v", d)
-	}
 	l.settle()
 	if m := l.migration(); m.Name == gone {
 		t.Error("another attempt needs another name")
+	}
+}
+
+// TestAttemptThatWasNotRecorded has the manager end between the creation of a migration and the record of it.
+func TestAttemptThatWasNotRecorded(t *testing.T) {
+	l := newLife(t)
+	l.settle()
+	l.in.Now = l.in.Now.Add(time.Minute)
+	l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
+	first, second := Decide(l.in), Decide(l.in)
+	if first.State != KeepState || first.Create == nil || second.Create == nil || first.Create.Name != second.Create.Name {
+		t.Fatalf("a migration that is due is created first, under one name: %+v, then %+v", first, second)
+	}
+	l.act(first)
+	l.ends(l.migration(), migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied)
+	l.settle()
+	status := l.in.State.Status
+	if status.Migration == nil || status.Migration.Name != first.Create.Name || status.Backoff == nil || status.Backoff.Failures != 1 {
+		t.Errorf("a migration that failed before it was recorded must be counted: %+v, %+v", status.Migration, status.Backoff)
+	}
+}
+
+// TestMigrationThatCannotBeCreated makes sure that the state does not wait for it for long.
+func TestMigrationThatCannotBeCreated(t *testing.T) {
+	l := newLife(t)
+	l.settle()
+	l.in.Now = l.in.Now.Add(time.Minute + periods.Hold)
+	l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
+	d := Decide(l.in)
+	if d.State != UpdateState || d.Create != nil {
+		t.Fatalf("the state is silent: %+v", d)
+	}
+	l.act(d)
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationQueued, migrationv1alpha1.StateReasonMigrationQueued)
+	if d := Decide(l.in); d.State != KeepState || d.Create == nil {
+		t.Errorf("creating is not tried again: %+v", d)
 	}
 }
 
@@ -520,7 +565,7 @@ func TestSuccessWaitsForTheLookToBeConfirmed(t *testing.T) {
 	if d.Status.PersistedStorageVersionHashes != nil && !slices.Contains(d.Status.PersistedStorageVersionHashes, storageversion.Unknown) {
 		t.Errorf("the look may have met a server that starts: %+v", d.Status)
 	}
-	if !d.LookAgain.Equal(o.Confirmed) || d.Due {
+	if !d.LookAgain.Equal(o.Confirmed) || d.Create != nil {
 		t.Errorf("look again at %v and start nothing; got %+v", o.Confirmed, d)
 	}
 	l.act(d)
@@ -566,24 +611,5 @@ func TestEpochWithoutAStartBeginsToSettleNow(t *testing.T) {
 	l.after(time.Hour)
 	l.expect(1, v1, storageversion.Unknown, v1)
 	l.after(time.Minute)
-	l.migration()
-}
-
-func TestPauseTakesBackAPromise(t *testing.T) {
-	l := newLife(t)
-	l.settle()
-	l.in.Now = l.in.Now.Add(time.Minute)
-	l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
-	l.act(Decide(l.in))
-	if l.in.State.Status.Migration == nil {
-		t.Fatal("no migration was promised")
-	}
-	l.in.State.Annotations = map[string]string{migrationv1alpha1.PausedAnnotation: "true"}
-	l.settle()
-	if ref := l.in.State.Status.Migration; ref != nil || len(l.created) != 0 {
-		t.Errorf("promised %v, created %q", ref, l.created)
-	}
-	l.in.State.Annotations = nil
-	l.settle()
 	l.migration()
 }

@@ -134,8 +134,8 @@ func newFixture(t *testing.T, stored ...runtime.Object) *fixture {
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	controller, err := newController(ctx, f.client.MigrationV1alpha1(), f.factory.Migration().V1alpha1(), f.observations, f.recorder,
-		Options{AutoMigrate: everything, MaxUnfinished: DefaultMaxUnfinished, Periods: DefaultPeriods()}, f.clock)
+	controller, err := New(ctx, f.client.MigrationV1alpha1(), f.factory.Migration().V1alpha1(), f.observations, f.recorder,
+		Options{AutoMigrate: everything, Periods: DefaultPeriods()}, f.clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,18 @@ func (f *fixture) cache(t *testing.T, cached ...runtime.Object) {
 	}
 }
 
-// requests are what the API server was asked, without the requests of informers, each with the preconditions it carried.
+// stored returns the state that the API server has.
+func (f *fixture) stored(t *testing.T, resource schema.GroupResource) *migrationv1alpha1.StorageState {
+	t.Helper()
+	state, err := f.client.MigrationV1alpha1().StorageStates().Get(f.ctx, resource.String(), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// requests are what the API server was asked, without the requests of informers, each with the preconditions it
+// carried.
 func (f *fixture) requests() []string {
 	var all []string
 	for _, action := range f.client.Actions() {

@@ -85,7 +85,7 @@ func TestFromTheFirstSightToTheEnd(t *testing.T) {
 		f.clock.Step(time.Second)
 		return state.Status.Migration != nil && state.Status.Migration.UID != ""
 	})
-	if shown := gauges(t)["storage_states unknown"]; shown != 1 {
+	if shown := shownGauges(t)["storage_states unknown"]; shown != 1 {
 		t.Errorf("the metrics of a controller that runs show %v states, want 1", shown)
 	}
 	migrations := f.client.MigrationV1alpha1().StorageVersionMigrations()

@@ -63,8 +63,8 @@ func ParseSelection(elements []string) (Selection, []error) {
 	// Like --controllers, this list selects nothing that it does not mention. Somebody who only names what to leave out
 	// expects the rest to be migrated, and would wait in vain.
 	if !selects && excludesSome != "" && !mentions(said, everyResource) && len(errs) == 0 {
-		errs = append(errs, fmt.Errorf("%q leaves something out of nothing: write %q to leave it out of everything, or %q to migrate nothing",
-			excludesSome, everyResource+","+excludesSome, "-"+everyResource))
+		errs = append(errs, fmt.Errorf("%q leaves something out of nothing: write %q to leave it out of everything, "+
+			"or %q to migrate nothing", excludesSome, everyResource+","+excludesSome, "-"+everyResource))
 	}
 	return s, errs
 }
@@ -81,14 +81,17 @@ func (s *Selection) add(name string, selected bool) error {
 	}
 	if group, all := strings.CutPrefix(name, everyResource+"."); all {
 		if problems := validation.IsDNS1123Subdomain(group); len(problems) > 0 {
-			return fmt.Errorf("%q does not name a group: write it as in \"*.example.com\"; resources of the core group are named one by one", name)
+			return fmt.Errorf("%q does not name a group: write it as in \"*.example.com\"; "+
+				"resources of the core group are named one by one", name)
 		}
 		s.byGroup[group] = selected
 		return nil
 	}
 	resource := schema.ParseGroupResource(name)
-	if len(validation.IsDNS1123Label(resource.Resource)) > 0 || (strings.Contains(name, ".") && len(validation.IsDNS1123Subdomain(resource.Group)) > 0) {
-		return fmt.Errorf("%q does not name a resource: write its plural in lower case with its group, as in \"deployments.apps\", or \"secrets\" in the core group; "+
+	if len(validation.IsDNS1123Label(resource.Resource)) > 0 ||
+		(strings.Contains(name, ".") && len(validation.IsDNS1123Subdomain(resource.Group)) > 0) {
+		return fmt.Errorf("%q does not name a resource: write its plural in lower case with its group, "+
+			"as in \"deployments.apps\", or \"secrets\" in the core group; "+
 			"\"*.example.com\" is all resources of a group, \"*\" is all", name)
 	}
 	s.byName[resource] = selected

@@ -61,7 +61,7 @@ func testIdleCost(t *testing.T) {
 	c := startCluster(t, controlplane.Server{}, controlplane.Server{}, controlplane.Server{})
 	c.defineMany(t)
 	startMigrator(t, c)
-	manager := c.startManager(t, "manager", "--max-triggered-migrations=16")
+	manager := c.startManager(t, "manager")
 	expected := migratable(t, c)
 	framework.Eventually(t, 3*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
 

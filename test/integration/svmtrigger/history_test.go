@@ -252,35 +252,6 @@ func (h *history) migrationsOf(gr schema.GroupResource, after int64) []*migratio
 	return slices.DeleteFunc(h.migrationsAfter(after), func(life *migrationLife) bool { return resourceOf(life.last()) != gr })
 }
 
-// mostUnfinished is the largest number of migrations that existed at once and had not ended.
-func (h *history) mostUnfinished() int {
-	type change struct {
-		revision int64
-		by       int
-	}
-	var changes []change
-	for _, life := range h.migrationsAfter(0) {
-		changes = append(changes, change{life.created, 1})
-		end := life.deleted
-		for _, write := range life.writes {
-			if hasCondition(write.migration, v1alpha1.MigrationSucceeded) || hasCondition(write.migration, v1alpha1.MigrationFailed) {
-				end = write.revision
-				break
-			}
-		}
-		if end > 0 {
-			changes = append(changes, change{end, -1})
-		}
-	}
-	slices.SortFunc(changes, func(a, b change) int { return int(a.revision - b.revision) })
-	most, unfinished := 0, 0
-	for _, c := range changes {
-		unfinished += c.by
-		most = max(most, unfinished)
-	}
-	return most
-}
-
 func resourceOf(m *v1alpha1.StorageVersionMigration) schema.GroupResource {
 	return schema.GroupResource{Group: m.Spec.Resource.Group, Resource: m.Spec.Resource.Resource}
 }

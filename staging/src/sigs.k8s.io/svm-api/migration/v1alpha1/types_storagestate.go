@@ -173,8 +173,8 @@ type StorageStateStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=253
 	StorageSharedWith []string `json:"storageSharedWith,omitempty"`
-	// migration is the latest migration of the current epoch. It is recorded before the migration is created, so that
-	// creating it again, after a crash or on an old cache, makes no second one.
+	// migration is the latest migration of the current epoch. Its name follows from this status, so that creating it
+	// again before it is recorded here, after a crash or on an old cache, makes no second one.
 	// +optional
 	Migration *MigrationReference `json:"migration,omitempty"`
 	// backoff says when a migration that failed is tried again. It goes when one succeeds and when a new epoch begins.

@@ -154,9 +154,9 @@ const (
 	StateReasonEncodingsUnknown = "PersistedEncodingsUnknown"
 	// StateReasonAwaitingAgreement: a migration can only start when the servers agree.
 	StateReasonAwaitingAgreement = "AwaitingAgreement"
-	// StateReasonMigrationQueued: a migration is due and waits for others to finish.
+	// StateReasonMigrationQueued: a migration was created, or will be, and the migrator has not begun it.
 	StateReasonMigrationQueued = "MigrationQueued"
-	// StateReasonMigrationRunning: a migration exists and has not ended.
+	// StateReasonMigrationRunning: a migration has begun and has not ended.
 	StateReasonMigrationRunning = "MigrationRunning"
 	// StateReasonMigrationFailed: the last migration failed; status.backoff tells when the next one is due.
 	StateReasonMigrationFailed = "MigrationFailed"

@@ -64,8 +64,8 @@ type StorageStateStatusApplyConfiguration struct {
 	// events and events.events.k8s.io. One migration serves them all. This is information for people: what ties a shared
 	// migration to each of the states is that state's own status.migration.
 	StorageSharedWith []string `json:"storageSharedWith,omitempty"`
-	// migration is the latest migration of the current epoch. It is recorded before the migration is created, so that
-	// creating it again, after a crash or on an old cache, makes no second one.
+	// migration is the latest migration of the current epoch. Its name follows from this status, so that creating it
+	// again before it is recorded here, after a crash or on an old cache, makes no second one.
 	Migration *MigrationReferenceApplyConfiguration `json:"migration,omitempty"`
 	// backoff says when a migration that failed is tried again. It goes when one succeeds and when a new epoch begins.
 	Backoff *MigrationBackoffApplyConfiguration `json:"backoff,omitempty"`

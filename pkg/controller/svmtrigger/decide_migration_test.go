@@ -102,7 +102,7 @@ func TestNameIsMigratedWithItsStorage(t *testing.T) {
 	l := newShared(t)
 	status := &l.in.SharedBy.Status
 	status.PersistedStorageVersionHashes = []string{storageversion.Unknown, v1}
-	status.Migration = &migrationv1alpha1.MigrationReference{Name: "gadgets-new"}
+	status.Migration = &migrationv1alpha1.MigrationReference{Name: "gadgets-new", UID: "new"}
 	l.settle()
 	l.after(time.Minute)
 	if diff := cmp.Diff(status.Migration, l.in.State.Status.Migration); diff != "" || len(l.created) > 0 {
