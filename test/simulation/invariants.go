@@ -49,7 +49,7 @@ func (j *judge) check() {
 	}
 	j.w.store.changed = false
 	for i, resource := range everything {
-		state := j.w.api.states[nameOf(resource)]
+		state := j.w.api.states[stateNames[i]]
 		if state == nil || state.Status.Epoch == 0 {
 			continue // Nothing is promised yet, or another controller promised it.
 		}

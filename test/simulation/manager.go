@@ -43,14 +43,14 @@ type manager struct {
 	names      []string // of migrations, sorted; nil if they changed
 	// seen is the version that each cache has come to, wrote what this process wrote last about each resource.
 	seen  [streams]int
-	wrote [streams]map[schema.GroupResource]int
+	wrote [streams][resources]int
 
 	queue    []schema.GroupResource
-	failures map[schema.GroupResource]int
-	alarms   map[schema.GroupResource]time.Time
+	failures [resources]int
+	alarms   [resources]time.Time
 	job      *job
 
-	decisions map[schema.GroupResource]int
+	decisions [resources]int
 }
 
 // startManager begins a process. It lists everything and looks before it decides anything.
@@ -60,13 +60,7 @@ func (w *world) startManager() {
 	}
 	w.lives++
 	w.log("manager %d starts", w.lives)
-	m := &manager{
-		w: w, failures: map[schema.GroupResource]int{}, alarms: map[schema.GroupResource]time.Time{},
-		decisions: map[schema.GroupResource]int{},
-	}
-	for _, on := range ownStreams {
-		m.wrote[on] = map[schema.GroupResource]int{}
-	}
+	m := &manager{w: w}
 	m.observer = newObserver(m)
 	w.manager = m
 	w.feeds.reset()
@@ -163,14 +157,14 @@ func (m *manager) enqueue(resource schema.GroupResource) {
 }
 
 func (m *manager) enqueueAfter(resource schema.GroupResource, d time.Duration) {
-	at := m.w.now.Add(d)
-	if planned, ok := m.alarms[resource]; ok && !planned.After(at) {
+	at, alarm := m.w.now.Add(d), &m.alarms[position(resource)]
+	if !alarm.IsZero() && !alarm.After(at) {
 		return
 	}
-	m.alarms[resource] = at
+	*alarm = at
 	m.w.after(d, func() {
-		if m.w.manager == m && m.alarms[resource].Equal(at) {
-			delete(m.alarms, resource)
+		if m.w.manager == m && alarm.Equal(at) {
+			*alarm = time.Time{}
 			m.enqueue(resource)
 		}
 	})
@@ -204,7 +198,7 @@ func (m *manager) decide(j *job) {
 	if mutate := m.w.mutant.decision; mutate != nil {
 		mutate(m.w, j.in, &decision)
 	}
-	m.decisions[j.resource]++
+	m.decisions[position(j.resource)]++
 	j.again = decision.LookAgain
 	m.effects(j, decision)
 	m.perform(j)
@@ -236,13 +230,13 @@ var ownStreams = []stream{streamStates, streamMigrations}
 
 // wroteAt notes that something about a resource was written just now.
 func (m *manager) wroteAt(on stream, resource schema.GroupResource) {
-	m.wrote[on][resource] = m.w.api.version
+	m.wrote[on][position(resource)] = m.w.api.version
 }
 
 // visible says whether the caches show everything that this process wrote about a resource.
 func (m *manager) visible(resource schema.GroupResource) bool {
 	for _, on := range ownStreams {
-		if m.seen[on] < m.wrote[on][resource] && !m.w.mutant.readsOldCaches {
+		if m.seen[on] < m.wrote[on][position(resource)] {
 			return false
 		}
 	}
@@ -252,13 +246,14 @@ func (m *manager) visible(resource schema.GroupResource) bool {
 // done ends the work on a resource.
 func (m *manager) done(j *job, err error) {
 	m.job = nil
+	failures := &m.failures[position(j.resource)]
 	switch {
 	case err != nil:
 		m.w.log("%s: %v", j.resource.Resource, err)
-		m.enqueueAfter(j.resource, min(minRetry<<m.failures[j.resource], maxRetry))
-		m.failures[j.resource] = min(m.failures[j.resource]+1, 6)
+		m.enqueueAfter(j.resource, min(minRetry<<*failures, maxRetry))
+		*failures = min(*failures+1, 6)
 	default:
-		delete(m.failures, j.resource)
+		*failures = 0
 		if !j.again.IsZero() {
 			m.enqueueAfter(j.resource, max(j.again.Sub(m.w.now), minRetry))
 		}

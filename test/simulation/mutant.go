@@ -34,6 +34,4 @@ type mutant struct {
 	createsFirst bool
 	// trustsStates and trustsMigrations have migrations created without reading the state, or the migration before.
 	trustsStates, trustsMigrations bool
-	// readsOldCaches has a resource decided on before the caches show what was written last.
-	readsOldCaches bool
 }

@@ -45,17 +45,22 @@ const resources = 7
 // position is that in everything.
 func position(resource schema.GroupResource) int { return slices.Index(everything[:], resource) }
 
-// names are those of the states, by resource.
-var names = func() map[schema.GroupResource]string {
-	all := map[schema.GroupResource]string{}
-	for _, resource := range everything {
-		all[resource] = resource.String()
+// stateNames are those of the states, by position.
+var stateNames = func() [resources]string {
+	var all [resources]string
+	for i, resource := range everything {
+		all[i] = resource.String()
 	}
 	return all
 }()
 
 // nameOf is the name of the state of a resource.
-func nameOf(resource schema.GroupResource) string { return names[resource] }
+func nameOf(resource schema.GroupResource) string {
+	if i := position(resource); i >= 0 {
+		return stateNames[i]
+	}
+	return resource.String()
+}
 
 // storageOf is the resource under which the objects of a resource are kept.
 func storageOf(resource schema.GroupResource) schema.GroupResource {
@@ -111,11 +116,15 @@ var builtIns = []*builtIn{
 	},
 }
 
+// builtInAt are the built-in resources by position.
+var builtInAt [resources]*builtIn
+
 // hashes are computed once.
 var hashes = map[schema.GroupVersionKind]string{}
 
 func init() {
 	for _, b := range builtIns {
+		builtInAt[position(b.resource)] = b
 		for release := range releases {
 			if b.stored[release] != "" {
 				gv := b.groupVersion(release)

@@ -108,19 +108,14 @@ func (s *store) fly(resource schema.GroupResource, position int, encoding string
 
 // encoding is what a server writes a resource in, and what brought that about. Empty if it does not write it.
 func (w *world) encoding(s *server, resource schema.GroupResource) (string, *source) {
-	switch resource {
-	case crontabs:
-		if d := w.cluster.definition; d != nil {
-			return d.encoding(s.follows), d.sources[s.follows]
-		}
-		return "", nil
-	case flunders:
+	if b := builtInAt[position(resource)]; b != nil {
+		return b.encoding(s.release), s.source
+	}
+	if resource == flunders {
 		return w.cluster.aggregated.encoding(), w.cluster.aggregated.source
 	}
-	for _, b := range builtIns {
-		if b.resource == resource {
-			return b.encoding(s.release), s.source
-		}
+	if d := w.cluster.definition; d != nil {
+		return d.encoding(s.follows), d.sources[s.follows]
 	}
 	return "", nil
 }

@@ -72,9 +72,10 @@ func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
 		return
 	}
 	fs.StringSliceVar(&o.AutoMigrate, "auto-migrate", o.AutoMigrate,
-		"A list of the resources whose migrations may be started without being asked for. '*' is all resources, 'secrets' and 'deployments.apps' are resources, "+
-			"'*.example.com' is all resources of the group example.com, a '-' in front leaves out. The most specific item about a resource counts, in whatever order they are. "+
-			"With '-*' what is stored is only observed and told.")
+		"A list of the resources that are migrated without being asked for. '*' is all resources, 'secrets' and "+
+			"'deployments.apps' are resources, '*.example.com' is all resources of the group example.com, a '-' in front "+
+			"leaves out. The most specific item about a resource counts, whatever the order. With '-*' the trigger "+
+			"observes and reports only.")
 	fs.IntVar(&o.MaxTriggeredMigrations, "max-triggered-migrations", o.MaxTriggeredMigrations, "Has no effect.")
 	_ = fs.MarkDeprecated("max-triggered-migrations", // never fails: the flag exists
 		"it has no effect: every migration that is due is created, and --concurrent-migrations bounds how many run at a time.")

@@ -27,13 +27,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 var (
-	stateResource     = migrationv1alpha1.Resource("storagestates")
-	migrationResource = migrationv1alpha1.Resource("storageversionmigrations")
+	stateResource     = v1alpha1.Resource("storagestates")
+	migrationResource = v1alpha1.Resource("storageversionmigrations")
 )
 
 // act performs the effects of a decision in their order. Each depends on the one before. It repeats none of them: the
@@ -83,8 +83,8 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 // storeState returns what is stored then, nil if nothing is. Every request is preconditioned on the uid and the
 // resourceVersion of the state that was decided on.
 func (c *Controller) storeState(
-	ctx context.Context, resource schema.GroupResource, state *migrationv1alpha1.StorageState, d Decision,
-) (*migrationv1alpha1.StorageState, error) {
+	ctx context.Context, resource schema.GroupResource, state *v1alpha1.StorageState, d Decision,
+) (*v1alpha1.StorageState, error) {
 	states, replaced := c.client.StorageStates(), metav1.ObjectMeta{}
 	if d.State == DeleteState || d.State == RecreateState {
 		replaced = state.ObjectMeta
@@ -110,11 +110,11 @@ func (c *Controller) storeState(
 }
 
 // newState returns a state with what people wrote on the state that it replaces, if there is one.
-func newState(resource schema.GroupResource, replaced metav1.ObjectMeta) *migrationv1alpha1.StorageState {
-	return &migrationv1alpha1.StorageState{
+func newState(resource schema.GroupResource, replaced metav1.ObjectMeta) *v1alpha1.StorageState {
+	return &v1alpha1.StorageState{
 		ObjectMeta: metav1.ObjectMeta{Name: resource.String(), Annotations: replaced.Annotations, Labels: replaced.Labels},
-		Spec: migrationv1alpha1.StorageStateSpec{
-			Resource: migrationv1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource},
+		Spec: v1alpha1.StorageStateSpec{
+			Resource: v1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource},
 		},
 	}
 }
@@ -174,7 +174,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 //
 // The migrator and the next decision would find out. Reading makes that rare, and keeps a former leader from creating
 // anything after its successor has written.
-func (c *Controller) confirmState(ctx context.Context, state *migrationv1alpha1.StorageState) error {
+func (c *Controller) confirmState(ctx context.Context, state *v1alpha1.StorageState) error {
 	if state == nil {
 		return nil // The storage is not shared.
 	}
@@ -192,9 +192,7 @@ func (c *Controller) confirmState(ctx context.Context, state *migrationv1alpha1.
 
 // confirmLastAttempt reads the migration that the state names, because a cache that is behind looks the same as a
 // migration that was deleted or has ended. There must not be two attempts at a time.
-func (c *Controller) confirmLastAttempt(
-	ctx context.Context, in Input, next *migrationv1alpha1.StorageVersionMigration,
-) error {
+func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, next *v1alpha1.StorageVersionMigration) error {
 	ref := in.State.Status.Migration
 	if ref == nil {
 		return nil
@@ -203,7 +201,7 @@ func (c *Controller) confirmLastAttempt(
 	if live == nil {
 		return err
 	}
-	decidedOn := slices.ContainsFunc(in.Migrations, func(m *migrationv1alpha1.StorageVersionMigration) bool {
+	decidedOn := slices.ContainsFunc(in.Migrations, func(m *v1alpha1.StorageVersionMigration) bool {
 		return m.UID == live.UID && m.ResourceVersion == live.ResourceVersion
 	})
 	if !decidedOn && sameTarget(live, next) {
@@ -212,9 +210,10 @@ func (c *Controller) confirmLastAttempt(
 	return nil
 }
 
-// adoptMigration accepts a migration that exists already if it is the one that is wanted: it was created before a crash.
+// adoptMigration accepts a migration that exists already if it is the one that is wanted: it was created before a
+// crash.
 func (c *Controller) adoptMigration(
-	ctx context.Context, resource schema.GroupResource, wanted *migrationv1alpha1.StorageVersionMigration,
+	ctx context.Context, resource schema.GroupResource, wanted *v1alpha1.StorageVersionMigration,
 ) error {
 	existing, err := c.migration(ctx, wanted.Name)
 	switch {
@@ -231,7 +230,7 @@ func (c *Controller) adoptMigration(
 }
 
 // migration reads a migration. It returns nil if there is none.
-func (c *Controller) migration(ctx context.Context, name string) (*migrationv1alpha1.StorageVersionMigration, error) {
+func (c *Controller) migration(ctx context.Context, name string) (*v1alpha1.StorageVersionMigration, error) {
 	live, err := c.client.StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case controller.SaysMissing(err, migrationResource, name):
@@ -243,17 +242,17 @@ func (c *Controller) migration(ctx context.Context, name string) (*migrationv1al
 }
 
 // sameTarget reports whether a migration is for what another one, which the trigger made, is for.
-func sameTarget(m, made *migrationv1alpha1.StorageVersionMigration) bool {
+func sameTarget(m, made *v1alpha1.StorageVersionMigration) bool {
 	a, b := m.Spec.Target, made.Spec.Target
 	return a != nil && a.Epoch != nil && *a.Epoch == *b.Epoch &&
 		a.StorageVersionHash == b.StorageVersionHash && a.StorageStateUID == b.StorageStateUID
 }
 
 // recordEvents records events about the state.
-func (c *Controller) recordEvents(state *migrationv1alpha1.StorageState, events []Event) {
+func (c *Controller) recordEvents(state *v1alpha1.StorageState, events []Event) {
 	// A reference, because the objects of a typed client do not have their kind and the recorder does not know them.
 	about := &corev1.ObjectReference{
-		APIVersion:      migrationv1alpha1.SchemeGroupVersion.String(),
+		APIVersion:      v1alpha1.SchemeGroupVersion.String(),
 		Kind:            "StorageState",
 		Name:            state.Name,
 		UID:             state.UID,

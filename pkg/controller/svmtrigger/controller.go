@@ -37,7 +37,7 @@ import (
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 	migrationinformers "sigs.k8s.io/svm-api/client/informers/externalversions/migration/v1alpha1"
 	migrationlisters "sigs.k8s.io/svm-api/client/listers/migration/v1alpha1"
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
@@ -60,7 +60,7 @@ type Observer interface {
 	Resources() []schema.GroupResource
 	Observe(resource schema.GroupResource) storageversion.Observation
 	// LastLook returns when each source was last read with success.
-	LastLook() map[migrationv1alpha1.EvidenceSource]time.Time
+	LastLook() map[v1alpha1.EvidenceSource]time.Time
 }
 
 // Options are what administrators choose.
@@ -82,7 +82,7 @@ type Controller struct {
 
 	states           migrationlisters.StorageStateLister
 	migrations       migrationlisters.StorageVersionMigrationLister
-	migrationIndexer cache.TypedIndexer[*migrationv1alpha1.StorageVersionMigration]
+	migrationIndexer cache.TypedIndexer[*v1alpha1.StorageVersionMigration]
 	synced           []cache.InformerSynced
 
 	// Only the one worker uses these. A second worker could decide on a state while the first one writes it, and
@@ -123,7 +123,7 @@ func New(
 		logged:           map[metav1.StatusReason]time.Time{},
 	}
 	if err := migrations.TypedInformer().AddTypedIndexers(migrationinformers.StorageVersionMigrationIndexers{
-		migrationsByResource: func(migration *migrationv1alpha1.StorageVersionMigration) ([]string, error) {
+		migrationsByResource: func(migration *v1alpha1.StorageVersionMigration) ([]string, error) {
 			return []string{migration.GroupResource().String()}, nil
 		},
 	}); err != nil {
@@ -146,19 +146,19 @@ func (c *Controller) listen(
 	// A state is about the resource in its name, whatever its spec says.
 	stateChanged := func(name string) { c.changed(schema.ParseGroupResource(name)) }
 	statesListener, err := states.AddTypedEventHandler(migrationinformers.StorageStateHandlerFuncs{
-		AddFunc:    func(state *migrationv1alpha1.StorageState) { stateChanged(state.Name) },
-		UpdateFunc: func(_, state *migrationv1alpha1.StorageState) { stateChanged(state.Name) },
+		AddFunc:    func(state *v1alpha1.StorageState) { stateChanged(state.Name) },
+		UpdateFunc: func(_, state *v1alpha1.StorageState) { stateChanged(state.Name) },
 		DeleteFunc: func(state migrationinformers.DeletedStorageState) { stateChanged(state.GetObjectName().Name) },
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
 		return fmt.Errorf("listening to storage states: %w", err)
 	}
-	migrationChanged := func(migration *migrationv1alpha1.StorageVersionMigration) {
+	migrationChanged := func(migration *v1alpha1.StorageVersionMigration) {
 		c.changed(migration.GroupResource())
 	}
 	migrationsListener, err := migrations.AddTypedEventHandler(migrationinformers.StorageVersionMigrationHandlerFuncs{
 		AddFunc:    migrationChanged,
-		UpdateFunc: func(_, migration *migrationv1alpha1.StorageVersionMigration) { migrationChanged(migration) },
+		UpdateFunc: func(_, migration *v1alpha1.StorageVersionMigration) { migrationChanged(migration) },
 		DeleteFunc: func(migration migrationinformers.DeletedStorageVersionMigration) {
 			if migration.OptionalObj != nil {
 				migrationChanged(migration.OptionalObj)

@@ -123,7 +123,8 @@ func TestSharedStorageIsDecidedOnTogether(t *testing.T) {
 	other := migrationOf(gadgets, "of-gadgets")
 	f.cache(t, stateOf(widgets, "7"), stateOf(gadgets, "8"), migrationOf(widgets, "of-widgets"), other,
 		migrationOf(schema.GroupResource{Resource: "secrets"}, "of-secrets"))
-	f.observations.see(storageversion.Observation{Resource: widgets, SharedBy: gadgets, SharedWith: []schema.GroupResource{gadgets}})
+	f.observations.see(storageversion.Observation{Resource: widgets, SharedBy: gadgets,
+		SharedWith: []schema.GroupResource{gadgets}})
 
 	in, err := f.observe(widgets)
 	if err != nil {
@@ -146,13 +147,5 @@ func TestSharedStorageIsDecidedOnTogether(t *testing.T) {
 	f.options.AutoMigrate, _ = ParseSelection([]string{"*", "-gadgets.example.com"})
 	if in, _ = f.observe(widgets); in.AutoMigrate {
 		t.Error("a storage is migrated although it was asked to leave out one of the resources in it")
-	}
-}
-
-func TestWhatIsThereIsAbsentOrPresent(t *testing.T) {
-	f := newFixture(t)
-	in, err := f.observe(widgets)
-	if err != nil || in.State != nil || in.SharedBy != nil || len(in.Migrations) > 0 {
-		t.Errorf("got %+v, %v", in, err)
 	}
 }

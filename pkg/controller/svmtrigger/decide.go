@@ -17,13 +17,13 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"reflect"
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -68,10 +68,10 @@ var steps = []func(*evaluation){
 // evaluation is the way from an input to a decision about a state that exists.
 type evaluation struct {
 	in  Input
-	old *migrationv1alpha1.StorageStateStatus
+	old *v1alpha1.StorageStateStatus
 	// next is the status as it should be. It shares memory with old: steps replace its lists and pointers, and change
 	// nothing behind them.
-	next migrationv1alpha1.StorageStateStatus
+	next v1alpha1.StorageStateStatus
 	// last is the latest sighting, zero if there was none.
 	last storageversion.Sighting
 
@@ -87,10 +87,10 @@ type evaluation struct {
 
 	// proof is a migration after which only the current encoding is stored. It counts when the servers are known to
 	// still agree.
-	proof *migrationv1alpha1.StorageVersionMigration
+	proof *v1alpha1.StorageVersionMigration
 
 	// findMigrations finds the latest attempt of this epoch, and a migration that has not ended, whoever created it.
-	latest, underWay *migrationv1alpha1.StorageVersionMigration
+	latest, underWay *v1alpha1.StorageVersionMigration
 
 	// create is true if nothing speaks against creating a migration.
 	create bool
@@ -113,7 +113,8 @@ func definitionDeleted(in Input) bool {
 	}
 	// The definition was deleted while nobody watched.
 	return o.Class == "" && o.Presence == storageversion.NotServed &&
-		in.State != nil && in.State.Status.Evidence != nil && in.State.Status.Evidence.Source == migrationv1alpha1.EvidenceFromCustomResourceDefinition
+		in.State != nil && in.State.Status.Evidence != nil &&
+		in.State.Status.Evidence.Source == v1alpha1.EvidenceFromCustomResourceDefinition
 }
 
 func decideWithoutDefinition(in Input) Decision {
@@ -140,7 +141,7 @@ func decideWithoutState(in Input) Decision {
 
 // writtenByOtherController reports whether the epochs of a state cannot be trusted. Another controller wrote it, or
 // it was written while the definition of StorageStates did not know epochs and dropped them.
-func writtenByOtherController(state *migrationv1alpha1.StorageState) bool {
+func writtenByOtherController(state *v1alpha1.StorageState) bool {
 	return state.Status.Epoch == 0 && state.Status.CurrentStorageVersionHash != ""
 }
 
@@ -179,7 +180,7 @@ func (e *evaluation) writeState() {
 func (e *evaluation) differs() bool {
 	before := *e.old
 	before.Evidence = e.next.Evidence
-	if !equality.Semantic.DeepEqual(&before, &e.next) {
+	if !reflect.DeepEqual(&before, &e.next) {
 		return true
 	}
 	if sameEvidence(e.old.Evidence, e.next.Evidence) {
@@ -193,8 +194,8 @@ func (e *evaluation) differs() bool {
 	return true
 }
 
-// keep returns the old list if the new one is the same. Comparing a list with itself costs nothing, and most decisions find
-// nothing new.
+// keep returns the old list if the new one is the same. Comparing a list with itself costs nothing, and most
+// decisions find nothing new.
 func keep[E comparable](before, after []E) []E {
 	if slices.Equal(before, after) {
 		return before
@@ -202,7 +203,7 @@ func keep[E comparable](before, after []E) []E {
 	return after
 }
 
-func sameEvidence(a, b *migrationv1alpha1.StorageEvidence) bool {
+func sameEvidence(a, b *v1alpha1.StorageEvidence) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
@@ -231,7 +232,7 @@ func (e *evaluation) heartbeat() (observed time.Time, due bool) {
 	if e.in.Observation.Problem != nil {
 		return time.Time{}, false
 	}
-	if !e.comparable() {
+	if !e.evidenceComparable() {
 		// A poll is the event that calls for the next decision.
 		observed = e.in.Observation.Looked
 		return observed, !observed.Before(e.old.LastHeartbeatTime.Add(e.in.Periods.Poll / 2))
@@ -244,9 +245,9 @@ func (e *evaluation) heartbeat() (observed time.Time, due bool) {
 	return e.in.Now, !e.in.Now.Before(at)
 }
 
-// comparable reports whether later evidence can show that nothing happened in between. Other evidence proves nothing
-// but the moment at which it was seen.
-func (e *evaluation) comparable() bool {
+// evidenceComparable reports whether later evidence can show that nothing happened in between. Other evidence proves
+// nothing but the moment at which it was seen.
+func (e *evaluation) evidenceComparable() bool {
 	return e.last.Evidence.Source == "" || storageversion.Durable(e.last.Evidence)
 }
 
@@ -267,7 +268,7 @@ func (e *evaluation) held() bool {
 	return problem != nil && e.in.Now.Before(problem.Since.Add(e.in.Periods.Hold))
 }
 
-func isMigrated(status *migrationv1alpha1.StorageStateStatus) bool {
+func isMigrated(status *v1alpha1.StorageStateStatus) bool {
 	current, persisted := status.CurrentStorageVersionHash, status.PersistedStorageVersionHashes
 	return current != storageversion.Unknown && len(persisted) == 1 && persisted[0] == current
 }

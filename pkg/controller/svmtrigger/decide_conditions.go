@@ -26,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -56,17 +56,17 @@ func (e *evaluation) setConditions() {
 	e.next.Conditions = slices.Clone(e.old.Conditions)
 	agreed, migrated := e.agreedCondition(), e.migratedCondition()
 	e.create = migrated.create
-	e.set(migrationv1alpha1.StorageStateAgreed, agreed)
-	e.set(migrationv1alpha1.StorageStateMigrated, migrated)
-	e.set(migrationv1alpha1.StorageStateSafeToRemoveOldVersions, e.safeCondition(agreed, migrated))
-	e.set(migrationv1alpha1.StorageStateServed, e.servedCondition())
+	e.set(v1alpha1.StorageStateAgreed, agreed)
+	e.set(v1alpha1.StorageStateMigrated, migrated)
+	e.set(v1alpha1.StorageStateSafeToRemoveOldVersions, e.safeCondition(agreed, migrated))
+	e.set(v1alpha1.StorageStateServed, e.servedCondition())
 	e.next.Conditions = keep(e.old.Conditions, e.next.Conditions)
 }
 
 func (e *evaluation) set(conditionType string, f *finding) {
 	meta.SetStatusCondition(&e.next.Conditions, metav1.Condition{
 		Type: conditionType, Status: f.status, Reason: f.reason,
-		Message:            migrationv1alpha1.TruncateRunes(f.message, migrationv1alpha1.MaxStateConditionMessageLength),
+		Message:            v1alpha1.TruncateRunes(f.message, v1alpha1.MaxStateConditionMessageLength),
 		LastTransitionTime: metav1.NewTime(e.in.Now.Truncate(time.Second)),
 	})
 }
@@ -86,17 +86,17 @@ func (e *evaluation) agreedCondition() *finding {
 	case o.Problem != nil:
 		return no(o.Problem.Reason, controller.Sentence(o.Problem.Message))
 	case o.Presence == storageversion.NotServed:
-		return no(migrationv1alpha1.StateReasonNotServed, "No server writes the resource.")
+		return no(v1alpha1.StateReasonNotServed, "No server writes the resource.")
 	case len(e.last.Writing) == 0:
-		return no(migrationv1alpha1.StateReasonServersUnseen, "No server was seen to write the resource yet.")
+		return no(v1alpha1.StateReasonServersUnseen, "No server was seen to write the resource yet.")
 	case e.next.CurrentStorageVersionHash == storageversion.Unknown:
-		return no(migrationv1alpha1.StateReasonServersDisagree, "The servers write different encodings: "+e.writers()+".")
+		return no(v1alpha1.StateReasonServersDisagree, "The servers write different encodings: "+e.writers()+".")
 	case !e.agreed:
-		return no(migrationv1alpha1.StateReasonSettling, fmt.Sprintf(
+		return no(v1alpha1.StateReasonSettling, fmt.Sprintf(
 			"All servers write %s. That counts from %s on, when writes that began earlier have landed.",
 			current, e.agreedFrom.UTC().Format(time.RFC3339)))
 	default:
-		return yes(migrationv1alpha1.StateReasonServersAgree, "All servers write "+current+".")
+		return yes(v1alpha1.StateReasonServersAgree, "All servers write "+current+".")
 	}
 }
 
@@ -129,7 +129,7 @@ func (e *evaluation) safeCondition(agreed, migrated *finding) *finding {
 	case agreed.status != metav1.ConditionTrue:
 		return agreed
 	case len(stored) > 1:
-		return no(migrationv1alpha1.StateReasonStoredVersionsNotPruned, "Every object is stored in the current encoding, but "+
+		return no(v1alpha1.StateReasonStoredVersionsNotPruned, "Every object is stored in the current encoding, but "+
 			"status.storedVersions of the CustomResourceDefinition still lists "+strings.Join(stored, ", ")+
 			", so the API server refuses to remove any of these versions. The events of the migration say why.")
 	default:
@@ -140,12 +140,12 @@ func (e *evaluation) safeCondition(agreed, migrated *finding) *finding {
 func (e *evaluation) servedCondition() *finding {
 	switch e.in.Observation.Presence {
 	case storageversion.Served:
-		return yes(migrationv1alpha1.StateReasonServed, "The resource is served.")
+		return yes(v1alpha1.StateReasonServed, "The resource is served.")
 	case storageversion.NotServed:
-		return no(migrationv1alpha1.StateReasonNotServed, "No server serves the resource. Its objects may still be stored.")
+		return no(v1alpha1.StateReasonNotServed, "No server serves the resource. Its objects may still be stored.")
 	}
 	f := finding{
-		status: metav1.ConditionUnknown, reason: migrationv1alpha1.StateReasonDiscoveryFailed,
+		status: metav1.ConditionUnknown, reason: v1alpha1.StateReasonDiscoveryFailed,
 		message: "It is not known whether the resource is served.",
 	}
 	if problem := e.in.Observation.Problem; problem != nil {
@@ -166,11 +166,11 @@ func (e *evaluation) nameVersions() {
 			names[hash] = name
 		}
 	}
-	var encodings []migrationv1alpha1.StorageEncoding
+	var encodings []v1alpha1.StorageEncoding
 	for _, hash := range slices.Sorted(maps.Keys(names)) {
-		if len(encodings) < migrationv1alpha1.MaxEncodings {
+		if len(encodings) < v1alpha1.MaxEncodings {
 			encodings = append(encodings,
-				migrationv1alpha1.StorageEncoding{StorageVersionHash: hash, EncodingVersion: names[hash]})
+				v1alpha1.StorageEncoding{StorageVersionHash: hash, EncodingVersion: names[hash]})
 		}
 	}
 	e.next.Encodings = keep(e.old.Encodings, encodings)
@@ -181,7 +181,7 @@ func (e *evaluation) nameVersions() {
 	}
 	e.next.PersistedEncodingVersions = keep(e.old.PersistedEncodingVersions, persisted)
 	var shared []string
-	for _, other := range o.SharedWith[:min(len(o.SharedWith), migrationv1alpha1.MaxStorageSharedWith)] {
+	for _, other := range o.SharedWith[:min(len(o.SharedWith), v1alpha1.MaxStorageSharedWith)] {
 		shared = append(shared, other.String())
 	}
 	e.next.StorageSharedWith = keep(e.old.StorageSharedWith, shared)

@@ -22,7 +22,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -40,23 +40,20 @@ const (
 	eventNotServed               = "NotServed"
 )
 
-const (
-	typeAgreed   = migrationv1alpha1.StorageStateAgreed
-	typeMigrated = migrationv1alpha1.StorageStateMigrated
-	typeServed   = migrationv1alpha1.StorageStateServed
-)
-
 // transition is the change of a condition to a reason.
 type transition struct{ condition, reason string }
 
 // transitionEvents are sent with the message of the condition.
-var transitionEvents = map[transition]Event{
-	{typeAgreed, migrationv1alpha1.StateReasonServersDisagree}:       {Warning: true, Reason: eventServersDisagree},
-	{typeAgreed, migrationv1alpha1.StateReasonServersUnseen}:         {Warning: true, Reason: eventServersUnseen},
-	{typeAgreed, migrationv1alpha1.StateReasonDiscoveryFailed}:       {Warning: true, Reason: eventServersUnseen},
-	{typeAgreed, migrationv1alpha1.StateReasonServersAgree}:          {Reason: eventServersAgree},
-	{typeMigrated, migrationv1alpha1.StateReasonOnlyCurrentEncoding}: {Reason: eventMigrated},
-	{typeServed, migrationv1alpha1.StateReasonNotServed}:             {Warning: true, Reason: eventNotServed},
+var transitionEvents = map[transition]struct {
+	reason  string
+	warning bool
+}{
+	{v1alpha1.StorageStateAgreed, v1alpha1.StateReasonServersDisagree}:       {eventServersDisagree, true},
+	{v1alpha1.StorageStateAgreed, v1alpha1.StateReasonServersUnseen}:         {eventServersUnseen, true},
+	{v1alpha1.StorageStateAgreed, v1alpha1.StateReasonDiscoveryFailed}:       {eventServersUnseen, true},
+	{v1alpha1.StorageStateAgreed, v1alpha1.StateReasonServersAgree}:          {eventServersAgree, false},
+	{v1alpha1.StorageStateMigrated, v1alpha1.StateReasonOnlyCurrentEncoding}: {eventMigrated, false},
+	{v1alpha1.StorageStateServed, v1alpha1.StateReasonNotServed}:             {eventNotServed, true},
 }
 
 // events reports what is new in the next status. The first status of a state is not.
@@ -69,24 +66,25 @@ func (e *evaluation) events() []Event {
 	add := func(warning bool, reason, message string) {
 		events = append(events, Event{Warning: warning, Reason: reason, Message: message})
 	}
-	if current := next.CurrentStorageVersionHash; current != old.CurrentStorageVersionHash && current != storageversion.Unknown {
+	current := next.CurrentStorageVersionHash
+	if current != old.CurrentStorageVersionHash && current != storageversion.Unknown {
 		add(false, eventEncodingChanged, "The servers write objects in "+next.CurrentEncodingVersion+
-			" now, and not in "+e.versionName(old.CurrentStorageVersionHash)+" any more.")
+			" now. Before, it was "+e.versionName(old.CurrentStorageVersionHash)+".")
 	}
 	for _, condition := range next.Conditions {
 		event, ok := transitionEvents[transition{condition.Type, condition.Reason}]
 		before := meta.FindStatusCondition(old.Conditions, condition.Type)
 		switch {
 		case !ok || before != nil && before.Reason == condition.Reason:
-		case event.Reason == eventServersAgree && next.Epoch == 1: // They never disagreed.
-		case event.Reason == eventNotServed && (before == nil || before.Reason != migrationv1alpha1.StateReasonServed):
+		case event.reason == eventServersAgree && next.Epoch == 1: // They never disagreed.
+		case event.reason == eventNotServed && (before == nil || before.Reason != v1alpha1.StateReasonServed):
 		default:
-			add(event.Warning, event.Reason, condition.Message)
+			add(event.warning, event.reason, condition.Message)
 		}
 	}
 	if slices.Contains(next.PersistedStorageVersionHashes, storageversion.Unknown) &&
 		!slices.Contains(normalized(old.PersistedStorageVersionHashes), storageversion.Unknown) {
-		add(true, eventEncodingsUnknown, "Servers may have written in encodings that nobody saw, so objects must be migrated.")
+		add(true, eventEncodingsUnknown, "Servers may have written in encodings that nobody saw. Objects must be migrated.")
 	}
 	if lost := lostVersions(old.Evidence, next.Evidence); len(lost) > 0 && !isMigrated(next) {
 		add(true, eventStoredVersionsShortened, "Somebody removed "+strings.Join(lost, ", ")+" from status.storedVersions "+
@@ -104,7 +102,7 @@ func (e *evaluation) events() []Event {
 }
 
 // lostVersions returns the stored versions that a definition listed and does not list any more.
-func lostVersions(before, after *migrationv1alpha1.StorageEvidence) []string {
+func lostVersions(before, after *v1alpha1.StorageEvidence) []string {
 	if after == nil || after.CustomResourceDefinition == nil {
 		return nil
 	}

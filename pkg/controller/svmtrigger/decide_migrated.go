@@ -22,7 +22,7 @@ import (
 	"strings"
 	"time"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -47,14 +47,14 @@ func onlyCurrentEncodingStored(e *evaluation) *finding {
 	if !isMigrated(&e.next) {
 		return nil
 	}
-	return yes(migrationv1alpha1.StateReasonOnlyCurrentEncoding, "Every object is stored in "+e.next.CurrentEncodingVersion+".")
+	return yes(v1alpha1.StateReasonOnlyCurrentEncoding, "Every object is stored in "+e.next.CurrentEncodingVersion+".")
 }
 
 func objectsExpire(e *evaluation) *finding {
 	if !e.in.Observation.Expires {
 		return nil
 	}
-	return e.notMigrated(migrationv1alpha1.StateReasonObjectsExpire, "The trigger never migrates them, because a rewrite "+
+	return e.notMigrated(v1alpha1.StateReasonObjectsExpire, "The trigger never migrates them, because a rewrite "+
 		"would prolong their life: the API servers delete them when their --event-ttl has passed.")
 }
 
@@ -62,14 +62,14 @@ func resourceNotServed(e *evaluation) *finding {
 	if e.in.Observation.Presence != storageversion.NotServed {
 		return nil
 	}
-	return e.notMigrated(migrationv1alpha1.StateReasonNotServed, "No server serves the resource, so nothing can migrate them.")
+	return e.notMigrated(v1alpha1.StateReasonNotServed, "No server serves the resource, so nothing can migrate them.")
 }
 
 func proofUnconfirmed(e *evaluation) *finding {
 	if e.proof == nil {
 		return nil
 	}
-	return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
+	return e.notMigrated(v1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
 		" succeeded, which counts when the servers are next seen to agree.")
 }
 
@@ -77,7 +77,7 @@ func primaryUnknown(e *evaluation) *finding {
 	if o := &e.in.Observation; o.SharedBy == o.Resource || e.in.SharedBy != nil {
 		return nil
 	}
-	return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "They share their storage with "+
+	return e.notMigrated(v1alpha1.StateReasonAwaitingAgreement, "They share their storage with "+
 		e.in.Observation.SharedBy.String()+", which has no StorageState yet.")
 }
 
@@ -85,7 +85,7 @@ func migratedWithPrimary(e *evaluation) *finding {
 	if e.in.SharedBy == nil || e.primaryAlreadyMigrated() {
 		return nil
 	}
-	return e.notMigrated(migrationv1alpha1.StateReasonMigrationRunning, "They share their storage with "+e.in.SharedBy.Name+
+	return e.notMigrated(v1alpha1.StateReasonMigrationRunning, "They share their storage with "+e.in.SharedBy.Name+
 		" and are migrated with it.")
 }
 
@@ -95,10 +95,10 @@ func migrationUnderWay(e *evaluation) *finding {
 	case m == nil:
 		return nil
 	case m.Status.StartTime == nil:
-		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "The migration "+m.Name+
+		return e.notMigrated(v1alpha1.StateReasonMigrationQueued, "The migration "+m.Name+
 			" is created and waits until the migrator begins it.")
 	default:
-		return e.notMigrated(migrationv1alpha1.StateReasonMigrationRunning, "The migration "+m.Name+
+		return e.notMigrated(v1alpha1.StateReasonMigrationRunning, "The migration "+m.Name+
 			" rewrites them in the current encoding.")
 	}
 }
@@ -108,47 +108,47 @@ func failedMigrationWaits(e *evaluation) *finding {
 	if backoff == nil || backoff.NextAttemptTime != nil && !e.in.Now.Before(backoff.NextAttemptTime.Time) {
 		return nil
 	}
-	return e.notMigrated(migrationv1alpha1.StateReasonMigrationFailed, failureMessage(backoff))
+	return e.notMigrated(v1alpha1.StateReasonMigrationFailed, failureMessage(backoff))
 }
 
 // failureMessage is about the last migration that failed.
-func failureMessage(backoff *migrationv1alpha1.MigrationBackoff) string {
+func failureMessage(backoff *v1alpha1.MigrationBackoff) string {
 	message := fmt.Sprintf("The migration %s ended without success, %d in a row; see its status.",
 		backoff.LastFailedMigration.Name, backoff.Failures)
 	if backoff.NextAttemptTime == nil {
 		return message + " Another attempt would fail as well: mend the cause, then set the annotation " +
-			migrationv1alpha1.RetryAnnotation + " to a new value."
+			v1alpha1.RetryAnnotation + " to a new value."
 	}
 	return message + " The next one is due at " + backoff.NextAttemptTime.UTC().Format(time.RFC3339) +
-		", or when the annotation " + migrationv1alpha1.RetryAnnotation + " gets a new value."
+		", or when the annotation " + v1alpha1.RetryAnnotation + " gets a new value."
 }
 
 func serversNotAgreed(e *evaluation) *finding {
 	if e.agreed {
 		return nil
 	}
-	return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")
+	return e.notMigrated(v1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")
 }
 
 func paused(e *evaluation) *finding {
-	if e.in.State.Annotations[migrationv1alpha1.PausedAnnotation] != "true" {
+	if e.in.State.Annotations[v1alpha1.PausedAnnotation] != "true" {
 		return nil
 	}
-	return e.notMigrated(migrationv1alpha1.StateReasonPaused, "A migration is due: remove the annotation "+
-		migrationv1alpha1.PausedAnnotation+" to let it start.")
+	return e.notMigrated(v1alpha1.StateReasonPaused, "A migration is due: remove the annotation "+
+		v1alpha1.PausedAnnotation+" to let it start.")
 }
 
 func notSelected(e *evaluation) *finding {
 	if e.in.AutoMigrate {
 		return nil
 	}
-	return e.notMigrated(migrationv1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves the "+
+	return e.notMigrated(v1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves the "+
 		"resource out: create a StorageVersionMigration to migrate it.")
 }
 
 // migrationDue applies where nothing before it does.
 func migrationDue(e *evaluation) *finding {
-	f := e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that fails, "+
+	f := e.notMigrated(v1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that fails, "+
 		"the log of svm-controller-manager says why.")
 	f.create = true
 	return f

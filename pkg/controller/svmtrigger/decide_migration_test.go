@@ -24,7 +24,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -33,26 +33,27 @@ func newShared(t *testing.T) *life {
 	t.Helper()
 	l := newLife(t)
 	l.sharedBy = gadgets
-	l.in.SharedBy = &migrationv1alpha1.StorageState{
+	l.in.SharedBy = &v1alpha1.StorageState{
 		ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com", UID: "gadgets"},
-		Status: migrationv1alpha1.StorageStateStatus{
+		Status: v1alpha1.StorageStateStatus{
 			Epoch: 3, CurrentStorageVersionHash: v1, PersistedStorageVersionHashes: []string{v1},
-			Migration: &migrationv1alpha1.MigrationReference{Name: "gadgets-old", UID: "old"},
+			Migration: &v1alpha1.MigrationReference{Name: "gadgets-old", UID: "old"},
 		},
 	}
-	l.in.Migrations = []*migrationv1alpha1.StorageVersionMigration{l.ofGadgets("gadgets-old")}
-	l.ends(l.in.Migrations[0], migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated)
+	l.in.Migrations = []*v1alpha1.StorageVersionMigration{l.ofGadgets("gadgets-old")}
+	l.ends(l.in.Migrations[0], v1alpha1.MigrationSucceeded, v1alpha1.MigrationReasonAllObjectsMigrated)
 	return l
 }
 
 // ofGadgets is a migration in the epoch that the other name has.
-func (l *life) ofGadgets(name string) *migrationv1alpha1.StorageVersionMigration {
+func (l *life) ofGadgets(name string) *v1alpha1.StorageVersionMigration {
 	epoch := l.in.SharedBy.Status.Epoch
-	return &migrationv1alpha1.StorageVersionMigration{
+	return &v1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: l.uid()},
-		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
-			Resource: migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "gadgets"},
-			Target:   &migrationv1alpha1.MigrationTarget{StorageVersionHash: v1, EncodingVersion: "example.com/v1", Epoch: &epoch, StorageStateUID: "gadgets"},
+		Spec: v1alpha1.StorageVersionMigrationSpec{
+			Resource: v1alpha1.GroupVersionResource{Group: "example.com", Resource: "gadgets"},
+			Target: &v1alpha1.MigrationTarget{StorageVersionHash: v1, EncodingVersion: "example.com/v1", Epoch: &epoch,
+				StorageStateUID: "gadgets"},
 		},
 	}
 }
@@ -69,9 +70,10 @@ func TestNameThatIsYoungerThanTheProofOfItsStorage(t *testing.T) {
 		t.Errorf("migration (-want +got):\n%s", diff)
 	}
 	if !strings.HasPrefix(m.Name, "widgets.example.com-") || l.in.State.Status.Migration.UID != m.UID {
-		t.Errorf("the migration %s should have a name of its own, and the state %+v refer to it", m.Name, l.in.State.Status.Migration)
+		t.Errorf("the migration %s should have a name of its own, and the state %+v refer to it", m.Name,
+			l.in.State.Status.Migration)
 	}
-	l.ends(m, migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied)
+	l.ends(m, v1alpha1.MigrationFailed, v1alpha1.MigrationReasonObjectsDenied)
 	l.after(time.Second)
 	if backoff := l.in.State.Status.Backoff; backoff == nil || backoff.Failures != 1 {
 		t.Errorf("one failure of its own has to be counted, got %+v", backoff)
@@ -102,7 +104,7 @@ func TestNameIsMigratedWithItsStorage(t *testing.T) {
 	l := newShared(t)
 	status := &l.in.SharedBy.Status
 	status.PersistedStorageVersionHashes = []string{storageversion.Unknown, v1}
-	status.Migration = &migrationv1alpha1.MigrationReference{Name: "gadgets-new", UID: "new"}
+	status.Migration = &v1alpha1.MigrationReference{Name: "gadgets-new", UID: "new"}
 	l.settle()
 	l.after(time.Minute)
 	if diff := cmp.Diff(status.Migration, l.in.State.Status.Migration); diff != "" || len(l.created) > 0 {

@@ -19,7 +19,7 @@ package svmtrigger
 import (
 	"time"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -28,11 +28,11 @@ type Input struct {
 	// Observation is what the servers write.
 	Observation storageversion.Observation
 	// State is the StorageState of the resource, nil if there is none.
-	State *migrationv1alpha1.StorageState
+	State *v1alpha1.StorageState
 	// SharedBy is the StorageState of Observation.SharedBy where that is another resource, nil if there is none.
-	SharedBy *migrationv1alpha1.StorageState
+	SharedBy *v1alpha1.StorageState
 	// Migrations are all of the resource, and of Observation.SharedBy where that is another one.
-	Migrations []*migrationv1alpha1.StorageVersionMigration
+	Migrations []*v1alpha1.StorageVersionMigration
 	// AutoMigrate is true if the administrator lets the trigger create migrations of this resource.
 	AutoMigrate bool
 	// Now is the time of the decision.

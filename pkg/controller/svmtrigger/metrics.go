@@ -18,6 +18,7 @@ package svmtrigger
 
 import (
 	"slices"
+	"strconv"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -28,7 +29,7 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
@@ -44,7 +45,7 @@ var (
 	migrationsDeleted = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "migrations_deleted_total",
-		Help:           "Number of StorageVersionMigrations deleted because they were outdated, by the reason of the decision.",
+		Help:           "Number of outdated StorageVersionMigrations deleted, by the reason of the decision.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
 
@@ -89,7 +90,7 @@ func collectGauges(c *Controller, gauge controller.Gauge) {
 	persisted, reasons := map[string]int{"1": 0, "2": 0, "3+": 0, "unknown": 0}, map[string]int{}
 	for _, state := range states {
 		persisted[persistedCount(state)]++
-		agreed := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
+		agreed := meta.FindStatusCondition(state.Status.Conditions, v1alpha1.StorageStateAgreed)
 		if agreed != nil && agreed.Status != metav1.ConditionTrue {
 			reasons[agreed.Reason]++
 		}
@@ -112,16 +113,14 @@ func collectGauges(c *Controller, gauge controller.Gauge) {
 	}
 }
 
-func persistedCount(state *migrationv1alpha1.StorageState) string {
+func persistedCount(state *v1alpha1.StorageState) string {
 	hashes := state.Status.PersistedStorageVersionHashes
-	switch {
-	case len(hashes) == 0 || slices.Contains(hashes, migrationv1alpha1.Unknown):
+	switch n := len(hashes); {
+	case n == 0 || slices.Contains(hashes, v1alpha1.Unknown):
 		return "unknown"
-	case len(hashes) == 1:
-		return "1"
-	case len(hashes) == 2:
-		return "2"
-	default:
+	case n > 2:
 		return "3+"
+	default:
+		return strconv.Itoa(n)
 	}
 }

@@ -25,7 +25,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // migrationsByResource is an index of the cache, which other controllers share.
@@ -45,7 +45,7 @@ func (c *Controller) observe(resource schema.GroupResource) (Input, error) {
 	in.Migrations, migrationsErr = c.migrationsOf(resource)
 	if primary := in.Observation.SharedBy; primary != resource && primary != (schema.GroupResource{}) {
 		in.SharedBy, primaryErr = c.state(primary)
-		var shared []*migrationv1alpha1.StorageVersionMigration
+		var shared []*v1alpha1.StorageVersionMigration
 		shared, sharedErr = c.migrationsOf(primary)
 		in.Migrations = append(in.Migrations, shared...)
 	}
@@ -53,7 +53,7 @@ func (c *Controller) observe(resource schema.GroupResource) (Input, error) {
 }
 
 // state returns the cached StorageState, nil if there is none.
-func (c *Controller) state(resource schema.GroupResource) (*migrationv1alpha1.StorageState, error) {
+func (c *Controller) state(resource schema.GroupResource) (*v1alpha1.StorageState, error) {
 	state, err := c.states.Get(resource.String())
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -64,12 +64,12 @@ func (c *Controller) state(resource schema.GroupResource) (*migrationv1alpha1.St
 	return state, nil
 }
 
-func (c *Controller) migrationsOf(resource schema.GroupResource) ([]*migrationv1alpha1.StorageVersionMigration, error) {
+func (c *Controller) migrationsOf(resource schema.GroupResource) ([]*v1alpha1.StorageVersionMigration, error) {
 	migrations, err := c.migrationIndexer.ByTypedIndex(migrationsByResource, resource.String())
 	if err != nil {
 		return nil, fmt.Errorf("getting cached migrations of %q: %w", resource, err)
 	}
-	slices.SortFunc(migrations, func(a, b *migrationv1alpha1.StorageVersionMigration) int {
+	slices.SortFunc(migrations, func(a, b *v1alpha1.StorageVersionMigration) int {
 		return cmp.Compare(a.Name, b.Name)
 	})
 	return migrations, nil
