@@ -68,9 +68,6 @@ type migrationTriggerOptions struct {
 
 // AddFlags implements options.ControllerOptions.
 func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
-	if o == nil {
-		return
-	}
 	fs.StringSliceVar(&o.AutoMigrate, "auto-migrate", o.AutoMigrate,
 		"A list of the resources that are migrated without being asked for. '*' is all resources, 'secrets' and "+
 			"'deployments.apps' are resources, '*.example.com' is all resources of the group example.com, a '-' in front "+
@@ -83,9 +80,6 @@ func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
 
 // Validate implements options.ControllerOptions.
 func (o *migrationTriggerOptions) Validate() []error {
-	if o == nil {
-		return nil
-	}
 	var errs []error
 	_, wrong := svmtrigger.ParseSelection(o.AutoMigrate)
 	for _, err := range wrong {
@@ -96,8 +90,5 @@ func (o *migrationTriggerOptions) Validate() []error {
 
 // ApplyTo fills the options of the controller from flags that are valid.
 func (o *migrationTriggerOptions) ApplyTo(c *svmtrigger.Options) {
-	if o == nil {
-		return
-	}
 	c.AutoMigrate, _ = svmtrigger.ParseSelection(o.AutoMigrate)
 }
