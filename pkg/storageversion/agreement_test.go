@@ -41,8 +41,10 @@ func TestAgreedFrom(t *testing.T) {
 		minute   int
 		all      bool
 	}{
-		"the run shows it":              {run: []Sighting{at(1, "old="), at(2, "new="), at(3, "new=")}, presence: Served, minute: 3, all: true},
-		"a record shows it":             {run: []Sighting{at(3, "new=")}, presence: Served, since: noon, minute: 1, all: true},
+		"the run shows it": {run: []Sighting{at(1, "old="), at(2, "new="), at(3, "new=")}, presence: Served,
+			minute: 3, all: true},
+		"a record shows it": {run: []Sighting{at(3, "new=")}, presence: Served, since: noon, minute: 1,
+			all: true},
 		"a server left that nobody saw": {run: []Sighting{unread, at(3, "new=")}, presence: Served, minute: 4, all: true},
 		"they write another one":        {run: []Sighting{at(1, "old=")}, presence: Served, minute: 11},
 		"they do not agree":             {run: []Sighting{at(1, "new=", "old=")}, presence: Served, minute: 11},

@@ -44,8 +44,8 @@ type apiServer struct {
 	states     map[string]*migrationv1alpha1.StorageState
 	migrations map[string]*migrationv1alpha1.StorageVersionMigration
 
-	// Until awayUntil the manager's writes fail. If answers get lost they are done all the same. What failed is tried again
-	// a minute later at the latest: until backAt.
+	// Until awayUntil the manager's writes fail. If answers get lost they are done all the same. What failed is tried
+	// again a minute later at the latest: until backAt.
 	awayUntil, backAt time.Time
 	losesAnswers      bool
 	// writes counts what the manager wrote, by name of the state.
@@ -87,21 +87,26 @@ func (a *apiServer) request(do func() error) error {
 	return errUnavailable
 }
 
-func (a *apiServer) createState(name string, spec migrationv1alpha1.StorageStateSpec, annotations map[string]string) (*migrationv1alpha1.StorageState, error) {
+func (a *apiServer) createState(
+	name string, spec migrationv1alpha1.StorageStateSpec, annotations map[string]string,
+) (*migrationv1alpha1.StorageState, error) {
 	if a.states[name] != nil {
 		return nil, errExists
 	}
 	version := a.nextVersion()
 	state := &migrationv1alpha1.StorageState{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("state-" + version), ResourceVersion: version, Annotations: annotations},
-		Spec:       spec,
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("state-" + version), ResourceVersion: version,
+			Annotations: annotations},
+		Spec: spec,
 	}
 	a.putState(state)
 	return state, nil
 }
 
 // updateState changes the status of the very state that is given.
-func (a *apiServer) updateState(state *migrationv1alpha1.StorageState, status migrationv1alpha1.StorageStateStatus) (*migrationv1alpha1.StorageState, error) {
+func (a *apiServer) updateState(
+	state *migrationv1alpha1.StorageState, status migrationv1alpha1.StorageStateStatus,
+) (*migrationv1alpha1.StorageState, error) {
 	live := a.states[state.Name]
 	switch {
 	case live == nil:
@@ -110,7 +115,8 @@ func (a *apiServer) updateState(state *migrationv1alpha1.StorageState, status mi
 		return nil, errConflict
 	}
 	if err := validateUpdate(&live.Status, &status); err != nil {
-		a.w.violated("the API server refuses a status of %s: %v\nold: %s\nnew: %s", state.Name, err, statusInWords(&live.Status), statusInWords(&status))
+		a.w.violated("the API server refuses a status of %s: %v\nold: %s\nnew: %s", state.Name, err,
+			statusInWords(&live.Status), statusInWords(&status))
 		return nil, err
 	}
 	after := *live
@@ -200,7 +206,9 @@ func (a *apiServer) createMigration(migration *migrationv1alpha1.StorageVersionM
 }
 
 // updateMigration changes the status of a migration, if it is still there.
-func (a *apiServer) updateMigration(name string, uid types.UID, change func(*migrationv1alpha1.StorageVersionMigrationStatus)) bool {
+func (a *apiServer) updateMigration(
+	name string, uid types.UID, change func(*migrationv1alpha1.StorageVersionMigrationStatus),
+) bool {
 	live := a.migrations[name]
 	if live == nil || live.UID != uid {
 		return false

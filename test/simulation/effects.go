@@ -139,7 +139,8 @@ func (m *manager) createMigration(j *job, migration *migrationv1alpha1.StorageVe
 		}
 	}
 	m.w.judge.creates(migration)
-	if err := api.createMigration(migration); errors.Is(err, errExists) && !sameTarget(api.migrations[migration.Name], migration) {
+	err := api.createMigration(migration)
+	if errors.Is(err, errExists) && !sameTarget(api.migrations[migration.Name], migration) {
 		return err
 	}
 	m.wroteAt(streamMigrations, j.resource)

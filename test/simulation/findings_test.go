@@ -21,7 +21,8 @@ import (
 	"testing"
 )
 
-// TestFindings plays the histories that found something in Ledger and Decide, as README.md lists them, and some of their kind.
+// TestFindings plays the histories that found something in Ledger and Decide, as README.md lists them, and some of
+// their kind.
 func TestFindings(t *testing.T) {
 	for name, text := range map[string]string{
 		"S1: an aggregated resource at two versions": `

@@ -30,7 +30,8 @@ import (
 type judge struct {
 	w      *world
 	epochs map[types.UID]int64
-	// compared counts stored objects that were found in a list that excludes something, proofs the lists that became short.
+	// compared counts stored objects that were found in a list that excludes something, proofs the lists that became
+	// short.
 	compared, proofs int
 }
 
@@ -41,8 +42,8 @@ func newJudge(w *world) *judge {
 // check compares what is stored with what the states tell.
 //
 //   - What it did not tell of yet it must tell of as soon as the source of the encoding is due.
-//   - What is due and it once told of since an object was written, it must go on to tell of: an encoding leaves the list
-//     only when no object is stored in it.
+//   - What is due and it once told of since an object was written, it must go on to tell of: an encoding leaves the
+//     list only when no object is stored in it.
 func (j *judge) check() {
 	if !j.w.store.changed {
 		return // What only becomes due with time is looked at when a server writes next.
@@ -69,14 +70,15 @@ func (j *judge) check() {
 					resource.Resource, words(one.encoding), one.source.name, statusInWords(&state.Status))
 			case one.source.isDue(j.w):
 				j.w.violated("P1: an object of %s is stored in %s by %s since %s, and the state does not tell of it: %s",
-					resource.Resource, words(one.encoding), one.source.name, one.source.began.Sub(beginning), statusInWords(&state.Status))
+					resource.Resource, words(one.encoding), one.source.name, one.source.began.Sub(beginning),
+					statusInWords(&state.Status))
 			}
 		}
 	}
 }
 
-// decides looks at a status that a manager is about to write. If an encoding leaves the list, then no object may be stored in
-// it, and no write may be on its way, that comes from a source which this manager knows of.
+// decides looks at a status that a manager is about to write. If an encoding leaves the list, then no object may be
+// stored in it, and no write may be on its way, that comes from a source which this manager knows of.
 func (j *judge) decides(m *manager, state *migrationv1alpha1.StorageState, next *migrationv1alpha1.StorageStateStatus) {
 	before, after := state.Status.PersistedStorageVersionHashes, next.PersistedStorageVersionHashes
 	gone := func(hash string) bool { return !slices.Contains(after, hash) }
@@ -86,7 +88,8 @@ func (j *judge) decides(m *manager, state *migrationv1alpha1.StorageState, next 
 	resource := schema.ParseGroupResource(state.Name)
 	look := func(encoding string, from *source, what string) {
 		if gone(encoding) && (from.due || m.observer.known[from]) {
-			j.w.violated("P2: %s of %s in %s by %s, and the manager is about to write %s", what, resource.Resource, words(encoding), from.name, statusInWords(next))
+			j.w.violated("P2: %s of %s in %s by %s, and the manager is about to write %s", what, resource.Resource,
+				words(encoding), from.name, statusInWords(next))
 		}
 	}
 	for _, one := range j.w.store.of(resource) {
@@ -106,8 +109,10 @@ func (j *judge) recorded(state *migrationv1alpha1.StorageState) {
 		j.w.violated("the epoch of %s goes from %d to %d", state.Name, j.epochs[state.UID], status.Epoch)
 	}
 	j.epochs[state.UID] = status.Epoch
-	only := status.CurrentStorageVersionHash != migrationv1alpha1.Unknown && slices.Equal(status.PersistedStorageVersionHashes, []string{status.CurrentStorageVersionHash})
-	for _, condition := range []string{migrationv1alpha1.StorageStateMigrated, migrationv1alpha1.StorageStateSafeToRemoveOldVersions} {
+	only := status.CurrentStorageVersionHash != migrationv1alpha1.Unknown &&
+		slices.Equal(status.PersistedStorageVersionHashes, []string{status.CurrentStorageVersionHash})
+	for _, condition := range []string{migrationv1alpha1.StorageStateMigrated,
+		migrationv1alpha1.StorageStateSafeToRemoveOldVersions} {
 		if meta.IsStatusConditionTrue(status.Conditions, condition) && !only {
 			j.w.violated("%s says %s, and is not", state.Name, condition)
 		}
@@ -129,7 +134,8 @@ func (j *judge) creates(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Name, *target.Epoch, words(target.StorageVersionHash), statusInWords(&state.Status))
 	}
 	for name, other := range j.w.api.migrations {
-		if name != m.Name && other.Spec.Target != nil && !other.Finished() && other.GroupResource() == resource && sameTarget(other, m) {
+		if name != m.Name && other.Spec.Target != nil && !other.Finished() && other.GroupResource() == resource &&
+			sameTarget(other, m) {
 			j.w.violated("migration %s is created while %s of the same epoch is unfinished", m.Name, name)
 		}
 	}

@@ -113,7 +113,8 @@ func (g *migrator) bind(s *sweep, m *migrationv1alpha1.StorageVersionMigration) 
 	return g.w.api.updateMigration(s.name, s.uid, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
 		now := metav1.NewTime(g.w.now.Truncate(time.Second))
 		status.Target, status.StartTime = target, &now
-		status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionTrue}}
+		status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationRunning,
+			Status: corev1.ConditionTrue}}
 	})
 }
 
@@ -179,7 +180,8 @@ func (g *migrator) end(s *sweep, m *migrationv1alpha1.StorageVersionMigration) {
 	g.wake()
 }
 
-func (g *migrator) finish(m *migrationv1alpha1.StorageVersionMigration, result migrationv1alpha1.MigrationConditionType) {
+func (g *migrator) finish(m *migrationv1alpha1.StorageVersionMigration,
+	result migrationv1alpha1.MigrationConditionType) {
 	g.w.api.updateMigration(m.Name, m.UID, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
 		now := metav1.NewTime(g.w.now.Truncate(time.Second))
 		status.CompletionTime = &now

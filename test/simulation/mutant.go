@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// mutant is a mistake that Ledger or Decide could make. It is made by changing what goes into them or comes out, so that
-// their code has no places for it. The zero value makes none.
+// mutant is a mistake that Ledger or Decide could make. It is made by changing what goes into them or comes out, so
+// that their code has no places for it. The zero value makes none.
 type mutant struct {
 	living     func(living []storageversion.Server, unbroken bool) ([]storageversion.Server, bool)
 	look       func(storageversion.Look) storageversion.Look

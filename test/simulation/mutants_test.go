@@ -75,8 +75,8 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// skipEpochs makes every success one of the current epoch. A migration of an earlier one began before it, which gives it
-// away as well.
+// skipEpochs makes every success one of the current epoch. A migration of an earlier one began before it, which gives
+// it away as well.
 func skipEpochs(w *world, in *svmtrigger.Input) {
 	changeMigrations(in, func(m *migrationv1alpha1.StorageVersionMigration) {
 		if target := m.Status.Target; target != nil && target.StorageStateUID == in.State.UID && m.Finished() {
@@ -99,7 +99,8 @@ func believeAll(w *world, in *svmtrigger.Input) {
 	changeMigrations(in, func(m *migrationv1alpha1.StorageVersionMigration) {
 		if m.HasCondition(migrationv1alpha1.MigrationSucceeded) {
 			m.Status.Target = &migrationv1alpha1.MigrationTarget{
-				StorageVersionHash: in.State.Status.CurrentStorageVersionHash, Epoch: &in.State.Status.Epoch, StorageStateUID: in.State.UID,
+				StorageVersionHash: in.State.Status.CurrentStorageVersionHash, Epoch: &in.State.Status.Epoch,
+				StorageStateUID: in.State.UID,
 			}
 			m.Status.StartTime = &metav1.Time{Time: w.now}
 		}
@@ -117,7 +118,8 @@ func changeMigrations(in *svmtrigger.Input, change func(*migrationv1alpha1.Stora
 }
 
 func withoutOne(living []storageversion.Server, unbroken bool) ([]storageversion.Server, bool) {
-	return slices.DeleteFunc(slices.Clone(living), func(s storageversion.Server) bool { return s.Identity == identityOf(1) }), unbroken
+	return slices.DeleteFunc(slices.Clone(living),
+		func(s storageversion.Server) bool { return s.Identity == identityOf(1) }), unbroken
 }
 
 func withoutOneDocument(look storageversion.Look) storageversion.Look {
@@ -175,7 +177,8 @@ func forgetGaps(_ *world, in *svmtrigger.Input) {
 // forgetGenerations has the state know the generation before the first that is known.
 func forgetGenerations(_ *world, in *svmtrigger.Input) {
 	run := in.Observation.Run
-	if in.State == nil || in.State.Status.Evidence == nil || len(run) == 0 || run[0].Evidence.CustomResourceDefinition == nil {
+	if in.State == nil || in.State.Status.Evidence == nil || len(run) == 0 ||
+		run[0].Evidence.CustomResourceDefinition == nil {
 		return
 	}
 	first := run[0].Evidence.CustomResourceDefinition.Generation
@@ -193,7 +196,8 @@ func changeEvidence(in *svmtrigger.Input, change func(*migrationv1alpha1.Storage
 
 // subtractStored takes versions that leave status.storedVersions out of what is persisted.
 func subtractStored(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
-	if d.State != svmtrigger.UpdateState || d.Status.Evidence == nil || d.Status.Evidence.CustomResourceDefinition == nil ||
+	if d.State != svmtrigger.UpdateState || d.Status.Evidence == nil ||
+		d.Status.Evidence.CustomResourceDefinition == nil ||
 		d.Status.CurrentStorageVersionHash != in.State.Status.CurrentStorageVersionHash {
 		return
 	}
@@ -207,7 +211,8 @@ func forgetUnseen(_ *world, in *svmtrigger.Input) {
 	in.Observation.Unseen = nil
 	in.Observation.Run = slices.Clone(in.Observation.Run)
 	for i, sighting := range in.Observation.Run {
-		sighting.Writing = slices.DeleteFunc(slices.Clone(sighting.Writing), func(h string) bool { return h == storageversion.Unknown })
+		sighting.Writing = slices.DeleteFunc(slices.Clone(sighting.Writing),
+			func(h string) bool { return h == storageversion.Unknown })
 		sighting.Unseen = nil
 		in.Observation.Run[i] = sighting
 	}

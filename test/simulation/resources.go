@@ -29,14 +29,16 @@ var (
 	deployments = schema.GroupResource{Group: "apps", Resource: "deployments"}
 	jobs        = schema.GroupResource{Group: "batch", Resource: "jobs"}
 	budgets     = schema.GroupResource{Group: "policy", Resource: "budgets"}
-	// Two names of the same objects, whose group moved. Where no server serves both names nobody can know that they are the same.
+	// Two names of the same objects, whose group moved. Where no server serves both names nobody can know that they are
+	// the same.
 	oldIngresses = schema.GroupResource{Group: "extensions", Resource: "ingresses"}
 	newIngresses = schema.GroupResource{Group: "networking", Resource: "ingresses"}
 	crontabs     = schema.GroupResource{Group: "example.com", Resource: "crontabs"}
 	flunders     = schema.GroupResource{Group: "wardle.example.com", Resource: "flunders"}
 
 	// everything is all resources that there are, in the order in which they are looked at.
-	everything = [resources]schema.GroupResource{deployments, jobs, budgets, crontabs, flunders, oldIngresses, newIngresses}
+	everything = [resources]schema.GroupResource{deployments, jobs, budgets, crontabs, flunders, oldIngresses,
+		newIngresses}
 )
 
 // resources is how many there are.

@@ -64,7 +64,8 @@ func (w *world) calmDown() {
 	w.startManager()
 	w.migrant.pace, w.migrant.fails = time.Second, false
 	for _, resource := range everything {
-		if state := w.api.states[resource.String()]; state != nil && state.Annotations[migrationv1alpha1.PausedAnnotation] != "" {
+		if state := w.api.states[resource.String()]; state != nil &&
+			state.Annotations[migrationv1alpha1.PausedAnnotation] != "" {
 			w.pause(resource, false)
 		}
 	}

@@ -91,7 +91,8 @@ func (s *store) write(resource schema.GroupResource, position int, encoding stri
 }
 
 // fly begins a write that lands later.
-func (s *store) fly(resource schema.GroupResource, position int, encoding string, from *source, duration time.Duration, mayLand func() bool) {
+func (s *store) fly(resource schema.GroupResource, position int, encoding string, from *source,
+	duration time.Duration, mayLand func() bool) {
 	if encoding == "" {
 		return
 	}

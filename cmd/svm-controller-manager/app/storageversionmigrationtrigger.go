@@ -75,7 +75,7 @@ func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
 			"observes and reports only.")
 	fs.IntVar(&o.MaxTriggeredMigrations, "max-triggered-migrations", o.MaxTriggeredMigrations, "Has no effect.")
 	_ = fs.MarkDeprecated("max-triggered-migrations", // never fails: the flag exists
-		"it has no effect: every migration that is due is created, and --concurrent-migrations bounds how many run at a time.")
+		"it has no effect: every migration that is due is created, and --concurrent-migrations bounds how many run.")
 }
 
 // Validate implements options.ControllerOptions.

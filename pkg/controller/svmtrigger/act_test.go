@@ -208,16 +208,6 @@ func TestAct(t *testing.T) {
 				"create storageversionmigrations due",
 			},
 		},
-		"a 404 that is not about the migration before": {
-			stored: []runtime.Object{second}, state: second,
-			decision: Decision{Create: migration},
-			refuse:   map[string]error{"get storageversionmigrations": notServed("get")},
-			want: []string{
-				"get storagestates widgets.example.com",
-				"get storageversionmigrations first",
-			},
-			fails: `creating migration "due": getting migration "first"`,
-		},
 		"no migration after a deletion that failed": {
 			stored: []runtime.Object{state}, state: state,
 			decision: Decision{Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}, Create: migration},

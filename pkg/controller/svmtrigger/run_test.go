@@ -199,7 +199,7 @@ func TestEventsLeadToASync(t *testing.T) {
 			f.decide = func(in Input) Decision { synced <- in.Observation.Resource; return Decision{} }
 			f.run(t)
 			await(t, synced, widgets)
-			settle(t, f, synced)
+			drain(t, f, synced)
 			if err := event(f); err != nil {
 				t.Fatal(err)
 			}
@@ -241,8 +241,8 @@ func await(t *testing.T, synced <-chan schema.GroupResource, want schema.GroupRe
 	}
 }
 
-// settle waits until the controller has looked at a resource that was enqueued after all others.
-func settle(t *testing.T, f *fixture, synced <-chan schema.GroupResource) {
+// drain waits until the controller has looked at a resource that was enqueued after all others.
+func drain(t *testing.T, f *fixture, synced <-chan schema.GroupResource) {
 	t.Helper()
 	last := schema.GroupResource{Resource: "last"}
 	f.queue.Add(last)

@@ -125,7 +125,9 @@ func migratable(t *testing.T, c *cluster) []schema.GroupResource {
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Keys(found), func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
+	return slices.SortedFunc(maps.Keys(found), func(a, b schema.GroupResource) int {
+		return strings.Compare(a.String(), b.String())
+	})
 }
 
 // haveStates complains unless exactly these resources have a state that was recorded.
@@ -139,7 +141,8 @@ func (c *cluster) haveStates(expected []schema.GroupResource) error {
 		delete(states, gr.String())
 	}
 	if len(missing) > 0 || len(states) > 0 {
-		return fmt.Errorf("%d resources have no state: %v; states of others: %v", len(missing), missing, slices.Collect(maps.Keys(states)))
+		return fmt.Errorf("%d resources have no state: %v; states of others: %v", len(missing), missing,
+			slices.Collect(maps.Keys(states)))
 	}
 	return nil
 }
@@ -164,7 +167,8 @@ func (c *cluster) allMigrated(expected []schema.GroupResource) error {
 	for _, gr := range expected {
 		r := resource{GroupResource: gr}
 		if expires(gr) {
-			errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonObjectsExpire))
+			errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse,
+				v1alpha1.StateReasonObjectsExpire))
 			continue
 		}
 		state := c.state(gr.String())
@@ -173,7 +177,8 @@ func (c *cluster) allMigrated(expected []schema.GroupResource) error {
 		} else if !slices.Equal(persisted(state), []string{state.Status.CurrentStorageVersionHash}) {
 			errs = append(errs, errors.New(words(state)))
 		} else {
-			errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionTrue, v1alpha1.StateReasonOnlyCurrentEncoding))
+			errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionTrue,
+				v1alpha1.StateReasonOnlyCurrentEncoding))
 		}
 	}
 	return errors.Join(errs...)
