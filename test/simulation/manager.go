@@ -189,7 +189,7 @@ func (m *manager) decide(j *job) {
 	if mutate := m.w.mutant.input; mutate != nil {
 		mutate(m.w, &j.in)
 	}
-	if !m.visible(j.resource) || !m.visible(j.in.Observation.SharedBy) {
+	if !m.visible(j.resource) {
 		j.again = j.in.Now.Add(minRetry)
 		m.done(j, nil)
 		return

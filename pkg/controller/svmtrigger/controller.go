@@ -230,14 +230,14 @@ func (c *Controller) handle(ctx context.Context, resource schema.GroupResource) 
 
 // sync returns when to look again.
 func (c *Controller) sync(ctx context.Context, resource schema.GroupResource) (time.Time, error) {
+	// A resource does not wait for writes about the primary of its storage: the primary may be written again and again,
+	// and what this resource has to record must not wait for that.
+	if !c.stateWrites.visible(resource) || !c.migrationWrites.visible(resource) {
+		return c.clock.Now().Add(minRetry), nil // unless an event that shows the write comes first
+	}
 	in, err := c.observe(resource)
 	if err != nil {
 		return time.Time{}, err
-	}
-	for _, of := range []schema.GroupResource{resource, in.Observation.SharedBy} {
-		if !c.stateWrites.visible(of) || !c.migrationWrites.visible(of) {
-			return in.Now.Add(minRetry), nil // unless an event that shows the write comes first
-		}
 	}
 	decision := c.decide(in)
 	klog.FromContext(ctx).V(6).Info("Decided", "observation", in.Observation, "decision", decision)

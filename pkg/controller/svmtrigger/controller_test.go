@@ -149,3 +149,18 @@ func TestSharedStorageIsDecidedOnTogether(t *testing.T) {
 		t.Error("a storage is migrated although it was asked to leave out one of the resources in it")
 	}
 }
+
+// TestNameDoesNotWaitForThePrimary has a write about the primary that no cache shows yet.
+func TestNameDoesNotWaitForThePrimary(t *testing.T) {
+	f := newFixture(t)
+	f.cache(t, stateOf(widgets, "7"))
+	f.observations.see(storageversion.Observation{
+		Resource: widgets, SharedBy: gadgets, SharedWith: []schema.GroupResource{gadgets},
+	})
+	f.stateWrites.wrote(gadgets, "50")
+	decided := false
+	f.decide = func(Input) Decision { decided = true; return Decision{} }
+	if _, err := f.sync(f.ctx, widgets); err != nil || !decided {
+		t.Errorf("decided: %t, %v", decided, err)
+	}
+}
