@@ -204,7 +204,6 @@ func TestWrongFlags(t *testing.T) {
 		"nothing selected":   {args: []string{"--controllers=-storageversiongc"}, want: "nothing to run: --controllers and --feature-gates leave no controller"},
 		"gated off":          {args: []string{"--feature-gates=StorageVersionGarbageCollector=false,StorageVersionMigrationTrigger=false,StorageVersionMigrator=false"}, want: "nothing to run"},
 		"a wrong selection":  {args: []string{"--auto-migrate=-secrets"}, want: `--auto-migrate: "-secrets" leaves something out of nothing: write "*,-secrets"`},
-		"no migrations":      {args: []string{"--max-triggered-migrations=0"}, want: "--max-triggered-migrations must be at least 1, got 0"},
 		"no time to settle":  {args: []string{"--settle-period=-1s"}, want: "--settle-period must not be negative"},
 		"too many looks":     {args: []string{"--poll-interval=1s"}, want: "--poll-interval must be at least 10s, got 1s"},
 		"no time at all":     {args: []string{"--max-rewrites-per-second=-1"}, want: "--max-rewrites-per-second must be zero, which is no bound, or between 0.01 and 1e+06, got -1"},

@@ -68,8 +68,8 @@ func (c *cluster) mark(t *testing.T) int64 {
 	return response.Header.Revision
 }
 
-// startManager runs the trigger controller alone, without an election, at the settle period of these tests. Later arguments
-// take the place of earlier ones.
+// startManager runs the trigger controller alone, without an election, at the settle period of these tests. Later
+// arguments take the place of earlier ones.
 func (c *cluster) startManager(t *testing.T, name string, args ...string) *controlplane.Process {
 	t.Helper()
 	return c.startManagerAt(t, c.Config(framework.ManagerUser, framework.Masters), name, args...)
@@ -78,8 +78,9 @@ func (c *cluster) startManager(t *testing.T, name string, args ...string) *contr
 // startManagerAt is startManager for a manager that talks to where cfg leads.
 func (c *cluster) startManagerAt(t *testing.T, cfg *rest.Config, name string, args ...string) *controlplane.Process {
 	t.Helper()
-	process, _ := framework.StartManager(t, c.ControlPlane, framework.Process{Name: name, Config: cfg, Args: append([]string{
-		"-v=4", "--controllers=svmtrigger", "--leader-elect=false", "--settle-period=" + settle.String(),
-	}, args...)})
+	process, _ := framework.StartManager(t, c.ControlPlane,
+		framework.Process{Name: name, Config: cfg, Args: append([]string{
+			"-v=4", "--controllers=svmtrigger", "--leader-elect=false", "--settle-period=" + settle.String(),
+		}, args...)})
 	return process
 }

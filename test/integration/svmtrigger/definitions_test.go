@@ -34,7 +34,8 @@ import (
 
 const customGroup = "trigger.example.com"
 
-// onlyCustom lets the trigger start migrations of the definitions of these tests only, so that nothing else is in the way.
+// onlyCustom lets the trigger start migrations of the definitions of these tests only, so that nothing else is in the
+// way.
 const onlyCustom = "--auto-migrate=*." + customGroup
 
 // testDefinitions is what happens to custom resources when people change their definitions.
@@ -155,7 +156,8 @@ func testOvertaken(t *testing.T, c *cluster, m *migrator, r resource) {
 
 // warned complains unless there is a warning about the state that contains a text.
 func (c *cluster) warned(ctx context.Context, r resource, text string) error {
-	events, err := c.Kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=StorageState,involvedObject.name=" + r.String()})
+	events, err := c.Kube.CoreV1().Events(metav1.NamespaceAll).List(ctx,
+		metav1.ListOptions{FieldSelector: "involvedObject.kind=StorageState,involvedObject.name=" + r.String()})
 	if err != nil {
 		return err
 	}

@@ -39,8 +39,8 @@ const (
 //
 //   - What was read in etcd is in the state, or covered by Unknown, within the grace.
 //   - What left the state was not in etcd any more when it left: looked up at the very revision of that write.
-//   - What left the state left after a migration that succeeded, of this target, epoch and state, and that began a settle
-//     period after the epoch did.
+//   - What left the state left after a migration that succeeded, of this target, epoch and state, and that began a
+//     settle period after the epoch did.
 //   - The epoch of a state never goes down.
 //
 // A state begins with an empty list, which means Unknown, because the API server drops the status at creation.
@@ -105,7 +105,8 @@ func startJudgeFor(t *testing.T, hearing court, c *cluster, resources ...resourc
 // report fails a test whose judge saw nothing to judge.
 func (j *judge) report() {
 	for _, r := range j.judged {
-		j.court.Logf("judge: %s: %d objects compared, %d of them with a state that excludes something", r, r.compared, r.sharp)
+		j.court.Logf("judge: %s: %d objects compared, %d of them with a state that excludes something", r, r.compared,
+			r.sharp)
 		if r.compared == 0 {
 			j.court.Errorf("judge: no object of %s was ever compared with a state", r)
 		}

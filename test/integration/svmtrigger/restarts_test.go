@@ -41,8 +41,8 @@ func testRestarts(t *testing.T) {
 	t.Run("all servers begin to publish storage versions", func(t *testing.T) { testPublishing(t, c) })
 }
 
-// testNode stops the leader, and a server when the next leader has just seen it for the first time, as they end when their
-// node is rebooted. What that server wrote is on record.
+// testNode stops the leader, and a server when the next leader has just seen it for the first time, as they end when
+// their node is rebooted. What that server wrote is on record.
 func testNode(t *testing.T, c *cluster, leader *controlplane.Process) {
 	heir := c.startManager(t, "heir", framework.QuickElection...)
 	before, began := c.allStates(), c.mark(t)

@@ -56,6 +56,9 @@ func (s *StorageState) GroupResource() schema.GroupResource {
 
 // TruncateRunes returns the first n characters of s. The API limits lengths in characters, not in bytes.
 func TruncateRunes(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
 	if runes := []rune(s); len(runes) > n {
 		return string(runes[:n])
 	}
