@@ -37,9 +37,9 @@ func TestLeadership(t *testing.T) {
 
 	t.Run("the standby takes over from a leader that was killed", func(t *testing.T) {
 		first := startManager(t, cp, framework.Manager, "killed-leader", framework.QuickElection...)
-		eventually(t, 30*time.Second, "the first leads and runs its controller", func() bool { return first.runs(t, cp, gcController) })
+		eventually(t, soon, "the first leads and runs its controller", func() bool { return first.runs(t, cp, gcController) })
 		second := startManager(t, cp, framework.Manager, "heir", framework.QuickElection...)
-		eventually(t, 30*time.Second, "the second is up", func() bool { code, _ := second.get(t, nil, "/readyz"); return code == 200 })
+		eventually(t, soon, "the second is up", func() bool { code, _ := second.get(t, nil, "/readyz"); return code == 200 })
 		if second.leads(t, cp) || second.runs(t, cp, gcController) {
 			t.Fatal("two leaders")
 		}
@@ -47,7 +47,7 @@ func TestLeadership(t *testing.T) {
 		if err := first.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 30*time.Second, "the second runs the controller", func() bool { return second.runs(t, cp, gcController) })
+		eventually(t, soon, "the second runs the controller", func() bool { return second.runs(t, cp, gcController) })
 		if after := holder(t.Context(), c, managerLease); after == before || after == "" {
 			t.Errorf("the lease is held by %q, before the kill by %q", after, before)
 		}
@@ -57,7 +57,7 @@ func TestLeadership(t *testing.T) {
 	t.Run("a stop hands over at once", func(t *testing.T) {
 		// With the default durations a lease that is not given back stays for 15 seconds.
 		first := startManager(t, cp, framework.Manager, "stopped-leader")
-		eventually(t, 30*time.Second, "the first leads", func() bool { return first.runs(t, cp, gcController) })
+		eventually(t, soon, "the first leads", func() bool { return first.runs(t, cp, gcController) })
 		stop(t, first)
 		if h := holder(t.Context(), c, managerLease); h != "" {
 			t.Errorf("after a clean stop the lease is still held by %q", h)
@@ -69,13 +69,13 @@ func TestLeadership(t *testing.T) {
 
 	t.Run("a stop while controllers are made is none of their errors", func(t *testing.T) {
 		p := startManager(t, cp, pluginBinary, "stopped-early", "--controllers=unmade")
-		eventually(t, 30*time.Second, "a controller is being made", func() bool { return strings.Contains(p.Log(), "Making a controller") })
+		eventually(t, soon, "a controller is being made", func() bool { return strings.Contains(p.Log(), "Making a controller") })
 		stop(t, p)
 	})
 
 	t.Run("a leader whose controllers do not end keeps the lease", func(t *testing.T) {
 		p := startManager(t, cp, pluginBinary, "stubborn-leader", "--controllers=stubborn", "--controller-shutdown-timeout=1s", "--leader-elect-lease-duration=60s")
-		eventually(t, 30*time.Second, "it leads", func() bool { return p.runs(t, cp, "stubborn-controller") })
+		eventually(t, soon, "it leads", func() bool { return p.runs(t, cp, "stubborn-controller") })
 		held := holder(t.Context(), c, managerLease)
 		if err := p.Stop(); err != nil {
 			t.Fatal(err)
@@ -96,7 +96,7 @@ func TestLeadership(t *testing.T) {
 
 	t.Run("without leader election there is no lease", func(t *testing.T) {
 		only := startManager(t, cp, framework.Manager, "alone", "--leader-elect=false")
-		eventually(t, 30*time.Second, "the controller runs", func() bool { return only.runs(t, cp, gcController) })
+		eventually(t, soon, "the controller runs", func() bool { return only.runs(t, cp, gcController) })
 		if lease(t.Context(), c, managerLease) != nil {
 			t.Error("there is a lease")
 		}
@@ -130,10 +130,10 @@ func TestNoWriteAfterTheLease(t *testing.T) {
 		}
 		return m.Data["by"]
 	}
-	eventually(t, 30*time.Second, "the first writes", func() bool { return writtenBy() != "" })
+	eventually(t, soon, "the first writes", func() bool { return writtenBy() != "" })
 	first := writtenBy()
 	heir := startManager(t, cp, pluginBinary, "heir", args...)
-	eventually(t, 30*time.Second, "the second is up", func() bool { code, _ := heir.get(t, nil, "/readyz"); return code == 200 })
+	eventually(t, soon, "the second is up", func() bool { code, _ := heir.get(t, nil, "/readyz"); return code == 200 })
 
 	changes, err := c.CoreV1().ConfigMaps(metav1.NamespaceDefault).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=written"})
 	if err != nil {
@@ -143,7 +143,7 @@ func TestNoWriteAfterTheLease(t *testing.T) {
 	if err := frozen.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "the second writes", func() bool { by := writtenBy(); return by != "" && by != first })
+	eventually(t, soon, "the second writes", func() bool { by := writtenBy(); return by != "" && by != first })
 	second := writtenBy()
 	if err := frozen.Resume(); err != nil {
 		t.Fatal(err)
@@ -188,7 +188,7 @@ func waitEnd(t *testing.T, p *managerProcess) error {
 	select {
 	case <-p.Done():
 		return p.Wait()
-	case <-time.After(30 * time.Second):
+	case <-time.After(soon):
 		t.Fatalf("%s does not end", p.name)
 		return nil
 	}

@@ -20,7 +20,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -70,7 +69,7 @@ func TestSecurePort(t *testing.T) {
 	reader, stranger := cp.Config("reader"), cp.Config("stranger")
 
 	p := startManager(t, cp, framework.Manager, "serving", "--logging-format=json")
-	eventually(t, 30*time.Second, "an authorized client is let in", func() bool { code, _ := p.get(t, reader, "/metrics"); return code == 200 })
+	eventually(t, soon, "an authorized client is let in", func() bool { code, _ := p.get(t, reader, "/metrics"); return code == 200 })
 
 	token := serviceAccountToken(t, c, "scraper")
 	if code, _ := p.get(t, &rest.Config{BearerToken: token}, "/metrics"); code != 200 {
@@ -118,7 +117,7 @@ func TestSecurePort(t *testing.T) {
 
 	t.Run("without a lookup a certificate of the cluster is nobody's", func(t *testing.T) {
 		p := startManager(t, cp, framework.Manager, "no-lookup", "--authentication-skip-lookup=true")
-		eventually(t, 30*time.Second, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
+		eventually(t, soon, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
 		for name, cfg := range map[string]*rest.Config{"reader": reader, "admin": cp.AdminConfig()} {
 			if code, _ := p.get(t, cfg, "/metrics"); code != 403 {
 				t.Errorf("/metrics answers the %s %d, want 403", name, code)
