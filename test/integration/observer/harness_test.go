@@ -34,8 +34,8 @@ import (
 )
 
 const (
-	// promised is how soon what changed has to be observed.
-	promised = 5 * time.Second
+	// promised is how soon what changed has to be observed: without the next poll, which is ten minutes away.
+	promised = time.Minute
 	// eventually is for what is only to happen at all.
 	eventually = time.Minute
 
