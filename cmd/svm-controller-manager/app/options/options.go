@@ -28,6 +28,7 @@ import (
 
 	"github.com/spf13/pflag"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	apiserveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
@@ -53,8 +54,6 @@ const (
 	DefaultSecurePort = 10262
 
 	defaultShutdownTimeout = 10 * time.Second
-	leaseNamespace         = "kube-system"
-	selfSignedHost         = "localhost"
 )
 
 // ControllerOptions are the flags of one controller.
@@ -99,7 +98,7 @@ func New(controllers Controllers) *Options {
 		panic(err) // The library converts a value of its own.
 	}
 	internal.LeaderElection.ResourceName = names.Manager
-	internal.LeaderElection.ResourceNamespace = leaseNamespace
+	internal.LeaderElection.ResourceNamespace = metav1.NamespaceSystem
 	// Each client picks the best encoding of its API. One encoding for all would break clients of custom resources, which
 	// have JSON only.
 	internal.ClientConnection.ContentType = ""
@@ -243,7 +242,7 @@ func (o *Options) Config() (*config.Config, error) {
 		return nil, err
 	}
 	loopback := []net.IP{net.IPv4(127, 0, 0, 1)}
-	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts(selfSignedHost, nil, loopback); err != nil {
+	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, loopback); err != nil {
 		return nil, fmt.Errorf("making a self-signed serving certificate: %w", err)
 	}
 	kubeconfig, err := o.kubeconfig()

@@ -20,18 +20,13 @@ import (
 	"context"
 	"fmt"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	apiserveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
-)
-
-const (
-	authenticationConfigMapNamespace = "kube-system"
-	authenticationConfigMapName      = "extension-apiserver-authentication"
-	authenticationConfigMapKey       = "client-ca-file"
 )
 
 // applySecureServing sets up the secure port with delegated authentication and authorization.
@@ -86,7 +81,7 @@ func clusterClientCA(path string, reachable <-chan struct{}) (dynamiccertificate
 		return nil, fmt.Errorf("--authentication-kubeconfig: %w", err)
 	}
 	ca, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca",
-		authenticationConfigMapNamespace, authenticationConfigMapName, authenticationConfigMapKey, client)
+		metav1.NamespaceSystem, "extension-apiserver-authentication", "client-ca-file", client)
 	if err != nil {
 		return nil, fmt.Errorf("following the client CA of the cluster: %w", err)
 	}

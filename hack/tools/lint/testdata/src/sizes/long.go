@@ -1,4 +1,4 @@
-package sizes // want "the file has 18 lines"
+package sizes // want "the file has 20 lines"
 
 var (
 	_ = 1
@@ -15,4 +15,6 @@ var (
 	_ = 12
 	_ = 13
 	_ = 14
+	_ = 15
+	_ = 16
 )

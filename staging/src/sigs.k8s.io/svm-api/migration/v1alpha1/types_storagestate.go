@@ -174,8 +174,8 @@ type StorageStateStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=253
 	StorageSharedWith []string `json:"storageSharedWith,omitempty"`
-	// migration is the latest migration of the current epoch. Its name follows from this status. So after a crash, or with an
-	// old cache, the trigger does not create a second one.
+	// migration is the latest migration of the current epoch. Its name follows from this status. So after a crash, or
+	// with an old cache, the trigger does not create a second one.
 	// +optional
 	Migration *MigrationReference `json:"migration,omitempty"`
 	// backoff says when to try again after a failed migration. It is removed when one succeeds and when a new epoch

@@ -65,8 +65,8 @@ type StorageStateStatusApplyConfiguration struct {
 	// events and events.events.k8s.io. One migration serves them all. This field is for people: status.migration of each
 	// of these states names the migration.
 	StorageSharedWith []string `json:"storageSharedWith,omitempty"`
-	// migration is the latest migration of the current epoch. Its name follows from this status. So after a crash, or with an
-	// old cache, the trigger does not create a second one.
+	// migration is the latest migration of the current epoch. Its name follows from this status. So after a crash, or
+	// with an old cache, the trigger does not create a second one.
 	Migration *MigrationReferenceApplyConfiguration `json:"migration,omitempty"`
 	// backoff says when to try again after a failed migration. It is removed when one succeeds and when a new epoch
 	// starts.
