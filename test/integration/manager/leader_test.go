@@ -32,6 +32,7 @@ import (
 const managerLease = "svm-controller-manager"
 
 func TestLeadership(t *testing.T) {
+	t.Parallel()
 	cp := storageVersionControlPlane(t)
 	c := client(t, cp.AdminConfig())
 
@@ -51,14 +52,14 @@ func TestLeadership(t *testing.T) {
 		if after := holder(t.Context(), c, managerLease); after == before || after == "" {
 			t.Errorf("the lease is held by %q, before the kill by %q", after, before)
 		}
-		stop(t, second)
+		framework.StopManager(t, second.Process)
 	})
 
 	t.Run("a stop hands over at once", func(t *testing.T) {
 		// With the default durations a lease that is not given back stays for 15 seconds.
 		first := startManager(t, cp, framework.Manager, "stopped-leader")
 		eventually(t, soon, "the first leads", func() bool { return first.runs(t, cp, gcController) })
-		stop(t, first)
+		framework.StopManager(t, first.Process)
 		if h := holder(t.Context(), c, managerLease); h != "" {
 			t.Errorf("after a clean stop the lease is still held by %q", h)
 		}
@@ -70,7 +71,7 @@ func TestLeadership(t *testing.T) {
 	t.Run("a stop while controllers are made is none of their errors", func(t *testing.T) {
 		p := startManager(t, cp, pluginBinary, "stopped-early", "--controllers=unmade")
 		eventually(t, soon, "a controller is being made", func() bool { return strings.Contains(p.Log(), "Making a controller") })
-		stop(t, p)
+		framework.StopManager(t, p.Process)
 	})
 
 	t.Run("a leader whose controllers do not end keeps the lease", func(t *testing.T) {
@@ -100,24 +101,14 @@ func TestLeadership(t *testing.T) {
 		if lease(t.Context(), c, managerLease) != nil {
 			t.Error("there is a lease")
 		}
-		stop(t, only)
+		framework.StopManager(t, only.Process)
 	})
-}
-
-// stop asks the process to end and wants it to end well.
-func stop(t *testing.T, p *managerProcess) {
-	t.Helper()
-	if err := p.Stop(); err != nil {
-		t.Errorf("stopping %s: %v", p.name, err)
-	}
-	if err := p.Wait(); err != nil {
-		t.Errorf("%s was asked to end and ended with %v", p.name, err)
-	}
 }
 
 // TestNoWriteAfterTheLease attacks the promise that only one instance writes: the leader, whose controller writes all the
 // time, is frozen until another leads, then wakes up. It does not know yet that its time is over.
 func TestNoWriteAfterTheLease(t *testing.T) {
+	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{})
 	c := client(t, cp.AdminConfig())
 	args := append([]string{"--controllers=writer"}, framework.QuickElection...)
@@ -149,7 +140,7 @@ func TestNoWriteAfterTheLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The second gives the lease back at once: the first must not take it again and go on with what it knew before.
-	stop(t, heir)
+	framework.StopManager(t, heir.Process)
 	if err := waitEnd(t, frozen); err == nil {
 		t.Error("a leader that lost its lease must end with an error")
 	}

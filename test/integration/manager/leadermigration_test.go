@@ -41,6 +41,7 @@ const migrationLease = "svm-takeover"
 // itself as soon as it holds the shared lease, because it registers the name of its informers twice. From when this manager
 // owns the controller it is the real one.
 func TestLeaderMigration(t *testing.T) {
+	t.Parallel()
 	cp := storageVersionControlPlane(t)
 	c := client(t, cp.AdminConfig())
 	leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
@@ -63,7 +64,7 @@ func TestLeaderMigration(t *testing.T) {
 	if before.runs(t, cp, gcController) || !strings.Contains(before.Log(), "Leader migration gives the controller to another manager") {
 		t.Errorf("the manager runs a controller that is not its own, or does not say whose it is:\n%s", before.Log())
 	}
-	stop(t, before)
+	framework.StopManager(t, before.Process)
 
 	after := startManager(t, cp, framework.Manager, "svm-after", append([]string{"--enable-leader-migration", "--leader-migration-config=" + svmOwns}, framework.QuickElection...)...)
 	eventually(t, soon, "the manager waits for the shared lease", func() bool {
@@ -95,7 +96,7 @@ func TestLeaderMigration(t *testing.T) {
 	if err := kube.Stop(); err != nil {
 		t.Errorf("stopping kube-controller-manager: %v", err)
 	}
-	stop(t, after)
+	framework.StopManager(t, after.Process)
 	if h := holder(t.Context(), c, migrationLease); h != "" {
 		t.Errorf("after a clean stop the shared lease is still held by %q", h)
 	}

@@ -46,6 +46,7 @@ func serviceAccountToken(t *testing.T, c kubernetes.Interface, name string) stri
 
 // TestSecurePort asks every page as a client that may, as one that may not, and as nobody.
 func TestSecurePort(t *testing.T) {
+	t.Parallel()
 	cp := storageVersionControlPlane(t)
 	c := client(t, cp.AdminConfig())
 	role := &rbacv1.ClusterRole{
@@ -105,7 +106,7 @@ func TestSecurePort(t *testing.T) {
 			t.Errorf("%s must answer everybody, got %d: %s", path, code, body)
 		}
 	}
-	stop(t, p)
+	framework.StopManager(t, p.Process)
 	for _, line := range strings.Split(strings.TrimSpace(p.Log()), "\n") {
 		if strings.HasPrefix(line, "# ") || strings.HasSuffix(line, "Data race detection enabled") {
 			continue // how the test started it, and what a binary built for a test says before it has read its flags
@@ -123,6 +124,6 @@ func TestSecurePort(t *testing.T) {
 				t.Errorf("/metrics answers the %s %d, want 403", name, code)
 			}
 		}
-		stop(t, p)
+		framework.StopManager(t, p.Process)
 	})
 }

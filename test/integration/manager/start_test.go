@@ -32,6 +32,7 @@ import (
 
 // TestStartBeforeTheAPIServer follows a control plane node that boots: the manager is up first, with nobody to talk to.
 func TestStartBeforeTheAPIServer(t *testing.T) {
+	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{})
 	installMigrationAPI(t, cp)
 	server := cp.Servers()[0]
@@ -85,11 +86,12 @@ func TestStartBeforeTheAPIServer(t *testing.T) {
 			t.Errorf("an API that was switched off is logged as an error:\n%s", log)
 		}
 	})
-	stop(t, p)
+	framework.StopManager(t, p.Process)
 }
 
 // TestOutageOfTheAPIServer wants a standby to stay up and quiet, and a leader to give way, while nothing answers.
 func TestOutageOfTheAPIServer(t *testing.T) {
+	t.Parallel()
 	cp := storageVersionControlPlane(t)
 	server := cp.Servers()[0]
 	leader := startManager(t, cp, framework.Manager, "leader", framework.QuickElection...)
@@ -122,11 +124,12 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 	if lines := strings.Count(strings.TrimPrefix(standby.Log(), quiet), "\n"); lines > most {
 		t.Errorf("an outage of seconds made the standby log %d lines, want %d at most:\n%s", lines, most, standby.Log())
 	}
-	stop(t, standby)
+	framework.StopManager(t, standby.Process)
 }
 
 // TestPausedAPIServer wants a manager to start and stop cleanly while the API server takes connections and says nothing.
 func TestPausedAPIServer(t *testing.T) {
+	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{})
 	server := cp.Servers()[0]
 	if err := server.Pause(); err != nil {
@@ -136,7 +139,7 @@ func TestPausedAPIServer(t *testing.T) {
 	eventually(t, soon, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
 	eventually(t, soon, "the manager says what it waits for", func() bool { return strings.Contains(p.Log(), "Waiting for the API server") })
 	began := time.Now()
-	stop(t, p)
+	framework.StopManager(t, p.Process)
 	// A request of it that nobody answers would go on for a minute.
 	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("a stop took %v", took)
@@ -174,6 +177,7 @@ func TestHelp(t *testing.T) {
 
 // TestWrongCredentials wants the reason that matters to be told, also when it is not the first.
 func TestWrongCredentials(t *testing.T) {
+	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{})
 	server := cp.Servers()[0]
 	if err := server.Stop(); err != nil {
@@ -193,11 +197,12 @@ func TestWrongCredentials(t *testing.T) {
 	eventually(t, soon, "it says that the server refuses the credentials", func() bool {
 		return strings.Contains(p.Log(), "the API server refuses the credentials; check those of --kubeconfig")
 	})
-	stop(t, p)
+	framework.StopManager(t, p.Process)
 }
 
 // TestWrongFlags wants errors on the terminal, in words, and an exit code.
 func TestWrongFlags(t *testing.T) {
+	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{})
 	for name, tc := range map[string]struct {
 		args []string
@@ -231,6 +236,7 @@ func TestWrongFlags(t *testing.T) {
 
 // TestPlugin runs a manager with somebody else's controllers compiled in.
 func TestPlugin(t *testing.T) {
+	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})}})
 	p := startManager(t, cp, pluginBinary, "plugin")
 	eventually(t, soon, "the project's controller runs beside", func() bool { return p.runs(t, cp, gcController) })
@@ -250,7 +256,7 @@ func TestPlugin(t *testing.T) {
 	if code, body := p.get(t, nil, "/readyz?verbose"); code != 200 || !strings.Contains(body, "[+]"+check+" ok") {
 		t.Errorf("/readyz answers %d:\n%s", code, body)
 	}
-	stop(t, p)
+	framework.StopManager(t, p.Process)
 
 	writer := startManager(t, cp, pluginBinary, "plugin-writer", "--controllers=writer", "--write-interval=0s")
 	if err := waitEnd(t, writer); err == nil || !strings.Contains(writer.Log(), "--write-interval must be positive") {
@@ -260,6 +266,7 @@ func TestPlugin(t *testing.T) {
 
 // TestSelection selects by name, by alias and by gate, and reads from the metrics what runs.
 func TestSelection(t *testing.T) {
+	t.Parallel()
 	cp := storageVersionControlPlane(t)
 	for name, tc := range map[string]struct {
 		args []string
@@ -282,7 +289,7 @@ func TestSelection(t *testing.T) {
 				}
 				return true
 			})
-			stop(t, p)
+			framework.StopManager(t, p.Process)
 		})
 	}
 }
