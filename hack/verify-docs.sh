@@ -2,6 +2,9 @@
 # Fails if docs/flags.md is not what the flags of the manager say, or if lines of prose are too long.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+# As everything but the race detector is built, so that packages are compiled once.
+export CGO_ENABLED=0
+
 # The check of long lines only reports unless this is true.
 limit_lines=false
 

@@ -31,10 +31,8 @@ const (
 
 	// settle is the settle period of the managers in these tests, which state what is promised by themselves.
 	settle = 5 * time.Second
-	// promptly is how long the controller may take for what it is told by a watch.
-	promptly = 5 * time.Second
 	// soon is how long what takes several steps may take on a busy machine.
-	soon = time.Minute
+	soon = 2 * time.Minute
 )
 
 // cluster is a control plane with the migration API, and the history of that API.

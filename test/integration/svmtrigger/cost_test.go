@@ -38,7 +38,7 @@ import (
 
 const (
 	idleGroups, idlePerGroup = 10, 10
-	idleWindow               = 2 * time.Minute
+	idleWindow               = time.Minute
 	// Where polling is made quicker than by default, to see what one round costs.
 	pollWindow, quickPoll = 30 * time.Second, 10 * time.Second
 	// roundsAnHour is how often both poll in an hour: every ten minutes.
@@ -55,7 +55,7 @@ const (
 // polls as kube-storage-version-migrator's does, which reads all documents, and reads and writes every state, every ten
 // minutes. Neither number contains a leader election.
 //
-// Two minutes show no watch that is begun anew, so these are added, and to one of the numbers only. Heartbeats of
+// A minute shows no watch that is begun anew, so these are added, and to one of the numbers only. Heartbeats of
 // states are made as old as they are in a cluster that runs for hours: spread over all of their interval.
 func testIdleCost(t *testing.T) {
 	c := startCluster(t, controlplane.Server{}, controlplane.Server{}, controlplane.Server{})
@@ -102,7 +102,7 @@ func (c *cluster) spreadHeartbeats(t *testing.T) {
 	}
 	framework.Eventually(t, soon, func(context.Context) error {
 		for _, name := range names {
-			if writes := c.stateWrites(name, 0); time.Since(writes[len(writes)-1].seen) < promptly {
+			if writes := c.stateWrites(name, 0); time.Since(writes[len(writes)-1].seen) < settle {
 				return fmt.Errorf("states are still written: %s", words(c.state(name)))
 			}
 		}
