@@ -5,8 +5,14 @@ VERSION ?= v0.1.0-dev+$(shell git rev-parse --short=12 HEAD 2>/dev/null || echo 
 LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(VERSION) -X k8s.io/client-go/pkg/version.gitVersion=$(VERSION)
 FOCUS   ?= .
 HISTORIES ?= 1000000
-# The race detector needs cgo, hence a C compiler.
+# Everything is built without cgo, as the servers are, so that packages are compiled once; but the race detector needs cgo,
+# hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+# Tests whose controllers run in managers, which are built with the race detector: the tests themselves need none.
+OF_MANAGERS := svmigrator svmtrigger manager api
+# All others with tests: what they are about runs in their own process.
+TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
+IN_PROCESS   = $(filter-out %/test/simulation $(addprefix %/test/integration/,$(OF_MANAGERS)),$(TESTED))
 
 .DEFAULT_GOAL := help
 
@@ -15,12 +21,12 @@ RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 .PHONY: build
 build: ## Build the project's programs into _output/bin
 	mkdir -p $(OUTPUT)/bin
-	go build -ldflags "$(LDFLAGS)" -o $(OUTPUT)/bin/ ./cmd/...
+	CGO_ENABLED=0 go build -ldflags "$(LDFLAGS)" -o $(OUTPUT)/bin/ ./cmd/...
 
 .PHONY: controlplane
 controlplane: ## Build etcd, kube-apiserver, sample-apiserver and the program that runs them (with=..., e.g. kube-controller-manager, adds more)
 	hack/build-controlplane.sh etcd kube-apiserver sample-apiserver $(with)
-	go build -o $(OUTPUT)/bin/ ./test/controlplane/cmd/controlplane
+	CGO_ENABLED=0 go build -o $(OUTPUT)/bin/ ./test/controlplane/cmd/controlplane
 
 .PHONY: clean
 clean: ## Remove everything that was built
@@ -29,29 +35,43 @@ clean: ## Remove everything that was built
 ##@ Check
 
 .PHONY: test
-test: verify unit simulation integration ## Everything CI runs: verify, unit, simulation, integration
+test: ## Everything CI runs: verify, unit, simulation, integration; tells at the end how long each took
+	@hack/test.sh
 
 .PHONY: verify
 verify: ## Check formatting, headers, generated code, module files, docs, lint
-	hack/verify.sh
+	@hack/step.sh verify hack/verify.sh
 
 .PHONY: unit
 unit: ## Run the tests that need no servers, with the race detector
-	go test $(RACE) ./cmd/... ./pkg/... ./hack/... sigs.k8s.io/svm-api/...
-	go test $(RACE) -run 'TestHistories$$' ./test/simulation -histories=500
+	@hack/step.sh unit go test -vet=off $(RACE) ./cmd/... ./pkg/... ./hack/... sigs.k8s.io/svm-api/...
+	@hack/step.sh "simulation, raced" go test -vet=off $(RACE) -run 'TestHistories$$' ./test/simulation -histories=500
 
 .PHONY: simulation
 simulation: ## Play 20,000 histories of a simulated cluster, and make sure that every mutant is found
-	go test ./test/simulation
+	@CGO_ENABLED=0 hack/step.sh simulation nice -n 19 go test -vet=off ./test/simulation
 
 .PHONY: soak
 soak: ## Play new histories of a simulated cluster, HISTORIES= of them; tells all kinds of violations that it finds
-	go test -timeout 0 -v -run 'TestHistories$$' ./test/simulation -seed=0 -kinds=20 -histories=$(HISTORIES)
+	CGO_ENABLED=0 go test -timeout 0 -v -run 'TestHistories$$' ./test/simulation -seed=0 -kinds=20 -histories=$(HISTORIES)
 
 .PHONY: integration
-integration: build ## Run the tests against real servers; FOCUS= is a regular expression on test names
-	hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager
-	go test $(RACE) -p 1 -timeout 20m -run '$(FOCUS)' $$(go list ./test/... | grep -v '/test/simulation$$')
+integration: test-binaries ## Run the tests against real servers; FOCUS= is a regular expression on test names
+	@$(MAKE) --no-print-directory -j2 integration-of-managers integration-in-process
+
+.PHONY: integration-of-managers
+integration-of-managers:
+	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh "integration, managers" \
+		go test -vet=off -p 2 -timeout 20m -run '$(FOCUS)' $(OF_MANAGERS:%=./test/integration/%)
+
+.PHONY: integration-in-process
+integration-in-process:
+	@hack/step.sh "integration, in process" go test -vet=off $(RACE) -p 1 -timeout 20m -run '$(FOCUS)' $(IN_PROCESS)
+
+.PHONY: test-binaries
+test-binaries: ## Build the servers and the managers that tests run
+	@hack/step.sh "build of servers" hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager
+	@hack/step.sh "build of managers" hack/build-managers.sh $(RACE)
 
 ##@ Change
 
@@ -62,8 +82,9 @@ update: ## Regenerate what is generated and tidy what can be tidied
 ##@ Show
 
 .PHONY: demo
-demo: build controlplane ## Show a CRD version being migrated away on three API servers, through a kill -9 and a denied object; tears everything down
-	go run ./test/demo
+demo: build ## Show a CRD version being migrated away on three API servers, through a kill -9 and a denied object; tears everything down
+	hack/build-controlplane.sh etcd kube-apiserver
+	CGO_ENABLED=0 go run ./test/demo
 
 .PHONY: help
 help: ## Show this

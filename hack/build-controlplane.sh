@@ -19,13 +19,13 @@
 #   hack/build-controlplane.sh                                  etcd, kube-apiserver and sample-apiserver
 #   hack/build-controlplane.sh kube-controller-manager kubectl  only those named
 #
-# A binary is built when it is missing or older than the go.mod that pins it. Safe to run twice at once.
+# A binary is built when it is missing or older than the go.mod that pins it. All that have to be built are built by one
+# go command, so that packages which they share are compiled once and no processor waits. Safe to run twice at once.
 
-set -o errexit -o nounset -o pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)"
-module="${root}/test/controlplane/binaries"
-out="${root}/_output/bin"
+module="${ROOT}/test/controlplane/binaries"
+out="${ROOT}/_output/bin"
 
 package_of() {
   case "$1" in
@@ -61,8 +61,7 @@ for name in "$@"; do
   package_of "${name}" >/dev/null
 done
 
-export GOWORK=off
-export CGO_ENABLED="${CGO_ENABLED:-0}"
+export GOWORK=off CGO_ENABLED=0
 
 mkdir -p "${out}"
 exec 9>"${out}/.build-controlplane.lock"
@@ -70,13 +69,27 @@ if command -v flock >/dev/null; then
   flock 9
 fi
 
+missing=()
+packages=()
 for name in "$@"; do
-  binary="${out}/${name}"
-  if [[ -x "${binary}" && ! "${module}/go.mod" -nt "${binary}" ]]; then
-    continue
+  if [[ ! -x "${out}/${name}" || "${module}/go.mod" -nt "${out}/${name}" ]]; then
+    missing+=("${name}")
+    packages+=("$(package_of "${name}")")
   fi
-  echo "building ${name} into ${out} (a minute or more the first time)" >&2
-  # Renamed into place, because a running server's file cannot be written.
-  (cd "${module}" && go build -ldflags "$(link_flags)" -o "${binary}.new" "$(package_of "${name}")")
-  mv "${binary}.new" "${binary}"
+done
+if ((${#missing[@]} == 0)); then
+  exit
+fi
+
+cd "${module}"
+new="$(mktemp -d "${out}/.new.XXXXXX")"
+trap 'rm -rf "${new}"' EXIT
+build_with_progress "${missing[*]}" -ldflags "$(link_flags)" -o "${new}/" -- "${packages[@]}"
+for name in "${missing[@]}"; do
+  # Renamed into place, because a running server's file cannot be written. go calls etcd by the name of its folder.
+  built="${new}/${name}"
+  if [[ "${name}" == etcd ]]; then
+    built="${new}/server"
+  fi
+  mv "${built}" "${out}/${name}"
 done

@@ -1,4 +1,4 @@
-# Sourced by the scripts beside it: strict mode, the repository's root, the list of modules.
+# Sourced by the scripts beside it: strict mode, the repository's root, the lists of modules and sources, builds that report.
 set -o errexit -o nounset -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -14,4 +14,43 @@ modules() {
 sources() {
   git ls-files --cached --others --exclude-standard -- '*.go' ':!:*zz_generated*' ':!:staging/*/client/*' ':!:*/testdata/*' |
     while read -r file; do if [[ -e "${file}" ]]; then echo "${file}"; fi; done
+}
+
+# build_with_progress WHAT FLAG... -- PACKAGE... is go build, which reports every ten seconds how far it is: a cold build of
+# kube-apiserver takes minutes, in which go says nothing.
+build_with_progress() {
+  local what="$1" flags=() packages
+  shift
+  while [[ "$1" != -- ]]; do
+    flags+=("$1")
+    shift
+  done
+  shift
+  packages="$(go list -deps "$@" 2>/dev/null | wc -l)"
+  go build -v "${flags[@]}" "$@" 2>&1 | report_progress "building ${what}" "${packages}"
+}
+
+# report_progress counts the packages that go build -v names, and passes on everything else that it says.
+report_progress() {
+  local what="$1" packages="$2" compiled=0 fetched=0 told=0 line status
+  echo "${what}" >&2
+  SECONDS=0
+  while true; do
+    status=0
+    IFS= read -r -t 1 line || status=$?
+    if ((status == 0)); then
+      case "${line}" in
+        "go: downloading "*) fetched=$((fetched + 1)) ;;
+        *[[:space:]]*) echo "${line}" >&2 ;;
+        *) compiled=$((compiled + 1)) ;;
+      esac
+    elif ((status <= 128)); then
+      break
+    fi
+    if ((SECONDS >= told + 10)); then
+      told="${SECONDS}"
+      echo "${what}: ${compiled} packages of at most ${packages}, ${fetched} modules fetched, ${SECONDS} s" >&2
+    fi
+  done
+  echo "${what}: took ${SECONDS} s, ${compiled} of ${packages} packages were compiled" >&2
 }

@@ -34,6 +34,8 @@ API=migration/v1alpha1
 export GOWORK=off
 # The generators run here, whatever the build is for.
 unset GOOS GOARCH
+# As everything but the race detector is built, so that packages are compiled once.
+export CGO_ENABLED=0
 
 echo "building the generators" >&2
 GOBIN="${TOOLS}" go -C "${ROOT}/hack/tools/codegen" install tool

@@ -2,4 +2,6 @@
 # Writes docs/flags.md from the flags of the manager.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+# As everything but the race detector is built, so that packages are compiled once.
+export CGO_ENABLED=0
 go run ./hack/flagdocs > docs/flags.md

@@ -171,7 +171,7 @@ func (s *APIServer) start() error {
 	if err := completeLines(s.cp.auditPath(s.name)); err != nil {
 		return fmt.Errorf("preparing %s: %w", s.name, err)
 	}
-	process, err := startProcess(s.host, Program{Name: s.name, Path: path, Args: args}, s.cp.logPath(s.name))
+	process, err := startProcess(s.host, Program{Name: s.name, Path: path, Args: args, Env: s.cp.config.environment}, s.cp.logPath(s.name))
 	if err != nil {
 		return err
 	}

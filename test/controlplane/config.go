@@ -62,6 +62,9 @@ type Config struct {
 	BinDir string
 	// StartTimeout bounds how long everything may take to become ready: three minutes if zero.
 	StartTimeout time.Duration
+
+	// environment is added to that of etcd and the servers.
+	environment []string
 }
 
 // EtcdConfig says how etcd is run.

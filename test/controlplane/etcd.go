@@ -151,7 +151,8 @@ func (e *Etcd) Restart(change func(*EtcdConfig)) error {
 func (e *Etcd) start() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	process, err := startProcess(e.host, Program{Name: etcdHostName, Path: e.binary, Args: e.arguments()}, e.logPath)
+	program := Program{Name: etcdHostName, Path: e.binary, Args: e.arguments(), Env: e.cp.config.environment}
+	process, err := startProcess(e.host, program, e.logPath)
 	if err != nil {
 		return err
 	}

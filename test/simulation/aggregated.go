@@ -69,8 +69,8 @@ func (c *cluster) failAggregated(d time.Duration, version string) {
 	c.aggregated.source.grace += d + aggregatedRetry
 }
 
-// flipAggregated changes the encoding. Nothing tells of that: it must not happen twice without having been seen, and not
-// before states tell of the first time.
+// flipAggregated changes the encoding. Nothing tells of that: it must not happen twice without having been seen, and
+// not before states tell of the first time.
 func (c *cluster) flipAggregated() {
 	state := c.w.api.states[flunders.String()]
 	if state == nil || state.Status.CurrentStorageVersionHash != c.aggregated.encoding() {
@@ -79,7 +79,8 @@ func (c *cluster) flipAggregated() {
 	c.w.store.writeAggregatedSlowly()
 	c.aggregated.stored = 1 - c.aggregated.stored
 	c.aggregated.source = &source{
-		name: fmt.Sprintf("%s of the aggregated server", aggregatedVersions[c.aggregated.stored]), began: c.w.now, grace: c.w.periods.Poll + latency,
+		name: fmt.Sprintf("%s of the aggregated server", aggregatedVersions[c.aggregated.stored]), began: c.w.now,
+		grace: c.w.periods.Poll + latency,
 	}
 	c.w.log("the aggregated server writes %s", aggregatedVersions[c.aggregated.stored])
 }

@@ -44,8 +44,8 @@ type apiServer struct {
 	states     map[string]*migrationv1alpha1.StorageState
 	migrations map[string]*migrationv1alpha1.StorageVersionMigration
 
-	// Until awayUntil the manager's writes fail. If answers get lost they are done all the same. What failed is tried again
-	// a minute later at the latest: until backAt.
+	// Until awayUntil the manager's writes fail. If answers get lost they are done all the same. What failed is tried
+	// again a minute later at the latest: until backAt.
 	awayUntil, backAt time.Time
 	losesAnswers      bool
 	// writes counts what the manager wrote, by name of the state.
@@ -87,21 +87,26 @@ func (a *apiServer) request(do func() error) error {
 	return errUnavailable
 }
 
-func (a *apiServer) createState(name string, spec migrationv1alpha1.StorageStateSpec, annotations map[string]string) (*migrationv1alpha1.StorageState, error) {
+func (a *apiServer) createState(
+	name string, spec migrationv1alpha1.StorageStateSpec, annotations map[string]string,
+) (*migrationv1alpha1.StorageState, error) {
 	if a.states[name] != nil {
 		return nil, errExists
 	}
 	version := a.nextVersion()
 	state := &migrationv1alpha1.StorageState{
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("state-" + version), ResourceVersion: version, Annotations: annotations},
-		Spec:       spec,
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("state-" + version), ResourceVersion: version,
+			Annotations: annotations},
+		Spec: spec,
 	}
 	a.putState(state)
 	return state, nil
 }
 
 // updateState changes the status of the very state that is given.
-func (a *apiServer) updateState(state *migrationv1alpha1.StorageState, status migrationv1alpha1.StorageStateStatus) (*migrationv1alpha1.StorageState, error) {
+func (a *apiServer) updateState(
+	state *migrationv1alpha1.StorageState, status migrationv1alpha1.StorageStateStatus,
+) (*migrationv1alpha1.StorageState, error) {
 	live := a.states[state.Name]
 	switch {
 	case live == nil:
@@ -110,7 +115,8 @@ func (a *apiServer) updateState(state *migrationv1alpha1.StorageState, status mi
 		return nil, errConflict
 	}
 	if err := validateUpdate(&live.Status, &status); err != nil {
-		a.w.violated("the API server refuses a status of %s: %v\nold: %s\nnew: %s", state.Name, err, statusInWords(&live.Status), statusInWords(&status))
+		a.w.violated("the API server refuses a status of %s: %v\nold: %s\nnew: %s", state.Name, err,
+			statusInWords(&live.Status), statusInWords(&status))
 		return nil, err
 	}
 	after := *live
@@ -171,16 +177,18 @@ func (a *apiServer) deleteState(name string, state *migrationv1alpha1.StorageSta
 	a.w.log("state %s is deleted", name)
 	a.nextVersion()
 	delete(a.states, name)
-	a.w.feeds.publish(streamStates, func(m *manager) { m.cacheState(name, nil) })
+	a.tell(streamStates, func(m *manager) { m.cacheState(name, nil) })
 	return nil
 }
 
 func (a *apiServer) putState(state *migrationv1alpha1.StorageState) {
-	a.w.log("state %s: %s", state.Name, statusInWords(&state.Status))
+	if a.w.tell != nil {
+		a.w.log("state %s: %s", state.Name, statusInWords(&state.Status))
+	}
 	a.states[state.Name] = state
 	a.w.store.changed = true
 	a.w.judge.recorded(state)
-	a.w.feeds.publish(streamStates, func(m *manager) { m.cacheState(state.Name, state) })
+	a.tell(streamStates, func(m *manager) { m.cacheState(state.Name, state) })
 }
 
 func (a *apiServer) createMigration(migration *migrationv1alpha1.StorageVersionMigration) error {
@@ -198,7 +206,9 @@ func (a *apiServer) createMigration(migration *migrationv1alpha1.StorageVersionM
 }
 
 // updateMigration changes the status of a migration, if it is still there.
-func (a *apiServer) updateMigration(name string, uid types.UID, change func(*migrationv1alpha1.StorageVersionMigrationStatus)) bool {
+func (a *apiServer) updateMigration(
+	name string, uid types.UID, change func(*migrationv1alpha1.StorageVersionMigrationStatus),
+) bool {
 	live := a.migrations[name]
 	if live == nil || live.UID != uid {
 		return false
@@ -221,12 +231,23 @@ func (a *apiServer) deleteMigration(name string, uid types.UID) error {
 	a.w.log("migration %s is deleted", name)
 	a.nextVersion()
 	delete(a.migrations, name)
-	a.w.feeds.publish(streamMigrations, func(m *manager) { m.cacheMigration(name, live, nil) })
+	a.tell(streamMigrations, func(m *manager) { m.cacheMigration(name, live, nil) })
 	return nil
 }
 
 func (a *apiServer) putMigration(migration *migrationv1alpha1.StorageVersionMigration) {
-	a.w.log("migration %s: %s", migration.Name, migrationInWords(migration))
+	if a.w.tell != nil {
+		a.w.log("migration %s: %s", migration.Name, migrationInWords(migration))
+	}
 	a.migrations[migration.Name] = migration
-	a.w.feeds.publish(streamMigrations, func(m *manager) { m.cacheMigration(migration.Name, nil, migration) })
+	a.tell(streamMigrations, func(m *manager) { m.cacheMigration(migration.Name, nil, migration) })
+}
+
+// tell tells the manager of a change, and of the version that its cache then has.
+func (a *apiServer) tell(on stream, what told) {
+	version := a.version
+	a.w.feeds.publish(on, func(m *manager) {
+		m.seen[on] = version
+		what(m)
+	})
 }

@@ -80,8 +80,8 @@ func (c *calendar) before(i, j int) bool {
 
 func (c *calendar) swap(i, j int) { c.events[i], c.events[j] = c.events[j], c.events[i] }
 
-// dice decide what a step leaves open: delays, and who does something. They are thrown anew in every step. Without a seed they
-// always show zero, so that a history that was shrunk has no chance left in it where none is needed.
+// dice decide what a step leaves open: delays, and who does something. They are thrown anew in every step. Without a
+// seed they always show zero, so that a history that was shrunk has no chance left in it where none is needed.
 type dice struct {
 	state  uint64
 	thrown bool

@@ -62,7 +62,8 @@ type server struct {
 
 	release   int
 	publishes bool
-	// lives until the process ends; answers at its address; accepts writes; leased once it had its Lease; leaves since it gave it up.
+	// lives until the process ends; answers at its address; accepts writes; leased once it had its Lease; leaves since it
+	// gave it up.
 	lives, answers, accepts, leased, leaves bool
 	source                                  *source
 	// follows is the storage version of custom resources that its handler has heard of, noticed the generation.
@@ -106,7 +107,8 @@ type fault struct {
 
 func newCluster(w *world) *cluster {
 	return &cluster{
-		w: w, sources: map[string]*source{}, leases: map[string]*lease{}, hidden: map[string]bool{}, faults: map[string]fault{},
+		w: w, sources: map[string]*source{}, leases: map[string]*lease{}, hidden: map[string]bool{},
+		faults:    map[string]fault{},
 		published: map[schema.GroupResource]*storageversion.StorageVersion{},
 	}
 }
@@ -147,8 +149,9 @@ func (c *cluster) processGrace() time.Duration { return c.w.periods.Hold + laten
 func (c *cluster) process(identity string, release int, publishes bool) *server {
 	c.started++
 	one := &server{
-		identity: identity, incarnation: fmt.Sprintf("%s_%d", identity, c.started), address: "10.0.0." + identity[len(identity)-1:],
-		release: release, publishes: publishes, lives: true, answers: true, accepts: true,
+		identity: identity, incarnation: fmt.Sprintf("%s_%d", identity, c.started),
+		address: "10.0.0." + identity[len(identity)-1:], release: release,
+		publishes: publishes, lives: true, answers: true, accepts: true,
 	}
 	one.source = &source{name: one.incarnation, identity: identity, began: c.w.now, grace: c.processGrace()}
 	c.sources[one.incarnation] = one.source

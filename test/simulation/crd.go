@@ -77,7 +77,8 @@ func (c *cluster) change(change func(*definition)) {
 	after.stored = slices.Clone(after.stored)
 	change(&after)
 	c.definition = &after
-	c.w.log("definition: generation %d, storage %s, stored %v", after.generation, customVersions[after.storage], after.stored)
+	c.w.log("definition: generation %d, storage %s, stored %v", after.generation, customVersions[after.storage],
+		after.stored)
 	c.w.feeds.publish(streamDefinitions, definitionTold(after.fact()))
 }
 
@@ -109,7 +110,8 @@ func (c *cluster) flip(to customVersion) {
 // sourceOf makes one of a change of the storage version.
 func (c *cluster) sourceOf(d *definition) *source {
 	from := &source{
-		name: fmt.Sprintf("generation %d of %s", d.generation, d.uid), definition: d.uid, generation: d.generation, began: c.w.now, grace: latency,
+		name: fmt.Sprintf("generation %d of %s", d.generation, d.uid), definition: d.uid, generation: d.generation,
+		began: c.w.now, grace: latency,
 	}
 	c.sources[from.name] = from
 	return from

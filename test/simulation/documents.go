@@ -46,7 +46,8 @@ func (c *cluster) document(address string) storageversion.Document {
 		return storageversion.Document{Failure: "timeout"}
 	}
 	document := storageversion.Document{
-		Resources: map[schema.GroupResource]storageversion.Resource{}, FailedGroups: map[string]string{}, ServesStorageVersions: s.publishes,
+		Resources: map[schema.GroupResource]storageversion.Resource{}, FailedGroups: map[string]string{},
+		ServesStorageVersions: s.publishes,
 	}
 	for _, b := range builtIns {
 		switch {

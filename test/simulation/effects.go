@@ -18,7 +18,7 @@ package simulation
 
 import (
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -67,14 +67,6 @@ func (m *manager) effects(j *job, d svmtrigger.Decision) {
 	add := func(do func() error) {
 		j.effects = append(j.effects, func() error { return api.request(do) })
 	}
-	if d.ConfirmGone != "" {
-		add(func() error {
-			if api.migrations[d.ConfirmGone] != nil {
-				return fmt.Errorf("migration %s is there: %w", d.ConfirmGone, errOutdated)
-			}
-			return nil
-		})
-	}
 	if create := d.Create; create != nil && m.w.mutant.createsFirst {
 		add(func() error { return m.createMigration(j, create) })
 	}
@@ -91,13 +83,12 @@ func (m *manager) effects(j *job, d svmtrigger.Decision) {
 }
 
 func (m *manager) stateEffects(j *job, d svmtrigger.Decision, add func(func() error)) {
-	api, name := m.w.api, j.resource.String()
+	api, name := m.w.api, nameOf(j.resource)
 	remove := func() error {
 		err := api.deleteState(name, j.in.State)
 		if errors.Is(err, errConflict) {
 			return errOutdated
 		}
-		m.own[j.resource] = nil
 		return nil
 	}
 	create := func(annotations map[string]string) func() error {
@@ -105,11 +96,10 @@ func (m *manager) stateEffects(j *job, d svmtrigger.Decision, add func(func() er
 			spec := migrationv1alpha1.StorageStateSpec{
 				Resource: migrationv1alpha1.GroupResource{Group: j.resource.Group, Resource: j.resource.Resource},
 			}
-			state, err := api.createState(name, spec, annotations)
-			if err != nil {
+			if _, err := api.createState(name, spec, annotations); err != nil {
 				return errOutdated
 			}
-			m.own[j.resource] = state
+			m.wroteAt(streamStates, j.resource)
 			return nil
 		}
 	}
@@ -119,12 +109,11 @@ func (m *manager) stateEffects(j *job, d svmtrigger.Decision, add func(func() er
 	case svmtrigger.UpdateState:
 		m.w.judge.decides(m, j.in.State, &d.Status)
 		add(func() error {
-			state, err := api.updateState(j.in.State, d.Status)
-			if err != nil {
+			if _, err := api.updateState(j.in.State, d.Status); err != nil {
 				return errOutdated
 			}
 			api.writes[name]++
-			m.own[j.resource] = state
+			m.wroteAt(streamStates, j.resource)
 			return nil
 		})
 	case svmtrigger.DeleteState:
@@ -135,16 +124,30 @@ func (m *manager) stateEffects(j *job, d svmtrigger.Decision, add func(func() er
 	}
 }
 
-// createMigration reads the state first: a creation has no preconditions.
+// createMigration reads the state and the migration before first: a creation has no preconditions.
 func (m *manager) createMigration(j *job, migration *migrationv1alpha1.StorageVersionMigration) error {
-	live := m.w.api.states[j.in.State.Name]
-	if live == nil || live.UID != j.in.State.UID || live.ResourceVersion != j.in.State.ResourceVersion {
-		return errOutdated
+	api, mutant := m.w.api, &m.w.mutant
+	for _, state := range []*migrationv1alpha1.StorageState{j.in.State, j.in.SharedBy} {
+		if state != nil && api.states[state.Name] != state && !mutant.trustsStates {
+			return errOutdated
+		}
+	}
+	if ref := j.in.State.Status.Migration; ref != nil && !mutant.trustsMigrations {
+		before := api.migrations[ref.Name]
+		if before != nil && !slices.Contains(j.in.Migrations, before) && sameTarget(before, migration) {
+			return errOutdated
+		}
 	}
 	m.w.judge.creates(migration)
-	err := m.w.api.createMigration(migration)
-	if errors.Is(err, errExists) {
-		return nil // It was created before, and the cache does not show it yet.
+	err := api.createMigration(migration)
+	if errors.Is(err, errExists) && !sameTarget(api.migrations[migration.Name], migration) {
+		return err
 	}
-	return err
+	m.wroteAt(streamMigrations, j.resource)
+	return nil
+}
+
+func sameTarget(a, b *migrationv1alpha1.StorageVersionMigration) bool {
+	return a.Spec.Target != nil && *a.Spec.Target.Epoch == *b.Spec.Target.Epoch &&
+		a.Spec.Target.StorageStateUID == b.Spec.Target.StorageStateUID
 }

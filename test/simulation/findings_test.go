@@ -21,7 +21,8 @@ import (
 	"testing"
 )
 
-// TestFindings plays the histories that found something in Ledger and Decide, as README.md lists them, and some of their kind.
+// TestFindings plays the histories that found something in Ledger and Decide, as README.md lists them, and some of
+// their kind.
 func TestFindings(t *testing.T) {
 	for name, text := range map[string]string{
 		"S1: an aggregated resource at two versions": `
@@ -106,6 +107,16 @@ func TestFindings(t *testing.T) {
 			servers 1, release 1, publishing 0, balanced false
 			nothing (0, 0), 1m6s, seed 0
 			let a server crash again and again (0, 3), 3s, seed 2`,
+		"S19: a name of a storage that waited for writes about the other": `
+			servers 3, release 0, publishing 0, balanced false
+			start a server (3, 0), 30s, seed 0
+			upgrade all servers (3, 2), 8s, seed 204
+			nothing (0, 0), 3s, seed 0
+			nothing (0, 0), 30s, seed 0
+			nothing (0, 0), 8s, seed 0
+			nothing (0, 0), 1s, seed 0
+			replace a server by one elsewhere (0, 1), 0s, seed 0
+			delete a state (0, 0), 30s, seed 6`,
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			s, err := parse(text)

@@ -28,31 +28,29 @@ import (
 
 // judge knows what is stored, and compares.
 type judge struct {
-	w *world
-	// promised are the names of migrations that a state had when it was stored. A name is one state's, whichever state the
-	// migration is of.
-	promised map[string]bool
-	epochs   map[types.UID]int64
-	// compared counts stored objects that were found in a list that excludes something, proofs the lists that became short.
+	w      *world
+	epochs map[types.UID]int64
+	// compared counts stored objects that were found in a list that excludes something, proofs the lists that became
+	// short.
 	compared, proofs int
 }
 
 func newJudge(w *world) *judge {
-	return &judge{w: w, promised: map[string]bool{}, epochs: map[types.UID]int64{}}
+	return &judge{w: w, epochs: map[types.UID]int64{}}
 }
 
 // check compares what is stored with what the states tell.
 //
 //   - What it did not tell of yet it must tell of as soon as the source of the encoding is due.
-//   - What is due and it once told of since an object was written, it must go on to tell of: an encoding leaves the list
-//     only when no object is stored in it.
+//   - What is due and it once told of since an object was written, it must go on to tell of: an encoding leaves the
+//     list only when no object is stored in it.
 func (j *judge) check() {
 	if !j.w.store.changed {
 		return // What only becomes due with time is looked at when a server writes next.
 	}
 	j.w.store.changed = false
 	for i, resource := range everything {
-		state := j.w.api.states[resource.String()]
+		state := j.w.api.states[stateNames[i]]
 		if state == nil || state.Status.Epoch == 0 {
 			continue // Nothing is promised yet, or another controller promised it.
 		}
@@ -72,14 +70,15 @@ func (j *judge) check() {
 					resource.Resource, words(one.encoding), one.source.name, statusInWords(&state.Status))
 			case one.source.isDue(j.w):
 				j.w.violated("P1: an object of %s is stored in %s by %s since %s, and the state does not tell of it: %s",
-					resource.Resource, words(one.encoding), one.source.name, one.source.began.Sub(beginning), statusInWords(&state.Status))
+					resource.Resource, words(one.encoding), one.source.name, one.source.began.Sub(beginning),
+					statusInWords(&state.Status))
 			}
 		}
 	}
 }
 
-// decides looks at a status that a manager is about to write. If an encoding leaves the list, then no object may be stored in
-// it, and no write may be on its way, that comes from a source which this manager knows of.
+// decides looks at a status that a manager is about to write. If an encoding leaves the list, then no object may be
+// stored in it, and no write may be on its way, that comes from a source which this manager knows of.
 func (j *judge) decides(m *manager, state *migrationv1alpha1.StorageState, next *migrationv1alpha1.StorageStateStatus) {
 	before, after := state.Status.PersistedStorageVersionHashes, next.PersistedStorageVersionHashes
 	gone := func(hash string) bool { return !slices.Contains(after, hash) }
@@ -89,7 +88,8 @@ func (j *judge) decides(m *manager, state *migrationv1alpha1.StorageState, next 
 	resource := schema.ParseGroupResource(state.Name)
 	look := func(encoding string, from *source, what string) {
 		if gone(encoding) && (from.due || m.observer.known[from]) {
-			j.w.violated("P2: %s of %s in %s by %s, and the manager is about to write %s", what, resource.Resource, words(encoding), from.name, statusInWords(next))
+			j.w.violated("P2: %s of %s in %s by %s, and the manager is about to write %s", what, resource.Resource,
+				words(encoding), from.name, statusInWords(next))
 		}
 	}
 	for _, one := range j.w.store.of(resource) {
@@ -109,11 +109,10 @@ func (j *judge) recorded(state *migrationv1alpha1.StorageState) {
 		j.w.violated("the epoch of %s goes from %d to %d", state.Name, j.epochs[state.UID], status.Epoch)
 	}
 	j.epochs[state.UID] = status.Epoch
-	if status.Migration != nil {
-		j.promised[status.Migration.Name] = true
-	}
-	only := status.CurrentStorageVersionHash != migrationv1alpha1.Unknown && slices.Equal(status.PersistedStorageVersionHashes, []string{status.CurrentStorageVersionHash})
-	for _, condition := range []string{migrationv1alpha1.StorageStateMigrated, migrationv1alpha1.StorageStateSafeToRemoveOldVersions} {
+	only := status.CurrentStorageVersionHash != migrationv1alpha1.Unknown &&
+		slices.Equal(status.PersistedStorageVersionHashes, []string{status.CurrentStorageVersionHash})
+	for _, condition := range []string{migrationv1alpha1.StorageStateMigrated,
+		migrationv1alpha1.StorageStateSafeToRemoveOldVersions} {
 		if meta.IsStatusConditionTrue(status.Conditions, condition) && !only {
 			j.w.violated("%s says %s, and is not", state.Name, condition)
 		}
@@ -123,15 +122,20 @@ func (j *judge) recorded(state *migrationv1alpha1.StorageState) {
 	}
 }
 
-// creates looks at a migration that the trigger is about to create.
+// creates looks at a migration that the trigger is about to create: the state that is stored must justify it.
 func (j *judge) creates(m *migrationv1alpha1.StorageVersionMigration) {
-	target := m.Spec.Target
-	if !j.promised[m.Name] {
-		j.w.violated("migration %s is created, and no state that was stored names it", m.Name)
+	target, resource := m.Spec.Target, m.GroupResource()
+	state := j.w.api.states[resource.String()]
+	switch {
+	case state == nil || state.UID != target.StorageStateUID:
+		j.w.violated("migration %s is created for a state that is gone", m.Name)
+	case state.Status.Epoch != *target.Epoch || state.Status.CurrentStorageVersionHash != target.StorageVersionHash:
+		j.w.violated("migration %s is created for epoch %d and %s, and the state that is stored says %s",
+			m.Name, *target.Epoch, words(target.StorageVersionHash), statusInWords(&state.Status))
 	}
 	for name, other := range j.w.api.migrations {
-		if name != m.Name && byTrigger(other) && !finished(other) && resourceOf(other) == resourceOf(m) &&
-			other.Spec.Target.StorageStateUID == target.StorageStateUID && *other.Spec.Target.Epoch == *target.Epoch {
+		if name != m.Name && other.Spec.Target != nil && !other.Finished() && other.GroupResource() == resource &&
+			sameTarget(other, m) {
 			j.w.violated("migration %s is created while %s of the same epoch is unfinished", m.Name, name)
 		}
 	}

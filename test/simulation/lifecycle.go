@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// start begins a process, unless one with that identity runs. It answers before its Lease is there. It writes as well then,
-// unless it publishes StorageVersions: it does that when its Lease is there, and writes when it has.
+// start begins a process, unless one with that identity runs. It answers before its Lease is there. It writes as well
+// then, unless it publishes StorageVersions: it does that when its Lease is there, and writes when it has.
 func (c *cluster) start(identity string, release int, publishes bool) {
 	if c.of(identity) != nil {
 		return
@@ -137,8 +137,8 @@ func (c *cluster) startAfter(before *server, identity string, release int, publi
 	c.w.after(time.Second, func() { c.startAfter(before, identity, release, publishes) })
 }
 
-// mayLeave is the limit of what can be observed: a server that joined while nobody watched does not leave for good before
-// somebody did.
+// mayLeave is the limit of what can be observed: a server that joined while nobody watched does not leave for good
+// before somebody did.
 func (c *cluster) mayLeave(identity string) bool {
 	l := c.leases[identity]
 	return l != nil && !l.unwatched && c.w.feeds.watched(streamLeases)
@@ -147,7 +147,8 @@ func (c *cluster) mayLeave(identity string) bool {
 // loseLease lets somebody delete the Lease of a server that runs. The server puts it back.
 func (c *cluster) loseLease(identity string) {
 	s := c.of(identity)
-	if s == nil || !s.accepts || c.leases[identity] == nil || c.leases[identity].incarnation != s.incarnation || !c.mayLeave(identity) {
+	if s == nil || !s.accepts || c.leases[identity] == nil || c.leases[identity].incarnation != s.incarnation ||
+		!c.mayLeave(identity) {
 		return
 	}
 	c.dropLease(identity)
@@ -186,7 +187,8 @@ func (c *cluster) noteUnwatched() {
 	})
 }
 
-// hushLeaving has no server answer behind the balancer that left before a manager began: nobody can know that it is there.
+// hushLeaving has no server answer behind the balancer that left before a manager began: nobody can know that it is
+// there.
 func (c *cluster) hushLeaving() {
 	for _, s := range c.servers {
 		if s.leaves && c.balanced {

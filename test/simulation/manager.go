@@ -17,10 +17,8 @@ limitations under the License.
 package simulation
 
 import (
-	"cmp"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,9 +29,8 @@ import (
 )
 
 const (
-	maxUnfinished = 2
-	minRetry      = time.Second
-	maxRetry      = time.Minute
+	minRetry = time.Second
+	maxRetry = time.Minute
 )
 
 // manager stands for the process that runs the trigger: its caches, its queue and its worker.
@@ -44,16 +41,16 @@ type manager struct {
 	states     map[string]*migrationv1alpha1.StorageState
 	migrations map[string]*migrationv1alpha1.StorageVersionMigration
 	names      []string // of migrations, sorted; nil if they changed
-	// own is what was written last, until the cache shows it.
-	own map[schema.GroupResource]*migrationv1alpha1.StorageState
+	// seen is the version that each cache has come to, wrote what this process wrote last about each resource.
+	seen  [streams]int
+	wrote [streams][resources]int
 
 	queue    []schema.GroupResource
-	waiting  map[schema.GroupResource]bool // for a slot
-	failures map[schema.GroupResource]int
-	alarms   map[schema.GroupResource]time.Time
+	failures [resources]int
+	alarms   [resources]time.Time
 	job      *job
 
-	decisions map[schema.GroupResource]int
+	decisions [resources]int
 }
 
 // startManager begins a process. It lists everything and looks before it decides anything.
@@ -63,16 +60,16 @@ func (w *world) startManager() {
 	}
 	w.lives++
 	w.log("manager %d starts", w.lives)
-	m := &manager{
-		w: w, own: map[schema.GroupResource]*migrationv1alpha1.StorageState{}, waiting: map[schema.GroupResource]bool{},
-		failures: map[schema.GroupResource]int{}, alarms: map[schema.GroupResource]time.Time{}, decisions: map[schema.GroupResource]int{},
-	}
+	m := &manager{w: w}
 	m.observer = newObserver(m)
 	w.manager = m
 	w.feeds.reset()
 	w.after(w.dice.upTo(listDelay), func() {
 		if w.manager == m {
 			m.states, m.migrations = maps.Clone(w.api.states), maps.Clone(w.api.migrations)
+			for _, on := range ownStreams {
+				m.seen[on] = w.api.version
+			}
 			m.observer.list()
 		}
 	})
@@ -101,7 +98,7 @@ func (m *manager) begin() {
 	m.observer.synced = true
 	m.w.feeds.reckon()
 	for _, resource := range everything {
-		if m.states[resource.String()] != nil || slices.Contains(m.observer.ledger.Resources(), resource) {
+		if m.states[nameOf(resource)] != nil || slices.Contains(m.observer.ledger.Resources(), resource) {
 			m.enqueue(resource)
 		}
 	}
@@ -120,12 +117,7 @@ func (m *manager) cacheMigration(name string, gone, migration *migrationv1alpha1
 		delete(m.migrations, name)
 		migration = gone
 	}
-	m.changed(resourceOf(migration))
-	for _, resource := range everything {
-		if m.waiting[resource] {
-			m.enqueue(resource)
-		}
-	}
+	m.changed(migration.GroupResource())
 }
 
 // relist reads anew what a watch lost track of.
@@ -139,6 +131,7 @@ func (m *manager) relist(on stream) {
 		m.observer.relist(on)
 		return
 	}
+	m.seen[on] = m.w.api.version
 	for _, resource := range everything {
 		m.enqueue(resource)
 	}
@@ -164,14 +157,14 @@ func (m *manager) enqueue(resource schema.GroupResource) {
 }
 
 func (m *manager) enqueueAfter(resource schema.GroupResource, d time.Duration) {
-	at := m.w.now.Add(d)
-	if planned, ok := m.alarms[resource]; ok && !planned.After(at) {
+	at, alarm := m.w.now.Add(d), &m.alarms[position(resource)]
+	if !alarm.IsZero() && !alarm.After(at) {
 		return
 	}
-	m.alarms[resource] = at
+	*alarm = at
 	m.w.after(d, func() {
-		if m.w.manager == m && m.alarms[resource].Equal(at) {
-			delete(m.alarms, resource)
+		if m.w.manager == m && alarm.Equal(at) {
+			*alarm = time.Time{}
 			m.enqueue(resource)
 		}
 	})
@@ -196,15 +189,16 @@ func (m *manager) decide(j *job) {
 	if mutate := m.w.mutant.input; mutate != nil {
 		mutate(m.w, &j.in)
 	}
+	if !m.visible(j.resource) {
+		j.again = j.in.Now.Add(minRetry)
+		m.done(j, nil)
+		return
+	}
 	decision := svmtrigger.Decide(j.in)
 	if mutate := m.w.mutant.decision; mutate != nil {
 		mutate(m.w, j.in, &decision)
 	}
-	m.decisions[j.resource]++
-	delete(m.waiting, j.resource)
-	if decision.Due && !j.in.Slot {
-		m.waiting[j.resource] = true
-	}
+	m.decisions[position(j.resource)]++
 	j.again = decision.LookAgain
 	m.effects(j, decision)
 	m.perform(j)
@@ -213,104 +207,56 @@ func (m *manager) decide(j *job) {
 // input gathers what is known, as the controller does.
 func (m *manager) input(resource schema.GroupResource) svmtrigger.Input {
 	in := svmtrigger.Input{
-		Observation: m.observer.ledger.Observe(m.w.now, resource), State: m.newest(resource),
+		Observation: m.observer.ledger.Observe(m.w.now, resource), State: m.states[nameOf(resource)],
 		AutoMigrate: true, Now: m.w.now, Periods: m.w.periods,
 	}
 	by := in.Observation.SharedBy
 	if by != resource && by != (schema.GroupResource{}) {
-		in.SharedBy = m.newest(by)
+		in.SharedBy = m.states[nameOf(by)]
 	}
 	if m.names == nil {
 		m.names = slices.Sorted(maps.Keys(m.migrations))
 	}
 	for _, name := range m.names {
-		if of := resourceOf(m.migrations[name]); of == resource || of == by {
+		if of := m.migrations[name].GroupResource(); of == resource || of == by {
 			in.Migrations = append(in.Migrations, m.migrations[name])
 		}
 	}
-	in.Slot = promise(in.State) != "" || m.unfinished() < maxUnfinished
 	return in
 }
 
-// newest is the state as this process wrote it, or as the cache has it if that is newer.
-func (m *manager) newest(resource schema.GroupResource) *migrationv1alpha1.StorageState {
-	cached, own := m.states[resource.String()], m.own[resource]
-	if own == nil {
-		return cached
-	}
-	if cached != nil && number(cached.ResourceVersion) >= number(own.ResourceVersion) {
-		delete(m.own, resource)
-		return cached
-	}
-	if cached == nil && m.w.api.states[resource.String()] == nil {
-		delete(m.own, resource) // Somebody deleted it, and the cache has reached that.
-		return nil
-	}
-	return own
+// ownStreams are those of objects that the manager itself writes.
+var ownStreams = []stream{streamStates, streamMigrations}
+
+// wroteAt notes that something about a resource was written just now.
+func (m *manager) wroteAt(on stream, resource schema.GroupResource) {
+	m.wrote[on][position(resource)] = m.w.api.version
 }
 
-// unfinished counts the migrations that take up slots.
-func (m *manager) unfinished() int {
-	names := map[string]struct{}{}
-	for name, migration := range m.migrations {
-		if byTrigger(migration) && !finished(migration) {
-			names[name] = struct{}{}
+// visible says whether the caches show everything that this process wrote about a resource.
+func (m *manager) visible(resource schema.GroupResource) bool {
+	for _, on := range ownStreams {
+		if m.seen[on] < m.wrote[on][position(resource)] {
+			return false
 		}
 	}
-	for _, resource := range everything {
-		if name := promise(m.newest(resource)); name != "" && m.migrations[name] == nil {
-			names[name] = struct{}{}
-		}
-	}
-	return len(names)
+	return true
 }
 
 // done ends the work on a resource.
 func (m *manager) done(j *job, err error) {
 	m.job = nil
+	failures := &m.failures[position(j.resource)]
 	switch {
 	case err != nil:
 		m.w.log("%s: %v", j.resource.Resource, err)
-		m.enqueueAfter(j.resource, min(minRetry<<m.failures[j.resource], maxRetry))
-		m.failures[j.resource] = min(m.failures[j.resource]+1, 6)
+		m.enqueueAfter(j.resource, min(minRetry<<*failures, maxRetry))
+		*failures = min(*failures+1, 6)
 	default:
-		delete(m.failures, j.resource)
+		*failures = 0
 		if !j.again.IsZero() {
 			m.enqueueAfter(j.resource, max(j.again.Sub(m.w.now), minRetry))
 		}
 	}
 	m.work()
-}
-
-func promise(state *migrationv1alpha1.StorageState) string {
-	if state == nil || state.Status.Migration == nil || state.Status.Migration.UID != "" {
-		return ""
-	}
-	return state.Status.Migration.Name
-}
-
-func byTrigger(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return m.Spec.Target != nil && m.Spec.Target.StorageStateUID != ""
-}
-
-func finished(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return hasCondition(m, migrationv1alpha1.MigrationSucceeded) || hasCondition(m, migrationv1alpha1.MigrationFailed)
-}
-
-func hasCondition(m *migrationv1alpha1.StorageVersionMigration, kind migrationv1alpha1.MigrationConditionType) bool {
-	return slices.ContainsFunc(m.Status.Conditions, func(c migrationv1alpha1.MigrationCondition) bool {
-		return c.Type == kind && c.Status == "True"
-	})
-}
-
-func resourceOf(m *migrationv1alpha1.StorageVersionMigration) schema.GroupResource {
-	return schema.GroupResource{Group: m.Spec.Resource.Group, Resource: m.Spec.Resource.Resource}
-}
-
-func number(resourceVersion string) int {
-	n, err := strconv.Atoi(cmp.Or(resourceVersion, "0"))
-	if err != nil {
-		panic(err)
-	}
-	return n
 }

@@ -71,7 +71,7 @@ func (g *migrator) takeUp() {
 	waiting := false
 	for _, name := range slices.Sorted(maps.Keys(g.w.api.migrations)) {
 		m := g.w.api.migrations[name]
-		if finished(m) || g.running[m.UID] != nil {
+		if m.Finished() || g.running[m.UID] != nil {
 			continue
 		}
 		if len(g.running) == 2 {
@@ -96,7 +96,7 @@ func (g *migrator) bind(s *sweep, m *migrationv1alpha1.StorageVersionMigration) 
 	if m.Status.Target != nil {
 		return true
 	}
-	state := g.w.api.states[resourceOf(m).String()]
+	state := g.w.api.states[m.GroupResource().String()]
 	if state == nil {
 		return false
 	}
@@ -113,7 +113,8 @@ func (g *migrator) bind(s *sweep, m *migrationv1alpha1.StorageVersionMigration) 
 	return g.w.api.updateMigration(s.name, s.uid, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
 		now := metav1.NewTime(g.w.now.Truncate(time.Second))
 		status.Target, status.StartTime = target, &now
-		status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionTrue}}
+		status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationRunning,
+			Status: corev1.ConditionTrue}}
 	})
 }
 
@@ -128,12 +129,12 @@ func (g *migrator) goOn(s *sweep) {
 
 func (g *migrator) step(s *sweep) {
 	m := g.w.api.migrations[s.name]
-	if m == nil || m.UID != s.uid || finished(m) {
+	if m == nil || m.UID != s.uid || m.Finished() {
 		delete(g.running, s.uid)
 		g.wake()
 		return
 	}
-	resource := resourceOf(m)
+	resource := m.GroupResource()
 	if !s.began {
 		s.began, s.objects = true, slices.Clone(g.w.store.of(resource))
 	}
@@ -167,7 +168,7 @@ func (g *migrator) step(s *sweep) {
 
 // end finds out whether nothing moved since the beginning, and says how the migration ended.
 func (g *migrator) end(s *sweep, m *migrationv1alpha1.StorageVersionMigration) {
-	state, target := g.w.api.states[resourceOf(m).String()], m.Status.Target
+	state, target := g.w.api.states[m.GroupResource().String()], m.Status.Target
 	result := migrationv1alpha1.MigrationFailed
 	if state != nil && state.UID == target.StorageStateUID && state.Status.Epoch == *target.Epoch &&
 		state.Status.CurrentStorageVersionHash == target.StorageVersionHash && !g.fails {
@@ -179,7 +180,8 @@ func (g *migrator) end(s *sweep, m *migrationv1alpha1.StorageVersionMigration) {
 	g.wake()
 }
 
-func (g *migrator) finish(m *migrationv1alpha1.StorageVersionMigration, result migrationv1alpha1.MigrationConditionType) {
+func (g *migrator) finish(m *migrationv1alpha1.StorageVersionMigration,
+	result migrationv1alpha1.MigrationConditionType) {
 	g.w.api.updateMigration(m.Name, m.UID, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
 		now := metav1.NewTime(g.w.now.Truncate(time.Second))
 		status.CompletionTime = &now
@@ -198,7 +200,7 @@ func (g *migrator) crash(d time.Duration) {
 // boast is what a migrator does that does not know of targets: it says that it succeeded, and did nothing.
 func (g *migrator) boast() {
 	for _, name := range slices.Sorted(maps.Keys(g.w.api.migrations)) {
-		if m := g.w.api.migrations[name]; !finished(m) && m.Status.Target == nil {
+		if m := g.w.api.migrations[name]; !m.Finished() && m.Status.Target == nil {
 			g.finish(m, migrationv1alpha1.MigrationSucceeded)
 			return
 		}

@@ -21,8 +21,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// mutant is a mistake that Ledger or Decide could make. It is made by changing what goes into them or comes out, so that
-// their code has no places for it. The zero value makes none.
+// mutant is a mistake that Ledger or Decide could make. It is made by changing what goes into them or comes out, so
+// that their code has no places for it. The zero value makes none.
 type mutant struct {
 	living     func(living []storageversion.Server, unbroken bool) ([]storageversion.Server, bool)
 	look       func(storageversion.Look) storageversion.Look
@@ -30,6 +30,8 @@ type mutant struct {
 	aggregated func(*storageversion.AggregatedDocument) *storageversion.AggregatedDocument
 	input      func(*world, *svmtrigger.Input)
 	decision   func(*world, svmtrigger.Input, *svmtrigger.Decision)
-	// createsFirst has migrations created before the state is written.
+	// createsFirst has migrations created before the state is written that they rest on.
 	createsFirst bool
+	// trustsStates and trustsMigrations have migrations created without reading the state, or the migration before.
+	trustsStates, trustsMigrations bool
 }

@@ -123,7 +123,8 @@ func (o *observer) setDefinition(definition *storageversion.CustomResource) {
 	o.heard(o.ledger.SetCustomResource(o.m.w.now, crontabs, definition))
 }
 
-func (o *observer) setStorageVersion(resource schema.GroupResource, object *storageversion.StorageVersion, unbroken bool) {
+func (o *observer) setStorageVersion(resource schema.GroupResource, object *storageversion.StorageVersion,
+	unbroken bool) {
 	if o.watchesStorageVersions {
 		o.heard(o.ledger.SetStorageVersion(o.m.w.now, nameOfStorageVersion(resource), object, unbroken))
 	}
@@ -157,7 +158,8 @@ func (o *observer) look() {
 	}
 	w := o.m.w
 	o.looking, o.moved = true, false
-	look := storageversion.Look{Servers: o.living, Direct: len(o.addresses) > 0, Documents: map[string]storageversion.Document{}}
+	look := storageversion.Look{Servers: o.living, Direct: len(o.addresses) > 0,
+		Documents: map[string]storageversion.Document{}}
 	longest := time.Duration(0)
 	addresses := o.addresses
 	if !look.Direct {
@@ -184,7 +186,9 @@ func (o *observer) conclude(look storageversion.Look) {
 	if mutate := w.mutant.look; mutate != nil {
 		look = mutate(look)
 	}
-	w.log("looked: servers %v, documents %s", look.Servers, documentsInWords(look.Documents))
+	if w.tell != nil {
+		w.log("looked: servers %v, documents %s", look.Servers, documentsInWords(look.Documents))
+	}
 	o.heard(o.ledger.SetLook(w.now, look))
 	if !o.synced {
 		o.m.begin()

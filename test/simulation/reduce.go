@@ -18,7 +18,8 @@ package simulation
 
 import "slices"
 
-// reduce makes a script that fails as small as it gets by leaving things out one at a time, which rapid does not try for long.
+// reduce makes a script that fails as small as it gets by leaving things out one at a time, which rapid does not try
+// for long.
 func reduce(s script, fails func(script) bool) script {
 	for again := true; again; {
 		again = false

@@ -29,14 +29,16 @@ var (
 	deployments = schema.GroupResource{Group: "apps", Resource: "deployments"}
 	jobs        = schema.GroupResource{Group: "batch", Resource: "jobs"}
 	budgets     = schema.GroupResource{Group: "policy", Resource: "budgets"}
-	// Two names of the same objects, whose group moved. Where no server serves both names nobody can know that they are the same.
+	// Two names of the same objects, whose group moved. Where no server serves both names nobody can know that they are
+	// the same.
 	oldIngresses = schema.GroupResource{Group: "extensions", Resource: "ingresses"}
 	newIngresses = schema.GroupResource{Group: "networking", Resource: "ingresses"}
 	crontabs     = schema.GroupResource{Group: "example.com", Resource: "crontabs"}
 	flunders     = schema.GroupResource{Group: "wardle.example.com", Resource: "flunders"}
 
 	// everything is all resources that there are, in the order in which they are looked at.
-	everything = [resources]schema.GroupResource{deployments, jobs, budgets, crontabs, flunders, oldIngresses, newIngresses}
+	everything = [resources]schema.GroupResource{deployments, jobs, budgets, crontabs, flunders, oldIngresses,
+		newIngresses}
 )
 
 // resources is how many there are.
@@ -44,6 +46,23 @@ const resources = 7
 
 // position is that in everything.
 func position(resource schema.GroupResource) int { return slices.Index(everything[:], resource) }
+
+// stateNames are those of the states, by position.
+var stateNames = func() [resources]string {
+	var all [resources]string
+	for i, resource := range everything {
+		all[i] = resource.String()
+	}
+	return all
+}()
+
+// nameOf is the name of the state of a resource.
+func nameOf(resource schema.GroupResource) string {
+	if i := position(resource); i >= 0 {
+		return stateNames[i]
+	}
+	return resource.String()
+}
 
 // storageOf is the resource under which the objects of a resource are kept.
 func storageOf(resource schema.GroupResource) schema.GroupResource {
@@ -99,11 +118,15 @@ var builtIns = []*builtIn{
 	},
 }
 
+// builtInAt are the built-in resources by position.
+var builtInAt [resources]*builtIn
+
 // hashes are computed once.
 var hashes = map[schema.GroupVersionKind]string{}
 
 func init() {
 	for _, b := range builtIns {
+		builtInAt[position(b.resource)] = b
 		for release := range releases {
 			if b.stored[release] != "" {
 				gv := b.groupVersion(release)

@@ -56,7 +56,10 @@ type action struct {
 var actions = []action{
 	{"nothing", func(*world, int, int) {}},
 
-	{"start a server", func(w *world, who, what int) { w.cluster.start(identityOf(who), what%releases, what/releases%2 == 0) }},
+	{"start a server", func(w *world, who, what int) {
+		w.cluster.start(identityOf(who), what%releases,
+			what/releases%2 == 0)
+	}},
 	{"stop a server", func(w *world, who, _ int) { w.cluster.stop(identityOf(who)) }},
 	{"kill a server", func(w *world, who, _ int) { w.cluster.kill(identityOf(who)) }},
 	{"restart a server", func(w *world, who, what int) {
@@ -70,7 +73,8 @@ var actions = []action{
 	{"upgrade all servers", upgrade},
 	{"replace a server by one elsewhere", func(w *world, who, what int) {
 		w.cluster.start(identityOf((who+1)%identities), what%releases, what/releases%2 == 0)
-		w.after([]time.Duration{time.Second, 20 * time.Second, 90 * time.Second}[what%3], func() { w.cluster.stop(identityOf(who)) })
+		w.after([]time.Duration{time.Second, 20 * time.Second, 90 * time.Second}[what%3],
+			func() { w.cluster.stop(identityOf(who)) })
 	}},
 	{"hide an address", func(w *world, who, _ int) { w.cluster.hide(who, true) }},
 	{"show an address", func(w *world, who, _ int) { w.cluster.hide(who, false) }},
@@ -78,7 +82,10 @@ var actions = []action{
 	{"delete a Lease", func(w *world, who, _ int) { w.cluster.loseLease(identityOf(who)) }},
 	{"let Leases expire", func(w *world, _, _ int) { w.cluster.expireLeases() }},
 
-	{"change the storage version", func(w *world, _, what int) { w.cluster.flip(customVersion(what % len(customVersions))) }},
+	{"change the storage version", func(w *world, _,
+		what int) {
+		w.cluster.flip(customVersion(what % len(customVersions)))
+	}},
 	{"change the storage version twice", func(w *world, who, what int) {
 		w.cluster.flip(customVersion(what % len(customVersions)))
 		w.after([]time.Duration{0, 100 * time.Millisecond, 2 * time.Second, 20 * time.Second}[who], func() {
@@ -131,8 +138,14 @@ var actions = []action{
 	{"pause", func(w *world, _, what int) { w.pause(everything[what%len(everything)], true) }},
 	{"go on", func(w *world, _, what int) { w.pause(everything[what%len(everything)], false) }},
 	{"ask for another attempt", func(w *world, _, what int) { w.retry(everything[what%len(everything)]) }},
-	{"let another controller write a state", func(w *world, _, what int) { w.api.writeForeignState(everything[what%len(everything)]) }},
-	{"delete a state", func(w *world, _, what int) { _ = w.api.deleteState(everything[what%len(everything)].String(), nil) }},
+	{"let another controller write a state", func(w *world, _,
+		what int) {
+		w.api.writeForeignState(everything[what%len(everything)])
+	}},
+	{"delete a state", func(w *world, _, what int) {
+		_ = w.api.deleteState(everything[what%len(everything)].String(),
+			nil)
+	}},
 }
 
 // outages are how long something may be away.
@@ -199,7 +212,8 @@ func (s script) play(m mutant, tell func(string)) (*world, error) {
 // String shows the script in the form that parse reads: the setting, and a line for each step.
 func (s script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "servers %d, release %d, publishing %d, balanced %v\n", s.Setting.servers, s.Setting.release, s.Setting.publishing, s.Setting.balanced)
+	fmt.Fprintf(&b, "servers %d, release %d, publishing %d, balanced %v\n", s.Setting.servers, s.Setting.release,
+		s.Setting.publishing, s.Setting.balanced)
 	for _, one := range s.Steps {
 		if one.Do != 0 || one.Wait != 0 {
 			fmt.Fprintf(&b, "%s (%d, %d), %s, seed %d\n", actions[one.Do].name, one.Who, one.What, waits[one.Wait], one.Seed)
@@ -220,7 +234,8 @@ func parse(text string) (script, error) {
 		name, rest, _ := strings.Cut(strings.TrimSpace(line), " (")
 		one := step{Do: slices.IndexFunc(actions, func(a action) bool { return a.name == name })}
 		var wait string
-		if _, err := fmt.Sscanf(strings.ReplaceAll(rest, ", seed", " seed"), "%d, %d), %s seed %d", &one.Who, &one.What, &wait, &one.Seed); err != nil {
+		if _, err := fmt.Sscanf(strings.ReplaceAll(rest, ", seed", " seed"), "%d, %d), %s seed %d", &one.Who, &one.What,
+			&wait, &one.Seed); err != nil {
 			return s, fmt.Errorf("reading the step %q: %w", line, err)
 		}
 		one.Wait = slices.IndexFunc(waits, func(d time.Duration) bool { return d.String() == wait })

@@ -35,7 +35,7 @@ import (
 
 var (
 	histories = flag.Int("histories", 20000, "how many histories are played")
-	seed      = flag.Int("seed", 1, "the seed of the first history; those after it have the numbers after it. 0 stands for the time")
+	seed      = flag.Int("seed", 1, "the seed of the first history; the others count up from it. 0 stands for the time")
 	kinds     = flag.Int("kinds", 1, "end when that many kinds of violations were found")
 	tell      = flag.Bool("tell", false, "tell everything that happens in the first history")
 )
@@ -73,7 +73,7 @@ func positions(n int) []int {
 
 func TestMain(m *testing.M) {
 	// Histories are short and use little memory: collecting garbage less often makes more of them.
-	debug.SetGCPercent(400)
+	debug.SetGCPercent(2000)
 	os.Exit(m.Run())
 }
 

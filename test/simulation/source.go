@@ -22,7 +22,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// source is what brings a new encoding about: a server process, a change of a definition, a change of an aggregated server.
+// source is what brings a new encoding about: a server process, a change of a definition, a change of an aggregated
+// server.
 type source struct {
 	name string
 	// identity is that of the server if it is a process of one.

@@ -26,8 +26,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// publish enters what a server is going to write into the StorageVersions, if it takes part. Entries of a process before it
-// stay where it does not, or where it does not know the resource anymore.
+// publish enters what a server is going to write into the StorageVersions, if it takes part. Entries of a process
+// before it stay where it does not, or where it does not know the resource anymore.
 func (c *cluster) publish(s *server) {
 	if !s.publishes {
 		return
@@ -63,7 +63,9 @@ func (c *cluster) setEntry(resource schema.GroupResource, identity, version stri
 	} else {
 		c.published[resource] = after
 	}
-	c.w.log("StorageVersion of %s: %s", resource.Resource, entriesOf(after))
+	if c.w.tell != nil {
+		c.w.log("StorageVersion of %s: %s", resource.Resource, entriesOf(after))
+	}
 	c.w.feeds.publish(streamStorageVersions, storageVersionTold(resource, after))
 }
 

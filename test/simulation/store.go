@@ -91,7 +91,8 @@ func (s *store) write(resource schema.GroupResource, position int, encoding stri
 }
 
 // fly begins a write that lands later.
-func (s *store) fly(resource schema.GroupResource, position int, encoding string, from *source, duration time.Duration, mayLand func() bool) {
+func (s *store) fly(resource schema.GroupResource, position int, encoding string, from *source,
+	duration time.Duration, mayLand func() bool) {
 	if encoding == "" {
 		return
 	}
@@ -108,19 +109,14 @@ func (s *store) fly(resource schema.GroupResource, position int, encoding string
 
 // encoding is what a server writes a resource in, and what brought that about. Empty if it does not write it.
 func (w *world) encoding(s *server, resource schema.GroupResource) (string, *source) {
-	switch resource {
-	case crontabs:
-		if d := w.cluster.definition; d != nil {
-			return d.encoding(s.follows), d.sources[s.follows]
-		}
-		return "", nil
-	case flunders:
+	if b := builtInAt[position(resource)]; b != nil {
+		return b.encoding(s.release), s.source
+	}
+	if resource == flunders {
 		return w.cluster.aggregated.encoding(), w.cluster.aggregated.source
 	}
-	for _, b := range builtIns {
-		if b.resource == resource {
-			return b.encoding(s.release), s.source
-		}
+	if d := w.cluster.definition; d != nil {
+		return d.encoding(s.follows), d.sources[s.follows]
 	}
 	return "", nil
 }

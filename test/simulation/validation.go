@@ -34,17 +34,22 @@ func validateUpdate(before, after *migrationv1alpha1.StorageStateStatus) error {
 	persisted, current := after.PersistedStorageVersionHashes, after.CurrentStorageVersionHash
 	in := func(list []string) func(string) bool { return func(h string) bool { return !slices.Contains(list, h) } }
 	switch {
-	case current != "" && current != migrationv1alpha1.Unknown && !slices.Contains(persisted, current) && !slices.Contains(persisted, migrationv1alpha1.Unknown):
+	case current != "" && current != migrationv1alpha1.Unknown && !slices.Contains(persisted, current) &&
+		!slices.Contains(persisted, migrationv1alpha1.Unknown):
 		return errors.New("the current encoding is not among the persisted ones")
 	case len(before.PersistedStorageVersionHashes) > 0 && len(persisted) == 0:
 		return errors.New("the persisted encodings are emptied")
-	case len(before.PersistedStorageVersionHashes) > 0 && slices.ContainsFunc(before.PersistedStorageVersionHashes, in(persisted)) &&
+	case len(before.PersistedStorageVersionHashes) > 0 && slices.ContainsFunc(before.PersistedStorageVersionHashes,
+		in(persisted)) &&
 		!slices.Contains(persisted, migrationv1alpha1.Unknown) &&
-		!(current != "" && current == before.CurrentStorageVersionHash && !slices.ContainsFunc(persisted, in([]string{current}))):
-		return errors.New("an entry leaves the persisted encodings, and not the current one alone remains, which was current before")
+		!(current != "" && current == before.CurrentStorageVersionHash && !slices.ContainsFunc(persisted,
+			in([]string{current}))):
+		return errors.New("an entry leaves the persisted encodings, and more remains than the current one, " +
+			"or that was not current before")
 	case after.Epoch < before.Epoch || after.Epoch < 1:
 		return errors.New("the epoch goes down")
-	case len(persisted) > migrationv1alpha1.MaxPersistedStorageVersionHashes, len(after.Encodings) > migrationv1alpha1.MaxEncodings:
+	case len(persisted) > migrationv1alpha1.MaxPersistedStorageVersionHashes,
+		len(after.Encodings) > migrationv1alpha1.MaxEncodings:
 		return errors.New("a list is too long")
 	}
 	return validateForm(after)
@@ -55,10 +60,12 @@ func validateForm(status *migrationv1alpha1.StorageStateStatus) error {
 	times := []*metav1.Time{&status.LastHeartbeatTime}
 	if status.Evidence != nil {
 		times = append(times, status.Evidence.FirstObservedTime)
-		if servers := status.Evidence.Servers; len(servers) > 0 && hasDuplicates(servers, func(s migrationv1alpha1.ServerEvidence) string { return s.Identity }) {
+		if servers := status.Evidence.Servers; len(servers) > 0 && hasDuplicates(servers,
+			func(s migrationv1alpha1.ServerEvidence) string { return s.Identity }) {
 			return errors.New("a server twice in the evidence")
 		}
-		if endpoints := status.Evidence.Endpoints; hasDuplicates(endpoints, func(e migrationv1alpha1.EndpointEvidence) string { return e.Address }) {
+		if endpoints := status.Evidence.Endpoints; hasDuplicates(endpoints,
+			func(e migrationv1alpha1.EndpointEvidence) string { return e.Address }) {
 			return errors.New("an address twice in the evidence")
 		}
 	}
@@ -92,7 +99,8 @@ func statusInWords(status *migrationv1alpha1.StorageStateStatus) string {
 	for _, hash := range status.PersistedStorageVersionHashes {
 		persisted = append(persisted, words(hash))
 	}
-	text := fmt.Sprintf("epoch %d, current %s, persisted %v", status.Epoch, words(status.CurrentStorageVersionHash), persisted)
+	text := fmt.Sprintf("epoch %d, current %s, persisted %v", status.Epoch, words(status.CurrentStorageVersionHash),
+		persisted)
 	if status.Migration != nil {
 		text += fmt.Sprintf(", migration %s (%s)", status.Migration.Name, status.Migration.UID)
 	}
@@ -131,7 +139,8 @@ func migrationInWords(m *migrationv1alpha1.StorageVersionMigration) string {
 	parts := []string{m.Spec.Resource.Resource}
 	target := func(name string, t *migrationv1alpha1.MigrationTarget) {
 		if t != nil && t.Epoch != nil {
-			parts = append(parts, fmt.Sprintf("%s %s in epoch %d of %s", name, words(t.StorageVersionHash), *t.Epoch, t.StorageStateUID))
+			parts = append(parts, fmt.Sprintf("%s %s in epoch %d of %s", name, words(t.StorageVersionHash), *t.Epoch,
+				t.StorageStateUID))
 		}
 	}
 	target("wants", m.Spec.Target)

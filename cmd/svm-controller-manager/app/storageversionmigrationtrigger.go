@@ -22,6 +22,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/utils/clock"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -31,7 +32,7 @@ import (
 )
 
 func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
-	flags := &migrationTriggerOptions{AutoMigrate: []string{"*"}, MaxTriggeredMigrations: svmtrigger.DefaultMaxUnfinished}
+	flags := &migrationTriggerOptions{AutoMigrate: []string{"*"}, MaxTriggeredMigrations: 4}
 	return ControllerDescriptor{
 		Name:         names.StorageVersionMigrationTriggerController,
 		Aliases:      []string{names.StorageVersionMigrationTriggerAlias},
@@ -51,51 +52,43 @@ func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
 			options.Periods.Settle = c.Observation.SettlePeriod
 			options.Periods.Poll = c.Observation.PollInterval
 			flags.ApplyTo(&options)
-			return svmtrigger.New(ctx, client, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events, options)
+			return svmtrigger.New(
+				ctx, client, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events, options, clock.RealClock{},
+			)
 		},
 	}
 }
 
 // migrationTriggerOptions are the flags of the trigger.
 type migrationTriggerOptions struct {
-	AutoMigrate            []string
+	AutoMigrate []string
+	// MaxTriggeredMigrations has no effect. Manifests that set the flag must keep working.
 	MaxTriggeredMigrations int
 }
 
 // AddFlags implements options.ControllerOptions.
 func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
-	if o == nil {
-		return
-	}
 	fs.StringSliceVar(&o.AutoMigrate, "auto-migrate", o.AutoMigrate,
-		"A list of the resources whose migrations may be started without being asked for. '*' is all resources, 'secrets' and 'deployments.apps' are resources, "+
-			"'*.example.com' is all resources of the group example.com, a '-' in front leaves out. The most specific item about a resource counts, in whatever order they are. "+
-			"With '-*' what is stored is only observed and told.")
-	fs.IntVar(&o.MaxTriggeredMigrations, "max-triggered-migrations", o.MaxTriggeredMigrations,
-		"How many migrations that were started without being asked for may be unfinished at a time. The others that are due wait, those first that somebody waits for.")
+		"A list of the resources that are migrated without being asked for. '*' is all resources, 'secrets' and "+
+			"'deployments.apps' are resources, '*.example.com' is all resources of the group example.com, a '-' in front "+
+			"leaves out. The most specific item about a resource counts, whatever the order. With '-*' the trigger "+
+			"observes and reports only.")
+	fs.IntVar(&o.MaxTriggeredMigrations, "max-triggered-migrations", o.MaxTriggeredMigrations, "Has no effect.")
+	_ = fs.MarkDeprecated("max-triggered-migrations", // never fails: the flag exists
+		"it has no effect: every migration that is due is created, and --concurrent-migrations bounds how many run.")
 }
 
 // Validate implements options.ControllerOptions.
 func (o *migrationTriggerOptions) Validate() []error {
-	if o == nil {
-		return nil
-	}
 	var errs []error
 	_, wrong := svmtrigger.ParseSelection(o.AutoMigrate)
 	for _, err := range wrong {
 		errs = append(errs, fmt.Errorf("--auto-migrate: %w", err))
-	}
-	if o.MaxTriggeredMigrations < 1 {
-		errs = append(errs, fmt.Errorf("--max-triggered-migrations must be at least 1, got %d; to start none write --auto-migrate=-*", o.MaxTriggeredMigrations))
 	}
 	return errs
 }
 
 // ApplyTo fills the options of the controller from flags that are valid.
 func (o *migrationTriggerOptions) ApplyTo(c *svmtrigger.Options) {
-	if o == nil {
-		return
-	}
 	c.AutoMigrate, _ = svmtrigger.ParseSelection(o.AutoMigrate)
-	c.MaxUnfinished = o.MaxTriggeredMigrations
 }

@@ -190,7 +190,7 @@ func (in *Input) vouched(state *migrationv1alpha1.StorageState, hash string) boo
 	if recorded == nil || len(run) == 0 {
 		return false
 	}
-	news, known := storageversion.Since(*recorded, run)
+	news, known := storageversion.SightingsSince(*recorded, run)
 	if !storageversion.Durable(*recorded) && !met(*recorded, run) {
 		// The trigger has decided on a look that is not older than the first of this process. States tell whole seconds.
 		known = known && !state.Status.LastHeartbeatTime.Time.Before(run[0].Evidence.FirstObservedTime.Truncate(time.Second))
@@ -254,7 +254,7 @@ func shaken(in Input, hash string) bool {
 	if evidence == nil || len(run) == 0 {
 		return false // nothing was seen yet, which is for doubtful
 	}
-	news, known := storageversion.Since(*evidence, run)
+	news, known := storageversion.SightingsSince(*evidence, run)
 	known = known && (storageversion.Durable(*evidence) || met(*evidence, run))
 	return !known || slices.ContainsFunc(news, func(s storageversion.Sighting) bool { return !onlyWrites(s, hash) })
 }

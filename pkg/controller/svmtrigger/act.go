@@ -18,40 +18,29 @@ package svmtrigger
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
-const (
-	// How the API server calls the things that it does not find.
-	stateResource     = "storagestates"
-	migrationResource = "storageversionmigrations"
-
-	stateKind = "StorageState"
+var (
+	stateResource     = v1alpha1.Resource("storagestates")
+	migrationResource = v1alpha1.Resource("storageversionmigrations")
 )
 
-// errOutdated says that the decision was made on something that has changed. Nothing is wrong: the next one is made anew.
-var errOutdated = errors.New("what was decided on has changed")
-
-// act performs the effects of a decision in their order. Each depends on the one before, and none is repeated here: the
-// next sync decides anew on what is then there.
+// act performs the effects of a decision in their order. Each depends on the one before. It repeats none of them: the
+// next sync decides anew on what is there then.
 func (c *Controller) act(ctx context.Context, in Input, d Decision) error {
-	for _, effect := range []func(context.Context, Input, Decision) error{
-		c.confirmGone,
-		c.writeState,
-		c.deleteMigrations,
-		c.createMigration,
-	} {
+	effects := []func(context.Context, Input, Decision) error{c.writeState, c.deleteMigrations, c.createMigration}
+	for _, effect := range effects {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -62,105 +51,71 @@ func (c *Controller) act(ctx context.Context, in Input, d Decision) error {
 	return nil
 }
 
-// confirmGone asks the API server, because a cache that is behind looks the same as a migration that was deleted.
-func (c *Controller) confirmGone(ctx context.Context, _ Input, d Decision) error {
-	if d.ConfirmGone == "" {
-		return nil
-	}
-	_, err := c.client.StorageVersionMigrations().Get(ctx, d.ConfirmGone, metav1.GetOptions{})
-	switch {
-	case err == nil:
-		return fmt.Errorf("migration %q is there, but not in the cache yet: %w", d.ConfirmGone, errOutdated)
-	case saysMissing(err, migrationResource, d.ConfirmGone):
-		return nil
-	default:
-		return fmt.Errorf("getting migration %q: %w", d.ConfirmGone, err)
-	}
-}
-
-// writeState does what is to be done with the state, remembers that, and then tells the events.
+// writeState writes or deletes the state, and sends the events when that was stored.
 func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error {
 	if d.State == KeepState {
 		return nil
 	}
-	resource := in.Observation.Resource
-	var (
-		stored *migrationv1alpha1.StorageState
-		err    error
-	)
-	switch d.State {
-	case CreateState:
-		stored, err = c.createState(ctx, newState(resource, metav1.ObjectMeta{}))
-	case UpdateState:
-		stored, err = c.updateState(ctx, in.State, d.Status)
-	case DeleteState:
-		err = c.deleteState(ctx, resource, in.State)
-	case RecreateState:
-		if err = c.deleteState(ctx, resource, in.State); err == nil {
-			stored, err = c.createState(ctx, newState(resource, in.State.ObjectMeta))
-		}
-	default:
-		err = fmt.Errorf("unknown action %q", d.State)
+	resource, state := in.Observation.Resource, in.State
+	stored, err := c.storeState(ctx, resource, state, d)
+	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) ||
+		controller.SaysMissing(err, stateResource, resource.String()) {
+		err = controller.ErrOutdated
 	}
 	if err != nil {
 		return fmt.Errorf("%s of storage state %q: %w", d.State, resource, err)
 	}
-	about := in.State
 	if stored != nil {
-		c.own.stored(resource, stored)
-		about = stored
+		c.stateWrites.wrote(resource, stored.ResourceVersion)
+		state = stored
 	}
 	verbosity := 2
 	if d.Reason == reasonHeartbeat {
 		verbosity = 4 // no transition
 	}
-	klog.FromContext(ctx).V(verbosity).Info("Wrote storage state", "action", d.State, "reason", d.Reason, "uid", about.UID, "resourceVersion", about.ResourceVersion,
-		"epoch", about.Status.Epoch, "persisted", about.Status.PersistedEncodingVersions)
-	c.tell(about, d.Events)
+	klog.FromContext(ctx).V(verbosity).Info("Wrote storage state", "action", d.State, "reason", d.Reason,
+		"uid", state.UID, "resourceVersion", state.ResourceVersion, "epoch", state.Status.Epoch,
+		"persisted", state.Status.PersistedEncodingVersions)
+	c.recordEvents(state, d.Events)
 	return nil
 }
 
-// newState takes over what people wrote on the state that it replaces, if there is one.
-func newState(resource schema.GroupResource, replaced metav1.ObjectMeta) *migrationv1alpha1.StorageState {
-	return &migrationv1alpha1.StorageState{
-		ObjectMeta: metav1.ObjectMeta{Name: resource.String(), Annotations: replaced.Annotations, Labels: replaced.Labels},
-		Spec: migrationv1alpha1.StorageStateSpec{
-			Resource: migrationv1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource},
-		},
+// storeState returns what is stored then, nil if nothing is. Every request is preconditioned on the uid and the
+// resourceVersion of the state that was decided on.
+func (c *Controller) storeState(
+	ctx context.Context, resource schema.GroupResource, state *v1alpha1.StorageState, d Decision,
+) (*v1alpha1.StorageState, error) {
+	states, replaced := c.client.StorageStates(), metav1.ObjectMeta{}
+	if d.State == DeleteState || d.State == RecreateState {
+		replaced = state.ObjectMeta
+		err := states.Delete(ctx, state.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion},
+		})
+		if err != nil && !controller.SaysMissing(err, stateResource, state.Name) {
+			return nil, err
+		}
 	}
-}
-
-func (c *Controller) createState(ctx context.Context, state *migrationv1alpha1.StorageState) (*migrationv1alpha1.StorageState, error) {
-	stored, err := c.client.StorageStates().Create(ctx, state, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return nil, errOutdated
-	}
-	return stored, err
-}
-
-// updateState is preconditioned by the uid and the resourceVersion that the object carries.
-func (c *Controller) updateState(ctx context.Context, state *migrationv1alpha1.StorageState, status migrationv1alpha1.StorageStateStatus) (*migrationv1alpha1.StorageState, error) {
-	state = state.DeepCopy()
-	state.Status = status
-	stored, err := c.client.StorageStates().UpdateStatus(ctx, state, metav1.UpdateOptions{})
-	if apierrors.IsConflict(err) || saysMissing(err, stateResource, state.Name) {
-		return nil, errOutdated
-	}
-	return stored, err
-}
-
-func (c *Controller) deleteState(ctx context.Context, resource schema.GroupResource, state *migrationv1alpha1.StorageState) error {
-	err := c.client.StorageStates().Delete(ctx, state.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion},
-	})
-	switch {
-	case err == nil || saysMissing(err, stateResource, state.Name):
-		c.own.deleted(resource, state)
-		return nil
-	case apierrors.IsConflict(err):
-		return errOutdated
+	switch d.State {
+	case CreateState, RecreateState:
+		return states.Create(ctx, newState(resource, replaced), metav1.CreateOptions{})
+	case UpdateState:
+		state = state.DeepCopy()
+		state.Status = d.Status
+		return states.UpdateStatus(ctx, state, metav1.UpdateOptions{})
+	case DeleteState:
+		return nil, nil
 	default:
-		return err
+		return nil, fmt.Errorf("unknown action %q", d.State)
+	}
+}
+
+// newState returns a state with what people wrote on the state that it replaces, if there is one.
+func newState(resource schema.GroupResource, replaced metav1.ObjectMeta) *v1alpha1.StorageState {
+	return &v1alpha1.StorageState{
+		ObjectMeta: metav1.ObjectMeta{Name: resource.String(), Annotations: replaced.Annotations, Labels: replaced.Labels},
+		Spec: v1alpha1.StorageStateSpec{
+			Resource: v1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource},
+		},
 	}
 }
 
@@ -172,9 +127,10 @@ func (c *Controller) deleteMigrations(ctx context.Context, _ Input, d Decision) 
 		switch {
 		case err == nil:
 			migrationsDeleted.WithLabelValues(string(d.Reason)).Inc()
-			klog.FromContext(ctx).V(2).Info("Deleted migration", "migration", klog.KObj(migration), "uid", migration.UID, "reason", d.Reason)
-		case saysMissing(err, migrationResource, migration.Name), apierrors.IsConflict(err):
-			// It is gone, and possibly another one has its name.
+			klog.FromContext(ctx).V(2).Info("Deleted migration", "migration", klog.KObj(migration), "uid", migration.UID,
+				"reason", d.Reason)
+		case controller.SaysMissing(err, migrationResource, migration.Name), apierrors.IsConflict(err):
+			// It is gone, and another one may have its name.
 		default:
 			return fmt.Errorf("deleting migration %q: %w", migration.Name, err)
 		}
@@ -182,61 +138,122 @@ func (c *Controller) deleteMigrations(ctx context.Context, _ Input, d Decision) 
 	return nil
 }
 
-// createMigration reads the state first, because a creation has no preconditions:
-//
-//  1. The cache shows epoch 3, which justifies a migration to v1.
-//  2. Another writer recorded epoch 4 already, in which v2 is current.
-//  3. A migration to v1 would be created after the state that it is out of date in, and be taken up.
-//
-// The migrator and the next decision would find out. The reading makes it rare, and keeps a former leader from creating
-// anything after its successor has written.
+// createMigration creates a migration if the API server still has what was decided on.
 func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) error {
 	if d.Create == nil {
 		return nil
 	}
-	state, err := c.client.StorageStates().Get(ctx, in.State.Name, metav1.GetOptions{})
-	if err != nil && !saysMissing(err, stateResource, in.State.Name) {
-		return fmt.Errorf("getting storage state %q: %w", in.State.Name, err)
-	}
-	if err != nil || state.UID != in.State.UID || state.ResourceVersion != in.State.ResourceVersion {
-		return fmt.Errorf("creating migration %q: %w", d.Create.Name, errOutdated)
+	for _, confirm := range []func() error{
+		func() error { return c.confirmState(ctx, in.State) },
+		func() error { return c.confirmState(ctx, in.SharedBy) },
+		func() error { return c.confirmLastAttempt(ctx, in, d.Create) },
+	} {
+		if err := confirm(); err != nil {
+			return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
+		}
 	}
 	created, err := c.client.StorageVersionMigrations().Create(ctx, d.Create, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		return c.checkTarget(ctx, d.Create)
+		return c.adoptMigration(ctx, in.Observation.Resource, d.Create)
 	}
 	if err != nil {
 		return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
 	}
+	c.migrationWrites.wrote(in.Observation.Resource, created.ResourceVersion)
 	migrationsCreated.WithLabelValues(string(d.Reason)).Inc()
-	klog.FromContext(ctx).V(2).Info("Created migration", "migration", klog.KObj(created), "uid", created.UID, "reason", d.Reason, "target", created.Spec.Target)
+	klog.FromContext(ctx).V(2).Info("Created migration", "migration", klog.KObj(created), "uid", created.UID,
+		"reason", d.Reason, "target", created.Spec.Target)
 	return nil
 }
 
-// checkTarget returns nil if the migration that exists is the one that is wanted: it was created before a crash, or the
-// cache does not show it yet.
-func (c *Controller) checkTarget(ctx context.Context, wanted *migrationv1alpha1.StorageVersionMigration) error {
-	existing, err := c.client.StorageVersionMigrations().Get(ctx, wanted.Name, metav1.GetOptions{})
-	switch {
-	case saysMissing(err, migrationResource, wanted.Name):
-		return fmt.Errorf("migration %q went: %w", wanted.Name, errOutdated)
-	case err != nil:
-		return fmt.Errorf("getting migration %q: %w", wanted.Name, err)
-	case !apiequality.Semantic.DeepEqual(existing.Spec.Target, wanted.Spec.Target):
-		return fmt.Errorf("migration %q exists, with another target than the one that is due (%+v, not %+v): delete it, unless somebody needs it under that name",
-			wanted.Name, ptr.Deref(existing.Spec.Target, migrationv1alpha1.MigrationTarget{}), ptr.Deref(wanted.Spec.Target, migrationv1alpha1.MigrationTarget{}))
-	default:
-		return nil
+// confirmState reads the state, because a creation has no preconditions:
+//
+//  1. The cache shows epoch 3, which justifies a migration to v1.
+//  2. Another process recorded epoch 4, in which v2 is current.
+//  3. A migration to v1 would be created although the state rules it out, and the migrator could begin it.
+//
+// The migrator and the next decision would find out. Reading makes that rare, and keeps a former leader from creating
+// anything after its successor has written.
+func (c *Controller) confirmState(ctx context.Context, state *v1alpha1.StorageState) error {
+	if state == nil {
+		return nil // The storage is not shared.
 	}
+	live, err := c.client.StorageStates().Get(ctx, state.Name, metav1.GetOptions{})
+	switch {
+	case controller.SaysMissing(err, stateResource, state.Name):
+		return controller.ErrOutdated
+	case err != nil:
+		return fmt.Errorf("getting storage state %q: %w", state.Name, err)
+	case live.UID != state.UID || live.ResourceVersion != state.ResourceVersion:
+		return controller.ErrOutdated
+	}
+	return nil
 }
 
-// tell records events on the state. They are told once, after what they tell of was stored: a write that fails is
-// decided on again, and its events with it.
-func (c *Controller) tell(state *migrationv1alpha1.StorageState, events []Event) {
-	// A reference, because the objects of a typed client do not say their kind and the recorder does not know them.
+// confirmLastAttempt reads the migration that the state names, because a cache that is behind looks the same as a
+// migration that was deleted or has ended. There must not be two attempts at a time.
+func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, next *v1alpha1.StorageVersionMigration) error {
+	ref := in.State.Status.Migration
+	if ref == nil {
+		return nil
+	}
+	live, err := c.migration(ctx, ref.Name)
+	if live == nil {
+		return err
+	}
+	decidedOn := slices.ContainsFunc(in.Migrations, func(m *v1alpha1.StorageVersionMigration) bool {
+		return m.UID == live.UID && m.ResourceVersion == live.ResourceVersion
+	})
+	if !decidedOn && sameTarget(live, next) {
+		return fmt.Errorf("migration %q is not the one in the cache: %w", ref.Name, controller.ErrOutdated)
+	}
+	return nil
+}
+
+// adoptMigration accepts a migration that exists already if it is the one that is wanted: it was created before a
+// crash.
+func (c *Controller) adoptMigration(
+	ctx context.Context, resource schema.GroupResource, wanted *v1alpha1.StorageVersionMigration,
+) error {
+	existing, err := c.migration(ctx, wanted.Name)
+	switch {
+	case err != nil:
+		return err
+	case existing == nil:
+		return fmt.Errorf("migration %q was deleted: %w", wanted.Name, controller.ErrOutdated)
+	case !sameTarget(existing, wanted):
+		return fmt.Errorf("migration %q exists, with another target than the one that is due (%s): delete it, "+
+			"unless somebody needs it under that name", wanted.Name, wanted.Spec.Target.EncodingVersion)
+	}
+	c.migrationWrites.wrote(resource, existing.ResourceVersion)
+	return nil
+}
+
+// migration reads a migration. It returns nil if there is none.
+func (c *Controller) migration(ctx context.Context, name string) (*v1alpha1.StorageVersionMigration, error) {
+	live, err := c.client.StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case controller.SaysMissing(err, migrationResource, name):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("getting migration %q: %w", name, err)
+	}
+	return live, nil
+}
+
+// sameTarget reports whether a migration is for what another one, which the trigger made, is for.
+func sameTarget(m, made *v1alpha1.StorageVersionMigration) bool {
+	a, b := m.Spec.Target, made.Spec.Target
+	return a != nil && a.Epoch != nil && *a.Epoch == *b.Epoch &&
+		a.StorageVersionHash == b.StorageVersionHash && a.StorageStateUID == b.StorageStateUID
+}
+
+// recordEvents records events about the state.
+func (c *Controller) recordEvents(state *v1alpha1.StorageState, events []Event) {
+	// A reference, because the objects of a typed client do not have their kind and the recorder does not know them.
 	about := &corev1.ObjectReference{
-		APIVersion:      migrationv1alpha1.SchemeGroupVersion.String(),
-		Kind:            stateKind,
+		APIVersion:      v1alpha1.SchemeGroupVersion.String(),
+		Kind:            "StorageState",
 		Name:            state.Name,
 		UID:             state.UID,
 		ResourceVersion: state.ResourceVersion,

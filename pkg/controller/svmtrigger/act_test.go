@@ -26,34 +26,32 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-)
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
-var (
-	states     = migrationv1alpha1.Resource(stateResource)
-	migrations = migrationv1alpha1.Resource(migrationResource)
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 func TestAct(t *testing.T) {
 	state, migration := stateOf(widgets, "7"), migrationOf(widgets, "due")
-	status := migrationv1alpha1.StorageStateStatus{Epoch: 3, CurrentStorageVersionHash: "hash="}
-	events := []Event{{Reason: "Some", Message: "something"}, {Warning: true, Reason: "Other", Message: "100% of something"}}
+	status := v1alpha1.StorageStateStatus{Epoch: 3, CurrentStorageVersionHash: "hash="}
+	events := []Event{{Reason: "Some", Message: "something"}, {Warning: true, Reason: "Other",
+		Message: "100% of something"}}
 	told := []string{
 		"Normal Some something involvedObject{kind=StorageState,apiVersion=migration.k8s.io/v1alpha1}",
 		"Warning Other 100% of something involvedObject{kind=StorageState,apiVersion=migration.k8s.io/v1alpha1}",
 	}
 	moved := stateOf(widgets, "8")
-	anew := stateOf(widgets, "7")
-	anew.UID = "another"
+	second := stateOf(widgets, "7")
+	second.Status.Migration = &v1alpha1.MigrationReference{Name: "first", UID: "uid-first"}
 	elsewhere := migrationOf(widgets, "due")
 	elsewhere.Spec.Target.StorageVersionHash = "other="
 
 	for name, tc := range map[string]struct {
 		stored   []runtime.Object
-		state    *migrationv1alpha1.StorageState
+		state    *v1alpha1.StorageState
+		cached   []*v1alpha1.StorageVersionMigration
 		decision Decision
 		refuse   map[string]error // by verb and resource
 		want     []string
@@ -93,12 +91,6 @@ func TestAct(t *testing.T) {
 			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
 			outdated: true,
 		},
-		"somebody else made the state anew": {
-			stored: []runtime.Object{anew}, state: state,
-			decision: Decision{State: UpdateState, Status: status, Events: events},
-			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
-			outdated: true,
-		},
 		"somebody else deleted the state": {
 			state:    state,
 			decision: Decision{State: UpdateState, Status: status, Events: events},
@@ -117,17 +109,6 @@ func TestAct(t *testing.T) {
 			decision: Decision{State: DeleteState},
 			want:     []string{"delete storagestates widgets.example.com if uid-widgets@7"},
 		},
-		"a state to be deleted has changed": {
-			stored: []runtime.Object{moved}, state: state,
-			decision: Decision{State: DeleteState},
-			want:     []string{"delete storagestates widgets.example.com if uid-widgets@7"},
-			outdated: true,
-		},
-		"a state to be deleted is gone": {
-			state:    state,
-			decision: Decision{State: DeleteState},
-			want:     []string{"delete storagestates widgets.example.com if uid-widgets@7"},
-		},
 		"a state is recreated": {
 			stored: []runtime.Object{state}, state: state,
 			decision: Decision{State: RecreateState},
@@ -142,52 +123,21 @@ func TestAct(t *testing.T) {
 			want:     []string{"delete storagestates widgets.example.com if uid-widgets@7"},
 			outdated: true,
 		},
-		"a migration is confirmed to be gone before the state is written": {
-			stored: []runtime.Object{state}, state: state,
-			decision: Decision{State: UpdateState, Status: status, ConfirmGone: "before"},
-			want: []string{
-				"get storageversionmigrations before",
-				"update storagestates/status widgets.example.com if uid-widgets@7",
-			},
-		},
-		"a migration that the cache lacks is there": {
-			stored: []runtime.Object{state, migrationOf(widgets, "before")}, state: state,
-			decision: Decision{State: UpdateState, Status: status, ConfirmGone: "before"},
-			want:     []string{"get storageversionmigrations before"},
-			outdated: true,
-		},
-		"a migration that may be gone cannot be read": {
-			stored: []runtime.Object{state}, state: state,
-			decision: Decision{State: UpdateState, Status: status, ConfirmGone: "before"},
-			refuse:   map[string]error{"get storageversionmigrations": apierrors.NewForbidden(migrations, "before", nil)},
-			want:     []string{"get storageversionmigrations before"},
-			fails:    `getting migration "before"`,
-		},
-		"a 404 that is not about the migration": {
-			stored: []runtime.Object{state}, state: state,
-			decision: Decision{State: UpdateState, Status: status, ConfirmGone: "before"},
-			refuse:   map[string]error{"get storageversionmigrations": notServed("get")},
-			want:     []string{"get storageversionmigrations before"},
-			fails:    `getting migration "before"`,
-		},
 		"migrations are deleted after the state was written": {
 			stored: []runtime.Object{state, migrationOf(widgets, "one"), migrationOf(widgets, "two")}, state: state,
-			decision: Decision{State: UpdateState, Status: status, Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one"), migrationOf(widgets, "two")}},
+			decision: Decision{State: UpdateState, Status: status,
+				Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "one"), migrationOf(widgets, "two")}},
 			want: []string{
 				"update storagestates/status widgets.example.com if uid-widgets@7",
 				"delete storageversionmigrations one if uid-one",
 				"delete storageversionmigrations two if uid-two",
 			},
 		},
-		"migrations stay if the state could not be written": {
-			stored: []runtime.Object{moved, migrationOf(widgets, "one")}, state: state,
-			decision: Decision{State: UpdateState, Status: status, Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}},
-			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
-			outdated: true,
-		},
 		"migrations to be deleted are gone, or others by now": {
-			stored: []runtime.Object{state, &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "two", UID: "somebody's"}}}, state: state,
-			decision: Decision{Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one"), migrationOf(widgets, "two")}},
+			stored: []runtime.Object{state, &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "two",
+				UID: "somebody's"}}}, state: state,
+			decision: Decision{Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "one"), migrationOf(widgets,
+				"two")}},
 			want: []string{
 				"delete storageversionmigrations one if uid-one",
 				"delete storageversionmigrations two if uid-two",
@@ -207,12 +157,6 @@ func TestAct(t *testing.T) {
 			want:     []string{"get storagestates widgets.example.com"},
 			outdated: true,
 		},
-		"no migration for a state that is another one": {
-			stored: []runtime.Object{anew}, state: state,
-			decision: Decision{Create: migration},
-			want:     []string{"get storagestates widgets.example.com"},
-			outdated: true,
-		},
 		"no migration for a state that is gone": {
 			state:    state,
 			decision: Decision{Create: migration},
@@ -224,7 +168,7 @@ func TestAct(t *testing.T) {
 			decision: Decision{Create: migration},
 			refuse:   map[string]error{"get storagestates": apierrors.NewTooManyRequests("later", 1)},
 			want:     []string{"get storagestates widgets.example.com"},
-			fails:    `getting storage state "widgets.example.com"`,
+			fails:    `creating migration "due": getting storage state "widgets.example.com"`,
 		},
 		"the migration was created before": {
 			stored: []runtime.Object{state, migrationOf(widgets, "due")}, state: state,
@@ -245,9 +189,28 @@ func TestAct(t *testing.T) {
 			},
 			fails: `migration "due" exists, with another target`,
 		},
+		"no migration while the one before is there, only not in the cache": {
+			stored: []runtime.Object{second, migrationOf(widgets, "first")}, state: second,
+			decision: Decision{Create: migration},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"get storageversionmigrations first",
+			},
+			outdated: true,
+		},
+		"a migration after one that the cache shows": {
+			stored: []runtime.Object{second, migrationOf(widgets, "first")}, state: second,
+			cached:   []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "first")},
+			decision: Decision{Create: migration},
+			want: []string{
+				"get storagestates widgets.example.com",
+				"get storageversionmigrations first",
+				"create storageversionmigrations due",
+			},
+		},
 		"no migration after a deletion that failed": {
 			stored: []runtime.Object{state}, state: state,
-			decision: Decision{Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}, Create: migration},
+			decision: Decision{Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}, Create: migration},
 			refuse:   map[string]error{"delete storageversionmigrations": apierrors.NewInternalError(errors.New("etcd"))},
 			want:     []string{"delete storageversionmigrations one if uid-one"},
 			fails:    `deleting migration "one"`,
@@ -259,7 +222,7 @@ func TestAct(t *testing.T) {
 				err, refused := tc.refuse[action.GetVerb()+" "+action.GetResource().Resource]
 				return refused, nil, err
 			})
-			in := Input{State: tc.state}
+			in := Input{State: tc.state, Migrations: tc.cached}
 			in.Observation.Resource = widgets
 			err := f.act(f.ctx, in, tc.decision)
 			if diff := cmp.Diff(tc.want, f.requests()); diff != "" {
@@ -276,9 +239,9 @@ func TestAct(t *testing.T) {
 func checkError(t *testing.T, err error, outdated bool, message string) {
 	t.Helper()
 	switch {
-	case outdated && !errors.Is(err, errOutdated):
+	case outdated && !errors.Is(err, controller.ErrOutdated):
 		t.Errorf("got %v, want to decide anew", err)
-	case !outdated && errors.Is(err, errOutdated):
+	case !outdated && errors.Is(err, controller.ErrOutdated):
 		t.Errorf("decides anew: %v", err)
 	case message != "" && (err == nil || len(err.Error()) < len(message) || err.Error()[:len(message)] != message):
 		t.Errorf("got %v, want an error that begins with %q", err, message)
@@ -288,7 +251,8 @@ func checkError(t *testing.T, err error, outdated bool, message string) {
 }
 
 func notServed(verb string) error {
-	return apierrors.NewGenericServerResponse(http.StatusNotFound, verb, migrations, "", "404 page not found", 0, true)
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, verb, migrationResource, "", "404 page not found",
+		0, true)
 }
 
 func TestRecreatedStateKeepsWhatPeopleWrote(t *testing.T) {
@@ -321,37 +285,17 @@ func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	in := Input{State: state}
 	in.Observation.Resource = widgets
-	f.client.PrependReactor("get", "storageversionmigrations", func(clienttesting.Action) (bool, runtime.Object, error) {
+	f.client.PrependReactor("update", "storagestates", func(clienttesting.Action) (bool, runtime.Object, error) {
 		cancel() // while the answer is on its way
-		return true, nil, apierrors.NewNotFound(migrations, "before")
+		return false, nil, nil
 	})
-	err := f.act(ctx, in, Decision{State: UpdateState, ConfirmGone: "before", Create: migrationOf(widgets, "due")})
+	err := f.act(ctx, in, Decision{State: UpdateState, Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets,
+		"one")}})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
-	if diff := cmp.Diff([]string{"get storageversionmigrations before"}, f.requests()); diff != "" {
+	want := []string{"update storagestates/status widgets.example.com if uid-widgets@7"}
+	if diff := cmp.Diff(want, f.requests()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
-	}
-}
-
-func TestWhatAnAnswerProves(t *testing.T) {
-	for name, tc := range map[string]struct {
-		answer error
-		want   bool
-	}{
-		"it was found":                  {nil, false},
-		"it does not exist":             {apierrors.NewNotFound(migrations, "m"), true},
-		"another one does not exist":    {apierrors.NewNotFound(migrations, "n"), false},
-		"something else does not exist": {apierrors.NewNotFound(states, "m"), false},
-		"one of another group":          {apierrors.NewNotFound(schema.GroupResource{Group: "storagemigration.k8s.io", Resource: migrationResource}, "m"), false},
-		"the API is not served":         {notServed("get"), false},
-		"forbidden":                     {apierrors.NewForbidden(migrations, "m", nil), false},
-		"timeout":                       {context.DeadlineExceeded, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := saysMissing(tc.answer, migrationResource, "m"); got != tc.want {
-				t.Errorf("says missing: %t", got)
-			}
-		})
 	}
 }

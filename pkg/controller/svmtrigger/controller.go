@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,15 +37,16 @@ import (
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 	migrationinformers "sigs.k8s.io/svm-api/client/informers/externalversions/migration/v1alpha1"
 	migrationlisters "sigs.k8s.io/svm-api/client/listers/migration/v1alpha1"
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 const (
 	queueName = "storage_version_migration_trigger"
 
-	// Syncs that failed are repeated after minRetry, doubling up to maxRetry for each resource by itself.
+	// A sync that failed is repeated after minRetry, which doubles up to maxRetry for each resource by itself.
 	minRetry = time.Second
 	maxRetry = 15 * time.Second
 )
@@ -54,22 +54,20 @@ const (
 // Observer knows what the servers write.
 type Observer interface {
 	HasSynced() bool
-	// Subscribe calls changed for each resource of which the observation changed. changed returns at once.
+	// Subscribe has changed called for each resource whose observation changes. changed must return at once.
 	Subscribe(changed func(schema.GroupResource))
-	// Resources are all that were ever heard of.
+	// Resources returns all resources that were ever observed.
 	Resources() []schema.GroupResource
 	Observe(resource schema.GroupResource) storageversion.Observation
-	// LastLook tells when each source was last looked at with success.
-	LastLook() map[migrationv1alpha1.EvidenceSource]time.Time
+	// LastLook returns when each source was last read with success.
+	LastLook() map[v1alpha1.EvidenceSource]time.Time
 }
 
 // Options are what administrators choose.
 type Options struct {
-	// AutoMigrate says of which resources migrations may be started.
+	// AutoMigrate selects the resources that the trigger creates migrations of.
 	AutoMigrate Selection
-	// MaxUnfinished is how many migrations that the trigger created may be unfinished at a time.
-	MaxUnfinished int
-	Periods       Periods
+	Periods     Periods
 }
 
 // Controller keeps StorageStates true and creates StorageVersionMigrations that are due.
@@ -83,36 +81,19 @@ type Controller struct {
 	queue    workqueue.TypedRateLimitingInterface[schema.GroupResource]
 
 	states           migrationlisters.StorageStateLister
-	stateIndexer     cache.TypedIndexer[*migrationv1alpha1.StorageState]
 	migrations       migrationlisters.StorageVersionMigrationLister
-	migrationIndexer cache.TypedIndexer[*migrationv1alpha1.StorageVersionMigration]
+	migrationIndexer cache.TypedIndexer[*v1alpha1.StorageVersionMigration]
 	synced           []cache.InformerSynced
 
-	// There is one worker, and only it reads and writes these. A second one would make the order in which slots are given a
-	// matter of chance, and could decide on a state while the first one writes it. One is enough: a sync that has nothing
-	// to write takes microseconds, and the client's rate limit bounds the rest whatever the number of workers.
-	wave *wave
-	own  *ownWrites
-	// complained is when a failure of that kind was logged last.
-	complained map[metav1.StatusReason]time.Time
-
-	// waiting is the size of the wave, for metrics.
-	waiting atomic.Int64
+	// Only the one worker uses these. A second worker could decide on a state while the first one writes it, and
+	// would win nothing: a sync without a write takes microseconds, and the client's rate limit bounds the writes.
+	stateWrites, migrationWrites ownWrites
+	// logged is when a failure of each kind was logged last.
+	logged map[metav1.StatusReason]time.Time
 }
 
 // New returns a controller that is not running yet.
 func New(
-	ctx context.Context,
-	client migrationclient.MigrationV1alpha1Interface,
-	informers migrationinformers.Interface,
-	observer Observer,
-	events record.EventRecorderLogger,
-	options Options,
-) (*Controller, error) {
-	return newController(ctx, client, informers, observer, events, options, clock.RealClock{})
-}
-
-func newController(
 	ctx context.Context,
 	client migrationclient.MigrationV1alpha1Interface,
 	informers migrationinformers.Interface,
@@ -135,15 +116,18 @@ func newController(
 			workqueue.TypedRateLimitingQueueConfig[schema.GroupResource]{Name: queueName, Clock: clk},
 		),
 		states:           states.Lister(),
-		stateIndexer:     states.TypedInformer().GetTypedIndexer(),
 		migrations:       migrations.Lister(),
 		migrationIndexer: migrations.TypedInformer().GetTypedIndexer(),
-		wave:             newWave(),
-		own:              newOwnWrites(),
-		complained:       map[metav1.StatusReason]time.Time{},
+		stateWrites:      newOwnWrites(states.TypedInformer().GetTypedIndexer()),
+		migrationWrites:  newOwnWrites(migrations.TypedInformer().GetTypedIndexer()),
+		logged:           map[metav1.StatusReason]time.Time{},
 	}
-	if err := c.index(states.TypedInformer(), migrations.TypedInformer()); err != nil {
-		return nil, err
+	if err := migrations.TypedInformer().AddTypedIndexers(migrationinformers.StorageVersionMigrationIndexers{
+		migrationsByResource: func(migration *v1alpha1.StorageVersionMigration) ([]string, error) {
+			return []string{migration.GroupResource().String()}, nil
+		},
+	}); err != nil {
+		return nil, fmt.Errorf("indexing migrations: %w", err)
 	}
 	if err := c.listen(ctx, states.TypedInformer(), migrations.TypedInformer()); err != nil {
 		return nil, err
@@ -151,51 +135,30 @@ func newController(
 	return c, nil
 }
 
-func (c *Controller) index(states migrationinformers.StorageStateIndexInformer, migrations migrationinformers.StorageVersionMigrationIndexInformer) error {
-	set := func(contained bool) ([]string, error) {
-		if contained {
-			return []string{indexed}, nil
-		}
-		return nil, nil
-	}
-	err := errors.Join(
-		states.AddTypedIndexers(migrationinformers.StorageStateIndexers{
-			statesByPromise: func(state *migrationv1alpha1.StorageState) ([]string, error) { return set(promise(state) != "") },
-		}),
-		migrations.AddTypedIndexers(migrationinformers.StorageVersionMigrationIndexers{
-			migrationsByResource: func(migration *migrationv1alpha1.StorageVersionMigration) ([]string, error) {
-				return []string{resourceOf(migration).String()}, nil
-			},
-			migrationsByTrigger: func(migration *migrationv1alpha1.StorageVersionMigration) ([]string, error) {
-				return set(byTrigger(migration) && !finished(migration) && !stuck(migration))
-			},
-		}),
-	)
-	if err != nil {
-		return fmt.Errorf("adding indices: %w", err)
-	}
-	return nil
-}
-
 // listen enqueues a resource when anything changes that a decision about it depends on.
-func (c *Controller) listen(ctx context.Context, states migrationinformers.StorageStateIndexInformer, migrations migrationinformers.StorageVersionMigrationIndexInformer) error {
+func (c *Controller) listen(
+	ctx context.Context, states migrationinformers.StorageStateIndexInformer,
+	migrations migrationinformers.StorageVersionMigrationIndexInformer,
+) error {
 	c.observer.Subscribe(c.queue.Add)
 
 	logger := klog.FromContext(ctx)
-	// A state counts for the resource that its name says, whatever is in it.
+	// A state is about the resource in its name, whatever its spec says.
 	stateChanged := func(name string) { c.changed(schema.ParseGroupResource(name)) }
 	statesListener, err := states.AddTypedEventHandler(migrationinformers.StorageStateHandlerFuncs{
-		AddFunc:    func(state *migrationv1alpha1.StorageState) { stateChanged(state.Name) },
-		UpdateFunc: func(_, state *migrationv1alpha1.StorageState) { stateChanged(state.Name) },
+		AddFunc:    func(state *v1alpha1.StorageState) { stateChanged(state.Name) },
+		UpdateFunc: func(_, state *v1alpha1.StorageState) { stateChanged(state.Name) },
 		DeleteFunc: func(state migrationinformers.DeletedStorageState) { stateChanged(state.GetObjectName().Name) },
 	}, cache.HandlerOptions{Logger: &logger})
 	if err != nil {
 		return fmt.Errorf("listening to storage states: %w", err)
 	}
-	migrationChanged := func(migration *migrationv1alpha1.StorageVersionMigration) { c.changed(resourceOf(migration)) }
+	migrationChanged := func(migration *v1alpha1.StorageVersionMigration) {
+		c.changed(migration.GroupResource())
+	}
 	migrationsListener, err := migrations.AddTypedEventHandler(migrationinformers.StorageVersionMigrationHandlerFuncs{
 		AddFunc:    migrationChanged,
-		UpdateFunc: func(_, migration *migrationv1alpha1.StorageVersionMigration) { migrationChanged(migration) },
+		UpdateFunc: func(_, migration *v1alpha1.StorageVersionMigration) { migrationChanged(migration) },
 		DeleteFunc: func(migration migrationinformers.DeletedStorageVersionMigration) {
 			if migration.OptionalObj != nil {
 				migrationChanged(migration.OptionalObj)
@@ -205,7 +168,7 @@ func (c *Controller) listen(ctx context.Context, states migrationinformers.Stora
 	if err != nil {
 		return fmt.Errorf("listening to migrations: %w", err)
 	}
-	// Not only the caches: the worker begins when everything that they hold was enqueued.
+	// The listeners are synced when everything in the caches was enqueued, which is when the worker begins.
 	c.synced = []cache.InformerSynced{c.observer.HasSynced, statesListener.HasSynced, migrationsListener.HasSynced}
 	return nil
 }
@@ -218,7 +181,7 @@ func (c *Controller) changed(resource schema.GroupResource) {
 	}
 }
 
-// Run works until the context ends, and returns when nothing of it runs anymore.
+// Run works until the context ends. It returns when all its goroutines have ended.
 func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 
@@ -237,106 +200,46 @@ func (c *Controller) Run(ctx context.Context) {
 	for _, resource := range c.observer.Resources() {
 		c.queue.Add(resource)
 	}
-	defer expose(c)()
-	workers.Go(func() { wait.UntilWithContext(ctx, c.work, time.Second) })
+	defer gauges.Show(c)()
+	workers.Go(func() {
+		wait.UntilWithContext(ctx, func(ctx context.Context) {
+			controller.Work(ctx, c.clock, c.queue, minRetry, c.handle)
+		}, time.Second)
+	})
 	<-ctx.Done()
 }
 
-func (c *Controller) work(ctx context.Context) {
-	for c.processNext(ctx) {
-	}
-}
-
-func (c *Controller) processNext(ctx context.Context) bool {
-	resource, shutdown := c.queue.Get()
-	if shutdown {
-		return false
-	}
-	c.process(ctx, resource)
-	c.queue.Done(resource)
-	if ctx.Err() != nil {
-		return false
-	}
-	for _, next := range c.grant(ctx) {
-		c.queue.Add(next)
-	}
-	return true
-}
-
-func (c *Controller) process(ctx context.Context, resource schema.GroupResource) {
+// handle syncs a resource. What fails for one resource mostly fails for all of them, for instance while the API
+// server is away. So each kind of failure is logged once in maxRetry, except a write that the API server finds
+// invalid: that is about one resource.
+func (c *Controller) handle(ctx context.Context, resource schema.GroupResource) (time.Time, error) {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", resource.String()))
-	lookAgain, err := c.sync(ctx, resource)
-	switch {
-	case ctx.Err() != nil:
-	case errors.Is(err, errOutdated):
-		klog.FromContext(ctx).V(4).Info("Deciding anew", "cause", err)
-		c.queue.AddRateLimited(resource)
-	case err != nil:
-		c.complain(ctx, err)
-		c.queue.AddRateLimited(resource)
-	default:
-		c.queue.Forget(resource)
-		if !lookAgain.IsZero() {
-			c.queue.AddAfter(resource, max(lookAgain.Sub(c.clock.Now()), minRetry))
-		}
+	again, err := c.sync(ctx, resource)
+	if err == nil || errors.Is(err, controller.ErrOutdated) {
+		klog.FromContext(ctx).V(4).Info("Synced", "lookAgain", again, "outdated", err)
+		return again, err
 	}
-}
-
-// complain logs a failure. What fails for one resource fails for all of them, if it is the API server, the network, a
-// permission or a definition that is missing: of each kind one is logged a minute. A write that the API server finds invalid
-// is about that one resource.
-func (c *Controller) complain(ctx context.Context, err error) {
 	kind, now := apierrors.ReasonForError(err), c.clock.Now()
-	if last, before := c.complained[kind]; before && now.Sub(last) < maxRetry && kind != metav1.StatusReasonInvalid {
-		klog.FromContext(ctx).V(2).Info("Syncing failed as it did for another resource, will retry", "err", err)
-		return
+	if last, before := c.logged[kind]; before && now.Sub(last) < maxRetry && kind != metav1.StatusReasonInvalid {
+		klog.FromContext(ctx).V(2).Info("Sync failed as that of another resource did, will retry", "err", err)
+		return again, fmt.Errorf("%w: %w", controller.ErrLogged, err)
 	}
-	c.complained[kind] = now
-	utilruntime.HandleErrorWithContext(ctx, err, "Syncing failed, will retry; the same failure of other resources is logged at most once a minute")
+	c.logged[kind] = now
+	return again, err
 }
 
 // sync returns when to look again.
 func (c *Controller) sync(ctx context.Context, resource schema.GroupResource) (time.Time, error) {
-	slot := c.wave.take(resource)
+	// A resource does not wait for writes about the primary of its storage: the primary may be written again and again,
+	// and what this resource has to record must not wait for that.
+	if !c.stateWrites.visible(resource) || !c.migrationWrites.visible(resource) {
+		return c.clock.Now().Add(minRetry), nil // unless an event that shows the write comes first
+	}
 	in, err := c.observe(resource)
 	if err != nil {
 		return time.Time{}, err
 	}
-	in.Slot = slot || promise(in.State) != ""
-	in, decision := c.decideInTurn(ctx, resource, in)
-	return decision.LookAgain, c.act(ctx, in, decision)
-}
-
-// decideInTurn decides, and once more if that shows that a migration is due and there is a slot for it.
-func (c *Controller) decideInTurn(ctx context.Context, resource schema.GroupResource, in Input) (Input, Decision) {
 	decision := c.decide(in)
-	if decision.Due && !in.Slot {
-		c.wave.wait(resource, decision.Priority)
-		for _, next := range c.grant(ctx) {
-			if next != resource {
-				c.queue.Add(next)
-				continue
-			}
-			in.Slot = c.wave.take(resource)
-			decision = c.decide(in)
-		}
-	}
-	c.waiting.Store(int64(c.wave.size()))
 	klog.FromContext(ctx).V(6).Info("Decided", "observation", in.Observation, "decision", decision)
-	return in, decision
-}
-
-// grant returns the resources whose turn it is. While others wait to be looked at it is nobody's turn: at the start, and
-// after a long absence of the API server, what comes first is only known when all have been looked at. That it is a glance at
-// a queue that others fill is good enough: the bound holds in any case, only the order depends on it.
-func (c *Controller) grant(ctx context.Context) []schema.GroupResource {
-	if c.wave.size() == 0 || c.queue.Len() > 0 {
-		return nil
-	}
-	unfinished, err := c.unfinished()
-	if err != nil {
-		utilruntime.HandleErrorWithContext(ctx, err, "Counting unfinished migrations failed")
-		return nil
-	}
-	return c.wave.grant(c.options.MaxUnfinished - unfinished.Len())
+	return decision.LookAgain, c.act(ctx, in, decision)
 }

@@ -17,24 +17,24 @@ limitations under the License.
 package svmtrigger
 
 import (
-	"context"
+	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/ktesting"
+	clienttesting "k8s.io/client-go/testing"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-func TestComplaints(t *testing.T) {
-	down, other, invalid := apierrors.NewServiceUnavailable("down"), apierrors.NewForbidden(states, "x", nil), apierrors.NewInvalid(schema.GroupKind{}, "x", nil)
+func TestEachKindOfFailureIsLoggedOnceAMoment(t *testing.T) {
+	down, other := apierrors.NewServiceUnavailable("down"), apierrors.NewForbidden(stateResource, "x", nil)
+	invalid := apierrors.NewInvalid(schema.GroupKind{}, "x", nil)
 	for name, tc := range map[string]struct {
 		failures []error
 		every    time.Duration
@@ -47,22 +47,28 @@ func TestComplaints(t *testing.T) {
 		"an invalid write is always of its own": {[]error{invalid, invalid, invalid}, time.Second, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
-			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
 			f := newFixture(t)
+			f.cache(t, stateOf(widgets, "7"))
+			f.decide = func(Input) Decision { return Decision{State: UpdateState} }
+			logged := 0
 			for _, failure := range tc.failures {
-				f.complain(klog.NewContext(f.ctx, logger), failure)
+				f.client.PrependReactor("update", "storagestates", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, failure
+				})
+				if _, err := f.handle(f.ctx, widgets); !errors.Is(err, controller.ErrLogged) {
+					logged++
+				}
 				f.clock.Step(tc.every)
 			}
-			logged := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-			if got := strings.Count(logged, "Syncing failed"); got != tc.want {
-				t.Errorf("%d lines, want %d:\n%s", got, tc.want, logged)
+			if logged != tc.want {
+				t.Errorf("%d lines, want %d", logged, tc.want)
 			}
 		})
 	}
 }
 
-// TestNextSyncKnowsTheLastWrite has a cache that is behind: the state that was written is decided on, not the cached one.
-func TestNextSyncKnowsTheLastWrite(t *testing.T) {
+// TestNextSyncWaitsForTheLastWrite has a cache that is behind: nothing is decided on a state that was replaced.
+func TestNextSyncWaitsForTheLastWrite(t *testing.T) {
 	state := stateOf(widgets, "7")
 	f := newFixture(t, state)
 	f.cache(t, state)
@@ -73,48 +79,42 @@ func TestNextSyncKnowsTheLastWrite(t *testing.T) {
 		status.Epoch++
 		return Decision{State: UpdateState, Status: status}
 	}
+	sync := func() time.Time {
+		t.Helper()
+		again, err := f.sync(f.ctx, widgets)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return again
+	}
+	sync()
+	if again := sync(); !again.Equal(start.Add(minRetry)) || len(epochs) != 1 {
+		t.Errorf("decided on epochs %v, looks again at %v", epochs, again)
+	}
+	f.cache(t, f.stored(t, widgets))
+	sync()
+	if diff := cmp.Diff([]int64{0, 1}, epochs); diff != "" {
+		t.Errorf("epochs decided on (-want +got):\n%s", diff)
+	}
+}
+
+// TestNextSyncWaitsForTheMigration has a cache that does not show the migration that was just created.
+func TestNextSyncWaitsForTheMigration(t *testing.T) {
+	state := stateOf(widgets, "7")
+	f := newFixture(t, state)
+	f.cache(t, state, migrationOf(gadgets, "other"))
+	decisions := 0
+	f.decide = func(Input) Decision {
+		decisions++
+		return Decision{Create: migrationOf(widgets, "due")}
+	}
 	for range 3 {
 		if _, err := f.sync(f.ctx, widgets); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if diff := cmp.Diff([]int64{0, 1, 2}, epochs); diff != "" {
-		t.Errorf("epochs decided on (-want +got):\n%s", diff)
-	}
-	want := []string{
-		"update storagestates/status widgets.example.com if uid-widgets@7",
-		"update storagestates/status widgets.example.com if uid-widgets@101",
-		"update storagestates/status widgets.example.com if uid-widgets@102",
-	}
-	if diff := cmp.Diff(want, f.requests()); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
-}
-
-func TestNextSyncKnowsOfTheDeletion(t *testing.T) {
-	state := stateOf(widgets, "7")
-	f := newFixture(t, state)
-	f.cache(t, state)
-	f.decide = func(Input) Decision { return Decision{State: DeleteState} }
-	if _, err := f.sync(f.ctx, widgets); err != nil {
-		t.Fatal(err)
-	}
-	if state, err := f.state(widgets); err != nil || state != nil {
-		t.Errorf("got %v, %v of a state that was deleted", state, err)
-	}
-}
-
-// TestDeletionThatNoEventToldOf has a state that was deleted right after it was written, while the watch was interrupted:
-// the cache has moved on and never had it.
-func TestDeletionThatNoEventToldOf(t *testing.T) {
-	f := newFixture(t)
-	f.own.stored(widgets, stateOf(widgets, "50"))
-	if state, err := f.state(widgets); err != nil || state == nil {
-		t.Errorf("got %v, %v before the cache has caught up", state, err)
-	}
-	f.cache(t, stateOf(gadgets, "60"))
-	if state, err := f.state(widgets); err != nil || state != nil {
-		t.Errorf("got %v, %v of a state that is gone", state, err)
+	if decisions != 1 {
+		t.Errorf("%d decisions before the cache shows the migration, want 1", decisions)
 	}
 }
 
@@ -123,7 +123,8 @@ func TestSharedStorageIsDecidedOnTogether(t *testing.T) {
 	other := migrationOf(gadgets, "of-gadgets")
 	f.cache(t, stateOf(widgets, "7"), stateOf(gadgets, "8"), migrationOf(widgets, "of-widgets"), other,
 		migrationOf(schema.GroupResource{Resource: "secrets"}, "of-secrets"))
-	f.observations.see(storageversion.Observation{Resource: widgets, SharedBy: gadgets, SharedWith: []schema.GroupResource{gadgets}})
+	f.observations.see(storageversion.Observation{Resource: widgets, SharedBy: gadgets,
+		SharedWith: []schema.GroupResource{gadgets}})
 
 	in, err := f.observe(widgets)
 	if err != nil {
@@ -149,47 +150,17 @@ func TestSharedStorageIsDecidedOnTogether(t *testing.T) {
 	}
 }
 
-func TestWhatIsThereIsAbsentOrPresent(t *testing.T) {
+// TestNameDoesNotWaitForThePrimary has a write about the primary that no cache shows yet.
+func TestNameDoesNotWaitForThePrimary(t *testing.T) {
 	f := newFixture(t)
-	in, err := f.observe(widgets)
-	if err != nil || in.State != nil || in.SharedBy != nil || len(in.Migrations) > 0 {
-		t.Errorf("got %+v, %v", in, err)
-	}
-}
-
-func TestWhenItLooksAgain(t *testing.T) {
-	for name, tc := range map[string]struct {
-		decision Decision
-		after    time.Duration
-	}{
-		"when the decision says":                 {Decision{LookAgain: start.Add(time.Minute)}, time.Minute},
-		"not at once, whatever the decision":     {Decision{LookAgain: start.Add(-time.Minute)}, minRetry},
-		"after an error":                         {Decision{State: "Nonsense"}, minRetry},
-		"after somebody else wrote":              {Decision{State: UpdateState}, minRetry},
-		"after an error, not when it would have": {Decision{State: "Nonsense", LookAgain: start.Add(time.Hour)}, minRetry},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			f.cache(t, stateOf(widgets, "7"))
-			f.decide = func(Input) Decision { return tc.decision }
-			f.queue.Add(widgets)
-			f.processNext(f.ctx)
-			f.clock.Step(tc.after - time.Millisecond)
-			// The queue has a ticker of its own, and a timer for what it keeps for later.
-			if err := wait.PollUntilContextTimeout(f.ctx, time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
-				return f.queue.Len() > 0 || f.clock.Waiters() > 1, nil
-			}); err != nil {
-				t.Fatalf("it never looks again: %v", err)
-			}
-			if f.queue.Len() > 0 {
-				t.Fatalf("looks again before %v have passed", tc.after)
-			}
-			f.clock.Step(time.Millisecond)
-			if err := wait.PollUntilContextTimeout(f.ctx, time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
-				return f.queue.Len() > 0, nil
-			}); err != nil {
-				t.Errorf("does not look again after %v: %v", tc.after, err)
-			}
-		})
+	f.cache(t, stateOf(widgets, "7"))
+	f.observations.see(storageversion.Observation{
+		Resource: widgets, SharedBy: gadgets, SharedWith: []schema.GroupResource{gadgets},
+	})
+	f.stateWrites.wrote(gadgets, "50")
+	decided := false
+	f.decide = func(Input) Decision { decided = true; return Decision{} }
+	if _, err := f.sync(f.ctx, widgets); err != nil || !decided {
+		t.Errorf("decided: %t, %v", decided, err)
 	}
 }

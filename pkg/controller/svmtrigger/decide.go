@@ -17,96 +17,121 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"reflect"
 	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// Decide returns what is to be done about one resource. It is pure: the same input gives the same decision, and the
-// input is not changed.
+// Decide returns what to do about one resource. It is pure: the same input gives the same decision, and the input is
+// not changed.
 func Decide(in Input) Decision {
 	switch {
 	case in.State != nil && in.State.DeletionTimestamp != nil:
-		return Decision{Reason: reasonStateGoes}
-	case definitionGone(in):
+		return Decision{Reason: reasonStateDeleting}
+	case definitionDeleted(in):
 		return decideWithoutDefinition(in)
 	case in.State == nil:
 		return decideWithoutState(in)
-	case ofStranger(in.State):
-		return Decision{State: RecreateState, Reason: reasonStranger}
+	case writtenByOtherController(in.State):
+		return Decision{State: RecreateState, Reason: reasonOtherController}
 	}
-	d := newDeciding(in)
-	if d.old.Epoch == 0 && d.held() {
-		// The first evidence is a matter of seconds.
+	e := newEvaluation(in)
+	if e.old.Epoch == 0 && e.held() {
+		// The observation is complete within seconds.
 		return Decision{Reason: reasonNothingKnown, LookAgain: in.Observation.Problem.Since.Add(in.Periods.Hold)}
 	}
-	d.record()
-	d.shrink()
-	d.supersede()
-	d.migrate()
-	d.conclude()
-	return d.decision
+	for _, step := range steps {
+		step(e)
+	}
+	return e.decision
 }
 
-// deciding is the way from an input to a decision about a state that exists.
-type deciding struct {
-	in    Input
-	state *migrationv1alpha1.StorageState
-	old   migrationv1alpha1.StorageStateStatus
-	next  migrationv1alpha1.StorageStateStatus
+// steps are all that a decision about a state consists of. Each reads what those before it found.
+var steps = []func(*evaluation){
+	(*evaluation).recordSightings,
+	(*evaluation).acceptProof,
+	(*evaluation).deleteOutdated,
+	(*evaluation).findMigrations,
+	(*evaluation).countFailure,
+	(*evaluation).answerRetry,
+	(*evaluation).nameVersions,
+	(*evaluation).setConditions,
+	(*evaluation).createMigration,
+	(*evaluation).writeState,
+}
 
+// evaluation is the way from an input to a decision about a state that exists.
+type evaluation struct {
+	in  Input
+	old *v1alpha1.StorageStateStatus
+	// next is the status as it should be. It shares memory with old: steps replace its lists and pointers, and change
+	// nothing behind them.
+	next v1alpha1.StorageStateStatus
 	// last is the latest sighting, zero if there was none.
 	last storageversion.Sighting
-	// newEpoch says that nothing that was proven before counts any more.
+
+	// recordSightings finds out:
+
+	// newEpoch is true if nothing that was proven before counts any more.
 	newEpoch bool
-	// agreed says that all servers were seen to write the current encoding, for the settle period.
-	agreed bool
-	// proof is a migration that shows that only the current encoding is stored, as soon as the servers are known to agree still.
-	proof *migrationv1alpha1.StorageVersionMigration
-	// unseenNews says that servers live which were asked neither by us nor by whoever wrote the state.
-	unseenNews bool
-	// standing is what is done about the objects in old encodings, or why nothing is.
-	standing standing
+	// unseenServers is true if servers live that neither the observer nor the writer of the state has asked.
+	unseenServers bool
+	// agreed is true if all servers have written the current encoding for the settle period, which ended at agreedFrom.
+	agreed     bool
+	agreedFrom time.Time
+
+	// proof is a migration after which only the current encoding is stored. It counts when the servers are known to
+	// still agree.
+	proof *v1alpha1.StorageVersionMigration
+
+	// findMigrations finds the latest attempt of this epoch, and a migration that has not ended, whoever created it.
+	latest, underWay *v1alpha1.StorageVersionMigration
+
+	// create is true if nothing speaks against creating a migration.
+	create bool
 
 	decision Decision
 }
 
-func newDeciding(in Input) *deciding {
-	d := &deciding{in: in, state: in.State, old: in.State.Status, next: *in.State.Status.DeepCopy()}
-	d.last, _ = in.Observation.Last()
-	return d
+func newEvaluation(in Input) *evaluation {
+	e := &evaluation{in: in, old: &in.State.Status, next: in.State.Status}
+	e.last, _ = in.Observation.Last()
+	return e
 }
 
-// definitionGone says that the resource was custom and its definition was deleted, which deleted its objects before.
-func definitionGone(in Input) bool {
-	o := in.Observation
+// definitionDeleted reports whether the resource was custom and its definition was deleted. The API server deletes the
+// objects first.
+func definitionDeleted(in Input) bool {
+	o := &in.Observation
 	if o.Presence == storageversion.Deleted {
 		return true
 	}
-	// Deleted while nobody watched.
-	return o.Class == "" && o.Presence == storageversion.NotServed && in.State != nil && in.State.Status.Evidence != nil &&
-		in.State.Status.Evidence.Source == migrationv1alpha1.EvidenceFromCustomResourceDefinition
+	// The definition was deleted while nobody watched.
+	return o.Class == "" && o.Presence == storageversion.NotServed &&
+		in.State != nil && in.State.Status.Evidence != nil &&
+		in.State.Status.Evidence.Source == v1alpha1.EvidenceFromCustomResourceDefinition
 }
 
 func decideWithoutDefinition(in Input) Decision {
-	d := Decision{Reason: reasonDefinitionGone}
+	d := Decision{Reason: reasonDefinitionDeleted}
 	if in.State != nil {
 		d.State = DeleteState
 	}
 	for _, m := range in.Migrations {
-		if ofResource(m, in.Observation.Resource) && !finished(m) && boundTo(m) != nil {
+		if m.GroupResource() == in.Observation.Resource && !m.Finished() && boundTo(m) != nil {
 			d.Delete = append(d.Delete, m)
 		}
 	}
 	return d
 }
 
-// decideWithoutState creates a state without a status, which means that anything may be stored. Migrations that run are
-// those of a state before it: they are deleted when the new one has its first status.
+// decideWithoutState creates a state without a status, which means that objects may be stored in any encoding.
+// Migrations that run belong to a state before it. The decision that writes the first status deletes them.
 func decideWithoutState(in Input) Decision {
 	if in.Observation.Presence != storageversion.Served {
 		return Decision{Reason: reasonNothingKnown}
@@ -114,125 +139,136 @@ func decideWithoutState(in Input) Decision {
 	return Decision{State: CreateState, Reason: reasonNewResource}
 }
 
-// ofStranger says that the epochs of a state cannot be trusted: it was written by another controller, or while the
-// definition of StorageStates did not know epochs and dropped them.
-func ofStranger(state *migrationv1alpha1.StorageState) bool {
+// writtenByOtherController reports whether the epochs of a state cannot be trusted. Another controller wrote it, or
+// it was written while the definition of StorageStates did not know epochs and dropped them.
+func writtenByOtherController(state *v1alpha1.StorageState) bool {
 	return state.Status.Epoch == 0 && state.Status.CurrentStorageVersionHash != ""
 }
 
-// supersede deletes unfinished migrations that were made for an earlier epoch, or for a state before this one. Those made
-// by hand that have not begun are bound to nothing and take the current target when they begin.
-func (d *deciding) supersede() {
-	for _, m := range d.in.Migrations {
-		bound := boundTo(m)
-		if !ofResource(m, d.in.Observation.Resource) || finished(m) || bound == nil {
-			continue
-		}
-		if bound.StorageStateUID != d.state.UID || *bound.Epoch != d.next.Epoch {
-			d.decision.Delete = append(d.decision.Delete, m)
-		}
-	}
-}
-
-// conclude says whether the state is to be written, and keeps back what a write has to come before.
-func (d *deciding) conclude() {
-	o := &d.in.Observation
-	d.describe()
-	differs, pressing := d.compare()
-	if differs && !pressing {
-		d.lookAgain(d.last.Evidence.FirstObservedTime.Add(d.in.Periods.Hold))
-		d.next, differs = d.old, false
-	}
-	write := differs
-	if o.Problem == nil {
-		heartbeat := d.in.Now
-		if d.perishable() {
-			heartbeat = o.Looked
-		}
-		due := d.old.LastHeartbeatTime.Add(d.heartbeatInterval())
-		if !heartbeat.Before(due) {
-			write = true
-		} else if !d.perishable() {
-			d.lookAgain(due)
-		}
-		if write {
-			d.next.LastHeartbeatTime = metav1.NewTime(heartbeat.Truncate(time.Second))
-		}
-	}
-	if !write {
-		d.decision.ConfirmGone = ""
+// writeState decides whether to write the state now.
+func (e *evaluation) writeState() {
+	differs := e.differs()
+	heartbeat, due := e.heartbeat()
+	if e.decision.Create != nil && !due && (!differs || e.createsFirst()) {
 		return
 	}
-	if d.decision.Reason == "" {
-		d.decision.Reason = d.reason(differs)
+	e.decision.Create = nil
+	if !differs && !due {
+		return
 	}
-	d.decision.State = UpdateState
-	d.decision.Status = d.next
-	d.decision.Events = d.events()
-	d.decision.Create = nil
-}
-
-// compare says whether the next status differs from the old one, and whether it has to be written now. A server that
-// restarts is new evidence for sixty resources, most of which are written as before; these wait for a moment, and those
-// that changed do not wait behind them.
-func (d *deciding) compare() (differs, pressing bool) {
-	switch {
-	case !sameFacts(&d.old, &d.next):
-		return true, true
-	case sameEvidence(d.old.Evidence, d.next.Evidence):
-		return false, false
-	default:
-		return true, !d.in.Now.Before(d.last.Evidence.FirstObservedTime.Add(d.in.Periods.Hold))
+	if e.in.Observation.Problem == nil {
+		e.next.LastHeartbeatTime = metav1.NewTime(heartbeat.Truncate(time.Second))
 	}
-}
-
-// reason is why a state is written that starts nothing.
-func (d *deciding) reason(differs bool) Reason {
+	e.decision.State = UpdateState
+	e.decision.Status = e.next
+	e.decision.Events = e.events()
 	switch {
-	case d.newEpoch:
-		return reasonNewEpoch
-	case isMigrated(&d.next) && !isMigrated(&d.old):
-		return reasonMigrated
+	case e.newEpoch:
+		e.decision.Reason = reasonNewEpoch
+	case isMigrated(&e.next) && !isMigrated(e.old):
+		e.decision.Reason = reasonMigrated
 	case !differs:
-		return reasonHeartbeat
+		e.decision.Reason = reasonHeartbeat
 	default:
-		return reasonStateChanged
+		e.decision.Reason = reasonStateChanged
 	}
 }
 
-// heartbeatInterval is shorter by up to a fifth, differently for each resource, so that writes spread out. Evidence that
-// cannot be compared later is only worth the time since it was seen.
-func (d *deciding) heartbeatInterval() time.Duration {
-	if d.perishable() {
-		return d.in.Periods.Poll / 2
+// differs reports whether the state has to be written because of what is in it. A server that restarts changes the
+// evidence of sixty resources, most of which it writes as before. Those wait for Hold, so that states that say
+// something new do not wait behind them.
+func (e *evaluation) differs() bool {
+	before := *e.old
+	before.Evidence = e.next.Evidence
+	if !reflect.DeepEqual(&before, &e.next) {
+		return true
 	}
-	interval := d.in.Periods.Heartbeat
-	return interval - time.Duration(uint64(interval/5)/1000*(fingerprint(d.state.Name)%1000))
+	if sameEvidence(e.old.Evidence, e.next.Evidence) {
+		return false
+	}
+	if pressing := e.last.Evidence.FirstObservedTime.Add(e.in.Periods.Hold); e.in.Now.Before(pressing) {
+		e.lookAgain(pressing)
+		e.next = *e.old
+		return false
+	}
+	return true
 }
 
-// perishable says that the evidence is only worth the time since it was seen.
-func (d *deciding) perishable() bool {
-	return d.last.Evidence.Source != "" && !storageversion.Durable(d.last.Evidence)
+// keep returns the old list if the new one is the same. Comparing a list with itself costs nothing, and most
+// decisions find nothing new.
+func keep[E comparable](before, after []E) []E {
+	if slices.Equal(before, after) {
+		return before
+	}
+	return after
 }
 
-// lookAgain is about times to come: what was due by now was looked at.
-func (d *deciding) lookAgain(at time.Time) {
-	if !at.After(d.in.Now) {
+func sameEvidence(a, b *v1alpha1.StorageEvidence) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return storageversion.SameEvidence(*a, *b) && a.FirstObservedTime.Equal(b.FirstObservedTime)
+}
+
+// createsFirst reports whether to create the migration before the state is written, so that one write records both
+// the agreement and the migration. The stored state must have everything that the migration rests on. If creating
+// takes long, for whatever reason, the state is written first, so that it does not stay silent.
+func (e *evaluation) createsFirst() bool {
+	due := e.agreedFrom
+	if backoff := e.next.Backoff; backoff != nil && backoff.NextAttemptTime.After(due) {
+		due = backoff.NextAttemptTime.Time
+	}
+	return e.in.Now.Before(due.Add(e.in.Periods.Hold)) &&
+		e.next.Epoch == e.old.Epoch &&
+		e.next.CurrentStorageVersionHash == e.old.CurrentStorageVersionHash &&
+		slices.Equal(e.next.PersistedStorageVersionHashes, e.old.PersistedStorageVersionHashes) &&
+		e.next.Migration == e.old.Migration && e.next.Backoff == e.old.Backoff &&
+		e.next.LastHandledRetry == e.old.LastHandledRetry
+}
+
+// heartbeat returns the time to record as that of the latest observation, and whether it has to be recorded now
+// although nothing changed. Without a complete observation there is none.
+func (e *evaluation) heartbeat() (observed time.Time, due bool) {
+	if e.in.Observation.Problem != nil {
+		return time.Time{}, false
+	}
+	if !e.evidenceComparable() {
+		// A poll is the event that calls for the next decision.
+		observed = e.in.Observation.Looked
+		return observed, !observed.Before(e.old.LastHeartbeatTime.Add(e.in.Periods.Poll / 2))
+	}
+	// Each resource has an interval of its own, shorter by up to a fifth, so that writes spread out.
+	interval := e.in.Periods.Heartbeat
+	interval -= time.Duration(uint64(interval/5) / 1000 * (fingerprint(e.in.State.Name) % 1000))
+	at := e.old.LastHeartbeatTime.Add(interval)
+	e.lookAgain(at)
+	return e.in.Now, !e.in.Now.Before(at)
+}
+
+// evidenceComparable reports whether later evidence can show that nothing happened in between. Other evidence proves
+// nothing but the moment at which it was seen.
+func (e *evaluation) evidenceComparable() bool {
+	return e.last.Evidence.Source == "" || storageversion.Durable(e.last.Evidence)
+}
+
+// lookAgain has the resource decided on again at a time that is still to come.
+func (e *evaluation) lookAgain(at time.Time) {
+	if !at.After(e.in.Now) {
 		return
 	}
-	if d.decision.LookAgain.IsZero() || at.Before(d.decision.LookAgain) {
-		d.decision.LookAgain = at
+	if e.decision.LookAgain.IsZero() || at.Before(e.decision.LookAgain) {
+		e.decision.LookAgain = at
 	}
 }
 
-// held says that something is not known for so short a time that it may pass by itself: nothing is told, started or
-// concluded meanwhile.
-func (d *deciding) held() bool {
-	problem := d.in.Observation.Problem
-	return problem != nil && d.in.Now.Before(problem.Since.Add(d.in.Periods.Hold))
+// held reports whether the observation has been incomplete for so short a time that it may become complete by itself.
+// The decision reports, creates and concludes nothing meanwhile.
+func (e *evaluation) held() bool {
+	problem := e.in.Observation.Problem
+	return problem != nil && e.in.Now.Before(problem.Since.Add(e.in.Periods.Hold))
 }
 
-func isMigrated(status *migrationv1alpha1.StorageStateStatus) bool {
-	return status.CurrentStorageVersionHash != storageversion.Unknown &&
-		slices.Equal(status.PersistedStorageVersionHashes, []string{status.CurrentStorageVersionHash})
+func isMigrated(status *v1alpha1.StorageStateStatus) bool {
+	current, persisted := status.CurrentStorageVersionHash, status.PersistedStorageVersionHashes
+	return current != storageversion.Unknown && len(persisted) == 1 && persisted[0] == current
 }

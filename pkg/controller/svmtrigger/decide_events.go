@@ -17,28 +17,13 @@ limitations under the License.
 package svmtrigger
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
-)
-
-// Reasons of decisions.
-const (
-	reasonStateGoes      Reason = "StateIsBeingDeleted"
-	reasonDefinitionGone Reason = "DefinitionDeleted"
-	reasonNothingKnown   Reason = "NothingKnownYet"
-	reasonNewResource    Reason = "NewResource"
-	reasonStranger       Reason = "StateOfAnotherController"
-	reasonMigrationDue   Reason = "MigrationDue"
-	reasonNewEpoch       Reason = "EvidenceChanged"
-	reasonMigrated       Reason = "MigrationProven"
-	reasonHeartbeat      Reason = "Heartbeat"
-	reasonStateChanged   Reason = "StateChanged"
 )
 
 // Reasons of events on StorageStates.
@@ -55,75 +40,73 @@ const (
 	eventNotServed               = "NotServed"
 )
 
-// events tells what is different in the next status. A first status is no transition.
-func (d *deciding) events() []Event {
-	if d.old.Epoch == 0 {
+// transition is the change of a condition to a reason.
+type transition struct{ condition, reason string }
+
+// transitionEvents are sent with the message of the condition.
+var transitionEvents = map[transition]struct {
+	reason  string
+	warning bool
+}{
+	{v1alpha1.StorageStateAgreed, v1alpha1.StateReasonServersDisagree}:       {eventServersDisagree, true},
+	{v1alpha1.StorageStateAgreed, v1alpha1.StateReasonServersUnseen}:         {eventServersUnseen, true},
+	{v1alpha1.StorageStateAgreed, v1alpha1.StateReasonDiscoveryFailed}:       {eventServersUnseen, true},
+	{v1alpha1.StorageStateAgreed, v1alpha1.StateReasonServersAgree}:          {eventServersAgree, false},
+	{v1alpha1.StorageStateMigrated, v1alpha1.StateReasonOnlyCurrentEncoding}: {eventMigrated, false},
+	{v1alpha1.StorageStateServed, v1alpha1.StateReasonNotServed}:             {eventNotServed, true},
+}
+
+// events reports what is new in the next status. The first status of a state is not.
+func (e *evaluation) events() []Event {
+	if e.old.Epoch == 0 {
 		return nil
 	}
+	old, next := e.old, &e.next
 	var events []Event
-	tell := func(warning bool, reason, format string, args ...any) {
-		events = append(events, Event{Warning: warning, Reason: reason, Message: fmt.Sprintf(format, args...)})
+	add := func(warning bool, reason, message string) {
+		events = append(events, Event{Warning: warning, Reason: reason, Message: message})
 	}
-	if d.next.CurrentStorageVersionHash != d.old.CurrentStorageVersionHash && d.next.CurrentStorageVersionHash != storageversion.Unknown {
-		tell(false, eventEncodingChanged, "Objects are written in %s now; before it was %s", d.next.CurrentEncodingVersion, d.words(d.old.CurrentStorageVersionHash))
+	current := next.CurrentStorageVersionHash
+	if current != old.CurrentStorageVersionHash && current != storageversion.Unknown {
+		add(false, eventEncodingChanged, "The servers write objects in "+next.CurrentEncodingVersion+
+			" now. Before, it was "+e.versionName(old.CurrentStorageVersionHash)+".")
 	}
-	d.tellOfAgreement(tell)
-	if slices.Contains(d.next.PersistedStorageVersionHashes, storageversion.Unknown) && !slices.Contains(normalized(d.old.PersistedStorageVersionHashes), storageversion.Unknown) {
-		tell(true, eventEncodingsUnknown, "Servers may have written in encodings that nobody saw, so a migration is needed")
+	for _, condition := range next.Conditions {
+		event, ok := transitionEvents[transition{condition.Type, condition.Reason}]
+		before := meta.FindStatusCondition(old.Conditions, condition.Type)
+		switch {
+		case !ok || before != nil && before.Reason == condition.Reason:
+		case event.reason == eventServersAgree && next.Epoch == 1: // They never disagreed.
+		case event.reason == eventNotServed && (before == nil || before.Reason != v1alpha1.StateReasonServed):
+		default:
+			add(event.warning, event.reason, condition.Message)
+		}
 	}
-	if lost := lostVersions(d.old.Evidence, d.next.Evidence); len(lost) > 0 && !isMigrated(&d.next) {
-		tell(true, eventStoredVersionsShortened, "status.storedVersions of the CustomResourceDefinition lists %s no longer, without a proof that no object is stored in that version; it stays among the persisted encodings until a migration succeeds",
-			strings.Join(lost, ", "))
+	if slices.Contains(next.PersistedStorageVersionHashes, storageversion.Unknown) &&
+		!slices.Contains(normalized(old.PersistedStorageVersionHashes), storageversion.Unknown) {
+		add(true, eventEncodingsUnknown, "Servers may have written in encodings that nobody saw. Objects must be migrated.")
 	}
-	if ref := d.next.Migration; ref != nil && ref.UID == "" && (d.old.Migration == nil || d.old.Migration.Name != ref.Name) {
-		tell(false, eventMigrationDue, "The migration %s is to bring all objects to %s", ref.Name, d.next.CurrentEncodingVersion)
+	if lost := lostVersions(old.Evidence, next.Evidence); len(lost) > 0 && !isMigrated(next) {
+		add(true, eventStoredVersionsShortened, "Somebody removed "+strings.Join(lost, ", ")+" from status.storedVersions "+
+			"of the CustomResourceDefinition. Objects may still be stored in what was removed. It stays among the persisted "+
+			"encodings until a migration succeeds.")
 	}
-	if isMigrated(&d.next) && !isMigrated(&d.old) {
-		tell(false, eventMigrated, "Every object is stored in %s", d.next.CurrentEncodingVersion)
+	if ref := next.Migration; ref != nil && e.latest != nil && (old.Migration == nil || old.Migration.Name != ref.Name) {
+		add(false, eventMigrationDue, "The migration "+ref.Name+" was created to bring all objects to "+
+			next.CurrentEncodingVersion+".")
 	}
-	if backoff := d.next.Backoff; backoff != nil && (d.old.Backoff == nil || d.old.Backoff.Failures != backoff.Failures) && d.standing.migration != "" {
-		tell(true, eventMigrationFailed, "%s", d.failure())
-	}
-	if was := d.before(migrationv1alpha1.StorageStateServed); was == migrationv1alpha1.StateReasonServed && d.in.Observation.Presence == storageversion.NotServed {
-		tell(true, eventNotServed, "No server serves the resource any more; its objects may be stored all the same")
+	if backoff := next.Backoff; backoff != nil && (old.Backoff == nil || old.Backoff.Failures < backoff.Failures) {
+		add(true, eventMigrationFailed, failureMessage(backoff))
 	}
 	return events
 }
 
-// tellOfAgreement tells when the servers begin to agree and when they cease to.
-func (d *deciding) tellOfAgreement(tell func(warning bool, reason, format string, args ...any)) {
-	agreed := meta.FindStatusCondition(d.next.Conditions, migrationv1alpha1.StorageStateAgreed)
-	if agreed == nil || agreed.Reason == d.before(migrationv1alpha1.StorageStateAgreed) {
-		return
+// lostVersions returns the stored versions that a definition listed and does not list any more.
+func lostVersions(before, after *v1alpha1.StorageEvidence) []string {
+	if after == nil || after.CustomResourceDefinition == nil {
+		return nil
 	}
-	switch agreed.Reason {
-	case migrationv1alpha1.StateReasonServersDisagree:
-		tell(true, eventServersDisagree, "%s", agreed.Message)
-	case migrationv1alpha1.StateReasonServersUnseen, migrationv1alpha1.StateReasonDiscoveryFailed:
-		tell(true, eventServersUnseen, "%s", agreed.Message)
-	case migrationv1alpha1.StateReasonServersAgree:
-		if d.next.Epoch == 1 {
-			return // They never disagreed.
-		}
-		tell(false, eventServersAgree, "%s", agreed.Message)
-	}
-}
-
-// before is the reason that a condition had.
-func (d *deciding) before(conditionType string) string {
-	if condition := meta.FindStatusCondition(d.old.Conditions, conditionType); condition != nil {
-		return condition.Reason
-	}
-	return ""
-}
-
-// lostVersions are the stored versions that a definition listed and lists no longer.
-func lostVersions(before, after *migrationv1alpha1.StorageEvidence) []string {
-	var lost []string
-	for _, version := range storedVersions(before) {
-		if after != nil && after.CustomResourceDefinition != nil && !slices.Contains(storedVersions(after), version) {
-			lost = append(lost, version)
-		}
-	}
-	return lost
+	return slices.DeleteFunc(slices.Clone(storedVersions(before)), func(version string) bool {
+		return slices.Contains(storedVersions(after), version)
+	})
 }

@@ -19,20 +19,19 @@ package svmtrigger
 import (
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// record takes over what was seen since the state was written: which encodings may have been stored, which one is
-// current, and whether the proofs of the epoch still hold. It never shortens the list of persisted encodings.
-func (d *deciding) record() {
-	o := &d.in.Observation
-	since, missed := d.unrecorded()
-	persisted := normalized(d.old.PersistedStorageVersionHashes)
+// recordSightings adds to the record what was seen since the state was written: which encodings may be stored, which
+// one is current, and whether the proofs of the epoch still count. It never shortens the list of persisted encodings.
+func (e *evaluation) recordSightings() {
+	sightings, gap := e.unrecorded()
+	before := normalized(e.old.PersistedStorageVersionHashes)
+	persisted := slices.Clip(before)
 	add := func(hashes ...string) {
 		for _, hash := range hashes {
 			if !slices.Contains(persisted, hash) {
@@ -40,143 +39,142 @@ func (d *deciding) record() {
 			}
 		}
 	}
-	if missed {
-		add(storageversion.Unknown)
-	}
-	stored := storedVersions(d.old.Evidence)
-	for _, sighting := range since {
+	stored := storedVersions(e.old.Evidence)
+	for _, sighting := range sightings {
 		add(sighting.Writing...)
-		// What was in status.storedVersions before was accounted for then, and may have been migrated since.
+		// The record has what was in status.storedVersions before, and it may have been migrated since.
 		for i, version := range storedVersions(&sighting.Evidence) {
-			if missed || !slices.Contains(stored, version) {
+			if gap || !slices.Contains(stored, version) {
 				add(sighting.Stored[i])
 			}
 		}
 		stored = storedVersions(&sighting.Evidence)
 	}
-	// A process that nobody asked, and whoever wrote the state did not either.
-	unasked := slices.ContainsFunc(since, func(s storageversion.Sighting) bool { return slices.ContainsFunc(s.Unseen, d.notRecorded) })
-	if unasked {
-		add(storageversion.Unknown)
-	}
-	d.unseenNews = !d.held() && d.ofServers() && slices.ContainsFunc(o.Unseen, d.notRecorded)
-	if d.unseenNews {
+	// Servers that nobody asked may have written in any encoding: those that left meanwhile, and those that live.
+	departedUnread := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
+		return slices.ContainsFunc(s.Unseen, e.notRecorded)
+	})
+	e.unseenServers = !e.held() && e.writtenByServers() && slices.ContainsFunc(e.in.Observation.Unseen, e.notRecorded)
+	if gap || departedUnread || e.unseenServers {
 		add(storageversion.Unknown)
 	}
 
-	current := d.current()
-	d.newEpoch = missed || unasked || d.old.Epoch == 0 || current != d.old.CurrentStorageVersionHash ||
-		len(persisted) > len(normalized(d.old.PersistedStorageVersionHashes)) ||
-		slices.ContainsFunc(since, func(s storageversion.Sighting) bool {
-			return len(s.Writing) > 0 && !slices.Equal(s.Writing, []string{d.old.CurrentStorageVersionHash})
+	current := e.current()
+	e.newEpoch = gap || departedUnread || e.old.Epoch == 0 || len(persisted) > len(before) ||
+		current != e.old.CurrentStorageVersionHash ||
+		slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
+			return len(s.Writing) > 0 && !slices.Equal(s.Writing, []string{e.old.CurrentStorageVersionHash})
 		})
-	if len(persisted) > migrationv1alpha1.MaxPersistedStorageVersionHashes {
+	if len(persisted) > v1alpha1.MaxPersistedStorageVersionHashes {
 		persisted = []string{storageversion.Unknown, current}
 	}
-	d.next.PersistedStorageVersionHashes = persisted
-	d.next.CurrentStorageVersionHash = current
-	d.recordEvidence(since)
-	d.agreed = o.Problem == nil && o.Presence == storageversion.Served && !d.newEpoch &&
-		slices.Equal(d.last.Writing, []string{current}) && !d.in.Now.Before(d.settledAt())
-	if o.Problem == nil && !d.agreed && len(d.last.Writing) == 1 {
-		d.lookAgain(d.settledAt())
+	e.next.PersistedStorageVersionHashes = keep(e.old.PersistedStorageVersionHashes, persisted)
+	e.next.CurrentStorageVersionHash = current
+	e.recordEvidence(len(sightings) > 0)
+	e.recordAgreement()
+}
+
+// recordEvidence begins a new epoch where one is needed, and records the evidence.
+func (e *evaluation) recordEvidence(news bool) {
+	if e.newEpoch {
+		e.next.Epoch++
+		e.next.Migration, e.next.Backoff = nil, nil
 	}
-	if o.Problem != nil && o.Class == "" {
-		// Nobody tells of changes of what was never heard of.
-		d.lookAgain(d.in.Now.Add(d.in.Periods.Hold))
+	if e.newEpoch || e.old.EpochStartTime == nil {
+		began := metav1.NewTime(v1alpha1.RoundUp(e.in.Now))
+		e.next.EpochStartTime = &began
 	}
-	if d.held() {
-		d.lookAgain(o.Problem.Since.Add(d.in.Periods.Hold))
+	// Unchanged evidence keeps the time at which it was seen first, maybe by another process.
+	if len(e.in.Observation.Run) > 0 &&
+		(news || e.old.Evidence == nil || !storageversion.SameEvidence(*e.old.Evidence, e.last.Evidence)) {
+		e.next.Evidence = e.last.Evidence.DeepCopy()
 	}
 }
 
-func (d *deciding) recordEvidence(since []storageversion.Sighting) {
-	if d.newEpoch {
-		d.next.Epoch++
-		d.next.Migration, d.next.Backoff = nil, nil
-	}
-	if d.newEpoch || d.old.EpochStartTime == nil {
-		began := metav1.NewTime(ceil(d.in.Now))
-		d.next.EpochStartTime = &began
-	}
-	// Evidence that stood unchanged keeps the time at which it was seen first, maybe by another process.
-	if len(d.in.Observation.Run) > 0 && (d.old.Evidence == nil || len(since) > 0 || !storageversion.SameEvidence(*d.old.Evidence, d.last.Evidence)) {
-		d.next.Evidence = d.last.Evidence.DeepCopy()
+// recordAgreement finds out whether the servers agree, and when to look again if they do not.
+func (e *evaluation) recordAgreement() {
+	o := &e.in.Observation
+	var all bool
+	e.agreedFrom, all = o.AgreedFrom(e.next.CurrentStorageVersionHash, e.next.EpochStartTime.Time, e.in.Periods.Settle)
+	e.agreed = all && !e.newEpoch && !e.in.Now.Before(e.agreedFrom)
+	switch {
+	case e.held():
+		e.lookAgain(o.Problem.Since.Add(e.in.Periods.Hold))
+	case o.Problem != nil && o.Class == "":
+		// The observer reports no changes of a resource that it has never heard of.
+		e.lookAgain(e.in.Now.Add(e.in.Periods.Hold))
+	case o.Problem == nil && len(e.last.Writing) == 1:
+		e.lookAgain(e.agreedFrom)
 	}
 }
 
-// unrecorded returns what was seen since the state was written, and whether something may have gone unseen in between.
-func (d *deciding) unrecorded() ([]storageversion.Sighting, bool) {
-	run, recorded := d.in.Observation.Run, d.old.Evidence
+// unrecorded returns the sightings since the state was written, and whether something may have gone unseen in between.
+func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool) {
+	run, recorded := e.in.Observation.Run, e.old.Evidence
 	switch {
 	case recorded == nil:
-		return run, d.old.Epoch == 0 || len(run) > 0
+		return run, e.old.Epoch == 0 || len(run) > 0
 	case len(run) == 0:
 		return nil, false
 	}
-	if news, known := storageversion.Since(*recorded, run); known {
-		return news, d.stale(recorded)
+	if sightings, connected := storageversion.SightingsSince(*recorded, run); connected {
+		return sightings, e.expired(recorded)
 	}
-	return run, storageversion.Durable(*recorded) || d.stale(recorded)
+	return run, storageversion.Durable(*recorded) || e.expired(recorded)
 }
 
-// stale says that the recorded evidence is only worth the time since it was seen, and that this is too long ago. What was
-// before the epoch began does not matter any more.
-func (d *deciding) stale(recorded *migrationv1alpha1.StorageEvidence) bool {
+// expired reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.
+// What happened before the epoch began does not matter any more.
+func (e *evaluation) expired(recorded *v1alpha1.StorageEvidence) bool {
 	if storageversion.Durable(*recorded) {
 		return false
 	}
-	seen := d.old.LastHeartbeatTime.Time
-	if began := d.old.EpochStartTime; began != nil && began.After(seen) {
+	seen := e.old.LastHeartbeatTime.Time
+	if began := e.old.EpochStartTime; began != nil && began.After(seen) {
 		seen = began.Time
 	}
-	return d.in.Observation.Looked.Sub(seen) > d.in.Periods.Poll*3/2
+	return e.in.Observation.Looked.Sub(seen) > e.in.Periods.Poll*3/2
 }
 
-// ofServers says that the resource is, or was, one that every server may write in an encoding of its own.
-func (d *deciding) ofServers() bool {
-	recorded := d.old.Evidence
-	return d.in.Observation.Class == storageversion.BuiltIn || recorded == nil ||
-		recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery || recorded.Source == migrationv1alpha1.EvidenceFromStorageVersion
+// writtenByServers reports whether each kube-apiserver may write the resource in an encoding of its own, or could
+// when the state was written.
+func (e *evaluation) writtenByServers() bool {
+	recorded := e.old.Evidence
+	return e.in.Observation.Class == storageversion.BuiltIn || recorded == nil ||
+		recorded.Source == v1alpha1.EvidenceFromServerDiscovery ||
+		recorded.Source == v1alpha1.EvidenceFromStorageVersion
 }
 
-// notRecorded says that whoever wrote the state had not asked the server. Evidence of servers without the addresses that
-// they were asked at is that of one which left.
-func (d *deciding) notRecorded(server storageversion.Server) bool {
-	recorded := d.old.Evidence
-	if recorded == nil || (recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery && len(recorded.Endpoints) == 0) {
+// notRecorded reports whether the writer of the state had not asked the server. Evidence of servers without addresses
+// is that of a server that left.
+func (e *evaluation) notRecorded(server storageversion.Server) bool {
+	recorded := e.old.Evidence
+	if recorded == nil ||
+		(recorded.Source == v1alpha1.EvidenceFromServerDiscovery && len(recorded.Endpoints) == 0) {
 		return true
 	}
-	return !slices.ContainsFunc(recorded.Servers, func(known migrationv1alpha1.ServerEvidence) bool {
+	return !slices.ContainsFunc(recorded.Servers, func(known v1alpha1.ServerEvidence) bool {
 		return known.Identity == server.Identity && known.Incarnation == server.Incarnation
 	})
 }
 
-// current is the hash of the one encoding that is written now. It stays what it was while nobody writes, and while
-// servers that were asked before cannot be asked now: what they write does not change.
-func (d *deciding) current() string {
+// current returns the hash of the one encoding that the servers write now. It stays what it was while nobody writes,
+// and while servers that were asked before do not answer: what a server writes does not change.
+func (e *evaluation) current() string {
 	switch {
-	case d.unseenNews, len(d.last.Writing) > 1, slices.Contains(d.last.Writing, storageversion.Unknown):
+	case e.unseenServers, len(e.last.Writing) > 1, slices.Contains(e.last.Writing, storageversion.Unknown):
 		return storageversion.Unknown
-	case len(d.last.Writing) == 1:
-		return d.last.Writing[0]
-	case d.old.CurrentStorageVersionHash == "":
+	case len(e.last.Writing) == 1:
+		return e.last.Writing[0]
+	case e.old.CurrentStorageVersionHash == "":
 		return storageversion.Unknown
 	default:
-		return d.old.CurrentStorageVersionHash
+		return e.old.CurrentStorageVersionHash
 	}
 }
 
-// settledAt is when writes that began under other evidence have landed.
-func (d *deciding) settledAt() time.Time {
-	if d.next.EpochStartTime == nil {
-		return d.in.Now.Add(d.in.Periods.Settle)
-	}
-	return d.next.EpochStartTime.Add(d.in.Periods.Settle)
-}
-
-// normalized reads a list as it is meant: without repetitions, with Unknown in the place of what is not a hash, and of
-// nothing.
+// normalized returns a list of hashes as other controllers mean it: without repetitions, with Unknown in place of
+// what is no hash, and Unknown for an empty list.
 func normalized(hashes []string) []string {
 	var all []string
 	for _, hash := range hashes {
@@ -193,17 +191,9 @@ func normalized(hashes []string) []string {
 	return all
 }
 
-func storedVersions(evidence *migrationv1alpha1.StorageEvidence) []string {
+func storedVersions(evidence *v1alpha1.StorageEvidence) []string {
 	if evidence == nil || evidence.CustomResourceDefinition == nil {
 		return nil
 	}
 	return evidence.CustomResourceDefinition.StoredVersions
-}
-
-// ceil rounds up to what the API can store, so that no time that is read back lies before the one that was meant.
-func ceil(t time.Time) time.Time {
-	if truncated := t.Truncate(time.Second); truncated.Before(t) {
-		return truncated.Add(time.Second)
-	}
-	return t
 }

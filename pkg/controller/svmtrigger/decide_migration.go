@@ -26,287 +26,241 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // maxNameLength leaves room for what is appended to the name of a resource.
 const maxNameLength = 200
 
-// shrink takes the success of a migration for the proof that only the current encoding is stored.
-func (d *deciding) shrink() {
-	if isMigrated(&d.next) {
+// storage is what a migration goes through. Its objects may have several names; one of them, the primary, stands for
+// all.
+type storage struct {
+	// resource is the primary; state and epoch are those of its StorageState.
+	resource schema.GroupResource
+	state    types.UID
+	epoch    int64
+}
+
+func (e *evaluation) storage() storage {
+	if primary := e.in.SharedBy; primary != nil {
+		return storage{e.in.Observation.SharedBy, primary.UID, primary.Status.Epoch}
+	}
+	return storage{e.in.Observation.SharedBy, e.in.State.UID, e.next.Epoch}
+}
+
+// targets reports whether a migration with that target is one of the storage in the current epoch.
+func (s storage) targets(m *v1alpha1.StorageVersionMigration, target *v1alpha1.MigrationTarget) bool {
+	return m.GroupResource() == s.resource && target != nil && target.Epoch != nil && *target.Epoch == s.epoch &&
+		target.StorageStateUID == s.state
+}
+
+// primaryAlreadyMigrated reports whether the primary needs no migration any more. Its proof is too old for this
+// resource, which therefore has the storage migrated itself. The state of the primary stays as it is.
+func (e *evaluation) primaryAlreadyMigrated() bool {
+	primary := &e.in.SharedBy.Status
+	return isMigrated(primary) && primary.CurrentStorageVersionHash == e.next.CurrentStorageVersionHash
+}
+
+// acceptProof shortens the list of persisted encodings to the current one after a migration that proves it.
+func (e *evaluation) acceptProof() {
+	if isMigrated(&e.next) {
 		return
 	}
-	for _, m := range d.in.Migrations {
-		if !d.proves(m) {
+	for _, m := range e.in.Migrations {
+		if !e.proves(m) {
 			continue
 		}
-		d.proof = m
-		if d.agreed && d.confirmed(m) {
-			d.next.PersistedStorageVersionHashes = []string{d.next.CurrentStorageVersionHash}
-			d.next.Backoff = nil
+		e.proof = m
+		if e.agreed && e.confirmed(m) {
+			e.next.PersistedStorageVersionHashes = []string{e.next.CurrentStorageVersionHash}
+			e.next.Backoff = nil
 			return
 		}
 	}
 }
 
-// proves says that a migration succeeded, that it was for this encoding in this epoch, and that it began when no write
-// under earlier evidence could land behind it.
-func (d *deciding) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return succeeded(m) && d.storage().of(m, m.Status.Target) && m.Status.Target.StorageVersionHash == d.next.CurrentStorageVersionHash &&
-		m.Status.StartTime != nil && !m.Status.StartTime.Time.Before(d.settledAt())
+// proves reports whether a migration succeeded, was for the current encoding in this epoch, and began when no write in
+// another encoding could land behind it.
+func (e *evaluation) proves(m *v1alpha1.StorageVersionMigration) bool {
+	return m.HasCondition(v1alpha1.MigrationSucceeded) && e.storage().targets(m, m.Status.Target) &&
+		m.Status.Target.StorageVersionHash == e.next.CurrentStorageVersionHash &&
+		m.Status.StartTime != nil && !m.Status.StartTime.Time.Before(e.agreedFrom)
 }
 
-// confirmed says that the servers were seen to agree still when the migration had ended. Evidence that is watched would
-// tell, unless the look at a process met its successor; evidence that is polled has to be of a later look.
-func (d *deciding) confirmed(m *migrationv1alpha1.StorageVersionMigration) bool {
-	if d.in.Now.Before(d.in.Observation.Confirmed) {
-		d.lookAgain(d.in.Observation.Confirmed)
+// confirmed reports whether the servers were seen to agree after the migration had ended. Evidence that is watched
+// shows that, unless the latest read met a server that was about to be replaced. Evidence that is polled must be of a
+// later poll.
+func (e *evaluation) confirmed(m *v1alpha1.StorageVersionMigration) bool {
+	o := &e.in.Observation
+	if e.in.Now.Before(o.Confirmed) {
+		e.lookAgain(o.Confirmed)
 		return false
 	}
-	// The time of the end is cut off to a whole second.
-	return !d.perishable() || (m.Status.CompletionTime != nil && d.in.Observation.Looked.Sub(m.Status.CompletionTime.Time) >= time.Second)
+	// The API stores whole seconds, so that the end may be up to a second later than it says.
+	return e.evidenceComparable() ||
+		(m.Status.CompletionTime != nil && o.Looked.Sub(m.Status.CompletionTime.Time) >= time.Second)
 }
 
-// migrate decides whether a migration is due, and brings it about one step at a time: a name is recorded, then the
-// migration is created under that name, then its uid is recorded.
-func (d *deciding) migrate() {
-	retry := d.takeRetry()
-	switch {
-	case isMigrated(&d.next):
-		d.standing = standing{reason: migrationv1alpha1.StateReasonOnlyCurrentEncoding}
-		return
-	case d.in.Observation.Expires:
-		d.standing = standing{reason: migrationv1alpha1.StateReasonObjectsExpire}
-		return
-	case d.in.Observation.Presence == storageversion.NotServed:
-		d.standing = standing{reason: migrationv1alpha1.StateReasonNotServed}
-		return
-	case d.proof != nil:
-		d.standing = standing{reason: migrationv1alpha1.StateReasonAwaitingAgreement, migration: d.proof.Name}
-		return
-	case d.in.Observation.SharedBy != d.in.Observation.Resource && d.in.SharedBy == nil:
-		d.standing = standing{reason: migrationv1alpha1.StateReasonAwaitingAgreement}
-		return
-	case d.in.SharedBy != nil && !d.goesByItself():
-		d.next.Migration = d.in.SharedBy.Status.Migration.DeepCopy()
-		d.standing = standing{reason: migrationv1alpha1.StateReasonMigrationRunning, shared: d.in.SharedBy.Name}
-		return
-	}
-	ref := d.next.Migration
-	if ref == nil || d.isShared(ref) {
-		d.next.Migration = nil
-		d.first()
-		return
-	}
-	m, taken := d.find(ref)
-	if m != nil {
-		// Also where somebody deleted it and put a copy in its place, which is as good.
-		ref.UID = m.UID
-	}
-	switch {
-	case m == nil && !taken && ref.UID == "":
-		d.create(ref)
-	case m != nil && finished(m), m == nil && d.failedBefore(ref):
-		d.again(m, retry)
-	case m != nil:
-		d.standing = standing{reason: migrationv1alpha1.StateReasonMigrationRunning, migration: m.Name}
-	default:
-		if !taken {
-			d.decision.ConfirmGone = ref.Name
+// deleteOutdated deletes unfinished migrations that were made for an earlier epoch, or for a state before this one.
+// One that a person made and that has not begun is bound to no epoch. It takes the current target when it begins.
+func (e *evaluation) deleteOutdated() {
+	for _, m := range e.in.Migrations {
+		bound := boundTo(m)
+		if bound != nil && m.GroupResource() == e.in.Observation.Resource && !m.Finished() &&
+			(bound.StorageStateUID != e.in.State.UID || *bound.Epoch != e.next.Epoch) {
+			e.decision.Delete = append(e.decision.Delete, m)
 		}
-		d.start()
 	}
 }
 
-// first starts the first migration of an epoch, unless a person's is on its way already.
-func (d *deciding) first() {
-	for _, m := range d.in.Migrations {
-		bound, storage := boundTo(m), d.storage()
-		current := bound == nil || storage.of(m, bound)
-		if ofResource(m, storage.resource) && !finished(m) && current && d.agreed {
-			d.standing = standing{reason: migrationv1alpha1.StateReasonMigrationRunning, migration: m.Name}
+// findMigrations finds the latest attempt to migrate the storage in this epoch and records it, and finds a migration
+// that has not ended.
+func (e *evaluation) findMigrations() {
+	shared := e.in.Observation.SharedBy != e.in.Observation.Resource
+	switch {
+	case isMigrated(&e.next), e.proof != nil, shared && e.in.SharedBy == nil:
+		return
+	case shared && !e.primaryAlreadyMigrated():
+		e.next.Migration = e.in.SharedBy.Status.Migration
+		return
+	}
+	if of := e.in.SharedBy; shared && of.Status.Migration != nil && e.next.Migration != nil &&
+		of.Status.Migration.Name == e.next.Migration.Name {
+		e.next.Migration = nil // an attempt of the primary
+	}
+	storage := e.storage()
+	for _, m := range e.in.Migrations {
+		bound := boundTo(m)
+		current := bound == nil && e.agreed || storage.targets(m, bound)
+		if m.GroupResource() == storage.resource && !m.Finished() && current {
+			e.underWay = m
+		}
+	}
+	// The next attempt, if it was created and is not recorded yet. Or else the recorded one, or a copy under the same
+	// name, which is as good.
+	ref := e.next.Migration
+	if e.latest = e.attempt(e.nextName()); e.latest == nil && ref != nil {
+		e.latest = e.attempt(ref.Name)
+	}
+	if m := e.latest; m != nil && (ref == nil || ref.Name != m.Name || ref.UID != m.UID) {
+		e.next.Migration = &v1alpha1.MigrationReference{Name: m.Name, UID: m.UID}
+	}
+}
+
+// attempt returns the attempt of that name, nil if there is none.
+func (e *evaluation) attempt(name string) *v1alpha1.StorageVersionMigration {
+	for _, m := range e.in.Migrations {
+		if m.Name == name && e.storage().targets(m, m.Spec.Target) {
+			return m
+		}
+	}
+	return nil
+}
+
+// countFailure counts an attempt that ended without a proof, once, and says when the next one is due.
+func (e *evaluation) countFailure() {
+	m := e.latest
+	if m == nil || !m.Finished() {
+		return
+	}
+	failures := int32(1)
+	if before := e.next.Backoff; before != nil {
+		if before.LastFailedMigration != nil && before.LastFailedMigration.UID == m.UID {
 			return
 		}
+		failures += before.Failures
 	}
-	d.start()
+	e.next.Backoff = &v1alpha1.MigrationBackoff{
+		Failures:            failures,
+		LastFailureTime:     metav1.NewTime(e.in.Now.Truncate(time.Second)),
+		LastFailedMigration: &v1alpha1.MigrationReference{Name: m.Name, UID: m.UID},
+	}
+	if !hopeless(m) {
+		wait := float64(e.in.Periods.MinBackoff) * math.Pow(2, float64(min(failures-1, 30)))
+		wait = min(wait, float64(e.in.Periods.MaxBackoff))
+		next := metav1.NewTime(v1alpha1.RoundUp(e.in.Now.Add(time.Duration(wait))))
+		e.next.Backoff.NextAttemptTime = &next
+	}
 }
 
-// start records the name of a migration that is to be created, if nothing speaks against it.
-func (d *deciding) start() {
-	if reason := d.objection(); reason != "" {
-		d.standing = standing{reason: reason}
+// answerRetry makes the next attempt due if an administrator asks for it, and records that the request was answered.
+func (e *evaluation) answerRetry() {
+	request := e.in.State.Annotations[v1alpha1.RetryAnnotation]
+	request = v1alpha1.TruncateRunes(request, v1alpha1.MaxRetryLength)
+	asked := request != "" && request != e.old.LastHandledRetry
+	if asked {
+		e.next.LastHandledRetry = request
+	}
+	if e.next.Backoff == nil {
 		return
 	}
-	d.decision.Due = true
-	d.decision.Priority = d.priority()
-	if !d.in.Slot {
-		d.standing = standing{reason: migrationv1alpha1.StateReasonMigrationQueued}
-		return
+	if asked {
+		backoff, now := *e.next.Backoff, metav1.NewTime(e.in.Now.Truncate(time.Second))
+		backoff.NextAttemptTime = &now
+		e.next.Backoff = &backoff
 	}
-	d.next.Migration = &migrationv1alpha1.MigrationReference{Name: d.name()}
-	d.standing = standing{reason: migrationv1alpha1.StateReasonMigrationRunning, migration: d.next.Migration.Name}
-	d.decision.Reason = reasonMigrationDue
+	if next := e.next.Backoff.NextAttemptTime; next != nil {
+		e.lookAgain(next.Time)
+	}
 }
 
-// objection is why no migration may be started, empty if it may.
-func (d *deciding) objection() string {
-	switch {
-	case !d.agreed:
-		return migrationv1alpha1.StateReasonAwaitingAgreement
-	case d.state.Annotations[migrationv1alpha1.PausedAnnotation] == "true":
-		return migrationv1alpha1.StateReasonPaused
-	case !d.in.AutoMigrate:
-		return migrationv1alpha1.StateReasonNotSelected
-	}
-	return ""
-}
-
-// create asks for the migration whose name is recorded.
-func (d *deciding) create(ref *migrationv1alpha1.MigrationReference) {
-	if reason := d.objection(); reason != "" {
-		if reason != migrationv1alpha1.StateReasonAwaitingAgreement {
-			// Nobody knows for how long. A name that is recorded takes the place of a migration that others wait for.
-			d.next.Migration = nil
-		}
-		d.standing = standing{reason: reason}
+// createMigration creates the next attempt. Its name is the same in each decision until the attempt is recorded, so
+// that creating it again, after a crash or on an old cache, makes no second one.
+func (e *evaluation) createMigration() {
+	if !e.create {
 		return
 	}
-	d.standing = standing{reason: migrationv1alpha1.StateReasonMigrationRunning, migration: ref.Name}
-	storage := d.storage()
-	d.decision.Create = &migrationv1alpha1.StorageVersionMigration{
-		ObjectMeta: metav1.ObjectMeta{Name: ref.Name},
-		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
-			Resource: migrationv1alpha1.GroupVersionResource{Group: storage.resource.Group, Version: d.version(), Resource: storage.resource.Resource},
-			Target: &migrationv1alpha1.MigrationTarget{
-				StorageVersionHash: d.next.CurrentStorageVersionHash,
-				EncodingVersion:    d.words(d.next.CurrentStorageVersionHash),
+	storage := e.storage()
+	e.decision.Create = &v1alpha1.StorageVersionMigration{
+		ObjectMeta: metav1.ObjectMeta{Name: e.nextName()},
+		Spec: v1alpha1.StorageVersionMigrationSpec{
+			Resource: v1alpha1.GroupVersionResource{
+				Group: storage.resource.Group, Version: e.servedVersion(), Resource: storage.resource.Resource,
+			},
+			Target: &v1alpha1.MigrationTarget{
+				StorageVersionHash: e.next.CurrentStorageVersionHash,
+				EncodingVersion:    e.versionName(e.next.CurrentStorageVersionHash),
 				Epoch:              &storage.epoch,
 				StorageStateUID:    storage.state,
 			},
 		},
 	}
-	d.decision.Reason = reasonMigrationDue
+	e.decision.Reason = reasonMigrationDue
 }
 
-// again decides about another attempt after one that ended without a proof. The migration may be deleted by now.
-func (d *deciding) again(m *migrationv1alpha1.StorageVersionMigration, retry bool) {
-	if m != nil {
-		d.countFailure(m)
-	}
-	backoff := d.next.Backoff
-	if retry {
-		now := metav1.NewTime(d.in.Now.Truncate(time.Second))
-		backoff.NextAttemptTime = &now
-	}
-	if backoff.NextAttemptTime != nil && !d.in.Now.Before(backoff.NextAttemptTime.Time) {
-		d.start()
-		return
-	}
-	if backoff.NextAttemptTime != nil {
-		d.lookAgain(backoff.NextAttemptTime.Time)
-	}
-	d.standing = standing{reason: migrationv1alpha1.StateReasonMigrationFailed, migration: d.next.Migration.Name}
-}
-
-// countFailure counts each migration once.
-func (d *deciding) countFailure(m *migrationv1alpha1.StorageVersionMigration) {
-	var failures int32
-	if d.next.Backoff != nil {
-		if known := d.next.Backoff.LastFailedMigration; known != nil && known.UID == m.UID {
-			return
-		}
-		failures = d.next.Backoff.Failures
-	}
-	failures++
-	wait := float64(d.in.Periods.MinBackoff) * math.Pow(2, float64(min(failures-1, 30)))
-	next := metav1.NewTime(ceil(d.in.Now.Add(time.Duration(min(wait, float64(d.in.Periods.MaxBackoff))))))
-	d.next.Backoff = &migrationv1alpha1.MigrationBackoff{
-		Failures:            failures,
-		LastFailureTime:     metav1.NewTime(d.in.Now.Truncate(time.Second)),
-		LastFailedMigration: &migrationv1alpha1.MigrationReference{Name: m.Name, UID: m.UID},
-		NextAttemptTime:     &next,
-	}
-	if hopeless(m) {
-		d.next.Backoff.NextAttemptTime = nil
-	}
-}
-
-func (d *deciding) failedBefore(ref *migrationv1alpha1.MigrationReference) bool {
-	backoff := d.next.Backoff
-	return backoff != nil && backoff.LastFailedMigration != nil && backoff.LastFailedMigration.UID == ref.UID
-}
-
-// takeRetry says whether an administrator asks for another attempt, and notes that the request was answered.
-func (d *deciding) takeRetry() bool {
-	request := firstRunes(d.state.Annotations[migrationv1alpha1.RetryAnnotation], migrationv1alpha1.MaxRetryLength)
-	if request == "" || request == d.old.LastHandledRetry {
-		return false
-	}
-	d.next.LastHandledRetry = request
-	return true
-}
-
-// priority puts first what administrators wait for: definitions whose old versions cannot be dropped, then resources
-// whose encoding changed, then those of which nothing is known yet.
-func (d *deciding) priority() int {
-	switch {
-	case len(storedVersions(d.next.Evidence)) > 1:
-		return 0
-	case !slices.Contains(d.next.PersistedStorageVersionHashes, storageversion.Unknown):
-		return 1
-	default:
-		return 2
-	}
-}
-
-// find returns the migration that is referred to, nil if there is none, and whether there is one of its name.
-func (d *deciding) find(ref *migrationv1alpha1.MigrationReference) (*migrationv1alpha1.StorageVersionMigration, bool) {
-	for _, m := range d.in.Migrations {
-		if m.Name != ref.Name {
-			continue
-		}
-		if d.storage().of(m, m.Spec.Target) {
-			return m, true
-		}
-		return nil, true
-	}
-	return nil, false
-}
-
-// name is another one for each attempt, and the same each time an attempt is decided on.
-func (d *deciding) name() string {
-	attempt := []string{string(d.state.UID), strconv.FormatInt(d.next.Epoch, 10)}
-	if ref := d.next.Migration; ref != nil {
+// nextName returns the name of the attempt after the recorded one.
+func (e *evaluation) nextName() string {
+	attempt := []string{string(e.in.State.UID), strconv.FormatInt(e.next.Epoch, 10)}
+	if ref := e.next.Migration; ref != nil {
 		attempt = append(attempt, ref.Name, string(ref.UID))
 	}
-	name := d.state.Name
+	name := e.in.State.Name
 	if len(name) > maxNameLength {
 		name = strings.TrimRight(name[:maxNameLength], "-.")
 	}
 	return fmt.Sprintf("%s-%010x", name, fingerprint(strings.Join(attempt, "/"))&0xffffffffff)
 }
 
-// version is the one to send requests to: the target's where it is served, so that nothing is converted without need.
-func (d *deciding) version() string {
-	served := d.in.Observation.Served
-	if len(served) == 0 || d.in.Observation.SharedBy != d.in.Observation.Resource {
+// servedVersion returns the version to send requests to: that of the target where it is served, so that the API
+// server does not convert objects without need.
+func (e *evaluation) servedVersion() string {
+	served := e.in.Observation.Served
+	if len(served) == 0 || e.in.Observation.SharedBy != e.in.Observation.Resource {
 		return "" // The migrator finds one.
 	}
-	target, err := schema.ParseGroupVersion(d.words(d.next.CurrentStorageVersionHash))
-	if err == nil && target.Group == d.in.Observation.Resource.Group && slices.Contains(served, target.Version) {
+	target, err := schema.ParseGroupVersion(e.versionName(e.next.CurrentStorageVersionHash))
+	if err == nil && target.Group == e.in.Observation.Resource.Group && slices.Contains(served, target.Version) {
 		return target.Version
 	}
 	return served[0]
 }
 
-// boundTo is the epoch that a migration was made for, or that it began in. Nil if it is bound to none.
-func boundTo(m *migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.MigrationTarget {
+// boundTo returns the epoch that a migration was made for, or that it began in. It is nil if it is bound to none.
+func boundTo(m *v1alpha1.StorageVersionMigration) *v1alpha1.MigrationTarget {
 	target := cmp.Or(m.Status.Target, m.Spec.Target)
 	if target == nil || target.Epoch == nil {
 		return nil
@@ -314,41 +268,16 @@ func boundTo(m *migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.Mi
 	return target
 }
 
-func ofResource(m *migrationv1alpha1.StorageVersionMigration, resource schema.GroupResource) bool {
-	return m.Spec.Resource.Group == resource.Group && m.Spec.Resource.Resource == resource.Resource
-}
-
-func succeeded(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return hasCondition(m, migrationv1alpha1.MigrationSucceeded)
-}
-
-func finished(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return succeeded(m) || hasCondition(m, migrationv1alpha1.MigrationFailed)
-}
-
-// hopeless says that trying again is of no use before something else changes.
-func hopeless(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return slices.ContainsFunc(m.Status.Conditions, func(c migrationv1alpha1.MigrationCondition) bool {
-		return c.Type == migrationv1alpha1.MigrationFailed && c.Status == corev1.ConditionTrue &&
-			(c.Reason == migrationv1alpha1.MigrationReasonInvalidResource || c.Reason == migrationv1alpha1.MigrationReasonVerbsNotSupported)
-	})
-}
-
-func hasCondition(m *migrationv1alpha1.StorageVersionMigration, conditionType migrationv1alpha1.MigrationConditionType) bool {
-	return slices.ContainsFunc(m.Status.Conditions, func(c migrationv1alpha1.MigrationCondition) bool {
-		return c.Type == conditionType && c.Status == corev1.ConditionTrue
-	})
+// hopeless reports whether another attempt would fail for the same reason, until something else changes.
+func hopeless(m *v1alpha1.StorageVersionMigration) bool {
+	failed := m.Status.Condition(v1alpha1.MigrationFailed)
+	return m.HasCondition(v1alpha1.MigrationFailed) &&
+		(failed.Reason == v1alpha1.MigrationReasonInvalidResource ||
+			failed.Reason == v1alpha1.MigrationReasonVerbsNotSupported)
 }
 
 func fingerprint(s string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s)) // never fails
 	return h.Sum64()
-}
-
-func firstRunes(s string, n int) string {
-	if runes := []rune(s); len(runes) > n {
-		return string(runes[:n])
-	}
-	return s
 }

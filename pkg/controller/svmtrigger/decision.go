@@ -19,57 +19,65 @@ package svmtrigger
 import (
 	"time"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// Reason tells why a decision is what it is. Logs, events, metrics and tests share it.
+// Reason is why a decision is what it is. Logs, metrics and tests use it.
 type Reason string
 
-// StateAction is what is to be done with a StorageState.
+// Reasons of decisions.
+const (
+	reasonStateDeleting     Reason = "StateIsBeingDeleted"
+	reasonDefinitionDeleted Reason = "DefinitionDeleted"
+	reasonNothingKnown      Reason = "NothingKnownYet"
+	reasonNewResource       Reason = "NewResource"
+	reasonOtherController   Reason = "StateOfAnotherController"
+	reasonMigrationDue      Reason = "MigrationDue"
+	reasonNewEpoch          Reason = "EvidenceChanged"
+	reasonMigrated          Reason = "MigrationProven"
+	reasonHeartbeat         Reason = "Heartbeat"
+	reasonStateChanged      Reason = "StateChanged"
+)
+
+// StateAction is what to do with a StorageState.
 type StateAction string
 
 const (
 	KeepState   StateAction = ""
 	CreateState StateAction = "Create"
-	// UpdateState replaces the status of the state that was decided on, and of no other.
+	// UpdateState replaces the status of the very state that was decided on.
 	UpdateState StateAction = "Update"
 	DeleteState StateAction = "Delete"
 	// RecreateState deletes a state whose epochs cannot be trusted and creates it anew, with the same annotations.
 	RecreateState StateAction = "Recreate"
 )
 
-// Decision is what is to be done about one resource, in this order:
+// Decision is what to do about one resource, in this order:
 //
-//  1. the state is created, updated, deleted or recreated;
-//  2. migrations whose target is out of date are deleted;
-//  3. a migration is created. Never in a decision that does something with the state: only the next decision, which is
-//     made on the state as it was stored, can justify a migration.
+//  1. create, update, delete or recreate the state;
+//  2. delete migrations whose target is out of date;
+//  3. create a migration.
 //
-// What fails keeps back what comes after it.
+// If one of these fails, those after it are not done. No decision both updates the state and creates a migration: a
+// migration rests on what is stored in the state, and the next decision records it there.
 type Decision struct {
 	State StateAction
 	// Status is the whole status to write where State is UpdateState.
-	Status migrationv1alpha1.StorageStateStatus
-	// Delete are migrations to be deleted, if they are still the ones that were decided on.
-	Delete []*migrationv1alpha1.StorageVersionMigration
-	// Create is a migration to be created, if the state is still the one that was decided on.
-	Create *migrationv1alpha1.StorageVersionMigration
-	// ConfirmGone names a migration that must be gone from the API server, and not only from the cache, before the state
-	// is written. Empty if there is none.
-	ConfirmGone string
-	// Due says that a migration is due, whether or not there was a slot for it. Priority orders those that are: the
-	// lower, the earlier.
-	Due      bool
-	Priority int
+	Status v1alpha1.StorageStateStatus
+	// Delete are migrations to delete, if they are still the ones that were decided on.
+	Delete []*v1alpha1.StorageVersionMigration
+	// Create is a migration to create, if the state and the migration before it are still the ones that were decided
+	// on.
+	Create *v1alpha1.StorageVersionMigration
 	// Reason is why.
 	Reason Reason
-	// Events tell the administrator of transitions that Status records. They are sent when it was stored.
+	// Events report transitions that Status records. They are sent when it was stored.
 	Events []Event
-	// LookAgain is when to decide again if nothing else happens. Zero if only events matter.
+	// LookAgain is when to decide again if nothing else happens. Zero if nothing but an event can change the decision.
 	LookAgain time.Time
 }
 
-// Event is something to tell on the StorageState.
+// Event is an event about the StorageState.
 type Event struct {
 	Warning bool
 	Reason  string

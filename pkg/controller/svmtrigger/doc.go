@@ -14,51 +14,50 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package svmtrigger knows, for every resource, which encodings its stored objects may have, and creates a migration
-// when, and only when, one is needed and safe.
+// Package svmtrigger keeps a StorageState for every resource, which lists the encodings that stored objects may have.
+// It creates a migration when, and only when, one is needed and safe.
 //
 // It watches
 //
 //   - what the servers write, through an [Observer];
-//   - StorageStates: its own record, what people wrote on it (annotations), and what others did to it;
+//   - StorageStates: its own record, the annotations of people, and what others did to it;
 //   - StorageVersionMigrations, whoever created them.
 //
-// A sync observes, decides and acts. [Decide] is pure and holds all rules; it is handed the caches' objects, except that
-// a StorageState is never older than what this process wrote last.
+// A sync observes, decides and acts. [Decide] is pure and has all rules. A resource is not decided on before the
+// caches show what this process wrote about it.
 //
 // It writes
 //
-//   - storagestates: create, for a resource that is served and has none; delete, when its definition was deleted, and
-//     delete and create, for one that another controller wrote without epochs;
-//   - storagestates/status: update, with the whole of what is known;
-//   - storageversionmigrations: create, one for each attempt; delete, of unfinished ones that were made for an
-//     encoding or an epoch that has passed;
+//   - storagestates: create, for a resource that is served and has none; delete, when the definition of the
+//     resource was deleted; delete and create, if another controller wrote it without epochs;
+//   - storagestates/status: update, with everything that is known;
+//   - storageversionmigrations: create, one for each attempt; delete, of unfinished ones that were made for an outdated
+//     encoding or epoch;
 //   - events on StorageStates.
 //
 // It promises
 //
-//   - An encoding is listed as persisted in the same write that records it as current, and a migration is created only
-//     after that write was stored. The list shrinks only after a migration that is proven complete.
+//   - The write that records an encoding as current also lists it as persisted. A migration is created only when
+//     what it rests on is stored. The list becomes shorter only after a migration that proves it.
 //   - Every write of a StorageState is preconditioned on the uid and the resourceVersion that was decided on, every
-//     deletion of a migration on its uid. A conflict is never forced; it leads to another decision.
-//   - Before a migration is created, the API server confirms that the state is still the one that was decided on. Its
-//     name is recorded first, so that there is one migration for each attempt whatever crashes in between.
-//   - At most Options.MaxUnfinished migrations of its own are unfinished at a time, beside those that are stuck, and they are
-//     started in order: what administrators wait for first.
-//   - A migration that failed is tried again after a time that doubles, or when an administrator asks.
-//   - A resource that --auto-migrate leaves out, or that is annotated migration.k8s.io/paused=true, is observed and told
-//     about, and nothing is started.
-//   - An event is sent after what it tells of was stored.
+//     deletion of a migration on its uid. A conflict leads to another decision.
+//   - A migration is created only if the API server confirms the state that was decided on. It has a name that follows
+//     from the state, so that there is one for each attempt, whenever the process crashes. The next write records it.
+//   - Every migration that is due is created. The migrator alone orders them.
+//   - After a failure the next attempt waits, twice as long each time, unless an administrator asks for it.
+//   - A resource that --auto-migrate leaves out, or that is annotated migration.k8s.io/paused=true, is observed and
+//     reported, and gets no migration.
+//   - An event is sent after what it reports was stored.
 //
 // It never
 //
-//   - rewrites, or reads, an object of the resources that it knows about;
-//   - touches a finished migration, or one that people created and that has not begun;
-//   - takes what could not be read for absent, or what a cache does not show for gone;
-//   - keeps anything in memory that it could not lose: what is recorded is enough to go on, and where it is not, the
-//     resource counts as unknown.
+//   - reads or writes an object of the resources that it knows about;
+//   - deletes a finished migration, or one that a person created and that has not begun;
+//   - takes what it could not read for absent, or what a cache lacks for deleted;
+//   - keeps anything in memory that it must not lose. What is recorded is enough to go on. Where it is not, objects
+//     may be stored in any encoding.
 //
-// Permissions: storagestates get, list, watch, create, delete; storagestates/status update; storageversionmigrations get,
-// list, watch, create, delete; events create, patch (in the namespace default, where events of cluster-scoped objects are).
-// The Observer has needs of its own.
+// Permissions: storagestates get, list, watch, create, delete; storagestates/status update; storageversionmigrations
+// get, list, watch, create, delete; events create, patch, in the namespace default, where events of cluster-scoped
+// objects are. The Observer needs its own.
 package svmtrigger

@@ -38,7 +38,7 @@ import (
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
 	"sigs.k8s.io/svm-api/client/informers/externalversions"
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -52,7 +52,7 @@ type observations struct {
 	changed   []func(schema.GroupResource)
 	// askedInVain is how many times it is asked in vain whether all is known.
 	askedInVain int
-	looks       map[migrationv1alpha1.EvidenceSource]time.Time
+	looks       map[v1alpha1.EvidenceSource]time.Time
 }
 
 func (o *observations) HasSynced() bool {
@@ -90,7 +90,7 @@ func (o *observations) Observe(resource schema.GroupResource) storageversion.Obs
 	return storageversion.Observation{Resource: resource, SharedBy: resource}
 }
 
-func (o *observations) LastLook() map[migrationv1alpha1.EvidenceSource]time.Time { return o.looks }
+func (o *observations) LastLook() map[v1alpha1.EvidenceSource]time.Time { return o.looks }
 
 // see is what a new observation is.
 func (o *observations) see(seen storageversion.Observation) {
@@ -134,8 +134,8 @@ func newFixture(t *testing.T, stored ...runtime.Object) *fixture {
 	if len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	controller, err := newController(ctx, f.client.MigrationV1alpha1(), f.factory.Migration().V1alpha1(), f.observations, f.recorder,
-		Options{AutoMigrate: everything, MaxUnfinished: DefaultMaxUnfinished, Periods: DefaultPeriods()}, f.clock)
+	controller, err := New(ctx, f.client.MigrationV1alpha1(), f.factory.Migration().V1alpha1(), f.observations, f.recorder,
+		Options{AutoMigrate: everything, Periods: DefaultPeriods()}, f.clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,8 @@ func (f *fixture) serve(action clienttesting.Action) (bool, runtime.Object, erro
 		if err != nil {
 			return true, nil, err
 		}
-		if metaOf(existing).GetUID() != accessor.GetUID() || metaOf(existing).GetResourceVersion() != accessor.GetResourceVersion() {
+		if metaOf(existing).GetUID() != accessor.GetUID() ||
+			metaOf(existing).GetResourceVersion() != accessor.GetResourceVersion() {
 			return true, nil, conflict("the object has been modified")
 		}
 		accessor.SetResourceVersion(version)
@@ -169,8 +170,8 @@ func (f *fixture) serve(action clienttesting.Action) (bool, runtime.Object, erro
 		object := a.GetObject().DeepCopyObject()
 		metaOf(object).SetUID(types.UID("uid-" + version))
 		metaOf(object).SetResourceVersion(version)
-		if state, isState := object.(*migrationv1alpha1.StorageState); isState {
-			state.Status = migrationv1alpha1.StorageStateStatus{}
+		if state, isState := object.(*v1alpha1.StorageState); isState {
+			state.Status = v1alpha1.StorageStateStatus{}
 		}
 		return true, object, tracker.Create(resource, object, "")
 	case clienttesting.DeleteActionImpl:
@@ -179,7 +180,8 @@ func (f *fixture) serve(action clienttesting.Action) (bool, runtime.Object, erro
 			return true, nil, err
 		}
 		if p := a.GetDeleteOptions().Preconditions; p != nil {
-			if p.UID != nil && *p.UID != metaOf(existing).GetUID() || p.ResourceVersion != nil && *p.ResourceVersion != metaOf(existing).GetResourceVersion() {
+			if p.UID != nil && *p.UID != metaOf(existing).GetUID() || p.ResourceVersion != nil &&
+				*p.ResourceVersion != metaOf(existing).GetResourceVersion() {
 				return true, nil, conflict("precondition failed")
 			}
 		}
@@ -201,7 +203,7 @@ func (f *fixture) cache(t *testing.T, cached ...runtime.Object) {
 	t.Helper()
 	for _, object := range cached {
 		indexer := f.factory.Migration().V1alpha1().StorageStates().Informer().GetIndexer()
-		if _, isMigration := object.(*migrationv1alpha1.StorageVersionMigration); isMigration {
+		if _, isMigration := object.(*v1alpha1.StorageVersionMigration); isMigration {
 			indexer = f.factory.Migration().V1alpha1().StorageVersionMigrations().Informer().GetIndexer()
 		}
 		if err := indexer.Add(object); err != nil {
@@ -210,7 +212,18 @@ func (f *fixture) cache(t *testing.T, cached ...runtime.Object) {
 	}
 }
 
-// requests are what the API server was asked, without the requests of informers, each with the preconditions it carried.
+// stored returns the state that the API server has.
+func (f *fixture) stored(t *testing.T, resource schema.GroupResource) *v1alpha1.StorageState {
+	t.Helper()
+	state, err := f.client.MigrationV1alpha1().StorageStates().Get(f.ctx, resource.String(), metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// requests are what the API server was asked, without the requests of informers, each with the preconditions it
+// carried.
 func (f *fixture) requests() []string {
 	var all []string
 	for _, action := range f.client.Actions() {
@@ -254,20 +267,21 @@ func (f *fixture) told() []string {
 	}
 }
 
-func stateOf(resource schema.GroupResource, resourceVersion string) *migrationv1alpha1.StorageState {
+func stateOf(resource schema.GroupResource, resourceVersion string) *v1alpha1.StorageState {
 	state := newState(resource, metav1.ObjectMeta{Annotations: map[string]string{"note": "kept"}})
 	state.UID, state.ResourceVersion = types.UID("uid-"+resource.Resource), resourceVersion
 	return state
 }
 
-func migrationOf(resource schema.GroupResource, name string) *migrationv1alpha1.StorageVersionMigration {
+func migrationOf(resource schema.GroupResource, name string) *v1alpha1.StorageVersionMigration {
 	epoch := int64(1)
-	return &migrationv1alpha1.StorageVersionMigration{
+	return &v1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "5"},
-		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
-			Resource: migrationv1alpha1.GroupVersionResource{Group: resource.Group, Version: "v1", Resource: resource.Resource},
-			Target: &migrationv1alpha1.MigrationTarget{
-				StorageVersionHash: "hash=", EncodingVersion: "example.com/v1", Epoch: &epoch, StorageStateUID: types.UID("uid-" + resource.Resource),
+		Spec: v1alpha1.StorageVersionMigrationSpec{
+			Resource: v1alpha1.GroupVersionResource{Group: resource.Group, Version: "v1", Resource: resource.Resource},
+			Target: &v1alpha1.MigrationTarget{
+				StorageVersionHash: "hash=", EncodingVersion: "example.com/v1", Epoch: &epoch,
+				StorageStateUID: types.UID("uid-" + resource.Resource),
 			},
 		},
 	}

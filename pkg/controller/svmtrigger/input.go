@@ -19,7 +19,7 @@ package svmtrigger
 import (
 	"time"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -28,15 +28,13 @@ type Input struct {
 	// Observation is what the servers write.
 	Observation storageversion.Observation
 	// State is the StorageState of the resource, nil if there is none.
-	State *migrationv1alpha1.StorageState
+	State *v1alpha1.StorageState
 	// SharedBy is the StorageState of Observation.SharedBy where that is another resource, nil if there is none.
-	SharedBy *migrationv1alpha1.StorageState
+	SharedBy *v1alpha1.StorageState
 	// Migrations are all of the resource, and of Observation.SharedBy where that is another one.
-	Migrations []*migrationv1alpha1.StorageVersionMigration
-	// AutoMigrate says that the administrator lets the trigger start migrations of this resource.
+	Migrations []*v1alpha1.StorageVersionMigration
+	// AutoMigrate is true if the administrator lets the trigger create migrations of this resource.
 	AutoMigrate bool
-	// Slot says that one more migration may exist. The caller decides about the order of those that wait for one.
-	Slot bool
 	// Now is the time of the decision.
 	Now time.Time
 	// Periods are the same in all decisions.
@@ -45,14 +43,15 @@ type Input struct {
 
 // Periods are the durations that decisions depend on.
 type Periods struct {
-	// Settle is how long evidence must stand before it counts as agreement: as long as a write that began under the
-	// previous evidence can take to land, and the servers to notice.
+	// Settle is how long the servers must write one encoding before they count as agreed: as long as a write that an
+	// API server accepted earlier can take to land, and the servers to notice a change.
 	Settle time.Duration
-	// Hold is how long an observation may be incomplete before anything is told about it.
+	// Hold is how long an observation may be incomplete before a decision reports that.
 	Hold time.Duration
-	// Poll is how often is looked at what no event tells of. Evidence that cannot be compared later is good for that long.
+	// Poll is how often the observer reads what it cannot watch. Evidence that cannot be compared with later evidence
+	// is valid for that long.
 	Poll time.Duration
-	// Heartbeat is how often a state is written where nothing changes and the evidence can be compared later.
+	// Heartbeat is how often a state is written although nothing changed.
 	Heartbeat time.Duration
 	// MinBackoff and MaxBackoff bound the time from a failed migration to the next.
 	MinBackoff, MaxBackoff time.Duration

@@ -18,16 +18,19 @@ package svmtrigger
 
 import (
 	"slices"
+	"strconv"
 	"sync"
-	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 const subsystem = "storage_version_migration_trigger"
@@ -42,22 +45,26 @@ var (
 	migrationsDeleted = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "migrations_deleted_total",
-		Help:           "Number of StorageVersionMigrations deleted because they were out of date, by the reason of the decision.",
+		Help:           "Number of outdated StorageVersionMigrations deleted, by the reason of the decision.",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
 
 	storageStates = metrics.NewDesc(subsystem+"_storage_states",
-		"Number of StorageStates by how many encodings their stored objects may have: 1, 2, 3+, or unknown. Only 1 means that everything is migrated.",
+		"Number of StorageStates by how many encodings their stored objects may have: 1, 2, 3+, or unknown. "+
+			"Everything is migrated when all have 1.",
 		[]string{"persisted"}, nil, metrics.ALPHA, "")
 	notAgreed = metrics.NewDesc(subsystem+"_resources_not_agreed",
-		"Number of resources on whose encoding the servers do not agree, or not for long enough, by the reason of the Agreed condition.",
+		"Number of resources on whose encoding the servers have not agreed for long enough, "+
+			"by the reason of the Agreed condition.",
 		[]string{"reason"}, nil, metrics.ALPHA, "")
 	waitingMigrations = metrics.NewDesc(subsystem+"_migrations_waiting",
-		"Number of resources whose migration is due and waits until fewer migrations are unfinished.",
+		"Number of resources whose migration is created and has not begun.",
 		nil, nil, metrics.ALPHA, "")
 	sinceLastLook = metrics.NewDesc(subsystem+"_seconds_since_last_observation",
-		"Time since what the servers write was last looked at with success, by source.",
+		"Time since the last successful observation of what the servers write, by source.",
 		[]string{"source"}, nil, metrics.ALPHA, "")
+
+	gauges = controller.NewGauges(collectGauges, storageStates, notAgreed, waitingMigrations, sinceLastLook)
 
 	registerOnce sync.Once
 )
@@ -66,49 +73,25 @@ var (
 func Register() {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(migrationsCreated, migrationsDeleted)
-		legacyregistry.CustomMustRegister(&collector{})
+		legacyregistry.CustomMustRegister(gauges)
 	})
 }
 
-// exposed is the controller that runs. A standby has none, and shows none of what only a leader knows.
-var exposed atomic.Pointer[Controller]
-
-// expose shows the controller's gauges until the returned function is called.
-func expose(c *Controller) (conceal func()) {
-	exposed.Store(c)
-	return func() { exposed.CompareAndSwap(c, nil) }
-}
-
-// collector computes gauges when they are asked for, so that they are never out of step with the caches.
-type collector struct {
-	metrics.BaseStableCollector
-}
-
-// DescribeWithStability implements metrics.StableCollector.
-func (*collector) DescribeWithStability(ch chan<- *metrics.Desc) {
-	ch <- storageStates
-	ch <- notAgreed
-	ch <- waitingMigrations
-	ch <- sinceLastLook
-}
-
-// CollectWithStability implements metrics.StableCollector.
-func (*collector) CollectWithStability(ch chan<- metrics.Metric) {
-	c := exposed.Load()
-	if c == nil {
-		return
-	}
-	gauge := func(desc *metrics.Desc, value float64, labels ...string) {
-		ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
-	}
+// collectGauges computes the gauges from the caches.
+func collectGauges(c *Controller, gauge controller.Gauge) {
 	states, err := c.states.List(labels.Everything())
 	if err != nil {
-		return // a cache that cannot be listed has nothing to show
+		return // There is nothing to show.
+	}
+	migrations, err := c.migrations.List(labels.Everything())
+	if err != nil {
+		return
 	}
 	persisted, reasons := map[string]int{"1": 0, "2": 0, "3+": 0, "unknown": 0}, map[string]int{}
 	for _, state := range states {
 		persisted[persistedCount(state)]++
-		if agreed := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateAgreed); agreed != nil && agreed.Status != metav1.ConditionTrue {
+		agreed := meta.FindStatusCondition(state.Status.Conditions, v1alpha1.StorageStateAgreed)
+		if agreed != nil && agreed.Status != metav1.ConditionTrue {
 			reasons[agreed.Reason]++
 		}
 	}
@@ -118,22 +101,26 @@ func (*collector) CollectWithStability(ch chan<- metrics.Metric) {
 	for reason, number := range reasons {
 		gauge(notAgreed, float64(number), reason)
 	}
-	gauge(waitingMigrations, float64(c.waiting.Load()))
+	waiting := sets.New[schema.GroupResource]()
+	for _, migration := range migrations {
+		if migration.Status.StartTime == nil && !migration.Finished() {
+			waiting.Insert(migration.GroupResource())
+		}
+	}
+	gauge(waitingMigrations, float64(waiting.Len()))
 	for source, looked := range c.observer.LastLook() {
 		gauge(sinceLastLook, c.clock.Since(looked).Seconds(), string(source))
 	}
 }
 
-func persistedCount(state *migrationv1alpha1.StorageState) string {
+func persistedCount(state *v1alpha1.StorageState) string {
 	hashes := state.Status.PersistedStorageVersionHashes
-	switch {
-	case len(hashes) == 0 || slices.Contains(hashes, migrationv1alpha1.Unknown):
+	switch n := len(hashes); {
+	case n == 0 || slices.Contains(hashes, v1alpha1.Unknown):
 		return "unknown"
-	case len(hashes) == 1:
-		return "1"
-	case len(hashes) == 2:
-		return "2"
-	default:
+	case n > 2:
 		return "3+"
+	default:
+		return strconv.Itoa(n)
 	}
 }

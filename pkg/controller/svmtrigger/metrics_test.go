@@ -23,50 +23,59 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 func TestMetrics(t *testing.T) {
 	f := newFixture(t)
-	one, two, three, unknown, empty := stateOf(widgets, "1"), stateOf(gadgets, "2"), stateOf(schema.GroupResource{Resource: "a"}, "3"),
+	one, two, three, unknown, empty := stateOf(widgets, "1"), stateOf(gadgets, "2"),
+		stateOf(schema.GroupResource{Resource: "a"}, "3"),
 		stateOf(schema.GroupResource{Resource: "b"}, "4"), stateOf(schema.GroupResource{Resource: "c"}, "5")
 	one.Status.PersistedStorageVersionHashes = []string{"1="}
 	two.Status.PersistedStorageVersionHashes = []string{"1=", "2="}
 	three.Status.PersistedStorageVersionHashes = []string{"1=", "2=", "3=", "4="}
-	unknown.Status.PersistedStorageVersionHashes = []string{"1=", migrationv1alpha1.Unknown}
-	one.Status.Conditions = []metav1.Condition{{Type: migrationv1alpha1.StorageStateAgreed, Status: metav1.ConditionTrue, Reason: migrationv1alpha1.StateReasonServersAgree}}
-	two.Status.Conditions = []metav1.Condition{{Type: migrationv1alpha1.StorageStateAgreed, Status: metav1.ConditionFalse, Reason: migrationv1alpha1.StateReasonServersDisagree}}
+	unknown.Status.PersistedStorageVersionHashes = []string{"1=", v1alpha1.Unknown}
+	one.Status.Conditions = []metav1.Condition{{Type: v1alpha1.StorageStateAgreed, Status: metav1.ConditionTrue,
+		Reason: v1alpha1.StateReasonServersAgree}}
+	two.Status.Conditions = []metav1.Condition{{Type: v1alpha1.StorageStateAgreed, Status: metav1.ConditionFalse,
+		Reason: v1alpha1.StateReasonServersDisagree}}
 	f.cache(t, one, two, three, unknown, empty)
-	f.observations.looks = map[migrationv1alpha1.EvidenceSource]time.Time{migrationv1alpha1.EvidenceFromServerDiscovery: start.Add(-time.Minute)}
-	f.waiting.Store(3)
-	if got := gauges(t); len(got) > 0 {
+	f.observations.looks = map[v1alpha1.EvidenceSource]time.Time{
+		v1alpha1.EvidenceFromServerDiscovery: start.Add(-time.Minute),
+	}
+	begun, ended := migrationOf(widgets, "begun"), migrationOf(widgets, "ended")
+	begun.Status.StartTime = &metav1.Time{Time: start}
+	ended.Status.Conditions = []v1alpha1.MigrationCondition{{Type: v1alpha1.MigrationFailed, Status: corev1.ConditionTrue}}
+	f.cache(t, begun, ended, migrationOf(gadgets, "waits"), migrationOf(gadgets, "waits-too"))
+	if got := shownGauges(t); len(got) > 0 {
 		t.Errorf("nothing runs, and yet there is %v", got)
 	}
-	conceal := expose(f.Controller)
+	conceal := gauges.Show(f.Controller)
 	want := map[string]float64{
 		"storage_states 1":                               1,
 		"storage_states 2":                               1,
 		"storage_states 3+":                              1,
 		"storage_states unknown":                         2,
 		"resources_not_agreed ServersDisagree":           1,
-		"migrations_waiting":                             3,
+		"migrations_waiting":                             1,
 		"seconds_since_last_observation ServerDiscovery": 60,
 	}
-	if diff := cmp.Diff(want, gauges(t)); diff != "" {
+	if diff := cmp.Diff(want, shownGauges(t)); diff != "" {
 		t.Errorf("gauges (-want +got):\n%s", diff)
 	}
 	conceal()
-	if got := gauges(t); len(got) > 0 {
+	if got := shownGauges(t); len(got) > 0 {
 		t.Errorf("nothing runs any more, and yet there is %v", got)
 	}
 }
 
-// gauges gathers what the registry shows of this package: names and label values, and the value.
-func gauges(t *testing.T) map[string]float64 {
+// shownGauges gathers what the registry shows of this package: names and label values, and the value.
+func shownGauges(t *testing.T) map[string]float64 {
 	t.Helper()
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {

@@ -19,33 +19,30 @@ package svmtrigger
 import "time"
 
 const (
-	// DefaultSettlePeriod is the time that a write can spend in a server with its default request timeout (60 s), in a slow
-	// admission webhook for instance, after it was given the encoding that it is stored in, and a moment for all servers to
+	// DefaultSettlePeriod is how long a write can stay in an API server with the default request timeout (60 s), for
+	// instance in a slow admission webhook, after the server chose the encoding, and five seconds for all servers to
 	// notice a change of a CustomResourceDefinition.
 	DefaultSettlePeriod = 65 * time.Second
-	// DefaultPollInterval is how often API servers publish their StorageVersions anew, so that no source is looked at less
-	// often than another one repeats itself.
+	// DefaultPollInterval is how often API servers publish their StorageVersions again, so that every source is read
+	// at least as often.
 	DefaultPollInterval = 10 * time.Minute
-	// MinPollInterval keeps a mistyped unit from becoming load: a look asks every server for the documents of every group.
+	// MinPollInterval keeps a mistyped unit from becoming load: a poll asks every server for the documents of every
+	// group.
 	MinPollInterval = 10 * time.Second
-	// DefaultMaxUnfinished is small, because a migrator works on a few migrations at a time and what is created earlier than
-	// needed can only become out of date. It is more than one, so that one stuck migration does not hold up all others.
-	DefaultMaxUnfinished = 4
 
-	// hold covers what happens in every restart of a server, in which there is nothing to tell: a Lease that was deleted is
-	// put back within 10.4 s, and a server listens some seconds before or after its Lease is there.
+	// hold covers every restart of a server, which needs no report: the server puts back a Lease that was deleted
+	// within 10.4 s, and answers some seconds before or after its Lease exists.
 	hold = 15 * time.Second
-	// heartbeat is often enough for a person who wonders whether anybody still looks, and 60 resources then cost one write
-	// a minute.
+	// heartbeat shows people that the trigger is alive. For 60 resources it costs one write a minute.
 	heartbeat = time.Hour
-	// A migration that failed mostly failed for a reason that stays until somebody does something, and each attempt goes
-	// through all objects. minBackoff is enough for a webhook to be rolled out again; a day is the longest that nobody looks.
+	// Most migrations fail for a reason that stays until somebody removes it, and each attempt reads all objects.
+	// minBackoff is enough to roll out a webhook again. maxBackoff lets a cluster heal within a day.
 	minBackoff = 5 * time.Minute
 	maxBackoff = 24 * time.Hour
 )
 
-// DefaultPeriods are those that the manager's flags start from. Only Settle and Poll have flags: the others depend on nothing
-// that differs from one cluster to the next.
+// DefaultPeriods returns the periods that the flags of the manager start from. Only Settle and Poll have flags. The
+// others do not depend on the cluster.
 func DefaultPeriods() Periods {
 	return Periods{
 		Settle:     DefaultSettlePeriod,

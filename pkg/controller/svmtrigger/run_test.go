@@ -18,7 +18,6 @@ package svmtrigger
 
 import (
 	"context"
-	"math"
 	"runtime"
 	"sync/atomic"
 	"testing"
@@ -33,7 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -57,11 +56,13 @@ func (f *fixture) run(t *testing.T) {
 // seen is what an observer sees of widgets with the storage version v1.
 func seen() storageversion.Observation {
 	return storageversion.Observation{
-		Resource: widgets, SharedBy: widgets, Time: start, Looked: start, Class: storageversion.Custom, Presence: storageversion.Served,
+		Resource: widgets, SharedBy: widgets, Time: start, Looked: start, Class: storageversion.Custom,
+		Presence: storageversion.Served,
 		Run: []storageversion.Sighting{{
-			Evidence: migrationv1alpha1.StorageEvidence{
-				Source:                   migrationv1alpha1.EvidenceFromCustomResourceDefinition,
-				CustomResourceDefinition: &migrationv1alpha1.CustomResourceDefinitionEvidence{UID: "crd", Generation: 1, StoredVersions: []string{"v1"}},
+			Evidence: v1alpha1.StorageEvidence{
+				Source: v1alpha1.EvidenceFromCustomResourceDefinition,
+				CustomResourceDefinition: &v1alpha1.CustomResourceDefinitionEvidence{UID: "crd", Generation: 1,
+					StoredVersions: []string{"v1"}},
 			},
 			Writing: []string{v1}, Stored: []string{v1},
 		}},
@@ -75,17 +76,17 @@ func TestFromTheFirstSightToTheEnd(t *testing.T) {
 	f.observations.see(seen())
 	f.run(t)
 
-	state := f.until(t, "it waits for agreement", func(state *migrationv1alpha1.StorageState) bool {
-		return reason(state, migrationv1alpha1.StorageStateAgreed) == migrationv1alpha1.StateReasonSettling
+	state := f.until(t, "it waits for agreement", func(state *v1alpha1.StorageState) bool {
+		return reason(state, v1alpha1.StorageStateAgreed) == v1alpha1.StateReasonSettling
 	})
-	if diff := cmp.Diff([]string{migrationv1alpha1.Unknown, v1}, state.Status.PersistedStorageVersionHashes); diff != "" {
+	if diff := cmp.Diff([]string{v1alpha1.Unknown, v1}, state.Status.PersistedStorageVersionHashes); diff != "" {
 		t.Errorf("persisted (-want +got):\n%s", diff)
 	}
-	state = f.until(t, "a migration is created and recorded", func(state *migrationv1alpha1.StorageState) bool {
+	state = f.until(t, "a migration is created and recorded", func(state *v1alpha1.StorageState) bool {
 		f.clock.Step(time.Second)
 		return state.Status.Migration != nil && state.Status.Migration.UID != ""
 	})
-	if shown := gauges(t)["storage_states unknown"]; shown != 1 {
+	if shown := shownGauges(t)["storage_states unknown"]; shown != 1 {
 		t.Errorf("the metrics of a controller that runs show %v states, want 1", shown)
 	}
 	migrations := f.client.MigrationV1alpha1().StorageVersionMigrations()
@@ -101,12 +102,13 @@ func TestFromTheFirstSightToTheEnd(t *testing.T) {
 	migration.Status.Target = migration.Spec.Target
 	now := metav1.NewTime(f.clock.Now())
 	migration.Status.StartTime = &now
-	migration.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationSucceeded, Status: corev1.ConditionTrue}}
+	migration.Status.Conditions = []v1alpha1.MigrationCondition{{Type: v1alpha1.MigrationSucceeded,
+		Status: corev1.ConditionTrue}}
 	if _, err := migrations.UpdateStatus(f.ctx, migration, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	state = f.until(t, "it is migrated", func(state *migrationv1alpha1.StorageState) bool {
-		return meta.IsStatusConditionTrue(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
+	state = f.until(t, "it is migrated", func(state *v1alpha1.StorageState) bool {
+		return meta.IsStatusConditionTrue(state.Status.Conditions, v1alpha1.StorageStateMigrated)
 	})
 	if diff := cmp.Diff([]string{v1}, state.Status.PersistedStorageVersionHashes); diff != "" {
 		t.Errorf("persisted (-want +got):\n%s", diff)
@@ -115,40 +117,43 @@ func TestFromTheFirstSightToTheEnd(t *testing.T) {
 	if err := f.client.MigrationV1alpha1().StorageStates().Delete(f.ctx, state.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	f.until(t, "a state that somebody deleted starts over", func(anew *migrationv1alpha1.StorageState) bool {
-		return anew.UID != state.UID && anew.Status.Epoch == 1 && anew.Status.PersistedStorageVersionHashes[0] == migrationv1alpha1.Unknown
+	f.until(t, "a state that somebody deleted starts over", func(anew *v1alpha1.StorageState) bool {
+		return anew.UID != state.UID && anew.Status.Epoch == 1 &&
+			anew.Status.PersistedStorageVersionHashes[0] == v1alpha1.Unknown
 	})
 
 	gone := seen()
 	gone.Presence, gone.Run = storageversion.Deleted, nil
 	f.observations.see(gone)
-	if err := wait.PollUntilContextTimeout(f.ctx, 10*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
-		_, err := f.client.MigrationV1alpha1().StorageStates().Get(ctx, state.Name, metav1.GetOptions{})
-		return apierrors.IsNotFound(err), nil
-	}); err != nil {
+	if err := wait.PollUntilContextTimeout(f.ctx, 10*time.Millisecond, wait.ForeverTestTimeout, true,
+		func(ctx context.Context) (bool, error) {
+			_, err := f.client.MigrationV1alpha1().StorageStates().Get(ctx, state.Name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err), nil
+		}); err != nil {
 		t.Errorf("the state outlives its definition: %v", err)
 	}
 }
 
 // until waits until the state of widgets is as it is to be.
-func (f *fixture) until(t *testing.T, what string, is func(*migrationv1alpha1.StorageState) bool) *migrationv1alpha1.StorageState {
+func (f *fixture) until(t *testing.T, what string, is func(*v1alpha1.StorageState) bool) *v1alpha1.StorageState {
 	t.Helper()
-	var state *migrationv1alpha1.StorageState
-	err := wait.PollUntilContextTimeout(f.ctx, 10*time.Millisecond, wait.ForeverTestTimeout, true, func(ctx context.Context) (bool, error) {
-		got, err := f.client.MigrationV1alpha1().StorageStates().Get(ctx, widgets.String(), metav1.GetOptions{})
-		if err != nil {
-			return false, nil // not yet
-		}
-		state = got
-		return is(got), nil
-	})
+	var state *v1alpha1.StorageState
+	err := wait.PollUntilContextTimeout(f.ctx, 10*time.Millisecond, wait.ForeverTestTimeout, true,
+		func(ctx context.Context) (bool, error) {
+			got, err := f.client.MigrationV1alpha1().StorageStates().Get(ctx, widgets.String(), metav1.GetOptions{})
+			if err != nil {
+				return false, nil // not yet
+			}
+			state = got
+			return is(got), nil
+		})
 	if err != nil {
 		t.Fatalf("never: %s: %v\n%+v", what, err, state)
 	}
 	return state
 }
 
-func reason(state *migrationv1alpha1.StorageState, conditionType string) string {
+func reason(state *v1alpha1.StorageState, conditionType string) string {
 	if condition := meta.FindStatusCondition(state.Status.Conditions, conditionType); condition != nil {
 		return condition.Reason
 	}
@@ -167,7 +172,8 @@ func TestEventsLeadToASync(t *testing.T) {
 			return f.client.MigrationV1alpha1().StorageStates().Delete(f.ctx, gadgets.String(), metav1.DeleteOptions{})
 		},
 		"a migration is created": func(f *fixture) error {
-			_, err := f.client.MigrationV1alpha1().StorageVersionMigrations().Create(f.ctx, migrationOf(widgets, "new"), metav1.CreateOptions{})
+			_, err := f.client.MigrationV1alpha1().StorageVersionMigrations().Create(f.ctx, migrationOf(widgets, "new"),
+				metav1.CreateOptions{})
 			return err
 		},
 		"a migration is deleted": func(f *fixture) error {
@@ -175,13 +181,16 @@ func TestEventsLeadToASync(t *testing.T) {
 		},
 		"a migration of a resource in the same storage ends": func(f *fixture) error {
 			migration := migrationOf(gadgets, "other")
-			migration.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue}}
-			_, err := f.client.MigrationV1alpha1().StorageVersionMigrations().UpdateStatus(f.ctx, migration, metav1.UpdateOptions{})
+			migration.Status.Conditions = []v1alpha1.MigrationCondition{{Type: v1alpha1.MigrationFailed,
+				Status: corev1.ConditionTrue}}
+			_, err := f.client.MigrationV1alpha1().StorageVersionMigrations().UpdateStatus(f.ctx, migration,
+				metav1.UpdateOptions{})
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, stateOf(widgets, "7"), stateOf(gadgets, "8"), migrationOf(widgets, "old"), migrationOf(gadgets, "other"))
+			f := newFixture(t, stateOf(widgets, "7"), stateOf(gadgets, "8"), migrationOf(widgets, "old"),
+				migrationOf(gadgets, "other"))
 			f.observations.see(sharing())
 			withGadgets := sharing()
 			withGadgets.Resource, withGadgets.SharedWith = gadgets, []schema.GroupResource{widgets}
@@ -190,7 +199,7 @@ func TestEventsLeadToASync(t *testing.T) {
 			f.decide = func(in Input) Decision { synced <- in.Observation.Resource; return Decision{} }
 			f.run(t)
 			await(t, synced, widgets)
-			settle(t, f, synced)
+			drain(t, f, synced)
 			if err := event(f); err != nil {
 				t.Fatal(err)
 			}
@@ -206,7 +215,7 @@ func pause(f *fixture) error {
 		return err
 	}
 	state = state.DeepCopy()
-	state.Annotations[migrationv1alpha1.PausedAnnotation] = "true"
+	state.Annotations[v1alpha1.PausedAnnotation] = "true"
 	_, err = states.Update(f.ctx, state, metav1.UpdateOptions{})
 	return err
 }
@@ -232,8 +241,8 @@ func await(t *testing.T, synced <-chan schema.GroupResource, want schema.GroupRe
 	}
 }
 
-// settle waits until the controller has looked at a resource that was enqueued after all others.
-func settle(t *testing.T, f *fixture, synced <-chan schema.GroupResource) {
+// drain waits until the controller has looked at a resource that was enqueued after all others.
+func drain(t *testing.T, f *fixture, synced <-chan schema.GroupResource) {
 	t.Helper()
 	last := schema.GroupResource{Resource: "last"}
 	f.queue.Add(last)
@@ -283,10 +292,4 @@ func TestRunEndsAfterTheLastSync(t *testing.T) {
 		t.Error("Run returned before its worker")
 	}
 	f.factory.Shutdown()
-}
-
-func TestRunEndsWhileTheObserverNeverSyncs(t *testing.T) {
-	f := newFixture(t)
-	f.observations.askedInVain = math.MaxInt
-	f.run(t)
 }

@@ -110,12 +110,6 @@ func TestSelects(t *testing.T) {
 	}
 }
 
-func TestZeroSelectionSelectsNothing(t *testing.T) {
-	if (Selection{}).Selects(schema.GroupResource{Resource: "secrets"}) {
-		t.Error("selects secrets")
-	}
-}
-
 func TestSelectionErrorsSayWhatToWrite(t *testing.T) {
 	for name, tc := range map[string]struct {
 		list string

@@ -49,7 +49,7 @@ func TestValidationOfNewMigrations(t *testing.T) {
 		"the core group in so many words":        {`{resource: {group: "", resource: secrets}}`, accepted},
 		"a continue token that nobody reads":     {`{resource: {resource: secrets}, continueToken: abc}`, accepted},
 		"a resource that nobody serves":          {`{resource: {group: example.com, resource: no-such-things}}`, accepted},
-		"no spec":                                {`null`, "spec.resource is required: name the resource whose stored objects are to be migrated"},
+		"no spec":                                {`null`, "spec.resource is required: name the resource whose stored objects to migrate"},
 		"no resource":                            {`{continueToken: abc}`, "spec.resource: Required value"},
 		"no resource name":                       {`{resource: {group: apps}}`, "name the resource to migrate by its plural, for example deployments"},
 		"an empty resource name":                 {`{resource: {resource: ""}}`, "name the resource to migrate by its plural, for example deployments"},

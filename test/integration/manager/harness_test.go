@@ -37,6 +37,9 @@ import (
 )
 
 const (
+	// soon is how long anything may take on a busy machine. Nothing is wrong with what takes longer than usual.
+	soon = 3 * time.Minute
+
 	pluginBinary = "plugin"
 
 	gcController       = "storageversion-garbage-collector-controller"

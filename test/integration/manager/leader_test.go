@@ -32,14 +32,15 @@ import (
 const managerLease = "svm-controller-manager"
 
 func TestLeadership(t *testing.T) {
+	t.Parallel()
 	cp := storageVersionControlPlane(t)
 	c := client(t, cp.AdminConfig())
 
 	t.Run("the standby takes over from a leader that was killed", func(t *testing.T) {
 		first := startManager(t, cp, framework.Manager, "killed-leader", framework.QuickElection...)
-		eventually(t, 30*time.Second, "the first leads and runs its controller", func() bool { return first.runs(t, cp, gcController) })
+		eventually(t, soon, "the first leads and runs its controller", func() bool { return first.runs(t, cp, gcController) })
 		second := startManager(t, cp, framework.Manager, "heir", framework.QuickElection...)
-		eventually(t, 30*time.Second, "the second is up", func() bool { code, _ := second.get(t, nil, "/readyz"); return code == 200 })
+		eventually(t, soon, "the second is up", func() bool { code, _ := second.get(t, nil, "/readyz"); return code == 200 })
 		if second.leads(t, cp) || second.runs(t, cp, gcController) {
 			t.Fatal("two leaders")
 		}
@@ -47,18 +48,18 @@ func TestLeadership(t *testing.T) {
 		if err := first.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 30*time.Second, "the second runs the controller", func() bool { return second.runs(t, cp, gcController) })
+		eventually(t, soon, "the second runs the controller", func() bool { return second.runs(t, cp, gcController) })
 		if after := holder(t.Context(), c, managerLease); after == before || after == "" {
 			t.Errorf("the lease is held by %q, before the kill by %q", after, before)
 		}
-		stop(t, second)
+		framework.StopManager(t, second.Process)
 	})
 
 	t.Run("a stop hands over at once", func(t *testing.T) {
 		// With the default durations a lease that is not given back stays for 15 seconds.
 		first := startManager(t, cp, framework.Manager, "stopped-leader")
-		eventually(t, 30*time.Second, "the first leads", func() bool { return first.runs(t, cp, gcController) })
-		stop(t, first)
+		eventually(t, soon, "the first leads", func() bool { return first.runs(t, cp, gcController) })
+		framework.StopManager(t, first.Process)
 		if h := holder(t.Context(), c, managerLease); h != "" {
 			t.Errorf("after a clean stop the lease is still held by %q", h)
 		}
@@ -69,13 +70,13 @@ func TestLeadership(t *testing.T) {
 
 	t.Run("a stop while controllers are made is none of their errors", func(t *testing.T) {
 		p := startManager(t, cp, pluginBinary, "stopped-early", "--controllers=unmade")
-		eventually(t, 30*time.Second, "a controller is being made", func() bool { return strings.Contains(p.Log(), "Making a controller") })
-		stop(t, p)
+		eventually(t, soon, "a controller is being made", func() bool { return strings.Contains(p.Log(), "Making a controller") })
+		framework.StopManager(t, p.Process)
 	})
 
 	t.Run("a leader whose controllers do not end keeps the lease", func(t *testing.T) {
 		p := startManager(t, cp, pluginBinary, "stubborn-leader", "--controllers=stubborn", "--controller-shutdown-timeout=1s", "--leader-elect-lease-duration=60s")
-		eventually(t, 30*time.Second, "it leads", func() bool { return p.runs(t, cp, "stubborn-controller") })
+		eventually(t, soon, "it leads", func() bool { return p.runs(t, cp, "stubborn-controller") })
 		held := holder(t.Context(), c, managerLease)
 		if err := p.Stop(); err != nil {
 			t.Fatal(err)
@@ -96,28 +97,18 @@ func TestLeadership(t *testing.T) {
 
 	t.Run("without leader election there is no lease", func(t *testing.T) {
 		only := startManager(t, cp, framework.Manager, "alone", "--leader-elect=false")
-		eventually(t, 30*time.Second, "the controller runs", func() bool { return only.runs(t, cp, gcController) })
+		eventually(t, soon, "the controller runs", func() bool { return only.runs(t, cp, gcController) })
 		if lease(t.Context(), c, managerLease) != nil {
 			t.Error("there is a lease")
 		}
-		stop(t, only)
+		framework.StopManager(t, only.Process)
 	})
-}
-
-// stop asks the process to end and wants it to end well.
-func stop(t *testing.T, p *managerProcess) {
-	t.Helper()
-	if err := p.Stop(); err != nil {
-		t.Errorf("stopping %s: %v", p.name, err)
-	}
-	if err := p.Wait(); err != nil {
-		t.Errorf("%s was asked to end and ended with %v", p.name, err)
-	}
 }
 
 // TestNoWriteAfterTheLease attacks the promise that only one instance writes: the leader, whose controller writes all the
 // time, is frozen until another leads, then wakes up. It does not know yet that its time is over.
 func TestNoWriteAfterTheLease(t *testing.T) {
+	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{})
 	c := client(t, cp.AdminConfig())
 	args := append([]string{"--controllers=writer"}, framework.QuickElection...)
@@ -130,10 +121,10 @@ func TestNoWriteAfterTheLease(t *testing.T) {
 		}
 		return m.Data["by"]
 	}
-	eventually(t, 30*time.Second, "the first writes", func() bool { return writtenBy() != "" })
+	eventually(t, soon, "the first writes", func() bool { return writtenBy() != "" })
 	first := writtenBy()
 	heir := startManager(t, cp, pluginBinary, "heir", args...)
-	eventually(t, 30*time.Second, "the second is up", func() bool { code, _ := heir.get(t, nil, "/readyz"); return code == 200 })
+	eventually(t, soon, "the second is up", func() bool { code, _ := heir.get(t, nil, "/readyz"); return code == 200 })
 
 	changes, err := c.CoreV1().ConfigMaps(metav1.NamespaceDefault).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=written"})
 	if err != nil {
@@ -143,13 +134,13 @@ func TestNoWriteAfterTheLease(t *testing.T) {
 	if err := frozen.Pause(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "the second writes", func() bool { by := writtenBy(); return by != "" && by != first })
+	eventually(t, soon, "the second writes", func() bool { by := writtenBy(); return by != "" && by != first })
 	second := writtenBy()
 	if err := frozen.Resume(); err != nil {
 		t.Fatal(err)
 	}
 	// The second gives the lease back at once: the first must not take it again and go on with what it knew before.
-	stop(t, heir)
+	framework.StopManager(t, heir.Process)
 	if err := waitEnd(t, frozen); err == nil {
 		t.Error("a leader that lost its lease must end with an error")
 	}
@@ -188,7 +179,7 @@ func waitEnd(t *testing.T, p *managerProcess) error {
 	select {
 	case <-p.Done():
 		return p.Wait()
-	case <-time.After(30 * time.Second):
+	case <-time.After(soon):
 		t.Fatalf("%s does not end", p.name)
 		return nil
 	}

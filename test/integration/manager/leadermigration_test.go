@@ -22,7 +22,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -42,6 +41,7 @@ const migrationLease = "svm-takeover"
 // itself as soon as it holds the shared lease, because it registers the name of its informers twice. From when this manager
 // owns the controller it is the real one.
 func TestLeaderMigration(t *testing.T) {
+	t.Parallel()
 	cp := storageVersionControlPlane(t)
 	c := client(t, cp.AdminConfig())
 	leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
@@ -60,14 +60,14 @@ func TestLeaderMigration(t *testing.T) {
 	}
 
 	before := startManager(t, cp, framework.Manager, "svm-before", append([]string{"--enable-leader-migration", "--leader-migration-config=" + kubeOwns}, framework.QuickElection...)...)
-	eventually(t, 30*time.Second, "the manager leads", func() bool { return before.leads(t, cp) })
+	eventually(t, soon, "the manager leads", func() bool { return before.leads(t, cp) })
 	if before.runs(t, cp, gcController) || !strings.Contains(before.Log(), "Leader migration gives the controller to another manager") {
 		t.Errorf("the manager runs a controller that is not its own, or does not say whose it is:\n%s", before.Log())
 	}
-	stop(t, before)
+	framework.StopManager(t, before.Process)
 
 	after := startManager(t, cp, framework.Manager, "svm-after", append([]string{"--enable-leader-migration", "--leader-migration-config=" + svmOwns}, framework.QuickElection...)...)
-	eventually(t, 30*time.Second, "the manager waits for the shared lease", func() bool {
+	eventually(t, soon, "the manager waits for the shared lease", func() bool {
 		return after.leads(t, cp) && strings.Contains(after.Log(), `lock="kube-system/`+migrationLease+`"`)
 	})
 	if after.runs(t, cp, gcController) || holder(t.Context(), c, migrationLease) != kubeHolder {
@@ -79,7 +79,7 @@ func TestLeaderMigration(t *testing.T) {
 	if _, err := leases.Update(t.Context(), shared, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, time.Minute, "the manager runs the controller", func() bool { return after.runs(t, cp, gcController) })
+	eventually(t, soon, "the manager runs the controller", func() bool { return after.runs(t, cp, gcController) })
 	ours := holder(t.Context(), c, migrationLease)
 	if ours == kubeHolder || ours == "" {
 		t.Errorf("the shared lease is held by %q", ours)
@@ -87,7 +87,7 @@ func TestLeaderMigration(t *testing.T) {
 
 	// The new one comes, and leaves the controller alone.
 	kube := startKubeControllerManager(t, cp, svmOwns)
-	eventually(t, time.Minute, "kube-controller-manager waits for the shared lease", func() bool {
+	eventually(t, soon, "kube-controller-manager waits for the shared lease", func() bool {
 		return strings.Contains(kube.Log(), `"Attempting to acquire leader lease..." lock="kube-system/`+migrationLease+`"`)
 	})
 	if h := holder(t.Context(), c, migrationLease); h != ours {
@@ -96,7 +96,7 @@ func TestLeaderMigration(t *testing.T) {
 	if err := kube.Stop(); err != nil {
 		t.Errorf("stopping kube-controller-manager: %v", err)
 	}
-	stop(t, after)
+	framework.StopManager(t, after.Process)
 	if h := holder(t.Context(), c, migrationLease); h != "" {
 		t.Errorf("after a clean stop the shared lease is still held by %q", h)
 	}

@@ -20,7 +20,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -47,6 +46,7 @@ func serviceAccountToken(t *testing.T, c kubernetes.Interface, name string) stri
 
 // TestSecurePort asks every page as a client that may, as one that may not, and as nobody.
 func TestSecurePort(t *testing.T) {
+	t.Parallel()
 	cp := storageVersionControlPlane(t)
 	c := client(t, cp.AdminConfig())
 	role := &rbacv1.ClusterRole{
@@ -70,7 +70,7 @@ func TestSecurePort(t *testing.T) {
 	reader, stranger := cp.Config("reader"), cp.Config("stranger")
 
 	p := startManager(t, cp, framework.Manager, "serving", "--logging-format=json")
-	eventually(t, 30*time.Second, "an authorized client is let in", func() bool { code, _ := p.get(t, reader, "/metrics"); return code == 200 })
+	eventually(t, soon, "an authorized client is let in", func() bool { code, _ := p.get(t, reader, "/metrics"); return code == 200 })
 
 	token := serviceAccountToken(t, c, "scraper")
 	if code, _ := p.get(t, &rest.Config{BearerToken: token}, "/metrics"); code != 200 {
@@ -106,7 +106,7 @@ func TestSecurePort(t *testing.T) {
 			t.Errorf("%s must answer everybody, got %d: %s", path, code, body)
 		}
 	}
-	stop(t, p)
+	framework.StopManager(t, p.Process)
 	for _, line := range strings.Split(strings.TrimSpace(p.Log()), "\n") {
 		if strings.HasPrefix(line, "# ") || strings.HasSuffix(line, "Data race detection enabled") {
 			continue // how the test started it, and what a binary built for a test says before it has read its flags
@@ -118,12 +118,12 @@ func TestSecurePort(t *testing.T) {
 
 	t.Run("without a lookup a certificate of the cluster is nobody's", func(t *testing.T) {
 		p := startManager(t, cp, framework.Manager, "no-lookup", "--authentication-skip-lookup=true")
-		eventually(t, 30*time.Second, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
+		eventually(t, soon, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
 		for name, cfg := range map[string]*rest.Config{"reader": reader, "admin": cp.AdminConfig()} {
 			if code, _ := p.get(t, cfg, "/metrics"); code != 403 {
 				t.Errorf("/metrics answers the %s %d, want 403", name, code)
 			}
 		}
-		stop(t, p)
+		framework.StopManager(t, p.Process)
 	})
 }

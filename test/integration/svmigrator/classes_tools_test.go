@@ -36,7 +36,7 @@ import (
 )
 
 // atOnce is how long what needs no migrating may take, on a busy machine.
-const atOnce = 15 * time.Second
+const atOnce = time.Minute
 
 // migrateWith is migrate for a migration that is not like others.
 func (c *cluster) migrateWith(t *testing.T, name string, resource schema.GroupVersionResource, change func(*v1alpha1.StorageVersionMigration)) *v1alpha1.StorageVersionMigration {

@@ -43,7 +43,7 @@ const (
 	// passedBy is how long a migration may wait for places that others hold who get nowhere, until it has ended itself.
 	passedBy = 2 * time.Minute
 	// toldWithin is how soon a migration says what holds up its end.
-	toldWithin = 30 * time.Second
+	toldWithin = time.Minute
 	// forbidding is what servers of these tests answer to what they refuse.
 	forbidding = "nobody may do that today"
 )

@@ -49,7 +49,8 @@ func testAggregatedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	flunder := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": controlplane.SampleGroup + "/v1alpha1", "kind": flunders.kind, "metadata": map[string]any{"name": "one"},
+		"apiVersion": controlplane.SampleGroup + "/v1alpha1", "kind": flunders.kind,
+		"metadata": map[string]any{"name": "one"},
 	}}
 	client := c.Dynamic.Resource(flunders.WithVersion("v1alpha1")).Namespace(metav1.NamespaceDefault)
 	if _, err := client.Create(t.Context(), flunder, metav1.CreateOptions{}); err != nil {

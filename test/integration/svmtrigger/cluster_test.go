@@ -31,10 +31,8 @@ const (
 
 	// settle is the settle period of the managers in these tests, which state what is promised by themselves.
 	settle = 5 * time.Second
-	// promptly is how long the controller may take for what it is told by a watch.
-	promptly = 5 * time.Second
 	// soon is how long what takes several steps may take on a busy machine.
-	soon = time.Minute
+	soon = 2 * time.Minute
 )
 
 // cluster is a control plane with the migration API, and the history of that API.
@@ -68,8 +66,8 @@ func (c *cluster) mark(t *testing.T) int64 {
 	return response.Header.Revision
 }
 
-// startManager runs the trigger controller alone, without an election, at the settle period of these tests. Later arguments
-// take the place of earlier ones.
+// startManager runs the trigger controller alone, without an election, at the settle period of these tests. Later
+// arguments take the place of earlier ones.
 func (c *cluster) startManager(t *testing.T, name string, args ...string) *controlplane.Process {
 	t.Helper()
 	return c.startManagerAt(t, c.Config(framework.ManagerUser, framework.Masters), name, args...)
@@ -78,8 +76,9 @@ func (c *cluster) startManager(t *testing.T, name string, args ...string) *contr
 // startManagerAt is startManager for a manager that talks to where cfg leads.
 func (c *cluster) startManagerAt(t *testing.T, cfg *rest.Config, name string, args ...string) *controlplane.Process {
 	t.Helper()
-	process, _ := framework.StartManager(t, c.ControlPlane, framework.Process{Name: name, Config: cfg, Args: append([]string{
-		"-v=4", "--controllers=svmtrigger", "--leader-elect=false", "--settle-period=" + settle.String(),
-	}, args...)})
+	process, _ := framework.StartManager(t, c.ControlPlane,
+		framework.Process{Name: name, Config: cfg, Args: append([]string{
+			"-v=4", "--controllers=svmtrigger", "--leader-elect=false", "--settle-period=" + settle.String(),
+		}, args...)})
 	return process
 }

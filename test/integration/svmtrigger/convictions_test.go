@@ -57,7 +57,8 @@ func (p *protocol) convicts(text string) error {
 	return nil
 }
 
-// testTheJudgeConvicts plays controllers that break P1, because a judge that never finds anything is none. No manager runs.
+// testTheJudgeConvicts plays controllers that break P1, because a judge that never finds anything is none. No manager
+// runs.
 func testTheJudgeConvicts(t *testing.T) {
 	c := startCluster(t, controlplane.Server{})
 	hasty := custom(customGroup, "hasties", "Hasty")
@@ -89,9 +90,11 @@ func testTheJudgeConvicts(t *testing.T) {
 	startMigrator(t, c)
 	migration := &v1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "by-hand-"},
-		Spec:       v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: honestly.Group, Resource: honestly.Resource}},
+		Spec: v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: honestly.Group,
+			Resource: honestly.Resource}},
 	}
-	if _, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), migration, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), migration,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	framework.Eventually(t, soon, func(context.Context) error {
@@ -102,7 +105,7 @@ func testTheJudgeConvicts(t *testing.T) {
 		return nil
 	})
 	c.record(t, honestly, honestly.hash("v2"))
-	framework.During(t, grace, func(context.Context) error {
+	framework.During(t, 2*grace*judgeInterval, func(context.Context) error {
 		innocent.mu.Lock()
 		defer innocent.mu.Unlock()
 		return errors.Join(complaints(innocent.found)...)
@@ -131,8 +134,10 @@ func (c *cluster) record(t *testing.T, r resource, listed ...string) {
 		}
 	}
 	// Long enough ago to have settled.
-	patch := fmt.Appendf(nil, `{"status":{"epoch":1,"epochStartTime":"2020-01-01T00:00:00Z","currentStorageVersionHash":%q,"persistedStorageVersionHashes":["%s"]}}`, r.hash("v2"), strings.Join(listed, `","`))
-	if _, err := states.Patch(t.Context(), r.String(), types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+	patch := fmt.Appendf(nil, `{"status":{"epoch":1,"epochStartTime":"2020-01-01T00:00:00Z",`+
+		`"currentStorageVersionHash":%q,"persistedStorageVersionHashes":["%s"]}}`, r.hash("v2"), strings.Join(listed, `","`))
+	if _, err := states.Patch(t.Context(), r.String(), types.MergePatchType, patch, metav1.PatchOptions{},
+		"status"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -32,8 +32,8 @@ import (
 // longEnoughToTell is more than what the controller takes for a moment that passes by itself.
 const longEnoughToTell = 20 * time.Second
 
-// testCrash kills a server, whose identity Lease stays, and starts it again. Nobody knows whether it only is out of reach,
-// but what it wrote in was seen.
+// testCrash kills a server, whose identity Lease stays, and starts it again. Nobody knows whether it only is out of
+// reach, but what it wrote in was seen.
 func testCrash(t *testing.T, c *cluster) {
 	before := c.allStates()
 	began := c.mark(t)
@@ -49,7 +49,8 @@ func testCrash(t *testing.T, c *cluster) {
 		}
 		return err
 	})
-	if _, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), crashed.Identity(), metav1.GetOptions{}); err != nil {
+	if _, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), crashed.Identity(),
+		metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	unchanged := func(context.Context) error { return c.nothingDoubted(before, began) }
@@ -63,8 +64,8 @@ func testCrash(t *testing.T, c *cluster) {
 	framework.During(t, 2*settle, unchanged)
 }
 
-// nothingDoubted complains if a state lists, or takes for current, another encoding than before, or counts another epoch,
-// or if a migration of one of these resources was created after a revision.
+// nothingDoubted complains if a state lists, or takes for current, another encoding than before, or counts another
+// epoch, or if a migration of one of these resources was created after a revision.
 func (c *cluster) nothingDoubted(before map[string]*v1alpha1.StorageState, since int64) error {
 	for name, old := range before {
 		now := c.state(name)

@@ -58,7 +58,8 @@ func newDefinition(r resource, storage string) *apiextensionsv1.CustomResourceDe
 func (c *cluster) define(t *testing.T, resources ...resource) {
 	t.Helper()
 	for _, r := range resources {
-		if _, err := c.Extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newDefinition(r, "v1"), metav1.CreateOptions{}); err != nil {
+		if _, err := c.Extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newDefinition(r, "v1"),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,7 +77,8 @@ func (c *cluster) objects(r resource) dynamic.ResourceInterface {
 }
 
 // change changes a definition's spec and returns when the API server has taken it.
-func (c *cluster) change(t *testing.T, r resource, change func(*apiextensionsv1.CustomResourceDefinitionSpec)) time.Time {
+func (c *cluster) change(t *testing.T, r resource,
+	change func(*apiextensionsv1.CustomResourceDefinitionSpec)) time.Time {
 	t.Helper()
 	client := c.Extensions.ApiextensionsV1().CustomResourceDefinitions()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {

@@ -34,7 +34,8 @@ import (
 
 const customGroup = "trigger.example.com"
 
-// onlyCustom lets the trigger start migrations of the definitions of these tests only, so that nothing else is in the way.
+// onlyCustom lets the trigger start migrations of the definitions of these tests only, so that nothing else is in the
+// way.
 const onlyCustom = "--auto-migrate=*." + customGroup
 
 // testDefinitions is what happens to custom resources when people change their definitions.
@@ -64,18 +65,16 @@ func testDefinitions(t *testing.T) {
 	t.Run("deleted and recreated", func(t *testing.T) { testRecreated(t, c, recreated) })
 }
 
-// testFlip wants a flip on record promptly, and a migration when it has settled.
+// testFlip wants a flip on record before it has settled, and a migration when it has.
 func testFlip(t *testing.T, c *cluster, r resource) {
 	began := c.mark(t)
 	epoch := c.state(r.String()).Status.Epoch
 	flipped := c.flip(t, r, "v2")
-	framework.Eventually(t, promptly, func(context.Context) error {
-		return errors.Join(c.lists(r, r.hashes("v1", "v2")), c.writes(r, "v2"))
+	framework.Eventually(t, soon, func(context.Context) error {
+		return errors.Join(c.lists(r, r.hashes("v1", "v2")), c.writes(r, "v2"),
+			c.says(r, v1alpha1.StorageStateAgreed, metav1.ConditionFalse, v1alpha1.StateReasonSettling))
 	})
 	t.Logf("recorded %v after the flip: %s", time.Since(flipped).Round(time.Millisecond), words(c.state(r.String())))
-	if err := c.says(r, v1alpha1.StorageStateAgreed, metav1.ConditionFalse, v1alpha1.StateReasonSettling); err != nil {
-		t.Error(err)
-	}
 	if now := c.state(r.String()).Status.Epoch; now <= epoch {
 		t.Errorf("the epoch was %d and is %d", epoch, now)
 	}
@@ -106,7 +105,7 @@ func testTwoFlips(t *testing.T, c *cluster, r resource) {
 	c.createStoredAs(t, r, "between", "v2")
 	second := c.flip(t, r, "v1")
 	t.Logf("the second flip came %v after the first", second.Sub(first).Round(time.Millisecond))
-	framework.Eventually(t, promptly, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		return errors.Join(c.lists(r, r.hashes("v1", "v2")), c.writes(r, "v1"))
 	})
 	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
@@ -120,7 +119,7 @@ func testTwoFlips(t *testing.T, c *cluster, r resource) {
 func testShortened(t *testing.T, c *cluster, m *migrator, r resource) {
 	m.behave(r, holding)
 	c.flip(t, r, "v2")
-	framework.Eventually(t, promptly, func(context.Context) error { return c.lists(r, r.hashes("v1", "v2")) })
+	framework.Eventually(t, soon, func(context.Context) error { return c.lists(r, r.hashes("v1", "v2")) })
 	c.setStoredVersions(t, r, "v2")
 	framework.Eventually(t, soon, func(ctx context.Context) error { return c.warned(ctx, r, "storedVersions") })
 	framework.During(t, settle, func(context.Context) error { return c.lists(r, r.hashes("v1", "v2")) })
@@ -142,7 +141,7 @@ func testOvertaken(t *testing.T, c *cluster, m *migrator, r resource) {
 	})
 	running, back := c.migrationsOf(r.GroupResource, began)[0], c.mark(t)
 	flipped := c.flip(t, r, "v1")
-	framework.Eventually(t, promptly, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		if c.exists(running.uid()) {
 			return fmt.Errorf("the migration to the encoding of before still exists: %v", running)
 		}
@@ -155,7 +154,8 @@ func testOvertaken(t *testing.T, c *cluster, m *migrator, r resource) {
 
 // warned complains unless there is a warning about the state that contains a text.
 func (c *cluster) warned(ctx context.Context, r resource, text string) error {
-	events, err := c.Kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.kind=StorageState,involvedObject.name=" + r.String()})
+	events, err := c.Kube.CoreV1().Events(metav1.NamespaceAll).List(ctx,
+		metav1.ListOptions{FieldSelector: "involvedObject.kind=StorageState,involvedObject.name=" + r.String()})
 	if err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func testRecreated(t *testing.T, c *cluster, r resource) {
 	began := c.mark(t)
 	c.define(t, r)
 	c.create(t, r, "new")
-	framework.Eventually(t, promptly, func(context.Context) error { return c.writes(r, "v1") })
+	framework.Eventually(t, soon, func(context.Context) error { return c.writes(r, "v1") })
 	state := c.state(r.String())
 	if state.UID == old.UID || certain(state) {
 		t.Errorf("the state of a definition that was made anew is %s", words(state))

@@ -14,6 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package svmtrigger tests the trigger controller in its binary, against real API servers and etcd. A judge reads etcd all
-// the time and compares what is stored with what the StorageStates say of it; a stand-in plays the migrator.
+// Package svmtrigger tests the trigger controller in its binary, against real API servers and etcd. A judge reads etcd
+// all the time and compares what is stored with what the StorageStates say of it; a stand-in plays the migrator.
 package svmtrigger

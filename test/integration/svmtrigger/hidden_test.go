@@ -33,8 +33,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// testServersBehindALoadBalancer has three servers that were restarted to advertise the address of their load balancer. So
-// there is one endpoint, behind which nobody can tell who answers, and what the others write is not known.
+// testServersBehindALoadBalancer has three servers that were restarted to advertise the address of their load balancer.
+// So there is one endpoint, behind which nobody can tell who answers, and what the others write is not known.
 func testServersBehindALoadBalancer(t *testing.T) {
 	c := startCluster(t, controlplane.Server{}, controlplane.Server{}, controlplane.Server{})
 	startJudge(t, c, configMaps, flowSchema)
@@ -65,7 +65,9 @@ func (c *cluster) hideServers(t *testing.T) {
 	var restarts sync.WaitGroup
 	for _, server := range c.Servers() {
 		restarts.Go(func() {
-			if err := server.Restart(func(s *controlplane.Server) { s.ExtraArgs = []string{"--advertise-address=" + host} }); err != nil {
+			if err := server.Restart(func(s *controlplane.Server) {
+				s.ExtraArgs = []string{"--advertise-address=" + host}
+			}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -83,8 +85,8 @@ func (c *cluster) hideServers(t *testing.T) {
 	})
 }
 
-// serversUnseen complains unless the states of built-in resources say that not all servers were seen, and that these may
-// write what nobody knows.
+// serversUnseen complains unless the states of built-in resources say that not all servers were seen, and that these
+// may write what nobody knows.
 func (c *cluster) serversUnseen() error {
 	count := 0
 	for _, state := range c.allStates() {
@@ -93,7 +95,8 @@ func (c *cluster) serversUnseen() error {
 		}
 		count++
 		agreed := meta.FindStatusCondition(state.Status.Conditions, v1alpha1.StorageStateAgreed)
-		if agreed == nil || agreed.Status != metav1.ConditionFalse || agreed.Reason != v1alpha1.StateReasonServersUnseen || agreed.Message == "" {
+		if agreed == nil || agreed.Status != metav1.ConditionFalse || agreed.Reason != v1alpha1.StateReasonServersUnseen ||
+			agreed.Message == "" {
 			return fmt.Errorf("%s, want that servers are unseen", words(state))
 		}
 		if certain(state) {

@@ -40,8 +40,8 @@ const (
 	migrationsPrefix = apiPrefix + "storageversionmigrations/"
 )
 
-// history is every write of StorageStates and migrations, as etcd saw them. Nothing that was written and changed back goes
-// unseen, and it does not depend on an API server being up.
+// history is every write of StorageStates and migrations, as etcd saw them. Nothing that was written and changed back
+// goes unseen, and it does not depend on an API server being up.
 type history struct {
 	mu         sync.Mutex
 	states     map[string][]stateWrite
@@ -82,7 +82,8 @@ func (l *migrationLife) ended() bool {
 }
 
 func (l *migrationLife) String() string {
-	return fmt.Sprintf("%s (created %s, deleted=%t, conditions %v)", l.last().Name, l.seen.Format(clockFormat), l.deleted > 0, l.last().Status.Conditions)
+	return fmt.Sprintf("%s (created %s, deleted=%t, conditions %v)", l.last().Name, l.seen.Format(clockFormat),
+		l.deleted > 0, l.last().Status.Conditions)
 }
 
 // startHistory records from now until the end of the test.
@@ -244,41 +245,14 @@ func (h *history) migrationsAfter(revision int64) []*migrationLife {
 
 // exists says that a migration was created and not deleted.
 func (h *history) exists(uid types.UID) bool {
-	return slices.ContainsFunc(h.migrationsAfter(0), func(life *migrationLife) bool { return life.uid() == uid && life.deleted == 0 })
+	return slices.ContainsFunc(h.migrationsAfter(0),
+		func(life *migrationLife) bool { return life.uid() == uid && life.deleted == 0 })
 }
 
 // migrationsOf are those of one resource that were created after a revision.
 func (h *history) migrationsOf(gr schema.GroupResource, after int64) []*migrationLife {
-	return slices.DeleteFunc(h.migrationsAfter(after), func(life *migrationLife) bool { return resourceOf(life.last()) != gr })
-}
-
-// mostUnfinished is the largest number of migrations that existed at once and had not ended.
-func (h *history) mostUnfinished() int {
-	type change struct {
-		revision int64
-		by       int
-	}
-	var changes []change
-	for _, life := range h.migrationsAfter(0) {
-		changes = append(changes, change{life.created, 1})
-		end := life.deleted
-		for _, write := range life.writes {
-			if hasCondition(write.migration, v1alpha1.MigrationSucceeded) || hasCondition(write.migration, v1alpha1.MigrationFailed) {
-				end = write.revision
-				break
-			}
-		}
-		if end > 0 {
-			changes = append(changes, change{end, -1})
-		}
-	}
-	slices.SortFunc(changes, func(a, b change) int { return int(a.revision - b.revision) })
-	most, unfinished := 0, 0
-	for _, c := range changes {
-		unfinished += c.by
-		most = max(most, unfinished)
-	}
-	return most
+	return slices.DeleteFunc(h.migrationsAfter(after),
+		func(life *migrationLife) bool { return resourceOf(life.last()) != gr })
 }
 
 func resourceOf(m *v1alpha1.StorageVersionMigration) schema.GroupResource {

@@ -138,7 +138,8 @@ func (m *migrator) migrate(ctx context.Context, migration *v1alpha1.StorageVersi
 	if target == nil || !m.update(ctx, migration, func(status *v1alpha1.StorageVersionMigrationStatus) {
 		now := metav1.Now()
 		status.Target, status.StartTime = target, &now
-		status.Conditions = []v1alpha1.MigrationCondition{{Type: v1alpha1.MigrationRunning, Status: "True", Reason: v1alpha1.MigrationReasonRewriting, LastUpdateTime: now}}
+		status.Conditions = []v1alpha1.MigrationCondition{{Type: v1alpha1.MigrationRunning, Status: "True",
+			Reason: v1alpha1.MigrationReasonRewriting, LastUpdateTime: now}}
 	}) {
 		return
 	}
@@ -169,7 +170,8 @@ func (m *migrator) target(ctx context.Context, migration *v1alpha1.StorageVersio
 	}
 	for ctx.Err() == nil && !m.gone(migration) {
 		state := m.stateOf(resourceOf(migration))
-		if state != nil && state.Status.CurrentStorageVersionHash != "" && state.Status.CurrentStorageVersionHash != v1alpha1.Unknown {
+		if state != nil && state.Status.CurrentStorageVersionHash != "" &&
+			state.Status.CurrentStorageVersionHash != v1alpha1.Unknown {
 			return &v1alpha1.MigrationTarget{
 				StorageVersionHash: state.Status.CurrentStorageVersionHash, EncodingVersion: state.Status.CurrentEncodingVersion,
 				Epoch: &state.Status.Epoch, StorageStateUID: state.UID,
@@ -215,7 +217,8 @@ func (m *migrator) tryRewriteAll(ctx context.Context, migration *v1alpha1.Storag
 		}
 		for i := range list.Items {
 			item := &list.Items[i]
-			_, err := client.Namespace(item.Namespace).Patch(ctx, item.Name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+			_, err := client.Namespace(item.Namespace).Patch(ctx, item.Name, types.MergePatchType, []byte("{}"),
+				metav1.PatchOptions{})
 			if err != nil && !apierrors.IsNotFound(err) {
 				return false
 			}
@@ -226,19 +229,22 @@ func (m *migrator) tryRewriteAll(ctx context.Context, migration *v1alpha1.Storag
 	}
 }
 
-func (m *migrator) finish(ctx context.Context, migration *v1alpha1.StorageVersionMigration, condition v1alpha1.MigrationConditionType, reason string) {
+func (m *migrator) finish(ctx context.Context, migration *v1alpha1.StorageVersionMigration,
+	condition v1alpha1.MigrationConditionType, reason string) {
 	m.update(ctx, migration, func(status *v1alpha1.StorageVersionMigrationStatus) {
 		now := metav1.Now()
 		status.CompletionTime = &now
 		status.Conditions = []v1alpha1.MigrationCondition{
 			{Type: v1alpha1.MigrationRunning, Status: "False", Reason: v1alpha1.MigrationReasonFinished, LastUpdateTime: now},
-			{Type: condition, Status: "True", Reason: reason, Message: fmt.Sprintf("the stand-in says %s", condition), LastUpdateTime: now},
+			{Type: condition, Status: "True", Reason: reason, Message: fmt.Sprintf("the stand-in says %s", condition),
+				LastUpdateTime: now},
 		}
 	})
 }
 
 // update changes the status until that works, and returns false if the migration is gone.
-func (m *migrator) update(ctx context.Context, migration *v1alpha1.StorageVersionMigration, change func(*v1alpha1.StorageVersionMigrationStatus)) bool {
+func (m *migrator) update(ctx context.Context, migration *v1alpha1.StorageVersionMigration,
+	change func(*v1alpha1.StorageVersionMigrationStatus)) bool {
 	client := m.cluster.Migration.MigrationV1alpha1().StorageVersionMigrations()
 	for ctx.Err() == nil {
 		present, err := client.Get(ctx, migration.Name, metav1.GetOptions{})

@@ -28,6 +28,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
@@ -36,9 +37,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
-
-// mostAtOnce is how many migrations may exist at once that have not ended. A first installation must not stampede.
-const mostAtOnce = 4
 
 // testFirstInstallation is what an administrator of one API server sees in the first minutes.
 func testFirstInstallation(t *testing.T) {
@@ -57,13 +55,8 @@ func testFirstInstallation(t *testing.T) {
 		}
 	}
 
-	// Nobody migrates yet: the first ones are created and the others wait.
-	framework.Eventually(t, soon, func(context.Context) error {
-		if len(c.migrationsAfter(0)) == 0 {
-			return errors.New("no migration is created")
-		}
-		return nil
-	})
+	// Nobody migrates yet: all migrations are created, and the states say that they wait.
+	framework.Eventually(t, time.Minute, func(context.Context) error { return c.allQueued(expected) })
 	if early := c.migrationsAfter(0)[0].seen.Sub(began); early < settle {
 		t.Errorf("the first migration was created %v after the start, before the settle period", early)
 	}
@@ -72,9 +65,6 @@ func testFirstInstallation(t *testing.T) {
 	t.Logf("everything is migrated %v after the start of the manager", time.Since(began).Round(time.Millisecond))
 	t.Log("\n" + table(t, c))
 
-	if most := c.mostUnfinished(); most > mostAtOnce {
-		t.Errorf("%d migrations were unfinished at once, at most %d may be", most, mostAtOnce)
-	}
 	for _, gr := range expected {
 		want := 1
 		if expires(gr) {
@@ -84,6 +74,26 @@ func testFirstInstallation(t *testing.T) {
 			t.Errorf("%d migrations of %s, want %d", len(got), gr, want)
 		}
 	}
+}
+
+// allQueued complains unless every resource has a migration that its state names and that has not begun.
+func (c *cluster) allQueued(resources []schema.GroupResource) error {
+	var errs []error
+	for _, gr := range resources {
+		if expires(gr) {
+			continue
+		}
+		state := c.state(gr.String())
+		if state == nil {
+			errs = append(errs, fmt.Errorf("%s has no state", gr))
+			continue
+		}
+		migrated := meta.FindStatusCondition(state.Status.Conditions, v1alpha1.StorageStateMigrated)
+		if migrated == nil || migrated.Reason != v1alpha1.StateReasonMigrationQueued || state.Status.Migration == nil {
+			errs = append(errs, fmt.Errorf("no migration waits: %s", words(state)))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // expires says that objects of the resource vanish by themselves.
@@ -115,7 +125,9 @@ func migratable(t *testing.T, c *cluster) []schema.GroupResource {
 			}
 		}
 	}
-	return slices.SortedFunc(maps.Keys(found), func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
+	return slices.SortedFunc(maps.Keys(found), func(a, b schema.GroupResource) int {
+		return strings.Compare(a.String(), b.String())
+	})
 }
 
 // haveStates complains unless exactly these resources have a state that was recorded.
@@ -129,7 +141,8 @@ func (c *cluster) haveStates(expected []schema.GroupResource) error {
 		delete(states, gr.String())
 	}
 	if len(missing) > 0 || len(states) > 0 {
-		return fmt.Errorf("%d resources have no state: %v; states of others: %v", len(missing), missing, slices.Collect(maps.Keys(states)))
+		return fmt.Errorf("%d resources have no state: %v; states of others: %v", len(missing), missing,
+			slices.Collect(maps.Keys(states)))
 	}
 	return nil
 }
@@ -154,7 +167,8 @@ func (c *cluster) allMigrated(expected []schema.GroupResource) error {
 	for _, gr := range expected {
 		r := resource{GroupResource: gr}
 		if expires(gr) {
-			errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonObjectsExpire))
+			errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse,
+				v1alpha1.StateReasonObjectsExpire))
 			continue
 		}
 		state := c.state(gr.String())
@@ -163,7 +177,8 @@ func (c *cluster) allMigrated(expected []schema.GroupResource) error {
 		} else if !slices.Equal(persisted(state), []string{state.Status.CurrentStorageVersionHash}) {
 			errs = append(errs, errors.New(words(state)))
 		} else {
-			errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionTrue, v1alpha1.StateReasonOnlyCurrentEncoding))
+			errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionTrue,
+				v1alpha1.StateReasonOnlyCurrentEncoding))
 		}
 	}
 	return errors.Join(errs...)

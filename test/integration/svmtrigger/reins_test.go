@@ -154,7 +154,8 @@ func testBoasted(t *testing.T, c *cluster, m *migrator, r resource) {
 func testDeleted(t *testing.T, c *cluster, m *migrator, r resource) {
 	framework.Eventually(t, soon, func(context.Context) error { return c.migrationCount(r, 0, 1) })
 	life := c.migrationsOf(r.GroupResource, 0)[0]
-	if err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Delete(t.Context(), life.last().Name, metav1.DeleteOptions{}); err != nil {
+	if err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Delete(t.Context(), life.last().Name,
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	framework.Eventually(t, soon, func(context.Context) error { return c.migrationCount(r, 0, 2) })
@@ -169,9 +170,11 @@ func testDeleted(t *testing.T, c *cluster, m *migrator, r resource) {
 func testByHand(t *testing.T, c *cluster, r resource) {
 	migration := &v1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "by-hand-"},
-		Spec:       v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: r.Group, Resource: r.Resource}},
+		Spec: v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: r.Group,
+			Resource: r.Resource}},
 	}
-	if _, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), migration, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), migration,
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
@@ -180,10 +183,12 @@ func testByHand(t *testing.T, c *cluster, r resource) {
 	}
 }
 
-// testStartedOver deletes a state, as one does to start over. What was proven for the old one proves nothing for the new one.
+// testStartedOver deletes a state, as one does to start over. What was proven for the old one proves nothing for the
+// new one.
 func testStartedOver(t *testing.T, c *cluster, r resource) {
 	began, old := c.mark(t), c.state(r.String())
-	if err := c.Migration.MigrationV1alpha1().StorageStates().Delete(t.Context(), r.String(), metav1.DeleteOptions{}); err != nil {
+	if err := c.Migration.MigrationV1alpha1().StorageStates().Delete(t.Context(), r.String(),
+		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	framework.Eventually(t, soon, func(context.Context) error {
@@ -204,7 +209,8 @@ func testStartedOver(t *testing.T, c *cluster, r resource) {
 // inherit leaves what kube-storage-version-migrator leaves: a state without an epoch, and a success without a target.
 func (c *cluster) inherit(t *testing.T, r resource) {
 	t.Helper()
-	states, migrations := c.Migration.MigrationV1alpha1().StorageStates(), c.Migration.MigrationV1alpha1().StorageVersionMigrations()
+	states, migrations := c.Migration.MigrationV1alpha1().StorageStates(),
+		c.Migration.MigrationV1alpha1().StorageVersionMigrations()
 	state, err := states.Create(t.Context(), &v1alpha1.StorageState{
 		ObjectMeta: metav1.ObjectMeta{Name: r.String()},
 		Spec:       v1alpha1.StorageStateSpec{Resource: v1alpha1.GroupResource{Group: r.Group, Resource: r.Resource}},
@@ -220,7 +226,8 @@ func (c *cluster) inherit(t *testing.T, r resource) {
 	}
 	migration, err := migrations.Create(t.Context(), &v1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: "inherited"},
-		Spec:       v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: r.Group, Version: "v1", Resource: r.Resource}},
+		Spec: v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: r.Group,
+			Version: "v1", Resource: r.Resource}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +242,8 @@ func (c *cluster) inherit(t *testing.T, r resource) {
 func (c *cluster) annotate(t *testing.T, r resource, key, value string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
-	_, err := c.Migration.MigrationV1alpha1().StorageStates().Patch(t.Context(), r.String(), types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := c.Migration.MigrationV1alpha1().StorageStates().Patch(t.Context(), r.String(), types.MergePatchType,
+		patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

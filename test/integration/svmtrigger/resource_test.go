@@ -47,10 +47,12 @@ func custom(group, plural, kind string) resource {
 }
 
 var (
-	policies   = builtIn("admissionregistration.k8s.io", "mutatingadmissionpolicies", "MutatingAdmissionPolicy")
-	bindings   = builtIn("admissionregistration.k8s.io", "mutatingadmissionpolicybindings", "MutatingAdmissionPolicyBinding")
+	policies = builtIn("admissionregistration.k8s.io", "mutatingadmissionpolicies", "MutatingAdmissionPolicy")
+	bindings = builtIn("admissionregistration.k8s.io", "mutatingadmissionpolicybindings",
+		"MutatingAdmissionPolicyBinding")
 	configMaps = builtIn("", "configmaps", "ConfigMap")
-	flowSchema = resource{schema.GroupResource{Group: "flowcontrol.apiserver.k8s.io", Resource: "flowschemas"}, "FlowSchema", "/registry/flowschemas/"}
+	flowSchema = resource{schema.GroupResource{Group: "flowcontrol.apiserver.k8s.io", Resource: "flowschemas"},
+		"FlowSchema", "/registry/flowschemas/"}
 )
 
 // hash is that of the encoding of the version.

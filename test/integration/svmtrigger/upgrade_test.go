@@ -94,7 +94,8 @@ func testRollback(t *testing.T, c *cluster, w *writer) {
 		if err := c.migrationCount(r, began, 1); err != nil {
 			t.Error(err)
 		}
-		if stored, err := c.storedVersions(t, r); err != nil || !slices.Equal(stored, []string{"admissionregistration.k8s.io/v1beta1"}) {
+		if stored, err := c.storedVersions(t, r); err != nil ||
+			!slices.Equal(stored, []string{"admissionregistration.k8s.io/v1beta1"}) {
 			t.Errorf("%s is stored as %v (%v)", r, stored, err)
 		}
 	}
@@ -129,7 +130,8 @@ func testRoll(t *testing.T, c *cluster, w *writer) {
 		if err := c.migrationCount(r, began, 1); err != nil {
 			t.Error(err)
 		}
-		if stored, err := c.storedVersions(t, r); err != nil || !slices.Equal(stored, []string{"admissionregistration.k8s.io/v1"}) {
+		if stored, err := c.storedVersions(t, r); err != nil ||
+			!slices.Equal(stored, []string{"admissionregistration.k8s.io/v1"}) {
 			t.Errorf("%s is stored as %v (%v)", r, stored, err)
 		}
 	}
@@ -149,7 +151,8 @@ func (c *cluster) disagree(since int64) error {
 		if err := c.writes(r, v1alpha1.Unknown); err != nil {
 			return err
 		}
-		if err := c.says(r, v1alpha1.StorageStateAgreed, metav1.ConditionFalse, v1alpha1.StateReasonServersDisagree); err != nil {
+		if err := c.says(r, v1alpha1.StorageStateAgreed, metav1.ConditionFalse,
+			v1alpha1.StateReasonServersDisagree); err != nil {
 			return err
 		}
 	}
@@ -207,7 +210,8 @@ func (c *cluster) othersUntouched(t *testing.T, since int64) {
 	}
 	if len(touched) > 0 {
 		slices.Sort(touched)
-		t.Errorf("nothing changed for %d resources, which were doubted or migrated again: %v\n%s", len(touched), touched, c.lifeOf(touched[0], since))
+		t.Errorf("nothing changed for %d resources, which were doubted or migrated again: %v\n%s", len(touched), touched,
+			c.lifeOf(touched[0], since))
 	}
 }
 
@@ -275,10 +279,12 @@ func (w *writer) write(ctx context.Context, turn int) {
 	name := fmt.Sprintf("policy-%d", turn%objects)
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"turn":"%d"}}}`, turn)
 	api := client.AdmissionregistrationV1()
-	if _, err := api.MutatingAdmissionPolicies().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := api.MutatingAdmissionPolicies().Patch(ctx, name, types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		_, _ = api.MutatingAdmissionPolicies().Create(ctx, newPolicy(name), metav1.CreateOptions{})
 	}
-	if _, err := api.MutatingAdmissionPolicyBindings().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := api.MutatingAdmissionPolicyBindings().Patch(ctx, name, types.MergePatchType, patch,
+		metav1.PatchOptions{}); err != nil {
 		binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
 			Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
@@ -291,14 +297,17 @@ func (w *writer) write(ctx context.Context, turn int) {
 func newPolicy(name string) *admissionregistrationv1.MutatingAdmissionPolicy {
 	rule := admissionregistrationv1.NamedRuleWithOperations{}
 	rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
-	rule.APIGroups, rule.APIVersions, rule.Resources = []string{"absent.example.com"}, []string{"v1"}, []string{strings.ToLower(name)}
+	rule.APIGroups, rule.APIVersions, rule.Resources = []string{"absent.example.com"}, []string{"v1"},
+		[]string{strings.ToLower(name)}
 	ignore := admissionregistrationv1.Ignore
 	return &admissionregistrationv1.MutatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 			FailurePolicy:      &ignore,
 			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
-			MatchConstraints:   &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule}},
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule},
+			},
 			Mutations: []admissionregistrationv1.Mutation{{
 				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
 				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: "Object{}"},

@@ -40,7 +40,8 @@ func TestObjectsAreTheTwoDefinitionsOfTheGroup(t *testing.T) {
 			t.Errorf("object %d is %s %q, want CustomResourceDefinition %q", i, object.GetKind(), object.GetName(), want[i])
 		}
 		if object.GetAnnotations()["api-approved.kubernetes.io"] == "" {
-			t.Errorf("%s: no annotation api-approved.kubernetes.io, without which groups under k8s.io are refused", object.GetName())
+			t.Errorf("%s: no annotation api-approved.kubernetes.io; API servers refuse groups under k8s.io without it",
+				object.GetName())
 		}
 	}
 }

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Runs what `make test` runs, ends at the first failure, and tells at the end how long each step took.
+source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
+
+STEPS="$(mktemp)"
+export STEPS
+
+finish() {
+  local code=$?
+  printf '\n'
+  cat "${STEPS}"
+  rm -f "${STEPS}"
+  printf '%-24s %4d s, exit code %d\n' "make test" "${SECONDS}" "${code}"
+}
+trap finish EXIT
+
+make --no-print-directory verify
+make --no-print-directory test-binaries
+make --no-print-directory unit
+# These wait most of the time, so that they leave enough to the simulation, which never waits.
+make --no-print-directory -j3 integration-of-managers integration-in-process simulation

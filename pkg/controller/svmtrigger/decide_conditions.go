@@ -1,0 +1,201 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// finding is what a rule found out: a condition without its type.
+type finding struct {
+	status          metav1.ConditionStatus
+	reason, message string
+	// create is true if a migration is to be created.
+	create bool
+}
+
+func yes(reason, message string) *finding {
+	return &finding{status: metav1.ConditionTrue, reason: reason, message: message}
+}
+
+func no(reason, message string) *finding {
+	return &finding{status: metav1.ConditionFalse, reason: reason, message: message}
+}
+
+// setConditions sets the conditions by their rules. While an observation is incomplete for a moment only, they stay
+// what they were, unless the record changed.
+func (e *evaluation) setConditions() {
+	if e.held() && !e.newEpoch {
+		return
+	}
+	e.next.Conditions = slices.Clone(e.old.Conditions)
+	agreed, migrated := e.agreedCondition(), e.migratedCondition()
+	e.create = migrated.create
+	e.set(v1alpha1.StorageStateAgreed, agreed)
+	e.set(v1alpha1.StorageStateMigrated, migrated)
+	e.set(v1alpha1.StorageStateSafeToRemoveOldVersions, e.safeCondition(agreed, migrated))
+	e.set(v1alpha1.StorageStateServed, e.servedCondition())
+	e.next.Conditions = keep(e.old.Conditions, e.next.Conditions)
+}
+
+func (e *evaluation) set(conditionType string, f *finding) {
+	meta.SetStatusCondition(&e.next.Conditions, metav1.Condition{
+		Type: conditionType, Status: f.status, Reason: f.reason,
+		Message:            v1alpha1.TruncateRunes(f.message, v1alpha1.MaxStateConditionMessageLength),
+		LastTransitionTime: metav1.NewTime(e.in.Now.Truncate(time.Second)),
+	})
+}
+
+func (e *evaluation) migratedCondition() *finding {
+	for _, rule := range migratedRules {
+		if f := rule(e); f != nil {
+			return f
+		}
+	}
+	return nil // The last rule applies to everything.
+}
+
+func (e *evaluation) agreedCondition() *finding {
+	o, current := &e.in.Observation, e.next.CurrentEncodingVersion
+	switch {
+	case o.Problem != nil:
+		return no(o.Problem.Reason, controller.Sentence(o.Problem.Message))
+	case o.Presence == storageversion.NotServed:
+		return no(v1alpha1.StateReasonNotServed, "No server writes the resource.")
+	case len(e.last.Writing) == 0:
+		return no(v1alpha1.StateReasonServersUnseen, "No server was seen to write the resource yet.")
+	case e.next.CurrentStorageVersionHash == storageversion.Unknown:
+		return no(v1alpha1.StateReasonServersDisagree, "The servers write different encodings: "+e.writers()+".")
+	case !e.agreed:
+		return no(v1alpha1.StateReasonSettling, fmt.Sprintf(
+			"All servers write %s. That counts from %s on, when writes that began earlier have landed.",
+			current, e.agreedFrom.UTC().Format(time.RFC3339)))
+	default:
+		return yes(v1alpha1.StateReasonServersAgree, "All servers write "+current+".")
+	}
+}
+
+// writers says which servers write what, where the evidence names servers.
+func (e *evaluation) writers() string {
+	who := map[string][]string{}
+	add := func(hash, server string) {
+		if hash != "" {
+			who[hash] = append(who[hash], server)
+		}
+	}
+	for _, server := range e.last.Evidence.Servers {
+		add(server.StorageVersionHash, server.Identity)
+	}
+	for _, endpoint := range e.last.Evidence.Endpoints {
+		add(endpoint.StorageVersionHash, endpoint.Address)
+	}
+	var parts []string
+	for _, hash := range slices.Sorted(maps.Keys(who)) {
+		parts = append(parts, e.versionName(hash)+" by "+strings.Join(who[hash], ", "))
+	}
+	return strings.Join(parts, "; ")
+}
+
+func (e *evaluation) safeCondition(agreed, migrated *finding) *finding {
+	stored := storedVersions(e.next.Evidence)
+	switch {
+	case migrated.status != metav1.ConditionTrue:
+		return migrated
+	case agreed.status != metav1.ConditionTrue:
+		return agreed
+	case len(stored) > 1:
+		return no(v1alpha1.StateReasonStoredVersionsNotPruned, "Every object is stored in the current encoding, but "+
+			"status.storedVersions of the CustomResourceDefinition still lists "+strings.Join(stored, ", ")+
+			", so the API server refuses to remove any of these versions. The events of the migration say why.")
+	default:
+		return migrated
+	}
+}
+
+func (e *evaluation) servedCondition() *finding {
+	switch e.in.Observation.Presence {
+	case storageversion.Served:
+		return yes(v1alpha1.StateReasonServed, "The resource is served.")
+	case storageversion.NotServed:
+		return no(v1alpha1.StateReasonNotServed, "No server serves the resource. Its objects may still be stored.")
+	}
+	f := finding{
+		status: metav1.ConditionUnknown, reason: v1alpha1.StateReasonDiscoveryFailed,
+		message: "It is not known whether the resource is served.",
+	}
+	if problem := e.in.Observation.Problem; problem != nil {
+		f.reason, f.message = problem.Reason, controller.Sentence(problem.Message)
+	}
+	return &f
+}
+
+// nameVersions fills the fields that give the versions of hashes.
+func (e *evaluation) nameVersions() {
+	o := &e.in.Observation
+	names := map[string]string{}
+	for _, encoding := range e.old.Encodings {
+		names[encoding.StorageVersionHash] = encoding.EncodingVersion
+	}
+	for _, hash := range e.next.PersistedStorageVersionHashes {
+		if name, ok := o.Versions[hash]; ok {
+			names[hash] = name
+		}
+	}
+	var encodings []v1alpha1.StorageEncoding
+	for _, hash := range slices.Sorted(maps.Keys(names)) {
+		if len(encodings) < v1alpha1.MaxEncodings {
+			encodings = append(encodings,
+				v1alpha1.StorageEncoding{StorageVersionHash: hash, EncodingVersion: names[hash]})
+		}
+	}
+	e.next.Encodings = keep(e.old.Encodings, encodings)
+	e.next.CurrentEncodingVersion = e.versionName(e.next.CurrentStorageVersionHash)
+	var persisted []string
+	for _, hash := range e.next.PersistedStorageVersionHashes {
+		persisted = append(persisted, e.versionName(hash))
+	}
+	e.next.PersistedEncodingVersions = keep(e.old.PersistedEncodingVersions, persisted)
+	var shared []string
+	for _, other := range o.SharedWith[:min(len(o.SharedWith), v1alpha1.MaxStorageSharedWith)] {
+		shared = append(shared, other.String())
+	}
+	e.next.StorageSharedWith = keep(e.old.StorageSharedWith, shared)
+}
+
+// versionName returns the version that has a hash, or the hash where none is known.
+func (e *evaluation) versionName(hash string) string {
+	if name, ok := e.in.Observation.Versions[hash]; ok {
+		return name
+	}
+	for _, encoding := range e.next.Encodings {
+		if encoding.StorageVersionHash == hash {
+			return encoding.EncodingVersion
+		}
+	}
+	return hash
+}

@@ -1,0 +1,243 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+func TestReins(t *testing.T) {
+	for name, tc := range map[string]struct {
+		set    func(in *Input)
+		reason string
+	}{
+		"paused": {func(in *Input) {
+			in.State.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
+		}, v1alpha1.StateReasonPaused},
+		"not selected": {func(in *Input) { in.AutoMigrate = false }, v1alpha1.StateReasonNotSelected},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLife(t)
+			l.decide()
+			tc.set(&l.in)
+			l.after(time.Minute)
+			if len(l.created) != 0 {
+				t.Errorf("created %q", l.created)
+			}
+			l.reasons(v1alpha1.StateReasonServersAgree, tc.reason, tc.reason)
+			l.in.State.Annotations, l.in.AutoMigrate = nil, true
+			l.decide()
+			l.migration()
+		})
+	}
+}
+
+func TestFailedMigration(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	fail := func(reason string) { l.ends(l.migration(), v1alpha1.MigrationFailed, reason) }
+	fail(v1alpha1.MigrationReasonObjectsDenied)
+	l.after(4 * time.Minute)
+	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationFailed, v1alpha1.StateReasonMigrationFailed)
+	if len(l.created) != 1 {
+		t.Fatalf("created %q before the backoff was over", l.created)
+	}
+	l.in.Migrations = nil // cleaned up
+	l.after(6 * time.Minute)
+	fail(v1alpha1.MigrationReasonObjectsDenied)
+	l.after(9 * time.Minute)
+	if len(l.created) != 2 || l.in.State.Status.Backoff.Failures != 2 {
+		t.Fatalf("created %q, backoff %+v", l.created, l.in.State.Status.Backoff)
+	}
+	l.in.State.Annotations = map[string]string{v1alpha1.RetryAnnotation: strings.Repeat("é", 300)}
+	l.decide()
+	fail(v1alpha1.MigrationReasonVerbsNotSupported)
+	l.after(48 * time.Hour)
+	if len(l.created) != 3 || l.in.State.Status.Backoff.NextAttemptTime != nil {
+		t.Fatalf("created %q, backoff %+v", l.created, l.in.State.Status.Backoff)
+	}
+	l.in.State.Annotations[v1alpha1.RetryAnnotation] = "again"
+	l.decide()
+	l.succeeds()
+	l.after(time.Second)
+	l.expect(1, v1, v1)
+	if l.in.State.Status.Backoff != nil {
+		t.Error("a success ends the backoff")
+	}
+}
+
+func TestMigrationThatSomebodyDeletedIsMadeAnew(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	gone := l.migration().Name
+	l.in.Migrations = nil
+	l.decide()
+	if m := l.migration(); m.Name == gone {
+		t.Error("another attempt needs another name")
+	}
+}
+
+// TestAttemptThatWasNotRecorded has the manager end between the creation of a migration and the record of it.
+func TestAttemptThatWasNotRecorded(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.in.Now = l.in.Now.Add(time.Minute)
+	l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
+	first, second := Decide(l.in), Decide(l.in)
+	if first.State != KeepState || first.Create == nil || second.Create == nil || first.Create.Name != second.Create.Name {
+		t.Fatalf("a migration that is due is created first, under one name: %+v, then %+v", first, second)
+	}
+	l.act(first)
+	l.ends(l.migration(), v1alpha1.MigrationFailed, v1alpha1.MigrationReasonObjectsDenied)
+	l.decide()
+	status := l.in.State.Status
+	if status.Migration == nil || status.Migration.Name != first.Create.Name || status.Backoff == nil ||
+		status.Backoff.Failures != 1 {
+		t.Errorf("a migration that failed before it was recorded must be counted: %+v, %+v", status.Migration, status.Backoff)
+	}
+}
+
+// TestMigrationThatCannotBeCreated makes sure that the state does not wait for it for long.
+func TestMigrationThatCannotBeCreated(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.in.Now = l.in.Now.Add(time.Minute + periods.Hold)
+	l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
+	d := Decide(l.in)
+	if d.State != UpdateState || d.Create != nil {
+		t.Fatalf("the state is silent: %+v", d)
+	}
+	l.act(d)
+	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationQueued, v1alpha1.StateReasonMigrationQueued)
+	if d := Decide(l.in); d.State != KeepState || d.Create == nil {
+		t.Errorf("creating is not tried again: %+v", d)
+	}
+}
+
+func TestMigrationByHandIsWaitedFor(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.in.Migrations = []*v1alpha1.StorageVersionMigration{{
+		ObjectMeta: metav1.ObjectMeta{Name: "by-hand", UID: "by-hand"},
+		Spec: v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: "example.com",
+			Resource: "widgets"}},
+	}}
+	l.after(time.Minute)
+	if len(l.created) != 0 {
+		t.Fatalf("created %q", l.created)
+	}
+	epoch := int64(1)
+	m := l.in.Migrations[0]
+	l.succeeds()
+	m.Status.Target = &v1alpha1.MigrationTarget{StorageVersionHash: v1, Epoch: &epoch, StorageStateUID: l.in.State.UID}
+	l.after(time.Second)
+	l.expect(1, v1, v1)
+}
+
+// newShared is the life of a name whose storage another stands for, with a state that was migrated long ago.
+func newShared(t *testing.T) *life {
+	t.Helper()
+	l := newLife(t)
+	l.sharedBy = gadgets
+	l.in.SharedBy = &v1alpha1.StorageState{
+		ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com", UID: "gadgets"},
+		Status: v1alpha1.StorageStateStatus{
+			Epoch: 3, CurrentStorageVersionHash: v1, PersistedStorageVersionHashes: []string{v1},
+			Migration: &v1alpha1.MigrationReference{Name: "gadgets-old", UID: "old"},
+		},
+	}
+	l.in.Migrations = []*v1alpha1.StorageVersionMigration{l.ofGadgets("gadgets-old")}
+	l.ends(l.in.Migrations[0], v1alpha1.MigrationSucceeded, v1alpha1.MigrationReasonAllObjectsMigrated)
+	return l
+}
+
+// ofGadgets is a migration in the epoch that the other name has.
+func (l *life) ofGadgets(name string) *v1alpha1.StorageVersionMigration {
+	epoch := l.in.SharedBy.Status.Epoch
+	return &v1alpha1.StorageVersionMigration{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: l.uid()},
+		Spec: v1alpha1.StorageVersionMigrationSpec{
+			Resource: v1alpha1.GroupVersionResource{Group: "example.com", Resource: "gadgets"},
+			Target: &v1alpha1.MigrationTarget{StorageVersionHash: v1, EncodingVersion: "example.com/v1", Epoch: &epoch,
+				StorageStateUID: "gadgets"},
+		},
+	}
+}
+
+func TestNameThatIsYoungerThanTheProofOfItsStorage(t *testing.T) {
+	l := newShared(t)
+	l.decide()
+	if len(l.created) > 0 {
+		t.Error("a migration was created before the evidence settled")
+	}
+	l.after(time.Minute)
+	m := l.migration()
+	if diff := cmp.Diff(l.ofGadgets("").Spec, m.Spec); diff != "" {
+		t.Errorf("migration (-want +got):\n%s", diff)
+	}
+	if !strings.HasPrefix(m.Name, "widgets.example.com-") || l.in.State.Status.Migration.UID != m.UID {
+		t.Errorf("the migration %s should have a name of its own, and the state %+v refer to it", m.Name,
+			l.in.State.Status.Migration)
+	}
+	l.ends(m, v1alpha1.MigrationFailed, v1alpha1.MigrationReasonObjectsDenied)
+	l.after(time.Second)
+	if backoff := l.in.State.Status.Backoff; backoff == nil || backoff.Failures != 1 {
+		t.Errorf("one failure of its own has to be counted, got %+v", backoff)
+	}
+	l.after(periods.MinBackoff)
+	l.succeeds()
+	l.after(time.Second)
+	l.expect(1, v1, v1)
+	if len(l.created) != 2 {
+		t.Errorf("created %q, want two attempts", l.created)
+	}
+}
+
+func TestNameWaitsForWhateverMigratesItsStorage(t *testing.T) {
+	l := newShared(t)
+	l.in.Migrations = append(l.in.Migrations, l.ofGadgets("gadgets-new"))
+	l.decide()
+	l.after(time.Minute)
+	if len(l.created) > 0 {
+		t.Errorf("created %q beside a migration of the same objects", l.created)
+	}
+	l.succeeds()
+	l.after(time.Second)
+	l.expect(1, v1, v1)
+}
+
+func TestNameIsMigratedWithItsStorage(t *testing.T) {
+	l := newShared(t)
+	status := &l.in.SharedBy.Status
+	status.PersistedStorageVersionHashes = []string{storageversion.Unknown, v1}
+	status.Migration = &v1alpha1.MigrationReference{Name: "gadgets-new", UID: "new"}
+	l.decide()
+	l.after(time.Minute)
+	if diff := cmp.Diff(status.Migration, l.in.State.Status.Migration); diff != "" || len(l.created) > 0 {
+		t.Errorf("created %q; reference (-want +got):\n%s", l.created, diff)
+	}
+}

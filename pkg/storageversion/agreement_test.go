@@ -1,0 +1,63 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+func TestAgreedFrom(t *testing.T) {
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	at := func(minute int, writing ...string) Sighting {
+		seen := metav1.NewTime(noon.Add(time.Duration(minute) * time.Minute))
+		return Sighting{Evidence: migrationv1alpha1.StorageEvidence{FirstObservedTime: &seen}, Writing: writing}
+	}
+	unread := at(2, "new=")
+	unread.Unseen = []Server{{Identity: "a", Incarnation: "1"}}
+	for name, tc := range map[string]struct {
+		run      []Sighting
+		problem  *Problem
+		presence Presence
+		since    time.Time
+		minute   int
+		all      bool
+	}{
+		"the run shows it": {run: []Sighting{at(1, "old="), at(2, "new="), at(3, "new=")}, presence: Served,
+			minute: 3, all: true},
+		"a record shows it": {run: []Sighting{at(3, "new=")}, presence: Served, since: noon, minute: 1,
+			all: true},
+		"a server left that nobody saw": {run: []Sighting{unread, at(3, "new=")}, presence: Served, minute: 4, all: true},
+		"they write another one":        {run: []Sighting{at(1, "old=")}, presence: Served, minute: 11},
+		"they do not agree":             {run: []Sighting{at(1, "new=", "old=")}, presence: Served, minute: 11},
+		"nobody was asked":              {presence: Served, minute: 11},
+		"not all were seen":             {run: []Sighting{at(1, "new=")}, problem: &Problem{}, presence: Served, minute: 2},
+		"nobody serves it":              {run: []Sighting{at(1, "new=")}, presence: NotServed, minute: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := Observation{Time: noon.Add(10 * time.Minute), Run: tc.run, Problem: tc.problem, Presence: tc.presence}
+			from, all := o.AgreedFrom("new=", tc.since, time.Minute)
+			if want := noon.Add(time.Duration(tc.minute) * time.Minute); !from.Equal(want) || all != tc.all {
+				t.Errorf("got %v, %t, want %v, %t", from, all, want, tc.all)
+			}
+		})
+	}
+}

@@ -1,0 +1,167 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestTwoServersBehindOneAddress(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.looksThroughBalancer(writes(appsV1), "a/1", "b/1")
+	expect(t, s, deployments, unseen)
+	s.looks(at(writes(appsV1)), "a/1", "b/1")
+	expect(t, s, deployments, unseen)
+	o := s.Observe(s.now, deployments)
+	if len(o.Unseen) != 2 || o.Presence != Served {
+		t.Errorf("both servers are unseen, and what one of them serves is served: %+v", o)
+	}
+	if s.NeedsLook() {
+		t.Error("another look would not find the other server either")
+	}
+}
+
+func TestLookThatFailsChangesNothingOfServersThatWereSeen(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(writes(appsV1)), "a/1")
+	s.looks(at(Document{Failure: "connection refused"}), "a/1")
+	expect(t, s, deployments, "", []string{appsV1})
+	if o := s.Observe(s.now, deployments); o.Presence != Served || len(o.Served) == 0 {
+		t.Errorf("what was served by the same process is served: %+v", o)
+	}
+	group := writes(appsV1)
+	delete(group.Resources, deployments)
+	group.FailedGroups = map[string]string{"apps": "timeout"}
+	s.looks(at(group), "a/1")
+	expect(t, s, deployments, "", []string{appsV1})
+	if !s.NeedsLook() {
+		t.Error("what failed has to be tried again")
+	}
+}
+
+func TestGroupThatFailedIsUnknownAndOthersAreNot(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(writes(appsV1)), "a/1")
+	s.servers(true, "a/2")
+	group := writes(appsV1)
+	delete(group.Resources, deployments)
+	group.FailedGroups = map[string]string{"apps": "timeout"}
+	s.looks(at(group), "a/2")
+	expect(t, s, deployments, failed, []string{appsV1})
+	expect(t, s, jobs, "", []string{batchV1}, []string{batchV1})
+	if o := s.Observe(s.now, deployments); o.Presence != PresenceUnknown || len(o.Unseen) != 1 {
+		t.Errorf("unexpected observation %+v", o)
+	}
+}
+
+func TestAddressOfServerThatLeftDoesNotStandForOneThatCame(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.looks(at(writes(appsV1), writes(appsV1)), "a/1", "b/1")
+	s.servers(true, "a/1")
+	s.servers(true, "a/1", "c/1")
+	s.looks(at(writes(appsV1), writes(appsV1)), "a/1", "c/1")
+	expect(t, s, deployments, unseen, []string{appsV1})
+	if !s.NeedsLook() {
+		t.Error("the address goes within a minute")
+	}
+	s.now = s.now.Add(time.Minute)
+	s.looks(map[string]Document{"10.0.0.1": writes(appsV1), "10.0.0.3": writes(appsV1beta1)}, "a/1", "c/1")
+	expect(t, s, deployments, "", []string{appsV1}, sortedSet([]string{appsV1, appsV1beta1}))
+}
+
+func TestManagerThatStartsJustAfterAServerLeft(t *testing.T) {
+	for name, test := range map[string]struct {
+		later   time.Duration
+		problem string
+	}{
+		"fewer addresses show that one was that of the server that left": {0, unseen},
+		"fewer addresses, when every server that left has gone":          {2 * time.Minute, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory()
+			s.servers(true, "b/1", "c/1")
+			s.looks(at(writes(appsV1), writes(appsV1)), "b/1", "c/1")
+			expect(t, s, deployments, "", []string{appsV1})
+			s.now = s.now.Add(test.later)
+			s.looks(map[string]Document{"10.0.0.2": writes(appsV1)}, "b/1", "c/1")
+			expect(t, s, deployments, test.problem, []string{appsV1})
+		})
+	}
+}
+
+func TestOneOfTwoServersBehindABalancerLeaves(t *testing.T) {
+	s := newStory()
+	look := func(living ...string) { s.looksThroughBalancer(writes(appsV1), living...) }
+	s.servers(true, "a/1", "b/1")
+	look("a/1", "b/1")
+	if s.NeedsLook() {
+		t.Error("another look would not tell the servers apart either")
+	}
+	s.servers(true, "a/1")
+	look("a/1")
+	expect(t, s, deployments, unseen, nil)
+	if !s.NeedsLook() {
+		t.Error("once the other has gone for sure, a look tells what is written")
+	}
+	s.now = s.now.Add(time.Minute)
+	look("a/1")
+	expect(t, s, deployments, "", nil, []string{appsV1})
+	if s.NeedsLook() {
+		t.Error("everything is known")
+	}
+	s.servers(true)
+	look()
+	expect(t, s, deployments, unseen, nil, []string{appsV1})
+	if s.NeedsLook() {
+		t.Error("without a Lease no look is complete")
+	}
+}
+
+func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
+	group := writes(appsV1)
+	delete(group.Resources, deployments)
+	group.FailedGroups = map[string]string{"apps": "timeout"}
+
+	s := newStory()
+	s.servers(true, "a/1")
+	if at := s.Observe(s.now, jobs).Confirmed; !at.IsZero() {
+		t.Errorf("confirmed at %v without a look", at)
+	}
+	s.looks(at(group), "a/1")
+	first := s.now.Add(confirmation)
+	s.looks(at(writes(appsV1)), "a/1")
+	if at := s.Observe(s.now, jobs).Confirmed; !at.Equal(first) {
+		t.Errorf("confirmed at %v, want %v, after the first look at the group", at, first)
+	}
+	if at, want := s.Observe(s.now, deployments).Confirmed, s.now.Add(confirmation); !at.Equal(want) {
+		t.Errorf("confirmed at %v, want %v, because the look before failed for this group", at, want)
+	}
+
+	s.SetServers(s.now.Add(time.Second), serversOf([]string{"a/2"}), true)
+	if run := s.Observe(s.now, deployments).Run; !slices.Equal(run[len(run)-1].Unseen, serversOf([]string{"a/1"})) {
+		t.Errorf("the look at the group may have met the successor: %+v", run)
+	}
+	if run := s.Observe(s.now, jobs).Run; len(run[len(run)-1].Unseen) > 0 {
+		t.Errorf("the first look at the group met the process: %+v", run)
+	}
+}

@@ -1,0 +1,263 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// encodings wants as many in a complete observation of deployments.
+func (c *cluster) encodings(n int) func() error {
+	return func() error {
+		o := c.Observe(deployments)
+		last, seen := o.Last()
+		if !seen || o.Problem != nil || o.Presence != storageversion.Served || len(last.Writing) != n {
+			return fmt.Errorf("presence %q, problem %v, written %q, want %d encodings", o.Presence, o.Problem, last.Writing, n)
+		}
+		return nil
+	}
+}
+
+// asked wants just these requests to a server since it was reset.
+func asked(s *fakeServer, want map[string]int) func() error {
+	return func() error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if diff := cmp.Diff(want, s.requests); diff != "" {
+			return fmt.Errorf("requests (-want +got):\n%s", diff)
+		}
+		return nil
+	}
+}
+
+var (
+	aLook = map[string]int{"/api": 1, "/apis": 1, "/apis/apps/v1": 1}
+	aPoll = map[string]int{"/api": 1, "/apis": 1}
+)
+
+func TestLooksAtEveryServer(t *testing.T) {
+	c := newCluster(t, 3)
+	serve(c.servers[1], appsV1beta1)
+	c.run(t)
+	c.until(t, c.encodings(2))
+	for _, s := range c.servers {
+		if err := asked(s, aLook)(); err != nil {
+			t.Error(err)
+		}
+	}
+	o := c.Observe(deployments)
+	last, _ := o.Last()
+	if last.Evidence.Source != migrationv1alpha1.EvidenceFromServerDiscovery ||
+		len(last.Evidence.Endpoints) != 3 || len(last.Evidence.Servers) != 3 {
+		t.Errorf("evidence %v", last.Evidence)
+	}
+	if got := c.host.count("/apis"); got != 0 {
+		t.Errorf("%d documents of whichever server answers", got)
+	}
+	if c.told[deployments] == 0 {
+		t.Error("nobody was told")
+	}
+
+	t.Run("a renewed Lease costs nothing", func(t *testing.T) {
+		c.settle(t)
+		c.host.change(func() { c.hold(1, 1) })
+		c.settle(t)
+		if got := c.servers[1].reset(); len(got) > 0 {
+			t.Errorf("requests %v", got)
+		}
+	})
+	t.Run("another process is looked at", func(t *testing.T) {
+		serve(c.servers[1], appsV1)
+		c.host.change(func() { c.hold(1, 2) })
+		c.until(t, c.encodings(1))
+	})
+	t.Run("a server that comes is looked at", func(t *testing.T) {
+		another := newFakeServer(t)
+		serve(another, appsV1beta1)
+		c.servers = append(c.servers, another)
+		c.host.change(func() { c.hold(3, 1); c.publishAddresses(c.servers...) })
+		c.until(t, c.encodings(2))
+	})
+	c.stop()
+}
+
+func TestPollsAreCheap(t *testing.T) {
+	c := newCluster(t, 2)
+	c.run(t)
+	c.until(t, c.encodings(1))
+	c.settle(t)
+
+	before := c.LastLook()[migrationv1alpha1.EvidenceFromServerDiscovery]
+	c.clock.Step(defaultPollInterval)
+	for _, s := range c.servers {
+		c.until(t, asked(s, aPoll))
+	}
+	c.until(t, func() error {
+		if after := c.LastLook()[migrationv1alpha1.EvidenceFromServerDiscovery]; !after.After(before) {
+			return fmt.Errorf("the last look was at %v, and before that at %v", after, before)
+		}
+		return nil
+	})
+
+	// A server that serves another built-in resource than before, which nothing else has told of.
+	c.settle(t)
+	c.servers[1].change(func() {
+		c.servers[1].documents["/api"] = `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{},"versions":[
+			{"version":"v1","resources":[{"resource":"pods","verbs":["list"]}]}]}]}`
+		c.servers[1].documents["/api/v1"] = resourcesDocument("pods", "Pod", coreV1)
+	})
+	c.clock.Step(defaultPollInterval)
+	c.until(t, func() error {
+		if got := c.servers[1].count("/api/v1"); got != 1 {
+			return fmt.Errorf("%d requests for the new group version", got)
+		}
+		return nil
+	})
+	c.stop()
+}
+
+func TestWithoutLeasesEveryPollIsALook(t *testing.T) {
+	c := newCluster(t, 0)
+	c.run(t)
+	c.until(t, c.encodings(1))
+	c.settle(t)
+	told := c.told[deployments]
+	serve(c.host, appsV1beta1)
+	c.clock.Step(defaultPollInterval)
+	c.until(t, func() error {
+		o := c.Observe(deployments)
+		if last, _ := o.Last(); o.Versions[last.Writing[0]] != appsV1beta1.String() && c.host.count("/apis/apps/v1") == 0 {
+			return fmt.Errorf("encoding %q", o.Versions[last.Writing[0]])
+		}
+		return nil
+	})
+	c.stop()
+	if c.told[deployments] == told {
+		t.Error("nobody was told of the poll")
+	}
+}
+
+func TestAServerThatIsAwayCostsTheOthersNothing(t *testing.T) {
+	c := newCluster(t, 2)
+	c.servers[1].change(func() { c.servers[1].failing["/"] = http.StatusInternalServerError })
+	c.run(t)
+	if err := asked(c.servers[0], aLook)(); err != nil {
+		t.Error(err)
+	}
+	tries := func(n int) func() error {
+		return func() error {
+			if got := c.servers[1].count("/api"); got < n {
+				return fmt.Errorf("the server was asked %d times", got)
+			}
+			return nil
+		}
+	}
+	c.until(t, tries(4))
+	if err := asked(c.servers[0], aLook)(); err != nil {
+		t.Error(err)
+	}
+	if o := c.Observe(deployments); o.Problem == nil {
+		t.Error("nothing is the matter")
+	}
+	c.servers[1].change(func() { delete(c.servers[1].failing, "/") })
+	c.until(t, c.encodings(1))
+
+	t.Run("nor does a group that fails", func(t *testing.T) {
+		c.settle(t)
+		c.servers[1].change(func() { c.servers[1].failing["/apis/apps"] = http.StatusInternalServerError })
+		c.host.change(func() { c.hold(1, 2) })
+		c.until(t, tries(4))
+		if err := asked(c.servers[0], aLook)(); err != nil {
+			t.Error(err)
+		}
+		c.servers[1].change(func() { delete(c.servers[1].failing, "/apis/apps") })
+		c.until(t, c.encodings(1))
+	})
+	c.stop()
+}
+
+func TestCustomGroupVersionsAreNotBuiltIn(t *testing.T) {
+	c := newCluster(t, 1)
+	c.run(t)
+	c.until(t, c.encodings(1))
+	c.settle(t)
+	// The APIService goes, and documents still list the group version.
+	c.host.change(func() { c.apiServices.remove("v1.example.com"); c.hold(0, 2) })
+	c.until(t, asked(c.servers[0], aLook))
+	c.stop()
+}
+
+func TestStorageVersionsAreWatchedWhileServed(t *testing.T) {
+	c := newCluster(t, 2)
+	publish := func(s *fakeServer) {
+		s.change(func() {
+			s.documents["/api"] = `{"kind":"APIGroupDiscoveryList","items":[
+				{"metadata":{"name":"internal.apiserver.k8s.io"},"versions":[
+				{"version":"v1alpha1","resources":[{"resource":"storageversions","verbs":["list"]}]}]}]}`
+			s.documents["/apis/internal.apiserver.k8s.io/v1alpha1"] =
+				resourcesDocument("storageversions", "StorageVersion", publishingV1)
+		})
+	}
+	source := func(want migrationv1alpha1.EvidenceSource) func() error {
+		return func() error {
+			o := c.Observe(deployments)
+			if last, _ := o.Last(); last.Evidence.Source != want {
+				return fmt.Errorf("evidence from %q, want %q", last.Evidence.Source, want)
+			}
+			return nil
+		}
+	}
+	publish(c.servers[0])
+	c.storageVersions = c.host.collect(storageVersionsPath, "internal.apiserver.k8s.io/v1alpha1", "StorageVersion")
+	c.host.change(func() {
+		c.storageVersions.put("apps.deployments", object{"status": object{"storageVersions": []object{
+			{"apiServerID": "server-0", "encodingVersion": "apps/v1", "decodableVersions": []string{"apps/v1"}},
+			{"apiServerID": "server-1", "encodingVersion": "apps/v1beta1", "decodableVersions": []string{"apps/v1"}}}}})
+	})
+	c.run(t)
+	c.until(t, source(migrationv1alpha1.EvidenceFromServerDiscovery))
+	if got := c.host.count(storageVersionsPath + "?watch"); got > 0 {
+		t.Error("StorageVersions are watched although only one server publishes")
+	}
+
+	publish(c.servers[1])
+	c.host.change(func() { c.hold(1, 2) })
+	c.until(t, source(migrationv1alpha1.EvidenceFromStorageVersion))
+	c.until(t, c.encodings(2))
+	if _, heard := c.LastLook()[migrationv1alpha1.EvidenceFromStorageVersion]; !heard {
+		t.Error("StorageVersions were never heard of")
+	}
+
+	c.host.change(func() { delete(c.host.collections, storageVersionsPath) })
+	c.host.CloseClientConnections()
+	c.until(t, func() error {
+		o := c.Observe(deployments)
+		if last, _ := o.Last(); last.Evidence.Source == migrationv1alpha1.EvidenceFromStorageVersion {
+			return fmt.Errorf("the evidence is still from StorageVersions")
+		}
+		return nil
+	})
+	c.stop()
+}
