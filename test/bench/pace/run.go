@@ -77,7 +77,7 @@ func (b *bench) run(ctx context.Context, name string, perSecond float64) (f *fig
 	}
 	times := writes.End()
 	first, _ := slices.BinarySearchFunc(times, counted, time.Time.Compare)
-	if times = times[first:]; len(times) == 0 {
+	if times = times[first:]; counted.IsZero() || len(times) == 0 {
 		return nil, fmt.Errorf("all was rewritten within %v, take more objects", startUp)
 	}
 	last := times[len(times)-1]
