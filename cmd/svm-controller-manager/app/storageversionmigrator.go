@@ -114,8 +114,11 @@ func (o *migratorOptions) Validate() []error {
 	between("concurrent-migrations", int64(o.ConcurrentMigrations), maxConcurrent)
 	between("max-concurrent-rewrites", int64(o.MaxConcurrentRewrites), maxConcurrentRewrite)
 	between("migration-chunk-size", o.ChunkSize, maxChunkSize)
-	if perSecond := o.MaxRewritesPerSecond; perSecond != 0 && !(perSecond >= minPerSecond && perSecond <= maxPerSecond) { // also what is not a number
-		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must be zero, which is no bound, or between %v and %v, got %v", minPerSecond, maxPerSecond, perSecond))
+	perSecond := o.MaxRewritesPerSecond
+	within := perSecond >= minPerSecond && perSecond <= maxPerSecond // false also for what is not a number
+	if perSecond != 0 && !within {
+		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must be zero, which is no bound, or between %v and %v, "+
+			"got %v", minPerSecond, maxPerSecond, perSecond))
 	}
 	if o.FinishedTTL < 0 {
 		errs = append(errs, fmt.Errorf("--finished-migration-ttl must not be negative, got %v; "+
