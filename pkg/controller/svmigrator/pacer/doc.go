@@ -29,10 +29,11 @@ limitations under the License.
 //   - The slow requests of a window (the 90th percentile) take more than 1.6 times as long as the quick ones (the
 //     20th). Requests that queue behind those of others take longer by chance. This sign needs no memory: it works from
 //     the first window on, also where others are there before the migration.
-//   - The quick requests take more than 1.5 times as long as they did alone. What a lane takes alone falls at once, and
-//     rises over hours only, so that others who stay are not taken for the normal state.
+//   - The quick requests take more than 1.5 times as long as they did alone, which is one at a time and without pauses.
+//     What a lane takes alone falls at once, and rises over hours only, so that others who stay are not taken for the
+//     normal state. This sign bounds what our own requests do to each other. It counts while the limit is one or more.
 //
-// After each window the limit falls by half if others are noticed, but not below 0.7, and else climbs by a half. So a
+// After each window the limit falls by half if others are noticed, but not below 0.7, and else climbs by 0.7. So a
 // migration that is wrong about others costs little: it is somewhat slower than one rewrite after the other.
 //
 // The package promises:

@@ -40,7 +40,7 @@ const (
 	forgetPerHour = 0.25
 
 	fall  = 0.5 // what the limit is multiplied with when others are noticed, and after a refusal
-	climb = 0.5 // what is added to it when nobody else is noticed
+	climb = 0.7 // what is added to it when nobody else is noticed
 )
 
 // limiter is how many requests may be out at a time. A limit below one means one at a time, and a pause after each, so
@@ -77,22 +77,24 @@ func (l *limiter) rest(took time.Duration, now time.Time) {
 // pattern is what the latencies of one lane look like.
 type pattern struct {
 	latencies []time.Duration // that are not judged yet
-	// alone is how long its quick requests take while there is one at a time. It falls at once and rises over hours:
+	// alone is how long its quick requests take one at a time and without pauses. It falls at once and rises over hours:
 	// others who stay must not become the measure.
 	alone   time.Duration
 	learned time.Time
 }
 
-// judge says whether others are noticed in a window.
-func (p *pattern) judge(alone bool, now time.Time) (noticed bool) {
+// judge says whether others are noticed in a window. A pause makes the next request take longer, up to twice as long on
+// an idle machine, so windows with pauses say nothing about how long requests take alone.
+func (p *pattern) judge(limit float64, now time.Time) (noticed bool) {
 	slices.Sort(p.latencies)
 	quick, slow := p.latencies[len(p.latencies)/5], p.latencies[len(p.latencies)*9/10]
 	p.latencies = p.latencies[:0]
 	p.alone += time.Duration(float64(p.alone) * forgetPerHour * now.Sub(p.learned).Hours())
-	if p.learned = now; alone && (p.alone == 0 || quick < p.alone) {
+	p.learned = now
+	if limit >= 1 && limit < 2 && (p.alone == 0 || quick < p.alone) {
 		p.alone = quick
 	}
-	return float64(slow) > spread*float64(quick) || float64(quick) > slower*float64(p.alone)
+	return float64(slow) > spread*float64(quick) || limit >= 1 && float64(quick) > slower*float64(p.alone)
 }
 
 // observe learns from a request that did its work, and changes the limit after each window.
@@ -103,7 +105,7 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 	if p.latencies = append(p.latencies, latency); len(p.latencies) < window {
 		return
 	}
-	switch noticed := p.judge(l.limit < 2, now); {
+	switch noticed := p.judge(l.limit, now); {
 	case l.fixed:
 		l.set(l.limit/fall, now) // back to where it was before a refusal
 	case noticed:
