@@ -122,12 +122,10 @@ func statusWrites(ctx context.Context, cp *controlplane.ControlPlane, name strin
 	return int(response.Kvs[0].Version) - 1
 }
 
-// NewInTree starts kube-controller-manager, whose migrator needs its garbage collector, and returns when it is warm:
-// its first migration of a resource waits for a cache of all objects. Each migration waits until that cache is as new
-// as the migration, which takes minutes where nobody writes the resource. So this one writes it.
-func NewInTree(
-	ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource,
-) (*Contender, error) {
+// NewInTree starts kube-controller-manager, whose migrator needs its garbage collector. Its first migration warms it up:
+// that one waits for a cache of all objects. Each migration waits until that cache is as new as the migration, which
+// takes minutes where nobody writes the resource. So Migrate writes it.
+func NewInTree(cp *controlplane.ControlPlane, resource *custom.Resource) (*Contender, error) {
 	client, err := kubernetes.NewForConfig(cp.AdminConfig())
 	if err != nil {
 		return nil, err
@@ -137,7 +135,7 @@ func NewInTree(
 	if err != nil {
 		return nil, err
 	}
-	c := &Contender{Process: process, Migrate: func(ctx context.Context) error {
+	return &Contender{Process: process, Migrate: func(ctx context.Context) error {
 		m := &storagemigrationv1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
 		m.Spec.Resource = metav1.GroupResource{Group: resource.Current.Group, Resource: resource.Current.Resource}
 		migrations := client.StoragemigrationV1().StorageVersionMigrations()
@@ -158,9 +156,5 @@ func NewInTree(
 			}
 			return meta.IsStatusConditionTrue(live.Status.Conditions, string(storagemigrationv1.MigrationSucceeded)), nil
 		})
-	}}
-	if err := c.Migrate(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("warming up: %w", err), process.Kill())
-	}
-	return c, nil
+	}}, nil
 }

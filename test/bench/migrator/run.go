@@ -36,7 +36,10 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
-const chunk = 500
+const (
+	chunk  = 500
+	inTree = "in-tree"
+)
 
 // figures are of one run.
 type figures struct {
@@ -51,8 +54,11 @@ func newContender(
 	ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource, name string,
 ) (*contender.Contender, error) {
 	kind, number, _ := strings.Cut(name, "-")
+	if name == inTree {
+		kind, number = inTree, ""
+	}
 	n := 0
-	if number != "" && kind != "in" {
+	if number != "" {
 		var err error
 		if n, err = strconv.Atoi(number); err != nil {
 			return nil, err
@@ -65,8 +71,8 @@ func newContender(
 		return contender.NewManager(ctx, cp, resource)
 	case "unpaced":
 		return contender.NewManager(ctx, cp, resource, "--unpaced-rewrites", fmt.Sprintf("--max-concurrent-rewrites=%d", n))
-	case "in":
-		return contender.NewInTree(ctx, cp, resource)
+	case inTree:
+		return contender.NewInTree(cp, resource)
 	default:
 		return nil, errors.New("there is no such run")
 	}
@@ -82,6 +88,11 @@ func run(
 	}
 	if c.Process != nil {
 		defer func() { err = errors.Join(err, c.Process.Kill()) }()
+	}
+	if name == inTree {
+		if err := c.Migrate(ctx); err != nil {
+			return nil, fmt.Errorf("warming up: %w", err)
+		}
 	}
 	if err := resource.Flip(ctx); err != nil {
 		return nil, err

@@ -59,7 +59,7 @@ const (
 
 type options struct {
 	objects, size, rounds int
-	rates, contenders     string
+	rates, migrators      string
 	quiet, lasting        time.Duration
 	dir                   string
 	others                float64
@@ -72,7 +72,7 @@ func main() {
 	flag.IntVar(&o.size, "size", 1500, "how large an object is, in bytes")
 	flag.IntVar(&o.rounds, "rounds", 3, "how often all runs are repeated, in turn")
 	flag.StringVar(&o.rates, "rates", "0,50,150", "how many operations a second the other client does")
-	flag.StringVar(&o.contenders, "contenders", inTree+","+manager,
+	flag.StringVar(&o.migrators, "contenders", inTree+","+manager,
 		"who migrates: in-tree, or manager, which a colon and flags of the manager may follow, divided by spaces")
 	flag.DurationVar(&o.quiet, "quiet", 8*time.Second, "how long the other client is measured before each migration")
 	flag.DurationVar(&o.lasting, "for", 0, "end each migration of the manager after that time, and print its minutes")
@@ -99,13 +99,12 @@ type bench struct {
 	options
 	cp       *controlplane.ControlPlane
 	resource *custom.Resource
-	inTree   *contender.Contender // nil if it is not asked for
 }
 
 // measure does all runs, round by round: machines are noisy, and what is compared must share the noise.
 func measure(ctx context.Context, o options) (err error) {
 	if o.lasting > 0 {
-		if strings.Contains(o.contenders, inTree) {
+		if strings.Contains(o.migrators, inTree) {
 			return errors.New("-for needs -contenders without in-tree, whose migrations cannot be ended")
 		}
 		o.objects = int(o.lasting.Seconds() * lastingRate)
@@ -126,7 +125,7 @@ func measure(ctx context.Context, o options) (err error) {
 			if err != nil {
 				return err
 			}
-			for name := range strings.SplitSeq(o.contenders, ",") {
+			for name := range strings.SplitSeq(o.migrators, ",") {
 				f, err := b.run(ctx, name, perSecond)
 				if err != nil {
 					return fmt.Errorf("%s beside %s operations a second in round %d: %w", name, rate, round+1, err)
@@ -139,7 +138,7 @@ func measure(ctx context.Context, o options) (err error) {
 	return nil
 }
 
-// prepare makes the objects and starts kube-controller-manager.
+// prepare makes the objects.
 func (b *bench) prepare(ctx context.Context) (err error) {
 	if err := controlplane.InstallMigrationAPI(ctx, b.cp.AdminConfig()); err != nil {
 		return err
@@ -150,23 +149,31 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	if err := b.resource.Fill(ctx, b.objects); err != nil {
 		return fmt.Errorf("creating objects: %w", err)
 	}
-	if strings.Contains(b.contenders, inTree) {
-		b.inTree, err = contender.NewInTree(ctx, b.cp, b.resource)
-	}
-	return err
+	return nil
 }
 
-// contender starts the manager, or returns the migrator that runs already.
-func (b *bench) contender(ctx context.Context, name string) (c *contender.Contender, stop func() error, err error) {
+// contenders starts kube-controller-manager, as it runs in clusters, and the manager if that is who migrates. A process
+// that runs on between the runs is slower: each change of the definition ends its watches, and it waits longer each time.
+func (b *bench) contenders(ctx context.Context, name string) (c *contender.Contender, stop func() error, err error) {
+	if c, err = contender.NewInTree(b.cp, b.resource); err != nil {
+		return nil, nil, err
+	}
+	stop = c.Process.Kill
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, stop())
+		}
+	}()
 	kind, flags, _ := strings.Cut(name, ":")
 	switch kind {
 	case inTree:
-		return b.inTree, func() error { return nil }, nil
+		return c, stop, c.Migrate(ctx) // which warms it up
 	case manager:
 		if c, err = contender.NewManager(ctx, b.cp, b.resource, strings.Fields(flags)...); err != nil {
 			return nil, nil, err
 		}
-		return c, c.Process.Kill, nil
+		stopInTree := stop
+		return c, func() error { return errors.Join(c.Process.Kill(), stopInTree()) }, nil
 	}
 	return nil, nil, fmt.Errorf("there is no contender %q", name)
 }

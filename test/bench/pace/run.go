@@ -51,7 +51,7 @@ type minute struct {
 
 // run starts a contender, flips the storage version, and measures the other client before and during the migration.
 func (b *bench) run(ctx context.Context, name string, perSecond float64) (f *figures, err error) {
-	c, stop, err := b.contender(ctx, name)
+	c, stop, err := b.contenders(ctx, name)
 	if err != nil {
 		return nil, err
 	}
