@@ -33,8 +33,9 @@ limitations under the License.
 //     What a lane takes alone falls at once, and rises over hours only, so that others who stay are not taken for the
 //     normal state. This sign bounds what our own requests do to each other. It counts while the limit is one or more.
 //
-// After each window the limit falls by half if others are noticed, but not below 0.7, and else climbs by 0.7. So a
-// migration that is wrong about others costs little: it is somewhat slower than one rewrite after the other.
+// After each window in which others are noticed the limit falls by half, down to one, and from one to 0.7. After each
+// other window it climbs by 0.7. So a migration that is wrong about others costs little: it is somewhat slower than one
+// rewrite after the other.
 //
 // The package promises:
 //

@@ -108,8 +108,10 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 	switch noticed := p.judge(l.limit, now); {
 	case l.fixed:
 		l.set(l.limit/fall, now) // back to where it was before a refusal
+	case noticed && l.limit > 1:
+		l.set(max(l.limit*fall, 1), now) // one window may be slow by chance
 	case noticed:
-		l.set(max(l.limit*fall, min(l.limit, politeLimit)), now)
+		l.set(min(l.limit, politeLimit), now)
 	case l.limit < politeLimit:
 		l.set(min(l.limit/fall, politeLimit), now)
 	default:
