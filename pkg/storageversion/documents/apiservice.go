@@ -1,0 +1,118 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package documents
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Origin tells who serves a group version.
+type Origin string
+
+const (
+	// BuiltIn is the zero value: kube-apiserver also serves group versions that have no APIService.
+	BuiltIn    Origin = ""
+	Custom     Origin = "custom"
+	Aggregated Origin = "aggregated"
+)
+
+const (
+	// AutomanagedLabel is on the APIServices that kube-apiserver makes. The value is "true" if they follow
+	// CustomResourceDefinitions. Those of kube-apiserver itself are made once, at its start, and have another value.
+	AutomanagedLabel = "kube-aggregator.kubernetes.io/automanaged"
+
+	defaultServicePort = 443
+)
+
+// APIService has the few fields of an APIService that matter.
+type APIService struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        ObjectMeta       `json:"metadata"`
+	Spec            APIServiceSpec   `json:"spec"`
+	Status          APIServiceStatus `json:"status"`
+}
+
+// APIServiceSpec is the spec of an APIService.
+type APIServiceSpec struct {
+	Group   string            `json:"group"`
+	Version string            `json:"version"`
+	Service *ServiceReference `json:"service"`
+}
+
+// ServiceReference names the Service in front of an aggregated server.
+type ServiceReference struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Port      *int   `json:"port"`
+}
+
+// APIServiceStatus is the status of an APIService.
+type APIServiceStatus struct {
+	Conditions []Condition `json:"conditions"`
+}
+
+// GetObjectMeta lets a Reflector read the metadata.
+func (s *APIService) GetObjectMeta() metav1.Object { return s.Metadata.object() }
+
+// DeepCopyObject makes it a runtime.Object.
+func (s *APIService) DeepCopyObject() runtime.Object { return deepCopy(s) }
+
+// GroupVersion is what the APIService is about.
+func (s *APIService) GroupVersion() schema.GroupVersion {
+	return schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
+}
+
+// Origin tells who serves the group version.
+func (s *APIService) Origin() Origin {
+	switch {
+	case s.Spec.Service != nil:
+		return Aggregated
+	case s.Metadata.Labels[AutomanagedLabel] == "true":
+		return Custom
+	default:
+		return BuiltIn
+	}
+}
+
+// Address is where the aggregator finds the server. It is empty if the group version is not aggregated.
+func (s *APIService) Address() string {
+	service := s.Spec.Service
+	if service == nil {
+		return ""
+	}
+	port := defaultServicePort
+	if service.Port != nil {
+		port = *service.Port
+	}
+	return net.JoinHostPort(fmt.Sprintf("%s.%s.svc", service.Name, service.Namespace), strconv.Itoa(port))
+}
+
+// Availability changes when the aggregator loses or finds the server, which may then be another process.
+func (s *APIService) Availability() string {
+	for _, c := range s.Status.Conditions {
+		if c.Type == "Available" {
+			return string(c.Status) + " " + c.LastTransitionTime
+		}
+	}
+	return ""
+}

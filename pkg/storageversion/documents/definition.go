@@ -1,0 +1,115 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package documents
+
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// Definition has the few fields of a CustomResourceDefinition that matter.
+type Definition struct {
+	metav1.TypeMeta `json:",inline"`
+	Metadata        ObjectMeta       `json:"metadata"`
+	Spec            DefinitionSpec   `json:"spec"`
+	Status          DefinitionStatus `json:"status"`
+}
+
+// DefinitionSpec is the spec of a Definition.
+type DefinitionSpec struct {
+	Group    string              `json:"group"`
+	Names    DefinitionNames     `json:"names"`
+	Versions []DefinitionVersion `json:"versions"`
+}
+
+// DefinitionNames are the names that a definition asks for.
+type DefinitionNames struct {
+	Plural string `json:"plural"`
+	Kind   string `json:"kind"`
+}
+
+// DefinitionVersion is one version, without its schema.
+type DefinitionVersion struct {
+	Name    string `json:"name"`
+	Served  bool   `json:"served"`
+	Storage bool   `json:"storage"`
+}
+
+// DefinitionStatus is the status of a Definition.
+type DefinitionStatus struct {
+	StoredVersions []string    `json:"storedVersions"`
+	Conditions     []Condition `json:"conditions"`
+}
+
+// DefinitionPath is where an API server serves the definition of a resource.
+func DefinitionPath(resource schema.GroupResource) string {
+	return "/apis/" + definitionsV1.String() + "/customresourcedefinitions/" + resource.String()
+}
+
+// GetObjectMeta lets a Reflector read the metadata.
+func (d *Definition) GetObjectMeta() metav1.Object { return d.Metadata.object() }
+
+// DeepCopyObject makes it a runtime.Object.
+func (d *Definition) DeepCopyObject() runtime.Object { return deepCopy(d) }
+
+// Resource is what the definition defines.
+func (d *Definition) Resource() schema.GroupResource {
+	return schema.GroupResource{Group: d.Spec.Group, Resource: d.Spec.Names.Plural}
+}
+
+// StorageVersion is the version that API servers write.
+func (d *Definition) StorageVersion() string {
+	for _, v := range d.Spec.Versions {
+		if v.Storage {
+			return v.Name
+		}
+	}
+	return ""
+}
+
+// Hash is the hash of the encoding that API servers write.
+func (d *Definition) Hash() string {
+	return storageversion.Hash(schema.GroupVersion{Group: d.Spec.Group, Version: d.StorageVersion()}, d.Spec.Names.Kind)
+}
+
+// ServedVersions are the versions that API servers serve, in the order in which discovery prefers them.
+func (d *Definition) ServedVersions() []string {
+	var served []string
+	for _, v := range d.Spec.Versions {
+		if v.Served {
+			served = append(served, v.Name)
+		}
+	}
+	slices.SortFunc(served, func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
+	return served
+}
+
+// Established reports whether API servers serve the resource.
+func (d *Definition) Established() bool {
+	for _, c := range d.Status.Conditions {
+		if c.Type == "Established" {
+			return c.Status == metav1.ConditionTrue
+		}
+	}
+	return false
+}

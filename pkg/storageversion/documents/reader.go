@@ -1,0 +1,122 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package documents
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+)
+
+// Reader reads documents from one address.
+type Reader struct {
+	Client rest.Interface
+	// Timeout bounds each request.
+	Timeout time.Duration
+	// Retries is how often a request is sent again if the server asks for that.
+	Retries int
+}
+
+// Get returns the document at a path. Every error names the path.
+func (r Reader) Get(ctx context.Context, path, accept string) (body []byte, contentType string, err error) {
+	result := r.Client.Get().AbsPath(path).SetHeader("Accept", accept).Timeout(r.Timeout).MaxRetries(r.Retries).
+		Do(ctx).ContentType(&contentType)
+	// The error of Raw does not have the words of the API server, the one of Error has.
+	if err = result.Error(); err == nil {
+		body, err = result.Raw()
+	}
+	if err != nil {
+		return nil, contentType, fmt.Errorf("getting %s: %w", path, err)
+	}
+	return body, contentType, nil
+}
+
+// Versions returns the versions at which a group is served, the preferred one first.
+func (r Reader) Versions(ctx context.Context, group string) ([]string, error) {
+	if group == "" {
+		return []string{"v1"}, nil // The core group has no document of this kind.
+	}
+	document := &metav1.APIGroup{}
+	if err := r.decode(ctx, "/apis/"+group, "APIGroup", document, &document.TypeMeta); err != nil {
+		return nil, err
+	}
+	return PreferredFirst(document), nil
+}
+
+// PreferredFirst returns the versions of a group, the preferred one first.
+func PreferredFirst(group *metav1.APIGroup) []string {
+	var versions []string
+	if preferred := group.PreferredVersion.Version; preferred != "" {
+		versions = append(versions, preferred)
+	}
+	for _, v := range group.Versions {
+		if v.Version != group.PreferredVersion.Version {
+			versions = append(versions, v.Version)
+		}
+	}
+	return versions
+}
+
+// Resources returns the document of one group version.
+func (r Reader) Resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
+	path := "/apis/" + gv.String()
+	if gv.Group == "" {
+		path = "/api/" + gv.Version
+	}
+	document := &metav1.APIResourceList{}
+	return document, r.decode(ctx, path, "APIResourceList", document, &document.TypeMeta)
+}
+
+// Definition returns the CustomResourceDefinition of a resource.
+func (r Reader) Definition(ctx context.Context, resource schema.GroupResource) (*Definition, error) {
+	d := &Definition{}
+	return d, r.decode(ctx, DefinitionPath(resource), definitionKind, d, &d.TypeMeta)
+}
+
+// decode asks for plain JSON. Otherwise the API server answers with aggregated discovery, which has no hashes.
+func (r Reader) decode(ctx context.Context, path, kind string, into any, got *metav1.TypeMeta) error {
+	body, _, err := r.Get(ctx, path, runtime.ContentTypeJSON)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("decoding %s: %w", path, err)
+	}
+	if got.Kind != kind {
+		return fmt.Errorf("getting %s: the server answered with kind %q", path, got.Kind)
+	}
+	return nil
+}
+
+// NotServed reports whether err is the answer of an API server that it does not serve what it was asked for. A proxy
+// between here and the API server may answer 404 as well, and then nobody knows.
+func NotServed(err error) bool {
+	if !apierrors.IsNotFound(err) {
+		return false
+	}
+	// An API server answers either in the words of its API, or with the page of the Go library.
+	page, isPage := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	return !isPage || strings.TrimSpace(page.Message) == "404 page not found"
+}

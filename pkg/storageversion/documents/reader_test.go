@@ -1,0 +1,138 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package documents
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+)
+
+// answer is what a test server answers at one path.
+type answer struct {
+	code        int
+	contentType string
+	body        string
+}
+
+func asJSON(code int, body string) answer { return answer{code, "application/json", body} }
+
+// serve returns a Reader of a server with these answers. To other paths it answers as an API server does: not found.
+func serve(t *testing.T, answers map[string]answer) Reader {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if accept := r.Header.Get("Accept"); accept != "application/json" {
+			t.Errorf("the request for %s accepts %q", r.URL.Path, accept)
+		}
+		a, found := answers[r.URL.Path]
+		if !found {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", a.contentType)
+		w.WriteHeader(a.code)
+		if _, err := w.Write([]byte(a.body)); err != nil {
+			t.Error(err)
+		}
+	}))
+	t.Cleanup(s.Close)
+	config := &rest.Config{Host: s.URL}
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Reader{Client: client, Timeout: 30 * time.Second}
+}
+
+func TestVersionsOfAGroup(t *testing.T) {
+	r := serve(t, map[string]answer{"/apis/apps": asJSON(200, `{"kind":"APIGroup","name":"apps",
+		"versions":[{"version":"v2alpha1"},{"version":"v1"},{"version":"v1beta1"}],"preferredVersion":{"version":"v1"}}`)})
+	for group, want := range map[string][]string{"apps": {"v1", "v2alpha1", "v1beta1"}, "": {"v1"}} {
+		if got, err := r.Versions(t.Context(), group); err != nil || !slices.Equal(got, want) {
+			t.Errorf("versions of group %q are %q, want %q; error %v", group, got, want, err)
+		}
+	}
+}
+
+func TestResourcesOfAGroupVersion(t *testing.T) {
+	document := func(name string) answer {
+		return asJSON(200, `{"kind":"APIResourceList","resources":[{"name":"`+name+`","storageVersionHash":"hash="}]}`)
+	}
+	r := serve(t, map[string]answer{"/api/v1": document("pods"), "/apis/apps/v1": document("deployments")})
+	for gv, want := range map[schema.GroupVersion]string{
+		{Version: "v1"}: "pods", {Group: "apps", Version: "v1"}: "deployments",
+	} {
+		list, err := r.Resources(t.Context(), gv)
+		if err != nil || len(list.APIResources) != 1 || list.APIResources[0].Name != want {
+			t.Errorf("resources of %s are %v, want %s; error %v", gv, list, want, err)
+		}
+	}
+}
+
+func TestDefinitionOfAResource(t *testing.T) {
+	const path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/widgets.example.com"
+	r := serve(t, map[string]answer{path: asJSON(200,
+		`{"kind":"CustomResourceDefinition","metadata":{"uid":"uid"},"spec":{"group":"example.com"}}`)})
+	d, err := r.Definition(t.Context(), schema.GroupResource{Group: "example.com", Resource: "widgets"})
+	if err != nil || d.Metadata.UID != "uid" {
+		t.Errorf("definition %v, error %v", d, err)
+	}
+}
+
+func TestWhatIsNotServedAndWhatCannotBeRead(t *testing.T) {
+	status := func(code, reason, message string) string {
+		return `{"kind":"Status","apiVersion":"v1","status":"Failure","code":` + code + `,"reason":"` + reason +
+			`","message":"` + message + `"}`
+	}
+	for name, test := range map[string]struct {
+		answer    answer
+		notServed bool
+		says      string
+	}{
+		"an API server does not serve the path": {
+			answer: answer{404, "text/plain", "404 page not found\n"}, notServed: true, says: "could not find"},
+		"an API server does not have the object": {
+			answer: asJSON(404, status("404", "NotFound", "no such definition")), notServed: true, says: "no such definition"},
+		"a proxy does not know the way": {
+			answer: answer{404, "text/html", "<html>no such host</html>"}, says: "could not find"},
+		"an API server forbids it, in its own words": {
+			answer: asJSON(403, status("403", "Forbidden", "you may not read apps")), says: "you may not read apps"},
+		"a document of another kind": {
+			answer: asJSON(200, `{"kind":"APIGroup"}`), says: `answered with kind "APIGroup"`},
+		"no document": {
+			answer: answer{200, "text/html", "<html>"}, says: "decoding /apis/apps/v1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := serve(t, map[string]answer{"/apis/apps/v1": test.answer})
+			_, err := r.Resources(t.Context(), schema.GroupVersion{Group: "apps", Version: "v1"})
+			if err == nil || !strings.Contains(err.Error(), test.says) || !strings.Contains(err.Error(), "/apis/apps/v1") {
+				t.Errorf("error %v, want one that names the path and says %q", err, test.says)
+			}
+			if got := NotServed(err); got != test.notServed {
+				t.Errorf("not served: %t, want %t", got, test.notServed)
+			}
+		})
+	}
+}

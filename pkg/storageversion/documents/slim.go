@@ -1,0 +1,127 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package documents
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+)
+
+// CustomResourceDefinitions are large, mostly because of their schemas, and there may be thousands. A decoder skips
+// the fields that the types of this package do not have, and never allocates them.
+
+const definitionKind = "CustomResourceDefinition"
+
+var (
+	definitionsV1 = schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
+	apiServicesV1 = schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"}
+
+	codecs = newCodecs()
+)
+
+func newCodecs() serializer.CodecFactory {
+	s := runtime.NewScheme()
+	s.AddKnownTypeWithName(definitionsV1.WithKind(definitionKind), &Definition{})
+	s.AddKnownTypeWithName(definitionsV1.WithKind(definitionKind+"List"), &list[Definition]{})
+	s.AddKnownTypeWithName(apiServicesV1.WithKind("APIService"), &APIService{})
+	s.AddKnownTypeWithName(apiServicesV1.WithKind("APIServiceList"), &list[APIService]{})
+	metav1.AddToGroupVersion(s, definitionsV1)
+	metav1.AddToGroupVersion(s, apiServicesV1)
+	return serializer.NewCodecFactory(s)
+}
+
+// DefinitionClient returns a client that lists and watches CustomResourceDefinitions as Definitions.
+func DefinitionClient(config *rest.Config, client *http.Client) (rest.Interface, error) {
+	return newClient(config, client, definitionsV1)
+}
+
+// APIServiceClient returns a client that lists and watches APIServices.
+func APIServiceClient(config *rest.Config, client *http.Client) (rest.Interface, error) {
+	return newClient(config, client, apiServicesV1)
+}
+
+func newClient(config *rest.Config, client *http.Client, gv schema.GroupVersion) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.APIPath = "/apis"
+	config.GroupVersion = &gv
+	config.ContentType = runtime.ContentTypeJSON
+	config.NegotiatedSerializer = codecs.WithoutConversion()
+	return rest.RESTClientForConfigAndClient(config, client)
+}
+
+// ObjectMeta has the few fields of metav1.ObjectMeta that matter or that a watch needs.
+type ObjectMeta struct {
+	Name            string            `json:"name"`
+	UID             types.UID         `json:"uid"`
+	ResourceVersion string            `json:"resourceVersion"`
+	Generation      int64             `json:"generation"`
+	Labels          map[string]string `json:"labels"`
+	Annotations     annotations       `json:"annotations"`
+}
+
+// annotations has the one that an API server sets at the end of a streamed list. Those of users may be large.
+type annotations struct {
+	InitialEventsEnd string `json:"k8s.io/initial-events-end"`
+}
+
+func (m *ObjectMeta) object() metav1.Object {
+	out := &metav1.ObjectMeta{
+		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation, Labels: m.Labels,
+	}
+	if end := m.Annotations.InitialEventsEnd; end != "" {
+		out.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: end}
+	}
+	return out
+}
+
+// Condition has the few fields of a condition that matter.
+type Condition struct {
+	Type               string                 `json:"type"`
+	Status             metav1.ConditionStatus `json:"status"`
+	LastTransitionTime string                 `json:"lastTransitionTime"`
+}
+
+// list is a list of T.
+type list[T any] struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []T `json:"items"`
+}
+
+// DeepCopyObject makes it a runtime.Object.
+func (l *list[T]) DeepCopyObject() runtime.Object { return deepCopy(l) }
+
+// deepCopy copies through JSON. runtime.Object requires that these types can be copied, but nothing copies them often.
+func deepCopy[T any](in *T) *T {
+	out := new(T)
+	document, err := json.Marshal(in)
+	if err == nil {
+		err = json.Unmarshal(document, out)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("copying %T: %v", in, err)) // These types are made of JSON.
+	}
+	return out
+}
