@@ -160,27 +160,27 @@ func TestDecide(t *testing.T) {
 		},
 		"it waits for the trigger's word about a change and back": {
 			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "has updated it",
 		},
 		"it waits for the trigger's word about what nobody saw": {
 			migration: byTrigger, observed: observed(written(0, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "has updated it",
 		},
 		"it waits for events, and not for a time, where the trigger is late": {
 			migration: byTrigger, observed: observed(written(90, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "has updated it",
 		},
 		"it waits for the trigger's word about a server that nobody asked": {
 			migration: byTrigger, observed: observed(written(9, 2, v2), unseen(written(1, 3, v2))), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "has updated it",
 		},
 		"it waits for a trigger elsewhere as well": {
 			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "has updated it",
 		},
 		"it fails where nobody keeps the state any more": {
 			migration: byTrigger, observed: observed(written(40, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
-			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost, message: "keeps the StorageState",
+			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost, message: "updates the StorageState",
 		},
 		"it fails when another encoding is current": {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(3, v1, metav1.ConditionTrue), triggered: true,
@@ -200,14 +200,14 @@ func TestDecide(t *testing.T) {
 		},
 		"one made by hand waits for a state where there will be one": {
 			migration: made(nil), observed: observed(written(9, 2, v2)), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "no StorageState",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "No StorageState",
 		},
 		"without a trigger the observation is enough, when it stood for the settle period": {
 			migration: made(nil), observed: observed(written(9, 1, v1), written(1, 2, v2)), want: Go,
 		},
 		"without a trigger a fresh observation is not enough": {
 			migration: made(nil), observed: observed(written(9, 1, v1), written(0, 2, v2)),
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "counts from 2026-01-02T12:01:00Z",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "starts at 2026-01-02T12:01:00Z",
 		},
 		"the settle period does not begin anew with what changes nothing": {
 			migration: made(nil), observed: observed(written(9, 1, v1), written(2, 2, v2), written(0, 3, v2)), want: Go,
@@ -224,7 +224,7 @@ func TestDecide(t *testing.T) {
 		},
 		"one made by hand waits for a state that tells of the present": {
 			migration: made(nil), observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "no StorageState",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "No StorageState",
 		},
 		"one made by hand takes the epoch while a change of something else is not in the state yet": {
 			migration: made(nil), observed: observed(written(9, 2, v2), written(1, 3, v2)), state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
@@ -235,7 +235,7 @@ func TestDecide(t *testing.T) {
 		},
 		"what is only polled is not believed of one that looked before this process did": {
 			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 6), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "has updated it",
 		},
 		"one that started alone fails in another process where evidence is only polled": {
 			migration: alone(polled(9)), observed: observed(polled(5)), want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost,
@@ -244,7 +244,7 @@ func TestDecide(t *testing.T) {
 			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) {
 				m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: v1, EncodingVersion: "example.com/v1"}
 			}),
-			observed: observed(written(9, 2, v2)), want: Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged, message: "example.com/v2, and not in example.com/v1",
+			observed: observed(written(9, 2, v2)), want: Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged, message: "example.com/v2, not example.com/v1",
 		},
 		"one that started alone goes on while nothing changed": {
 			migration: alone(written(5, 2, v2)), observed: observed(written(9, 1, v1), written(5, 2, v2)), want: Go,

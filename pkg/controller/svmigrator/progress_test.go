@@ -34,14 +34,14 @@ import (
 func TestThePositionSurvivesTheStatus(t *testing.T) {
 	for name, position := range map[string]sweep.Position{
 		"in the middle": {
-			Token: "more", Baseline: "10", Counts: sweep.Counts{Rewritten: 3, AlreadyCurrent: 4, WrittenByOthers: 5, Gone: 6, Denied: 1, Retried: 8},
-			Denied: []sweep.Denial{{Namespace: "ns", Name: "a", UID: "u", Reason: metav1.StatusReasonForbidden, Message: "no"}},
+			Token: "more", Baseline: "10", Counts: sweep.Counts{sweep.Rewritten: 3, sweep.AlreadyCurrent: 4, sweep.WrittenByOthers: 5, sweep.Gone: 6, sweep.Denied: 1}, Retried: 8,
+			Denied: []migrationv1alpha1.DeniedObject{{Namespace: "ns", Name: "a", UID: "u", Reason: metav1.StatusReasonForbidden, Message: "no"}},
 		},
-		"at the end": {Baseline: "10", Counts: sweep.Counts{Rewritten: 3}, Complete: true},
+		"at the end": {Baseline: "10", Counts: sweep.Counts{sweep.Rewritten: 3}, Complete: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status := &migrationv1alpha1.StorageVersionMigrationStatus{BaselineResourceVersion: position.Baseline}
-			putPosition(status, position, noon, nil)
+			putPosition(position, nil)(status, noon)
 			if diff := cmp.Diff(position, positionOf(status)); diff != "" {
 				t.Errorf("read back it differs (-want +got):\n%s", diff)
 			}
@@ -61,12 +61,12 @@ func TestACountWithoutATokenProvesNothing(t *testing.T) {
 
 func TestEstimates(t *testing.T) {
 	status := &migrationv1alpha1.StorageVersionMigrationStatus{}
-	putPosition(status, sweep.Position{Token: "more", Counts: sweep.Counts{Rewritten: 999}, Remaining: ptr.To[int64](1)}, noon, ptr.To[int64](60))
+	putPosition(sweep.Position{Token: "more", Counts: sweep.Counts{sweep.Rewritten: 999}, Remaining: ptr.To[int64](1)}, ptr.To[int64](60))(status, noon)
 	p := status.Progress
 	if *p.EstimatedTotal != 1000 || *p.PercentComplete != 99 || !status.EstimatedCompletionTime.Time.Equal(noon.Add(time.Second)) {
 		t.Errorf("estimated %d, %d %%, the end at %v", *p.EstimatedTotal, *p.PercentComplete, status.EstimatedCompletionTime)
 	}
-	putPosition(status, sweep.Position{Counts: sweep.Counts{Rewritten: 1001}, Complete: true}, noon, ptr.To[int64](60))
+	putPosition(sweep.Position{Counts: sweep.Counts{sweep.Rewritten: 1001}, Complete: true}, ptr.To[int64](60))(status, noon)
 	if p = status.Progress; *p.EstimatedTotal != 1001 || *p.PercentComplete != 100 || status.EstimatedCompletionTime != nil {
 		t.Errorf("at the end estimated %d, %d %%, the end at %v", *p.EstimatedTotal, *p.PercentComplete, status.EstimatedCompletionTime)
 	}
@@ -84,34 +84,6 @@ func TestRate(t *testing.T) {
 	r.perMinute(noon.Add(2*time.Minute), 600)
 	if got := r.perMinute(noon.Add(3*time.Minute), 660); *got != 60 {
 		t.Errorf("%d in a minute, want 60", *got)
-	}
-}
-
-func TestSettle(t *testing.T) {
-	first := sweep.Counts{Rewritten: 10, Denied: 5, Retried: 1}
-	for name, test := range map[string]struct{ second, want sweep.Counts }{
-		"each of them has another outcome": {
-			second: sweep.Counts{Rewritten: 1, Gone: 1, WrittenByOthers: 1, AlreadyCurrent: 1, Denied: 1, Retried: 2},
-			want:   sweep.Counts{Rewritten: 11, Gone: 1, WrittenByOthers: 1, AlreadyCurrent: 1, Denied: 1, Retried: 3},
-		},
-		"others were gone through as well": {
-			second: sweep.Counts{Rewritten: 3, AlreadyCurrent: 200, Denied: 1},
-			want:   sweep.Counts{Rewritten: 13, AlreadyCurrent: 1, Denied: 1, Retried: 1},
-		},
-		"none of them is there any more": {
-			second: sweep.Counts{},
-			want:   sweep.Counts{Rewritten: 10, AlreadyCurrent: 5, Retried: 1},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := settle(first, test.second)
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("the counts differ (-want +got):\n%s", diff)
-			}
-			if got.Processed() != first.Processed() {
-				t.Errorf("%d objects became %d", first.Processed(), got.Processed())
-			}
-		})
 	}
 }
 
