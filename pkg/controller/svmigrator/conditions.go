@@ -31,9 +31,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
-// This file has the reasons and messages of the Running and Succeeded conditions, and all events. The reasons and messages
-// of failures stand where they are found: in decide.go, endpoint.go and package rewrite, as arguments of fails. To add a
-// reason, add a constructor here or a case there.
+// This file has the reasons and messages of the Running and Succeeded conditions, and all events. The reasons and
+// messages of failures stand where they are found: in decide.go, endpoint.go and package rewrite, as arguments of
+// fails. To add a reason, add a constructor here or a case there.
 
 // maxEventLength is how long the API lets the message of an event be.
 const maxEventLength = 1024

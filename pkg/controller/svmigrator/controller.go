@@ -52,10 +52,8 @@ const (
 	maxRetry = 30 * time.Second
 	// syncWorkers is more than one, because a sync may ask an API server that does not answer.
 	syncWorkers = 2
-	// stuckRest is how long a migration without progress rests before it waits for a place again.
-	stuckRest = 30 * time.Second
-	// locatePatience is how long a new migration waits for its resource to be served. Somebody may be creating a definition
-	// and its migration together.
+	// locatePatience is how long a new migration waits for its resource to be served. Somebody may be creating a
+	// definition and its migration together.
 	locatePatience = 15 * time.Second
 )
 
@@ -137,13 +135,12 @@ func New(
 }
 
 func newQueue(name string, order workqueue.Queue[string]) workqueue.TypedRateLimitingInterface[string] {
-	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: name, Queue: order})
-	return workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetry, maxRetry),
-		workqueue.TypedRateLimitingQueueConfig[string]{
-			Name:          name,
-			DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Name: name, Queue: queue}),
-		})
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetry, maxRetry)
+	config := workqueue.TypedDelayingQueueConfig[string]{Name: name}
+	config.Queue = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: name, Queue: order})
+	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
+		Name: name, DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(config),
+	})
 }
 
 // Run works until the context ends. Nothing of it runs when it returns.
@@ -265,10 +262,7 @@ func (c *Controller) run(ctx context.Context, name string) (again time.Time, err
 	switch {
 	case ctx.Err() != nil:
 		return time.Time{}, nil
-	case errors.Is(err, rewrite.ErrStuck):
-		c.queue.AddAfter(name, stuckRest)
-		return time.Time{}, nil
-	case errors.Is(err, errStopped), errors.Is(err, errMigrationGone):
+	case errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.Is(err, rewrite.ErrStuck):
 		// Not at once: the caches may not have yet what stopped it, or that it has ended.
 		c.queue.AddAfter(name, minRetry)
 		return time.Time{}, nil

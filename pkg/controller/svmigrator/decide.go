@@ -86,13 +86,13 @@ func Decide(in Input) Decision {
 		return Decision{Verdict: Ignore}
 	case resource.Resource == "":
 		return fails(migrationv1alpha1.MigrationReasonInvalidResource,
-			"spec.resource.resource is empty. Create another migration that names a resource, for example deployments of the group apps")
+			"spec.resource.resource is empty. Create another migration, for example of deployments of the group apps")
 	case strings.Contains(resource.Resource, "/"):
 		return fails(migrationv1alpha1.MigrationReasonInvalidResource,
 			"%q is a subresource, and is stored with its resource. Create a migration of the resource", resource.Resource)
 	case in.Observation.Expires:
 		return fails(migrationv1alpha1.MigrationReasonInvalidResource,
-			"%s expire by themselves, and a rewrite would prolong their life. Wait for the --event-ttl of the API servers", resource)
+			"%s expire, and a rewrite would prolong their life. Wait for the --event-ttl of the API servers", resource)
 	case in.Observation.Presence == storageversion.Deleted:
 		return fails(migrationv1alpha1.MigrationReasonResourceNotServed,
 			"the CustomResourceDefinition of %s was deleted, and its objects with it", resource)
@@ -113,8 +113,8 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 			"the StorageState that the migration was made for is gone, and its epochs with it. "+restarts)
 	case state.Status.Epoch > *target.Epoch:
 		return fails(migrationv1alpha1.MigrationReasonAgreementLost,
-			"the servers did not agree on %s all the time: the migration was made for epoch %d, and the StorageState is in epoch %d. "+
-				restarts, versionName(target), *target.Epoch, state.Status.Epoch)
+			"the servers did not agree on %s all the time: the migration is for epoch %d, and epoch %d has begun. "+restarts,
+			versionName(target), *target.Epoch, state.Status.Epoch)
 	case state.Status.Epoch < *target.Epoch:
 		// The cache is behind.
 		return waits("the StorageState of epoch %d was not seen yet", *target.Epoch)
@@ -131,7 +131,7 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	if in.stateCoversObservation(state, target.StorageVersionHash) {
 		return in.goes(target)
 	}
-	d := waits("the servers changed after the trigger wrote the StorageState. The migration waits until the trigger has updated it")
+	d := waits("the servers changed after the StorageState was written. The migration waits until the trigger updates it")
 	if in.Triggered {
 		return d
 	}
@@ -147,12 +147,14 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 // stateUpdatedWithin is more than a trigger in another process needs to update a StorageState.
 const stateUpdatedWithin = 15 * time.Minute
 
-// decideUnbound is about a migration that a person created, or that was started on the observation alone. Without an epoch
-// its success proves nothing to the trigger. So it takes the epoch of the StorageState if there is one.
+// decideUnbound is about a migration that a person created, or that was started on the observation alone. Without an
+// epoch its success proves nothing to the trigger. So it takes the epoch of the StorageState if there is one.
 func decideUnbound(in Input) Decision {
 	m, last := in.Migration, lastWritten(in.Observation)
 	if started := m.Status.Target; started != nil {
-		if agreementBroken(in, started.StorageVersionHash) {
+		// Before the first sighting nothing is broken. pauseReason handles that.
+		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Run) > 0 &&
+			!in.onlyWrittenSince(*evidence, started.StorageVersionHash, false) {
 			return agreementLost(started)
 		}
 		if doubt := pauseReason(in, started.StorageVersionHash); doubt != nil {
@@ -160,7 +162,8 @@ func decideUnbound(in Input) Decision {
 		}
 		return in.goes(started)
 	}
-	target := &migrationv1alpha1.MigrationTarget{StorageVersionHash: last, EncodingVersion: hashName(&in.Observation, last)}
+	target := &migrationv1alpha1.MigrationTarget{StorageVersionHash: last}
+	target.EncodingVersion = hashName(&in.Observation, last)
 	if state := in.State; state != nil {
 		message, agreed := agreedBy(state)
 		if agreed && state.Status.CurrentStorageVersionHash == last && in.stateCoversObservation(state, last) {
@@ -172,7 +175,7 @@ func decideUnbound(in Input) Decision {
 		}
 	}
 	if in.Triggered && target.Epoch == nil {
-		return waits("no StorageState of %s shows yet what the servers write now. The trigger will write it", m.GroupResource())
+		return waits("no StorageState of %s shows yet what the servers write. The trigger will write it", m.GroupResource())
 	}
 	if doubt := pauseReason(in, last); doubt != nil {
 		return *doubt
@@ -191,27 +194,35 @@ func decideUnbound(in Input) Decision {
 	return in.goes(target)
 }
 
-// stateCoversObservation reports whether a StorageState still holds after all that was observed since it was written. An
-// epoch that has not risen yet says nothing about what came later, and a state that no trigger updates says nothing at all.
+// stateCoversObservation reports whether a StorageState still holds after all that was observed since it was written.
+// An epoch that has not risen yet says nothing about what came later, and a state that no trigger updates says nothing
+// at all.
 func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, hash string) bool {
-	recorded, run := state.Status.Evidence, in.Observation.Run
-	if recorded == nil || len(run) == 0 {
+	run := in.Observation.Run
+	if state.Status.Evidence == nil || len(run) == 0 {
 		return false
 	}
-	news, known := storageversion.Since(*recorded, run)
-	if !storageversion.Durable(*recorded) && !hasExactSighting(*recorded, run) {
-		// The trigger must have looked no earlier than this process did. States have whole seconds.
-		firstSeen := run[0].Evidence.FirstObservedTime.Truncate(time.Second)
-		known = known && !state.Status.LastHeartbeatTime.Time.Before(firstSeen)
-	}
-	return known && onlyWrite(news, hash)
+	// Evidence that is not durable counts if the trigger looked no earlier than this process did. States have whole
+	// seconds.
+	firstSeen := run[0].Evidence.FirstObservedTime.Truncate(time.Second)
+	return in.onlyWrittenSince(*state.Status.Evidence, hash, !state.Status.LastHeartbeatTime.Time.Before(firstSeen))
+}
+
+// onlyWrittenSince reports whether the observation shows that the servers have written only this encoding since the
+// evidence was recorded. confirmed means that evidence which is not durable counts as well.
+func (in *Input) onlyWrittenSince(recorded migrationv1alpha1.StorageEvidence, hash string, confirmed bool) bool {
+	run := in.Observation.Run
+	news, known := storageversion.Since(recorded, run)
+	return known && onlyWrite(news, hash) &&
+		(confirmed || storageversion.Durable(recorded) || hasExactSighting(recorded, run))
 }
 
 // hasExactSighting reports whether a run has the very sighting that was recorded. Only durable evidence can be compared
 // with the evidence of another process.
 func hasExactSighting(recorded migrationv1alpha1.StorageEvidence, run []storageversion.Sighting) bool {
 	return slices.ContainsFunc(run, func(s storageversion.Sighting) bool {
-		return storageversion.SameEvidence(recorded, s.Evidence) && recorded.FirstObservedTime.Equal(s.Evidence.FirstObservedTime)
+		return storageversion.SameEvidence(recorded, s.Evidence) &&
+			recorded.FirstObservedTime.Equal(s.Evidence.FirstObservedTime)
 	})
 }
 
@@ -231,8 +242,8 @@ func agreedBy(state *migrationv1alpha1.StorageState) (string, bool) {
 	return "it is not known yet whether the servers agree", false
 }
 
-// pauseReason is why nothing may be written now, or nil. The reason may pass, so it fails no migration. If a server really
-// wrote something else, the epoch shows it.
+// pauseReason is why nothing may be written now, or nil. The reason may pass, so it fails no migration. If a server
+// really wrote something else, the epoch shows it.
 func pauseReason(in Input, hash string) *Decision {
 	o := &in.Observation
 	var d Decision
@@ -253,18 +264,6 @@ func pauseReason(in Input, hash string) *Decision {
 		return nil
 	}
 	return &d
-}
-
-// agreementBroken reports whether the observation does not show that only the target was written since the start. It is for
-// migrations without an epoch.
-func agreementBroken(in Input, hash string) bool {
-	evidence, run := in.Migration.Status.Evidence, in.Observation.Run
-	if evidence == nil || len(run) == 0 {
-		return false // Nothing was seen yet. pauseReason handles that.
-	}
-	news, known := storageversion.Since(*evidence, run)
-	known = known && (storageversion.Durable(*evidence) || hasExactSighting(*evidence, run))
-	return !known || !onlyWrite(news, hash)
 }
 
 // onlyWrite reports whether all sightings show that all servers write the one encoding.

@@ -160,23 +160,23 @@ func TestDecide(t *testing.T) {
 		},
 		"it waits for the trigger's word about a change and back": {
 			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "has updated it",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for the trigger's word about what nobody saw": {
 			migration: byTrigger, observed: observed(written(0, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "has updated it",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for events, and not for a time, where the trigger is late": {
 			migration: byTrigger, observed: observed(written(90, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "has updated it",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for the trigger's word about a server that nobody asked": {
 			migration: byTrigger, observed: observed(written(9, 2, v2), unseen(written(1, 3, v2))), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "has updated it",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for a trigger elsewhere as well": {
 			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "has updated it",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it fails where nobody keeps the state any more": {
 			migration: byTrigger, observed: observed(written(40, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
@@ -235,7 +235,7 @@ func TestDecide(t *testing.T) {
 		},
 		"what is only polled is not believed of one that looked before this process did": {
 			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 6), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "has updated it",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"one that started alone fails in another process where evidence is only polled": {
 			migration: alone(polled(9)), observed: observed(polled(5)), want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost,

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -80,22 +81,20 @@ func proofPending(m *migrationv1alpha1.StorageVersionMigration, state *migration
 		!slices.Equal(state.Status.PersistedStorageVersionHashes, []string{target.StorageVersionHash})
 }
 
-// endedAt is when a migration ended. Other controllers set only the conditions.
+// endedAt is when a migration ended. Other controllers set only the conditions, or not even their times.
 func endedAt(m *migrationv1alpha1.StorageVersionMigration) time.Time {
 	if m.Status.CompletionTime != nil {
 		return m.Status.CompletionTime.Time
 	}
-	var last time.Time
-	for _, condition := range m.Status.Conditions {
-		if condition.LastUpdateTime.After(last) {
-			last = condition.LastUpdateTime.Time
-		}
+	result := m.Status.Condition(migrationv1alpha1.MigrationSucceeded)
+	if result == nil || result.Status != corev1.ConditionTrue {
+		result = m.Status.Condition(migrationv1alpha1.MigrationFailed)
 	}
-	return cmp.Or(last, m.CreationTimestamp.Time)
+	return cmp.Or(result.LastUpdateTime.Time, m.CreationTimestamp.Time)
 }
 
 // expire deletes a migration that nobody needs any more.
-func (c *Controller) expire(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (again time.Time, err error) {
+func (c *Controller) expire(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (time.Time, error) {
 	e := c.expiryOf(m)
 	if !e.expired {
 		return e.lookAgain, nil

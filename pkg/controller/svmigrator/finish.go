@@ -78,8 +78,8 @@ func (r *migrationRun) finish(ctx context.Context) error {
 	}
 }
 
-// tryFinish checks everything that a success depends on, and ends the migration. It reads states, definitions and documents
-// from the API server. The observer watches the rest.
+// tryFinish checks everything that a success depends on, and ends the migration. It reads states, definitions and
+// documents from the API server. The observer watches the rest.
 func (r *migrationRun) tryFinish(ctx context.Context) error {
 	m := r.status.stored
 	decision, err := r.cluster.decideLive(ctx, m)
@@ -137,8 +137,8 @@ func (r *migrationRun) fail(ctx context.Context, why Decision) error {
 	return r.status.persist(ctx, failed(why))
 }
 
-// verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions that no
-// object is stored in any more from status.storedVersions.
+// verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions that
+// no object is stored in any more from status.storedVersions.
 func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation storageversion.Observation) error {
 	live, err := r.cluster.documents.Definition(ctx, r.resource)
 	if err != nil {
@@ -178,8 +178,8 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 	}
 }
 
-// pruneStoredVersions sets status.storedVersions. It fails with a conflict if somebody wrote the definition after it was
-// read, because the storage version may have been another one in between.
+// pruneStoredVersions sets status.storedVersions. It fails with a conflict if somebody wrote the definition after it
+// was read, because the storage version may have been another one in between.
 func (r *migrationRun) pruneStoredVersions(ctx context.Context, live *documents.Definition, versions []string) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": live.Metadata.UID, "resourceVersion": live.Metadata.ResourceVersion},

@@ -34,8 +34,8 @@ const migrationsByResource = "svmigrator-resource"
 // listen queues a migration when anything changes that a decision about it depends on. It stops a run that must stop at
 // once, whatever the workers are doing.
 func (c *Controller) listen(
-	ctx context.Context,
-	states migrationinformers.StorageStateIndexInformer, migrations migrationinformers.StorageVersionMigrationIndexInformer,
+	ctx context.Context, states migrationinformers.StorageStateIndexInformer,
+	migrations migrationinformers.StorageVersionMigrationIndexInformer,
 ) error {
 	err := migrations.AddTypedIndexers(migrationinformers.StorageVersionMigrationIndexers{
 		migrationsByResource: func(m *migrationv1alpha1.StorageVersionMigration) ([]string, error) {

@@ -43,8 +43,8 @@ var (
 	migrations = newCounter(coreSubsystem, "migrations_total",
 		"Number of migrations that ended, by resource and status: Succeeded or Failed.", "resource", "status")
 	outcomes = newCounter(subsystem, "object_outcomes_total",
-		"Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was denied "+
-			"and tried once more counts twice. An object does not count if a list that started again shows it to be newer.", "outcome")
+		"Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was "+
+			"denied and tried once more counts twice. One that a restarted list shows to be newer does not count.", "outcome")
 	migrationDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem:      subsystem,
 		Name:           "migration_duration_seconds",
@@ -54,10 +54,9 @@ var (
 	}, []string{"status"})
 
 	remainingObjects = newGauge(coreSubsystem, "remaining_objects",
-		"Number of objects that running migrations have not come to yet, by resource. Resources whose server does not tell are "+
-			"left out.", "resource")
+		"Number of objects that running migrations have not come to yet, by resource, if the server tells.", "resource")
 	runningMigrations = newGauge(subsystem, "running_migrations", "Number of migrations that write.")
-	queuedMigrations  = newGauge(subsystem, "queued_migrations", "Number of migrations that may write and wait for others.")
+	queuedMigrations  = newGauge(subsystem, "queued_migrations", "Number of migrations that wait for a place.")
 	paceLimit         = newGauge(subsystem, "pace_limit",
 		"Number of rewrites that may be under way at a time. Less than one means that there are pauses between rewrites.")
 	paceInFlight = newGauge(subsystem, "pace_in_flight", "Number of rewrites that are under way.")

@@ -72,7 +72,8 @@ func (c *cluster) cachedState(resource schema.GroupResource) *migrationv1alpha1.
 	return state
 }
 
-// decideCached decides without a request. A cache that is behind may lead to Wait or Fail. Go is as good as what is known.
+// decideCached decides without a request. A cache that is behind may lead to Wait or Fail. Go is as good as what is
+// known.
 func (c *cluster) decideCached(m *migrationv1alpha1.StorageVersionMigration) Decision {
 	return c.decideOn(m, c.cachedState(m.GroupResource()))
 }
@@ -85,8 +86,8 @@ func (c *cluster) decide(ctx context.Context, m *migrationv1alpha1.StorageVersio
 	return c.decideLive(ctx, m)
 }
 
-// decideLive decides on the StorageState that the API server has. Only the API server's own word counts as proof that there
-// is none.
+// decideLive decides on the StorageState that the API server has. Only the API server's own word counts as proof that
+// there is none.
 func (c *cluster) decideLive(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (Decision, error) {
 	name := m.GroupResource().String()
 	state, err := c.client.StorageStates().Get(ctx, name, metav1.GetOptions{})
@@ -99,7 +100,9 @@ func (c *cluster) decideLive(ctx context.Context, m *migrationv1alpha1.StorageVe
 	return c.decideOn(m, state), nil
 }
 
-func (c *cluster) decideOn(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState) Decision {
+func (c *cluster) decideOn(
+	m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState,
+) Decision {
 	return Decide(Input{
 		Migration:   m,
 		Observation: c.observer.Observe(m.GroupResource()),
@@ -121,8 +124,8 @@ type endpoint struct {
 	canMigrate bool
 }
 
-// findEndpoint looks for the resource of a migration in the discovery documents. It returns a decision to fail if there is
-// nothing to migrate. preferred is the version to take if the migration names none.
+// findEndpoint looks for the resource of a migration in the discovery documents. It returns a decision to fail if there
+// is nothing to migrate. preferred is the version to take if the migration names none.
 func (c *cluster) findEndpoint(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, preferred string,
 ) (*endpoint, *Decision, error) {
@@ -145,17 +148,17 @@ func (c *cluster) findEndpoint(
 			served = append(served, version)
 		case !e.canMigrate:
 			d := fails(migrationv1alpha1.MigrationReasonVerbsNotSupported,
-				"%q cannot be listed and patched, and a migration needs both. Its objects must be rewritten in another way.", resource)
+				"%q cannot be both listed and patched. Its objects must be rewritten in another way", resource)
 			return nil, &d, nil
 		default:
 			return e, nil, nil
 		}
 	}
 	d := fails(migrationv1alpha1.MigrationReasonVersionNotServed,
-		"%q is not served at version %q, only at %q. Create another migration, best without a version.", resource, wanted, served)
+		"%q is not served at version %q, only at %q. Create a migration without a version", resource, wanted, served)
 	if len(served) == 0 {
 		d = fails(migrationv1alpha1.MigrationReasonResourceNotServed,
-			"no server serves %q: check spec.resource. The resource is a plural, and the group is empty only for the core group.",
+			"no server serves %q: check spec.resource. The resource is a plural, and only the core group is empty",
 			resource)
 	}
 	return nil, &d, nil

@@ -114,8 +114,8 @@ type rateSample struct {
 	processed int64
 }
 
-// perMinute takes the number of processed objects, and returns how many are processed in a minute. It returns nil for the
-// first sample.
+// perMinute takes the number of processed objects, and returns how many are processed in a minute. It returns nil for
+// the first sample.
 func (r *rate) perMinute(now time.Time, processed int64) *int64 {
 	r.samples = append(r.samples, rateSample{at: now, processed: processed})
 	for len(r.samples) > 2 && now.Sub(r.samples[1].at) >= rateWindow {

@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// This file decides in which order migrations run. --concurrent-migrations run at a time. All others that may write wait in
-// a queue, which costs nothing: the controller looks at the order when a place becomes free.
+// This file decides in which order migrations run. --concurrent-migrations run at a time. All others that may write
+// wait in a queue, which costs nothing: the controller looks at the order when a place becomes free.
 
 // class is the first criterion of the order. A lower class comes first.
 type class int

@@ -39,11 +39,11 @@ import (
 )
 
 const (
-	// saveInterval bounds how often progress is stored. A crash repeats one chunk, or the work of this time if a chunk takes
-	// less.
+	// saveInterval bounds how often progress is stored. A crash repeats one chunk, or the work of this time if a chunk
+	// takes less.
 	saveInterval = 500 * time.Millisecond
-	// reportTimeout bounds how long a run stands still to write the Running condition. reportPeriod is how often it writes a
-	// condition about failing requests.
+	// reportTimeout bounds how long a run stands still to write the Running condition. reportPeriod is how often it writes
+	// a condition about failing requests.
 	reportTimeout = 2 * time.Second
 	reportPeriod  = 15 * time.Second
 	// maxDenialEvents is how many denied objects get an event in each run. The log has all of them.
@@ -69,7 +69,8 @@ type migrationRun struct {
 
 	endpoint *endpoint
 	class    storageversion.Class
-	// bound is the migration with its target. Nil before it has one. Other goroutines use it to decide whether to stop the run.
+	// bound is the migration with its target. Nil before it has one. Other goroutines use it to decide whether to stop the
+	// run.
 	bound atomic.Pointer[migrationv1alpha1.StorageVersionMigration]
 	// ending means that this run is writing the end of the migration.
 	ending atomic.Bool
@@ -127,9 +128,11 @@ func (r *migrationRun) run(ctx context.Context) error {
 	return r.finish(ctx)
 }
 
-// locate finds out where the resource is served, preferably at the version of the target. It returns a decision to fail if
-// there is nothing to migrate.
-func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.MigrationTarget) (missing *Decision, err error) {
+// locate finds out where the resource is served, preferably at the version of the target. It returns a decision to fail
+// if there is nothing to migrate.
+func (r *migrationRun) locate(
+	ctx context.Context, target *migrationv1alpha1.MigrationTarget,
+) (missing *Decision, err error) {
 	preferred := ""
 	if version, err := schema.ParseGroupVersion(target.EncodingVersion); err == nil && version.Group == r.resource.Group {
 		preferred = version.Version
@@ -225,8 +228,9 @@ func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 	now := r.cluster.clock.Now()
 	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
 	c := r.status.stored.Status.Condition(migrationv1alpha1.MigrationRunning)
-	known := c != nil && c.Reason == runningReasons[report.State] && (!retrying || now.Sub(c.LastUpdateTime.Time) < reportPeriod)
-	if known || now.Before(r.nextReport) {
+	known := c != nil && c.Reason == runningReasons[report.State]
+	fresh := !retrying || known && now.Sub(c.LastUpdateTime.Time) < reportPeriod
+	if known && fresh || now.Before(r.nextReport) {
 		return
 	}
 	if retrying {

@@ -66,7 +66,8 @@ type Resource struct {
 	Class storageversion.Class
 	// RetryStatus means that denied objects are tried once more through their status subresource.
 	RetryStatus bool
-	// CleanVersions are the served versions. Entries of managedFields in other versions are dropped. Nil leaves all entries.
+	// CleanVersions are the served versions. Entries of managedFields in other versions are dropped. Nil leaves all
+	// entries.
 	CleanVersions []string
 }
 
@@ -97,8 +98,8 @@ type PermanentError struct {
 
 func (e *PermanentError) Error() string { return e.Reason + ": " + e.Message }
 
-// Run rewrites all objects of the resource that have no outcome yet. It returns nil when every object has its outcome and
-// the final position is saved. No request is in flight when it returns.
+// Run rewrites all objects of the resource that have no outcome yet. It returns nil when every object has its outcome
+// and the final position is saved. No request is in flight when it returns.
 func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migration) error {
 	lane := e.pacer.Lane()
 	defer lane.Close()
@@ -131,8 +132,8 @@ func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 }
 
 // retryDenied tries the denied objects once more when all others are done. By then the obstacle may be gone. Where the
-// resource has a status, the patch goes there: the API server encodes the whole object anew, and admission rules about the
-// resource alone do not see the request.
+// resource has a status, the patch goes there: the API server encodes the whole object anew, and admission rules about
+// the resource alone do not see the request.
 func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, resource Resource, m Migration) error {
 	swept := task.swept.Position()
 	denied := swept.Counts[sweep.Denied]
@@ -183,8 +184,9 @@ func listNamed(denied []migrationv1alpha1.DeniedObject) func(context.Context, st
 	}
 }
 
-// mergeRetried gives the objects that were denied at first the outcomes of the second try. The second counts may include
-// other objects, which have their outcomes already. So there are never more objects after the merge than before.
+// mergeRetried gives the objects that were denied at first the outcomes of the second try. The second counts may
+// include other objects, which have their outcomes already. So there are never more objects after the merge than
+// before.
 func mergeRetried(first, second sweep.Counts) sweep.Counts {
 	merged := first
 	left := max(0, first[sweep.Denied]-second[sweep.Denied])
@@ -203,8 +205,8 @@ func sweepOptions(class storageversion.Class) sweep.Options {
 	return sweep.Options{Newer: newer(class), MaxDenials: migrationv1alpha1.MaxDeniedObjects}
 }
 
-// NewBackoff returns the delays between tries: a random time up to half a second, doubling up to half a minute. Requests
-// that failed together do not come back together.
+// NewBackoff returns the delays between tries: a random time up to half a second, doubling up to half a minute.
+// Requests that failed together do not come back together.
 func NewBackoff() wait.Backoff {
 	return wait.Backoff{Duration: minRetry / 2, Factor: 2, Jitter: 1, Steps: maxDoublings + 1, Cap: maxRetry / 2}
 }

@@ -73,7 +73,8 @@ type Failure struct {
 	token string
 }
 
-// Classify is the one table of errors of all requests about objects. name is the name of the object, or empty for a list.
+// Classify is the one table of errors of all requests about objects. name is the name of the object, or empty for a
+// list.
 func Classify(err error, name string) Failure {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
@@ -117,16 +118,17 @@ func Classify(err error, name string) Failure {
 	return f
 }
 
-// deniedByAdmission reports whether the answer is the verdict of an admission webhook or policy on an object. Its author
-// chooses the code, and often passes on the code of another request. So the code may say that trying again helps, but it
-// says nothing about the API server, nor that the object is gone.
+// deniedByAdmission reports whether the answer is the verdict of an admission webhook or policy on an object. Its
+// author chooses the code, and often passes on the code of another request. So the code may say that trying again
+// helps, but it says nothing about the API server, nor that the object is gone.
 func deniedByAdmission(status metav1.Status, name string) bool {
 	if name == "" {
 		return false
 	}
 	message := status.Message
-	return strings.HasPrefix(message, "admission webhook ") && strings.Contains(message, " denied the request") ||
-		strings.Contains(message, " is forbidden: ValidatingAdmissionPolicy ") && strings.Contains(message, " denied request: ")
+	byWebhook := strings.HasPrefix(message, "admission webhook ") && strings.Contains(message, " denied the request")
+	byPolicy := strings.Contains(message, " is forbidden: ValidatingAdmissionPolicy ")
+	return byWebhook || byPolicy && strings.Contains(message, " denied request: ")
 }
 
 // saysNotServed reports whether the answer is what an API server sends for a path that it does not serve. That is plain

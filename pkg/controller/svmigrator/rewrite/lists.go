@@ -30,8 +30,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
-// maxRestarts is how often a list may start from the beginning. Nobody can list from a server that takes none of its own
-// continue tokens.
+// maxRestarts is how often a list may start from the beginning. Nobody can list from a server that takes none of its
+// own continue tokens.
 const maxRestarts = 5
 
 // listing is the result of one list.
@@ -100,7 +100,7 @@ func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 	case f.kind == interrupted:
 		return nil
 	case f.kind == tokenExpired, f.kind == refused && f.reason == metav1.StatusReasonBadRequest && token != "":
-		logger.Info("The API server does not take its continue token, listing from the beginning", "token", token, "answer", f)
+		logger.Info("The API server refuses its continue token, listing from the beginning", "token", token, "answer", f)
 		if r.restarts++; r.restarts > maxRestarts {
 			message := fmt.Sprintf("The API server does not continue lists that it began: %s", f)
 			return &PermanentError{migrationv1alpha1.MigrationReasonListRefused, message}

@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
-// cleaner drops entries of managedFields whose version is not served any more. The API server cannot convert such an entry,
-// and refuses server-side apply of an object that has one.
+// cleaner drops entries of managedFields whose version is not served any more. The API server cannot convert such an
+// entry, and refuses server-side apply of an object that has one.
 type cleaner struct {
 	group string
 	// served are the versions that are served. The cleaner writes an entry of its own in the version kept.
@@ -34,8 +34,8 @@ type cleaner struct {
 	kept   string
 }
 
-// prepare sets object.Extra to the managedFields that the object must get, or to nil if it has no entry to drop. It reports
-// whether there is anything to change.
+// prepare sets object.Extra to the managedFields that the object must get, or to nil if it has no entry to drop. It
+// reports whether there is anything to change.
 func (c *cleaner) prepare(object *sweep.Object, live *metav1.PartialObjectMetadata) bool {
 	object.Extra = nil
 	kept := slices.DeleteFunc(slices.Clone(live.ManagedFields), c.stale)

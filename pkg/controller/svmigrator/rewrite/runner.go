@@ -39,10 +39,10 @@ const (
 	maxRetry     = 30 * time.Second
 	maxDoublings = 10
 
-	// The runner gives up on an object on which the API server fails giveUpFailures times in giveUpTime, if at most giveUpMost
-	// objects of the chunk are left and others are done. It is tried once more when all others are done. More failing objects
-	// are an outage, for example of a webhook. The runner waits for the end of an outage, but not longer than outageAtMost:
-	// objects that fail forever must not hold up those behind them.
+	// The runner gives up on an object on which the API server fails giveUpFailures times in giveUpTime, if at most
+	// giveUpMost objects of the chunk are left and others are done. It is tried once more when all others are done. More
+	// failing objects are an outage, for example of a webhook. The runner waits for the end of an outage, but not longer
+	// than outageAtMost: objects that fail forever must not hold up those behind them.
 	giveUpFailures = 8
 	giveUpTime     = 2 * time.Minute
 	giveUpMost     = 10
@@ -68,8 +68,8 @@ type sweepRunner struct {
 	lane      *pacer.Lane
 	task      *Task
 	migration Migration
-	// normal is the state while no request fails. A runner that retries denied objects saves no positions, and what it gives
-	// up on is not tried again.
+	// normal is the state while no request fails. A runner that retries denied objects saves no positions, and what it
+	// gives up on is not tried again.
 	normal State
 	sweep  *sweep.Sweep
 	// list returns the chunk behind a continue token.
@@ -95,7 +95,8 @@ type sweepRunner struct {
 	vanishing time.Time
 }
 
-// run returns nil when every object has its outcome and the final position is saved. Nothing of it runs when it returns.
+// run returns nil when every object has its outcome and the final position is saved. Nothing of it runs when it
+// returns.
 func (r *sweepRunner) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	r.attempts, r.lists = make(chan attempt), make(chan listing, 1)
@@ -275,26 +276,21 @@ func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {
 	return fewLeft || r.retriesDenied() || failing >= outageAtMost
 }
 
+// permanentFailures are the failures that end a run, with the reason and the message of the Failed condition.
+var permanentFailures = map[failureKind]PermanentError{
+	unsupported: {migrationv1alpha1.MigrationReasonVerbsNotSupported,
+		"The API server cannot rewrite objects of the resource in the way that a migration does"},
+	refused:      {migrationv1alpha1.MigrationReasonListRefused, "The API server refuses to list the objects"},
+	resourceGone: {migrationv1alpha1.MigrationReasonResourceNotServed, "The resource is not served any more"},
+}
+
 // permanent returns the error that ends the run, or nil if the request has to be repeated.
 func (r *sweepRunner) permanent(f Failure) error {
-	reason, message := "", ""
-	switch f.kind {
-	case unsupported:
-		reason = migrationv1alpha1.MigrationReasonVerbsNotSupported
-		message = "The API server cannot rewrite objects of the resource in the way that a migration does"
-	case refused:
-		reason = migrationv1alpha1.MigrationReasonListRefused
-		message = "The API server refuses to list the objects"
-	case resourceGone:
-		reason = migrationv1alpha1.MigrationReasonResourceNotServed
-		message = "The resource is not served any more"
-	default:
+	p, permanent := permanentFailures[f.kind]
+	if !permanent || f.kind != unsupported && r.mayReturn() {
 		return nil
 	}
-	if f.kind != unsupported && r.mayReturn() {
-		return nil
-	}
-	return &PermanentError{reason, fmt.Sprintf("%s: %s", message, f)}
+	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s", p.Message, f)}
 }
 
 // mayReturn reports whether servers have refused the resource for only a short time.

@@ -15,10 +15,10 @@ limitations under the License.
 */
 
 // Package sweep goes through all objects of one resource, once. It is a step machine: it says what to list next, which
-// object to rewrite next, and from where the sweep can be resumed. Its caller sends the requests and reports what came of
-// them. The package sends nothing, waits for nothing and has no clock.
+// object to rewrite next, and from where the sweep can be resumed. Its caller sends the requests and reports what came
+// of them. The package sends nothing, waits for nothing and has no clock.
 //
 // Objects come in chunks. The next chunk is listed while the current one is rewritten. A chunk is done when each of its
-// objects has an outcome. Only then does the position move behind the chunk, counters and continue token together. A sweep
-// that is resumed therefore repeats at most one chunk.
+// objects has an outcome. Only then does the position move behind the chunk, counters and continue token together. A
+// sweep that is resumed therefore repeats at most one chunk.
 package sweep

@@ -117,7 +117,8 @@ func New(from Position, options Options) *Sweep {
 	return &Sweep{options: options, position: from, token: from.Token, listedAll: from.Complete}
 }
 
-// List reports whether the caller has to list a chunk now, and with which continue token. The sweep counts the list as sent.
+// List reports whether the caller has to list a chunk now, and with which continue token. The sweep counts the list as
+// sent.
 func (s *Sweep) List() (token string, wanted bool) {
 	if s.listing || s.listedAll || s.ahead != nil {
 		return "", false
@@ -140,8 +141,9 @@ func (s *Sweep) Listed(c Chunk) {
 // ListFailed says that the list failed. List asks for it again.
 func (s *Sweep) ListFailed() { s.listing = false }
 
-// ListExpired says that the continue token expired, and with which token the list continues. The rest of the list is newer
-// than what was listed before. That does no harm: an object that was written in between is stored in the target encoding.
+// ListExpired says that the continue token expired, and with which token the list continues. The rest of the list is
+// newer than what was listed before. That does no harm: an object that was written in between is stored in the target
+// encoding.
 func (s *Sweep) ListExpired(token string) {
 	s.listing = false
 	s.token = token
@@ -267,7 +269,8 @@ func (s *Sweep) Stored() int64 {
 	return s.current.counts[Rewritten] + s.current.counts[AlreadyCurrent]
 }
 
-// ChunkDone reports whether every object of the current chunk has its outcome, and returns the position behind the chunk.
+// ChunkDone reports whether every object of the current chunk has its outcome, and returns the position behind the
+// chunk.
 func (s *Sweep) ChunkDone() (Position, bool) {
 	c := &s.current
 	if !c.started || s.Unfinished() > 0 {

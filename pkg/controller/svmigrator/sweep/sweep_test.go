@@ -51,8 +51,8 @@ func number(s string) int {
 	return n
 }
 
-// chunk lists objects from a position on. Tokens of the kind "i3" are those that a server gives when a snapshot is gone:
-// what is listed with them is of a newer resource version, and so are objects that were written since.
+// chunk lists objects from a position on. Tokens of the kind "i3" are those that a server gives when a snapshot is
+// gone: what is listed with them is of a newer resource version, and so are objects that were written since.
 func (w *world) chunk(token string) Chunk {
 	version, from := "100", number(token)
 	if len(token) > 0 && token[0] == 'i' {
