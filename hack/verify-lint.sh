@@ -6,4 +6,5 @@ mkdir -p "${TOOLS}"
 (cd hack/tools/lint && GOWORK=off go build -o "${TOOLS}/lint" . && GOWORK=off go test ./...)
 patterns=(./... sigs.k8s.io/svm-api/...)
 go vet "${patterns[@]}"
+# -size.enforce also limits the length of lines, functions and files.
 go vet -vettool="${TOOLS}/lint" "${patterns[@]}"

@@ -14,10 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package features holds the feature gates of the manager: one for each controller and one for each optional ability.
+// Package features has the feature gates of the manager: one for each controller and one for each optional ability.
 //
-// Versions in the specifications are those of the Kubernetes libraries that a release is built on, because gates of those
-// libraries (logging, metrics, zpages) live in the same set.
+// The versions in the specifications are those of the Kubernetes libraries that a release is built with, because the
+// gates of these libraries (logging, metrics, zpages) are in the same set.
 package features
 
 import (
@@ -30,33 +30,34 @@ import (
 )
 
 const (
-	// StorageVersionGarbageCollector guards the controller that removes what departed API servers left behind in
+	// StorageVersionGarbageCollector enables the controller that removes what departed API servers left behind in
 	// StorageVersion objects.
 	StorageVersionGarbageCollector featuregate.Feature = "StorageVersionGarbageCollector"
-	// StorageVersionMigrationTrigger guards the controller that records which encodings may be stored in StorageStates and
-	// creates the migrations that are due.
+	// StorageVersionMigrationTrigger enables the controller that records in StorageStates which encodings may be stored,
+	// and creates the migrations that are due.
 	StorageVersionMigrationTrigger featuregate.Feature = "StorageVersionMigrationTrigger"
-	// StorageVersionMigrator guards the controller that rewrites the objects of StorageVersionMigrations.
+	// StorageVersionMigrator enables the controller that rewrites the objects of StorageVersionMigrations.
 	StorageVersionMigrator featuregate.Feature = "StorageVersionMigrator"
-	// StatusSubresourceFallback has the migrator try objects that the API server refused to rewrite once more by way of their
-	// status subresource, which admission rules often leave alone and which stores the whole object.
+	// StatusSubresourceFallback lets the migrator try denied objects again through their status subresource. A write to it
+	// stores the whole object, and admission rules often do not apply to it.
 	StatusSubresourceFallback featuregate.Feature = "StatusSubresourceFallback"
-	// CRDStoredVersionsPruning has the migrator take old versions from a CustomResourceDefinition's status.storedVersions when
-	// no object is stored in them any more.
+	// CRDStoredVersionsPruning lets the migrator remove old versions from status.storedVersions of a
+	// CustomResourceDefinition when no object is stored in them any more.
 	CRDStoredVersionsPruning featuregate.Feature = "CRDStoredVersionsPruning"
-	// CRDManagedFieldsCleaning has the migrator drop managedFields entries of custom resources that name versions which are
-	// served no longer: the API server refuses server-side apply of objects that have one. It changes objects.
+	// CRDManagedFieldsCleaning lets the migrator remove entries of managedFields that name a version which is not served
+	// any more. The API server refuses server-side apply of custom resources with such an entry. This changes objects.
 	CRDManagedFieldsCleaning featuregate.Feature = "CRDManagedFieldsCleaning"
 )
 
-// kubernetesVersion is the minor version of the Kubernetes libraries that go.mod requires; a test holds them together.
+// kubernetesVersion is the minor version of the Kubernetes libraries in go.mod. A test compares the two.
 const kubernetesVersion = "1.37"
 
-// DefaultMutableFeatureGate is the set of gates that flags change. Only the command, and programs that add gates for
-// controllers of their own, use it; everything else reads DefaultFeatureGate.
-var DefaultMutableFeatureGate featuregate.MutableVersionedFeatureGate = featuregate.NewVersionedFeatureGate(version.MustParse(kubernetesVersion))
+// DefaultMutableFeatureGate is the set of gates that flags change. Only the command uses it, and programs that add
+// gates for controllers of their own. All other code reads DefaultFeatureGate.
+var DefaultMutableFeatureGate featuregate.MutableVersionedFeatureGate = featuregate.NewVersionedFeatureGate(
+	version.MustParse(kubernetesVersion))
 
-// DefaultFeatureGate tells whether a gate is on.
+// DefaultFeatureGate says whether a gate is on.
 var DefaultFeatureGate featuregate.FeatureGate = DefaultMutableFeatureGate
 
 func init() {
@@ -66,23 +67,13 @@ func init() {
 	utilruntime.Must(zpagesfeatures.AddFeatureGates(DefaultMutableFeatureGate))
 }
 
+var v1_37 = version.MustParse("1.37")
+
 var specifications = map[featuregate.Feature]featuregate.VersionedSpecs{
-	StorageVersionGarbageCollector: {
-		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
-	},
-	StorageVersionMigrationTrigger: {
-		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
-	},
-	StorageVersionMigrator: {
-		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
-	},
-	StatusSubresourceFallback: {
-		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
-	},
-	CRDStoredVersionsPruning: {
-		{Version: version.MustParse("1.37"), Default: true, PreRelease: featuregate.Beta},
-	},
-	CRDManagedFieldsCleaning: {
-		{Version: version.MustParse("1.37"), Default: false, PreRelease: featuregate.Alpha},
-	},
+	StorageVersionGarbageCollector: {{Version: v1_37, Default: true, PreRelease: featuregate.Beta}},
+	StorageVersionMigrationTrigger: {{Version: v1_37, Default: true, PreRelease: featuregate.Beta}},
+	StorageVersionMigrator:         {{Version: v1_37, Default: true, PreRelease: featuregate.Beta}},
+	StatusSubresourceFallback:      {{Version: v1_37, Default: true, PreRelease: featuregate.Beta}},
+	CRDStoredVersionsPruning:       {{Version: v1_37, Default: true, PreRelease: featuregate.Beta}},
+	CRDManagedFieldsCleaning:       {{Version: v1_37, Default: false, PreRelease: featuregate.Alpha}},
 }

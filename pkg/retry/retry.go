@@ -13,6 +13,7 @@ WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
 See the License for the specific language governing permissions and
 limitations under the License.
 */
+
 // Package retry has what all who repeat requests need: to wait, to tell an answer from none, and to log a row of
 // failures once.
 package retry

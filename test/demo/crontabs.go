@@ -38,12 +38,12 @@ import (
 
 const (
 	kind = "CronTab"
-	// objects is how many there are besides the frozen one.
+	// objects is how many objects there are besides the frozen one.
 	objects = 2000
 	frozen  = "payroll"
 	policy  = "payroll-is-frozen"
 	denial  = "payroll is frozen until the audit is over"
-	// writers is how many objects are created at a time.
+	// writers is how many goroutines create objects.
 	writers = 16
 )
 
@@ -53,12 +53,13 @@ var (
 	newOne   = crontabs.WithVersion("v2")
 )
 
-// definition has both versions and stores one. There is no status subresource, by way of which an object can be stored
-// although its update is denied.
+// definition has both versions and stores one of them. It has no status subresource, because the migrator could store a
+// denied object through that.
 func definition(storage string) *apiextensionsv1.CustomResourceDefinition {
 	text, count := apiextensionsv1.JSONSchemaProps{Type: "string"}, apiextensionsv1.JSONSchemaProps{Type: "integer"}
 	spec := apiextensionsv1.JSONSchemaProps{
-		Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"cronSpec": text, "image": text, "replicas": count},
+		Type:       "object",
+		Properties: map[string]apiextensionsv1.JSONSchemaProps{"cronSpec": text, "image": text, "replicas": count},
 	}
 	d := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: crontabs.String()},
@@ -78,8 +79,10 @@ func definition(storage string) *apiextensionsv1.CustomResourceDefinition {
 	return d
 }
 
-// change changes the definition, or only asks whether it could be changed.
-func (d *demo) change(ctx context.Context, options metav1.UpdateOptions, change func(*apiextensionsv1.CustomResourceDefinition)) error {
+// change changes the definition. With a dry run it only finds out whether it could.
+func (d *demo) change(
+	ctx context.Context, options metav1.UpdateOptions, change func(*apiextensionsv1.CustomResourceDefinition),
+) error {
 	client := d.extensions.ApiextensionsV1().CustomResourceDefinitions()
 	return retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		live, err := client.Get(ctx, crontabs.String(), metav1.GetOptions{})
@@ -93,12 +96,13 @@ func (d *demo) change(ctx context.Context, options metav1.UpdateOptions, change 
 }
 
 func dropOldVersion(definition *apiextensionsv1.CustomResourceDefinition) {
-	definition.Spec.Versions = slices.DeleteFunc(definition.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
+	versions := definition.Spec.Versions
+	definition.Spec.Versions = slices.DeleteFunc(versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
 		return v.Name == oldOne.Version
 	})
 }
 
-// fill creates the objects, many at a time.
+// fill creates the objects with several writers.
 func (d *demo) fill(ctx context.Context) error {
 	client := d.dynamic.Resource(oldOne).Namespace(metav1.NamespaceDefault)
 	group, ctx := errgroup.WithContext(ctx)
@@ -123,11 +127,13 @@ func (d *demo) fill(ctx context.Context) error {
 	return group.Wait()
 }
 
-// freeze has updates of one object denied, and returns when all servers do.
+// freeze makes the API servers deny updates of one object. It returns when all of them do.
 func (d *demo) freeze(ctx context.Context) error {
 	rule := admissionv1.RuleWithOperations{
 		Operations: []admissionv1.OperationType{admissionv1.Update},
-		Rule:       admissionv1.Rule{APIGroups: []string{crontabs.Group}, APIVersions: []string{"*"}, Resources: []string{crontabs.Resource}},
+		Rule: admissionv1.Rule{
+			APIGroups: []string{crontabs.Group}, APIVersions: []string{"*"}, Resources: []string{crontabs.Resource},
+		},
 	}
 	made := &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: policy},
@@ -144,27 +150,29 @@ func (d *demo) freeze(ctx context.Context) error {
 			PolicyName: policy, ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		},
 	}
-	if _, err := d.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(ctx, made, metav1.CreateOptions{}); err != nil {
+	admission := d.kube.AdmissionregistrationV1()
+	if _, err := admission.ValidatingAdmissionPolicies().Create(ctx, made, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("creating a policy: %w", err)
 	}
-	if _, err := d.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+	if _, err := admission.ValidatingAdmissionPolicyBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("binding a policy: %w", err)
 	}
 	return d.awaitFrozen(ctx, true)
 }
 
-// thaw takes the policy back, and returns when all servers know.
+// thaw deletes the policy. It returns when no server applies it any more.
 func (d *demo) thaw(ctx context.Context) error {
-	if err := d.kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(ctx, policy, metav1.DeleteOptions{}); err != nil {
+	admission := d.kube.AdmissionregistrationV1()
+	if err := admission.ValidatingAdmissionPolicyBindings().Delete(ctx, policy, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("deleting the binding of a policy: %w", err)
 	}
-	if err := d.kube.AdmissionregistrationV1().ValidatingAdmissionPolicies().Delete(ctx, policy, metav1.DeleteOptions{}); err != nil {
+	if err := admission.ValidatingAdmissionPolicies().Delete(ctx, policy, metav1.DeleteOptions{}); err != nil {
 		return fmt.Errorf("deleting a policy: %w", err)
 	}
 	return d.awaitFrozen(ctx, false)
 }
 
-// awaitFrozen asks every server whether it would take an update, without making one.
+// awaitFrozen waits until all servers deny an update, or until all allow it. It sends dry runs only.
 func (d *demo) awaitFrozen(ctx context.Context, want bool) error {
 	for _, server := range d.cp.Servers() {
 		if !server.Process().Running() {
@@ -175,7 +183,8 @@ func (d *demo) awaitFrozen(ctx context.Context, want bool) error {
 			return fmt.Errorf("making a client: %w", err)
 		}
 		err = d.until(ctx, server.Host()+" follows the policy", func(ctx context.Context) (bool, error) {
-			_, err := client.Resource(newOne).Namespace(metav1.NamespaceDefault).Patch(ctx, frozen, types.MergePatchType, []byte("{}"),
+			objects := client.Resource(newOne).Namespace(metav1.NamespaceDefault)
+			_, err := objects.Patch(ctx, frozen, types.MergePatchType, []byte("{}"),
 				metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 			denied := err != nil && strings.Contains(err.Error(), denial)
 			if err != nil && !denied {
@@ -190,7 +199,7 @@ func (d *demo) awaitFrozen(ctx context.Context, want bool) error {
 	return nil
 }
 
-// readStored reads our objects from etcd, behind the API servers' back, and tells how many are in which encoding.
+// readStored reads the objects from etcd directly, and returns how many are stored in each encoding.
 func (d *demo) readStored(ctx context.Context) ([]controlplane.StoredObject, string, error) {
 	stored, err := d.cp.Stored(ctx, crontabs)
 	if err != nil {
@@ -218,7 +227,8 @@ func countOf(stored []controlplane.StoredObject) map[string]int {
 }
 
 func (d *demo) storedVersions(ctx context.Context) ([]string, error) {
-	live, err := d.extensions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, crontabs.String(), metav1.GetOptions{})
+	definitions := d.extensions.ApiextensionsV1().CustomResourceDefinitions()
+	live, err := definitions.Get(ctx, crontabs.String(), metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("getting the definition: %w", err)
 	}

@@ -35,10 +35,10 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
-// patience is how long one thing may take on a slow machine.
+// patience is how long one step may take on a slow machine.
 const patience = time.Minute
 
-// demo is what the steps share.
+// demo has what the steps share.
 type demo struct {
 	cp         *controlplane.ControlPlane
 	out        *narrator
@@ -74,7 +74,8 @@ func (d *demo) showServers(ctx context.Context) error {
 	for _, server := range d.cp.Servers() {
 		d.out.saw("%s at %s is ready", server.Host(), server.Address())
 	}
-	d.out.explain("etcd keeps every object in the encoding that was the storage version when it was written. Old ones stay until somebody writes them again.")
+	d.out.explain("etcd keeps every object in the encoding that was the storage version when it was written. " +
+		"Old encodings stay until somebody writes the objects again.")
 	return nil
 }
 
@@ -98,14 +99,15 @@ func (d *demo) define(ctx context.Context, definition *apiextensionsv1.CustomRes
 	})
 }
 
-// until polls for something that is told in words, while the managers live. Errors may pass: servers do not learn everything at
-// once.
+// until polls until done returns true, and fails if a manager ends. what says what it waits for. It tolerates errors,
+// because not all servers learn of a change at the same time.
 func (d *demo) until(ctx context.Context, what string, done wait.ConditionWithContextFunc) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	const interval = 100 * time.Millisecond
+	err := wait.PollUntilContextTimeout(ctx, interval, patience, true, func(ctx context.Context) (bool, error) {
 		for name, process := range d.managers {
 			if !process.Running() {
-				return false, fmt.Errorf("%s has ended by itself; the end of its log:\n%s", name, tail(process.Log()))
+				return false, fmt.Errorf("%s has exited; the end of its log:\n%s", name, tail(process.Log()))
 			}
 		}
 		ok, err := done(ctx)
@@ -123,14 +125,14 @@ func (d *demo) until(ctx context.Context, what string, done wait.ConditionWithCo
 	return nil
 }
 
-// tail is the end of a log.
+// tail returns the end of a log.
 func tail(log string) string {
 	const most = 20
 	lines := strings.Split(strings.TrimSpace(log), "\n")
 	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }
 
-// number is how people write n.
+// number returns n as people write it.
 func number[N int | int64](n N) string {
 	if n < 1000 {
 		return fmt.Sprint(n)

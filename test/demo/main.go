@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// The demo shows the manager at work on a real control plane, from a changed storage version to one that can be dropped, and tears
-// everything down.
+// The demo shows the manager at work on a real control plane: the storage version of a CRD changes, all objects are
+// rewritten, and the old version is dropped. At the end it removes everything that it created.
 package main
 
 import (
@@ -32,7 +32,7 @@ import (
 
 const (
 	apiServers = 3
-	// interruptedCode is what shells use for programs that Ctrl-C ended.
+	// interruptedCode is the exit code that shells use for programs that were ended with Ctrl-C.
 	interruptedCode = 130
 )
 
@@ -80,7 +80,7 @@ func run() (err error) {
 	return play(ctx, out, dir, servers)
 }
 
-// play runs everything, and returns when nothing of it runs any more.
+// play runs all steps. When it returns, none of the processes that it started runs any more.
 func play(ctx context.Context, out *narrator, dir string, servers int) (err error) {
 	out.step("Bringing up etcd and kube-apiservers (%d), each on a host of its own", servers)
 	config := controlplane.Config{Dir: dir}

@@ -31,14 +31,15 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
-// hasty are the flags by which the demo differs from an installation: nobody wants to wait, but to see something.
+// hasty are the flags in which the demo differs from an installation, so that it does not take long.
 var hasty = []string{
 	"--settle-period=5s",
 	"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
 	"--max-rewrites-per-second=150", "--migration-chunk-size=100",
 }
 
-// unrecorded is how many objects the leader has rewritten since it saved its progress when it is killed: not all of a chunk.
+// unrecorded is how many objects the leader has rewritten, since it last saved its progress, when it is killed. It is
+// less than a chunk.
 const unrecorded = 40
 
 func (d *demo) showManagers(ctx context.Context) error {
@@ -48,8 +49,9 @@ func (d *demo) showManagers(ctx context.Context) error {
 		return err
 	}
 	d.out.command("%s %s", names.Manager, strings.Join(hasty[:1], " "))
-	d.out.explain("Servers that agree for 5 s are taken at their word here. By default that is 65 s, because a write that began before a change may land as late as " +
-		"the request timeout of the API servers, 60 s. The demo also has leases of 4 s, not 15 s, and 150 rewrites a second at most, not 50.")
+	d.out.explain("In this demo the servers have to agree for 5 s before a migration starts. The default is 65 s, " +
+		"because a write that began before a change may end as late as the request timeout of the API servers, which is 60 s. The " +
+		"demo also has leases of 4 s instead of 15 s, and allows 150 rewrites a second instead of 50.")
 	for _, name := range []string{"manager-a", "manager-b"} {
 		if err := d.startManager(name); err != nil {
 			return err
@@ -76,12 +78,14 @@ func (d *demo) startManager(name string) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "-v=2"}, hasty...)
+	args := append([]string{
+		"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port), "-v=2",
+	}, hasty...)
 	d.managers[name], err = d.cp.StartProcess(controlplane.Program{Name: name, Path: binary, Args: args})
 	return err
 }
 
-// awaitLeader returns the name of the living manager whose controllers run.
+// awaitLeader waits for a manager whose controllers run, and returns its name.
 func (d *demo) awaitLeader(ctx context.Context) (leader string, err error) {
 	err = d.until(ctx, "a manager leads", func(context.Context) (bool, error) {
 		for name, process := range d.managers {
@@ -94,7 +98,7 @@ func (d *demo) awaitLeader(ctx context.Context) (leader string, err error) {
 	return leader, err
 }
 
-// killLeader kills the leader when it has rewritten more objects than it has recorded.
+// killLeader kills the leader when it has rewritten more objects than it has saved as progress.
 func (d *demo) killLeader(ctx context.Context, recorded int64) error {
 	leader, err := d.awaitLeader(ctx)
 	if err != nil {
@@ -109,7 +113,8 @@ func (d *demo) killLeader(ctx context.Context, recorded int64) error {
 	if err != nil {
 		return err
 	}
-	d.out.warn("kill -9 %d: that is %s, the leader, and etcd has %s rewritten objects by now", d.managers[leader].Pid(), leader, number(rewritten))
+	d.out.warn("kill -9 %d: this is %s, the leader; etcd has %s rewritten objects now",
+		d.managers[leader].Pid(), leader, number(rewritten))
 	if err := d.managers[leader].Kill(); err != nil {
 		return err
 	}
@@ -119,13 +124,15 @@ func (d *demo) killLeader(ctx context.Context, recorded int64) error {
 	if err != nil {
 		return err
 	}
-	d.out.saw("%s leads %s later, when the lease of %s has run out, and goes on from what that one saved", heir, seconds(time.Since(killed)), leader)
+	d.out.saw("%s leads %s later, when the lease of %s has expired, and continues from the progress that %s saved",
+		heir, seconds(time.Since(killed)), leader, leader)
 	return nil
 }
 
-// showFirstLook waits until the manager knows what is stored of everything that was there before it.
+// showFirstLook waits until the manager knows in which encodings all existing objects are stored.
 func (d *demo) showFirstLook(ctx context.Context) error {
-	d.out.explain("Nobody has a record of the past. So everything counts as Unknown until one migration each has proven what it is stored in.")
+	d.out.explain("There is no record of the past. So each resource starts with Unknown, until a migration has proven " +
+		"in which encoding its objects are stored.")
 	began := time.Now()
 	states, done, told := 0, 0, 0
 	var left []string
@@ -136,7 +143,7 @@ func (d *demo) showFirstLook(ctx context.Context) error {
 		}
 		states, done, left = len(list.Items), 0, nil
 		for i := range list.Items {
-			migrated, why := settled(&list.Items[i])
+			migrated, why := finished(&list.Items[i])
 			if migrated || why != "" {
 				done++
 			}
@@ -157,10 +164,10 @@ func (d *demo) showFirstLook(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing migrations: %w", err)
 	}
-	d.out.saw("%d resources have a StorageState, and after %s %d migrations have proven what they are stored in",
+	d.out.saw("%d resources have a StorageState; after %s, %d migrations have proven how they are stored",
 		states, seconds(time.Since(began)), len(migrations.Items))
 	if len(left) > 0 {
-		d.out.explain("Left alone: %s.", strings.Join(left, ", "))
+		d.out.explain("Not migrated: %s.", strings.Join(left, ", "))
 	}
 	return nil
 }

@@ -28,13 +28,13 @@ import (
 )
 
 const (
-	// progressStep is how many percent are between two lines about a migration.
+	// progressStep is after how many percent the demo prints the next line about a migration.
 	progressStep = 15
-	// killAt is how many percent are done when the leader is killed.
+	// killAt is at how many percent the demo kills the leader.
 	killAt = 30
 )
 
-// awaitMigration returns the next migration that the trigger creates for our resource.
+// awaitMigration waits for the next migration that the trigger creates for crontabs.
 func (d *demo) awaitMigration(ctx context.Context) (*migrationv1alpha1.StorageVersionMigration, error) {
 	var name string
 	err := d.untilState(ctx, "a migration was created", func(state *migrationv1alpha1.StorageState) bool {
@@ -60,8 +60,10 @@ func (d *demo) getMigration(ctx context.Context) (*migrationv1alpha1.StorageVers
 	return m, nil
 }
 
-// follow tells of the progress of the latest migration until it ends. In the middle it does what it is given, once.
-func (d *demo) follow(ctx context.Context, inTheMiddle func(ctx context.Context, processed int64) error) (*migrationv1alpha1.StorageVersionMigration, error) {
+// follow prints the progress of the latest migration until it ends. It calls inTheMiddle once, unless that is nil.
+func (d *demo) follow(
+	ctx context.Context, inTheMiddle func(ctx context.Context, processed int64) error,
+) (*migrationv1alpha1.StorageVersionMigration, error) {
 	next := int32(0)
 	for {
 		var m *migrationv1alpha1.StorageVersionMigration
@@ -94,7 +96,7 @@ func (d *demo) follow(ctx context.Context, inTheMiddle func(ctx context.Context,
 	}
 }
 
-// ended is the condition that ended the migration, nil while there is none.
+// ended returns the condition that ended the migration, or nil if it has not ended.
 func ended(m *migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.MigrationCondition {
 	for i := range m.Status.Conditions {
 		condition := &m.Status.Conditions[i]
@@ -141,21 +143,24 @@ func (d *demo) showEnd(m *migrationv1alpha1.StorageVersionMigration, end *migrat
 	}
 }
 
-// mustEnd says what is wrong if the migration did not end as it should have.
-func mustEnd(m *migrationv1alpha1.StorageVersionMigration, as migrationv1alpha1.MigrationConditionType, reason string) error {
+// mustEnd returns an error if the migration did not end as expected.
+func mustEnd(
+	m *migrationv1alpha1.StorageVersionMigration, as migrationv1alpha1.MigrationConditionType, reason string,
+) error {
 	if end := ended(m); end.Type != as || end.Reason != reason {
-		return fmt.Errorf("migration %q was to end as %s because of %s and is %s because of %s: %s", m.Name, as, reason, end.Type, end.Reason, end.Message)
+		return fmt.Errorf("migration %q is %s because of %s, want %s because of %s: %s",
+			m.Name, end.Type, end.Reason, as, reason, end.Message)
 	}
 	return nil
 }
 
-// refused is what the API server said when it refused something.
+// refused returns the message with which the API server refused a request.
 func refused(err error) (string, error) {
 	if apierrors.IsInvalid(err) {
 		return err.Error(), nil
 	}
 	if err == nil {
-		return "", fmt.Errorf("the API server took what it was to refuse")
+		return "", fmt.Errorf("the API server accepted a request that it should refuse")
 	}
 	return "", err
 }

@@ -32,13 +32,13 @@ const (
 	yellow = "\033[33m"
 	reset  = "\033[0m"
 
-	// indent is as wide as the time in front of what was seen.
+	// indent is as wide as the time in front of a line.
 	indent = "            "
-	// width is where explanations are broken.
+	// width is how long the lines of explanations are.
 	width = 120
 )
 
-// narrator tells what happens: in color on a terminal, with the time since the start.
+// narrator prints what happens, with the time since the start. On a terminal it uses color.
 type narrator struct {
 	out   io.Writer
 	color bool
@@ -52,42 +52,42 @@ func newNarrator(out *os.File) *narrator {
 	return &narrator{out: out, color: terminal, began: time.Now()}
 }
 
-// step announces what comes next.
+// step prints what comes next.
 func (n *narrator) step(format string, args ...any) {
 	n.steps++
 	n.print(bold, fmt.Sprintf("\n%d. ", n.steps)+fmt.Sprintf(format, args...))
 }
 
-// explain says why something is as it is.
+// explain prints why something is as it is.
 func (n *narrator) explain(format string, args ...any) {
 	for _, line := range broken(fmt.Sprintf(format, args...), width-len(indent)) {
 		n.print(dim, indent+line)
 	}
 }
 
-// command shows what people would type to do or see the same.
+// command prints the command with which people do the same.
 func (n *narrator) command(format string, args ...any) {
 	n.print(strong, indent+"$ "+fmt.Sprintf(format, args...))
 }
 
-// table shows what they would get, line by line.
+// table prints the output of such a command.
 func (n *narrator) table(text string) {
 	for line := range strings.Lines(text) {
 		n.print("", indent+strings.TrimRight(line, " \n"))
 	}
 }
 
-// quote tells what somebody else says.
+// quote prints a message of a program.
 func (n *narrator) quote(text string) {
 	for _, line := range broken(text, width-len(indent)) {
 		n.print("", indent+line)
 	}
 }
 
-// saw tells what was found to be so.
+// saw prints an observation.
 func (n *narrator) saw(format string, args ...any) { n.tell(green, format, args...) }
 
-// warn tells what was found to be so and is trouble, or makes some.
+// warn prints an observation of a problem, or an action that causes one.
 func (n *narrator) warn(format string, args ...any) { n.tell(yellow, format, args...) }
 
 func (n *narrator) tell(color, format string, args ...any) {
@@ -105,7 +105,7 @@ func (n *narrator) print(color, text string) {
 	fmt.Fprintln(n.out, text)
 }
 
-// broken breaks text between words into lines of at most that many characters, where words allow that.
+// broken breaks text between words into lines of most characters at most, if no word is longer.
 func broken(text string, most int) []string {
 	var lines []string
 	line := ""

@@ -30,14 +30,14 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// asTable asks the API server for what kubectl prints.
+// asTable requests the table that kubectl prints.
 const asTable = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
-// notMigrated are the reasons for which a resource stays as it is.
+// notMigrated are the reasons why a resource is not migrated.
 var notMigrated = []string{migrationv1alpha1.StateReasonObjectsExpire, migrationv1alpha1.StateReasonNotMigratable}
 
-// settled says that everything is migrated, or why nothing will be done about it.
-func settled(state *migrationv1alpha1.StorageState) (done bool, why string) {
+// finished reports whether the resource is migrated or will never be, and why.
+func finished(state *migrationv1alpha1.StorageState) (done bool, why string) {
 	migrated := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
 	if migrated == nil {
 		return false, ""
@@ -48,12 +48,13 @@ func settled(state *migrationv1alpha1.StorageState) (done bool, why string) {
 	return migrated.Status == metav1.ConditionTrue, why
 }
 
-// untilState polls the state of our resource until it is as wanted.
+// untilState polls the state of crontabs until it is as wanted.
 func (d *demo) untilState(ctx context.Context, what string, wanted func(*migrationv1alpha1.StorageState) bool) error {
 	var last *migrationv1alpha1.StorageState
 	err := d.until(ctx, "the StorageState says that "+what, func(ctx context.Context) (bool, error) {
-		// The list has no error where there is none yet.
-		list, err := d.migration.MigrationV1alpha1().StorageStates().List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + crontabs.String()})
+		// Unlike a get, a list does not fail while the state does not exist.
+		one := metav1.ListOptions{FieldSelector: "metadata.name=" + crontabs.String()}
+		list, err := d.migration.MigrationV1alpha1().StorageStates().List(ctx, one)
 		if err != nil {
 			return false, fmt.Errorf("listing storage states: %w", err)
 		}
@@ -73,22 +74,25 @@ func holds(state *migrationv1alpha1.StorageState, condition string) bool {
 	return meta.IsStatusConditionTrue(state.Status.Conditions, condition)
 }
 
-// annotate writes an annotation on the state of our resource.
+// annotate sets an annotation on the state of crontabs.
 func (d *demo) annotate(ctx context.Context, key, value string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
 	if err != nil {
 		return fmt.Errorf("making a patch: %w", err)
 	}
-	if _, err := d.migration.MigrationV1alpha1().StorageStates().Patch(ctx, crontabs.String(), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	states := d.migration.MigrationV1alpha1().StorageStates()
+	_, err = states.Patch(ctx, crontabs.String(), types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
 		return fmt.Errorf("annotating the storage state: %w", err)
 	}
 	return nil
 }
 
-// showState prints what kubectl prints of the state of our resource, without the columns that tell ages.
+// showState prints what kubectl prints about the state of crontabs, without the columns for ages.
 func (d *demo) showState(ctx context.Context) error {
 	d.out.command("kubectl get storagestates %s", crontabs)
-	data, err := d.migration.MigrationV1alpha1().RESTClient().Get().Resource("storagestates").Name(crontabs.String()).SetHeader("Accept", asTable).DoRaw(ctx)
+	request := d.migration.MigrationV1alpha1().RESTClient().Get().Resource("storagestates").Name(crontabs.String())
+	data, err := request.SetHeader("Accept", asTable).DoRaw(ctx)
 	if err != nil {
 		return fmt.Errorf("getting the storage state as a table: %w", err)
 	}

@@ -30,13 +30,13 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
-// showCrontabs makes the objects that everything else is about, one of which may not be updated.
+// showCrontabs creates the objects of the demo. The API servers deny updates of one of them.
 func (d *demo) showCrontabs(ctx context.Context) error {
-	d.out.step("Somebody has %s crontabs, stored as v1, and one more that may not be touched", number(objects))
+	d.out.step("Somebody has %s crontabs, stored as v1, and one more that nobody may update", number(objects))
 	if err := d.define(ctx, definition(oldOne.Version)); err != nil {
 		return err
 	}
-	err := d.untilState(ctx, "all is stored as v1", func(state *migrationv1alpha1.StorageState) bool {
+	err := d.untilState(ctx, "everything is stored as v1", func(state *migrationv1alpha1.StorageState) bool {
 		return holds(state, migrationv1alpha1.StorageStateSafeToRemoveOldVersions)
 	})
 	if err != nil {
@@ -58,7 +58,7 @@ func (d *demo) showCrontabs(ctx context.Context) error {
 	return d.showState(ctx)
 }
 
-// showChange has the API servers store the other version from now on.
+// showChange changes the storage version.
 func (d *demo) showChange(ctx context.Context) error {
 	d.out.step("The definition changes: v2 is the storage version now")
 	d.out.command(`kubectl edit crd %s   # v1: storage: false, v2: storage: true`, crontabs)
@@ -71,16 +71,18 @@ func (d *demo) showChange(ctx context.Context) error {
 	d.flipped = time.Now()
 	err = d.untilState(ctx, "v2 is current and v1 is persisted", func(state *migrationv1alpha1.StorageState) bool {
 		both := []string{oldOne.GroupVersion().String(), newOne.GroupVersion().String()}
-		return state.Status.CurrentEncodingVersion == both[1] && slices.Equal(slices.Sorted(slices.Values(state.Status.PersistedEncodingVersions)), both)
+		persisted := slices.Sorted(slices.Values(state.Status.PersistedEncodingVersions))
+		return state.Status.CurrentEncodingVersion == both[1] && slices.Equal(persisted, both)
 	})
 	if err != nil {
 		return err
 	}
-	d.out.saw("recorded %.0f ms later: crontabs may be stored as either from now on", float64(time.Since(d.flipped).Milliseconds()))
+	d.out.saw("recorded %d ms later: from now on crontabs may be stored as v1 or as v2",
+		time.Since(d.flipped).Milliseconds())
 	return d.showState(ctx)
 }
 
-// showFirstAttempt follows a migration that survives the death of its manager, and cannot do everything.
+// showFirstAttempt follows a migration whose manager is killed, and that cannot rewrite one object.
 func (d *demo) showFirstAttempt(ctx context.Context) error {
 	d.out.step("The trigger creates a migration, the migrator rewrites every object, and its process is killed")
 	m, err := d.awaitMigration(ctx)
@@ -99,12 +101,12 @@ func (d *demo) showFirstAttempt(ctx context.Context) error {
 		d.out.quote(fmt.Sprintf("%s: %s", object.Reason, object.Message))
 	}
 	if p := m.Status.Progress; p != nil && p.WrittenByOthers > 0 {
-		d.out.explain("What others wrote is what the killed process had rewritten after it saved its progress last.")
+		d.out.explain("Written by others are the objects that the killed process rewrote after it last saved its progress.")
 	}
 	return d.showWrites(ctx)
 }
 
-// showWrites compares etcd with what it had before.
+// showWrites compares what etcd has with what it had before the migration.
 func (d *demo) showWrites(ctx context.Context) error {
 	after, counts, err := d.readStored(ctx)
 	if err != nil {
@@ -127,14 +129,16 @@ func (d *demo) showWrites(ctx context.Context) error {
 			return fmt.Errorf("%s was written %d times", key, writes)
 		}
 	}
-	d.out.saw("written since the last look, as etcd counts: %s once, %s never, none twice; only encodings changed", number(once), number(never))
+	d.out.saw("writes since the last count, according to etcd: %s objects once, %s never, none twice; "+
+		"only encodings changed", number(once), number(never))
 	return nil
 }
 
-// showRefusal shows that nobody is misled about what is not done.
+// showRefusal shows that the state and the API server keep people from dropping v1.
 func (d *demo) showRefusal(ctx context.Context) error {
-	d.out.step("So v1 is still needed, and nobody is told otherwise")
-	err := d.untilState(ctx, "the migration failed", func(state *migrationv1alpha1.StorageState) bool { return state.Status.Backoff != nil })
+	d.out.step("So v1 is still needed, and both the state and the API server say so")
+	failed := func(state *migrationv1alpha1.StorageState) bool { return state.Status.Backoff != nil }
+	err := d.untilState(ctx, "the migration failed", failed)
 	if err != nil {
 		return err
 	}
@@ -145,7 +149,7 @@ func (d *demo) showRefusal(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.out.saw("status.storedVersions of the definition still is %q", versions)
+	d.out.saw("status.storedVersions of the definition is still %q", versions)
 	d.out.command("kubectl edit crd %s   # without v1", crontabs)
 	answer, err := refused(d.change(ctx, metav1.UpdateOptions{DryRun: []string{metav1.DryRunAll}}, dropOldVersion))
 	if err != nil {
@@ -155,9 +159,9 @@ func (d *demo) showRefusal(ctx context.Context) error {
 	return nil
 }
 
-// showSecondAttempt asks for another migration when nothing stands in its way any more.
+// showSecondAttempt requests another migration after the policy is deleted.
 func (d *demo) showSecondAttempt(ctx context.Context) error {
-	d.out.step("The audit is over: the administrator takes the policy back and asks for another attempt")
+	d.out.step("The audit is over: the administrator deletes the policy and requests another attempt")
 	d.out.command("kubectl delete validatingadmissionpolicy,validatingadmissionpolicybinding %s", policy)
 	if err := d.thaw(ctx); err != nil {
 		return err
@@ -175,15 +179,16 @@ func (d *demo) showSecondAttempt(ctx context.Context) error {
 	if m, err = d.follow(ctx, nil); err != nil {
 		return err
 	}
-	if err := mustEnd(m, migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated); err != nil {
+	err = mustEnd(m, migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated)
+	if err != nil {
 		return err
 	}
 	return d.showWrites(ctx)
 }
 
-// showRemoval shows what everything was for.
+// showRemoval drops the old version.
 func (d *demo) showRemoval(ctx context.Context) error {
-	d.out.step("Every object is stored as v2, which is proven: v1 may go")
+	d.out.step("It is proven that every object is stored as v2, so v1 can be dropped")
 	err := d.untilState(ctx, "old versions may be removed", func(state *migrationv1alpha1.StorageState) bool {
 		return holds(state, migrationv1alpha1.StorageStateSafeToRemoveOldVersions)
 	})
@@ -209,6 +214,6 @@ func (d *demo) showRemoval(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.out.saw("the API server took it, and reads all %s crontabs", number(objects+1))
+	d.out.saw("the API server accepts the change, and reads all %s crontabs", number(objects+1))
 	return nil
 }

@@ -28,13 +28,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Converter changes an object, in place, from one version into another. The object's apiVersion is not its business.
+// Converter converts an object from one version to another, in place. It does not change the apiVersion.
 type Converter func(object *unstructured.Unstructured, from, to string) error
 
-// SameFields is for versions that differ in nothing but the apiVersion.
+// SameFields is for versions that differ only in the apiVersion.
 func SameFields(*unstructured.Unstructured, string, string) error { return nil }
 
-// RenamedField is for versions that call a field of spec by different names, which are given by version.
+// RenamedField is for versions in which one field of spec has different names. names has the name by version.
 func RenamedField(names map[string]string) Converter {
 	return func(object *unstructured.Unstructured, from, to string) error {
 		before, after := names[from], names[to]
@@ -60,7 +60,8 @@ func (s *Server) Conversion(convert Converter) *Hook {
 		if review.Request == nil {
 			return nil, errors.New("a conversion review without a request")
 		}
-		response := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: metav1.Status{Status: metav1.StatusSuccess}}
+		success := metav1.Status{Status: metav1.StatusSuccess}
+		response := &apiextensionsv1.ConversionResponse{UID: review.Request.UID, Result: success}
 		for _, object := range review.Request.Objects {
 			converted, err := convertOne(object.Raw, review.Request.DesiredAPIVersion, convert, b.Refuse)
 			if err != nil {
@@ -76,7 +77,7 @@ func (s *Server) Conversion(convert Converter) *Hook {
 
 func convertOne(raw []byte, apiVersion string, convert Converter, refuse map[string]string) ([]byte, error) {
 	object := &unstructured.Unstructured{}
-	// It keeps integers apart from other numbers.
+	// This decoder distinguishes integers from other numbers.
 	if err := object.UnmarshalJSON(raw); err != nil {
 		return nil, fmt.Errorf("reading an object: %w", err)
 	}
@@ -94,7 +95,7 @@ func convertOne(raw []byte, apiVersion string, convert Converter, refuse map[str
 	return object.MarshalJSON()
 }
 
-// CustomResourceConversion is the conversion of a CRD whose versions the hook, made by Conversion, converts.
+// CustomResourceConversion returns the conversion of a CRD for a hook that Conversion made.
 func (h *Hook) CustomResourceConversion() *apiextensionsv1.CustomResourceConversion {
 	return &apiextensionsv1.CustomResourceConversion{
 		Strategy: apiextensionsv1.WebhookConverter,

@@ -75,9 +75,11 @@ func newHerd(t *testing.T, cp *controlplane.ControlPlane, hook *Hook) herd {
 	definition := &apiextensionsv1.CustomResourceDefinition{
 		ObjectMeta: metav1.ObjectMeta{Name: oxen.GroupResource().String()},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group:      oxen.Group,
-			Scope:      apiextensionsv1.NamespaceScoped,
-			Names:      apiextensionsv1.CustomResourceDefinitionNames{Plural: oxen.Resource, Singular: "ox", Kind: "Ox", ListKind: "OxList"},
+			Group: oxen.Group,
+			Scope: apiextensionsv1.NamespaceScoped,
+			Names: apiextensionsv1.CustomResourceDefinitionNames{
+				Plural: oxen.Resource, Singular: "ox", Kind: "Ox", ListKind: "OxList",
+			},
 			Conversion: hook.CustomResourceConversion(),
 		},
 	}
@@ -91,7 +93,8 @@ func newHerd(t *testing.T, cp *controlplane.ControlPlane, hook *Hook) herd {
 	}
 	definitions, err := apiextensions.NewForConfig(cp.AdminConfig())
 	must(t, err)
-	_, err = definitions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), definition, metav1.CreateOptions{})
+	created := definitions.ApiextensionsV1().CustomResourceDefinitions()
+	_, err = created.Create(t.Context(), definition, metav1.CreateOptions{})
 	must(t, err)
 	client, err := dynamic.NewForConfig(cp.AdminConfig())
 	must(t, err)
@@ -245,7 +248,8 @@ func TestVersionsWithTheSameFields(t *testing.T) {
 	herd.create(t, "berta")
 	ox, err := herd.v2.Get(t.Context(), "berta", metav1.GetOptions{})
 	must(t, err)
-	if weight, _, _ := unstructured.NestedInt64(ox.Object, "spec", "weight"); ox.GetAPIVersion() != "example.com/v2" || weight != 9007199254740993 {
+	weight, _, _ := unstructured.NestedInt64(ox.Object, "spec", "weight")
+	if ox.GetAPIVersion() != "example.com/v2" || weight != 9007199254740993 {
 		t.Errorf("it was converted to %v", ox.Object)
 	}
 }

@@ -14,16 +14,18 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package webhook is a webhook server for tests, in the process of the test: it converts custom resources and validates admission, and
-// misbehaves on demand.
+// Package webhook is a webhook server that runs in the process of a test. It converts custom resources, validates
+// admission requests, and misbehaves on demand.
 //
-// A Server has a certificate of its own and any number of Hooks, which are handed out as the CustomResourceConversion of a CRD and as a
-// ValidatingWebhook. API servers reach it if it listens at ControlPlane.ListenAddress, with and without hosts of their own.
+// A Server has a certificate of its own and any number of Hooks. A Hook provides the CustomResourceConversion of a CRD,
+// or a ValidatingWebhook. API servers reach the Server if it listens at ControlPlane.ListenAddress, with and without
+// hosts of their own.
 //
 // # Promises
 //
-//   - How a hook behaves can be changed at any time, and goes for every request that comes after Behave has returned, and for those that hang.
-//   - Close cuts every connection and leaves the port closed until Reopen, which opens the same one.
-//   - Nothing runs anymore when Close returns.
-//   - A request is counted when it was read, before anything else happens to it.
+//   - Behave changes the behaviour at any time. It applies to each request that arrives after Behave has returned, and
+//     to those that hang.
+//   - Close cuts all connections. The port stays closed until Reopen opens the same port.
+//   - When Close returns, all goroutines have ended.
+//   - A hook counts a request when it has read it, before it does anything else with it.
 package webhook

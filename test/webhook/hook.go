@@ -28,22 +28,24 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Behaviour is how a hook takes requests. The zero value answers them at once.
+// Behaviour is how a hook handles requests. The zero value answers them at once.
 type Behaviour struct {
-	// Refuse has the messages with which objects are refused, by their names. One refused object refuses a whole request for conversion.
+	// Refuse has the messages with which the hook refuses objects, by the names of the objects. One refused object makes a
+	// whole conversion request fail.
 	Refuse map[string]string
-	// Deny has the statuses with which objects are denied admission, by their names. They are sent as they are, whatever sense they make.
-	// Hooks for conversion pass it over.
+	// Deny has the statuses with which the hook denies admission, by the names of the objects. The hook sends them
+	// unchanged, even if they make no sense. Hooks for conversion ignore it.
 	Deny map[string]metav1.Status
 	// Fail answers with the status 500.
 	Fail bool
 	// Delay passes before the answer.
 	Delay time.Duration
-	// Hang holds requests back until the behaviour changes, and then treats them by the new one; or until the client gives up, or Close.
+	// Hang delays requests until the behaviour changes, and then applies the new one. It ends when the client gives up or
+	// the server closes.
 	Hang bool
 }
 
-// answerer answers the review in a request's body, as the behaviour wants it: with a value to be sent as JSON.
+// answerer answers the review in the body of a request with a value to send as JSON.
 type answerer func(body []byte, b Behaviour) (any, error)
 
 // Hook is one webhook of a Server. Its methods may be called from any goroutine.
@@ -79,7 +81,7 @@ func (h *Hook) Requests() int {
 	return h.requests
 }
 
-// Waiting is the number of requests that are held back at the moment, by Hang or Delay.
+// Waiting is the number of requests that Hang or Delay hold at the moment.
 func (h *Hook) Waiting() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -87,7 +89,7 @@ func (h *Hook) Waiting() int {
 }
 
 func (h *Hook) serve(w http.ResponseWriter, r *http.Request) {
-	// All of it, or the server does not look whether the client is still there.
+	// Read all of it. Otherwise the HTTP server does not notice when the client goes away.
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return
@@ -113,10 +115,11 @@ func (h *Hook) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // the client may be gone
+	_ = json.NewEncoder(w).Encode(review) // The client may be gone.
 }
 
-// await holds a request back for as long as it should be, and says how to take it then. An error says that nobody waits for it anymore.
+// await delays a request as long as the behaviour says, and returns the behaviour to apply then. It returns an error if
+// nobody waits for the answer any more.
 func (h *Hook) await(ctx context.Context) (Behaviour, error) {
 	for {
 		h.mu.Lock()

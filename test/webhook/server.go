@@ -43,10 +43,10 @@ type Server struct {
 	mu      sync.Mutex
 	hooks   map[string]*Hook // by path
 	http    *http.Server     // nil while it is closed
-	running sync.WaitGroup   // requests, and what accepts them
+	running sync.WaitGroup   // requests, and the goroutine that accepts them
 }
 
-// New starts a server at a free port of an IP address: that of ControlPlane.ListenAddress, if API servers are to reach it.
+// New starts a server at a free port of an IP address. API servers reach it at ControlPlane.ListenAddress.
 func New(address string) (*Server, error) {
 	bundle, key, err := certutil.GenerateSelfSignedCertKey(address, nil, nil)
 	if err != nil {
@@ -62,7 +62,7 @@ func New(address string) (*Server, error) {
 	return s, s.Reopen()
 }
 
-// Start is New for tests: it fails the test if the server does not start, and ends with the test.
+// Start is New for tests. It fails the test if the server does not start, and closes the server after the test.
 func Start(t testing.TB, address string) *Server {
 	t.Helper()
 	s, err := New(address)
@@ -77,10 +77,10 @@ func Start(t testing.TB, address string) *Server {
 	return s
 }
 
-// CABundle is what clients verify the server's certificate by, PEM.
+// CABundle returns the PEM with which clients verify the certificate of the server.
 func (s *Server) CABundle() []byte { return s.caBundle }
 
-// Close closes the port and every connection; who connects afterwards is refused. On a closed server it does nothing.
+// Close closes the port and all connections. It does nothing if the server is closed.
 func (s *Server) Close() error {
 	s.switching.Lock()
 	defer s.switching.Unlock()
@@ -99,7 +99,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// Reopen opens the port that was closed. On an open server it does nothing.
+// Reopen opens the same port again. It does nothing if the server is open.
 func (s *Server) Reopen() error {
 	s.switching.Lock()
 	defer s.switching.Unlock()
@@ -116,16 +116,16 @@ func (s *Server) Reopen() error {
 	server := &http.Server{
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{s.certificate}, MinVersion: tls.VersionTLS12},
 		ReadHeaderTimeout: headerTimeout,
-		// Clients that end a connection early are what tests are about, not news.
+		// Tests make clients end connections early. Do not log that.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(server, w, r) })
 	s.http = server
-	s.running.Go(func() { _ = server.ServeTLS(listener, "", "") }) // which always ends with an error, after Close
+	s.running.Go(func() { _ = server.ServeTLS(listener, "", "") }) // It always returns an error after Close.
 	return nil
 }
 
-// serve lets a hook answer, unless server was closed in the meantime: nothing may begin after Close has begun to wait.
+// serve lets a hook answer unless server has been closed. No request may start after Close has started to wait.
 func (s *Server) serve(server *http.Server, w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	hook := s.hooks[r.URL.Path]

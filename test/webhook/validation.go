@@ -27,7 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Validation adds a hook that validates admission: it allows all that it was not told to refuse or deny.
+// Validation adds a hook that validates admission requests. It allows everything that Refuse and Deny do not name.
 func (s *Server) Validation() *Hook {
 	return s.add(func(body []byte, b Behaviour) (any, error) {
 		var review admissionv1.AdmissionReview
@@ -50,9 +50,12 @@ func (s *Server) Validation() *Hook {
 	})
 }
 
-// ValidatingWebhook is the entry for a ValidatingWebhookConfiguration of a hook made by Validation, called name, which must have two dots.
-// It is asked about what rules match, and what it does not answer is refused: change that, and the time it is given, in the result.
-func (h *Hook) ValidatingWebhook(name string, rules ...admissionregistrationv1.RuleWithOperations) admissionregistrationv1.ValidatingWebhook {
+// ValidatingWebhook returns the entry of a ValidatingWebhookConfiguration for a hook that Validation made. The name
+// must have two dots. API servers ask the hook about requests that match the rules, and refuse a request if the hook
+// does not answer. Change the failure policy and the timeout in the result.
+func (h *Hook) ValidatingWebhook(
+	name string, rules ...admissionregistrationv1.RuleWithOperations,
+) admissionregistrationv1.ValidatingWebhook {
 	none, fail := admissionregistrationv1.SideEffectClassNone, admissionregistrationv1.Fail
 	return admissionregistrationv1.ValidatingWebhook{
 		Name:                    name,

@@ -45,7 +45,8 @@ func TestValidationOnDemand(t *testing.T) {
 		must(t, err)
 	}
 	rewrite := func(ctx context.Context, name string) error {
-		_, err := client.CoreV1().ConfigMaps("default").Patch(ctx, name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+		configMaps := client.CoreV1().ConfigMaps("default")
+		_, err := configMaps.Patch(ctx, name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
 		return err
 	}
 	server := Start(t, cp.ListenAddress())
@@ -53,9 +54,12 @@ func TestValidationOnDemand(t *testing.T) {
 	hook.Behave(Behaviour{Refuse: map[string]string{"mule": "mules do not move"}})
 	rule := admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
-		Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
+		},
 	}
-	_, err = client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
+	configurations := client.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	_, err = configurations.Create(t.Context(), &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "stubborn"},
 		Webhooks:   []admissionregistrationv1.ValidatingWebhook{hook.ValidatingWebhook("stubborn.example.com", rule)},
 	}, metav1.CreateOptions{})
@@ -69,7 +73,8 @@ func TestValidationOnDemand(t *testing.T) {
 
 	t.Run("it refuses one object, with a message", func(t *testing.T) {
 		before := hook.Requests()
-		if err := rewrite(t.Context(), "mule"); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "mules do not move") {
+		err := rewrite(t.Context(), "mule")
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "mules do not move") {
 			t.Errorf("the rewrite was refused with %v", err)
 		}
 		must(t, rewrite(t.Context(), "ox"))
@@ -118,7 +123,8 @@ func checkDeny(t *testing.T, hook *Hook, rewrite func(ctx context.Context, name 
 		}
 		want.Status = metav1.StatusFailure
 		got := denied.Status()
-		got.TypeMeta, got.Message = metav1.TypeMeta{}, strings.TrimPrefix(got.Message, `admission webhook "stubborn.example.com" denied the request: `)
+		got.TypeMeta = metav1.TypeMeta{}
+		got.Message = strings.TrimPrefix(got.Message, `admission webhook "stubborn.example.com" denied the request: `)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("the rewrite of %s was answered otherwise than by the hook (-hook +client):\n%s", name, diff)
 		}

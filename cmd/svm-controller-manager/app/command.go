@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package app is the manager: a registry of controllers, the flags, the secure port, leader election, and the running of
-// whatever was selected. It follows kube-controller-manager's habits.
+// Package app is the manager. It has a registry of controllers, takes the flags, opens the secure port, takes part in
+// leader election, and runs the selected controllers. It follows the conventions of kube-controller-manager.
 package app
 
 import (
@@ -38,21 +38,21 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
 
-const longDescription = `The svm-controller-manager keeps the stored data of a Kubernetes cluster in its current encoding: it runs the
-controllers that know which encodings may be in etcd, that rewrite what is stored in old ones, and that clean up after.
+const longDescription = `The svm-controller-manager keeps what a Kubernetes cluster stores in its current encoding. Its
+controllers know which encodings may be in etcd, rewrite the objects that are stored in old ones, and clean up.
 
-It runs beside the API server on every control plane node; one instance leads, the others stand by.`
+It runs beside the API server on every control plane node. One instance leads, and the others stand by.`
 
 // Option changes the command.
 type Option func(*[]ControllerDescriptor)
 
-// WithControllers adds controllers to those of this project, so that another program can compile its own in.
+// WithControllers adds controllers to those of this project. With it another program compiles in its own.
 func WithControllers(descriptors ...ControllerDescriptor) Option {
 	return func(all *[]ControllerDescriptor) { *all = append(*all, descriptors...) }
 }
 
-// NewControllerManagerCommand returns the command. It panics where the descriptors contradict each other: that is an error
-// of the program, not of its user.
+// NewControllerManagerCommand returns the command. It panics if the descriptors contradict each other, because that is
+// an error of the program and not of its user.
 func NewControllerManagerCommand(opts ...Option) *cobra.Command {
 	o, registry := newOptions(opts...)
 
@@ -62,7 +62,7 @@ func NewControllerManagerCommand(opts ...Option) *cobra.Command {
 		Version: version.Get().String(),
 		Args:    noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Logging first: everything after may log.
+			// This comes first, because everything after it may log.
 			if err := logsapi.ValidateAndApply(o.Logs, features.DefaultFeatureGate); err != nil {
 				return fmt.Errorf("logging flags: %w", err)
 			}
@@ -79,7 +79,7 @@ func NewControllerManagerCommand(opts ...Option) *cobra.Command {
 	return cmd
 }
 
-// FlagSets returns the flags of the command in the groups of its help, for documentation.
+// FlagSets returns the flags of the command, in the groups in which its help shows them.
 func FlagSets(opts ...Option) *cliflag.NamedFlagSets {
 	o, _ := newOptions(opts...)
 	return o.Flags()
@@ -94,14 +94,7 @@ func newOptions(opts ...Option) (*options.Options, *Registry) {
 	if err != nil {
 		panic(err)
 	}
-	for _, d := range descriptors {
-		for _, gate := range d.FeatureGates {
-			if _, known := features.DefaultMutableFeatureGate.GetAll()[gate]; !known {
-				panic(fmt.Sprintf("controller %q: feature gate %q must be added to features.DefaultMutableFeatureGate first", d.Name, gate))
-			}
-		}
-	}
-	return options.New(registry.controllers()), registry
+	return options.New(registry.options), registry
 }
 
 func runCommand(ctx context.Context, o *options.Options, registry *Registry) error {

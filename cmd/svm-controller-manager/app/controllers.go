@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -30,9 +29,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
-	apiserverinternalinformers "k8s.io/client-go/informers/apiserverinternal/v1alpha1"
 	coordinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
@@ -47,91 +47,80 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
 const (
-	// identityLabel marks the Leases by which API servers show that they live.
-	identityLabel     = "apiserver.kubernetes.io/identity"
-	identityNamespace = metav1.NamespaceSystem
+	// identityLabel marks the Leases that API servers renew while they live.
+	identityLabel = "apiserver.kubernetes.io/identity"
 
 	// startJitter spreads the starts of controllers over up to twice --controller-start-interval.
 	startJitter = 1.0
 )
 
-// ControllerContext is what a controller is made of.
+// ControllerContext is what the manager gives to a controller.
 type ControllerContext struct {
-	// Config is for clients of this controller. Its writes fail once the leader lease is not held any more.
+	// Config is for clients of this controller. Its writes fail once this process does not hold the leader lease any more.
 	Config *restclient.Config
-	// Informers are shared by all controllers. Managed fields are left out of what they hold.
+	// Informers are shared by all controllers. The objects in them have no managed fields.
 	Informers informers.SharedInformerFactory
-	// IdentityLeases are the Leases of all API servers that give themselves an identity, and no others.
+	// IdentityLeases are the Leases of all API servers that have an identity, and no others.
 	IdentityLeases coordinformers.LeaseInformer
-	// StorageVersions returns the informer of StorageVersions, of which a cluster may have none. Use it in the place of that
-	// of Informers, which logs an error at every try while the API is not served.
-	StorageVersions func() apiserverinternalinformers.StorageVersionInformer
-	// MigrationInformers are Informers of migration.k8s.io.
+	// MigrationInformers are informers of migration.k8s.io.
 	MigrationInformers migrationinformers.SharedInformerFactory
-	// Observer knows the encodings that the API servers write, for controllers whose descriptor asks for it. It runs for as
-	// long as the process, longer than any controller. Observation is what it was made with, and how long to wait for
-	// agreement.
-	Observer    *observer.Observer
+	// Observer knows the encodings that the API servers write. It is nil unless the descriptor of a selected controller
+	// asks for it. It runs as long as the process does, longer than any controller.
+	Observer *observer.Observer
+	// Observation is how the observer was made, and how long the servers must agree.
 	Observation config.Observation
-	// Selected says whether this manager runs the controller of that name.
+	// Selected reports whether this manager runs the controller of that name.
 	Selected func(name string) bool
-	// Events records for this manager. Like all writes, events are lost once the leader lease is not held any more.
+	// Events records events. Like all writes, they are lost once this process does not hold the leader lease any more.
 	Events record.EventRecorderLogger
 }
 
 // Client returns a client of the built-in APIs.
 func (c ControllerContext) Client() (kubernetes.Interface, error) {
-	client, err := kubernetes.NewForConfig(c.Config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	return client, nil
+	return kubernetes.NewForConfig(c.Config)
 }
 
 // MigrationClient returns a client of migration.k8s.io.
 func (c ControllerContext) MigrationClient() (migrationclient.MigrationV1alpha1Interface, error) {
-	client, err := migrationclient.NewForConfig(forCustomResources(c.Config))
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	return client, nil
+	return migrationclient.NewForConfig(forCustomResources(c.Config))
 }
 
-// controllersRun is one run of controllers: the time of a leader, or of the process.
-type controllersRun struct {
-	config          *restclient.Config
-	client          kubernetes.Interface
-	informers       informers.SharedInformerFactory
-	identityLeases  informers.SharedInformerFactory
-	storageVersions func() apiserverinternalinformers.StorageVersionInformer
-	migrations      migrationinformers.SharedInformerFactory
-	observer        *observer.Observer
-	observation     config.Observation
-	events          record.EventRecorderLogger
-	stopEvents      func()
-	startInterval   time.Duration
-	state           *state
-	metrics         *controllersmetrics.ControllerManagerMetrics
+// runner runs controllers: while this process leads, or, without leader election, as long as it lives.
+type runner struct {
+	// shared is what all controllers get. Each one gets a copy of Config with its own user agent.
+	shared        ControllerContext
+	factories     []informerFactory
+	discovery     discovery.DiscoveryInterface
+	stopEvents    func()
+	startInterval time.Duration
+	health        *health
+	metrics       *controllersmetrics.ControllerManagerMetrics
 
-	// making serializes the making of controllers with the start of informers: an informer is set up before it starts.
+	// making keeps one controller from starting the informers that another one is still setting up.
 	making sync.Mutex
 
 	mu      sync.Mutex
-	running map[string]bool
+	running sets.Set[string]
 }
 
-// runControllers runs controllers until ctx ends and all of them have ended. Without a term writes are not guarded.
+type informerFactory interface {
+	StartWithContext(ctx context.Context)
+	Shutdown()
+}
+
+// runControllers runs controllers until ctx ends and all of them have returned. Without a term it guards no writes.
 func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDescriptor, term *leaderTerm) error {
-	r, err := m.newControllersRun(ctx, term)
+	r, err := m.newRunner(ctx, term)
 	if err != nil {
 		return err
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	// With nothing to run a leader still leads.
+	// A leader without controllers leads all the same.
 	group.Go(func() error { <-groupCtx.Done(); return nil })
 	for _, d := range descriptors {
 		group.Go(func() error { return r.runController(groupCtx, d) })
@@ -139,18 +128,14 @@ func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDe
 	ended := make(chan error, 1)
 	go func() {
 		err := group.Wait()
-		r.informers.Shutdown()
-		r.identityLeases.Shutdown()
-		r.migrations.Shutdown()
+		for _, factory := range r.factories {
+			factory.Shutdown()
+		}
 		r.stopEvents()
 		ended <- err
 	}()
 
-	select {
-	case err := <-ended:
-		return err
-	case <-groupCtx.Done():
-	}
+	<-groupCtx.Done()
 	var timeout <-chan time.Time
 	if m.ShutdownTimeout > 0 {
 		timeout = time.After(m.ShutdownTimeout)
@@ -167,7 +152,7 @@ func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDe
 	}
 }
 
-func (m *manager) newControllersRun(ctx context.Context, term *leaderTerm) (*controllersRun, error) {
+func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, error) {
 	kubeconfig := restclient.CopyConfig(m.Kubeconfig)
 	if term != nil {
 		kubeconfig.Wrap(term.guard)
@@ -183,52 +168,56 @@ func (m *manager) newControllersRun(ctx context.Context, term *leaderTerm) (*con
 	}
 	// Informers of several managers must not list in step.
 	resync := time.Duration(float64(m.Generic.MinResyncPeriod.Duration) * (1 + rand.Float64()))
+	builtIn := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields))
+	leases := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields),
+		informers.WithNamespace(metav1.NamespaceSystem),
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = identityLabel }))
+	migrations := migrationinformers.NewSharedInformerFactoryWithOptions(migrationClient, resync,
+		migrationinformers.WithTransform(withoutManagedFields))
 	controllersmetrics.Register()
 	events, stopEvents := newRecorder(context.WithoutCancel(ctx), client)
-	shared := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields))
-	return &controllersRun{
-		config:          kubeconfig,
-		client:          client,
-		informers:       shared,
-		storageVersions: sync.OnceValue(func() apiserverinternalinformers.StorageVersionInformer { return storageVersionInformer(ctx, shared) }),
-		identityLeases: informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields),
-			informers.WithNamespace(identityNamespace),
-			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = identityLabel })),
-		migrations: migrationinformers.NewSharedInformerFactoryWithOptions(migrationClient, resync,
-			migrationinformers.WithTransform(withoutManagedFields)),
-		observer:      m.observer,
-		observation:   m.Observation,
-		events:        events,
+	return &runner{
+		shared: ControllerContext{
+			Config:             kubeconfig,
+			Informers:          builtIn,
+			IdentityLeases:     leases.Coordination().V1().Leases(),
+			MigrationInformers: migrations,
+			Observer:           m.observer,
+			Observation:        m.Observation,
+			Selected: func(name string) bool {
+				return slices.ContainsFunc(m.health.selected, func(d ControllerDescriptor) bool { return d.Name == name })
+			},
+			Events: events,
+		},
+		factories:     []informerFactory{builtIn, leases, migrations},
+		discovery:     client.Discovery(),
 		stopEvents:    stopEvents,
 		startInterval: m.Generic.ControllerStartInterval.Duration,
-		state:         m.state,
+		health:        m.health,
 		metrics:       controllersmetrics.NewControllerManagerMetrics(names.Manager),
-		running:       map[string]bool{},
+		running:       sets.New[string](),
 	}, nil
 }
 
-// runController waits for what the controller needs, makes it and runs it. An error ends the whole manager: a controller
-// that cannot be made is an error of the program or of its flags, which waiting does not mend.
-func (r *controllersRun) runController(ctx context.Context, d ControllerDescriptor) error {
-	// What controllers share does not log in the name of one.
-	shared := ctx
+// runController waits until the API server serves what the controller needs, makes the controller and runs it. An error
+// ends the whole manager: a controller that cannot be made is an error of the program or of its flags.
+func (r *runner) runController(ctx context.Context, d ControllerDescriptor) error {
 	logger := klog.FromContext(ctx).WithName(d.Name)
-	ctx = klog.NewContext(ctx, logger)
-	defer r.state.forget(d)
-	for _, need := range d.Needs {
-		r.state.waiting(d, need)
-	}
-	if err := pause(ctx, wait.Jitter(r.startInterval, startJitter)); err != nil {
-		return nil // asked to stop
+	controllerCtx := klog.NewContext(ctx, logger)
+	r.health.setMissing(true, d, d.Needs...)
+	defer r.health.setMissing(false, d, d.Needs...)
+	if !retry.Pause(ctx, clock.RealClock{}, wait.Jitter(r.startInterval, startJitter)) {
+		return nil // The manager stops.
 	}
 	for _, need := range d.Needs {
-		if err := waitForNeed(ctx, r.client.Discovery(), need, func() { r.state.found(d, need) }); err != nil {
-			return nil // asked to stop
+		if err := waitForNeed(controllerCtx, r.discovery, need); err != nil {
+			return nil // The manager stops.
 		}
+		r.health.setMissing(false, d, need)
 	}
-	controller, err := r.makeController(ctx, shared, d)
+	controller, err := r.makeController(controllerCtx, ctx, d)
 	if ctx.Err() != nil {
-		return nil // asked to stop, which informers that have stopped answer with errors
+		return nil // The manager stops. Informers that have stopped make constructors fail.
 	}
 	if err != nil {
 		return fmt.Errorf("making controller %q: %w", d.Name, err)
@@ -241,70 +230,55 @@ func (r *controllersRun) runController(ctx context.Context, d ControllerDescript
 	defer r.setRunning(d.Name, false)
 	logger.V(1).Info("Controller runs")
 	defer logger.V(1).Info("Controller has ended")
-	controller.Run(ctx)
+	controller.Run(controllerCtx)
 	return nil
 }
 
-// makeController makes a controller and starts what it asked for, which runs until shared ends.
-func (r *controllersRun) makeController(ctx, shared context.Context, d ControllerDescriptor) (Controller, error) {
+// makeController makes a controller and starts the informers that it asked for. These run, and log, for all
+// controllers: informerCtx carries no controller's name.
+func (r *runner) makeController(ctx, informerCtx context.Context, d ControllerDescriptor) (Controller, error) {
 	r.making.Lock()
 	defer r.making.Unlock()
-	controller, err := d.New(ctx, ControllerContext{
-		Config:             restclient.AddUserAgent(restclient.CopyConfig(r.config), names.Manager+"/"+d.Name),
-		Informers:          r.informers,
-		IdentityLeases:     r.identityLeases.Coordination().V1().Leases(),
-		StorageVersions:    r.storageVersions,
-		MigrationInformers: r.migrations,
-		Observer:           r.observer,
-		Observation:        r.observation,
-		Selected:           r.state.isSelected,
-		Events:             r.events,
-	})
+	c := r.shared
+	c.Config = restclient.AddUserAgent(restclient.CopyConfig(c.Config), names.Manager+"/"+d.Name)
+	controller, err := d.New(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	r.informers.StartWithContext(shared)
-	r.identityLeases.StartWithContext(shared)
-	r.migrations.StartWithContext(shared)
+	for _, factory := range r.factories {
+		factory.StartWithContext(informerCtx)
+	}
 	return controller, nil
 }
 
-// forCustomResources returns a copy that asks for JSON whatever --kube-api-content-type says: custom resources have no
-// protobuf.
+func (r *runner) setRunning(name string, running bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if running {
+		r.running.Insert(name)
+		r.metrics.ControllerStarted(name)
+	} else {
+		r.running.Delete(name)
+		r.metrics.ControllerStopped(name)
+	}
+}
+
+// names returns the names of the controllers that run.
+func (r *runner) names() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return sets.List(r.running)
+}
+
+// forCustomResources returns a copy that asks for JSON, whatever --kube-api-content-type says: there is no protobuf for
+// custom resources.
 func forCustomResources(kubeconfig *restclient.Config) *restclient.Config {
 	kubeconfig = restclient.CopyConfig(kubeconfig)
 	kubeconfig.ContentType, kubeconfig.AcceptContentTypes = runtime.ContentTypeJSON, ""
 	return kubeconfig
 }
 
-func storageVersionInformer(ctx context.Context, shared informers.SharedInformerFactory) apiserverinternalinformers.StorageVersionInformer {
-	storageVersions := shared.Internal().V1alpha1().StorageVersions()
-	if err := storageVersions.Informer().SetWatchErrorHandlerWithContext(tellWhileUnserved(clock.RealClock{})); err != nil {
-		// Somebody asked Informers for it: it works, and is less quiet.
-		klog.FromContext(ctx).V(4).Info("The informer of storage versions logs errors while its API is not served", "err", err)
-	}
-	return storageVersions
-}
-
-func (r *controllersRun) setRunning(name string, running bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if running {
-		r.running[name] = true
-		r.metrics.ControllerStarted(name)
-	} else {
-		delete(r.running, name)
-		r.metrics.ControllerStopped(name)
-	}
-}
-
-func (r *controllersRun) names() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Sorted(maps.Keys(r.running))
-}
-
-// withoutManagedFields keeps caches small: no controller reads managed fields.
+// withoutManagedFields keeps caches small. No controller reads managed fields.
 func withoutManagedFields(obj any) (any, error) {
 	if accessor, err := meta.Accessor(obj); err == nil {
 		accessor.SetManagedFields(nil)

@@ -19,42 +19,43 @@ package app
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/featuregate"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
+	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
 
 // Controller is what a constructor returns.
 type Controller interface {
-	// Run works until ctx ends and returns when all its goroutines have ended. It writes nothing after that.
+	// Run works until ctx ends. It returns when all its goroutines have ended, and writes nothing after that.
 	Run(ctx context.Context)
 }
 
-// ControllerConstructor makes a controller. It asks for the informers it needs and starts nothing: the manager starts the
-// informers, then calls Run. A nil Controller means that there is nothing to run.
+// ControllerConstructor makes a controller. It asks for the informers it needs and starts nothing: the manager starts
+// the informers and then calls Run. A nil Controller means that there is nothing to run.
 type ControllerConstructor func(ctx context.Context, controllerContext ControllerContext) (Controller, error)
 
-// ControllerDescriptor is all that the manager knows of a controller before it runs. Another program hands descriptors of
-// its own to NewControllerManagerCommand.
+// ControllerDescriptor is all that the manager knows about a controller before it runs. Another program gives
+// descriptors of its own to NewControllerManagerCommand.
 type ControllerDescriptor struct {
 	// Name is the canonical name. It must be unique and never change.
 	Name string
-	// Aliases are further names that --controllers takes.
+	// Aliases are other names that --controllers takes.
 	Aliases []string
 	// FeatureGates must all be on for the controller to run.
 	FeatureGates []featuregate.Feature
-	// DisabledByDefault says that `*` in --controllers does not select it.
+	// DisabledByDefault means that `*` in --controllers does not select it.
 	DisabledByDefault bool
-	// Needs are the resources that the API server must serve before the controller is made.
+	// Needs are the resources that the API server must serve before the manager makes the controller.
 	Needs []Need
-	// Observes says that the controller goes by what the API servers write. They are then observed from the start of the
-	// process, also while it waits for its turn to lead.
+	// Observes means that the controller depends on what the API servers write. The manager then observes them from the
+	// start of the process, also while it stands by.
 	Observes bool
-	// Options are its flags; nil if it has none.
+	// Options are its flags, or nil if it has none.
 	Options options.ControllerOptions
 	// New makes the controller.
 	New ControllerConstructor
@@ -63,22 +64,16 @@ type ControllerDescriptor struct {
 // Need is a resource without which a controller cannot run.
 type Need struct {
 	Resource schema.GroupVersionResource
-	// Optional says that a cluster without the resource is a normal one, so that readiness does not wait for it.
+	// Optional means that a normal cluster may lack the resource. Readiness does not wait for it.
 	Optional bool
 }
 
-// String returns the resource as an administrator writes it: "<resource>.<version>.<group>".
+// String returns the resource as an administrator writes it, "<resource>.<version>.<group>".
 func (n Need) String() string {
 	return n.Resource.Resource + "." + n.Resource.Version + "." + n.Resource.Group
 }
 
-// Registry holds controllers by name.
-type Registry struct {
-	descriptors map[string]ControllerDescriptor
-	aliases     map[string]string
-}
-
-// NewControllerDescriptors returns the controllers of this project, each registered by one line.
+// NewControllerDescriptors returns the controllers of this project. One line registers one controller.
 func NewControllerDescriptors() []ControllerDescriptor {
 	return []ControllerDescriptor{
 		newStorageVersionGCDescriptor(),
@@ -87,56 +82,49 @@ func NewControllerDescriptors() []ControllerDescriptor {
 	}
 }
 
-// NewRegistry returns a registry of the descriptors, or an error where one is incomplete or two claim the same name.
+// Registry holds controllers whose names do not clash.
+type Registry struct {
+	descriptors []ControllerDescriptor // ordered by name
+	options     options.Controllers
+}
+
+// NewRegistry returns a registry of the descriptors. It returns an error if one is incomplete, or if two claim one
+// name.
 func NewRegistry(descriptors ...ControllerDescriptor) (*Registry, error) {
-	r := &Registry{descriptors: map[string]ControllerDescriptor{}, aliases: map[string]string{}}
-	for _, d := range descriptors {
+	byName := func(a, b ControllerDescriptor) int { return strings.Compare(a.Name, b.Name) }
+	r := &Registry{
+		descriptors: slices.SortedFunc(slices.Values(descriptors), byName),
+		options: options.Controllers{
+			Aliases: map[string]string{},
+			Options: map[string]options.ControllerOptions{},
+		},
+	}
+	owners := map[string]string{} // of names and aliases
+	for _, d := range r.descriptors {
 		if d.Name == "" || d.New == nil {
 			return nil, fmt.Errorf("controller %q: a descriptor needs a name and a constructor", d.Name)
 		}
-		if _, taken := r.descriptors[d.Name]; taken {
-			return nil, fmt.Errorf("controller %q is registered twice", d.Name)
-		}
-		r.descriptors[d.Name] = d
-		for _, alias := range d.Aliases {
-			if other, taken := r.aliases[alias]; taken {
-				return nil, fmt.Errorf("alias %q of controller %q belongs to controller %q already", alias, d.Name, other)
+		for _, name := range append([]string{d.Name}, d.Aliases...) {
+			if owner, taken := owners[name]; taken {
+				return nil, fmt.Errorf("controller %q: controller %q has the name %q already", d.Name, owner, name)
 			}
-			r.aliases[alias] = d.Name
+			owners[name] = d.Name
 		}
-	}
-	for alias, name := range r.aliases {
-		if _, taken := r.descriptors[alias]; taken {
-			return nil, fmt.Errorf("alias %q of controller %q is the name of another controller", alias, name)
+		for _, gate := range d.FeatureGates {
+			if _, known := features.DefaultMutableFeatureGate.GetAll()[gate]; !known {
+				return nil, fmt.Errorf("controller %q: add feature gate %q to features.DefaultMutableFeatureGate", d.Name, gate)
+			}
+		}
+		r.options.Names = append(r.options.Names, d.Name)
+		for _, alias := range d.Aliases {
+			r.options.Aliases[alias] = d.Name
+		}
+		if d.DisabledByDefault {
+			r.options.DisabledByDefault = append(r.options.DisabledByDefault, d.Name)
+		}
+		if d.Options != nil {
+			r.options.Options[d.Name] = d.Options
 		}
 	}
 	return r, nil
-}
-
-// Names returns the canonical names in order.
-func (r *Registry) Names() []string {
-	return slices.Sorted(maps.Keys(r.descriptors))
-}
-
-// Descriptors returns the descriptors ordered by name.
-func (r *Registry) Descriptors() []ControllerDescriptor {
-	var all []ControllerDescriptor
-	for _, name := range r.Names() {
-		all = append(all, r.descriptors[name])
-	}
-	return all
-}
-
-// controllers returns what the options need to know.
-func (r *Registry) controllers() options.Controllers {
-	c := options.Controllers{Names: r.Names(), Aliases: maps.Clone(r.aliases), Options: map[string]options.ControllerOptions{}}
-	for _, d := range r.Descriptors() {
-		if d.DisabledByDefault {
-			c.DisabledByDefault = append(c.DisabledByDefault, d.Name)
-		}
-		if d.Options != nil {
-			c.Options[d.Name] = d.Options
-		}
-	}
-	return c
 }

@@ -32,7 +32,7 @@ import (
 
 func noController(context.Context, ControllerContext) (Controller, error) { return nil, nil }
 
-// TestControllerNames holds the change policy of package names: a change here breaks command lines of users.
+// TestControllerNames enforces the change policy of package names: a change breaks the command lines of users.
 func TestControllerNames(t *testing.T) {
 	want := map[string][]string{
 		names.StorageVersionGarbageCollectorController: {"storageversiongc"},
@@ -44,7 +44,7 @@ func TestControllerNames(t *testing.T) {
 		got[d.Name] = d.Aliases
 		for _, name := range append([]string{d.Name}, d.Aliases...) {
 			if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-				t.Errorf("%q is no DNS label: %v", name, problems)
+				t.Errorf("%q is not a DNS label: %v", name, problems)
 			}
 		}
 		if !strings.HasSuffix(d.Name, "-controller") {
@@ -76,22 +76,31 @@ func TestRegistryRefuses(t *testing.T) {
 			want:        "a constructor",
 		},
 		"a name that is taken": {
-			descriptors: []ControllerDescriptor{{Name: "a-controller", New: noController}, {Name: "a-controller", New: noController}},
-			want:        `"a-controller" is registered twice`,
+			descriptors: []ControllerDescriptor{
+				{Name: "a-controller", New: noController},
+				{Name: "a-controller", New: noController},
+			},
+			want: `controller "a-controller": controller "a-controller" has the name "a-controller" already`,
 		},
 		"an alias that is taken": {
 			descriptors: []ControllerDescriptor{
-				{Name: "a-controller", Aliases: []string{"x"}, New: noController},
 				{Name: "b-controller", Aliases: []string{"x"}, New: noController},
+				{Name: "a-controller", Aliases: []string{"x"}, New: noController},
 			},
-			want: `alias "x" of controller "b-controller" belongs to controller "a-controller"`,
+			want: `controller "b-controller": controller "a-controller" has the name "x" already`,
 		},
-		"an alias that is another's name": {
+		"an alias that is the name of another controller": {
 			descriptors: []ControllerDescriptor{
 				{Name: "a-controller", Aliases: []string{"b-controller"}, New: noController},
 				{Name: "b-controller", New: noController},
 			},
-			want: `alias "b-controller" of controller "a-controller" is the name of another controller`,
+			want: `controller "b-controller": controller "a-controller" has the name "b-controller" already`,
+		},
+		"a feature gate that package features does not have": {
+			descriptors: []ControllerDescriptor{
+				{Name: "a-controller", FeatureGates: []featuregate.Feature{"Unknown"}, New: noController},
+			},
+			want: `controller "a-controller": add feature gate "Unknown"`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -104,9 +113,10 @@ func TestRegistryRefuses(t *testing.T) {
 }
 
 func TestSelectControllers(t *testing.T) {
-	const off featuregate.Feature = "Off"
+	const off = features.StorageVersionMigrator
 	gates := featuregate.NewFeatureGate()
-	if err := gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{off: {Default: false, PreRelease: featuregate.Alpha}}); err != nil {
+	err := gates.Add(map[featuregate.Feature]featuregate.FeatureSpec{off: {PreRelease: featuregate.Alpha}})
+	if err != nil {
 		t.Fatal(err)
 	}
 	registry, err := NewRegistry(
@@ -122,12 +132,24 @@ func TestSelectControllers(t *testing.T) {
 		controllers []string
 		want        []string
 	}{
-		"a star selects what is on by default":       {controllers: []string{"*"}, want: []string{"a-controller", "b-controller"}},
-		"a minus leaves one out":                     {controllers: []string{"*", "-b-controller"}, want: []string{"a-controller"}},
-		"a name alone selects it alone":              {controllers: []string{"b-controller"}, want: []string{"b-controller"}},
-		"one that is off by default can be named":    {controllers: []string{"shy-controller"}, want: []string{"shy-controller"}},
+		"a star selects what is on by default": {
+			controllers: []string{"*"},
+			want:        []string{"a-controller", "b-controller"},
+		},
+		"a minus leaves one out": {
+			controllers: []string{"*", "-b-controller"},
+			want:        []string{"a-controller"},
+		},
+		"a name alone selects it alone": {
+			controllers: []string{"b-controller"},
+			want:        []string{"b-controller"},
+		},
+		"a name selects one that is off by default": {
+			controllers: []string{"shy-controller"},
+			want:        []string{"shy-controller"},
+		},
 		"a gate that is off wins over the selection": {controllers: []string{"gated-controller"}},
-		"nothing is left":                            {controllers: []string{"-a-controller"}},
+		"nothing is left": {controllers: []string{"-a-controller"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			selected, err := selectControllers(t.Context(), registry, tc.controllers, gates)
@@ -139,18 +161,8 @@ func TestSelectControllers(t *testing.T) {
 				t.Errorf("selected %q, want %q", got, tc.want)
 			}
 			if (err != nil) != (len(tc.want) == 0) {
-				t.Errorf("an error is due exactly when nothing is left to run, got %v", err)
+				t.Errorf("want an error only if nothing is left to run, got %v", err)
 			}
 		})
-	}
-}
-
-func TestGatesAreKnown(t *testing.T) {
-	for _, d := range NewControllerDescriptors() {
-		for _, gate := range d.FeatureGates {
-			if _, known := features.DefaultMutableFeatureGate.GetAll()[gate]; !known {
-				t.Errorf("gate %q of %q is not registered in package features", gate, d.Name)
-			}
-		}
 	}
 }

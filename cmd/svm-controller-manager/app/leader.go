@@ -26,72 +26,73 @@ import (
 )
 
 var (
-	errLeaseLost    = errors.New("lost the leader lease: ending, so that a new process starts from what is true now")
+	errLeaseLost    = errors.New("lost the leader lease; the process ends so that a new one starts from what is true now")
 	errStillRunning = errors.New("controllers did not end in time")
 )
 
-// lead waits for the lease, calls run with a context that ends when the lease is lost or ctx ends, and returns when run
-// has returned.
+// lead waits for the lease and then calls run. The context of run ends when the lease is lost or when ctx ends. lead
+// returns after run has returned.
 //
-// The lease is given back only after run has returned, for the next leader starts the moment it is free; the library would
-// give it back while controllers end, and also after it failed to renew. If run does not return in time, or the lease was
-// lost, it is left to expire: whatever still runs is then cut off by its term.
+// It gives the lease back only after run has returned without an error, because the next leader starts the moment the
+// lease is free. If run does not return in time, or if the lease was lost, it leaves the lease to expire; the term then
+// refuses the writes of whatever still runs. The library would give the lease back after a failed renewal as well.
 func (m *manager) lead(ctx context.Context, leaseName string, run func(context.Context, *leaderTerm) error) error {
 	election := m.Generic.LeaderElection
-	// Election goes on while controllers end after a signal, hence a context of its own.
-	electing, stopElecting := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopElecting()
+	// After a signal the lease has to be renewed until the controllers have ended, so election has a context of its own.
+	electionCtx, stopElection := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopElection()
 	term := newLeaderTerm(clock.RealClock{}, election.RenewDeadline.Duration)
-	lock, err := m.newTermLock(leaseName, term, stopElecting)
+	lock, err := m.newTermLock(leaseName, term, stopElection)
 	if err != nil {
 		return err
 	}
 
 	started := make(chan struct{})
-	finished := make(chan error, 1)
+	runEnded := make(chan error, 1)
 	elector, err := m.newElector(leaseName, lock, func(leading context.Context) {
 		close(started)
 		leading, cancel := context.WithCancel(leading)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
-		finished <- run(leading, term)
+		runEnded <- run(leading, term)
 	})
 	if err != nil {
 		return err
 	}
-	defer m.state.watchLease(elector)()
-	stopped := make(chan struct{})
+	defer m.health.watchLease(elector)()
+	electionEnded := make(chan struct{})
 	go func() {
-		defer close(stopped)
-		elector.Run(electing)
+		defer close(electionEnded)
+		elector.Run(electionCtx)
 	}()
 
 	select {
 	case <-started:
 	case <-ctx.Done():
-		stopElecting()
-		<-stopped
+		stopElection()
+		<-electionEnded
 		if !term.everHeld() {
 			return nil
 		}
-		// Won in this very moment: run is called with a context that has ended already.
+		// The lease was won in this very moment. The library calls run, with a context that has ended already.
 	}
-	// A lost lease ends run as well.
-	err = <-finished
-	stopElecting()
-	<-stopped
+	err = <-runEnded // The loss of the lease ends run as well.
+	stopElection()
+	<-electionEnded
 	switch {
 	case errors.Is(err, errStillRunning):
 		return err
 	case term.over() || err == nil && ctx.Err() == nil:
-		// Nothing but the loss of the lease ends a run without an error that nobody asked to end.
+		// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended run.
 		return errors.Join(errLeaseLost, err)
 	default:
 		return errors.Join(err, lock.release(context.WithoutCancel(ctx), election.RenewDeadline.Duration))
 	}
 }
 
-func (m *manager) newElector(name string, lock *termLock, lead func(context.Context)) (*leaderelection.LeaderElector, error) {
+func (m *manager) newElector(
+	name string, lock *termLock, lead func(context.Context),
+) (*leaderelection.LeaderElector, error) {
 	election := m.Generic.LeaderElection
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Name:          name,

@@ -45,8 +45,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
-// Run runs the selected controllers of the registry until ctx ends. It serves its port at once, then waits for the API
-// server for as long as that takes, then for its turn to lead.
+// Run runs the selected controllers of the registry until ctx ends. It opens its port at once, then waits for the API
+// server as long as that takes, and then until it leads.
 func Run(ctx context.Context, c *config.Config, registry *Registry) error {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting", "version", version.Get().String())
@@ -55,26 +55,25 @@ func Run(ctx context.Context, c *config.Config, registry *Registry) error {
 	if err != nil {
 		return err
 	}
-	state := newState(selected)
+	health := newHealth(selected, c.Reachable)
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
-	served, err := serve(serving, c, state)
+	served, err := serve(serving, c, health)
 	if err != nil {
 		stopServing()
 		return err
 	}
-	// The port outlives the controllers, so that probes and metrics tell of the end as well.
+	// The port outlives the controllers, so that probes and metrics show their end as well.
 	defer func() { stopServing(); <-served }()
 
 	if err := waitForAPIServer(ctx, c.Client, c.Kubeconfig.Host); err != nil {
-		return nil // asked to stop before there was anything to do
+		return nil // The manager stops before it has begun.
 	}
 	close(c.Reachable)
-	state.reachable.Store(true)
 
-	// Not ctx: an election tells of its end after it.
+	// An election records its end after ctx has ended, so it gets another context.
 	events, stopEvents := newRecorder(serving, c.Client)
 	defer stopEvents()
-	m := &manager{Config: c, state: state, events: events}
+	m := &manager{Config: c, health: health, events: events}
 	if slices.ContainsFunc(selected, func(d ControllerDescriptor) bool { return d.Observes }) {
 		stopObserving, err := m.observe(serving)
 		if err != nil {
@@ -85,13 +84,13 @@ func Run(ctx context.Context, c *config.Config, registry *Registry) error {
 	return m.run(ctx, selected)
 }
 
-// observe runs an observer for as long as the process, whoever leads. What a leader saw ends with it, and a successor that
-// only begins to look cannot tell what API servers did in between: it would have to assume the worst, and migrate
-// everything after each node that goes down. A standby that looked all the time knows.
+// observe runs an observer as long as the process lives, whoever leads. What a leader saw is lost when it ends. A
+// successor that starts to observe only then does not know what the API servers did in between. It would have to assume
+// the worst, and migrate everything each time a node goes down. A standby that observed all the time knows.
 func (m *manager) observe(ctx context.Context) (stop func(), err error) {
-	// It only reads, so no term has to guard it.
-	m.observer, err = observer.New(restclient.AddUserAgent(restclient.CopyConfig(m.Kubeconfig), names.Manager+"/observer"),
-		observer.Options{PollInterval: m.Observation.PollInterval})
+	// The observer only reads, so no term has to guard it.
+	kubeconfig := restclient.AddUserAgent(restclient.CopyConfig(m.Kubeconfig), names.Manager+"/observer")
+	m.observer, err = observer.New(kubeconfig, observer.Options{PollInterval: m.Observation.PollInterval})
 	if err != nil {
 		return nil, fmt.Errorf("making an observer: %w", err)
 	}
@@ -101,23 +100,26 @@ func (m *manager) observe(ctx context.Context) (stop func(), err error) {
 	return func() { cancel(); observing.Wait() }, nil
 }
 
-// newRecorder returns a recorder that writes through client until it is stopped.
-func newRecorder(ctx context.Context, client kubernetes.Interface) (recorder record.EventRecorderLogger, stop func()) {
+// newRecorder returns a recorder that writes through client until stop is called.
+func newRecorder(
+	ctx context.Context, client kubernetes.Interface,
+) (recorder record.EventRecorderLogger, stop func()) {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartStructuredLogging(3)
 	broadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: client.CoreV1().Events("")})
 	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: names.Manager}), broadcaster.Shutdown
 }
 
-// manager runs controllers, under leases or without.
+// manager runs controllers, with leader election or without.
 type manager struct {
 	*config.Config
-	state *state
-	// events are those of elections, which go on when the lease is lost.
+	health *health
+	// events records the events of elections. They are written even after the lease is lost.
 	events record.EventRecorderLogger
-	// observer is nil if no controller asks for one.
+	// observer is nil if no selected controller asks for one.
 	observer *observer.Observer
-	id       string
+	// id is how this process signs its leases.
+	id string
 }
 
 func (m *manager) run(ctx context.Context, selected []ControllerDescriptor) error {
@@ -128,7 +130,7 @@ func (m *manager) run(ctx context.Context, selected []ControllerDescriptor) erro
 	if err != nil {
 		return fmt.Errorf("making an identity for leader election: %w", err)
 	}
-	// Two processes on one host must not take each other for themselves.
+	// The random part keeps two processes on one host from holding each other's lease.
 	m.id = hostname + "_" + string(uuid.NewUUID())
 
 	own, shared := m.splitForMigration(ctx, selected)
@@ -136,28 +138,29 @@ func (m *manager) run(ctx context.Context, selected []ControllerDescriptor) erro
 		if len(shared) == 0 {
 			return m.runControllers(ctx, own, term)
 		}
-		// The lease shared with the other manager is held only by whoever leads here: were it another instance, two
-		// instances would each run half of the controllers.
-		var errs [2]error
+		// Only the instance that leads here competes for the lease shared with the other manager. Otherwise two instances
+		// could each run a part of the controllers.
+		var errs [2]error // lead has to see both, and a group returns only the first
 		group, ctx := errgroup.WithContext(ctx)
 		group.Go(func() error {
 			errs[0] = m.runControllers(ctx, own, term)
 			return errs[0]
 		})
 		group.Go(func() error {
-			errs[1] = m.lead(ctx, m.Generic.LeaderMigration.LeaderName, func(ctx context.Context, term *leaderTerm) error {
-				return m.runControllers(ctx, shared, term)
-			})
+			runShared := func(ctx context.Context, term *leaderTerm) error { return m.runControllers(ctx, shared, term) }
+			errs[1] = m.lead(ctx, m.Generic.LeaderMigration.LeaderName, runShared)
 			return errs[1]
 		})
-		_ = group.Wait() // the first error; lead has to know of all
+		_ = group.Wait()
 		return errors.Join(errs[:]...)
 	})
 }
 
-// splitForMigration returns the controllers that run under the manager's own lease, and those that move between this
-// manager and another one and therefore run under the lease that both managers share.
-func (m *manager) splitForMigration(ctx context.Context, selected []ControllerDescriptor) (own, shared []ControllerDescriptor) {
+// splitForMigration returns the controllers that run under the manager's own lease, and those that run under the lease
+// that it shares with another manager, because they move between the two managers.
+func (m *manager) splitForMigration(
+	ctx context.Context, selected []ControllerDescriptor,
+) (own, shared []ControllerDescriptor) {
 	if !leadermigration.Enabled(&m.Generic) {
 		return selected, nil
 	}
@@ -176,17 +179,20 @@ func (m *manager) splitForMigration(ctx context.Context, selected []ControllerDe
 }
 
 // selectControllers returns the controllers that --controllers and the feature gates leave, ordered by name.
-func selectControllers(ctx context.Context, registry *Registry, wanted []string, gates featuregate.FeatureGate) ([]ControllerDescriptor, error) {
+func selectControllers(
+	ctx context.Context, registry *Registry, wanted []string, gates featuregate.FeatureGate,
+) ([]ControllerDescriptor, error) {
 	logger := klog.FromContext(ctx)
-	disabledByDefault := sets.NewString(registry.controllers().DisabledByDefault...) // the library asks for this type
+	disabledByDefault := sets.NewString(registry.options.DisabledByDefault...) // the library asks for this type
 	var selected []ControllerDescriptor
-	for _, d := range registry.Descriptors() {
+	for _, d := range registry.descriptors {
 		if !genericcontrollermanager.IsControllerEnabled(d.Name, disabledByDefault, wanted) {
 			logger.V(1).Info("Controller is not selected", "controller", d.Name, "controllers", wanted)
 			continue
 		}
-		if gate, off := firstDisabled(gates, d.FeatureGates); off {
-			logger.Info("Controller is switched off by a feature gate", "controller", d.Name, "featureGate", gate)
+		off := slices.IndexFunc(d.FeatureGates, func(gate featuregate.Feature) bool { return !gates.Enabled(gate) })
+		if off >= 0 {
+			logger.Info("A feature gate disables the controller", "controller", d.Name, "featureGate", d.FeatureGates[off])
 			continue
 		}
 		selected = append(selected, d)
@@ -195,13 +201,4 @@ func selectControllers(ctx context.Context, registry *Registry, wanted []string,
 		return nil, errors.New("nothing to run: --controllers and --feature-gates leave no controller")
 	}
 	return selected, nil
-}
-
-func firstDisabled(gates featuregate.FeatureGate, required []featuregate.Feature) (featuregate.Feature, bool) {
-	for _, gate := range required {
-		if !gates.Enabled(gate) {
-			return gate, true
-		}
-	}
-	return "", false
 }

@@ -43,8 +43,8 @@ const (
 	configzKind       = "ControllerManagerConfiguration"
 )
 
-// serve starts the secure port. The returned channel is closed when it has ended.
-func serve(ctx context.Context, c *config.Config, state *state) (<-chan struct{}, error) {
+// serve opens the secure port. The returned channel is closed when the port is.
+func serve(ctx context.Context, c *config.Config, health *health) (<-chan struct{}, error) {
 	if c.SecureServing == nil {
 		closed := make(chan struct{})
 		close(closed)
@@ -53,9 +53,10 @@ func serve(ctx context.Context, c *config.Config, state *state) (<-chan struct{}
 	if err := publishConfig(ctx, c); err != nil {
 		return nil, err
 	}
-	mux := genericcontrollermanager.NewBaseHandler(&c.Generic.Debugging, controllerhealthz.NewMutableHealthzHandler(state.liveness()...))
-	healthz.InstallLivezHandler(mux, state.liveness()...)
-	healthz.InstallReadyzHandler(mux, state.readiness()...)
+	liveness := controllerhealthz.NewMutableHealthzHandler(health.liveness()...)
+	mux := genericcontrollermanager.NewBaseHandler(&c.Generic.Debugging, liveness)
+	healthz.InstallLivezHandler(mux, health.liveness()...)
+	healthz.InstallReadyzHandler(mux, health.readiness()...)
 	slis.SLIMetricsWithReset{}.Install(mux)
 	if features.DefaultFeatureGate.Enabled(zpagesfeatures.ComponentFlagz) && c.Flags != nil {
 		flagz.Install(mux, names.Manager, c.Flags)
@@ -71,10 +72,12 @@ func serve(ctx context.Context, c *config.Config, state *state) (<-chan struct{}
 	return stopped, nil
 }
 
-// publishConfig shows on the configz page what the flags came to.
+// publishConfig shows the configuration on the configz page.
 func publishConfig(ctx context.Context, c *config.Config) error {
 	var generic cmconfigv1alpha1.GenericControllerManagerConfiguration
-	if err := cmconfigv1alpha1.Convert_config_GenericControllerManagerConfiguration_To_v1alpha1_GenericControllerManagerConfiguration(&c.Generic, &generic, nil); err != nil {
+	convert := cmconfigv1alpha1.
+		Convert_config_GenericControllerManagerConfiguration_To_v1alpha1_GenericControllerManagerConfiguration
+	if err := convert(&c.Generic, &generic, nil); err != nil {
 		return fmt.Errorf("converting the configuration for configz: %w", err)
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&generic)
@@ -89,7 +92,7 @@ func publishConfig(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return fmt.Errorf("registering configz: %w", err)
 	}
-	// A process may run the manager more than once, one after the other: tests do.
+	// A process may run the manager more than once, one run after the other. Tests do.
 	context.AfterFunc(ctx, func() { configz.Delete(configzName) })
 	if err := z.Set(page); err != nil {
 		return fmt.Errorf("setting configz: %w", err)

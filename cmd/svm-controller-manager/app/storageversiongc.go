@@ -20,26 +20,50 @@ import (
 	"context"
 
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/storageversiongc"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 )
 
 func newStorageVersionGCDescriptor() ControllerDescriptor {
+	storageVersions := apiserverinternalv1alpha1.SchemeGroupVersion.WithResource("storageversions")
 	return ControllerDescriptor{
 		Name:         names.StorageVersionGarbageCollectorController,
 		Aliases:      []string{names.StorageVersionGarbageCollectorAlias},
 		FeatureGates: []featuregate.Feature{features.StorageVersionGarbageCollector},
-		// The StorageVersion API is alpha: most clusters do not serve it, and then there is no garbage.
-		Needs: []Need{{Resource: apiserverinternalv1alpha1.SchemeGroupVersion.WithResource("storageversions"), Optional: true}},
+		// The StorageVersion API is alpha. Most clusters do not serve it and have no garbage.
+		Needs: []Need{{Resource: storageVersions, Optional: true}},
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
 			client, err := c.Client()
 			if err != nil {
 				return nil, err
 			}
-			return storageversiongc.NewStorageVersionGC(ctx, client, c.IdentityLeases, c.StorageVersions()), nil
+			storageVersions := c.Informers.Internal().V1alpha1().StorageVersions()
+			if err := storageVersions.Informer().SetWatchErrorHandlerWithContext(newUnservedHandler()); err != nil {
+				// Another controller has started this informer. It works, but it logs errors while the API is not served.
+				klog.FromContext(ctx).V(4).Info("The informer of storage versions has a handler already", "err", err)
+			}
+			return storageversiongc.NewStorageVersionGC(ctx, client, c.IdentityLeases, storageVersions), nil
 		},
+	}
+}
+
+// newUnservedHandler returns a watch error handler for a resource that a cluster may stop serving. It logs that once,
+// where the default handler would log an error at every try.
+func newUnservedHandler() cache.WatchErrorHandlerWithContext {
+	var unserved retry.Streak
+	return func(ctx context.Context, r *cache.Reflector, err error) {
+		if apierrors.IsNotFound(err) {
+			unserved.Failed(ctx, "unserved", "The API server has stopped serving a resource; waiting for it to come back",
+				"resource", r.TypeDescription())
+			return
+		}
+		cache.DefaultWatchErrorHandler(ctx, r, err)
 	}
 }

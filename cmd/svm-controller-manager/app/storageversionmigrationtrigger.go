@@ -64,9 +64,6 @@ type migrationTriggerOptions struct {
 
 // AddFlags implements options.ControllerOptions.
 func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
-	if o == nil {
-		return
-	}
 	fs.StringSliceVar(&o.AutoMigrate, "auto-migrate", o.AutoMigrate,
 		"A list of the resources whose migrations may be started without being asked for. '*' is all resources, 'secrets' and 'deployments.apps' are resources, "+
 			"'*.example.com' is all resources of the group example.com, a '-' in front leaves out. The most specific item about a resource counts, in whatever order they are. "+
@@ -77,9 +74,6 @@ func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
 
 // Validate implements options.ControllerOptions.
 func (o *migrationTriggerOptions) Validate() []error {
-	if o == nil {
-		return nil
-	}
 	var errs []error
 	_, wrong := svmtrigger.ParseSelection(o.AutoMigrate)
 	for _, err := range wrong {
@@ -93,9 +87,6 @@ func (o *migrationTriggerOptions) Validate() []error {
 
 // ApplyTo fills the options of the controller from flags that are valid.
 func (o *migrationTriggerOptions) ApplyTo(c *svmtrigger.Options) {
-	if o == nil {
-		return
-	}
 	c.AutoMigrate, _ = svmtrigger.ParseSelection(o.AutoMigrate)
 	c.MaxUnfinished = o.MaxTriggeredMigrations
 }

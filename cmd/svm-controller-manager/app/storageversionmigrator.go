@@ -19,7 +19,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/component-base/featuregate"
@@ -32,7 +31,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
 
-// Bounds of flags, which keep a mistyped number from becoming load.
+// Limits of flags. They keep a mistyped number from becoming load.
 const (
 	maxChunkSize         = 10000
 	maxConcurrentRewrite = 1000
@@ -42,13 +41,13 @@ const (
 )
 
 func newStorageVersionMigratorDescriptor() ControllerDescriptor {
-	flags := &migratorOptions{
+	flags := &migratorOptions{Options: svmigrator.Options{
 		ConcurrentMigrations:  svmigrator.DefaultConcurrentMigrations,
 		MaxConcurrentRewrites: pacer.DefaultMaxConcurrent,
 		MaxRewritesPerSecond:  svmigrator.DefaultMaxRewritesPerSecond,
 		ChunkSize:             svmigrator.DefaultChunkSize,
 		FinishedTTL:           svmigrator.DefaultFinishedTTL,
-	}
+	}}
 	return ControllerDescriptor{
 		Name:         names.StorageVersionMigratorController,
 		Aliases:      []string{names.StorageVersionMigratorAlias},
@@ -68,34 +67,26 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 			if err != nil {
 				return nil, err
 			}
-			options := svmigrator.Options{
-				SettlePeriod: c.Observation.SettlePeriod,
-				Triggered:    c.Selected(names.StorageVersionMigrationTriggerController),
+			options := flags.Options
+			options.SettlePeriod = c.Observation.SettlePeriod
+			options.Triggered = c.Selected(names.StorageVersionMigrationTriggerController)
+			clients := svmigrator.Clients{
+				Migrations: migrations, Documents: client.Discovery().RESTClient(), Objects: c.Config,
 			}
-			flags.ApplyTo(&options)
-			clients := svmigrator.Clients{Migrations: migrations, Documents: client.Discovery().RESTClient(), Objects: c.Config}
-			return svmigrator.New(ctx, clients, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events, features.DefaultFeatureGate, options)
+			return svmigrator.New(ctx, clients, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events,
+				features.DefaultFeatureGate, options)
 		},
 	}
 }
 
-// migratorOptions are the flags of the migrator.
-type migratorOptions struct {
-	ConcurrentMigrations  int
-	MaxConcurrentRewrites int
-	MaxRewritesPerSecond  float64
-	Unpaced               bool
-	ChunkSize             int64
-	FinishedTTL           time.Duration
-}
+// migratorOptions are the flags of the migrator. They set the options of the controller.
+type migratorOptions struct{ svmigrator.Options }
 
 // AddFlags implements options.ControllerOptions.
 func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
-	if o == nil {
-		return
-	}
 	fs.IntVar(&o.ConcurrentMigrations, "concurrent-migrations", o.ConcurrentMigrations,
-		"How many migrations write at a time. They share one pace, so that more of them are not faster, but one that is stuck does not hold up the others.")
+		"How many migrations run at a time. They share one pace, so more of them are not faster, but one that makes no "+
+			"progress does not hold up the others.")
 	fs.IntVar(&o.MaxConcurrentRewrites, "max-concurrent-rewrites", o.MaxConcurrentRewrites,
 		"How many objects are rewritten at a time at most, by all migrations together. How many really are depends on how fast the API server answers.")
 	fs.Float64Var(&o.MaxRewritesPerSecond, "max-rewrites-per-second", o.MaxRewritesPerSecond,
@@ -103,16 +94,15 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Unpaced, "unpaced-rewrites", o.Unpaced,
 		"If true, --max-concurrent-rewrites objects are rewritten at a time however slow the API server gets, but not more of them in a second than --max-rewrites-per-second. Other clients will feel that; answers that ask for less are still obeyed.")
 	fs.Int64Var(&o.ChunkSize, "migration-chunk-size", o.ChunkSize,
-		"How many objects are listed at a time. Progress is saved behind each chunk, so that many are done again after a crash at most.")
+		"How many objects the migrator lists at a time. It saves its progress after each such chunk, so after a crash it "+
+			"repeats the work for one chunk at most.")
 	fs.DurationVar(&o.FinishedTTL, "finished-migration-ttl", o.FinishedTTL,
-		"How long a StorageVersionMigration is kept that has ended. One that names denied objects is kept until a newer one of its resource has ended. Zero keeps all for ever.")
+		"How long the migrator keeps a StorageVersionMigration that has ended. It keeps one that names denied objects "+
+			"until a newer one of its resource has ended. Zero keeps all for ever.")
 }
 
 // Validate implements options.ControllerOptions.
 func (o *migratorOptions) Validate() []error {
-	if o == nil {
-		return nil
-	}
 	var errs []error
 	between := func(flag string, value, most int64) {
 		if value < 1 || value > most {
@@ -126,20 +116,8 @@ func (o *migratorOptions) Validate() []error {
 		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must be zero, which is no bound, or between %v and %v, got %v", minPerSecond, maxPerSecond, perSecond))
 	}
 	if o.FinishedTTL < 0 {
-		errs = append(errs, fmt.Errorf("--finished-migration-ttl must not be negative, got %v; zero keeps migrations for ever", o.FinishedTTL))
+		errs = append(errs, fmt.Errorf("--finished-migration-ttl must not be negative, got %v; "+
+			"zero keeps migrations for ever", o.FinishedTTL))
 	}
 	return errs
-}
-
-// ApplyTo fills the options of the controller from flags that are valid.
-func (o *migratorOptions) ApplyTo(c *svmigrator.Options) {
-	if o == nil {
-		return
-	}
-	c.ConcurrentMigrations = o.ConcurrentMigrations
-	c.MaxConcurrentRewrites = o.MaxConcurrentRewrites
-	c.MaxRewritesPerSecond = o.MaxRewritesPerSecond
-	c.Unpaced = o.Unpaced
-	c.ChunkSize = o.ChunkSize
-	c.FinishedTTL = o.FinishedTTL
 }

@@ -25,66 +25,66 @@ import (
 	"k8s.io/utils/clock"
 )
 
-var errTermOver = errors.New("the leader lease is not held any more: the request is not sent")
+var errTermOver = errors.New("this process does not hold the leader lease any more; the request was not sent")
 
-// leaderTerm is the time for which a leader may write. It ends by itself when the lease was not renewed.
+// leaderTerm is the time during which a leader may write. It ends by itself unless the lease is renewed.
 //
-// The context of a leader ends as well when its lease is lost, but only once the election has noticed. A process that was
-// stopped for a minute (a paused virtual machine, a debugger, a starved host) wakes up in the middle of a controller, with
-// another leader at work: its next write must not leave. A term compares clocks before every write and needs no goroutine
-// to have run since.
+// The context of a leader ends as well when the lease is lost, but only after the election has noticed. A process that
+// was stopped for a minute (a paused virtual machine, a debugger, a starved host) wakes up in the middle of a
+// controller while another leader is at work. Its next write must not go out. A term compares clocks before each write,
+// so it does not depend on another goroutine having run first.
 type leaderTerm struct {
 	clock    clock.PassiveClock
 	duration time.Duration
 
 	mu      sync.Mutex
-	since   time.Time // of the last renewal; zero before the first
-	forGood bool      // ended, whatever comes
+	renewal time.Time // when the last renewal was sent; zero before the first one
+	closed  bool      // no renewal counts any more
 }
 
 func newLeaderTerm(clock clock.PassiveClock, duration time.Duration) *leaderTerm {
 	return &leaderTerm{clock: clock, duration: duration}
 }
 
-// renewed starts the term anew. It counts from when the renewal was sent: no other candidate can have seen it before.
+// renewed restarts the term. It counts from when the renewal was sent, because no other candidate saw it before that.
 func (t *leaderTerm) renewed(sent time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.since = sent
+	t.renewal = sent
 }
 
 // end ends the term for good.
 func (t *leaderTerm) end() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.forGood = true
+	t.closed = true
 }
 
-// ended says whether the term has ended for good.
+// ended reports whether the term has ended for good.
 func (t *leaderTerm) ended() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.forGood
+	return t.closed
 }
 
-// everHeld says whether there was a term at all.
+// everHeld reports whether the lease was ever held.
 func (t *leaderTerm) everHeld() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.since.IsZero()
+	return !t.renewal.IsZero()
 }
 
-// over says whether the leader has to keep still. Wall time counts besides the monotonic clock, which stands still while
-// a machine is suspended.
+// over reports whether the leader must not write. It compares wall clock times as well as monotonic ones, because the
+// monotonic clock stands still while a machine is suspended.
 func (t *leaderTerm) over() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.clock.Now()
-	return t.forGood || t.since.IsZero() ||
-		now.Sub(t.since) >= t.duration || now.Round(0).Sub(t.since.Round(0)) >= t.duration
+	return t.closed || t.renewal.IsZero() ||
+		now.Sub(t.renewal) >= t.duration || now.Round(0).Sub(t.renewal.Round(0)) >= t.duration
 }
 
-// guard lets reads through always and writes while the term lasts.
+// guard returns a transport that sends reads always, and writes only during the term.
 func (t *leaderTerm) guard(next http.RoundTripper) http.RoundTripper {
 	return guardedTransport{term: t, next: next}
 }
@@ -94,14 +94,14 @@ type guardedTransport struct {
 	next http.RoundTripper
 }
 
-// RoundTrip sends the request, unless it is a write after the term.
+// RoundTrip implements http.RoundTripper.
 func (g guardedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	read := request.Method == http.MethodGet || request.Method == http.MethodHead
 	if read || !g.term.over() {
 		return g.next.RoundTrip(request)
 	}
 	if request.Body != nil {
-		_ = request.Body.Close() // a RoundTripper closes the body, also of a request that it does not send
+		_ = request.Body.Close() // A RoundTripper has to close the body even of a request that it does not send.
 	}
 	return nil, errTermOver
 }

@@ -48,11 +48,20 @@ func TestTermGuardsWrites(t *testing.T) {
 		history func(*leaderTerm, *testingclock.FakeClock)
 		over    bool
 	}{
-		"never renewed":                  {history: func(*leaderTerm, *testingclock.FakeClock) {}, over: true},
-		"just renewed":                   {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now()) }},
-		"released":                       {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now()); l.end() }, over: true},
-		"the last moment":                {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now()); c.Step(duration - 1) }},
-		"not renewed for the whole term": {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now()); c.Step(duration) }, over: true},
+		"never renewed": {history: func(*leaderTerm, *testingclock.FakeClock) {}, over: true},
+		"just renewed":  {history: func(l *leaderTerm, c *testingclock.FakeClock) { l.renewed(c.Now()) }},
+		"released": {history: func(l *leaderTerm, c *testingclock.FakeClock) {
+			l.renewed(c.Now())
+			l.end()
+		}, over: true},
+		"the last moment": {history: func(l *leaderTerm, c *testingclock.FakeClock) {
+			l.renewed(c.Now())
+			c.Step(duration - 1)
+		}},
+		"not renewed for the whole term": {history: func(l *leaderTerm, c *testingclock.FakeClock) {
+			l.renewed(c.Now())
+			c.Step(duration)
+		}, over: true},
 		"a renewal counts from when it was sent": {history: func(l *leaderTerm, c *testingclock.FakeClock) {
 			sent := c.Now()
 			c.Step(duration)
@@ -63,7 +72,7 @@ func TestTermGuardsWrites(t *testing.T) {
 			c.Step(duration)
 			l.renewed(c.Now())
 		}},
-		"nothing comes after the end": {history: func(l *leaderTerm, c *testingclock.FakeClock) {
+		"no renewal counts after the end": {history: func(l *leaderTerm, c *testingclock.FakeClock) {
 			l.end()
 			l.renewed(c.Now())
 		}, over: true},
@@ -75,7 +84,8 @@ func TestTermGuardsWrites(t *testing.T) {
 
 			below := &recordingTransport{}
 			guarded := term.guard(below)
-			for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete} {
+			methods := []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
+			for _, method := range methods {
 				body := &closingBody{Reader: strings.NewReader("{}")}
 				request, err := http.NewRequestWithContext(t.Context(), method, "https://example.com", body)
 				if err != nil {

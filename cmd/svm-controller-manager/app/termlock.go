@@ -21,73 +21,77 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	utilretry "k8s.io/client-go/util/retry"
+	"k8s.io/utils/clock"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 )
 
-// releaseTries is how often a release is tried: a renewal that was under way when the election stopped may come between.
-const releaseTries = 3
-
-// termLock is the lease of an election. It tells the term of each renewal, and ends it for good when somebody else has held
-// the lease since; and it keeps the election quiet while the API server is away.
+// termLock is the lease of an election. It restarts the term at each renewal and ends it for good when another process
+// has held the lease since. It also keeps the election from logging an error every few seconds while the API server is
+// down.
 type termLock struct {
 	resourcelock.Interface
-	term   *leaderTerm
-	retry  time.Duration
-	giveUp func()
+	term         *leaderTerm
+	retryPeriod  time.Duration
+	stopElection func()
 }
 
-func (m *manager) newTermLock(leaseName string, term *leaderTerm, giveUp func()) (*termLock, error) {
+func (m *manager) newTermLock(leaseName string, term *leaderTerm, stopElection func()) (*termLock, error) {
 	election := m.Generic.LeaderElection
-	lock, err := resourcelock.NewFromKubeconfig(election.ResourceLock, election.ResourceNamespace, leaseName,
-		resourcelock.ResourceLockConfig{Identity: m.id, EventRecorder: m.events}, m.Kubeconfig, election.RenewDeadline.Duration)
+	identity := resourcelock.ResourceLockConfig{Identity: m.id, EventRecorder: m.events}
+	lock, err := resourcelock.NewFromKubeconfig(election.ResourceLock, election.ResourceNamespace, leaseName, identity,
+		m.Kubeconfig, election.RenewDeadline.Duration)
 	if err != nil {
 		return nil, fmt.Errorf("setting up the lease %s/%s: %w", election.ResourceNamespace, leaseName, err)
 	}
-	return &termLock{Interface: lock, term: term, retry: election.RetryPeriod.Duration, giveUp: giveUp}, nil
+	return &termLock{lock, term, election.RetryPeriod.Duration, stopElection}, nil
 }
 
 // Get reads the lease.
 //
-// It waits for an API server that cannot be reached, and logs that once, where the election would log an error at every try.
-// It does not wait once the term is over: then somebody is to start anew.
+// It waits while the API server does not answer, unless this process led and its term is over. Then the process has to
+// end, so that a new one starts.
 //
-// A lease that was ours and is not has had another leader. The election would take it again as soon as it is free, and
-// controllers would go on with what they knew before: the term ends for good instead.
+// If this process held the lease and does not hold it now, another leader has been at work. The election would take the
+// lease again as soon as it is free, and the controllers would continue with what they knew before. So Get ends the
+// term for good.
 func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	var waiting rowLogger
+	var failures retry.Streak
 	for {
 		record, raw, err := l.Interface.Get(ctx)
 		if err == nil {
-			waiting.done(ctx, "Reading the leader lease works again")
+			failures.Succeeded(ctx, "Reading the leader lease works again")
 			if l.term.everHeld() && record.HolderIdentity != l.Identity() {
 				l.term.end()
-				l.giveUp()
+				l.stopElection()
 			}
 			return record, raw, nil
 		}
-		if !unreachable(err) || l.term.everHeld() && l.term.over() {
+		if !retry.Unanswered(err) || l.term.everHeld() && l.term.over() {
 			return nil, nil, err
 		}
-		waiting.log(ctx, "Waiting for the API server to read the leader lease", "lock", l.Describe(), "err", err)
-		if err := pause(ctx, l.retry); err != nil {
-			return nil, nil, err
+		failures.Failed(ctx, "unanswered", "Waiting for the API server to read the leader lease",
+			"lock", l.Describe(), "err", err)
+		if !retry.Pause(ctx, clock.RealClock{}, l.retryPeriod) {
+			return nil, nil, ctx.Err()
 		}
 	}
 }
 
 // Create takes a lease that does not exist.
 func (l *termLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.hold(func() error { return l.Interface.Create(ctx, record) })
+	return l.renew(func() error { return l.Interface.Create(ctx, record) })
 }
 
 // Update takes or renews the lease.
 func (l *termLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.hold(func() error { return l.Interface.Update(ctx, record) })
+	return l.renew(func() error { return l.Interface.Update(ctx, record) })
 }
 
-func (l *termLock) hold(write func() error) error {
+func (l *termLock) renew(write func() error) error {
 	if l.term.ended() {
 		return errTermOver
 	}
@@ -99,27 +103,22 @@ func (l *termLock) hold(write func() error) error {
 	return nil
 }
 
-// release ends the term and gives the lease back, if it is still ours.
+// release ends the term and gives the lease back, unless another process holds it. It tries again after a conflict with
+// a renewal that was under way when the election stopped.
 func (l *termLock) release(ctx context.Context, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	l.term.end()
-	var err error
-	for range releaseTries {
-		var record *resourcelock.LeaderElectionRecord
-		if record, _, err = l.Interface.Get(ctx); err != nil {
-			break
-		}
-		if record.HolderIdentity != l.Identity() {
-			return nil
+	err := utilretry.RetryOnConflict(utilretry.DefaultRetry, func() error {
+		record, _, err := l.Interface.Get(ctx)
+		if err != nil || record.HolderIdentity != l.Identity() {
+			return err
 		}
 		now := metav1.Now()
 		record.HolderIdentity, record.LeaseDurationSeconds = "", 1
 		record.AcquireTime, record.RenewTime = now, now
-		if err = l.Interface.Update(ctx, *record); !apierrors.IsConflict(err) {
-			break
-		}
-	}
+		return l.Interface.Update(ctx, *record)
+	})
 	if err != nil {
 		return fmt.Errorf("giving the lease %s back: %w", l.Describe(), err)
 	}

@@ -14,15 +14,15 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package names holds every name that a user of the manager meets: what is written into flags, leases, events, metrics
-// and RBAC rules. It exists so that a name is written once.
+// Package names has the names that users of the manager see in flags, leases, events, metrics and RBAC rules. Each name
+// is written once, here.
 //
 // # Change policy
 //
-// A controller's name never changes once a release carries it, because command lines, leader migration configurations
-// and dashboards hold it. Where the job is that of a controller of Kubernetes, the name is that controller's name. A name
-// is lower case, ends in "-controller" and fits a DNS label; a better name may only be added as an alias, and an alias is
-// never removed.
+// The name of a controller never changes after a release has it, because command lines, leader migration configurations
+// and dashboards contain it. A controller that does the job of a controller of Kubernetes has that controller's name. A
+// name is a DNS label in lower case that ends in "-controller". A better name may only be added as an alias, and an
+// alias is never removed.
 package names
 
 // Manager is the name of the binary, of its leader election lease, of its event source and of its user agent.

@@ -30,6 +30,14 @@ func TestContextual(t *testing.T) {
 	analysistest.Run(t, analysistest.TestData(), contextualAnalyzer, "logging")
 }
 
+func TestSize(t *testing.T) {
+	analyzer := newSizeAnalyzer(limits{line: 80, function: 4, file: 17})
+	if err := analyzer.Flags.Set("enforce", "true"); err != nil {
+		t.Fatal(err)
+	}
+	analysistest.Run(t, analysistest.TestData(), analyzer, "sizes")
+}
+
 func TestBorders(t *testing.T) {
 	const root = "sigs.k8s.io/svm-controller-manager"
 	for name, tc := range map[string]struct {

@@ -46,6 +46,7 @@ func main() {
 		bordersAnalyzer,
 		contextualAnalyzer,
 		pureAnalyzer,
+		sizeAnalyzer,
 	}
 	for _, set := range [][]*lint.Analyzer{staticcheck.Analyzers, simple.Analyzers, stylecheck.Analyzers} {
 		for _, a := range set {

@@ -30,50 +30,51 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// outcome is what remains of a decision once its effects were tried.
-type outcome struct {
+// result is what a decision leaves after act tried its effects.
+type result struct {
 	memory memory
 	next   time.Duration
 }
 
-// act performs the effects in their order. They do not depend on each other: one that fails does not keep back the rest.
-// None is repeated here, because each belongs to the object as it was read; the next sync reads and decides anew.
-func (c *Controller) act(ctx context.Context, d decision) (outcome, error) {
+// act performs the effects in their order. They do not depend on each other, so act continues after one fails. It
+// repeats none, because each is for the object as it was read. The next sync reads and decides again.
+func (c *Controller) act(ctx context.Context, d decision) (result, error) {
 	held := d.heldBy.Clone()
-	out := outcome{memory: d.memory, next: d.next}
+	res := result{memory: d.memory, next: d.next}
 	answering := true
 	var errs []error
 	for _, e := range d.effects {
 		if ctx.Err() != nil {
 			break
 		}
+		logger := klog.FromContext(ctx).WithValues("storageVersion", klog.KObj(e.object))
 		began := c.clock.Now()
 		err := c.perform(ctx, e)
 		switch {
 		case err == nil:
 			c.record(ctx, e)
 		case apierrors.IsConflict(err):
-			klog.FromContext(ctx).V(4).Info("Storage version moved, deciding anew", "storageVersion", klog.KObj(e.object), "action", e.action)
+			logger.V(4).Info("The storage version has changed; will decide again", "action", e.action)
 			held.Insert(conflict)
-			out.next = min(out.next, probeInterval)
+			res.next = min(res.next, probeInterval)
 		case apierrors.IsNotFound(err):
-			klog.FromContext(ctx).V(4).Info("Storage version is gone", "storageVersion", klog.KObj(e.object), "action", e.action)
+			logger.V(4).Info("The storage version is gone", "action", e.action)
 		default:
 			errs = append(errs, fmt.Errorf("%s of storage version %q: %w", e.action, e.object.Name, err))
 			answering = false
 		}
-		// A write that is answered in time proves as much as a reading that the API server is well, so that a long row
-		// of writes does not look like a gap in the readings.
+		// A write that is answered in time proves that the API server answers, as a read does. Without this, a long row of
+		// writes would look like a gap between the reads.
 		if now := c.clock.Now(); answering && now.Sub(began) <= readTimeout {
-			out.memory.at = now
+			res.memory.at = now
 		} else {
 			answering = false
 		}
 	}
-	for r := range held {
-		syncsHeldBack.WithLabelValues(string(r)).Inc()
+	for why := range held {
+		syncsHeldBack.WithLabelValues(string(why)).Inc()
 	}
-	return out, errors.Join(errs...)
+	return res, errors.Join(errs...)
 }
 
 func (c *Controller) perform(ctx context.Context, e effect) error {
@@ -96,7 +97,7 @@ func (c *Controller) perform(ctx context.Context, e effect) error {
 	}
 }
 
-// updateStatus is preconditioned by the uid and the resourceVersion that the object carries.
+// updateStatus writes the status. The uid and the resourceVersion in the object are the preconditions.
 func (c *Controller) updateStatus(ctx context.Context, object *apiserverinternalv1alpha1.StorageVersion) error {
 	_, err := c.client.InternalV1alpha1().StorageVersions().UpdateStatus(ctx, object, metav1.UpdateOptions{})
 	return err
@@ -112,8 +113,8 @@ func (c *Controller) record(ctx context.Context, e effect) {
 	case deleteObject:
 		entriesRemoved.Add(float64(len(e.serverIDs)))
 		objectsDeleted.WithLabelValues(string(e.reason)).Inc()
-		logger.V(2).Info("Deleted storage version without living servers")
+		logger.V(2).Info("Deleted a storage version without living servers")
 	default:
-		logger.V(4).Info("Changed fence", "action", e.action)
+		logger.V(4).Info("Changed a fence", "action", e.action)
 	}
 }

@@ -22,7 +22,6 @@ import (
 	"time"
 
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	apiserverinternalinformers "k8s.io/client-go/informers/apiserverinternal/v1alpha1"
 	coordinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
@@ -32,26 +31,29 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 const (
 	queueName = "storage_version_garbage_collector"
 
-	// everything is the only key of the queue. There are some sixty StorageVersions, and a server that goes is mentioned
-	// in all of them: looking at all of them at once costs one list and one reading of each Lease in doubt, and the
-	// Leases are always read after the StorageVersions.
+	// everything is the only key of the queue. There are about sixty StorageVersions, and all of them name a server that
+	// goes. One sync for all of them costs one list and one read of each Lease in doubt, and it always reads the Leases
+	// after the StorageVersions.
 	everything = "storageversions"
 
-	// burst is how long events are collected. A server that starts or goes makes one for every StorageVersion.
+	// burst is how long the controller collects events. A server that starts or goes causes one for each StorageVersion.
 	burst = time.Second
 
-	// Failed syncs are repeated after minBackoff, doubling up to maxBackoff, which bounds both the load on an API server
-	// in trouble and the time until garbage goes once it is back.
+	// A sync that failed is repeated after minBackoff, then after twice as long each time, up to maxBackoff. This bounds
+	// the load on an API server in trouble, and the time until garbage goes after the API server is back.
 	minBackoff = time.Second
 	maxBackoff = 15 * time.Second
 )
 
-// Controller removes entries of API servers that are gone from StorageVersions, and StorageVersions without entries.
+// Controller removes the entries of API servers that are gone from StorageVersions, and deletes StorageVersions without
+// entries.
 type Controller struct {
 	client kubernetes.Interface
 	clock  clock.WithTicker
@@ -62,12 +64,13 @@ type Controller struct {
 	storageVersions       apiserverinternallisters.StorageVersionLister
 	storageVersionsSynced cache.InformerSynced
 
-	// memory is what the last sync left for the next. There is one worker, and only it reads and writes this.
+	// memory is what the last sync left for the next one. Only the one worker reads and writes it.
 	memory memory
 }
 
-// NewStorageVersionGC returns a controller that is not running yet. The informers may be shared and may be filtered to
-// the identity Leases of kube-system: a Lease missing from them is only a reason to look.
+// NewStorageVersionGC returns a controller that is not running yet. The informers may be shared, and the one of Leases
+// may be limited to the identity Leases of kube-system. A Lease that it does not have is only a reason to read that
+// Lease.
 func NewStorageVersionGC(
 	ctx context.Context,
 	clientset kubernetes.Interface,
@@ -84,7 +87,7 @@ func newController(
 	storageVersionInformer apiserverinternalinformers.StorageVersionInformer,
 	clk clock.WithTicker,
 ) *Controller {
-	Register()
+	register()
 	c := &Controller{
 		client: clientset,
 		clock:  clk,
@@ -98,8 +101,8 @@ func newController(
 		storageVersionsSynced: storageVersionInformer.Informer().HasSynced,
 	}
 
-	// The handlers look at nothing, so that no event, no tombstone and no resync can be misread: the sync finds out from
-	// the caches, without a request, whether there is anything to do.
+	// The handlers do not look at the objects, so they cannot misread a tombstone or a resync. The sync finds out from the
+	// caches, without a request, whether there is anything to do.
 	logger := klog.FromContext(ctx)
 	changed := func() { c.queue.AddAfter(everything, burst) }
 	_, err := leaseInformer.Informer().AddEventHandlerWithOptions(cache.ResourceEventHandlerFuncs{
@@ -114,57 +117,34 @@ func newController(
 	return c
 }
 
-// Run collects garbage until the context ends, and returns when nothing of it runs anymore. A cluster that does not serve
-// StorageVersions keeps it waiting for its caches.
+// Run collects garbage until ctx ends, and returns when all its goroutines have ended. It waits for its caches as long
+// as the cluster does not serve StorageVersions.
 func (c *Controller) Run(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 
-	logger := klog.FromContext(ctx)
-	logger.Info("Starting storage version garbage collector")
-	var workers sync.WaitGroup
-	defer func() {
-		logger.Info("Shutting down storage version garbage collector")
-		c.queue.ShutDown()
-		workers.Wait()
-	}()
-
+	var worker sync.WaitGroup
+	defer worker.Wait()
+	defer c.queue.ShutDown()
 	if !cache.WaitForCacheSync(ctx.Done(), c.leasesSynced, c.storageVersionsSynced) {
 		return
 	}
 	c.queue.Add(everything)
-	workers.Go(func() { wait.UntilWithContext(ctx, c.work, time.Second) })
+	worker.Go(func() {
+		defer utilruntime.HandleCrashWithContext(ctx)
+		controller.Work(ctx, c.clock, c.queue, 0, c.handle)
+	})
 	<-ctx.Done()
 }
 
-func (c *Controller) work(ctx context.Context) {
-	for c.processNext(ctx) {
-	}
-}
-
-func (c *Controller) processNext(ctx context.Context) bool {
-	key, shutdown := c.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer c.queue.Done(key)
-
+func (c *Controller) handle(ctx context.Context, _ string) (again time.Time, err error) {
 	next, err := c.sync(ctx)
-	switch {
-	case ctx.Err() != nil:
-		return false
-	case err != nil:
-		utilruntime.HandleErrorWithContext(ctx, err, "Collecting stale storage versions failed, will retry")
-		c.queue.AddRateLimited(key)
-		return true
+	if err != nil || next == never {
+		return time.Time{}, err
 	}
-	c.queue.Forget(key)
-	if next != never {
-		c.queue.AddAfter(key, next)
-	}
-	return true
+	return c.clock.Now().Add(next), nil
 }
 
-// sync returns when to look again.
+// sync returns after what time to sync again.
 func (c *Controller) sync(ctx context.Context) (time.Duration, error) {
 	suspicious, err := c.suspicious()
 	if err != nil || !suspicious {
@@ -173,10 +153,10 @@ func (c *Controller) sync(ctx context.Context) (time.Duration, error) {
 	}
 	obs, observeErr := c.observe(ctx)
 	decision := decide(obs)
-	outcome, actErr := c.act(ctx, decision)
-	c.memory = outcome.memory
+	result, actErr := c.act(ctx, decision)
+	c.memory = result.memory
 	if observeErr != nil {
 		return never, observeErr
 	}
-	return outcome.next, actErr
+	return result.next, actErr
 }

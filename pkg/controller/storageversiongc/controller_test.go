@@ -108,8 +108,10 @@ func TestWhatALeaseReadingProves(t *testing.T) {
 		{"it is there, though not cached", nil, presentUnwatched},
 		{"it does not exist", apierrors.NewNotFound(leases, "server"), absent},
 		{"another lease does not exist", apierrors.NewNotFound(leases, "other"), unknown},
-		{"something else does not exist", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "kube-system"), unknown},
-		{"404 from somebody who is no API server", apierrors.NewGenericServerResponse(404, "get", leases, "server", "404 page not found", 0, true), unknown},
+		{"something else does not exist",
+			apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "kube-system"), unknown},
+		{"404 from somebody who is no API server",
+			apierrors.NewGenericServerResponse(404, "get", leases, "server", "404 page not found", 0, true), unknown},
 		{"forbidden", apierrors.NewForbidden(leases, "server", nil), unknown},
 		{"too many requests", apierrors.NewTooManyRequests("later", 1), unknown},
 		{"internal error", apierrors.NewInternalError(errors.New("etcd")), unknown},
@@ -160,7 +162,8 @@ func TestVanishedAPIIsQuiet(t *testing.T) {
 	f := newFixture(t)
 	f.cache(t, published("apps.deployments", entry("gone", "v1")))
 	f.client.PrependReactor("list", "storageversions", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewGenericServerResponse(404, "list", schema.GroupResource{}, "", "404 page not found", 0, true)
+		err := apierrors.NewGenericServerResponse(404, "list", schema.GroupResource{}, "", "404 page not found", 0, true)
+		return true, nil, err
 	})
 	next, err := f.sync(f.ctx)
 	if err != nil || next != recheckInterval {
@@ -203,7 +206,8 @@ func TestLifeOfGarbage(t *testing.T) {
 		switch a := action.(type) {
 		case clienttesting.UpdateAction:
 			object := a.GetObject().(*apiserverinternalv1alpha1.StorageVersion)
-			writes = append(writes, write{a.GetVerb() + " " + a.GetSubresource(), object.Name, string(object.UID), object.ResourceVersion,
+			writes = append(writes, write{
+				a.GetVerb() + " " + a.GetSubresource(), object.Name, string(object.UID), object.ResourceVersion,
 				object.Status.Conditions[0].Reason})
 		case clienttesting.DeleteAction:
 			p := a.GetDeleteOptions().Preconditions
@@ -218,7 +222,9 @@ func TestLifeOfGarbage(t *testing.T) {
 	if diff := cmp.Diff(wantWrites, writes); diff != "" {
 		t.Errorf("writes (-want +got):\n%s", diff)
 	}
-	wantCounters := map[string]float64{"entries_removed_total": 1, "objects_deleted_total no_entries": 1, "syncs_held_back_total grace": 15}
+	wantCounters := map[string]float64{
+		"entries_removed_total": 1, "objects_deleted_total no_entries": 1, "syncs_held_back_total grace": 15,
+	}
 	if diff := cmp.Diff(wantCounters, since(before, counters(t))); diff != "" {
 		t.Errorf("counters (-want +got):\n%s", diff)
 	}
@@ -257,7 +263,8 @@ func TestWriteThatFailsDoesNotKeepBackTheRest(t *testing.T) {
 	if _, err := f.sync(f.ctx); !apierrors.IsForbidden(err) {
 		t.Errorf("error %v", err)
 	}
-	if _, err := f.client.InternalV1alpha1().StorageVersions().Get(f.ctx, fine.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	_, err := f.client.InternalV1alpha1().StorageVersions().Get(f.ctx, fine.Name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
 		t.Errorf("the other object is not deleted: %v", err)
 	}
 }
@@ -274,7 +281,8 @@ func TestEventsLeadToALook(t *testing.T) {
 			return err
 		},
 		"an object is created": func(f *fixture) error {
-			_, err := f.client.InternalV1alpha1().StorageVersions().Create(f.ctx, published("apps.empty"), metav1.CreateOptions{})
+			storageVersions := f.client.InternalV1alpha1().StorageVersions()
+			_, err := storageVersions.Create(f.ctx, published("apps.empty"), metav1.CreateOptions{})
 			return err
 		},
 	}
@@ -290,10 +298,12 @@ func TestEventsLeadToALook(t *testing.T) {
 			if err := event(f); err != nil {
 				t.Fatal(err)
 			}
-			err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
+			limit := wait.ForeverTestTimeout
+			err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, limit, true, func(context.Context) (bool, error) {
 				f.clock.Step(burst)
 				for _, action := range f.client.Actions() {
-					if action.Matches("get", "leases") || (name == "an object is created" && action.Matches("delete", "storageversions")) {
+					deleted := name == "an object is created" && action.Matches("delete", "storageversions")
+					if deleted || action.Matches("get", "leases") {
 						return true, nil
 					}
 				}

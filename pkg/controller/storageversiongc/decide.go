@@ -28,65 +28,68 @@ import (
 )
 
 const (
-	// grace is how long a Lease must be missing, and the API server be answering, before its server counts as gone.
+	// grace is how long a Lease must be missing, while the API server answers, before its server counts as gone.
 	//
-	// A living kube-apiserver whose Lease was deleted by somebody else puts it back when it renews next. It renews every
-	// 10 s plus at most 4 %, counted from the end of the last renewal, and needs seven requests to recover: five updates
-	// that fail, a get, a create. 10.4 s for the wait, 3 s for a failure of the API server too short for us to notice
-	// (probeInterval + readTimeout, and the backoff of the server's own lease controller after that, which is as long
-	// again at most) and the rest for the requests.
+	// If somebody deletes the Lease of a living kube-apiserver, that server puts it back when it renews next. It renews
+	// every 10 s plus at most 4 %, counted from the end of the last renewal, and needs seven requests to recover: five
+	// updates that fail, a get, and a create. So grace is 10.4 s for the wait, 3 s for a failure of the API server that is
+	// too short to notice here (probeInterval + readTimeout, and the backoff of the server's own lease controller after
+	// that, which is at most as long again), and the rest for the requests.
 	grace = 15 * time.Second
 
-	// probeInterval is how often a Lease is read again during the grace period. Frequent readings cost one request a
-	// second for a server that goes, and are what makes sure that the API server answered all the time.
+	// probeInterval is how often the controller reads a Lease again during the grace period. This costs one request a
+	// second for a server that goes, and it proves that the API server answered all the time.
 	probeInterval = time.Second
 
-	// maxGap is the longest time between two proofs that the API server answers. A longer one may hide a failure during
-	// which a living server could not put its Lease back, so every grace period begins again.
+	// maxGap is the longest time between two proofs that the API server answers. A longer gap may hide a failure during
+	// which a living server could not put its Lease back. After it, every grace period starts again.
 	maxGap = 2500 * time.Millisecond
 
-	// recheckInterval is how often is looked at what no event will tell of: Leases outside of what the informer selects,
-	// and a StorageVersion API that is not served just now.
+	// recheckInterval is how often the controller reads what no event announces: Leases that the informer does not select,
+	// and a StorageVersion API that is not served at the moment.
 	recheckInterval = time.Minute
 
-	// never is the time to look again when only events matter.
+	// never is the time until the next sync if only an event can make one necessary.
 	never = time.Duration(math.MaxInt64)
 )
 
-// presence of a Lease. What was not read is unknown, the zero value.
+// presence says whether a Lease exists. The zero value, unknown, is for a Lease that was not read.
 type presence int
 
 const (
 	unknown presence = iota
 	absent
 	present
-	// presentUnwatched is a Lease that exists, but not for the informer: its deletion will make no event.
+	// presentUnwatched is a Lease that exists but is not in the informer, so its deletion causes no event.
 	presentUnwatched
 )
 
 // observation is everything a decision depends on.
 type observation struct {
-	// storageVersions are all there are, read before leases.
+	// storageVersions are all StorageVersions. They were read before leases.
 	storageVersions []*apiserverinternalv1alpha1.StorageVersion
-	// unserved is set if they could not be read because the API is not served.
+	// unserved is true if the API server does not serve StorageVersions.
 	unserved bool
-	// leases is by server ID.
+	// leases has the presence of each Lease by server ID.
 	leases map[string]presence
-	// began is a time before the first reading of a Lease, now one after the last.
+	// began is before the first read of a Lease, and now is after the last one.
 	began, now time.Time
-	// remembered is what the previous decision left.
+	// remembered is what the decision before this one left.
 	remembered memory
 }
 
-// memory is what a decision leaves for the next one. Losing it costs time, never safety.
+// memory is what a decision leaves for the next one. If it is lost, garbage goes later, and nothing worse happens.
 type memory struct {
-	// at is when the API server was last known to answer.
+	// at is when the API server last answered.
 	at time.Time
-	// absentSince is, by server ID, the end of the first of an unbroken row of readings that missed the Lease.
+	// absentSince is, by server ID, the end of the first read in an unbroken row of reads that did not find the Lease.
 	absentSince map[string]time.Time
 	// emptySince is the same for objects without entries.
 	emptySince map[types.UID]emptySighting
 }
+
+// serverEntry is what one server publishes in a StorageVersion.
+type serverEntry = apiserverinternalv1alpha1.ServerStorageVersion
 
 type emptySighting struct {
 	resourceVersion string
@@ -102,7 +105,7 @@ const (
 	deleteObject  action = "DeleteObject"
 )
 
-// reason tells why something is done, or why not yet. It is the value of the metrics' label, too.
+// reason is why something is done, or why not yet. It is also the value of a label of the metrics.
 type reason string
 
 const (
@@ -115,7 +118,7 @@ const (
 	conflict     reason = "conflict"
 )
 
-// effect is one write, preconditioned on object as it was observed.
+// effect is one write. The observed state of object is its precondition.
 type effect struct {
 	action    action
 	reason    reason
@@ -123,7 +126,7 @@ type effect struct {
 	serverIDs []string
 }
 
-// decision is the writes to do, what keeps others back, and when to look again.
+// decision is what to write, what delays other writes, and after what time to sync again.
 type decision struct {
 	effects []effect
 	heldBy  sets.Set[reason]
@@ -131,7 +134,7 @@ type decision struct {
 	next    time.Duration
 }
 
-// decide never changes what it observes.
+// decide does not change the observation.
 func decide(obs observation) decision {
 	d := decision{heldBy: sets.New[reason](), next: never}
 	if obs.unserved {
@@ -141,8 +144,8 @@ func decide(obs observation) decision {
 	for _, serverID := range serverIDs(obs.storageVersions) {
 		switch obs.leases[serverID] {
 		case unknown:
-			// Nothing is decided and nothing remembered: whatever kept us from reading this Lease may keep a living
-			// server from writing its own.
+			// Do nothing and remember nothing. What prevented the read of this Lease may also prevent a living server from
+			// writing its own Lease.
 			return decision{heldBy: sets.New(leaseUnknown), next: never}
 		case presentUnwatched:
 			d.next = recheckInterval
@@ -157,7 +160,7 @@ func decide(obs observation) decision {
 	return d
 }
 
-// judge adds what is to be done with one object.
+// judge adds what to do with one object.
 func (d *decision) judge(obs observation, object *apiserverinternalv1alpha1.StorageVersion) {
 	entries := object.Status.StorageVersions
 	if len(entries) == 0 {
@@ -178,7 +181,7 @@ func (d *decision) judge(obs observation, object *apiserverinternalv1alpha1.Stor
 	kept := withoutServers(entries, stale)
 	switch {
 	case len(kept) == 0 && object.DeletionTimestamp != nil:
-		// Deleted already; finalizers are somebody else's business.
+		// Somebody has deleted the object. It stays until the owners of its finalizers let it go.
 	case len(stale) > 0 && !fenced(object):
 		d.do(effect{action: putUpFence, reason: staleEntries, object: object, serverIDs: stale}, 0)
 	case len(kept) == 0:
@@ -193,8 +196,8 @@ func (d *decision) judge(obs observation, object *apiserverinternalv1alpha1.Stor
 	}
 }
 
-// judgeEmpty waits because a server that finds no object creates one, and fills it in a second request. It needs no fence:
-// the publication adds an entry, hence changes the object, hence fails the precondition of the deletion.
+// judgeEmpty waits, because a server that finds no object creates one and adds its entry in a second request. It needs
+// no fence: that second request changes the object, so the precondition of the deletion fails.
 func (d *decision) judgeEmpty(obs observation, object *apiserverinternalv1alpha1.StorageVersion) {
 	switch {
 	case object.DeletionTimestamp != nil:
@@ -215,7 +218,7 @@ func (d *decision) hold(r reason) {
 	d.next = min(d.next, probeInterval)
 }
 
-// remember keeps the sightings that this observation confirms, adds new ones and forgets the others.
+// remember keeps what this observation confirms, adds what it saw first, and forgets the rest.
 func remember(obs observation) memory {
 	known := obs.remembered
 	if obs.began.Sub(known.at) > maxGap {
@@ -245,12 +248,12 @@ func remember(obs observation) memory {
 	return m
 }
 
-// ripe measures from the end of the first reading to the beginning of this one.
+// ripe reports whether the grace period is over. It counts from the end of the first read to the start of the latest.
 func ripe(obs observation, since time.Time) bool {
 	return obs.began.Sub(since) >= grace
 }
 
-// serverIDs returns every server that the objects mention, once and in order.
+// serverIDs returns the servers that the objects name, each one once and in order.
 func serverIDs(objects []*apiserverinternalv1alpha1.StorageVersion) []string {
 	ids := sets.New[string]()
 	for _, object := range objects {
@@ -261,13 +264,9 @@ func serverIDs(objects []*apiserverinternalv1alpha1.StorageVersion) []string {
 	return sets.List(ids)
 }
 
-// withoutServers returns the entries of all other servers, in their order, leaving the slice it is given as it is.
-func withoutServers(entries []apiserverinternalv1alpha1.ServerStorageVersion, servers []string) []apiserverinternalv1alpha1.ServerStorageVersion {
-	var kept []apiserverinternalv1alpha1.ServerStorageVersion
-	for _, entry := range entries {
-		if !slices.Contains(servers, entry.APIServerID) {
-			kept = append(kept, entry)
-		}
-	}
-	return kept
+// withoutServers returns the entries of all other servers, in their order. It does not change entries.
+func withoutServers(entries []serverEntry, servers []string) []serverEntry {
+	return slices.DeleteFunc(slices.Clone(entries), func(e serverEntry) bool {
+		return slices.Contains(servers, e.APIServerID)
+	})
 }

@@ -45,7 +45,7 @@ func entry(serverID, encoding string) apiserverinternalv1alpha1.ServerStorageVer
 }
 
 // published is an object as API servers leave it.
-func published(name string, entries ...apiserverinternalv1alpha1.ServerStorageVersion) *apiserverinternalv1alpha1.StorageVersion {
+func published(name string, entries ...serverEntry) *apiserverinternalv1alpha1.StorageVersion {
 	object := &apiserverinternalv1alpha1.StorageVersion{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "7"},
 		Status:     apiserverinternalv1alpha1.StorageVersionStatus{StorageVersions: entries},
@@ -104,14 +104,16 @@ func TestDecide(t *testing.T) {
 			storageVersions: objects(healthy),
 			leases:          map[string]presence{"living": present, "living-2": present},
 		},
-		want: decision{heldBy: none, next: never, memory: memory{at: at(100), absentSince: missedSince(at(0)), emptySince: noMemory}},
+		want: decision{heldBy: none, next: never,
+			memory: memory{at: at(100), absentSince: missedSince(at(0)), emptySince: noMemory}},
 	}, {
 		name: "a lease that lives out of the informer's sight keeps its entry, and is looked at again without an event",
 		obs: observation{
 			storageVersions: objects(healthy),
 			leases:          map[string]presence{"living": present, "living-2": presentUnwatched},
 		},
-		want: decision{heldBy: none, next: recheckInterval, memory: memory{at: at(100), absentSince: missedSince(at(0)), emptySince: noMemory}},
+		want: decision{heldBy: none, next: recheckInterval,
+			memory: memory{at: at(100), absentSince: missedSince(at(0)), emptySince: noMemory}},
 	}, {
 		name: "a lease missing for the first time is remembered, and nothing else",
 		obs: observation{
@@ -147,8 +149,10 @@ func TestDecide(t *testing.T) {
 			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone")},
 		},
 		want: decision{heldBy: none, next: never,
-			effects: []effect{{action: removeEntries, reason: staleEntries, object: withFence(mixed), serverIDs: []string{"gone"}}},
-			memory:  memory{at: at(100), absentSince: missedSince(at(80), "gone"), emptySince: noMemory}},
+			effects: []effect{
+				{action: removeEntries, reason: staleEntries, object: withFence(mixed), serverIDs: []string{"gone"}},
+			},
+			memory: memory{at: at(100), absentSince: missedSince(at(80), "gone"), emptySince: noMemory}},
 	}, {
 		name: "with the fence up an object of servers that are all gone is deleted; objects are taken by name",
 		obs: observation{
@@ -170,7 +174,9 @@ func TestDecide(t *testing.T) {
 			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone")},
 		},
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
-			effects: []effect{{action: removeEntries, reason: staleEntries, object: withFence(allGone), serverIDs: []string{"gone"}}},
+			effects: []effect{
+				{action: removeEntries, reason: staleEntries, object: withFence(allGone), serverIDs: []string{"gone"}},
+			},
 			memory: memory{at: at(100), emptySince: noMemory,
 				absentSince: map[string]time.Time{"gone": at(80), "gone-2": at(100)}}},
 	}, {
@@ -261,7 +267,8 @@ func TestDecide(t *testing.T) {
 				before = append(before, object.DeepCopy())
 			}
 			got := decide(test.obs)
-			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(decision{}, effect{}, memory{}, emptySighting{})); diff != "" {
+			unexported := cmp.AllowUnexported(decision{}, effect{}, memory{}, emptySighting{})
+			if diff := cmp.Diff(test.want, got, unexported); diff != "" {
 				t.Errorf("decision (-want +got):\n%s", diff)
 			}
 			if diff := cmp.Diff(before, test.obs.storageVersions); diff != "" {

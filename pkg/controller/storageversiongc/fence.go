@@ -17,6 +17,8 @@ limitations under the License.
 package storageversiongc
 
 import (
+	"slices"
+
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	"k8s.io/apiserver/pkg/storageversion"
 )
@@ -24,52 +26,53 @@ import (
 // A precondition on the resourceVersion does not notice a server that comes back:
 //
 //  1. Server A stops and deletes its Lease. Its entry in the StorageVersion, at resourceVersion 7, is stale.
-//  2. We read resourceVersion 7, then miss the Lease, and decide to remove the entry.
-//  3. A starts again: the same host, hence the same identity. It registers its Lease and publishes its entry, which is
-//     there already, word for word. The API server stores no update that changes nothing: resourceVersion 7 it stays.
-//  4. We remove the entry. The precondition holds, and a living server is missing from the object until it publishes
-//     again, which it does every ten minutes.
+//  2. The controller reads resourceVersion 7, does not find the Lease, and decides to remove the entry.
+//  3. A starts again on the same host, so it has the same identity. It registers its Lease and publishes its entry,
+//     which is already there, word for word. The API server does not store an update that changes nothing, so the
+//     object stays at resourceVersion 7.
+//  4. The controller removes the entry. The precondition holds, and the object lacks a living server until that server
+//     publishes again, which it does every ten minutes.
 //
-// Between 2 and 4 lie as many writes as there are StorageVersions, under a client's rate limit: seconds, while an API
-// server restarts. So before an entry goes the object is given a fence: the reason and message of its
-// AllEncodingVersionsEqual condition are set to ours. Whoever publishes computes the condition anew, so that with the
-// fence up every publication changes the object, and a removal that comes after it fails. The order of things is:
+// Between 2 and 4 the controller may write to all other StorageVersions, under the rate limit of its client. That takes
+// seconds, and an API server restarts in seconds. So before the controller removes an entry, it puts a fence into the
+// object: its own reason and message in the AllEncodingVersionsEqual condition. A server that publishes computes the
+// condition again. So while the fence is there every publication changes the object, and a removal after it fails:
 //
-//  1. The fence is written, preconditioned on what was decided on.
-//  2. All is read again, the StorageVersions first and then the Leases. The object has the fence at resourceVersion 8.
-//  3. The Lease is missing still. So any registration, and any publication after it, comes later than this reading, and
-//     works on an object that has the fence, or loses the race with us by its own precondition.
-//  4. The entry goes, preconditioned on resourceVersion 8, and the fence with it, as the condition is computed anew.
+//  1. The controller writes the fence. The object that it decided on is the precondition.
+//  2. It reads everything again, first the StorageVersions and then the Leases. The object has the fence, at
+//     resourceVersion 8.
+//  3. The Lease is still missing. So the server can register, and publish, only after this read. Its publication meets
+//     an object with the fence, or fails by its own precondition.
+//  4. The controller removes the entry, with resourceVersion 8 as the precondition. This removes the fence as well,
+//     because it computes the condition again.
 //
-// Who wrote the fence, and when, does not matter: what counts is that it was there before the Lease was missing. A
-// controller that crashes after step 1 leaves one that its successor uses or takes down, and a publication takes it down
-// by itself. Neither the condition's status nor commonEncodingVersion changes, so that nobody is misled meanwhile.
+// It does not matter who wrote the fence or when, as long as it was there before the Lease was found missing. If the
+// controller crashes after step 1, its successor uses the fence or takes it down, and a publication takes it down as
+// well. The fence changes neither the status of the condition nor commonEncodingVersion, so it misleads nobody.
 const (
 	fenceReason  = "RemovingStaleEntries"
 	fenceMessage = "Entries of API servers whose identity Lease is gone are about to be removed"
 )
 
 func fenced(object *apiserverinternalv1alpha1.StorageVersion) bool {
-	for _, condition := range object.Status.Conditions {
-		if condition.Type == apiserverinternalv1alpha1.AllEncodingVersionsEqual {
-			return condition.Reason == fenceReason
-		}
-	}
-	return false
+	return slices.ContainsFunc(object.Status.Conditions, func(c apiserverinternalv1alpha1.StorageVersionCondition) bool {
+		return c.Type == apiserverinternalv1alpha1.AllEncodingVersionsEqual && c.Reason == fenceReason
+	})
 }
 
-// withFence returns a copy whose status is what a publication would make it, except for the fence.
+// withFence returns a copy with the status that a publication would give it, plus the fence.
 func withFence(object *apiserverinternalv1alpha1.StorageVersion) *apiserverinternalv1alpha1.StorageVersion {
 	object = withoutFence(object)
 	for i := range object.Status.Conditions {
-		if condition := &object.Status.Conditions[i]; condition.Type == apiserverinternalv1alpha1.AllEncodingVersionsEqual {
+		condition := &object.Status.Conditions[i]
+		if condition.Type == apiserverinternalv1alpha1.AllEncodingVersionsEqual {
 			condition.Reason, condition.Message = fenceReason, fenceMessage
 		}
 	}
 	return object
 }
 
-// withoutFence returns a copy whose status is what a publication would make it.
+// withoutFence returns a copy with the status that a publication would give it.
 func withoutFence(object *apiserverinternalv1alpha1.StorageVersion) *apiserverinternalv1alpha1.StorageVersion {
 	object = object.DeepCopy()
 	storageversion.SetCommonEncodingVersion(object)

@@ -18,6 +18,7 @@ package storageversiongc
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -72,7 +73,8 @@ func (r *returning) step() {
 		}
 		r.state = "read"
 	case "read":
-		r.read.Status.StorageVersions = append(withoutServers(r.read.Status.StorageVersions, []string{r.entry.APIServerID}), r.entry)
+		others := withoutServers(r.read.Status.StorageVersions, []string{r.entry.APIServerID})
+		r.read.Status.StorageVersions = append(others, r.entry)
 		storageversion.SetCommonEncodingVersion(r.read)
 		r.state = "registered"
 		if r.read.ResourceVersion == "" {
@@ -179,7 +181,8 @@ func losesEntry(others []apiserverinternalv1alpha1.ServerStorageVersion, without
 			server.step()
 		}
 		if server.state == "published" {
-			lost = lost || s.object == nil || len(withoutServers(s.object.Status.StorageVersions, []string{"back"})) == len(s.object.Status.StorageVersions)
+			named := func(e serverEntry) bool { return e.APIServerID == "back" }
+			lost = lost || s.object == nil || !slices.ContainsFunc(s.object.Status.StorageVersions, named)
 		}
 	}
 	return lost

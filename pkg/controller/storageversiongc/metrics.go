@@ -29,29 +29,23 @@ var (
 	entriesRemoved = metrics.NewCounter(&metrics.CounterOpts{
 		Subsystem:      subsystem,
 		Name:           "entries_removed_total",
-		Help:           "Number of entries of API servers that are gone, removed from StorageVersions, or with them.",
+		Help:           "Number of entries removed because their API server is gone, with their StorageVersion or without.",
 		StabilityLevel: metrics.ALPHA,
 	})
 	objectsDeleted = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "objects_deleted_total",
-		Help:           "Number of StorageVersions deleted because all their entries were stale (stale_entries) or they had none (no_entries).",
+		Subsystem: subsystem,
+		Name:      "objects_deleted_total",
+		Help: "Number of StorageVersions deleted because all their entries were stale (stale_entries) " +
+			"or because they had none (no_entries).",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
 	syncsHeldBack = metrics.NewCounterVec(&metrics.CounterOpts{
 		Subsystem: subsystem,
 		Name:      "syncs_held_back_total",
 		Help: "Number of syncs that left something for later, because a Lease could not be read (lease_unknown), " +
-			"was not missing for long enough (grace), or an object changed meanwhile (conflict).",
+			"because it was not missing for long enough (grace), or because an object had changed (conflict).",
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"reason"})
-
-	registerOnce sync.Once
 )
 
-// Register adds the metrics of this package to the legacy registry, once.
-func Register() {
-	registerOnce.Do(func() {
-		legacyregistry.MustRegister(entriesRemoved, objectsDeleted, syncsHeldBack)
-	})
-}
+var register = sync.OnceFunc(func() { legacyregistry.MustRegister(entriesRemoved, objectsDeleted, syncsHeldBack) })

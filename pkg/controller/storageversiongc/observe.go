@@ -18,28 +18,28 @@ package storageversiongc
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 const (
-	// leaseResource is how the API server calls the thing it did not find.
-	leaseResource = "leases"
-
-	// readTimeout bounds the reading of one Lease. A server that stops answering for longer is in trouble, and a living
-	// server that has to put its Lease back may be in the same: such a reading proves nothing.
+	// readTimeout bounds one read of a Lease. An API server that does not answer for longer is in trouble. A living server
+	// that has to put its Lease back may have the same trouble, so such a read proves nothing.
 	readTimeout = time.Second
 )
 
-// suspicious tells from the caches alone whether there may be anything to do. Stale caches are harmless: what they do not
-// show yet comes with an event, and what they show wrongly is read again before anything is decided.
+var leaseResource = coordinationv1.Resource("leases")
+
+// suspicious reports, from the caches alone, whether there may be anything to do. Stale caches do no harm: what they do
+// not show yet comes with an event, and observe reads again what they show wrongly.
 func (c *Controller) suspicious() (bool, error) {
 	objects, err := c.storageVersions.List(labels.Everything())
 	if err != nil {
@@ -49,27 +49,23 @@ func (c *Controller) suspicious() (bool, error) {
 		if len(object.Status.StorageVersions) == 0 || fenced(object) {
 			return true, nil
 		}
-		for _, entry := range object.Status.StorageVersions {
-			cached, err := c.leaseCached(entry.APIServerID)
-			if err != nil {
-				return false, err
-			}
-			if !cached {
-				return true, nil
-			}
+	}
+	for _, serverID := range serverIDs(objects) {
+		if cached, err := c.leaseCached(serverID); err != nil || !cached {
+			return err == nil, err
 		}
 	}
 	return false, nil
 }
 
-// observe reads all StorageVersions and then every Lease they mention, in this order:
+// observe reads all StorageVersions and then every Lease that they name. The order matters:
 //
-//  1. A server registers its Lease, then publishes its entry.
-//  2. An entry that is in the list was therefore published by a server whose Lease existed before the list.
-//  3. So a Lease that is missing after the list is one that was there and went. Were it read before the list, the server
-//     could have registered and published between the two readings.
+//  1. A server registers its Lease and then publishes its entry.
+//  2. So the Lease of each entry in the list existed before the list was read.
+//  3. So a Lease that is missing after the list has gone. If observe read the Lease before the list, the server could
+//     have registered and published between the two reads.
 //
-// An observation that comes with an error is incomplete and says so: what was not read is unknown in it.
+// An observation that comes with an error is incomplete. What was not read is unknown in it.
 func (c *Controller) observe(ctx context.Context) (observation, error) {
 	obs := observation{remembered: c.memory, leases: map[string]presence{}}
 	list, err := c.client.InternalV1alpha1().StorageVersions().List(ctx, metav1.ListOptions{})
@@ -77,7 +73,7 @@ func (c *Controller) observe(ctx context.Context) (observation, error) {
 	obs.now = obs.began
 	switch {
 	case apierrors.IsNotFound(err):
-		// The API is off, or off on the server that answered. The objects are as before, only out of reach.
+		// The API is off, at least on the server that answered. The objects may still be in etcd.
 		obs.unserved = true
 		return obs, nil
 	case err != nil:
@@ -90,7 +86,7 @@ func (c *Controller) observe(ctx context.Context) (observation, error) {
 	for _, serverID := range serverIDs(obs.storageVersions) {
 		obs.leases[serverID], err = c.lease(ctx, serverID)
 		if err != nil {
-			// One unknown Lease decides the sync; reading on would only burden a server in trouble.
+			// One unknown Lease decides the sync. Reading more would only burden an API server in trouble.
 			break
 		}
 	}
@@ -98,7 +94,7 @@ func (c *Controller) observe(ctx context.Context) (observation, error) {
 	return obs, err
 }
 
-// lease tells whether the Lease of a server exists. Without an error it is never unknown.
+// lease reports whether the Lease of a server exists. It returns unknown only with an error.
 func (c *Controller) lease(ctx context.Context, serverID string) (presence, error) {
 	cached, err := c.leaseCached(serverID)
 	if err != nil {
@@ -113,9 +109,8 @@ func (c *Controller) lease(ctx context.Context, serverID string) (presence, erro
 	_, err = c.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, serverID, metav1.GetOptions{})
 	switch {
 	case err == nil:
-		klog.FromContext(ctx).V(6).Info("Lease lives although it is not cached", "serverID", serverID)
 		return presentUnwatched, nil
-	case saysMissing(err, serverID):
+	case controller.SaysMissing(err, leaseResource, serverID):
 		return absent, nil
 	default:
 		return unknown, fmt.Errorf("getting lease %q: %w", serverID, err)
@@ -132,16 +127,4 @@ func (c *Controller) leaseCached(serverID string) (bool, error) {
 	default:
 		return false, fmt.Errorf("getting cached lease %q: %w", serverID, err)
 	}
-}
-
-// saysMissing is true only for the API server's own statement that this very Lease does not exist. A 404 can as well
-// come from a proxy, or from a server that does not serve the group; both say nothing about the Lease.
-func saysMissing(err error, serverID string) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsNotFound(err) || !errors.As(err, &status) ||
-		apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		return false
-	}
-	details := status.Status().Details
-	return details != nil && details.Kind == leaseResource && details.Name == serverID
 }

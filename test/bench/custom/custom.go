@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package custom makes custom resources with two versions, and objects of them, for benchmarks.
+// Package custom creates custom resources with two versions, and objects of them, for benchmarks.
 package custom
 
 import (
@@ -39,9 +39,9 @@ import (
 )
 
 const (
-	// Group is that of all resources.
+	// Group is the group of all resources.
 	Group = "bench.example.com"
-	// Probe is the name of an object that shows what others are stored in.
+	// Probe is the name of an object that shows in which version objects are stored.
 	Probe = "probe"
 
 	creators = 16
@@ -60,8 +60,11 @@ type Resource struct {
 	definitions apiextensions.Interface
 }
 
-// Define creates a definition that stores v1, and returns when it is served. Objects will be of that size.
-func Define(ctx context.Context, cp *controlplane.ControlPlane, plural, kind string, size int, conversion *apiextensionsv1.CustomResourceConversion) (*Resource, error) {
+// Define creates a definition that stores v1, and returns when it is served. Its objects will have the given size.
+func Define(
+	ctx context.Context, cp *controlplane.ControlPlane, plural, kind string, size int,
+	conversion *apiextensionsv1.CustomResourceConversion,
+) (*Resource, error) {
 	definitions, err := apiextensions.NewForConfig(cp.AdminConfig())
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -86,13 +89,14 @@ func Define(ctx context.Context, cp *controlplane.ControlPlane, plural, kind str
 			},
 		})
 	}
-	if _, err := definitions.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition, metav1.CreateOptions{}); err != nil {
+	_, err = definitions.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition, metav1.CreateOptions{})
+	if err != nil {
 		return nil, fmt.Errorf("creating a definition: %w", err)
 	}
 	return r, r.Settled(ctx)
 }
 
-// Object is one that does not exist yet.
+// Object returns an object that does not exist yet.
 func (r *Resource) Object(name string) *unstructured.Unstructured {
 	o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"payload": strings.Repeat("x", r.size)}}}
 	o.SetAPIVersion(r.Current.GroupVersion().String())
@@ -119,7 +123,7 @@ func (r *Resource) Fill(ctx context.Context, objects int) error {
 	return group.Wait()
 }
 
-// Flip changes the storage version, and returns when writes are stored in it.
+// Flip changes the storage version. It returns when the API server stores writes in the new one.
 func (r *Resource) Flip(ctx context.Context) error {
 	client := r.definitions.ApiextensionsV1().CustomResourceDefinitions()
 	definition, err := client.Get(ctx, r.Current.Resource+"."+Group, metav1.GetOptions{})
@@ -148,7 +152,7 @@ func (r *Resource) client() (dynamic.ResourceInterface, error) {
 	return client.Resource(r.Current).Namespace(metav1.NamespaceDefault), nil
 }
 
-// Settled creates and deletes an object until it is stored in the current version.
+// Settled returns when the API server stores objects in the current version. It creates and deletes one to find out.
 func (r *Resource) Settled(ctx context.Context) error {
 	client, err := r.client()
 	if err != nil {

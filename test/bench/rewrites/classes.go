@@ -55,14 +55,15 @@ func newCustom(ctx context.Context, cp *controlplane.ControlPlane, o options) (*
 	return newDefined(ctx, cp, o, "plains", "Plain", nil)
 }
 
-// newConverted is a resource whose versions are converted by a webhook, which runs in this process: its CPU time is counted as
-// the client's.
+// newConverted returns a resource whose versions a webhook converts. The webhook runs in this process, so its CPU time
+// counts as the client's.
 func newConverted(ctx context.Context, cp *controlplane.ControlPlane, o options) (*class, error) {
 	server, err := webhook.New(cp.ListenAddress())
 	if err != nil {
 		return nil, err
 	}
-	c, err := newDefined(ctx, cp, o, "converteds", "Converted", server.Conversion(webhook.SameFields).CustomResourceConversion())
+	conversion := server.Conversion(webhook.SameFields).CustomResourceConversion()
+	c, err := newDefined(ctx, cp, o, "converteds", "Converted", conversion)
 	if err != nil {
 		return nil, errors.Join(err, server.Close())
 	}
@@ -70,7 +71,10 @@ func newConverted(ctx context.Context, cp *controlplane.ControlPlane, o options)
 	return c, nil
 }
 
-func newDefined(ctx context.Context, cp *controlplane.ControlPlane, o options, plural, kind string, conversion *apiextensionsv1.CustomResourceConversion) (*class, error) {
+func newDefined(
+	ctx context.Context, cp *controlplane.ControlPlane, o options, plural, kind string,
+	conversion *apiextensionsv1.CustomResourceConversion,
+) (*class, error) {
 	defined, err := custom.Define(ctx, cp, plural, kind, o.size, conversion)
 	if err != nil {
 		return nil, err
@@ -87,7 +91,8 @@ func newDefined(ctx context.Context, cp *controlplane.ControlPlane, o options, p
 func newBuiltIn(ctx context.Context, cp *controlplane.ControlPlane, o options) (*class, error) {
 	c := &class{cp: cp, options: o, resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}}
 	c.object = func(name string) *unstructured.Unstructured {
-		return object("v1", "Secret", name, map[string]any{"data": map[string]any{"payload": base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", o.size)))}})
+		payload := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("x", o.size)))
+		return object("v1", "Secret", name, map[string]any{"data": map[string]any{"payload": payload}})
 	}
 	first, second := "one", "two"
 	c.stale = func(ctx context.Context) error {
@@ -96,7 +101,8 @@ func newBuiltIn(ctx context.Context, cp *controlplane.ControlPlane, o options) (
 		if err := server.Stop(); err != nil {
 			return err
 		}
-		if err := server.Restart(func(s *controlplane.Server) { s.EncryptionConfig = encryption(first, second) }); err != nil {
+		err := server.Restart(func(s *controlplane.Server) { s.EncryptionConfig = encryption(first, second) })
+		if err != nil {
 			return err
 		}
 		if err := server.Ready(ctx); err != nil {
@@ -112,10 +118,12 @@ func newAggregated(ctx context.Context, cp *controlplane.ControlPlane, o options
 	if err != nil {
 		return nil, err
 	}
-	c := &class{cp: cp, options: o, resource: schema.GroupVersionResource{Group: "wardle.example.com", Version: "v1beta1", Resource: "flunders"}}
+	flunders := schema.GroupVersionResource{Group: "wardle.example.com", Version: "v1beta1", Resource: "flunders"}
+	c := &class{cp: cp, options: o, resource: flunders}
 	c.others = []*controlplane.Process{process}
 	c.object = func(name string) *unstructured.Unstructured {
-		return object("wardle.example.com/v1beta1", "Flunder", name, map[string]any{"spec": map[string]any{"flunderReference": strings.Repeat("x", o.size)}})
+		spec := map[string]any{"flunderReference": strings.Repeat("x", o.size)}
+		return object("wardle.example.com/v1beta1", "Flunder", name, map[string]any{"spec": spec})
 	}
 	return c, c.served(ctx)
 }
@@ -141,12 +149,14 @@ func object(apiVersion, kind, name string, content map[string]any) *unstructured
 	return o
 }
 
-// encryption has secrets encrypted with the first key.
+// encryption returns a configuration that encrypts secrets with the first key.
 func encryption(keys ...string) string {
 	var b strings.Builder
-	b.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n- resources: [secrets]\n  providers:\n  - aescbc:\n      keys:\n")
+	b.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" +
+		"- resources: [secrets]\n  providers:\n  - aescbc:\n      keys:\n")
 	for _, key := range keys {
-		fmt.Fprintf(&b, "      - {name: %s, secret: %s}\n", key, base64.StdEncoding.EncodeToString([]byte(strings.Repeat(key, 11)[:32])))
+		secret := base64.StdEncoding.EncodeToString([]byte(strings.Repeat(key, 11)[:32]))
+		fmt.Fprintf(&b, "      - {name: %s, secret: %s}\n", key, secret)
 	}
 	return b.String()
 }

@@ -14,14 +14,15 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Rewrites measures the writes that could bring an object to the current encoding: what each costs the API server, the client
-// and the network, for every class of resource.
+// Rewrites measures the kinds of requests that rewrite an object in the current encoding: what each costs the API
+// server, the client and the network, for each class of resource.
 //
 //	go run ./test/bench/rewrites
 //	go run ./test/bench/rewrites -objects=2000 -classes=custom,converted
 //
-// Every rewrite of custom resources and secrets is real: between two passes the storage version, or the encryption key, is
-// changed. Those of aggregated resources find the objects as they should be, so that only the request is measured.
+// Each rewrite of custom resources and secrets really changes what is stored, because the storage version or the
+// encryption key changes before each pass. Objects of aggregated resources are already current, so there only the
+// request counts.
 package main
 
 import (
@@ -49,7 +50,7 @@ func main() {
 	flag.IntVar(&o.objects, "objects", 1000, "how many objects there are of each class")
 	flag.IntVar(&o.size, "size", 1500, "how large an object is, in bytes")
 	flag.IntVar(&o.workers, "workers", 4, "how many objects are written at a time")
-	flag.StringVar(&o.classes, "classes", "custom,converted,built-in,aggregated", "which classes of resources are measured")
+	flag.StringVar(&o.classes, "classes", "custom,converted,built-in,aggregated", "which classes of resources to measure")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -60,13 +61,15 @@ func main() {
 }
 
 func measure(ctx context.Context, o options) (err error) {
-	cp, err := controlplane.New(ctx, controlplane.Config{Servers: []controlplane.Server{{EncryptionConfig: encryption("one", "two")}}})
+	server := controlplane.Server{EncryptionConfig: encryption("one", "two")}
+	cp, err := controlplane.New(ctx, controlplane.Config{Servers: []controlplane.Server{server}})
 	if err != nil {
 		return fmt.Errorf("starting a control plane: %w", err)
 	}
 	defer func() { err = errors.Join(err, cp.Close()) }()
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintln(out, "class\twrite\tobjects/s\tserver CPU ms\tclient CPU µs\tbytes sent\tbytes received\tstored\ttraces\t")
+	_, _ = fmt.Fprintln(out, "class\twrite\tobjects/s\tserver CPU ms\tclient CPU µs\tbytes sent\tbytes received\t"+
+		"stored\ttraces\t")
 	for name := range strings.SplitSeq(o.classes, ",") {
 		make, known := classes[name]
 		if !known {
@@ -84,7 +87,8 @@ func measure(ctx context.Context, o options) (err error) {
 			if err != nil {
 				return fmt.Errorf("%s by %s: %w", name, w.name, err)
 			}
-			_, _ = fmt.Fprintf(out, "%s\t%s\t%.0f\t%.2f\t%.0f\t%.0f\t%.0f\t%d\t%d\t\n", name, w.name, f.perSecond, f.serverCPU.Seconds()*1e3, f.clientCPU.Seconds()*1e6,
+			_, _ = fmt.Fprintf(out, "%s\t%s\t%.0f\t%.2f\t%.0f\t%.0f\t%.0f\t%d\t%d\t\n", name, w.name,
+				f.perSecond, f.serverCPU.Seconds()*1e3, f.clientCPU.Seconds()*1e6,
 				f.sent, f.received, f.stored, f.traces)
 		}
 		if c.end != nil {
@@ -96,10 +100,10 @@ func measure(ctx context.Context, o options) (err error) {
 	return out.Flush()
 }
 
-// figures are of one object, if not said otherwise.
+// figures are for one object unless the comment of a field says otherwise.
 type figures struct {
 	perSecond            float64
 	serverCPU, clientCPU time.Duration
 	sent, received       float64
-	stored, traces       int // of all objects: those that were stored anew, and those with an entry in managedFields that was not there before
+	stored, traces       int // number of objects that were stored again, and of those with a new entry in managedFields
 }

@@ -44,11 +44,11 @@ type class struct {
 	options  options
 	resource schema.GroupVersionResource
 	object   func(name string) *unstructured.Unstructured
-	// stale makes every object one that is to be stored anew. Nil if that is not to be had.
+	// stale makes every object need a rewrite. It is nil if that is not possible.
 	stale func(ctx context.Context) error
-	// end ends what serves the class.
+	// end stops what serves the class.
 	end func() error
-	// others are further processes that serve it.
+	// others are other processes that serve it.
 	others []*controlplane.Process
 }
 
@@ -145,7 +145,10 @@ func (c *class) send(ctx context.Context, requests rest.Interface, w write, obje
 	if w.whole {
 		accept = "application/json"
 	}
-	path := []string{"apis", c.resource.Group, c.resource.Version, "namespaces", object.GetNamespace(), c.resource.Resource, object.GetName()}
+	path := []string{
+		"apis", c.resource.Group, c.resource.Version,
+		"namespaces", object.GetNamespace(), c.resource.Resource, object.GetName(),
+	}
 	if c.resource.Group == "" {
 		path = append([]string{"api"}, path[2:]...)
 	}
@@ -153,7 +156,9 @@ func (c *class) send(ctx context.Context, requests rest.Interface, w write, obje
 }
 
 // compare counts what the writes did.
-func (c *class) compare(ctx context.Context, client dynamic.ResourceInterface, before *unstructured.UnstructuredList, w write, f *figures) error {
+func (c *class) compare(
+	ctx context.Context, client dynamic.ResourceInterface, before *unstructured.UnstructuredList, w write, f *figures,
+) error {
 	after, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -177,10 +182,11 @@ func (c *class) compare(ctx context.Context, client dynamic.ResourceInterface, b
 	return nil
 }
 
-// cpu is what all that serve the class have used.
+// cpu returns the CPU time of all processes that serve the class.
 func (c *class) cpu() (time.Duration, error) {
 	var used time.Duration
-	for _, process := range append([]*controlplane.Process{c.cp.Etcd().Process(), c.cp.Servers()[0].Process()}, c.others...) {
+	processes := append([]*controlplane.Process{c.cp.Etcd().Process(), c.cp.Servers()[0].Process()}, c.others...)
+	for _, process := range processes {
 		usage, err := process.Usage()
 		if err != nil {
 			return 0, err

@@ -24,14 +24,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// write is a way to have an object stored anew.
+// write is a kind of request that stores an object again.
 type write struct {
 	name string
 	// manager is its field manager.
 	manager string
-	// whole says that the answer is the whole object and not its metadata.
+	// whole means that the answer is the whole object instead of its metadata.
 	whole bool
-	// put replaces the object; else body is a patch of that type.
+	// put means that body replaces the object. Otherwise body is a patch of type kind.
 	put  bool
 	kind types.PatchType
 	body func(object *unstructured.Unstructured) ([]byte, error)
@@ -43,11 +43,12 @@ var writes = []write{
 	{name: "empty merge patch", manager: "bench-2", kind: types.MergePatchType, body: constant(`{}`)},
 	{name: "empty JSON patch", manager: "bench-3", kind: types.JSONPatchType, body: constant(`[]`)},
 	{name: "apply of uid and version", manager: "bench-4", kind: types.ApplyPatchType, body: applied},
-	{name: "PUT of the whole", manager: "bench-5", whole: true, put: true, body: func(object *unstructured.Unstructured) ([]byte, error) { return object.MarshalJSON() }},
+	{name: "PUT of the whole", manager: "bench-5", whole: true, put: true, body: (*unstructured.Unstructured).MarshalJSON},
 }
 
 func identity(object *unstructured.Unstructured) ([]byte, error) {
-	return fmt.Appendf(nil, `{"metadata":{"uid":%q,"resourceVersion":%q}}`, object.GetUID(), object.GetResourceVersion()), nil
+	const patch = `{"metadata":{"uid":%q,"resourceVersion":%q}}`
+	return fmt.Appendf(nil, patch, object.GetUID(), object.GetResourceVersion()), nil
 }
 
 func constant(body string) func(*unstructured.Unstructured) ([]byte, error) {
@@ -57,6 +58,8 @@ func constant(body string) func(*unstructured.Unstructured) ([]byte, error) {
 func applied(object *unstructured.Unstructured) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"apiVersion": object.GetAPIVersion(), "kind": object.GetKind(),
-		"metadata": map[string]any{"name": object.GetName(), "uid": object.GetUID(), "resourceVersion": object.GetResourceVersion()},
+		"metadata": map[string]any{
+			"name": object.GetName(), "uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(),
+		},
 	})
 }

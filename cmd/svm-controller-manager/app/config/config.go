@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package config is what the manager runs with: flags that were checked and turned into clients and servers.
+// Package config has what the manager runs with: flags that were checked, and the clients and servers made from them.
 package config
 
 import (
@@ -29,18 +29,18 @@ import (
 
 // Config is everything that Run needs.
 type Config struct {
-	// Generic is the part that every controller manager of Kubernetes has: the controllers to run, leader election,
-	// leader migration, client settings.
+	// Generic is what every controller manager of Kubernetes has: the controllers to run, leader election, leader
+	// migration, and settings of clients.
 	Generic cmconfig.GenericControllerManagerConfiguration
 
-	// SecureServing is nil where the secure port is switched off.
+	// SecureServing is nil if the secure port is off.
 	SecureServing  *apiserver.SecureServingInfo
 	Authentication apiserver.AuthenticationInfo
 	Authorization  apiserver.AuthorizationInfo
 
-	// Kubeconfig is the skeleton of every client's configuration.
+	// Kubeconfig is what the configurations of all clients are copied from.
 	Kubeconfig *restclient.Config
-	// Client serves the manager itself: leader election, events, the look whether the API server is there.
+	// Client is for the manager itself: for leader election, for events, and to see whether the API server answers.
 	Client kubernetes.Interface
 
 	// Reachable is closed once the API server has answered.
@@ -48,17 +48,17 @@ type Config struct {
 
 	Observation Observation
 
-	// ShutdownTimeout bounds the wait for controllers to end.
+	// ShutdownTimeout is how long the manager waits for controllers to end. Zero is for ever.
 	ShutdownTimeout time.Duration
 
 	// Flags is what the flagz page shows.
 	Flags flagz.Reader
 }
 
-// Observation says how what the API servers write is observed. All controllers that go by it share one observer.
+// Observation says how to observe what the API servers write. All controllers share one observer.
 type Observation struct {
-	// SettlePeriod is how long what the servers write must stand before it counts.
+	// SettlePeriod is how long the servers must write one encoding before they count as agreed.
 	SettlePeriod time.Duration
-	// PollInterval is how often that is looked at what no event tells of.
+	// PollInterval is how often the observer reads what no event announces.
 	PollInterval time.Duration
 }

@@ -18,7 +18,6 @@ package options
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/spf13/pflag"
 
@@ -26,49 +25,29 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmtrigger"
 )
 
-// ObservationOptions are the flags about how what the API servers write is observed.
-type ObservationOptions struct {
-	SettlePeriod time.Duration
-	PollInterval time.Duration
+func defaultObservation() config.Observation {
+	return config.Observation{SettlePeriod: svmtrigger.DefaultSettlePeriod, PollInterval: svmtrigger.DefaultPollInterval}
 }
 
-// NewObservationOptions returns options with defaults.
-func NewObservationOptions() *ObservationOptions {
-	return &ObservationOptions{SettlePeriod: svmtrigger.DefaultSettlePeriod, PollInterval: svmtrigger.DefaultPollInterval}
-}
-
-// AddFlags adds the flags to fs.
-func (o *ObservationOptions) AddFlags(fs *pflag.FlagSet) {
-	if o == nil {
-		return
-	}
+func addObservationFlags(fs *pflag.FlagSet, o *config.Observation) {
 	fs.DurationVar(&o.SettlePeriod, "settle-period", o.SettlePeriod,
-		"How long the API servers must write one encoding before they count as agreed: as long as a write that began before can take to land, and a moment for them to notice. "+
-			"The default is their default request timeout and 5s. Raise it where their --request-timeout is longer, and by their --shutdown-delay-duration.")
+		"How long the API servers must write one encoding before the manager trusts that they agree. It has to cover a "+
+			"write that was accepted before, and the time in which the servers notice a new storage version. The default "+
+			"is their default request timeout plus 5s. Raise it if their --request-timeout is longer, and by their "+
+			"--shutdown-delay-duration.")
 	fs.DurationVar(&o.PollInterval, "poll-interval", o.PollInterval,
-		fmt.Sprintf("How often to look at what no event tells of, at least %v. What a server writes is looked at anew whenever servers come or go, whatever this says.", svmtrigger.MinPollInterval))
+		fmt.Sprintf("How often the manager reads what no event announces, at least %v. Whenever servers come or go, it also "+
+			"reads at once what they write.", svmtrigger.MinPollInterval))
 }
 
-// Validate tells all that is wrong.
-func (o *ObservationOptions) Validate() []error {
-	if o == nil {
-		return nil
-	}
+func validateObservation(o config.Observation) []error {
 	var errs []error
 	if o.SettlePeriod < 0 {
 		errs = append(errs, fmt.Errorf("--settle-period must not be negative, got %v", o.SettlePeriod))
 	}
 	if o.PollInterval < svmtrigger.MinPollInterval {
-		errs = append(errs, fmt.Errorf("--poll-interval must be at least %v, got %v", svmtrigger.MinPollInterval, o.PollInterval))
+		errs = append(errs, fmt.Errorf("--poll-interval must be at least %v, got %v",
+			svmtrigger.MinPollInterval, o.PollInterval))
 	}
 	return errs
-}
-
-// ApplyTo fills the configuration.
-func (o *ObservationOptions) ApplyTo(c *config.Observation) {
-	if o == nil {
-		return
-	}
-	c.SettlePeriod = o.SettlePeriod
-	c.PollInterval = o.PollInterval
 }

@@ -22,7 +22,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -64,7 +63,7 @@ type ControllerOptions interface {
 	Validate() []error
 }
 
-// Controllers is what the options need to know of the registered controllers.
+// Controllers is what the options need to know about the registered controllers.
 type Controllers struct {
 	Names             []string
 	DisabledByDefault []string
@@ -73,7 +72,7 @@ type Controllers struct {
 	Options map[string]ControllerOptions
 }
 
-// Options are the flags of the manager.
+// Options holds the flags of the manager.
 type Options struct {
 	Generic        *cmoptions.GenericControllerManagerConfigurationOptions
 	SecureServing  *apiserveroptions.SecureServingOptionsWithLoopback
@@ -81,7 +80,7 @@ type Options struct {
 	Authorization  *apiserveroptions.DelegatingAuthorizationOptions
 	Metrics        *metrics.Options
 	Logs           *logs.Options
-	Observation    *ObservationOptions
+	Observation    config.Observation
 
 	ShutdownTimeout time.Duration
 
@@ -94,13 +93,15 @@ func New(controllers Controllers) *Options {
 	generic := cmconfigv1alpha1.GenericControllerManagerConfiguration{}
 	cmconfigv1alpha1.RecommendedDefaultGenericControllerManagerConfiguration(&generic)
 	internal := cmconfig.GenericControllerManagerConfiguration{}
-	if err := cmconfigv1alpha1.Convert_v1alpha1_GenericControllerManagerConfiguration_To_config_GenericControllerManagerConfiguration(&generic, &internal, nil); err != nil {
-		panic(err) // a conversion between two versions of one library's type
+	convert := cmconfigv1alpha1.
+		Convert_v1alpha1_GenericControllerManagerConfiguration_To_config_GenericControllerManagerConfiguration
+	if err := convert(&generic, &internal, nil); err != nil {
+		panic(err) // The library converts a value of its own.
 	}
 	internal.LeaderElection.ResourceName = names.Manager
 	internal.LeaderElection.ResourceNamespace = leaseNamespace
-	// A client picks the best encoding of its API by itself; one for all would break clients of custom resources, for which
-	// there is JSON alone.
+	// Each client picks the best encoding of its API. One encoding for all would break clients of custom resources, which
+	// have JSON only.
 	internal.ClientConnection.ContentType = ""
 
 	o := &Options{
@@ -110,13 +111,13 @@ func New(controllers Controllers) *Options {
 		Authorization:   apiserveroptions.NewDelegatingAuthorizationOptions(),
 		Metrics:         metrics.NewOptions(),
 		Logs:            logs.NewOptions(),
-		Observation:     NewObservationOptions(),
+		Observation:     defaultObservation(),
 		ShutdownTimeout: defaultShutdownTimeout,
 		controllers:     controllers,
 	}
 	o.Authentication.RemoteKubeConfigFileOptional = true
 	o.Authorization.RemoteKubeConfigFileOptional = true
-	// Without a directory a self-signed certificate stays in memory: a static pod's file system is read-only.
+	// Without a directory a self-signed certificate stays in memory. The file system of a static pod is read-only.
 	o.SecureServing.ServerCert.CertDirectory = ""
 	o.SecureServing.ServerCert.PairName = names.Manager
 	o.SecureServing.BindPort = DefaultSecurePort
@@ -131,12 +132,13 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 	}
 	o.Generic.AddFlags(fss, o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases)
 	generic := fss.FlagSet("generic")
-	generic.Lookup("kube-api-content-type").Usage = "Content type of requests sent to the API server. Empty lets each client choose."
 	generic.StringVar(&o.Generic.ClientConnection.Kubeconfig, "kubeconfig", o.Generic.ClientConnection.Kubeconfig,
-		"Path to the kubeconfig file with address and credentials of the API server. Without it the pod's service account is used.")
+		"Path to the kubeconfig file with the address and the credentials of the API server. "+
+			"Without it the manager uses the service account of its pod.")
 	generic.DurationVar(&o.ShutdownTimeout, "controller-shutdown-timeout", o.ShutdownTimeout,
-		"How long to wait for controllers to end before the process exits and leaves its lease to expire. Zero waits for ever.")
-	o.Observation.AddFlags(fss.FlagSet("observation"))
+		"How long the manager waits for controllers to end before the process exits and leaves its lease to expire. "+
+			"Zero waits for ever.")
+	addObservationFlags(fss.FlagSet("observation"), &o.Observation)
 	for _, name := range o.controllers.Names {
 		if controller := o.controllers.Options[name]; controller != nil {
 			controller.AddFlags(fss.FlagSet(name))
@@ -145,37 +147,47 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 	o.SecureServing.AddFlags(fss.FlagSet("secure serving"))
 	o.Authentication.AddFlags(fss.FlagSet("authentication"))
 	o.Authorization.AddFlags(fss.FlagSet("authorization"))
-	authentication := fss.FlagSet("authentication")
-	authentication.Lookup("authentication-kubeconfig").Usage = "Path to the kubeconfig file of the API server that reviews tokens and " +
-		"tells the cluster's client CA. Without it --kubeconfig is used, or the pod's service account."
-	authentication.Lookup("authentication-skip-lookup").Usage = "If true, the client CA of the cluster is not looked up, and client certificates are " +
-		"accepted only if --client-ca-file is given."
-	// Nothing is looked up while the port opens, so there is no failure to tolerate; see applySecureServing.
-	authentication.Lookup("authentication-tolerate-lookup-failure").Hidden = true
-	fss.FlagSet("authorization").Lookup("authorization-kubeconfig").Usage = "Path to the kubeconfig file of the API server that reviews access. " +
-		"Without it --kubeconfig is used, or the pod's service account."
 	o.Metrics.AddFlags(fss.FlagSet("metrics"))
 	logsapi.AddFlags(o.Logs, fss.FlagSet("logs"))
 	features.DefaultMutableFeatureGate.AddFlag(fss.FlagSet("feature gates"))
 	global := fss.FlagSet("global")
 	global.Bool("version", false, "Print the version and quit.")
 	globalflag.AddGlobalFlags(global, names.Manager, logs.SkipLoggingConfigurationFlags())
+	describeLibraryFlags(fss)
 	return fss
 }
 
-// Validate checks every flag and tells all that is wrong at once.
+// describeLibraryFlags corrects the help of flags that work differently here than the library says.
+func describeLibraryFlags(fss *cliflag.NamedFlagSets) {
+	fss.FlagSet("generic").Lookup("kube-api-content-type").Usage =
+		"Content type of requests sent to the API server. If it is empty, each client chooses."
+	authentication := fss.FlagSet("authentication")
+	authentication.Lookup("authentication-kubeconfig").Usage =
+		"Path to the kubeconfig file of the API server that reviews tokens and has the client CA of the cluster. " +
+			"Without it the manager uses --kubeconfig, or the service account of its pod."
+	authentication.Lookup("authentication-skip-lookup").Usage =
+		"If true, the manager does not look up the client CA of the cluster, and accepts client certificates only " +
+			"if --client-ca-file is given."
+	// Nothing is looked up while the port opens, so there is no failure to tolerate. See applySecureServing.
+	authentication.Lookup("authentication-tolerate-lookup-failure").Hidden = true
+	fss.FlagSet("authorization").Lookup("authorization-kubeconfig").Usage =
+		"Path to the kubeconfig file of the API server that reviews access. " +
+			"Without it the manager uses --kubeconfig, or the service account of its pod."
+}
+
+// Validate returns everything that is wrong with the flags.
 func (o *Options) Validate() error {
-	var errs []error
-	errs = append(errs, o.Generic.Validate(o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases)...)
-	errs = append(errs, o.validateControllers()...)
-	errs = append(errs, o.validateElection()...)
-	errs = append(errs, o.validateKubeconfig()...)
-	errs = append(errs, o.SecureServing.Validate()...)
-	errs = append(errs, o.Authentication.Validate()...)
-	errs = append(errs, o.Authorization.Validate()...)
-	errs = append(errs, o.Metrics.Validate()...)
-	errs = append(errs, o.Observation.Validate()...)
-	errs = append(errs, features.DefaultMutableFeatureGate.Validate()...)
+	errs := slices.Concat(
+		o.Generic.Validate(o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases),
+		o.validateControllers(),
+		o.validateElection(),
+		o.SecureServing.Validate(),
+		o.Authentication.Validate(),
+		o.Authorization.Validate(),
+		o.Metrics.Validate(),
+		validateObservation(o.Observation),
+		features.DefaultMutableFeatureGate.Validate(),
+	)
 	if o.ShutdownTimeout < 0 {
 		errs = append(errs, fmt.Errorf("--controller-shutdown-timeout must not be negative, got %v", o.ShutdownTimeout))
 	}
@@ -187,12 +199,13 @@ func (o *Options) Validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
-// validateControllers adds what names there are to the library's saying that one is not among them.
+// validateControllers lists the known names after a wrong one. The library says only that a name is wrong.
 func (o *Options) validateControllers() []error {
+	aliases := slices.Sorted(maps.Keys(o.controllers.Aliases))
 	for _, item := range o.Generic.Controllers {
 		name := strings.TrimPrefix(item, "-")
-		if _, isAlias := o.controllers.Aliases[name]; name != "*" && !isAlias && !slices.Contains(o.controllers.Names, name) {
-			return []error{fmt.Errorf("--controllers knows %s", o.controllers.describe())}
+		if name != "*" && !slices.Contains(o.controllers.Names, name) && !slices.Contains(aliases, name) {
+			return []error{fmt.Errorf("--controllers knows %q, with the aliases %q", o.controllers.Names, aliases)}
 		}
 	}
 	return nil
@@ -201,48 +214,36 @@ func (o *Options) validateControllers() []error {
 func (o *Options) validateElection() []error {
 	var errs []error
 	if election := o.Generic.LeaderElection; election.LeaderElect {
-		// The lease carries whole seconds, and other candidates go by it.
-		if election.LeaseDuration.Truncate(time.Second) <= election.RenewDeadline.Duration {
-			errs = append(errs, fmt.Errorf("--leader-elect-lease-duration (%v), in whole seconds, must be longer than --leader-elect-renew-deadline (%v)",
-				election.LeaseDuration.Duration, election.RenewDeadline.Duration))
+		lease, deadline := election.LeaseDuration.Duration, election.RenewDeadline.Duration
+		period := election.RetryPeriod.Duration
+		// The lease object holds whole seconds, and other candidates go by it.
+		if lease.Truncate(time.Second) <= deadline {
+			errs = append(errs, fmt.Errorf("--leader-elect-lease-duration (%v), in whole seconds, "+
+				"must be longer than --leader-elect-renew-deadline (%v)", lease, deadline))
 		}
-		if election.RetryPeriod.Duration <= 0 || election.RenewDeadline.Duration <= 2*election.RetryPeriod.Duration {
-			errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline (%v) must be longer than twice --leader-elect-retry-period (%v), which must be positive",
-				election.RenewDeadline.Duration, election.RetryPeriod.Duration))
+		if period <= 0 || deadline <= 2*period {
+			errs = append(errs, fmt.Errorf("--leader-elect-renew-deadline (%v) must be longer than twice "+
+				"--leader-elect-retry-period (%v), which must be positive", deadline, period))
 		}
 	} else if o.Generic.LeaderMigration.Enabled {
-		errs = append(errs, errors.New("--enable-leader-migration needs --leader-elect=true: two managers without leases would both run the controller"))
+		errs = append(errs, errors.New("--enable-leader-migration needs --leader-elect=true: "+
+			"without leases both managers would run the controller"))
 	}
 	if o.Generic.LeaderMigration.Enabled && o.Generic.LeaderMigration.ControllerMigrationConfig == "" {
-		errs = append(errs, errors.New("--enable-leader-migration needs --leader-migration-config: the library's default is about cloud providers' controllers"))
+		errs = append(errs, errors.New("--enable-leader-migration needs --leader-migration-config: "+
+			"the default of the library is for the controllers of cloud providers"))
 	}
 	return errs
 }
 
-func (o *Options) validateKubeconfig() []error {
-	var errs []error
-	for _, file := range []struct{ flag, path string }{
-		{"--kubeconfig", o.Generic.ClientConnection.Kubeconfig},
-		{"--authentication-kubeconfig", o.Authentication.RemoteKubeConfigFile},
-		{"--authorization-kubeconfig", o.Authorization.RemoteKubeConfigFile},
-	} {
-		if file.path == "" {
-			continue
-		}
-		if _, err := os.Stat(file.path); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", file.flag, err))
-		}
-	}
-	return errs
-}
-
-// Config checks the options and makes a Config of them. It reaches for nothing over the network: an API server that is not
-// up yet is not an error.
+// Config checks the options and makes a Config of them. It sends nothing over the network, so it does not matter
+// whether the API server is up.
 func (o *Options) Config() (*config.Config, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts(selfSignedHost, nil, []net.IP{net.IPv4(127, 0, 0, 1)}); err != nil {
+	loopback := []net.IP{net.IPv4(127, 0, 0, 1)}
+	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts(selfSignedHost, nil, loopback); err != nil {
 		return nil, fmt.Errorf("making a self-signed serving certificate: %w", err)
 	}
 	kubeconfig, err := o.kubeconfig()
@@ -257,20 +258,22 @@ func (o *Options) Config() (*config.Config, error) {
 		Kubeconfig:      kubeconfig,
 		Client:          client,
 		Reachable:       make(chan struct{}),
+		Observation:     o.Observation,
 		ShutdownTimeout: o.ShutdownTimeout,
 	}
-	if err := o.Generic.ApplyTo(&c.Generic, o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases); err != nil {
+	err = o.Generic.ApplyTo(&c.Generic, o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases)
+	if err != nil {
 		return nil, fmt.Errorf("--leader-migration-config: %w", err)
 	}
-	if c.Generic.LeaderMigrationEnabled && c.Generic.LeaderMigration.LeaderName == c.Generic.LeaderElection.ResourceName {
-		return nil, fmt.Errorf("--leader-migration-config: leaderName must not be %q, which is this manager's own lease", c.Generic.LeaderMigration.LeaderName)
+	sharedLease := c.Generic.LeaderMigration.LeaderName
+	if c.Generic.LeaderMigrationEnabled && sharedLease == c.Generic.LeaderElection.ResourceName {
+		return nil, fmt.Errorf("--leader-migration-config: leaderName must not be %q, the manager's own lease", sharedLease)
 	}
-	o.Observation.ApplyTo(&c.Observation)
 	if err := o.applySecureServing(c); err != nil {
 		return nil, err
 	}
 	metricsfeatures.ApplyFeatureGates(features.DefaultFeatureGate)
-	// The library logs an error about the allow list that nobody asked for.
+	// With its defaults the library logs an error about an allow list that nobody asked for.
 	if !apiequality.Semantic.DeepEqual(o.Metrics, metrics.NewOptions()) {
 		o.Metrics.Apply()
 	}
@@ -278,23 +281,11 @@ func (o *Options) Config() (*config.Config, error) {
 }
 
 func (o *Options) kubeconfig() (*restclient.Config, error) {
-	path := o.Generic.ClientConnection.Kubeconfig
-	var (
-		kubeconfig *restclient.Config
-		err        error
-	)
-	if path == "" {
-		kubeconfig, err = restclient.InClusterConfig()
-		if errors.Is(err, restclient.ErrNotInCluster) {
-			return nil, errors.New("--kubeconfig is needed: the process does not run in a pod, so there is no service account to use")
-		}
-	} else {
-		kubeconfig, err = clientcmd.BuildConfigFromFlags("", path)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("--kubeconfig: %w", err)
-	}
 	connection := o.Generic.ClientConnection
+	kubeconfig, err := loadKubeconfig("--kubeconfig", connection.Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
 	kubeconfig.DisableCompression = true
 	kubeconfig.AcceptContentTypes = connection.AcceptContentTypes
 	kubeconfig.ContentType = connection.ContentType
@@ -303,11 +294,18 @@ func (o *Options) kubeconfig() (*restclient.Config, error) {
 	return kubeconfig, nil
 }
 
-// describe lists the names that --controllers takes.
-func (c Controllers) describe() string {
-	text := fmt.Sprintf("%q", c.Names)
-	if len(c.Aliases) > 0 {
-		text += fmt.Sprintf(", with the aliases %q", slices.Sorted(maps.Keys(c.Aliases)))
+// loadKubeconfig reads the file, or uses the service account of the pod if path is empty.
+func loadKubeconfig(flag, path string) (kubeconfig *restclient.Config, err error) {
+	if path == "" {
+		kubeconfig, err = restclient.InClusterConfig()
+	} else {
+		kubeconfig, err = clientcmd.BuildConfigFromFlags("", path)
 	}
-	return text
+	switch {
+	case errors.Is(err, restclient.ErrNotInCluster):
+		return nil, fmt.Errorf("%s is needed: the process does not run in a pod, so it has no service account", flag)
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", flag, err)
+	}
+	return kubeconfig, nil
 }

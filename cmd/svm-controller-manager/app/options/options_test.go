@@ -82,7 +82,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	}{
 		"an unknown controller": {
 			args: []string{"--controllers=*,-c"},
-			want: []string{`"c" is not in the list of known controllers`, `--controllers knows ["a-controller" "b-controller"], with the aliases ["a"]`},
+			want: []string{`"c" is not in the list of known controllers`,
+				`--controllers knows ["a-controller" "b-controller"], with the aliases ["a"]`},
 		},
 		"a kubeconfig that is not there": {
 			args: []string{"--kubeconfig=/does/not/exist"},
@@ -90,10 +91,12 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		},
 		"a lease that ends before it is given up": {
 			args: []string{"--leader-elect-lease-duration=5s"},
-			want: []string{"--leader-elect-lease-duration (5s), in whole seconds, must be longer than --leader-elect-renew-deadline (10s)"},
+			want: []string{"--leader-elect-lease-duration (5s), in whole seconds, " +
+				"must be longer than --leader-elect-renew-deadline (10s)"},
 		},
 		"a lease that ends before it is given up once it is written in whole seconds": {
-			args: []string{"--leader-elect-lease-duration=3900ms", "--leader-elect-renew-deadline=3800ms", "--leader-elect-retry-period=1s"},
+			args: []string{"--leader-elect-lease-duration=3900ms", "--leader-elect-renew-deadline=3800ms",
+				"--leader-elect-retry-period=1s"},
 			want: []string{"--leader-elect-lease-duration (3.9s), in whole seconds, must be longer"},
 		},
 		"a lock of another type": {
@@ -158,7 +161,8 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("aliases are not resolved: got %q, want %q", got, want)
 	}
 	election := c.Generic.LeaderElection
-	if !election.LeaderElect || election.ResourceNamespace != "kube-system" || election.ResourceName != "svm-controller-manager" {
+	lease := election.ResourceNamespace + "/" + election.ResourceName
+	if !election.LeaderElect || lease != "kube-system/svm-controller-manager" {
 		t.Errorf("unexpected leader election defaults: %+v", election)
 	}
 	if c.SecureServing != nil {

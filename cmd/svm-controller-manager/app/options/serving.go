@@ -18,14 +18,12 @@ package options
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	apiserveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
 )
@@ -38,9 +36,9 @@ const (
 
 // applySecureServing sets up the secure port with delegated authentication and authorization.
 //
-// The library looks the cluster's authentication configuration up while it builds the handler, and gives up when the API
-// server does not answer. This manager starts before the API server does, so it hands the library a client CA that is
-// looked up later, and leaves out the request headers of a front proxy: nothing aggregates a controller manager.
+// The library looks up the authentication configuration of the cluster while it builds the handler, and fails if the
+// API server does not answer. This manager may start before the API server. So it gives the library a client CA that it
+// looks up later. It leaves out the request headers of a front proxy, because nothing aggregates a controller manager.
 func (o *Options) applySecureServing(c *config.Config) error {
 	if o.SecureServing.BindPort == 0 && o.SecureServing.Listener == nil {
 		return nil
@@ -54,7 +52,8 @@ func (o *Options) applySecureServing(c *config.Config) error {
 	if authentication.RemoteKubeConfigFile == "" {
 		authentication.RemoteKubeConfigFile = o.Generic.ClientConnection.Kubeconfig
 	}
-	if !authentication.SkipInClusterLookup && authentication.ClientCert == (apiserveroptions.ClientCertAuthenticationOptions{}) {
+	noClientCA := authentication.ClientCert == apiserveroptions.ClientCertAuthenticationOptions{}
+	if !authentication.SkipInClusterLookup && noClientCA {
 		ca, err := clusterClientCA(authentication.RemoteKubeConfigFile, c.Reachable)
 		if err != nil {
 			return err
@@ -76,36 +75,25 @@ func (o *Options) applySecureServing(c *config.Config) error {
 	return nil
 }
 
-// clusterClientCA returns the cluster's client CA, which is followed from when the API server can be reached.
-func clusterClientCA(kubeconfig string, reachable <-chan struct{}) (dynamiccertificates.CAContentProvider, error) {
-	var (
-		cfg *restclient.Config
-		err error
-	)
-	if kubeconfig == "" {
-		cfg, err = restclient.InClusterConfig()
-		if errors.Is(err, restclient.ErrNotInCluster) {
-			return nil, errors.New("--authentication-kubeconfig is needed where neither --kubeconfig nor a service account is there; --authentication-skip-lookup=true does without")
-		}
-	} else {
-		cfg, err = clientcmd.BuildConfigFromFlags("", kubeconfig)
-	}
+// clusterClientCA returns the client CA of the cluster. It follows the CA from when the API server answers.
+func clusterClientCA(path string, reachable <-chan struct{}) (dynamiccertificates.CAContentProvider, error) {
+	kubeconfig, err := loadKubeconfig("--authentication-kubeconfig", path)
 	if err != nil {
-		return nil, fmt.Errorf("--authentication-kubeconfig: %w", err)
+		return nil, err
 	}
-	client, err := kubernetes.NewForConfig(cfg)
+	client, err := kubernetes.NewForConfig(kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("--authentication-kubeconfig: %w", err)
 	}
 	ca, err := dynamiccertificates.NewDynamicCAFromConfigMapController("client-ca",
 		authenticationConfigMapNamespace, authenticationConfigMapName, authenticationConfigMapKey, client)
 	if err != nil {
-		return nil, fmt.Errorf("following the cluster's client CA: %w", err)
+		return nil, fmt.Errorf("following the client CA of the cluster: %w", err)
 	}
 	return patientCA{ConfigMapCAController: ca, reachable: reachable}, nil
 }
 
-// patientCA starts to follow its config map when the API server can be reached: before, its informer would log an error
+// patientCA reads its config map only after the API server has answered. Before that, its informer would log an error
 // at every try.
 type patientCA struct {
 	*dynamiccertificates.ConfigMapCAController

@@ -20,12 +20,12 @@ limitations under the License.
 
 // Package v1alpha1 is the migration.k8s.io/v1alpha1 API.
 //
-// A StorageState tells, for one resource, which encodings its stored objects may have and which one they are written in
-// today. A StorageVersionMigration asks for every stored object of one resource to be rewritten, and tells how far that
-// went.
+// A StorageState says, for one resource, in which encodings its objects may be stored and in which one they are written
+// now. A StorageVersionMigration requests that every stored object of one resource is rewritten, and shows the
+// progress.
 //
-// The group, the version and every field of kube-storage-version-migrator's API are kept, by name and by meaning, so that
-// its objects stay valid and readable when the CustomResourceDefinitions of this module replace its own. All other fields
-// are optional. No validation of this version makes a stored object impossible to update: a rule that an old object may
-// break holds at creation and for what changes, never for what merely stays.
+// The API keeps the group, the version and all fields of kube-storage-version-migrator's API, with their names and
+// meanings. So the objects of that program stay valid and readable when the CustomResourceDefinitions of this module
+// replace its own. All other fields are optional. No rule makes it impossible to update a stored object: a rule that an
+// old object may break applies at creation and to what changes, and never to what stays as it is.
 package v1alpha1

@@ -21,14 +21,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// StorageEvidence is what the encoding of a resource was concluded from, in enough detail to tell later whether anything
-// that matters may have happened in between. It is one proof, and applied as one: parts of two prove nothing.
+// StorageEvidence is what shows in which encoding a resource is written. It has enough detail to see later whether
+// anything that matters may have changed. It is one proof and is applied as a whole: parts of two proofs prove nothing.
 // +structType=atomic
 type StorageEvidence struct {
-	// source is where the evidence comes from. It decides which of the other fields are set.
+	// source is where the evidence comes from. It determines which of the other fields are set.
 	// +required
 	Source EvidenceSource `json:"source"`
-	// firstObservedTime is when this evidence was seen first. It stood unchanged since.
+	// firstObservedTime is when this evidence was first observed. It has not changed since.
 	// +optional
 	FirstObservedTime *metav1.Time `json:"firstObservedTime,omitempty"`
 	// storageVersion is the StorageVersion object that was read.
@@ -37,13 +37,13 @@ type StorageEvidence struct {
 	// customResourceDefinition is the CustomResourceDefinition that was read.
 	// +optional
 	CustomResourceDefinition *CustomResourceDefinitionEvidence `json:"customResourceDefinition,omitempty"`
-	// servers are the server processes that were alive, each with what it writes where it tells that by its name.
+	// servers are the server processes that were alive. If the source names servers, each has what it writes.
 	// +optional
 	// +listType=map
 	// +listMapKey=identity
 	// +kubebuilder:validation:MaxItems=256
 	Servers []ServerEvidence `json:"servers,omitempty"`
-	// endpoints are the addresses whose discovery documents were read, each with what its document says.
+	// endpoints are the addresses whose discovery documents were read, each with what the document shows.
 	// +optional
 	// +listType=map
 	// +listMapKey=address
@@ -56,17 +56,17 @@ type StorageEvidence struct {
 type EvidenceSource string
 
 const (
-	// EvidenceFromStorageVersion: a StorageVersion object, in which every server says what it writes before it writes.
+	// EvidenceFromStorageVersion: a StorageVersion object. Each server publishes there what it writes, before it writes.
 	EvidenceFromStorageVersion EvidenceSource = "StorageVersion"
-	// EvidenceFromServerDiscovery: the discovery documents of every single server, counted against their identity Leases.
+	// EvidenceFromServerDiscovery: the discovery document of each server. There are as many as identity Leases.
 	EvidenceFromServerDiscovery EvidenceSource = "ServerDiscovery"
-	// EvidenceFromCustomResourceDefinition: the CustomResourceDefinition, which the servers follow.
+	// EvidenceFromCustomResourceDefinition: the CustomResourceDefinition. The servers follow it.
 	EvidenceFromCustomResourceDefinition EvidenceSource = "CustomResourceDefinition"
 	// EvidenceFromAggregatedDiscovery: the discovery document of an aggregated server, read through the aggregator.
 	EvidenceFromAggregatedDiscovery EvidenceSource = "AggregatedDiscovery"
 )
 
-// StorageVersionEvidence identifies a state of a StorageVersion object.
+// StorageVersionEvidence identifies one revision of a StorageVersion object.
 // +structType=atomic
 type StorageVersionEvidence struct {
 	// uid is the uid of the StorageVersion.
@@ -82,7 +82,7 @@ type StorageVersionEvidence struct {
 	ResourceVersion string `json:"resourceVersion"`
 }
 
-// CustomResourceDefinitionEvidence identifies a state of a CustomResourceDefinition.
+// CustomResourceDefinitionEvidence identifies one revision of a CustomResourceDefinition.
 // +structType=atomic
 type CustomResourceDefinitionEvidence struct {
 	// uid is the uid of the CustomResourceDefinition.
@@ -91,8 +91,8 @@ type CustomResourceDefinitionEvidence struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	UID types.UID `json:"uid"`
-	// generation is metadata.generation of the CustomResourceDefinition. It goes up whenever its spec changes, and with
-	// that whenever the storage version does.
+	// generation is metadata.generation of the CustomResourceDefinition. It goes up whenever the spec changes, so also
+	// whenever the storage version changes.
 	// +required
 	Generation int64 `json:"generation"`
 	// storedVersions is status.storedVersions of the CustomResourceDefinition.
@@ -105,18 +105,18 @@ type CustomResourceDefinitionEvidence struct {
 
 // ServerEvidence is a server process that was alive.
 type ServerEvidence struct {
-	// identity is the identity of the server, which survives a restart: the name of its identity Lease, and its
-	// apiServerID in StorageVersion objects.
+	// identity is the identity of the server. It stays the same after a restart. It is the name of the server's identity
+	// Lease and its apiServerID in StorageVersion objects.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Identity string `json:"identity"`
-	// incarnation tells one process of that identity from the next: the holder of its identity Lease.
+	// incarnation is the holder of the identity Lease. It distinguishes one process of that identity from the next.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Incarnation string `json:"incarnation,omitempty"`
-	// storageVersionHash is the hash of the encoding that the server writes. It is left out where the source does not tell
-	// it by identity, and where the server does not serve the resource.
+	// storageVersionHash is the hash of the encoding that the server writes. It is empty if the source does not name
+	// servers, or if the server does not serve the resource.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	StorageVersionHash string `json:"storageVersionHash,omitempty"`
@@ -124,13 +124,12 @@ type ServerEvidence struct {
 
 // EndpointEvidence is an address whose discovery document was read.
 type EndpointEvidence struct {
-	// address is the address and port that was asked.
+	// address is the address and port that the document was read from.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=300
 	Address string `json:"address"`
-	// storageVersionHash is the hash that the discovery document shows. It is left out if the server does not serve the
-	// resource.
+	// storageVersionHash is the hash in the discovery document. It is empty if the server does not serve the resource.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	StorageVersionHash string `json:"storageVersionHash,omitempty"`

@@ -28,27 +28,27 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
 // +kubebuilder:metadata:annotations="api-approved.kubernetes.io=https://github.com/kubernetes/community/pull/2524"
-// +kubebuilder:printcolumn:name="Current",type=string,JSONPath=".status.currentEncodingVersion",description="The version that objects are written in today."
-// +kubebuilder:printcolumn:name="Persisted",type=string,JSONPath=".status.persistedEncodingVersions",description="The versions that stored objects may have."
+// +kubebuilder:printcolumn:name="Current",type=string,JSONPath=".status.currentEncodingVersion",description="The version in which objects are written now."
+// +kubebuilder:printcolumn:name="Persisted",type=string,JSONPath=".status.persistedEncodingVersions",description="The versions in which objects may be stored."
 // +kubebuilder:printcolumn:name="Agreed",type=string,JSONPath=".status.conditions[?(@.type==\"Agreed\")].status",description="Whether all servers write the same encoding."
 // +kubebuilder:printcolumn:name="Migrated",type=string,JSONPath=".status.conditions[?(@.type==\"Migrated\")].status",description="Whether every object is stored in the current encoding."
-// +kubebuilder:printcolumn:name="Safe",type=string,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].status",description="Whether all versions but the current one may be dropped."
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].reason",description="Why all versions but the current one may be dropped, or what stands in the way."
+// +kubebuilder:printcolumn:name="Safe",type=string,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].status",description="Whether you may drop all versions except the current one."
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].reason",description="Why you may drop all versions except the current one, or why not."
 // +kubebuilder:printcolumn:name="Heartbeat",type=date,JSONPath=".status.lastHeartbeatTime",description="How long ago the state was last confirmed."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
 // +kubebuilder:printcolumn:name="Current-Hash",type=string,priority=1,JSONPath=".status.currentStorageVersionHash",description="The hash of the current encoding."
-// +kubebuilder:printcolumn:name="Persisted-Hashes",type=string,priority=1,JSONPath=".status.persistedStorageVersionHashes",description="The hashes of the encodings that stored objects may have."
+// +kubebuilder:printcolumn:name="Persisted-Hashes",type=string,priority=1,JSONPath=".status.persistedStorageVersionHashes",description="The hashes of the encodings in which objects may be stored."
 // +kubebuilder:printcolumn:name="Source",type=string,priority=1,JSONPath=".status.evidence.source",description="Where the evidence comes from."
-// +kubebuilder:printcolumn:name="Epoch",type=integer,priority=1,JSONPath=".status.epoch",description="How often the evidence changed."
+// +kubebuilder:printcolumn:name="Epoch",type=integer,priority=1,JSONPath=".status.epoch",description="How many times the evidence has changed."
 // +kubebuilder:printcolumn:name="Migration",type=string,priority=1,JSONPath=".status.migration.name",description="The latest migration of the current epoch."
 // +kubebuilder:printcolumn:name="Failures",type=integer,priority=1,JSONPath=".status.backoff.failures",description="How many migrations failed in a row."
-// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].message",description="What there is to say about the reason."
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].message",description="Details about the reason."
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`has(self.spec) || (oldSelf.hasValue() && (!has(oldSelf.value().spec) || !has(oldSelf.value().spec.resource) || !has(oldSelf.value().spec.resource.resource) || oldSelf.value().spec.resource.resource == ""))`,message="spec.resource is required: name the resource that this StorageState is about, for example group: apps, resource: deployments"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`(oldSelf.hasValue() && has(oldSelf.value().spec)) || !has(self.spec) || !has(self.spec.resource) || self.metadata.name == (has(self.spec.resource.resource) ? self.spec.resource.resource : "") + (has(self.spec.resource.group) && self.spec.resource.group != "" ? "." + self.spec.resource.group : "")`,message="metadata.name must be <resource>.<group> of spec.resource, or <resource> alone for the core group"
 // +kubebuilder:validation:XValidation:rule="has(self.status) || !has(oldSelf.status) || (!has(oldSelf.status.epoch) && (!has(oldSelf.status.persistedStorageVersionHashes) || oldSelf.status.persistedStorageVersionHashes.size() == 0))",message="status cannot be removed while it has persistedStorageVersionHashes or an epoch: to start over, delete the StorageState"
 
-// StorageState tells, for one resource, which encodings its stored objects may have, and which one the API servers write
-// today. While an old encoding is listed, no server may run that cannot read it.
+// StorageState says, for one resource, in which encodings its objects may be stored and which encoding the API servers
+// write now. As long as it lists an old encoding, every server must be able to read that encoding.
 type StorageState struct {
 	metav1.TypeMeta `json:",inline"`
 	// Standard object metadata. The name is <resource>.<group> of spec.resource, or <resource> alone for the core group.
@@ -57,7 +57,7 @@ type StorageState struct {
 	// spec names the resource.
 	// +optional
 	Spec StorageStateSpec `json:"spec,omitempty,omitzero"`
-	// status tells what is stored. Controllers write it.
+	// status says what may be stored. Controllers write it.
 	// +optional
 	Status StorageStateStatus `json:"status,omitempty,omitzero"`
 }
@@ -73,14 +73,14 @@ type StorageStateList struct {
 	Items []StorageState `json:"items"`
 }
 
-// StorageStateSpec names the resource that a StorageState is about.
+// StorageStateSpec names the resource of a StorageState.
 type StorageStateSpec struct {
 	// resource is the resource that this StorageState is about. It cannot be changed.
 	// +required
 	Resource GroupResource `json:"resource,omitempty,omitzero"`
 }
 
-// GroupResource names a resource, whatever its versions. What it has to look like is checked at creation; after that it
+// GroupResource names a resource, in all its versions. The API server checks the names at creation. After that they
 // cannot be changed.
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || (has(self.resource) && self.resource.size() > 0)",fieldPath=".resource",message="name the resource by its plural, for example deployments"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.resource) || !self.resource.contains('/')",fieldPath=".resource",message="a subresource is stored with its resource: name the resource alone, without the slash and what follows it"
@@ -92,14 +92,14 @@ type GroupResource struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Group string `json:"group,omitempty"`
-	// resource is the plural name of the resource in lower case, for example deployments. It has to be there, which a
-	// rule demands at creation, and not the schema: old objects may lack it.
+	// resource is the plural name of the resource in lower case, for example deployments. A rule requires it at creation.
+	// The schema does not require it, because old objects may lack it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Resource string `json:"resource,omitempty"`
 }
 
-// StorageStateName is the name of the StorageState of the resource.
+// StorageStateName returns the name of the StorageState of the resource.
 func (r GroupResource) StorageStateName() string {
 	if r.Group == "" {
 		return r.Resource
@@ -107,85 +107,87 @@ func (r GroupResource) StorageStateName() string {
 	return r.Resource + "." + r.Group
 }
 
-// StorageStateStatus tells what is stored.
+// StorageStateStatus says what may be stored.
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`!has(self.currentStorageVersionHash) || self.currentStorageVersionHash in ["", "Unknown"] || (has(self.persistedStorageVersionHashes) && self.persistedStorageVersionHashes.exists(h, h == self.currentStorageVersionHash || h == "Unknown")) || (oldSelf.hasValue() && has(oldSelf.value().currentStorageVersionHash) && oldSelf.value().currentStorageVersionHash == self.currentStorageVersionHash && !(has(oldSelf.value().persistedStorageVersionHashes) && oldSelf.value().persistedStorageVersionHashes.exists(h, h == self.currentStorageVersionHash || h == "Unknown")))`,fieldPath=".persistedStorageVersionHashes",message="persistedStorageVersionHashes must contain currentStorageVersionHash, or Unknown: objects are written in that encoding now"
 // +kubebuilder:validation:XValidation:rule=`!has(oldSelf.persistedStorageVersionHashes) || oldSelf.persistedStorageVersionHashes.size() == 0 || (has(self.persistedStorageVersionHashes) && self.persistedStorageVersionHashes.size() > 0 && (self.persistedStorageVersionHashes == oldSelf.persistedStorageVersionHashes || "Unknown" in self.persistedStorageVersionHashes || oldSelf.persistedStorageVersionHashes.all(h, h in self.persistedStorageVersionHashes) || (has(self.currentStorageVersionHash) && self.currentStorageVersionHash != "" && has(oldSelf.currentStorageVersionHash) && oldSelf.currentStorageVersionHash == self.currentStorageVersionHash && self.persistedStorageVersionHashes.all(h, h == self.currentStorageVersionHash))))`,fieldPath=".persistedStorageVersionHashes",message="an entry leaves persistedStorageVersionHashes only when currentStorageVersionHash alone remains, which was current before, after a complete migration; to start over, delete the StorageState"
 // +kubebuilder:validation:XValidation:rule="!has(oldSelf.epoch) || (has(self.epoch) && self.epoch >= oldSelf.epoch)",fieldPath=".epoch",message="epoch never goes down: migrations of earlier epochs would count again"
 type StorageStateStatus struct {
-	// persistedStorageVersionHashes are the hashes of all encodings that objects of spec.resource may be stored in.
-	// "Unknown" in the list means that there may be others; a list that is empty or missing means the same as ["Unknown"].
-	// It is not safe to run an API server that cannot read all of them, or to drop any of their versions. The list shrinks
-	// only when a migration is proven complete, and then to the current one alone. Lists of other controllers repeat
-	// entries, without limit: a controller removes the repetitions in its first write, and what is too long even so becomes
-	// ["Unknown", currentStorageVersionHash].
+	// persistedStorageVersionHashes are the hashes of all encodings in which objects of spec.resource may be stored.
+	// "Unknown" in the list means that there may be others. A list that is empty or missing means the same as ["Unknown"].
+	// Do not run an API server that cannot read all of them, and do not drop any of their versions. The list shrinks only
+	// after a migration that is proven complete, and then only the current hash remains. Lists of other controllers may
+	// repeat entries without limit. A controller removes the repetitions in its first write. It replaces a list that is
+	// still too long by ["Unknown", currentStorageVersionHash].
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=64
 	PersistedStorageVersionHashes []string `json:"persistedStorageVersionHashes,omitempty"`
-	// currentStorageVersionHash is the hash of the encoding that objects are written in today, as the API servers'
-	// discovery documents show it. It is "Unknown" while the servers do not agree on one.
+	// currentStorageVersionHash is the hash of the encoding in which objects are written now, as in the discovery
+	// documents of the API servers. It is "Unknown" while the servers do not agree on one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	CurrentStorageVersionHash string `json:"currentStorageVersionHash,omitempty"`
-	// lastHeartbeatTime is when a controller last looked at what the servers write, and recorded it here.
+	// lastHeartbeatTime is when a controller last observed what the servers write and recorded it here.
 	// +optional
 	LastHeartbeatTime metav1.Time `json:"lastHeartbeatTime,omitempty,omitzero"`
-	// currentEncodingVersion is currentStorageVersionHash in words: the version that has the hash, for example apps/v1, or
-	// v1 for the core group; the hash itself where no known version has it; "Unknown" where it says "Unknown".
+	// currentEncodingVersion is the version that has currentStorageVersionHash, for example apps/v1, or v1 for the core
+	// group. It is the hash itself if no known version has it, and "Unknown" if the hash is "Unknown".
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	CurrentEncodingVersion string `json:"currentEncodingVersion,omitempty"`
-	// persistedEncodingVersions are persistedStorageVersionHashes in words, in the same order: for each the version that has
-	// the hash, the hash itself where no known version has it, and "Unknown" where it says "Unknown". They are for people:
-	// programs use the hashes.
+	// persistedEncodingVersions has the version of each entry of persistedStorageVersionHashes, in the same order. It has
+	// the hash itself if no known version has it, and "Unknown" for "Unknown". This field is for people. Programs use the
+	// hashes.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	// +kubebuilder:validation:items:MaxLength=317
 	PersistedEncodingVersions []string `json:"persistedEncodingVersions,omitempty"`
-	// encodings keeps the version behind every hash that was seen, so that a hash stays readable when its version is
-	// served no longer.
+	// encodings has the version of each hash that was ever observed. So people can still read a hash after its version is
+	// not served any more.
 	// +optional
 	// +listType=map
 	// +listMapKey=storageVersionHash
 	// +kubebuilder:validation:MaxItems=100
 	Encodings []StorageEncoding `json:"encodings,omitempty"`
-	// epoch goes up whenever the evidence changed. It starts at 1. A migration proves something about what is stored only
-	// in the epoch that it was made for. A state that has a currentStorageVersionHash but no epoch was written by another
-	// controller, or while definitions without this field were installed, which removed it. The trigger deletes such a state
-	// and creates it anew: counted from 1 in the same state, migrations of earlier epochs would count again.
+	// epoch goes up whenever the evidence changes. It starts at 1. A migration proves something about what is stored only
+	// in the epoch for which it was created. If a state has a currentStorageVersionHash but no epoch, another controller
+	// wrote it, or an older CustomResourceDefinition without this field was installed and removed it. The trigger deletes
+	// such a state and creates another one. If it counted from 1 in the same state, migrations of earlier epochs would
+	// count again.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Epoch int64 `json:"epoch,omitempty"`
-	// epochStartTime is when the epoch began. A migration proves something only if it began a settle period later, when
-	// writes that began before have landed.
+	// epochStartTime is when the epoch started. A migration proves something only if it started at least one settle period
+	// later. By then, all writes that started before the epoch have ended.
 	// +optional
 	EpochStartTime *metav1.Time `json:"epochStartTime,omitempty"`
-	// evidence is what the current encoding was concluded from.
+	// evidence is what shows that the current encoding is the current one.
 	// +optional
 	Evidence *StorageEvidence `json:"evidence,omitempty"`
-	// storageSharedWith names the StorageStates of other resources that are the same objects in the same storage, such as
-	// events and events.events.k8s.io. One migration serves them all. This is information for people: what ties a shared
-	// migration to each of the states is that state's own status.migration.
+	// storageSharedWith names the StorageStates of other resources with the same objects in the same storage, for example
+	// events and events.events.k8s.io. One migration serves them all. This field is for people: status.migration of each
+	// of these states names the migration.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=253
 	StorageSharedWith []string `json:"storageSharedWith,omitempty"`
-	// migration is the latest migration of the current epoch. It is recorded before the migration is created, so that
-	// creating it again, after a crash or on an old cache, makes no second one.
+	// migration is the latest migration of the current epoch. Its name follows from this status. So after a crash, or with an
+	// old cache, the trigger does not create a second one.
 	// +optional
 	Migration *MigrationReference `json:"migration,omitempty"`
-	// backoff says when a migration that failed is tried again. It goes when one succeeds and when a new epoch begins.
+	// backoff says when to try again after a failed migration. It is removed when one succeeds and when a new epoch
+	// starts.
 	// +optional
 	Backoff *MigrationBackoff `json:"backoff,omitempty"`
-	// lastHandledRetry is the value of the annotation migration.k8s.io/retry that was answered last, cut off after 253
-	// characters. Any other value of the annotation asks for another attempt, whatever backoff says.
+	// lastHandledRetry is the value of the annotation migration.k8s.io/retry that the trigger has handled last, truncated
+	// to 253 characters. Any other value of the annotation requests another attempt at once, whatever backoff says.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	LastHandledRetry string `json:"lastHandledRetry,omitempty"`
-	// conditions are the latest observations of the state. Known types are Agreed, Migrated, SafeToRemoveOldVersions and
+	// conditions are the current conditions of the state. Known types are Agreed, Migrated, SafeToRemoveOldVersions and
 	// Served.
 	// +optional
 	// +listType=map
@@ -196,7 +198,7 @@ type StorageStateStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 }
 
-// StorageEncoding is an encoding: its hash and its version.
+// StorageEncoding is an encoding with its hash and its version.
 type StorageEncoding struct {
 	// storageVersionHash is the hash of the encoding.
 	// +required
@@ -218,27 +220,27 @@ type MigrationReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// uid is the uid of the migration. It is left out until the migration was created.
+	// uid is the uid of the migration. It is empty until the migration is created.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=128
 	UID types.UID `json:"uid,omitempty"`
 }
 
-// MigrationBackoff says when a migration that failed is tried again.
+// MigrationBackoff says when to try again after a failed migration.
 type MigrationBackoff struct {
-	// failures is how many migrations failed in a row.
+	// failures is how many migrations have failed in a row.
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Failures int32 `json:"failures"`
-	// lastFailureTime is when the last one failed.
+	// lastFailureTime is when the last of them failed.
 	// +required
 	LastFailureTime metav1.Time `json:"lastFailureTime"`
-	// lastFailedMigration is the last one that failed.
+	// lastFailedMigration is the last of them.
 	// +optional
 	LastFailedMigration *MigrationReference `json:"lastFailedMigration,omitempty"`
-	// nextAttemptTime is the earliest time at which another one is created. It is left out if waiting alone is no use, and
-	// an administrator or a new epoch has to ask for another one.
+	// nextAttemptTime is the earliest time at which the trigger creates another migration. It is empty if waiting does not
+	// help. Then the trigger creates one in a new epoch, or when an administrator requests it.
 	// +optional
 	NextAttemptTime *metav1.Time `json:"nextAttemptTime,omitempty"`
 }

@@ -29,10 +29,10 @@ import (
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
 // +kubebuilder:metadata:annotations="api-approved.kubernetes.io=https://github.com/kubernetes/community/pull/2524"
-// +kubebuilder:printcolumn:name="Resource",type=string,JSONPath=".spec.resource.resource",description="The resource that is migrated."
+// +kubebuilder:printcolumn:name="Resource",type=string,JSONPath=".spec.resource.resource",description="The resource to migrate."
 // +kubebuilder:printcolumn:name="Group",type=string,JSONPath=".spec.resource.group",description="The API group of the resource; empty for the core group."
-// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=".status.target.encodingVersion",description="The version that every object is to be stored in."
-// +kubebuilder:printcolumn:name="State",type=string,JSONPath=".status.conditions[?(@.status==\"True\")].type",description="Running, Succeeded or Failed; nothing while the migration waits for its turn."
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=".status.target.encodingVersion",description="The version in which every object will be stored."
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=".status.conditions[?(@.status==\"True\")].type",description="Running, Succeeded or Failed. It is empty while the migration waits."
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=".status.conditions[?(@.status==\"True\")].reason",description="Why the migration is in that state."
 // +kubebuilder:printcolumn:name="Done%",type=integer,JSONPath=".status.progress.percentComplete",description="How many of the objects have an outcome, in percent of the estimated total."
 // +kubebuilder:printcolumn:name="Denied",type=integer,JSONPath=".status.progress.denied",description="How many objects the API server refuses to rewrite. status.deniedObjects names them."
@@ -40,24 +40,24 @@ import (
 // +kubebuilder:printcolumn:name="Processed",type=integer,priority=1,JSONPath=".status.progress.processed",description="How many objects have an outcome."
 // +kubebuilder:printcolumn:name="Total",type=integer,priority=1,JSONPath=".status.progress.estimatedTotal",description="The estimated number of all objects."
 // +kubebuilder:printcolumn:name="Rewritten",type=integer,priority=1,JSONPath=".status.progress.rewritten",description="How many objects the migration wrote."
-// +kubebuilder:printcolumn:name="Per-Minute",type=integer,priority=1,JSONPath=".status.progress.objectsPerMinute",description="How many objects get an outcome in a minute."
-// +kubebuilder:printcolumn:name="Estimated-End",type=string,priority=1,JSONPath=".status.estimatedCompletionTime",description="When the migration will have ended if it goes on at this rate."
+// +kubebuilder:printcolumn:name="Per-Minute",type=integer,priority=1,JSONPath=".status.progress.objectsPerMinute",description="How many objects got an outcome per minute, recently."
+// +kubebuilder:printcolumn:name="Estimated-End",type=string,priority=1,JSONPath=".status.estimatedCompletionTime",description="When the migration will end if it continues at this rate."
 // +kubebuilder:printcolumn:name="Epoch",type=integer,priority=1,JSONPath=".status.target.epoch",description="The epoch of the StorageState that the migration belongs to."
-// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=".status.conditions[?(@.status==\"True\")].message",description="What there is to say about the state."
-// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`has(self.spec) || (oldSelf.hasValue() && (!has(oldSelf.value().spec) || !has(oldSelf.value().spec.resource) || !has(oldSelf.value().spec.resource.resource) || oldSelf.value().spec.resource.resource == ""))`,message="spec.resource is required: name the resource whose stored objects are to be migrated, for example group: apps, resource: deployments"
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=".status.conditions[?(@.status==\"True\")].message",description="Details about the state."
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`has(self.spec) || (oldSelf.hasValue() && (!has(oldSelf.value().spec) || !has(oldSelf.value().spec.resource) || !has(oldSelf.value().spec.resource.resource) || oldSelf.value().spec.resource.resource == ""))`,message="spec.resource is required: name the resource whose stored objects to migrate, for example group: apps, resource: deployments"
 
-// StorageVersionMigration asks for every stored object of one resource to be rewritten in the encoding that the API
-// servers write today, and tells how far that went. It is done once: to migrate again, create another one.
+// StorageVersionMigration requests that every stored object of one resource is rewritten in the encoding that the API
+// servers write now, and shows the progress. It runs once. To migrate again, create another one.
 type StorageVersionMigration struct {
 	metav1.TypeMeta `json:",inline"`
-	// Standard object metadata. The name carries no meaning. The trigger chooses it beforehand, starting with the resource
-	// and its group, cut to fit; people may use generateName.
+	// Standard object metadata. The name has no meaning. The trigger uses names that start with the resource and its
+	// group. People may use generateName.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	// spec says what is to be migrated.
+	// spec says what to migrate.
 	// +optional
 	Spec StorageVersionMigrationSpec `json:"spec,omitempty,omitzero"`
-	// status says how far the migration went. Controllers write it.
+	// status says how far the migration is. Controllers write it.
 	// +optional
 	Status StorageVersionMigrationStatus `json:"status,omitempty,omitzero"`
 }
@@ -73,27 +73,27 @@ type StorageVersionMigrationList struct {
 	Items []StorageVersionMigration `json:"items"`
 }
 
-// StorageVersionMigrationSpec says what is to be migrated.
+// StorageVersionMigrationSpec says what to migrate.
 // +kubebuilder:validation:XValidation:rule="has(self.target) == has(oldSelf.target) && (!has(self.target) || self.target == oldSelf.target)",fieldPath=".target",message="the target of a migration cannot be changed: create another StorageVersionMigration"
 type StorageVersionMigrationSpec struct {
 	// resource is the resource to migrate. It cannot be changed: to migrate another resource, create another
 	// StorageVersionMigration.
 	// +required
 	Resource GroupVersionResource `json:"resource"`
-	// continueToken is kept for compatibility and ignored: a token of unknown origin proves nothing about the objects before
-	// it, so a migration starts from the beginning, whatever this says. Progress is in status.progress.
+	// continueToken is ignored. It exists for compatibility. A token of unknown origin proves nothing about the objects
+	// before it, so a migration always starts with the first object. The progress is in status.progress.
 	// +optional
 	ContinueToken string `json:"continueToken,omitempty"`
-	// target is the encoding that the migration is wanted for. The trigger sets it; leave it out when you create a
-	// migration by hand, and the encoding that is current when the migration starts is taken. A migration whose target is
-	// not, or no longer, what the servers write ends as Failed. It cannot be changed. It is a wish and never counts as
-	// proof: only a success whose status.target is set does.
+	// target is the encoding in which the objects are to be stored. The trigger sets it. Leave it out when you create a
+	// migration yourself; the migrator then uses the encoding that is current when the migration starts. A migration
+	// fails if the servers do not write its target, or stop writing it. The target cannot be changed. It is only a
+	// request: a success proves something only if status.target is set.
 	// +optional
 	Target *MigrationTarget `json:"target,omitempty"`
 }
 
-// GroupVersionResource names a resource and the version at which to reach it. What it has to look like is
-// checked at creation; after that it cannot be changed.
+// GroupVersionResource names a resource and the version for requests. The API server checks the names at creation.
+// After that they cannot be changed.
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || (has(self.resource) && self.resource.size() > 0)",fieldPath=".resource",message="name the resource to migrate by its plural, for example deployments"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.resource) || !self.resource.contains('/')",fieldPath=".resource",message="a subresource is stored with its resource: name the resource alone, without the slash and what follows it"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.resource) || self.resource.contains('/') || self.resource.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",fieldPath=".resource",message="use the plural name in lower case, for example deployments, neither the kind nor a name with the group: the group has a field of its own"
@@ -105,20 +105,20 @@ type GroupVersionResource struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Group string `json:"group,omitempty"`
-	// version is the version at which the resource is listed and written. If it is left out, the migrator chooses one that
-	// is served, the target's where it can. It has no influence on the encoding that objects are stored in.
+	// version is the version that the migrator uses to list and to write the objects. If it is empty, the migrator chooses
+	// a served one, preferably that of the target. It has no influence on the encoding in which objects are stored.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Version string `json:"version,omitempty"`
-	// resource is the plural name of the resource in lower case, for example deployments. Subresources have no storage of
-	// their own and cannot be named. It has to be there, which a rule demands at creation, and not the schema: old objects
-	// may lack it.
+	// resource is the plural name of the resource in lower case, for example deployments. It cannot be a subresource,
+	// because subresources have no storage of their own. A rule requires it at creation. The schema does not require it,
+	// because old objects may lack it.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Resource string `json:"resource,omitempty"`
 }
 
-// MigrationTarget is the encoding that a migration brings every object to, and the evidence that it was chosen on.
+// MigrationTarget is the encoding in which a migration stores every object, and the epoch for which it was chosen.
 // +kubebuilder:validation:XValidation:rule="has(self.epoch) == has(self.storageStateUID)",message="set epoch and storageStateUID together or leave both out: an epoch counts within one StorageState object only"
 // +structType=atomic
 type MigrationTarget struct {
@@ -128,19 +128,19 @@ type MigrationTarget struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:XValidation:rule="self != 'Unknown'",message="a migration needs one encoding as its target: wait until the servers agree, or leave target out"
 	StorageVersionHash string `json:"storageVersionHash"`
-	// encodingVersion is storageVersionHash in words: the version that has the hash, for example apps/v1, or v1 for the
-	// core group; the hash itself where no known version has it.
+	// encodingVersion is the version that has storageVersionHash, for example apps/v1, or v1 for the core group. It is the
+	// hash itself if no known version has it.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	EncodingVersion string `json:"encodingVersion,omitempty"`
-	// epoch is status.epoch of the StorageState at the time when the target was chosen. Only a migration of the current
-	// epoch proves anything about what is stored.
+	// epoch is status.epoch of the StorageState when the target was chosen. Only a migration of the current epoch proves
+	// anything about what is stored.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Epoch *int64 `json:"epoch,omitempty"`
-	// storageStateUID is the uid of the StorageState that the epoch was read from. A StorageState that was deleted and
-	// made anew counts its epochs from the start, so that the epoch alone would be ambiguous.
+	// storageStateUID is the uid of the StorageState that has the epoch. Without it the epoch would be ambiguous, because
+	// a StorageState that was deleted and created again counts its epochs from 1.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MinLength=1
@@ -148,53 +148,53 @@ type MigrationTarget struct {
 	StorageStateUID types.UID `json:"storageStateUID,omitempty"`
 }
 
-// StorageVersionMigrationStatus says how far a migration went.
+// StorageVersionMigrationStatus says how far a migration is.
 type StorageVersionMigrationStatus struct {
-	// conditions are the latest observations of the migration's state. Known types are Running, Succeeded and Failed. Our
-	// controllers keep at most one of them True; the API server does not enforce that.
+	// conditions are the current conditions of the migration. Known types are Running, Succeeded and Failed. The migrator
+	// keeps at most one of them True. The API server does not enforce that.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	// +patchMergeKey=type
 	// +patchStrategy=merge
 	Conditions []MigrationCondition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
-	// target is the encoding that this migration brings every object to: spec.target, or what was current at the start.
-	// It is set once, before the first object is rewritten. A success proves something about what is stored only if this
-	// is set: one by a migrator that does not know of targets proves nothing, whatever spec.target says.
+	// target is the encoding in which this migration stores every object: spec.target, or the encoding that was current at
+	// the start. The migrator sets it once, before it rewrites the first object. A success proves something about what is
+	// stored only if this is set. Without it, the migrator that reported the success does not know targets.
 	// +optional
 	Target *MigrationTarget `json:"target,omitempty"`
-	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if the same
-	// still stands at the end.
+	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if the
+	// evidence is the same at the end.
 	// +optional
 	Evidence *StorageEvidence `json:"evidence,omitempty"`
-	// baselineResourceVersion is the resource version of the list that the migration began with. What was written after
-	// it was written in the target encoding. It is opaque: not every server's resource versions can be compared.
+	// baselineResourceVersion is the resource version of the first list of the migration. Whatever was written after it
+	// was written in the target encoding. It is opaque: not all servers have resource versions that can be compared.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	BaselineResourceVersion string `json:"baselineResourceVersion,omitempty"`
-	// progress counts the objects by outcome, and says where to go on.
+	// progress counts the objects by outcome, and says where to continue.
 	// +optional
 	Progress *MigrationProgress `json:"progress,omitempty"`
-	// deniedObjects names objects that the API server refuses to rewrite for good, at most 100 of them. How many there are
-	// in all is in progress.denied.
+	// deniedObjects names objects that the API server permanently refuses to rewrite, at most 100 of them. progress.denied
+	// has the number of all.
 	// +optional
 	// +listType=map
 	// +listMapKey=namespace
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=100
 	DeniedObjects []DeniedObject `json:"deniedObjects,omitempty"`
-	// startTime is when the migrator took the migration up for the first time.
+	// startTime is when the migrator first started to work on the migration.
 	// +optional
 	StartTime *metav1.Time `json:"startTime,omitempty"`
-	// sweepCompletionTime is when every listed object had an outcome. What remains after that, such as trying denied
-	// objects once more, does not go through all objects again, also not after a restart of the migrator. Only where
-	// progress.denied is greater than the number of deniedObjects, whose list is bounded, does that second try list again.
+	// sweepCompletionTime is when every listed object had an outcome. The work that remains then, such as the second try
+	// of denied objects, does not list all objects again, not even after a restart of the migrator. The exception is a
+	// migration whose progress.denied is greater than the number of deniedObjects: its second try lists them again.
 	// +optional
 	SweepCompletionTime *metav1.Time `json:"sweepCompletionTime,omitempty"`
-	// estimatedCompletionTime is when the migration will have ended if it goes on at the present rate.
+	// estimatedCompletionTime is when the migration will end if it continues at the present rate.
 	// +optional
 	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
-	// completionTime is when the migration ended, in success or failure.
+	// completionTime is when the migration succeeded or failed.
 	// +optional
 	CompletionTime *metav1.Time `json:"completionTime,omitempty"`
 }
@@ -202,7 +202,7 @@ type StorageVersionMigrationStatus struct {
 // MigrationConditionType is the type of a condition of a StorageVersionMigration.
 type MigrationConditionType string
 
-// MigrationCondition describes the state of a migration at a certain point.
+// MigrationCondition is one condition of a migration.
 type MigrationCondition struct {
 	// type is the type of the condition: Running, Succeeded or Failed.
 	// +required
@@ -213,33 +213,33 @@ type MigrationCondition struct {
 	// lastUpdateTime is when the condition was last updated.
 	// +optional
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty,omitzero"`
-	// reason is the reason for the condition's last transition, in one word.
+	// reason is the reason for the last transition of the condition, in one word.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// message tells the same to a person, with details.
+	// message is a text for people with details about the reason.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
 
-// MigrationProgress counts the objects of a migration by outcome. Every object that was processed has exactly one outcome:
-// processed is the sum of rewritten, alreadyCurrent, writtenByOthers, gone and denied. The counters and the continue token
-// are always saved together, after every object of a chunk got its outcome.
+// MigrationProgress counts the objects of a migration by outcome. Each processed object has exactly one outcome, so
+// processed is the sum of rewritten, alreadyCurrent, writtenByOthers, gone and denied. The migrator saves the counters
+// together with the continue token, each time all objects of a chunk have an outcome.
 type MigrationProgress struct {
-	// continueToken is the list token of the next chunk. It is empty before the first chunk and after the last one, which
-	// status.sweepCompletionTime tells apart.
+	// continueToken is the list token of the next chunk. It is empty before the first chunk and after the last one. After
+	// the last one, status.sweepCompletionTime is set.
 	// +optional
 	ContinueToken string `json:"continueToken,omitempty"`
-	// estimatedTotal is about how many objects there are. It is left out where the server does not tell.
+	// estimatedTotal is about how many objects there are. It is empty if the API server does not say.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	EstimatedTotal *int64 `json:"estimatedTotal,omitempty"`
-	// percentComplete is how many of the estimated total have an outcome, in percent, rounded down. It is 100 only when
-	// every listed object has one, and left out while the total is not known.
+	// percentComplete is how many of the estimated total have an outcome, in percent, rounded down. It is 100 only if
+	// every listed object has one. It is empty while the total is not known.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=100
 	PercentComplete *int32 `json:"percentComplete,omitempty"`
-	// objectsPerMinute is how many objects got their outcome in a minute, lately.
+	// objectsPerMinute is how many objects got their outcome per minute, recently.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	ObjectsPerMinute *int64 `json:"objectsPerMinute,omitempty"`
@@ -251,33 +251,34 @@ type MigrationProgress struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Rewritten int64 `json:"rewritten"`
-	// alreadyCurrent is how many objects were stored in the target encoding already, so that nothing was written.
+	// alreadyCurrent is how many objects were already stored in the target encoding. They were not written.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	AlreadyCurrent int64 `json:"alreadyCurrent"`
-	// writtenByOthers is how many objects were written in the meantime, and by that in the target encoding: by somebody else, or
-	// by this migration in a request whose answer was lost, for instance because its process was killed.
+	// writtenByOthers is how many objects somebody else wrote during the migration. Such a write uses the target encoding
+	// too. It also counts objects that this migration wrote in a request whose answer it lost, for example because its
+	// process was killed.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	WrittenByOthers int64 `json:"writtenByOthers"`
-	// gone is how many objects were deleted in the meantime.
+	// gone is how many objects were deleted during the migration.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Gone int64 `json:"gone"`
-	// denied is how many objects the API server refuses to rewrite for good. status.deniedObjects names them.
+	// denied is how many objects the API server permanently refuses to rewrite. status.deniedObjects names them.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Denied int64 `json:"denied"`
-	// retried is how many requests were sent again after an error that passes. It counts requests, not objects, and is no
+	// retried is how many requests were sent again after a transient error. It counts requests, not objects, and is not an
 	// outcome.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Retried int64 `json:"retried"`
 }
 
-// DeniedObject names an object that the API server refuses to rewrite, with the server's own words.
+// DeniedObject names an object that the API server refuses to rewrite, with the answer of the server.
 type DeniedObject struct {
-	// namespace is the namespace of the object, empty if it has none.
+	// namespace is the namespace of the object. It is empty if the object has none.
 	// +optional
 	// +default=""
 	// +kubebuilder:validation:MaxLength=253
@@ -297,7 +298,7 @@ type DeniedObject struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=256
 	Reason metav1.StatusReason `json:"reason,omitempty"`
-	// message is the message of the API server's answer, cut off after 1024 characters.
+	// message is the message of the API server's answer, truncated to 1024 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	Message string `json:"message,omitempty"`

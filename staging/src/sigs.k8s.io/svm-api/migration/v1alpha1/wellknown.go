@@ -16,15 +16,14 @@ limitations under the License.
 
 package v1alpha1
 
-// Unknown stands in place of a storage version hash where the encoding is not known.
+// Unknown takes the place of a storage version hash if the encoding is not known.
 //
 // In status.persistedStorageVersionHashes of a StorageState it means that objects may be stored in any encoding. As
 // status.currentStorageVersionHash it means that the servers do not agree on one.
 const Unknown = "Unknown"
 
-// Bounds of the lists and strings that a controller fills and the CustomResourceDefinition limits. A controller cuts what
-// it writes to these, because the API server refuses the whole write otherwise.
-// Lengths are in characters, not bytes.
+// Limits of lists and strings in the CustomResourceDefinitions. A controller truncates what it writes to these limits,
+// because otherwise the API server refuses the whole write. Lengths are in characters, not in bytes.
 const (
 	// MaxDeniedObjects is the most entries of status.deniedObjects. The full number is in status.progress.denied.
 	MaxDeniedObjects = 100
@@ -34,7 +33,7 @@ const (
 	MaxDeniedObjectMessageLength = 1024
 
 	// MaxPersistedStorageVersionHashes is the most entries of status.persistedStorageVersionHashes and
-	// status.persistedEncodingVersions. Hashes that are more than that become Unknown and the current one.
+	// status.persistedEncodingVersions. A controller replaces a longer list by Unknown and the current hash.
 	MaxPersistedStorageVersionHashes = 100
 	// MaxEncodings is the most entries of status.encodings.
 	MaxEncodings = 100
@@ -55,21 +54,23 @@ const (
 
 // Annotations that administrators and the kubectl plugin set on a StorageState.
 const (
-	// PausedAnnotation, set to "true", keeps the trigger from creating migrations of the resource. Observing goes on.
+	// PausedAnnotation, set to "true", keeps the trigger from creating migrations of the resource. The trigger still
+	// observes the resource.
 	PausedAnnotation = "migration.k8s.io/paused"
-	// RetryAnnotation asks for another attempt without waiting. Its value is opaque, and cut off after MaxRetryLength: a
-	// value that is not status.lastHandledRetry is a new request. It never needs removing.
+	// RetryAnnotation requests another attempt at once. Its value is opaque and is truncated to MaxRetryLength. A value
+	// other than status.lastHandledRetry is a new request. Nobody needs to remove the annotation.
 	RetryAnnotation = "migration.k8s.io/retry"
 )
 
-// Types of the conditions of a StorageVersionMigration. A migration that has none yet waits for its turn. Our controllers
-// keep at most one of these True, and leave a migration that is Succeeded or Failed alone; the API server enforces neither.
+// Types of the conditions of a StorageVersionMigration. A migration without conditions waits to be started. The
+// migrator keeps at most one of these True, and does not touch a migration that is Succeeded or Failed. The API server
+// enforces neither.
 const (
-	// MigrationRunning says that objects are being rewritten. Its reason and message tell what it waits for, if anything.
+	// MigrationRunning means that objects are being rewritten. Its reason and message say what it waits for, if anything.
 	MigrationRunning MigrationConditionType = "Running"
-	// MigrationSucceeded says that every object is stored in the target encoding or was deleted.
+	// MigrationSucceeded means that every object is stored in the target encoding or was deleted.
 	MigrationSucceeded MigrationConditionType = "Succeeded"
-	// MigrationFailed says that the migration ended without that proof. Its reason and message tell why.
+	// MigrationFailed means that the migration ended without success. Its reason and message say why.
 	MigrationFailed MigrationConditionType = "Failed"
 )
 
@@ -79,13 +80,14 @@ const (
 	MigrationReasonRewriting = "Rewriting"
 	// MigrationReasonAwaitingAgreement: the servers do not agree on an encoding yet.
 	MigrationReasonAwaitingAgreement = "AwaitingAgreement"
-	// MigrationReasonRetrying: requests fail in a way that passes, and are tried again.
+	// MigrationReasonRetrying: requests fail with transient errors, and are tried again.
 	MigrationReasonRetrying = "RetryingTransientErrors"
-	// MigrationReasonNoProgress: requests fail, and nothing has come about for long. The migration makes room for others that wait.
+	// MigrationReasonNoProgress: requests fail, and no object got an outcome for a long time. Migrations that wait go
+	// first.
 	MigrationReasonNoProgress = "NoProgress"
-	// MigrationReasonRetryingDenied: all else is done, and the denied objects are tried once more.
+	// MigrationReasonRetryingDenied: everything else is done, and the migrator tries the denied objects again.
 	MigrationReasonRetryingDenied = "RetryingDeniedObjects"
-	// MigrationReasonFinished: the migration ended; the other conditions tell how.
+	// MigrationReasonFinished: the migration has ended. The other conditions say how.
 	MigrationReasonFinished = "Finished"
 )
 
@@ -93,81 +95,81 @@ const (
 const (
 	// MigrationReasonAllObjectsMigrated: every object is stored in the target encoding or was deleted.
 	MigrationReasonAllObjectsMigrated = "AllObjectsMigrated"
-	// MigrationReasonObjectsDenied: the API server refused to rewrite some objects; all others are done.
+	// MigrationReasonObjectsDenied: the API server refused to rewrite some objects. All others are done.
 	MigrationReasonObjectsDenied = "ObjectsDenied"
-	// MigrationReasonInvalidResource: spec.resource names nothing that can be migrated, for instance a subresource.
+	// MigrationReasonInvalidResource: spec.resource cannot be migrated, for example because it is a subresource.
 	MigrationReasonInvalidResource = "InvalidResource"
-	// MigrationReasonResourceNotServed: no server serves the resource, or none does any more.
+	// MigrationReasonResourceNotServed: no server serves the resource.
 	MigrationReasonResourceNotServed = "ResourceNotServed"
 	// MigrationReasonVersionNotServed: the resource is served, but not at spec.resource.version.
 	MigrationReasonVersionNotServed = "VersionNotServed"
 	// MigrationReasonVerbsNotSupported: the resource cannot be listed, or cannot be written.
 	MigrationReasonVerbsNotSupported = "VerbsNotSupported"
-	// MigrationReasonListRefused: the API server refuses to list the objects, for lack of a permission for instance.
+	// MigrationReasonListRefused: the API server refuses to list the objects, for example because a permission is missing.
 	MigrationReasonListRefused = "ListRefused"
-	// MigrationReasonTargetChanged: objects are written in another encoding than the target by now.
+	// MigrationReasonTargetChanged: the servers now write another encoding than the target.
 	MigrationReasonTargetChanged = "TargetChanged"
-	// MigrationReasonAgreementLost: the servers did not agree on the target all the time from start to end.
+	// MigrationReasonAgreementLost: the servers did not agree on the target all the time from the start to the end.
 	MigrationReasonAgreementLost = "AgreementLost"
 )
 
 // Types of the conditions of a StorageState.
 const (
-	// StorageStateAgreed says that all servers were seen, and all write the resource in the current encoding.
+	// StorageStateAgreed means that all servers were observed, and all write the resource in the current encoding.
 	StorageStateAgreed = "Agreed"
-	// StorageStateMigrated says that every object is stored in the current encoding. While it is not True, its reason and
-	// message tell what is being done about it, or why nothing is.
+	// StorageStateMigrated means that every object is stored in the current encoding. While it is not True, its reason and
+	// message say what is being done about it, or why nothing is done.
 	StorageStateMigrated = "Migrated"
-	// StorageStateSafeToRemoveOldVersions says that no server needs any version but the current one to read what is
-	// stored: the others may be dropped, be it from a CustomResourceDefinition or by an upgrade or downgrade. While it is
-	// not True, its reason and message are those of Migrated, or tell what else stands in the way.
+	// StorageStateSafeToRemoveOldVersions means that a server needs only the current version to read what is stored. All
+	// others may be dropped from a CustomResourceDefinition, or by an upgrade or a downgrade. While it is not True, its
+	// reason and message are those of Migrated, or say what else prevents it.
 	StorageStateSafeToRemoveOldVersions = "SafeToRemoveOldVersions"
-	// StorageStateServed says that the resource is served. Objects of one that is served no longer may still be stored.
+	// StorageStateServed means that the resource is served. Objects of a resource that is not served may still be stored.
 	StorageStateServed = "Served"
 )
 
 // Reasons of the conditions Agreed and Served.
 const (
-	// StateReasonServersAgree: all servers were seen and write the same encoding.
+	// StateReasonServersAgree: all servers were observed and write the same encoding.
 	StateReasonServersAgree = "ServersAgree"
-	// StateReasonServersDisagree: servers write different encodings, as in the middle of an upgrade.
+	// StateReasonServersDisagree: servers write different encodings, for example during an upgrade.
 	StateReasonServersDisagree = "ServersDisagree"
-	// StateReasonServersUnseen: at least one server that may write could not be asked.
+	// StateReasonServersUnseen: at least one server that may write could not be observed.
 	StateReasonServersUnseen = "ServersUnseen"
-	// StateReasonSettling: the servers agree, but not for long enough yet.
+	// StateReasonSettling: the servers agree, but have not agreed for the settle period yet.
 	StateReasonSettling = "Settling"
-	// StateReasonDiscoveryFailed: what is served could not be found out; nothing follows from that.
+	// StateReasonDiscoveryFailed: reading what the servers serve failed. This says nothing about the resource.
 	StateReasonDiscoveryFailed = "DiscoveryFailed"
 	// StateReasonServed: the resource is served.
 	StateReasonServed = "Served"
-	// StateReasonNotServed: the resource is not served by any server, so that what may still be stored cannot be migrated.
+	// StateReasonNotServed: no server serves the resource, so objects that may still be stored cannot be migrated.
 	StateReasonNotServed = "NotServed"
 )
 
 // Reasons of the conditions Migrated and SafeToRemoveOldVersions, besides StateReasonNotServed.
 const (
-	// StateReasonOnlyCurrentEncoding: no object is stored in any encoding but the current one.
+	// StateReasonOnlyCurrentEncoding: every object is stored in the current encoding.
 	StateReasonOnlyCurrentEncoding = "OnlyCurrentEncodingPersisted"
-	// StateReasonOldEncodings: objects may be stored in the older encodings that are listed.
+	// StateReasonOldEncodings: objects may be stored in the older encodings that the status lists.
 	StateReasonOldEncodings = "OldEncodingsPersisted"
-	// StateReasonEncodingsUnknown: objects may be stored in encodings that nobody has a record of.
+	// StateReasonEncodingsUnknown: objects may be stored in encodings of which there is no record.
 	StateReasonEncodingsUnknown = "PersistedEncodingsUnknown"
-	// StateReasonAwaitingAgreement: a migration can only start when the servers agree.
+	// StateReasonAwaitingAgreement: a migration can start only when the servers agree.
 	StateReasonAwaitingAgreement = "AwaitingAgreement"
-	// StateReasonMigrationQueued: a migration is due and waits for others to finish.
+	// StateReasonMigrationQueued: a migration is due, and the migrator has not started it.
 	StateReasonMigrationQueued = "MigrationQueued"
-	// StateReasonMigrationRunning: a migration exists and has not ended.
+	// StateReasonMigrationRunning: a migration has started and has not ended.
 	StateReasonMigrationRunning = "MigrationRunning"
-	// StateReasonMigrationFailed: the last migration failed; status.backoff tells when the next one is due.
+	// StateReasonMigrationFailed: the last migration failed. status.backoff says when the next one is due.
 	StateReasonMigrationFailed = "MigrationFailed"
-	// StateReasonPaused: a migration is due, and an administrator paused the resource.
+	// StateReasonPaused: a migration is due, but an administrator has paused the resource.
 	StateReasonPaused = "Paused"
-	// StateReasonNotSelected: a migration is due, and the trigger is configured to leave the resource alone.
+	// StateReasonNotSelected: a migration is due, but --auto-migrate does not select the resource.
 	StateReasonNotSelected = "NotSelectedForMigration"
-	// StateReasonObjectsExpire: the objects expire by themselves, and a rewrite would prolong their life.
+	// StateReasonObjectsExpire: the objects expire, and a rewrite would prolong their life.
 	StateReasonObjectsExpire = "ObjectsExpire"
 	// StateReasonNotMigratable: the resource cannot be listed, or cannot be written.
 	StateReasonNotMigratable = "NotMigratable"
-	// StateReasonStoredVersionsNotPruned: the CustomResourceDefinition's status.storedVersions still names old versions.
+	// StateReasonStoredVersionsNotPruned: status.storedVersions of the CustomResourceDefinition still names old versions.
 	StateReasonStoredVersionsNotPruned = "StoredVersionsNotPruned"
 )

@@ -32,8 +32,9 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/wire anew: only for a change of the wire format that is meant")
 
-// The files in testdata/wire are the promise: an object that was stored or sent by any build reads the same in every later
-// one. A field may be added (with -update, and a look at the difference); a line that changes or goes breaks somebody.
+// The files in testdata/wire are the promise: an object that was stored or sent by any build reads the same in every
+// later one. A field may be added (with -update, and a look at the difference); a line that changes or goes breaks
+// somebody.
 func TestWireFormat(t *testing.T) {
 	for name, object := range map[string]runtime.Object{
 		"StorageVersionMigration": filledMigration(),
@@ -104,8 +105,8 @@ func requireFilled(t *testing.T, path string, v reflect.Value) {
 	}
 }
 
-// The objects in testdata/kube-storage-version-migrator have the shapes that kube-storage-version-migrator, its initializer,
-// its trigger and its users' manifests have left in clusters.
+// The objects in testdata/kube-storage-version-migrator have the shapes that kube-storage-version-migrator, its
+// initializer, its trigger and its users' manifests have left in clusters.
 func TestObjectsOfKubeStorageVersionMigratorPassUnchanged(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join("testdata", "kube-storage-version-migrator", "*.yaml"))
 	if err != nil {

@@ -25,12 +25,12 @@ import (
 // CustomResourceDefinitionEvidenceApplyConfiguration represents a declarative configuration of the CustomResourceDefinitionEvidence type for use
 // with apply.
 //
-// CustomResourceDefinitionEvidence identifies a state of a CustomResourceDefinition.
+// CustomResourceDefinitionEvidence identifies one revision of a CustomResourceDefinition.
 type CustomResourceDefinitionEvidenceApplyConfiguration struct {
 	// uid is the uid of the CustomResourceDefinition.
 	UID *types.UID `json:"uid,omitempty"`
-	// generation is metadata.generation of the CustomResourceDefinition. It goes up whenever its spec changes, and with
-	// that whenever the storage version does.
+	// generation is metadata.generation of the CustomResourceDefinition. It goes up whenever the spec changes, so also
+	// whenever the storage version changes.
 	Generation *int64 `json:"generation,omitempty"`
 	// storedVersions is status.storedVersions of the CustomResourceDefinition.
 	StoredVersions []string `json:"storedVersions,omitempty"`

@@ -26,9 +26,9 @@ import (
 // DeniedObjectApplyConfiguration represents a declarative configuration of the DeniedObject type for use
 // with apply.
 //
-// DeniedObject names an object that the API server refuses to rewrite, with the server's own words.
+// DeniedObject names an object that the API server refuses to rewrite, with the answer of the server.
 type DeniedObjectApplyConfiguration struct {
-	// namespace is the namespace of the object, empty if it has none.
+	// namespace is the namespace of the object. It is empty if the object has none.
 	Namespace *string `json:"namespace,omitempty"`
 	// name is the name of the object.
 	Name *string `json:"name,omitempty"`
@@ -36,7 +36,7 @@ type DeniedObjectApplyConfiguration struct {
 	UID *types.UID `json:"uid,omitempty"`
 	// reason is the reason of the API server's answer, for example Forbidden or Invalid.
 	Reason *v1.StatusReason `json:"reason,omitempty"`
-	// message is the message of the API server's answer, cut off after 1024 characters.
+	// message is the message of the API server's answer, truncated to 1024 characters.
 	Message *string `json:"message,omitempty"`
 }
 

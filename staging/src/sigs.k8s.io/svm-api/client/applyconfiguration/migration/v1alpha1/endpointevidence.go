@@ -23,10 +23,9 @@ package v1alpha1
 //
 // EndpointEvidence is an address whose discovery document was read.
 type EndpointEvidenceApplyConfiguration struct {
-	// address is the address and port that was asked.
+	// address is the address and port that the document was read from.
 	Address *string `json:"address,omitempty"`
-	// storageVersionHash is the hash that the discovery document shows. It is left out if the server does not serve the
-	// resource.
+	// storageVersionHash is the hash in the discovery document. It is empty if the server does not serve the resource.
 	StorageVersionHash *string `json:"storageVersionHash,omitempty"`
 }
 

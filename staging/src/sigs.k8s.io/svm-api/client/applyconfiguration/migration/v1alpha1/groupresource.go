@@ -21,13 +21,13 @@ package v1alpha1
 // GroupResourceApplyConfiguration represents a declarative configuration of the GroupResource type for use
 // with apply.
 //
-// GroupResource names a resource, whatever its versions. What it has to look like is checked at creation; after that it
+// GroupResource names a resource, in all its versions. The API server checks the names at creation. After that they
 // cannot be changed.
 type GroupResourceApplyConfiguration struct {
 	// group is the API group of the resource. Leave it out, or empty, for the core group.
 	Group *string `json:"group,omitempty"`
-	// resource is the plural name of the resource in lower case, for example deployments. It has to be there, which a
-	// rule demands at creation, and not the schema: old objects may lack it.
+	// resource is the plural name of the resource in lower case, for example deployments. A rule requires it at creation.
+	// The schema does not require it, because old objects may lack it.
 	Resource *string `json:"resource,omitempty"`
 }
 

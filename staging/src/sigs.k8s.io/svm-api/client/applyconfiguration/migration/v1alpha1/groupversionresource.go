@@ -21,17 +21,17 @@ package v1alpha1
 // GroupVersionResourceApplyConfiguration represents a declarative configuration of the GroupVersionResource type for use
 // with apply.
 //
-// GroupVersionResource names a resource and the version at which to reach it. What it has to look like is
-// checked at creation; after that it cannot be changed.
+// GroupVersionResource names a resource and the version for requests. The API server checks the names at creation.
+// After that they cannot be changed.
 type GroupVersionResourceApplyConfiguration struct {
 	// group is the API group of the resource. Leave it out, or empty, for the core group.
 	Group *string `json:"group,omitempty"`
-	// version is the version at which the resource is listed and written. If it is left out, the migrator chooses one that
-	// is served, the target's where it can. It has no influence on the encoding that objects are stored in.
+	// version is the version that the migrator uses to list and to write the objects. If it is empty, the migrator chooses
+	// a served one, preferably that of the target. It has no influence on the encoding in which objects are stored.
 	Version *string `json:"version,omitempty"`
-	// resource is the plural name of the resource in lower case, for example deployments. Subresources have no storage of
-	// their own and cannot be named. It has to be there, which a rule demands at creation, and not the schema: old objects
-	// may lack it.
+	// resource is the plural name of the resource in lower case, for example deployments. It cannot be a subresource,
+	// because subresources have no storage of their own. A rule requires it at creation. The schema does not require it,
+	// because old objects may lack it.
 	Resource *string `json:"resource,omitempty"`
 }
 

@@ -25,16 +25,16 @@ import (
 // MigrationBackoffApplyConfiguration represents a declarative configuration of the MigrationBackoff type for use
 // with apply.
 //
-// MigrationBackoff says when a migration that failed is tried again.
+// MigrationBackoff says when to try again after a failed migration.
 type MigrationBackoffApplyConfiguration struct {
-	// failures is how many migrations failed in a row.
+	// failures is how many migrations have failed in a row.
 	Failures *int32 `json:"failures,omitempty"`
-	// lastFailureTime is when the last one failed.
+	// lastFailureTime is when the last of them failed.
 	LastFailureTime *v1.Time `json:"lastFailureTime,omitempty"`
-	// lastFailedMigration is the last one that failed.
+	// lastFailedMigration is the last of them.
 	LastFailedMigration *MigrationReferenceApplyConfiguration `json:"lastFailedMigration,omitempty"`
-	// nextAttemptTime is the earliest time at which another one is created. It is left out if waiting alone is no use, and
-	// an administrator or a new epoch has to ask for another one.
+	// nextAttemptTime is the earliest time at which the trigger creates another migration. It is empty if waiting does not
+	// help. Then the trigger creates one in a new epoch, or when an administrator requests it.
 	NextAttemptTime *v1.Time `json:"nextAttemptTime,omitempty"`
 }
 

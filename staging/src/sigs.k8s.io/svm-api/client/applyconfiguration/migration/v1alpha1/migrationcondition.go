@@ -27,7 +27,7 @@ import (
 // MigrationConditionApplyConfiguration represents a declarative configuration of the MigrationCondition type for use
 // with apply.
 //
-// MigrationCondition describes the state of a migration at a certain point.
+// MigrationCondition is one condition of a migration.
 type MigrationConditionApplyConfiguration struct {
 	// type is the type of the condition: Running, Succeeded or Failed.
 	Type *migrationv1alpha1.MigrationConditionType `json:"type,omitempty"`
@@ -35,9 +35,9 @@ type MigrationConditionApplyConfiguration struct {
 	Status *v1.ConditionStatus `json:"status,omitempty"`
 	// lastUpdateTime is when the condition was last updated.
 	LastUpdateTime *metav1.Time `json:"lastUpdateTime,omitempty"`
-	// reason is the reason for the condition's last transition, in one word.
+	// reason is the reason for the last transition of the condition, in one word.
 	Reason *string `json:"reason,omitempty"`
-	// message tells the same to a person, with details.
+	// message is a text for people with details about the reason.
 	Message *string `json:"message,omitempty"`
 }
 

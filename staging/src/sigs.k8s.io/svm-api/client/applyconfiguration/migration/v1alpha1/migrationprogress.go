@@ -21,34 +21,35 @@ package v1alpha1
 // MigrationProgressApplyConfiguration represents a declarative configuration of the MigrationProgress type for use
 // with apply.
 //
-// MigrationProgress counts the objects of a migration by outcome. Every object that was processed has exactly one outcome:
-// processed is the sum of rewritten, alreadyCurrent, writtenByOthers, gone and denied. The counters and the continue token
-// are always saved together, after every object of a chunk got its outcome.
+// MigrationProgress counts the objects of a migration by outcome. Each processed object has exactly one outcome, so
+// processed is the sum of rewritten, alreadyCurrent, writtenByOthers, gone and denied. The migrator saves the counters
+// together with the continue token, each time all objects of a chunk have an outcome.
 type MigrationProgressApplyConfiguration struct {
-	// continueToken is the list token of the next chunk. It is empty before the first chunk and after the last one, which
-	// status.sweepCompletionTime tells apart.
+	// continueToken is the list token of the next chunk. It is empty before the first chunk and after the last one. After
+	// the last one, status.sweepCompletionTime is set.
 	ContinueToken *string `json:"continueToken,omitempty"`
-	// estimatedTotal is about how many objects there are. It is left out where the server does not tell.
+	// estimatedTotal is about how many objects there are. It is empty if the API server does not say.
 	EstimatedTotal *int64 `json:"estimatedTotal,omitempty"`
-	// percentComplete is how many of the estimated total have an outcome, in percent, rounded down. It is 100 only when
-	// every listed object has one, and left out while the total is not known.
+	// percentComplete is how many of the estimated total have an outcome, in percent, rounded down. It is 100 only if
+	// every listed object has one. It is empty while the total is not known.
 	PercentComplete *int32 `json:"percentComplete,omitempty"`
-	// objectsPerMinute is how many objects got their outcome in a minute, lately.
+	// objectsPerMinute is how many objects got their outcome per minute, recently.
 	ObjectsPerMinute *int64 `json:"objectsPerMinute,omitempty"`
 	// processed is how many objects have an outcome.
 	Processed *int64 `json:"processed,omitempty"`
 	// rewritten is how many objects this migration wrote.
 	Rewritten *int64 `json:"rewritten,omitempty"`
-	// alreadyCurrent is how many objects were stored in the target encoding already, so that nothing was written.
+	// alreadyCurrent is how many objects were already stored in the target encoding. They were not written.
 	AlreadyCurrent *int64 `json:"alreadyCurrent,omitempty"`
-	// writtenByOthers is how many objects were written in the meantime, and by that in the target encoding: by somebody else, or
-	// by this migration in a request whose answer was lost, for instance because its process was killed.
+	// writtenByOthers is how many objects somebody else wrote during the migration. Such a write uses the target encoding
+	// too. It also counts objects that this migration wrote in a request whose answer it lost, for example because its
+	// process was killed.
 	WrittenByOthers *int64 `json:"writtenByOthers,omitempty"`
-	// gone is how many objects were deleted in the meantime.
+	// gone is how many objects were deleted during the migration.
 	Gone *int64 `json:"gone,omitempty"`
-	// denied is how many objects the API server refuses to rewrite for good. status.deniedObjects names them.
+	// denied is how many objects the API server permanently refuses to rewrite. status.deniedObjects names them.
 	Denied *int64 `json:"denied,omitempty"`
-	// retried is how many requests were sent again after an error that passes. It counts requests, not objects, and is no
+	// retried is how many requests were sent again after a transient error. It counts requests, not objects, and is not an
 	// outcome.
 	Retried *int64 `json:"retried,omitempty"`
 }

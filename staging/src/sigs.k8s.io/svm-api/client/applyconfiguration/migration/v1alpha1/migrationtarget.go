@@ -25,18 +25,18 @@ import (
 // MigrationTargetApplyConfiguration represents a declarative configuration of the MigrationTarget type for use
 // with apply.
 //
-// MigrationTarget is the encoding that a migration brings every object to, and the evidence that it was chosen on.
+// MigrationTarget is the encoding in which a migration stores every object, and the epoch for which it was chosen.
 type MigrationTargetApplyConfiguration struct {
 	// storageVersionHash is the hash of the encoding, as in status.currentStorageVersionHash of the StorageState.
 	StorageVersionHash *string `json:"storageVersionHash,omitempty"`
-	// encodingVersion is storageVersionHash in words: the version that has the hash, for example apps/v1, or v1 for the
-	// core group; the hash itself where no known version has it.
+	// encodingVersion is the version that has storageVersionHash, for example apps/v1, or v1 for the core group. It is the
+	// hash itself if no known version has it.
 	EncodingVersion *string `json:"encodingVersion,omitempty"`
-	// epoch is status.epoch of the StorageState at the time when the target was chosen. Only a migration of the current
-	// epoch proves anything about what is stored.
+	// epoch is status.epoch of the StorageState when the target was chosen. Only a migration of the current epoch proves
+	// anything about what is stored.
 	Epoch *int64 `json:"epoch,omitempty"`
-	// storageStateUID is the uid of the StorageState that the epoch was read from. A StorageState that was deleted and
-	// made anew counts its epochs from the start, so that the epoch alone would be ambiguous.
+	// storageStateUID is the uid of the StorageState that has the epoch. Without it the epoch would be ambiguous, because
+	// a StorageState that was deleted and created again counts its epochs from 1.
 	StorageStateUID *types.UID `json:"storageStateUID,omitempty"`
 }
 

@@ -23,13 +23,13 @@ package v1alpha1
 //
 // ServerEvidence is a server process that was alive.
 type ServerEvidenceApplyConfiguration struct {
-	// identity is the identity of the server, which survives a restart: the name of its identity Lease, and its
-	// apiServerID in StorageVersion objects.
+	// identity is the identity of the server. It stays the same after a restart. It is the name of the server's identity
+	// Lease and its apiServerID in StorageVersion objects.
 	Identity *string `json:"identity,omitempty"`
-	// incarnation tells one process of that identity from the next: the holder of its identity Lease.
+	// incarnation is the holder of the identity Lease. It distinguishes one process of that identity from the next.
 	Incarnation *string `json:"incarnation,omitempty"`
-	// storageVersionHash is the hash of the encoding that the server writes. It is left out where the source does not tell
-	// it by identity, and where the server does not serve the resource.
+	// storageVersionHash is the hash of the encoding that the server writes. It is empty if the source does not name
+	// servers, or if the server does not serve the resource.
 	StorageVersionHash *string `json:"storageVersionHash,omitempty"`
 }
 

@@ -21,7 +21,7 @@ package v1alpha1
 // StorageEncodingApplyConfiguration represents a declarative configuration of the StorageEncoding type for use
 // with apply.
 //
-// StorageEncoding is an encoding: its hash and its version.
+// StorageEncoding is an encoding with its hash and its version.
 type StorageEncodingApplyConfiguration struct {
 	// storageVersionHash is the hash of the encoding.
 	StorageVersionHash *string `json:"storageVersionHash,omitempty"`

@@ -26,20 +26,20 @@ import (
 // StorageEvidenceApplyConfiguration represents a declarative configuration of the StorageEvidence type for use
 // with apply.
 //
-// StorageEvidence is what the encoding of a resource was concluded from, in enough detail to tell later whether anything
-// that matters may have happened in between. It is one proof, and applied as one: parts of two prove nothing.
+// StorageEvidence is what shows in which encoding a resource is written. It has enough detail to see later whether
+// anything that matters may have changed. It is one proof and is applied as a whole: parts of two proofs prove nothing.
 type StorageEvidenceApplyConfiguration struct {
-	// source is where the evidence comes from. It decides which of the other fields are set.
+	// source is where the evidence comes from. It determines which of the other fields are set.
 	Source *migrationv1alpha1.EvidenceSource `json:"source,omitempty"`
-	// firstObservedTime is when this evidence was seen first. It stood unchanged since.
+	// firstObservedTime is when this evidence was first observed. It has not changed since.
 	FirstObservedTime *v1.Time `json:"firstObservedTime,omitempty"`
 	// storageVersion is the StorageVersion object that was read.
 	StorageVersion *StorageVersionEvidenceApplyConfiguration `json:"storageVersion,omitempty"`
 	// customResourceDefinition is the CustomResourceDefinition that was read.
 	CustomResourceDefinition *CustomResourceDefinitionEvidenceApplyConfiguration `json:"customResourceDefinition,omitempty"`
-	// servers are the server processes that were alive, each with what it writes where it tells that by its name.
+	// servers are the server processes that were alive. If the source names servers, each has what it writes.
 	Servers []ServerEvidenceApplyConfiguration `json:"servers,omitempty"`
-	// endpoints are the addresses whose discovery documents were read, each with what its document says.
+	// endpoints are the addresses whose discovery documents were read, each with what the document shows.
 	Endpoints []EndpointEvidenceApplyConfiguration `json:"endpoints,omitempty"`
 }
 

@@ -30,15 +30,15 @@ import (
 // StorageStateApplyConfiguration represents a declarative configuration of the StorageState type for use
 // with apply.
 //
-// StorageState tells, for one resource, which encodings its stored objects may have, and which one the API servers write
-// today. While an old encoding is listed, no server may run that cannot read it.
+// StorageState says, for one resource, in which encodings its objects may be stored and which encoding the API servers
+// write now. As long as it lists an old encoding, every server must be able to read that encoding.
 type StorageStateApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata. The name is <resource>.<group> of spec.resource, or <resource> alone for the core group.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
 	// spec names the resource.
 	Spec *StorageStateSpecApplyConfiguration `json:"spec,omitempty"`
-	// status tells what is stored. Controllers write it.
+	// status says what may be stored. Controllers write it.
 	Status *StorageStateStatusApplyConfiguration `json:"status,omitempty"`
 }
 

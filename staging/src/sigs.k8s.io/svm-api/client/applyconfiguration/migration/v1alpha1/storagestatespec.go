@@ -21,7 +21,7 @@ package v1alpha1
 // StorageStateSpecApplyConfiguration represents a declarative configuration of the StorageStateSpec type for use
 // with apply.
 //
-// StorageStateSpec names the resource that a StorageState is about.
+// StorageStateSpec names the resource of a StorageState.
 type StorageStateSpecApplyConfiguration struct {
 	// resource is the resource that this StorageState is about. It cannot be changed.
 	Resource *GroupResourceApplyConfiguration `json:"resource,omitempty"`

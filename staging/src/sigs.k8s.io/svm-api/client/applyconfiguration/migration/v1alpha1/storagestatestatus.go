@@ -26,53 +26,55 @@ import (
 // StorageStateStatusApplyConfiguration represents a declarative configuration of the StorageStateStatus type for use
 // with apply.
 //
-// StorageStateStatus tells what is stored.
+// StorageStateStatus says what may be stored.
 type StorageStateStatusApplyConfiguration struct {
-	// persistedStorageVersionHashes are the hashes of all encodings that objects of spec.resource may be stored in.
-	// "Unknown" in the list means that there may be others; a list that is empty or missing means the same as ["Unknown"].
-	// It is not safe to run an API server that cannot read all of them, or to drop any of their versions. The list shrinks
-	// only when a migration is proven complete, and then to the current one alone. Lists of other controllers repeat
-	// entries, without limit: a controller removes the repetitions in its first write, and what is too long even so becomes
-	// ["Unknown", currentStorageVersionHash].
+	// persistedStorageVersionHashes are the hashes of all encodings in which objects of spec.resource may be stored.
+	// "Unknown" in the list means that there may be others. A list that is empty or missing means the same as ["Unknown"].
+	// Do not run an API server that cannot read all of them, and do not drop any of their versions. The list shrinks only
+	// after a migration that is proven complete, and then only the current hash remains. Lists of other controllers may
+	// repeat entries without limit. A controller removes the repetitions in its first write. It replaces a list that is
+	// still too long by ["Unknown", currentStorageVersionHash].
 	PersistedStorageVersionHashes []string `json:"persistedStorageVersionHashes,omitempty"`
-	// currentStorageVersionHash is the hash of the encoding that objects are written in today, as the API servers'
-	// discovery documents show it. It is "Unknown" while the servers do not agree on one.
+	// currentStorageVersionHash is the hash of the encoding in which objects are written now, as in the discovery
+	// documents of the API servers. It is "Unknown" while the servers do not agree on one.
 	CurrentStorageVersionHash *string `json:"currentStorageVersionHash,omitempty"`
-	// lastHeartbeatTime is when a controller last looked at what the servers write, and recorded it here.
+	// lastHeartbeatTime is when a controller last observed what the servers write and recorded it here.
 	LastHeartbeatTime *v1.Time `json:"lastHeartbeatTime,omitempty"`
-	// currentEncodingVersion is currentStorageVersionHash in words: the version that has the hash, for example apps/v1, or
-	// v1 for the core group; the hash itself where no known version has it; "Unknown" where it says "Unknown".
+	// currentEncodingVersion is the version that has currentStorageVersionHash, for example apps/v1, or v1 for the core
+	// group. It is the hash itself if no known version has it, and "Unknown" if the hash is "Unknown".
 	CurrentEncodingVersion *string `json:"currentEncodingVersion,omitempty"`
-	// persistedEncodingVersions are persistedStorageVersionHashes in words, in the same order: for each the version that has
-	// the hash, the hash itself where no known version has it, and "Unknown" where it says "Unknown". They are for people:
-	// programs use the hashes.
+	// persistedEncodingVersions has the version of each entry of persistedStorageVersionHashes, in the same order. It has
+	// the hash itself if no known version has it, and "Unknown" for "Unknown". This field is for people. Programs use the
+	// hashes.
 	PersistedEncodingVersions []string `json:"persistedEncodingVersions,omitempty"`
-	// encodings keeps the version behind every hash that was seen, so that a hash stays readable when its version is
-	// served no longer.
+	// encodings has the version of each hash that was ever observed. So people can still read a hash after its version is
+	// not served any more.
 	Encodings []StorageEncodingApplyConfiguration `json:"encodings,omitempty"`
-	// epoch goes up whenever the evidence changed. It starts at 1. A migration proves something about what is stored only
-	// in the epoch that it was made for. A state that has a currentStorageVersionHash but no epoch was written by another
-	// controller, or while definitions without this field were installed, which removed it. The trigger deletes such a state
-	// and creates it anew: counted from 1 in the same state, migrations of earlier epochs would count again.
+	// epoch goes up whenever the evidence changes. It starts at 1. A migration proves something about what is stored only
+	// in the epoch for which it was created. If a state has a currentStorageVersionHash but no epoch, another controller
+	// wrote it, or an older CustomResourceDefinition without this field was installed and removed it. The trigger deletes
+	// such a state and creates another one. If it counted from 1 in the same state, migrations of earlier epochs would
+	// count again.
 	Epoch *int64 `json:"epoch,omitempty"`
-	// epochStartTime is when the epoch began. A migration proves something only if it began a settle period later, when
-	// writes that began before have landed.
+	// epochStartTime is when the epoch started. A migration proves something only if it started at least one settle period
+	// later. By then, all writes that started before the epoch have ended.
 	EpochStartTime *v1.Time `json:"epochStartTime,omitempty"`
-	// evidence is what the current encoding was concluded from.
+	// evidence is what shows that the current encoding is the current one.
 	Evidence *StorageEvidenceApplyConfiguration `json:"evidence,omitempty"`
-	// storageSharedWith names the StorageStates of other resources that are the same objects in the same storage, such as
-	// events and events.events.k8s.io. One migration serves them all. This is information for people: what ties a shared
-	// migration to each of the states is that state's own status.migration.
+	// storageSharedWith names the StorageStates of other resources with the same objects in the same storage, for example
+	// events and events.events.k8s.io. One migration serves them all. This field is for people: status.migration of each
+	// of these states names the migration.
 	StorageSharedWith []string `json:"storageSharedWith,omitempty"`
-	// migration is the latest migration of the current epoch. It is recorded before the migration is created, so that
-	// creating it again, after a crash or on an old cache, makes no second one.
+	// migration is the latest migration of the current epoch. Its name follows from this status. So after a crash, or with an
+	// old cache, the trigger does not create a second one.
 	Migration *MigrationReferenceApplyConfiguration `json:"migration,omitempty"`
-	// backoff says when a migration that failed is tried again. It goes when one succeeds and when a new epoch begins.
+	// backoff says when to try again after a failed migration. It is removed when one succeeds and when a new epoch
+	// starts.
 	Backoff *MigrationBackoffApplyConfiguration `json:"backoff,omitempty"`
-	// lastHandledRetry is the value of the annotation migration.k8s.io/retry that was answered last, cut off after 253
-	// characters. Any other value of the annotation asks for another attempt, whatever backoff says.
+	// lastHandledRetry is the value of the annotation migration.k8s.io/retry that the trigger has handled last, truncated
+	// to 253 characters. Any other value of the annotation requests another attempt at once, whatever backoff says.
 	LastHandledRetry *string `json:"lastHandledRetry,omitempty"`
-	// conditions are the latest observations of the state. Known types are Agreed, Migrated, SafeToRemoveOldVersions and
+	// conditions are the current conditions of the state. Known types are Agreed, Migrated, SafeToRemoveOldVersions and
 	// Served.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }

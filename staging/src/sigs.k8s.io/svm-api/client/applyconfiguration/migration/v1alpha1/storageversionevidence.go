@@ -25,7 +25,7 @@ import (
 // StorageVersionEvidenceApplyConfiguration represents a declarative configuration of the StorageVersionEvidence type for use
 // with apply.
 //
-// StorageVersionEvidence identifies a state of a StorageVersion object.
+// StorageVersionEvidence identifies one revision of a StorageVersion object.
 type StorageVersionEvidenceApplyConfiguration struct {
 	// uid is the uid of the StorageVersion.
 	UID *types.UID `json:"uid,omitempty"`

@@ -30,16 +30,16 @@ import (
 // StorageVersionMigrationApplyConfiguration represents a declarative configuration of the StorageVersionMigration type for use
 // with apply.
 //
-// StorageVersionMigration asks for every stored object of one resource to be rewritten in the encoding that the API
-// servers write today, and tells how far that went. It is done once: to migrate again, create another one.
+// StorageVersionMigration requests that every stored object of one resource is rewritten in the encoding that the API
+// servers write now, and shows the progress. It runs once. To migrate again, create another one.
 type StorageVersionMigrationApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
-	// Standard object metadata. The name carries no meaning. The trigger chooses it beforehand, starting with the resource
-	// and its group, cut to fit; people may use generateName.
+	// Standard object metadata. The name has no meaning. The trigger uses names that start with the resource and its
+	// group. People may use generateName.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec says what is to be migrated.
+	// spec says what to migrate.
 	Spec *StorageVersionMigrationSpecApplyConfiguration `json:"spec,omitempty"`
-	// status says how far the migration went. Controllers write it.
+	// status says how far the migration is. Controllers write it.
 	Status *StorageVersionMigrationStatusApplyConfiguration `json:"status,omitempty"`
 }
 

@@ -21,18 +21,18 @@ package v1alpha1
 // StorageVersionMigrationSpecApplyConfiguration represents a declarative configuration of the StorageVersionMigrationSpec type for use
 // with apply.
 //
-// StorageVersionMigrationSpec says what is to be migrated.
+// StorageVersionMigrationSpec says what to migrate.
 type StorageVersionMigrationSpecApplyConfiguration struct {
 	// resource is the resource to migrate. It cannot be changed: to migrate another resource, create another
 	// StorageVersionMigration.
 	Resource *GroupVersionResourceApplyConfiguration `json:"resource,omitempty"`
-	// continueToken is kept for compatibility and ignored: a token of unknown origin proves nothing about the objects before
-	// it, so a migration starts from the beginning, whatever this says. Progress is in status.progress.
+	// continueToken is ignored. It exists for compatibility. A token of unknown origin proves nothing about the objects
+	// before it, so a migration always starts with the first object. The progress is in status.progress.
 	ContinueToken *string `json:"continueToken,omitempty"`
-	// target is the encoding that the migration is wanted for. The trigger sets it; leave it out when you create a
-	// migration by hand, and the encoding that is current when the migration starts is taken. A migration whose target is
-	// not, or no longer, what the servers write ends as Failed. It cannot be changed. It is a wish and never counts as
-	// proof: only a success whose status.target is set does.
+	// target is the encoding in which the objects are to be stored. The trigger sets it. Leave it out when you create a
+	// migration yourself; the migrator then uses the encoding that is current when the migration starts. A migration
+	// fails if the servers do not write its target, or stop writing it. The target cannot be changed. It is only a
+	// request: a success proves something only if status.target is set.
 	Target *MigrationTargetApplyConfiguration `json:"target,omitempty"`
 }
 

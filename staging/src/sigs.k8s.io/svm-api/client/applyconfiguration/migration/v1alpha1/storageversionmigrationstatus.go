@@ -25,35 +25,35 @@ import (
 // StorageVersionMigrationStatusApplyConfiguration represents a declarative configuration of the StorageVersionMigrationStatus type for use
 // with apply.
 //
-// StorageVersionMigrationStatus says how far a migration went.
+// StorageVersionMigrationStatus says how far a migration is.
 type StorageVersionMigrationStatusApplyConfiguration struct {
-	// conditions are the latest observations of the migration's state. Known types are Running, Succeeded and Failed. Our
-	// controllers keep at most one of them True; the API server does not enforce that.
+	// conditions are the current conditions of the migration. Known types are Running, Succeeded and Failed. The migrator
+	// keeps at most one of them True. The API server does not enforce that.
 	Conditions []MigrationConditionApplyConfiguration `json:"conditions,omitempty"`
-	// target is the encoding that this migration brings every object to: spec.target, or what was current at the start.
-	// It is set once, before the first object is rewritten. A success proves something about what is stored only if this
-	// is set: one by a migrator that does not know of targets proves nothing, whatever spec.target says.
+	// target is the encoding in which this migration stores every object: spec.target, or the encoding that was current at
+	// the start. The migrator sets it once, before it rewrites the first object. A success proves something about what is
+	// stored only if this is set. Without it, the migrator that reported the success does not know targets.
 	Target *MigrationTargetApplyConfiguration `json:"target,omitempty"`
-	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if the same
-	// still stands at the end.
+	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if the
+	// evidence is the same at the end.
 	Evidence *StorageEvidenceApplyConfiguration `json:"evidence,omitempty"`
-	// baselineResourceVersion is the resource version of the list that the migration began with. What was written after
-	// it was written in the target encoding. It is opaque: not every server's resource versions can be compared.
+	// baselineResourceVersion is the resource version of the first list of the migration. Whatever was written after it
+	// was written in the target encoding. It is opaque: not all servers have resource versions that can be compared.
 	BaselineResourceVersion *string `json:"baselineResourceVersion,omitempty"`
-	// progress counts the objects by outcome, and says where to go on.
+	// progress counts the objects by outcome, and says where to continue.
 	Progress *MigrationProgressApplyConfiguration `json:"progress,omitempty"`
-	// deniedObjects names objects that the API server refuses to rewrite for good, at most 100 of them. How many there are
-	// in all is in progress.denied.
+	// deniedObjects names objects that the API server permanently refuses to rewrite, at most 100 of them. progress.denied
+	// has the number of all.
 	DeniedObjects []DeniedObjectApplyConfiguration `json:"deniedObjects,omitempty"`
-	// startTime is when the migrator took the migration up for the first time.
+	// startTime is when the migrator first started to work on the migration.
 	StartTime *v1.Time `json:"startTime,omitempty"`
-	// sweepCompletionTime is when every listed object had an outcome. What remains after that, such as trying denied
-	// objects once more, does not go through all objects again, also not after a restart of the migrator. Only where
-	// progress.denied is greater than the number of deniedObjects, whose list is bounded, does that second try list again.
+	// sweepCompletionTime is when every listed object had an outcome. The work that remains then, such as the second try
+	// of denied objects, does not list all objects again, not even after a restart of the migrator. The exception is a
+	// migration whose progress.denied is greater than the number of deniedObjects: its second try lists them again.
 	SweepCompletionTime *v1.Time `json:"sweepCompletionTime,omitempty"`
-	// estimatedCompletionTime is when the migration will have ended if it goes on at the present rate.
+	// estimatedCompletionTime is when the migration will end if it continues at the present rate.
 	EstimatedCompletionTime *v1.Time `json:"estimatedCompletionTime,omitempty"`
-	// completionTime is when the migration ended, in success or failure.
+	// completionTime is when the migration succeeded or failed.
 	CompletionTime *v1.Time `json:"completionTime,omitempty"`
 }
 
