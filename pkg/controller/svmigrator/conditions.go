@@ -32,17 +32,17 @@ import (
 )
 
 // This file has the reasons and messages of the Running and Succeeded conditions, and all events. The reasons and
-// messages of failures stand where they are found: in decide.go, endpoint.go and package rewrite, as arguments of
+// messages of failures stand where they are found: in decide.go, observe.go and package rewrite, as arguments of
 // fails. To add a reason, add a constructor here or a case there.
 
 // maxEventLength is how long the API lets the message of an event be.
 const maxEventLength = 1024
 
-// change changes a status. It may be applied more than once.
-type change func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time)
+// statusChange changes a status. It may be applied more than once.
+type statusChange func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time)
 
 // awaiting says that nothing is written for now.
-func awaiting(d Decision) change {
+func awaiting(d Decision) statusChange {
 	return setCondition(migrationv1alpha1.MigrationRunning, corev1.ConditionFalse, d.Reason, d.Message)
 }
 
@@ -55,7 +55,7 @@ var runningReasons = map[rewrite.State]string{
 }
 
 // running says what a run does.
-func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) change {
+func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) statusChange {
 	var message string
 	switch report.State {
 	case rewrite.Rewriting:
@@ -69,17 +69,17 @@ func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) c
 }
 
 // succeeded ends a migration with success.
-func succeeded(target *migrationv1alpha1.MigrationTarget) change {
+func succeeded(target *migrationv1alpha1.MigrationTarget) statusChange {
 	message := fmt.Sprintf("Every object is stored in %s or was deleted.", versionName(target))
 	return ended(migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated, message)
 }
 
 // failed ends a migration without success.
-func failed(d Decision) change {
+func failed(d Decision) statusChange {
 	return ended(migrationv1alpha1.MigrationFailed, d.Reason, d.Message)
 }
 
-func ended(result migrationv1alpha1.MigrationConditionType, reason, message string) change {
+func ended(result migrationv1alpha1.MigrationConditionType, reason, message string) statusChange {
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		setCondition(migrationv1alpha1.MigrationRunning, corev1.ConditionFalse,
 			migrationv1alpha1.MigrationReasonFinished, "The migration has ended.")(status, now)
@@ -91,7 +91,7 @@ func ended(result migrationv1alpha1.MigrationConditionType, reason, message stri
 
 func setCondition(
 	conditionType migrationv1alpha1.MigrationConditionType, value corev1.ConditionStatus, reason, message string,
-) change {
+) statusChange {
 	message = migrationv1alpha1.TruncateRunes(message, migrationv1alpha1.MaxStateConditionMessageLength)
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		c := status.Condition(conditionType)

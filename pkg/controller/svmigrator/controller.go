@@ -127,7 +127,7 @@ func New(
 		migrationIndexer: migrations.TypedInformer().GetTypedIndexer(),
 	}
 	c.queue = newQueue(queueName, workqueue.DefaultQueue[string]())
-	c.waiting = newQueue(waitingName, &waitingQueue{rank: c.rank})
+	c.waiting = newQueue(waitingName, &waitingQueue{rank: c.rankOfName})
 	if err := c.listen(ctx, states.TypedInformer(), migrations.TypedInformer()); err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (c *Controller) Run(ctx context.Context) {
 		workers.Go(func() { controller.Work(ctx, c.cluster.clock, c.queue, minRetry, c.sync) })
 	}
 	for range c.cluster.options.ConcurrentMigrations {
-		workers.Go(func() { controller.Work(ctx, c.cluster.clock, c.waiting, minRetry, c.run) })
+		workers.Go(func() { controller.Work(ctx, c.cluster.clock, c.waiting, minRetry, c.givePlace) })
 	}
 	<-ctx.Done()
 }
@@ -225,8 +225,8 @@ func (c *Controller) checkServed(
 	return *missing, nil
 }
 
-// rank returns the place of a waiting migration in the order.
-func (c *Controller) rank(name string) rank {
+// rankOfName returns the place of a waiting migration in the order.
+func (c *Controller) rankOfName(name string) rank {
 	m := c.cluster.migration(name)
 	if m == nil {
 		return rank{class: removed, name: name}
@@ -234,8 +234,8 @@ func (c *Controller) rank(name string) rank {
 	return rankOf(m, c.cluster.cachedState(m.GroupResource()), c.runs.isStuck(m.UID))
 }
 
-// run gives a place to a migration until it has ended or must stop.
-func (c *Controller) run(ctx context.Context, name string) (again time.Time, err error) {
+// givePlace lets a migration run until it has ended or must stop.
+func (c *Controller) givePlace(ctx context.Context, name string) (again time.Time, err error) {
 	m := c.cluster.migration(name)
 	if m == nil || m.Finished() {
 		return time.Time{}, nil

@@ -62,7 +62,7 @@ func positionOf(status *migrationv1alpha1.StorageVersionMigrationStatus) sweep.P
 }
 
 // putPosition stores a position. perMinute is the rate, or nil if that is not known yet.
-func putPosition(position sweep.Position, perMinute *int64) change {
+func putPosition(position sweep.Position, perMinute *int64) statusChange {
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		if status.Progress == nil {
 			status.Progress = &migrationv1alpha1.MigrationProgress{}

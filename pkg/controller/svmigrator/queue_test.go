@@ -79,7 +79,8 @@ func TestOrder(t *testing.T) {
 		order = append(order, queue.Pop())
 	}
 	want := []string{
-		"deleted", "begun before", "begun", "by hand", "several stored versions", "new encoding", "old", "old, without a state",
+		"deleted", "begun before", "begun", "by hand", "several stored versions", "new encoding", "old",
+		"old, without a state",
 		"stuck", "stuck, with versions",
 	}
 	if !slices.Equal(order, want) {

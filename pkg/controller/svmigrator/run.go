@@ -111,7 +111,7 @@ func (r *migrationRun) run(ctx context.Context) error {
 		return err
 	}
 	defer r.bound.Store(nil)
-	resource, err := r.rewritten(ctx)
+	resource, err := r.rewriteResource(ctx)
 	if err != nil {
 		return err
 	}
@@ -180,8 +180,8 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	return nil
 }
 
-// rewritten is what the engine rewrites.
-func (r *migrationRun) rewritten(ctx context.Context) (rewrite.Resource, error) {
+// rewriteResource returns what the engine rewrites, and how.
+func (r *migrationRun) rewriteResource(ctx context.Context) (rewrite.Resource, error) {
 	resource := rewrite.Resource{
 		GroupVersionResource: r.endpoint.GroupVersionResource,
 		Class:                r.class,

@@ -45,7 +45,7 @@ type statusWriter struct {
 
 // write stores a change if nobody has written the migration since it was read, else it returns controller.ErrOutdated.
 // It sends nothing if the change changes nothing.
-func (w *statusWriter) write(ctx context.Context, change change) error {
+func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 	m := w.stored.DeepCopy()
 	change(&m.Status, w.cluster.clock.Now())
 	if equality.Semantic.DeepEqual(m.Status, w.stored.Status) {
@@ -84,7 +84,7 @@ func (w *statusWriter) refresh(ctx context.Context) error {
 
 // update stores a change. If somebody wrote the migration, for example an annotation, it reads the migration and tries
 // once more.
-func (w *statusWriter) update(ctx context.Context, change change) error {
+func (w *statusWriter) update(ctx context.Context, change statusChange) error {
 	err := w.write(ctx, change)
 	if errors.Is(err, controller.ErrOutdated) {
 		if err = w.refresh(ctx); err == nil {
@@ -95,7 +95,7 @@ func (w *statusWriter) update(ctx context.Context, change change) error {
 }
 
 // persist stores a change, however long that takes.
-func (w *statusWriter) persist(ctx context.Context, change change) error {
+func (w *statusWriter) persist(ctx context.Context, change statusChange) error {
 	backoff := rewrite.NewBackoff()
 	for first := true; ; first = false {
 		err := w.update(ctx, change)

@@ -34,7 +34,12 @@ import (
 
 // answered is an answer that did not come from an API server's own code.
 func answered(code int) error {
-	return apierrors.NewGenericServerResponse(code, "PATCH", widgets, "w", "<html>", 0, true)
+	return said(code, "<html>")
+}
+
+// said is an answer in other words than those of the API.
+func said(code int, page string) error {
+	return apierrors.NewGenericServerResponse(code, "PATCH", widgets, "w", page, 0, true)
 }
 
 // verdict is what an API server answers of the verdict of an admission webhook.
@@ -57,51 +62,119 @@ func TestClassify(t *testing.T) {
 		want   Failure
 		passes bool
 	}{
-		"we ended it":                                  {err: fmt.Errorf("x: %w", context.Canceled), want: Failure{kind: interrupted}},
-		"nobody listens":                               {err: &url.Error{Op: "Patch", Err: &net.OpError{Op: "dial", Err: errors.New("refused")}}, want: Failure{kind: unreachable}, passes: true},
-		"no answer in time":                            {err: fmt.Errorf("x: %w", context.DeadlineExceeded), want: Failure{kind: overloaded}, passes: true},
-		"told to wait":                                 {err: apierrors.NewTooManyRequests("later", 7), want: Failure{kind: overloaded, retryAfter: 7 * time.Second}, passes: true},
-		"told to wait by a filter":                     {err: answered(http.StatusTooManyRequests), want: Failure{kind: overloaded}, passes: true},
-		"the server shuts down":                        {err: apierrors.NewServiceUnavailable("bye"), want: Failure{kind: overloaded}, passes: true},
-		"the server took too long":                     {err: apierrors.NewTimeoutError("34s", 1), want: Failure{kind: overloaded, retryAfter: time.Second}, passes: true},
-		"the token expired":                            {err: apierrors.NewUnauthorized("who?"), want: Failure{kind: unauthenticated}, passes: true},
-		"a webhook fails":                              {err: apierrors.NewInternalError(errors.New("failed calling webhook")), want: Failure{kind: internal}, passes: true},
-		"it is not served":                             {err: apierrors.NewGenericServerResponse(http.StatusNotFound, "PATCH", widgets, "w", "404 page not found\n", 0, true), object: "w", want: Failure{kind: resourceGone}},
-		"the API server panics":                        {err: apierrors.NewGenericServerResponse(http.StatusInternalServerError, "PATCH", widgets, "w", "This request caused apiserver to panic.", 0, true), object: "w", want: Failure{kind: internal}, passes: true},
-		"a proxy has nobody behind it":                 {err: answered(http.StatusBadGateway), object: "w", want: Failure{kind: unreachable}, passes: true},
-		"a proxy knows nothing of it":                  {err: answered(http.StatusNotFound), object: "w", want: Failure{kind: unreachable}, passes: true},
-		"a proxy forbids it":                           {err: answered(http.StatusForbidden), object: "w", want: Failure{kind: unreachable}, passes: true},
-		"somebody wrote it":                            {err: apierrors.NewConflict(widgets, "w", errors.New("rv")), object: "w", want: Failure{kind: conflicting}},
-		"the object is gone":                           {err: apierrors.NewNotFound(widgets, "w"), object: "w", want: Failure{kind: objectGone}},
-		"the resource is gone":                         {err: apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", widgets, "", "", 0, false), object: "w", want: Failure{kind: resourceGone}},
-		"the list cannot go on":                        {err: expired, want: Failure{kind: tokenExpired, token: "goes on"}},
-		"the resource cannot be patched":               {err: apierrors.NewMethodNotSupported(widgets, "patch"), object: "w", want: Failure{kind: unsupported}},
-		"a policy forbids it":                          {err: apierrors.NewForbidden(widgets, "w", errors.New("policy")), object: "w", want: Failure{kind: refused}},
-		"it is not valid any more":                     {err: apierrors.NewInvalid(schema.GroupKind{Group: widgets.Group, Kind: "Widget"}, "w", nil), object: "w", want: Failure{kind: refused}},
-		"a webhook does not like the request":          {err: apierrors.NewBadRequest("no"), object: "w", want: Failure{kind: refused}},
-		"it is too large":                              {err: apierrors.NewRequestEntityTooLargeError("large"), object: "w", want: Failure{kind: refused}},
-		"a webhook passes on that it missed something": {err: verdict(http.StatusNotFound, 0), object: "w", want: Failure{kind: refused}},
-		"a webhook says gone":                          {err: verdict(http.StatusGone, 0), object: "w", want: Failure{kind: refused}},
-		"a webhook asks who we are":                    {err: verdict(http.StatusUnauthorized, 0), object: "w", want: Failure{kind: refused}},
-		"a webhook allows no updates":                  {err: verdict(http.StatusMethodNotAllowed, 0), object: "w", want: Failure{kind: refused}},
-		"a webhook tells of a conflict":                {err: verdict(http.StatusConflict, 0), object: "w", want: Failure{kind: refused}},
-		"a webhook asks to wait":                       {err: verdict(http.StatusTooManyRequests, 9), object: "w", want: Failure{kind: internal, retryAfter: 9 * time.Second}, passes: true},
-		"a webhook has nobody behind it":               {err: verdict(http.StatusServiceUnavailable, 0), object: "w", want: Failure{kind: internal}, passes: true},
+		"we ended it": {
+			err: fmt.Errorf("x: %w", context.Canceled), want: Failure{kind: interrupted},
+		},
+		"nobody listens": {
+			err:  &url.Error{Op: "Patch", Err: &net.OpError{Op: "dial", Err: errors.New("refused")}},
+			want: Failure{kind: unreachable}, passes: true,
+		},
+		"no answer in time": {
+			err: fmt.Errorf("x: %w", context.DeadlineExceeded), want: Failure{kind: overloaded}, passes: true,
+		},
+		"told to wait": {
+			err: apierrors.NewTooManyRequests("later", 7), want: Failure{kind: overloaded, retryAfter: 7 * time.Second},
+			passes: true,
+		},
+		"told to wait by a filter": {
+			err: answered(http.StatusTooManyRequests), want: Failure{kind: overloaded}, passes: true,
+		},
+		"the server shuts down": {
+			err: apierrors.NewServiceUnavailable("bye"), want: Failure{kind: overloaded}, passes: true,
+		},
+		"the server took too long": {
+			err: apierrors.NewTimeoutError("34s", 1), want: Failure{kind: overloaded, retryAfter: time.Second}, passes: true,
+		},
+		"the token expired": {
+			err: apierrors.NewUnauthorized("who?"), want: Failure{kind: unauthenticated}, passes: true,
+		},
+		"a webhook fails": {
+			err: apierrors.NewInternalError(errors.New("failed calling webhook")), want: Failure{kind: internal}, passes: true,
+		},
+		"it is not served": {
+			err:    said(http.StatusNotFound, "404 page not found\n"),
+			object: "w", want: Failure{kind: resourceGone},
+		},
+		"the API server panics": {
+			err:    said(http.StatusInternalServerError, "This request caused apiserver to panic."),
+			object: "w", want: Failure{kind: internal}, passes: true,
+		},
+		"a proxy has nobody behind it": {
+			err: answered(http.StatusBadGateway), object: "w", want: Failure{kind: unreachable}, passes: true,
+		},
+		"a proxy knows nothing of it": {
+			err: answered(http.StatusNotFound), object: "w", want: Failure{kind: unreachable}, passes: true,
+		},
+		"a proxy forbids it": {
+			err: answered(http.StatusForbidden), object: "w", want: Failure{kind: unreachable}, passes: true,
+		},
+		"somebody wrote it": {
+			err: apierrors.NewConflict(widgets, "w", errors.New("rv")), object: "w", want: Failure{kind: conflicting},
+		},
+		"the object is gone": {
+			err: apierrors.NewNotFound(widgets, "w"), object: "w", want: Failure{kind: objectGone},
+		},
+		"the resource is gone": {
+			err: apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", widgets, "", "", 0, false), object: "w",
+			want: Failure{kind: resourceGone},
+		},
+		"the list cannot go on": {err: expired, want: Failure{kind: tokenExpired, token: "goes on"}},
+		"the resource cannot be patched": {
+			err: apierrors.NewMethodNotSupported(widgets, "patch"), object: "w", want: Failure{kind: unsupported},
+		},
+		"a policy forbids it": {
+			err: apierrors.NewForbidden(widgets, "w", errors.New("policy")), object: "w", want: Failure{kind: refused},
+		},
+		"it is not valid any more": {
+			err: apierrors.NewInvalid(schema.GroupKind{Group: widgets.Group, Kind: "Widget"}, "w", nil), object: "w",
+			want: Failure{kind: refused},
+		},
+		"a webhook does not like the request": {
+			err: apierrors.NewBadRequest("no"), object: "w", want: Failure{kind: refused},
+		},
+		"it is too large": {
+			err: apierrors.NewRequestEntityTooLargeError("large"), object: "w", want: Failure{kind: refused},
+		},
+		"a webhook passes on that it missed something": {
+			err: verdict(http.StatusNotFound, 0), object: "w", want: Failure{kind: refused},
+		},
+		"a webhook says gone": {
+			err: verdict(http.StatusGone, 0), object: "w", want: Failure{kind: refused},
+		},
+		"a webhook asks who we are": {
+			err: verdict(http.StatusUnauthorized, 0), object: "w", want: Failure{kind: refused},
+		},
+		"a webhook allows no updates": {
+			err: verdict(http.StatusMethodNotAllowed, 0), object: "w", want: Failure{kind: refused},
+		},
+		"a webhook tells of a conflict": {
+			err: verdict(http.StatusConflict, 0), object: "w", want: Failure{kind: refused},
+		},
+		"a webhook asks to wait": {
+			err: verdict(http.StatusTooManyRequests, 9), object: "w", want: Failure{kind: internal, retryAfter: 9 * time.Second},
+			passes: true,
+		},
+		"a webhook has nobody behind it": {
+			err: verdict(http.StatusServiceUnavailable, 0), object: "w", want: Failure{kind: internal}, passes: true,
+		},
 		"a policy says unauthorized": {
 			err: func() error {
-				err := apierrors.NewForbidden(widgets, "w", errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no"))
+				said := errors.New("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")
+				err := apierrors.NewForbidden(widgets, "w", said)
 				err.ErrStatus.Code, err.ErrStatus.Reason = http.StatusUnauthorized, metav1.StatusReasonUnauthorized
 				return err
 			}(),
 			object: "w", want: Failure{kind: refused},
 		},
 		"it does not answer with metadata": {
-			err: runtime.NewNotRegisteredErrForKind("scheme", schema.GroupVersionKind{Group: widgets.Group, Version: "v1", Kind: "Widget"}), object: "w", want: Failure{kind: unsupported},
+			err:    runtime.NewNotRegisteredErrForKind("scheme", widgets.WithVersion("v1").GroupVersion().WithKind("Widget")),
+			object: "w", want: Failure{kind: unsupported},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := Classify(test.err, test.object)
-			if got.kind != test.want.kind || got.retryAfter != test.want.retryAfter || got.token != test.want.token || got.Passes() != test.passes {
+			if got.kind != test.want.kind || got.retryAfter != test.want.retryAfter || got.token != test.want.token ||
+				got.Passes() != test.passes {
 				t.Errorf("classified as %+v, which passes: %v", got, got.Passes())
 			}
 			if got.message == "" && got.kind != interrupted {

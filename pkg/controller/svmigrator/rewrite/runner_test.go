@@ -141,7 +141,8 @@ func TestOneObjectThatFailsIsGivenUpOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := r.saved[len(r.saved)-1]
-	if last.Counts[sweep.Rewritten] != 19 || last.Counts[sweep.Denied] != 1 || last.Denied[0].Name != "object-07" || last.Denied[0].Message != "no" {
+	if last.Counts[sweep.Rewritten] != 19 || last.Counts[sweep.Denied] != 1 ||
+		last.Denied[0].Name != "object-07" || last.Denied[0].Message != "no" {
 		t.Errorf("at the end %+v", last)
 	}
 	if tries, took := r.tries["object-07"], r.fake.Since(noon); tries < giveUpFailures || took < giveUpTime || tries > 30 {
@@ -219,9 +220,16 @@ func TestListsThatCannotGoOn(t *testing.T) {
 		reason string
 		lists  int // at least
 	}{
-		"no token is taken":             {apierrors.NewBadRequest("continue key is not valid"), migrationv1alpha1.MigrationReasonListRefused, 2 * (maxRestarts + 1)},
-		"tokens expire at once":         {apierrors.NewResourceExpired("too old"), migrationv1alpha1.MigrationReasonListRefused, 2 * (maxRestarts + 1)},
-		"the permission was taken away": {apierrors.NewForbidden(widgets, "", errors.New("no")), migrationv1alpha1.MigrationReasonListRefused, 5},
+		"no token is taken": {
+			apierrors.NewBadRequest("continue key is not valid"), migrationv1alpha1.MigrationReasonListRefused,
+			2 * (maxRestarts + 1),
+		},
+		"tokens expire at once": {
+			apierrors.NewResourceExpired("too old"), migrationv1alpha1.MigrationReasonListRefused, 2 * (maxRestarts + 1),
+		},
+		"the permission was taken away": {
+			apierrors.NewForbidden(widgets, "", errors.New("no")), migrationv1alpha1.MigrationReasonListRefused, 5,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rehearse(5, fine)
@@ -252,7 +260,9 @@ func TestListsThatCannotGoOn(t *testing.T) {
 }
 
 func TestAnOutageIsWaitedFor(t *testing.T) {
-	for name, kind := range map[string]failureKind{"of a webhook": internal, "of the network": unreachable, "of credentials": unauthenticated, "by overload": overloaded} {
+	for name, kind := range map[string]failureKind{
+		"of a webhook": internal, "of the network": unreachable, "of credentials": unauthenticated, "by overload": overloaded,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			back := noon.Add(3 * giveUpTime)
@@ -293,8 +303,10 @@ func TestFailuresThatEndAMigration(t *testing.T) {
 		reason string
 		after  time.Duration
 	}{
-		"it cannot be patched":                   {unsupported, migrationv1alpha1.MigrationReasonVerbsNotSupported, 0},
-		"a server says for long that it is gone": {resourceGone, migrationv1alpha1.MigrationReasonResourceNotServed, vanishPatience},
+		"it cannot be patched": {unsupported, migrationv1alpha1.MigrationReasonVerbsNotSupported, 0},
+		"a server says for long that it is gone": {
+			resourceGone, migrationv1alpha1.MigrationReasonResourceNotServed, vanishPatience,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rehearse(5, func(string, int, time.Time) attempt { return failing(test.kind) })
@@ -332,7 +344,8 @@ func TestWhatWasDoneWhenItStoppedIsNotDoneAgain(t *testing.T) {
 	if err := r.play(t, 30*time.Second); !errors.Is(err, errStopped) {
 		t.Fatalf("it ended with %v", err)
 	}
-	if counts := r.sweep.Progress().Counts; counts[sweep.Rewritten] != 10 || r.sweep.Unfinished() != 10 || len(r.saved) != 0 {
+	counts := r.sweep.Progress().Counts
+	if counts[sweep.Rewritten] != 10 || r.sweep.Unfinished() != 10 || len(r.saved) != 0 {
 		t.Fatalf("when it stopped %+v, %d unfinished, %d saved", counts, r.sweep.Unfinished(), len(r.saved))
 	}
 	if err := r.play(t, time.Hour); err != nil {

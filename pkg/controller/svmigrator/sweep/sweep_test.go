@@ -179,7 +179,8 @@ func (w *world) check() {
 
 func TestEveryObjectGetsItsOutcome(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{t: t, given: map[string]int{}, since: map[string]int{}, sweep: New(Position{}, options()), now: time.Unix(0, 0)}
+		w := &world{t: t, sweep: New(Position{}, options()), now: time.Unix(0, 0)}
+		w.given, w.since = map[string]int{}, map[string]int{}
 		w.chunkSize = rapid.IntRange(1, 7).Draw(t, "chunk size")
 		for i := range rapid.IntRange(0, 30).Draw(t, "objects") {
 			w.objects = append(w.objects, fmt.Sprintf("object-%02d", i))
@@ -226,7 +227,8 @@ func twoChunks(t *testing.T) *Sweep {
 	if token, wanted := s.List(); token != "" || !wanted {
 		t.Fatalf("the first list is %q, %v", token, wanted)
 	}
-	s.Listed(Chunk{Objects: []*Object{{Name: "a", ResourceVersion: "1"}, {Name: "b", ResourceVersion: "1"}}, Next: "more", ResourceVersion: "10"})
+	objects := []*Object{{Name: "a", ResourceVersion: "1"}, {Name: "b", ResourceVersion: "1"}}
+	s.Listed(Chunk{Objects: objects, Next: "more", ResourceVersion: "10"})
 	return s
 }
 
@@ -295,7 +297,8 @@ func TestATokenThatExpiredIsReplacedInThePosition(t *testing.T) {
 	if token, wanted := s.List(); token != "inconsistent" || !wanted {
 		t.Fatalf("the list goes on with %q, %v", token, wanted)
 	}
-	s.Listed(Chunk{Objects: []*Object{{Name: "c", ResourceVersion: "9"}, {Name: "d", ResourceVersion: "11"}}, ResourceVersion: "12"})
+	objects := []*Object{{Name: "c", ResourceVersion: "9"}, {Name: "d", ResourceVersion: "11"}}
+	s.Listed(Chunk{Objects: objects, ResourceVersion: "12"})
 	if next := take(t, s, now); next.Name != "c" {
 		t.Errorf("%s is rewritten", next.Name)
 	}

@@ -28,8 +28,12 @@ func TestMergeRetried(t *testing.T) {
 	first := sweep.Counts{sweep.Rewritten: 10, sweep.Denied: 5}
 	for name, test := range map[string]struct{ second, want sweep.Counts }{
 		"each of them has another outcome": {
-			second: sweep.Counts{sweep.Rewritten: 1, sweep.Gone: 1, sweep.WrittenByOthers: 1, sweep.AlreadyCurrent: 1, sweep.Denied: 1},
-			want:   sweep.Counts{sweep.Rewritten: 11, sweep.Gone: 1, sweep.WrittenByOthers: 1, sweep.AlreadyCurrent: 1, sweep.Denied: 1},
+			second: sweep.Counts{
+				sweep.Rewritten: 1, sweep.Gone: 1, sweep.WrittenByOthers: 1, sweep.AlreadyCurrent: 1, sweep.Denied: 1,
+			},
+			want: sweep.Counts{
+				sweep.Rewritten: 11, sweep.Gone: 1, sweep.WrittenByOthers: 1, sweep.AlreadyCurrent: 1, sweep.Denied: 1,
+			},
 		},
 		"others were gone through as well": {
 			second: sweep.Counts{sweep.Rewritten: 3, sweep.AlreadyCurrent: 200, sweep.Denied: 1},
