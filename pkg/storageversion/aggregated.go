@@ -23,6 +23,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/version"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -30,132 +32,149 @@ import (
 // maxAddressLength is how long an address in an evidence may be.
 const maxAddressLength = 300
 
-// aggregatedVersion is what is known of a group version that aggregated servers serve, or served.
+// aggregated knows the group versions that aggregated servers serve or once served.
+type aggregated map[schema.GroupVersion]aggregatedVersion
+
 type aggregatedVersion struct {
-	address   string
-	looked    time.Time
-	resources map[schema.GroupResource]Resource
-	// failure is why the last document could not be read; resources are those of the one before.
-	failure      string
+	address string
+	readAt  time.Time
+	// resources are those of the last document that could be read. A resource that is no longer served stays, without
+	// versions, because its objects may still be stored.
+	resources    map[schema.GroupResource]Resource
+	failure      string // why the last document could not be read
 	failingSince time.Time
-	// gone says that no APIService hands the group version to a server any more.
-	gone bool
 }
 
-// SetAggregated tells what the document of an aggregated group version said; nil says that no APIService hands that
-// group version to a server of its own.
-func (l *Ledger) SetAggregated(now time.Time, groupVersion schema.GroupVersion, document *AggregatedDocument) Changes {
-	previous, known := l.aggregated[groupVersion]
-	changes := Changes{}
-	changes.add(slices.Collect(maps.Keys(previous.resources))...)
+// set takes over a document; nil says that no APIService hands the group version to an aggregated server anymore. It
+// returns the resources that it is about.
+func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) resourceSet {
+	known, exists := a[gv]
 	switch {
-	case document == nil && !known:
+	case document == nil && !exists:
 		return nil
-	case document == nil:
-		previous.gone = true
-		l.aggregated[groupVersion] = previous
-	case document.Failure != "":
-		if previous.failure == "" {
-			previous.failingSince = now
+	case document != nil && document.Failure != "":
+		if known.failure == "" {
+			known.failingSince = now
 		}
-		previous.failure, previous.gone = document.Failure, false
-		l.aggregated[groupVersion] = previous
-		return changes
+		known.failure = document.Failure
 	default:
-		// A resource that is gone from the document keeps its place, for its objects may be stored all the same.
-		resources := maps.Clone(document.Resources)
-		for resource, before := range previous.resources {
-			if _, served := resources[resource]; !served {
-				before.Versions, before.Hash = nil, ""
-				if resources == nil {
-					resources = map[schema.GroupResource]Resource{}
-				}
-				resources[resource] = before
-			}
+		resources := map[schema.GroupResource]Resource{}
+		for resource, before := range known.resources {
+			resources[resource] = Resource{Kind: before.Kind, Migratable: before.Migratable}
 		}
-		l.aggregated[groupVersion] = aggregatedVersion{address: document.Address, looked: now, resources: resources}
-		changes.add(slices.Collect(maps.Keys(resources))...)
+		if document != nil {
+			known.address, known.readAt = document.Address, now
+			maps.Copy(resources, document.Resources)
+		}
+		known.resources, known.failure = resources, ""
 	}
-	for resource := range changes {
-		l.noteAggregated(now, resource)
-	}
-	return changes
+	a[gv] = known
+	return sets.KeySet(known.resources)
 }
 
-// noteAggregated adds a sighting if every group version that has the resource could be read.
-func (l *Ledger) noteAggregated(now time.Time, resource schema.GroupResource) {
-	if l.class(resource) != Aggregated || l.noteStorageVersion(now, resource, true) {
-		return
+// versions returns the group versions that have a resource, the preferred first.
+func (a aggregated) versions(resource schema.GroupResource) []schema.GroupVersion {
+	return slices.DeleteFunc(a.group(resource.Group), func(gv schema.GroupVersion) bool {
+		_, has := a[gv].resources[resource]
+		return !has
+	})
+}
+
+// group returns the versions of a group, the preferred first.
+func (a aggregated) group(group string) []schema.GroupVersion {
+	var versions []schema.GroupVersion
+	for gv := range a {
+		if gv.Group == group {
+			versions = append(versions, gv)
+		}
 	}
+	slices.SortFunc(versions, func(a, b schema.GroupVersion) int {
+		return version.CompareKubeAwareVersionStrings(b.Version, a.Version)
+	})
+	return versions
+}
+
+// find returns what all versions of a resource have in common.
+func (a aggregated) find(resource schema.GroupResource) Resource {
+	var common Resource
+	for _, gv := range a.versions(resource) {
+		known := a[gv].resources[resource]
+		common.Kind = cmp.Or(common.Kind, known.Kind)
+		common.Migratable = common.Migratable || known.Migratable
+	}
+	return common
+}
+
+// all returns the resources that any aggregated server ever served.
+func (a aggregated) all() resourceSet {
+	all := resourceSet{}
+	for _, version := range a {
+		all = all.Union(sets.KeySet(version.resources))
+	}
+	return all
+}
+
+// sighting returns what is written, if the documents of all group versions that have the resource could be read.
+func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromAggregatedDiscovery}
-	var writing []string
-	for _, groupVersion := range l.aggregatedVersions() {
-		version := l.aggregated[groupVersion]
-		known, has := version.resources[resource]
-		if !has {
-			continue
+	var writing []Encoding
+	for _, gv := range a.versions(resource) {
+		known := a[gv]
+		if known.failure != "" {
+			return Sighting{}, false
 		}
-		if version.failure != "" {
-			return
-		}
-		hash := known.Hash
-		if version.gone {
-			hash = ""
-		}
+		hash := known.resources[resource].Hash
 		if hash != "" {
 			writing = append(writing, hash)
 		}
-		// One service may serve several versions, and their documents are read one after the other.
-		address := version.address + "/apis/" + groupVersion.String()
+		// One service may serve several versions. An address in an evidence must be unique.
+		address := known.address + "/apis/" + gv.String()
 		address = address[max(0, len(address)-maxAddressLength):]
-		evidence.Endpoints = append(evidence.Endpoints, migrationv1alpha1.EndpointEvidence{Address: address, StorageVersionHash: hash})
+		evidence.Endpoints = append(evidence.Endpoints,
+			migrationv1alpha1.EndpointEvidence{Address: address, StorageVersionHash: hash})
 	}
-	l.append(now, resource, Sighting{Evidence: evidence, Writing: sortedSet(writing)})
+	return Sighting{Evidence: evidence, Writing: sortedSet(writing)}, true
 }
 
-func (l *Ledger) observeAggregated(o *Observation) {
-	o.Versions = map[string]string{}
+// observe adds what the documents say.
+func (a aggregated) observe(o *Observation) {
+	var versions []string
 	o.Presence = NotServed
-	for _, groupVersion := range l.aggregatedVersions() {
-		version := l.aggregated[groupVersion]
-		known, has := version.resources[o.Resource]
-		if !has {
-			continue
-		}
-		o.Versions[Hash(groupVersion, known.Kind)] = groupVersion.String()
-		if o.Looked.IsZero() || version.looked.Before(o.Looked) {
-			o.Looked = version.looked
+	for _, gv := range a.versions(o.Resource) {
+		known := a[gv]
+		versions = append(versions, gv.Version)
+		if o.Looked.IsZero() || known.readAt.Before(o.Looked) {
+			o.Looked = known.readAt
 		}
 		switch {
-		case version.gone:
-		case version.failure != "":
-			o.Problem = version.problem(groupVersion)
-		case len(known.Versions) > 0:
+		case known.failure != "":
+			o.Problem = known.problem(gv)
+		case len(known.resources[o.Resource].Versions) > 0:
 			o.Presence = Served
-			o.Served = append(o.Served, groupVersion.Version)
+			o.Served = append(o.Served, gv.Version)
 		}
 	}
 	if o.Presence == NotServed && o.Problem != nil {
 		o.Presence = PresenceUnknown
 	}
-	if _, published := l.storageVersions[o.Resource]; published && l.storageVersionsServed {
-		o.Looked = o.Time
-		l.addPublished(o)
-	}
-	sortVersions(o.Served)
+	o.Versions = readable(o.Resource.Group, a.find(o.Resource).Kind, versions)
 }
 
-func (v *aggregatedVersion) problem(groupVersion schema.GroupVersion) *Problem {
+// problem returns why it is not known which resources aggregated servers serve in a group, or nil.
+func (a aggregated) problem(group string) *Problem {
+	for _, gv := range a.group(group) {
+		if known := a[gv]; known.failure != "" {
+			return known.problem(gv)
+		}
+	}
+	return nil
+}
+
+func (v *aggregatedVersion) problem(gv schema.GroupVersion) *Problem {
 	return &Problem{
-		Reason:  migrationv1alpha1.StateReasonDiscoveryFailed,
-		Message: "the discovery document of " + groupVersion.String() + " could not be read through the aggregator: " + v.failure,
-		Since:   v.failingSince,
+		Reason: migrationv1alpha1.StateReasonDiscoveryFailed,
+		Message: "the discovery document of " + gv.String() + " could not be read through the aggregator: " + v.failure +
+			". Check the APIService and the server that it points to",
+		Since: v.failingSince,
 	}
-}
-
-// aggregatedVersions returns them in order.
-func (l *Ledger) aggregatedVersions() []schema.GroupVersion {
-	return slices.SortedFunc(maps.Keys(l.aggregated), func(a, b schema.GroupVersion) int {
-		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Version, b.Version))
-	})
 }

@@ -16,30 +16,30 @@ limitations under the License.
 
 // Package storageversion knows which encodings the servers of a cluster write each resource in.
 //
-// Facts go in: which server processes live, StorageVersion objects, what each server's own discovery documents say,
-// CustomResourceDefinitions, the documents of aggregated servers. Observations come out, one for each resource: what is
-// written now, whether everything that may write was seen and what is missing if not, and what was written since an
-// earlier moment that somebody kept a record of.
+// A [Ledger] takes facts: which server processes live, StorageVersion objects, each server's discovery documents,
+// CustomResourceDefinitions, documents of aggregated servers. It makes them into sightings, one for each change of
+// what a resource is written in. An [Observation] tells what is written now, what is missing to be sure of it, and
+// the sightings since the last gap. Whoever recorded an earlier sighting finds in [SightingsSince] what has been
+// written since.
 //
-// The package asks nobody and has no clock; package observer feeds it from a cluster. The same sequence of facts always
-// gives the same observations.
+// The package sends no request and has no clock; package observer feeds it. The same facts give the same
+// observations.
 //
-// # What the facts prove
+// Each kind of fact has one owner, in a file of its own: servers, looks, builtIns, sharing, publications,
+// definitions, aggregated, and runs for the sightings. ledger.go is the way from a fact to a sighting, observe.go the
+// way from sightings to an observation. To leave resources out of observation, change Ledger.observes.
 //
-// A resource is observed by its best evidence:
+// The best evidence of a resource makes its sightings:
 //
-//   - Custom resources: the definition. The servers follow its storage version, and every change of its spec raises the
-//     generation by one, so the generation shows whether a change went by unseen. status.storedVersions adds to what may
-//     be stored; that somebody shortened it proves nothing.
-//   - Built-in resources, where every living server was asked and publishes StorageVersions: these. A server publishes before it writes,
-//     and every publication that changes something moves the resource version.
-//   - Built-in resources otherwise: the discovery documents of every single server, asked at its own address. What a
-//     server writes is fixed for the life of its process, so a look stays true as long as the same processes live. Documents
-//     do not say which process they are from, and Leases do not say at which address; hence a look is complete only if
-//     at least as many addresses answered as servers live, and addresses of servers that left are not counted.
-//   - Aggregated resources: StorageVersions if there are any for them, else the discovery document behind the aggregator.
-//     It proves nothing about the time between two looks.
+//   - Custom resources: the definition, which servers follow. Every change of its spec raises the generation by one, so
+//     the generation shows whether a change went by unseen. An entry that left status.storedVersions proves nothing.
+//   - Built-in resources, if every living server publishes StorageVersions: these objects. A server publishes before it
+//     writes, and every publication that changes something moves the resource version.
+//   - Other built-in resources: the discovery documents of every server, read at its own address. What a process writes
+//     never changes, so a complete look stays true for as long as the same processes live.
+//   - Aggregated resources: their StorageVersions, else the discovery document behind the aggregator. A document
+//     proves nothing about the time before it.
 //
-// A server process that lived and was never seen may have written anything, and [Unknown] stands for what it wrote. What
-// was not found out is unknown; it never counts as absent.
+// A process that nobody read may have written anything, and [Unknown] stands for that. What could not be found out is
+// unknown and never counts as absent.
 package storageversion

@@ -17,20 +17,23 @@ limitations under the License.
 package storageversion
 
 import (
-	"strconv"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 )
 
-// Hash returns the hash of the encoding, the same that the discovery documents of API servers show.
-func Hash(groupVersion schema.GroupVersion, kind string) string {
+// Encoding stands for how objects are stored: the hash of a group version and kind, or Unknown.
+type Encoding = string
+
+// Hash returns the encoding of a kind at a group version. It is the hash that discovery documents show.
+func Hash(groupVersion schema.GroupVersion, kind string) Encoding {
 	return discovery.StorageVersionHash(groupVersion.Group, groupVersion.Version, kind)
 }
 
-// hashOf returns the hash of an encoding version as StorageVersion objects have it, for example apps/v1 or v1.
-func hashOf(encodingVersion, kind string) string {
+// hashOf returns the encoding of a kind at a version as StorageVersion objects spell it, for example apps/v1 or v1.
+func hashOf(encodingVersion, kind string) Encoding {
 	groupVersion, err := schema.ParseGroupVersion(encodingVersion)
 	if err != nil || groupVersion.Version == "" {
 		return Unknown
@@ -38,31 +41,22 @@ func hashOf(encodingVersion, kind string) string {
 	return Hash(groupVersion, kind)
 }
 
-// usualVersions are tried where a hash is that of a version which is not served.
-var usualVersions = func() []string {
-	var all []string
-	for major := range 3 {
-		version := "v" + strconv.Itoa(major+1)
-		all = append(all, version)
-		for minor := range 3 {
-			all = append(all, version+"alpha"+strconv.Itoa(minor+1), version+"beta"+strconv.Itoa(minor+1))
-		}
+// usualVersions make a hash readable that may be of a version which nobody serves anymore.
+var usualVersions = strings.Fields("v1 v1alpha1 v1alpha2 v1alpha3 v1beta1 v1beta2 v1beta3 " +
+	"v2 v2alpha1 v2alpha2 v2alpha3 v2beta1 v2beta2 v2beta3 v3 v3alpha1 v3alpha2 v3alpha3 v3beta1 v3beta2 v3beta3")
+
+// readable returns the given versions of a group, and the usual ones, by the encoding that they are of a kind.
+func readable(group, kind string, versions []string) map[Encoding]string {
+	all := map[Encoding]string{}
+	for _, version := range slices.Concat(usualVersions, versions) {
+		groupVersion := schema.GroupVersion{Group: group, Version: version}
+		all[Hash(groupVersion, kind)] = groupVersion.String()
 	}
 	return all
-}()
-
-// guess returns the version of the group behind a hash, empty if it is none of the usual ones.
-func guess(hash, group, kind string) string {
-	for _, version := range usualVersions {
-		if groupVersion := (schema.GroupVersion{Group: group, Version: version}); Hash(groupVersion, kind) == hash {
-			return groupVersion.String()
-		}
-	}
-	return ""
 }
 
-// resourceOfStorageVersion takes the name of a StorageVersion object apart: <group>.<resource>, with "core" for the core
-// group. Resource names have no dots.
+// resourceOfStorageVersion returns the resource that a StorageVersion object is for. The object is named
+// <group>.<resource>, with "core" for the core group. Resource names have no dots.
 func resourceOfStorageVersion(name string) (schema.GroupResource, bool) {
 	dot := strings.LastIndex(name, ".")
 	if dot <= 0 || dot == len(name)-1 {

@@ -19,20 +19,20 @@ package storageversion
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// SameEvidence says whether two evidences identify the same state of the same source, whenever they were seen first.
+// SameEvidence reports whether two evidences identify the same state of the same source, whenever each was first
+// seen.
 func SameEvidence(a, b migrationv1alpha1.StorageEvidence) bool {
-	return a.Source == b.Source &&
-		equalPointers(a.StorageVersion, b.StorageVersion) &&
-		sameDefinition(a.CustomResourceDefinition, b.CustomResourceDefinition) &&
-		slices.Equal(a.Servers, b.Servers) &&
-		slices.Equal(a.Endpoints, b.Endpoints)
+	a.FirstObservedTime, b.FirstObservedTime = nil, nil
+	return equality.Semantic.DeepEqual(a, b)
 }
 
-// Durable says whether the evidence can be compared with a later one to find out that nothing happened in between. Where
-// it cannot, only the time that passed says how far it can be trusted.
+// Durable reports whether a later evidence can prove that nothing happened since this one. If it cannot, only the
+// time that passed says how far to trust it.
 func Durable(e migrationv1alpha1.StorageEvidence) bool {
 	switch e.Source {
 	case migrationv1alpha1.EvidenceFromStorageVersion:
@@ -40,19 +40,16 @@ func Durable(e migrationv1alpha1.StorageEvidence) bool {
 	case migrationv1alpha1.EvidenceFromCustomResourceDefinition:
 		return e.CustomResourceDefinition != nil
 	case migrationv1alpha1.EvidenceFromServerDiscovery:
-		for _, server := range e.Servers {
-			if server.Incarnation == "" {
-				return false
-			}
-		}
-		return len(e.Servers) > 0
+		return len(e.Servers) > 0 && !slices.ContainsFunc(e.Servers, func(s migrationv1alpha1.ServerEvidence) bool {
+			return s.Incarnation == ""
+		})
 	default:
 		return false
 	}
 }
 
-// Continues says whether nothing can have been written, from when recorded was seen until first was, in an encoding
-// that neither of them tells of. Nobody watched in between.
+// Continues reports whether two evidences prove, although nobody watched in between, that servers wrote no encoding
+// other than those that recorded and first tell of.
 func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	if recorded.Source != first.Source || !Durable(recorded) || !Durable(first) {
 		return false
@@ -61,10 +58,11 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	case migrationv1alpha1.EvidenceFromStorageVersion:
 		return *recorded.StorageVersion == *first.StorageVersion
 	case migrationv1alpha1.EvidenceFromCustomResourceDefinition:
-		// One change of the spec has a version before and a version after it, both known. Two may have one in between,
-		// which status.storedVersions does not have to show any more: others shorten it.
+		// One change of the spec has one storage version before it and one after it, and both are known. Two changes may
+		// have another version in between. status.storedVersions does not prove otherwise, because others shorten it.
 		changes := first.CustomResourceDefinition.Generation - recorded.CustomResourceDefinition.Generation
-		return recorded.CustomResourceDefinition.UID == first.CustomResourceDefinition.UID && (changes == 0 || changes == 1)
+		return recorded.CustomResourceDefinition.UID == first.CustomResourceDefinition.UID &&
+			(changes == 0 || changes == 1)
 	default:
 		return slices.EqualFunc(recorded.Servers, first.Servers, func(a, b migrationv1alpha1.ServerEvidence) bool {
 			return a.Identity == b.Identity && a.Incarnation == b.Incarnation
@@ -72,24 +70,13 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	}
 }
 
-func sameDefinition(a, b *migrationv1alpha1.CustomResourceDefinitionEvidence) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.UID == b.UID && a.Generation == b.Generation && slices.Equal(a.StoredVersions, b.StoredVersions)
-}
-
-func equalPointers[T comparable](a, b *T) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return *a == *b
-}
-
-// Since is what a run tells of that was recorded on earlier evidence. It is not known where nothing connects the two: anything may
-// have happened in between. The same evidence may be in a run more than once. The time tells which it was, unless another process recorded it, whose
-// times differ from ours; then it is the first, so that too much is news and not too little.
-func Since(recorded migrationv1alpha1.StorageEvidence, run []Sighting) (news []Sighting, known bool) {
+// SightingsSince returns the sightings of a run that are news to who recorded an evidence. known is false if nothing
+// connects the evidence with the run: then anything may have happened in between.
+//
+// The same evidence may be in a run more than once. Its time tells which sighting was recorded, unless another
+// process recorded it by its own clock. Then the first one counts, so that the news may be too much but never too
+// little.
+func SightingsSince(recorded migrationv1alpha1.StorageEvidence, run []Sighting) (news []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
 	at := slices.IndexFunc(run, func(s Sighting) bool {
 		return same(s) && s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime)
@@ -100,7 +87,7 @@ func Since(recorded migrationv1alpha1.StorageEvidence, run []Sighting) (news []S
 	if at >= 0 {
 		return run[at+1:], true
 	}
-	// The run may reach back further than the record, or say less of what the record knows.
+	// The run may begin before the record, or its sightings may say less than the record does.
 	if at = slices.IndexFunc(run, func(s Sighting) bool { return Continues(recorded, s.Evidence) }); at >= 0 {
 		return run[at:], true
 	}

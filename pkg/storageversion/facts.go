@@ -23,21 +23,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Server is a process of kube-apiserver that lives, as its identity Lease shows it.
+// Server is a process of kube-apiserver, as its identity Lease shows it.
 type Server struct {
-	// Identity survives a restart, Incarnation does not.
+	// Identity survives a restart of the server, Incarnation does not.
 	Identity, Incarnation string
 }
 
-// StorageVersion is what matters of a StorageVersion object.
+// StorageVersion is the part of a StorageVersion object that matters here.
 type StorageVersion struct {
 	UID             types.UID
 	ResourceVersion string
-	// Encodings are the encoding versions by server identity.
+	// Encodings are the encoding versions, for example apps/v1, by server identity.
 	Encodings map[string]string
 }
 
-// CustomResource is what matters of a CustomResourceDefinition.
+// CustomResource is the part of a CustomResourceDefinition that matters here.
 type CustomResource struct {
 	UID            types.UID
 	Generation     int64
@@ -45,43 +45,42 @@ type CustomResource struct {
 	Plural         string
 	Kind           string
 	StorageVersion string
-	// ServedVersions has the preferred one first.
+	// ServedVersions has the preferred version first.
 	ServedVersions []string
 	StoredVersions []string
 	// Established says that the API servers serve the resource.
 	Established bool
 }
 
-// Resource is what a server's discovery documents say of a resource.
+// Resource is what the discovery documents of a server say of a resource.
 type Resource struct {
 	Kind string
-	// Versions are those at which it is served, the preferred first.
+	// Versions are those at which the server serves it, the preferred first.
 	Versions []string
-	// Hash is the hash of the encoding it is written in. It is empty where the resource is not stored.
-	Hash string
-	// Migratable says that it can be listed, and updated or patched.
+	// Hash is what the server writes. It is empty if the server does not store the resource.
+	Hash Encoding
+	// Migratable says that clients can list the resource, and update or patch it.
 	Migratable bool
 }
 
-// Document is what one server says by its discovery documents.
+// Document is what the discovery documents of one server say.
 type Document struct {
 	// Failure is why nothing could be read. Everything else is empty then.
 	Failure string
 	// Resources are those that the server itself serves, without custom and aggregated ones.
 	Resources map[schema.GroupResource]Resource
-	// FailedGroups are the groups of which something could not be read, with the reason. What Resources says of them is
-	// not complete.
+	// FailedGroups are the groups that could not be read in full, with the reason. Resources of these may be missing.
 	FailedGroups map[string]string
 	// ServesStorageVersions says that the server takes part in the StorageVersion API.
 	ServesStorageVersions bool
 }
 
-// Look is one look at the documents of all servers.
+// Look is one reading of the discovery documents of all servers.
 type Look struct {
-	// Servers lived when the look began.
+	// Servers are the processes that lived when the look began.
 	Servers []Server
-	// Direct says that Documents are from the servers' own addresses. Otherwise the one document is from whichever server
-	// answered behind the address that this program was given.
+	// Direct says that each document is from a server's own address. Otherwise there is one document, from whichever
+	// server answered at the address that this program was given.
 	Direct bool
 	// Documents are by address.
 	Documents map[string]Document
@@ -89,18 +88,18 @@ type Look struct {
 
 // AggregatedDocument is what the discovery document of one group version of an aggregated server says.
 type AggregatedDocument struct {
-	// Address names the service behind it.
+	// Address names the service that serves the group version.
 	Address string
-	// Failure is why it could not be read.
+	// Failure is why the document could not be read.
 	Failure   string
 	Resources map[schema.GroupResource]Resource
 }
 
-// Changes are the resources that an observation may have changed of.
+// Changes are the resources whose observation may have changed.
 type Changes map[schema.GroupResource]struct{}
 
 // Options of a Ledger.
 type Options struct {
-	// Linger is how long the address of a server may be answered after its Lease went.
+	// Linger is for how long the address of a server may still answer after the server's Lease is gone.
 	Linger time.Duration
 }

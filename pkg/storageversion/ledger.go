@@ -17,231 +17,231 @@ limitations under the License.
 package storageversion
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// maxRun bounds how many sightings of one resource are kept. Records are written within seconds, so a record that is
-// older than that many sightings is one that could not be written for long; nothing is lost but a proof.
-const maxRun = 64
-
-// confirmation is how long a process has to live after the first look at it, for that look to have met it. A server
-// answers before it renews its Lease: a look at its predecessor may have met its successor.
-const confirmation = 5 * time.Second
-
-// Ledger turns facts about servers into Observations, and keeps what went by between two of them. It has no clock and
-// asks nobody. It must not be used by two goroutines at once.
+// Ledger turns facts about servers into sightings of resources, and sightings into Observations. Each kind of fact
+// has an owner, who answers questions about it. The methods of the Ledger are the way from a fact to the sightings
+// that it makes. A Ledger must not be used by two goroutines at once.
 type Ledger struct {
-	options Options
-
-	began       time.Time          // when the living were heard of first
-	living      map[string]process // by identity
-	livingSince time.Time          // when living changed last
-	heardLiving bool
-	hadServers  bool // once
-	departures  departures
-
-	look         *Look
-	addresses    []string  // of look, sorted
-	failingSince time.Time // when looks began to fail; zero while they do not
-	// views are, by built-in group, the servers of the last complete look. What these servers write does not change.
-	views  map[string]map[string]string
-	viewed map[string]time.Time // when that look was
-	// glimpsed are the encodings that any document showed since a server left of which the address may still be answered;
-	// unsure says that they made a difference to the last complete look.
-	glimpsed map[schema.GroupResource]sets.Set[string]
-	unsure   bool
-	// unasked are the processes that left before a complete look, however much of it they missed.
-	unasked []Sighting
-	// looked are the sightings of the last complete look.
-	looked map[schema.GroupResource]Sighting
-	// firstViewed is when a process was in a complete look at a group first.
-	firstViewed map[view]time.Time
-	builtin     map[schema.GroupResource]builtinResource
-
-	storageVersionsServed bool
-	storageVersions       map[schema.GroupResource]StorageVersion
-	// serving are the incarnations that were found to serve StorageVersions, allServe that the last look found it of all.
-	serving  sets.Set[string]
-	allServe bool
-	// published is the state of each StorageVersion that was noted last.
-	published map[schema.GroupResource]migrationv1alpha1.StorageVersionEvidence
-	// cohabitants are the resources that were seen to be the same objects in the same storage.
-	cohabitants map[schema.GroupResource]sets.Set[schema.GroupResource]
-
-	custom     map[schema.GroupResource]customResource
-	aggregated map[schema.GroupVersion]aggregatedVersion
-
-	runs map[schema.GroupResource][]Sighting
+	servers      *servers
+	looks        *looks // asks servers
+	sharing      sharing
+	builtIns     *builtIns     // asks servers, looks, sharing
+	publications *publications // asks servers
+	definitions  definitions
+	aggregated   aggregated
+	runs         runs
+	// departedUnread are the processes that left and may have written resources that nobody has heard of yet. The run of
+	// such a resource begins with them.
+	departedUnread []Sighting
 }
 
-// process is a living server process.
-type process struct {
-	incarnation string
-	since       time.Time
-}
-
-// view is that of the documents of a group which a process serves.
-type view struct {
-	group, incarnation string
-}
-
-// NewLedger returns a Ledger that knows of nothing.
+// NewLedger returns a Ledger without facts.
 func NewLedger(options Options) *Ledger {
+	servers := &servers{linger: options.Linger, living: map[Server]time.Time{}, departed: map[string]time.Time{}}
+	looks := &looks{servers: servers, groups: map[string]groupReads{}}
+	sharing := sharing{}
 	return &Ledger{
-		options:         options,
-		living:          map[string]process{},
-		departures:      departures{},
-		views:           map[string]map[string]string{},
-		viewed:          map[string]time.Time{},
-		glimpsed:        map[schema.GroupResource]sets.Set[string]{},
-		looked:          map[schema.GroupResource]Sighting{},
-		firstViewed:     map[view]time.Time{},
-		builtin:         map[schema.GroupResource]builtinResource{},
-		storageVersions: map[schema.GroupResource]StorageVersion{},
-		serving:         sets.Set[string]{},
-		published:       map[schema.GroupResource]migrationv1alpha1.StorageVersionEvidence{},
-		cohabitants:     map[schema.GroupResource]sets.Set[schema.GroupResource]{},
-		custom:          map[schema.GroupResource]customResource{},
-		aggregated:      map[schema.GroupVersion]aggregatedVersion{},
-		runs:            map[schema.GroupResource][]Sighting{},
+		servers: servers,
+		looks:   looks,
+		sharing: sharing,
+		builtIns: &builtIns{
+			servers: servers, looks: looks, sharing: sharing, resources: map[schema.GroupResource]builtIn{},
+		},
+		publications: &publications{
+			servers: servers, objects: map[schema.GroupResource]StorageVersion{}, publishers: sets.Set[Server]{},
+		},
+		definitions: definitions{},
+		aggregated:  aggregated{},
+		runs:        runs{},
 	}
 }
 
-// Resources are all that were ever heard of and can be migrated, in order.
+// observes is the one gate to observation. A resource that it leaves out is not in Resources and never in Changes, so
+// nobody keeps a StorageState for it. It leaves out what clients cannot list, or can neither update nor patch.
+func (l *Ledger) observes(resource schema.GroupResource) bool {
+	_, defined := l.definitions[resource]
+	return defined || l.builtIns.find(resource).migratable || l.aggregated.find(resource).Migratable
+}
+
+// Resources returns all resources that were ever heard of and can be migrated, in order.
 func (l *Ledger) Resources() []schema.GroupResource {
-	all := map[schema.GroupResource]struct{}{}
-	for resource, known := range l.builtin {
-		if known.migratable {
-			all[resource] = struct{}{}
-		}
-	}
-	for resource := range l.custom {
-		all[resource] = struct{}{}
-	}
-	for _, version := range l.aggregated {
-		for resource, known := range version.resources {
-			if known.Migratable {
-				all[resource] = struct{}{}
-			}
-		}
-	}
-	return slices.SortedFunc(maps.Keys(all), compareResources)
+	all := sets.KeySet(l.definitions).Union(l.builtIns.all()).Union(l.aggregated.all())
+	return slices.SortedFunc(maps.Keys(l.changes(all)), compareResources)
 }
 
-// Observe returns what is known of a resource. One that was never heard of is neither served nor not served.
-func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observation {
-	o := Observation{
-		Resource: resource,
-		Time:     now,
-		Run:      slices.Clone(l.runs[resource]),
-		SharedBy: resource,
-		Expires:  expires(resource),
+// SetServers takes over which processes of kube-apiserver live. unbroken says that every Lease that came and went
+// since the last call is known.
+func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Changes {
+	departure, published := Sighting{Evidence: l.servers.evidence()}, l.publications.complete()
+	left, changed := l.servers.set(now, living, unbroken)
+	if !changed {
+		return nil
 	}
-	switch class := l.class(resource); class {
-	case Custom:
-		o.Class = class
-		l.observeCustom(&o)
-	case BuiltIn:
-		o.Class = class
-		l.observeBuiltIn(&o, now)
-	case Aggregated:
-		o.Class = class
-		l.observeAggregated(&o)
+	if !unbroken {
+		l.departedUnread = nil
+		for resource := range l.builtIns.all() {
+			l.runs.restart(resource)
+		}
+	}
+	if departure.Unseen = left; len(left) > 0 && !published {
+		l.noteDeparture(now, departure)
+	}
+	l.looks.forget(left, unbroken)
+	l.publications.forget(left)
+	return l.note(now, l.builtIns.all())
+}
+
+// noteDeparture notes that processes left which nobody may have read.
+func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
+	l.departedUnread = newest(append(l.departedUnread, departure))
+	for resource := range l.builtIns.all() {
+		if unread := l.looks.unconfirmed(now, resource.Group, departure.Unseen); len(unread) > 0 {
+			last, _ := l.runs.last(resource)
+			l.runs.append(now, resource, Sighting{Evidence: departure.Evidence, Writing: last.Writing, Unseen: unread})
+		}
+	}
+}
+
+// SetLook takes over what the documents of all servers said.
+func (l *Ledger) SetLook(now time.Time, look Look) Changes {
+	if doubtful := l.looks.set(now, look); doubtful {
+		l.publications.forget(l.servers.list())
+	}
+	if l.looks.incomplete(now, "") == nil {
+		l.publications.learn(look)
+	}
+	l.sharing.learn(look)
+	for _, resource := range l.builtIns.learn(now) {
+		for _, departure := range l.departedUnread {
+			l.runs.append(now, resource, departure)
+		}
+	}
+	return l.note(now, l.builtIns.all())
+}
+
+// NeedsLook reports whether another look may find out more.
+func (l *Ledger) NeedsLook() bool { return l.looks.needAnother() || l.builtIns.ambiguous() }
+
+// SetStorageVersionsServed takes over whether all StorageVersion objects are known and watched.
+func (l *Ledger) SetStorageVersionsServed(now time.Time, served bool) Changes {
+	if !l.publications.setWatched(served) {
+		return nil
+	}
+	return l.note(now, l.builtIns.all().Union(l.publications.resources()))
+}
+
+// SetStorageVersion takes over the state of the StorageVersion object of that name; nil says that there is none.
+// unbroken says that every state of it since the last call is known.
+func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVersion, unbroken bool) Changes {
+	resource, ok := resourceOfStorageVersion(name)
+	if !ok || !l.publications.set(resource, object) {
+		return nil
+	}
+	if !unbroken {
+		l.runs.restart(resource)
+	}
+	switch {
+	case !l.publications.areWatched():
+		return nil
+	case l.publications.complete():
+		// This may be the first publication of its server, and then it decides about all resources.
+		return l.note(now, l.builtIns.all().Union(l.publications.resources()))
 	default:
-		l.observeUnheard(&o, now)
+		return l.note(now, sets.New(resource))
 	}
-	return o
 }
 
-// observeUnheard is about a resource that nobody who could be asked serves.
-func (l *Ledger) observeUnheard(o *Observation, now time.Time) {
-	o.Problem = l.missing(now, o.Resource.Group)
-	o.Unseen = l.unseen(o.Resource.Group)
-	for _, groupVersion := range l.aggregatedVersions() {
-		if version := l.aggregated[groupVersion]; groupVersion.Group == o.Resource.Group && version.failure != "" && o.Problem == nil {
-			o.Problem = version.problem(groupVersion)
+// SetCustomResource takes over the state of the CustomResourceDefinition of a resource; nil says that there is none.
+// The generation shows whether states in between are unknown.
+func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource, definition *CustomResource) Changes {
+	if definition == nil {
+		if l.definitions[resource] == nil {
+			return nil
+		}
+		l.definitions[resource] = nil
+		l.runs.restart(resource)
+	} else {
+		last, exists := l.runs.last(resource)
+		if exists && !Continues(last.Evidence, definition.sighting().Evidence) {
+			l.runs.restart(resource)
+		}
+		state := *definition
+		l.definitions[resource] = &state
+	}
+	return l.note(now, sets.New(resource))
+}
+
+// SetAggregated takes over what the document of an aggregated group version said; nil says that no APIService hands
+// the group version to an aggregated server.
+func (l *Ledger) SetAggregated(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) Changes {
+	return l.note(now, l.aggregated.set(now, gv, document))
+}
+
+// note adds the sightings that changed facts make of the given resources.
+func (l *Ledger) note(now time.Time, resources resourceSet) Changes {
+	for resource := range resources {
+		if sighting, complete := l.bestSighting(now, resource); complete {
+			l.runs.append(now, resource, sighting)
 		}
 	}
-	if o.Problem == nil {
-		o.Presence = NotServed
+	return l.changes(resources)
+}
+
+// bestSighting returns what the best evidence says of a resource. complete is false if something is unknown of it.
+func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sighting Sighting, complete bool) {
+	switch l.class(resource) {
+	case Custom:
+		if definition := l.definitions[resource]; definition != nil {
+			return definition.sighting(), true
+		}
+		return Sighting{}, false
+	case BuiltIn:
+		read, complete := l.builtIns.read(now, resource)
+		if l.published(resource) && l.publications.complete() {
+			// The watch may lag and show what earlier processes published. What documents showed counts as well.
+			return l.publishedSighting(resource, read.Writing), true
+		}
+		return read, complete && l.looks.unknown(now, resource.Group) == nil
+	case Aggregated:
+		if l.published(resource) {
+			return l.publishedSighting(resource, nil), true
+		}
+		return l.aggregated.sighting(resource)
+	default:
+		return Sighting{}, false
 	}
 }
 
-// class tells by whom a resource is served. A definition that was deleted counts only where nobody else serves it.
-func (l *Ledger) class(resource schema.GroupResource) Class {
-	custom, defined := l.custom[resource]
-	if defined && !custom.deleted {
-		return Custom
+// published reports whether a StorageVersion tells what is written.
+func (l *Ledger) published(resource schema.GroupResource) bool {
+	return l.kind(resource) != "" && l.publications.covers(resource)
+}
+
+// publishedSighting returns what the StorageVersions of a resource, and of those that share its storage, say. It adds
+// what documents said.
+func (l *Ledger) publishedSighting(resource schema.GroupResource, read []Encoding) Sighting {
+	sighting := l.publications.sighting(resource, l.kind(resource))
+	for _, other := range l.sharing.with(resource) {
+		read = slices.Concat(read, l.publications.sighting(other, l.kind(other)).Writing)
 	}
-	if _, known := l.builtin[resource]; known {
-		return BuiltIn
-	}
-	for _, version := range l.aggregated {
-		if _, known := version.resources[resource]; known {
-			return Aggregated
+	sighting.Writing = sortedSet(append(sighting.Writing, read...))
+	return sighting
+}
+
+// changes returns those of the given resources that are observed.
+func (l *Ledger) changes(resources resourceSet) Changes {
+	changes := Changes{}
+	for resource := range resources {
+		if l.observes(resource) {
+			changes[resource] = struct{}{}
 		}
 	}
-	if defined {
-		return Custom
-	}
-	return ""
-}
-
-// append adds a sighting to the run of a resource unless the last one is the same. The same evidence may come back later
-// in the run, so each sighting gets a time that no other of its run has, also when rounded to what the API stores.
-func (l *Ledger) append(now time.Time, resource schema.GroupResource, sighting Sighting) {
-	run := l.runs[resource]
-	seen := ceil(now)
-	if len(run) > 0 {
-		last := run[len(run)-1]
-		if SameEvidence(last.Evidence, sighting.Evidence) && slices.Equal(last.Writing, sighting.Writing) {
-			return
-		}
-		if next := last.Evidence.FirstObservedTime.Add(time.Second); seen.Before(next) {
-			seen = next
-		}
-	}
-	sighting.Evidence.FirstObservedTime = &metav1.Time{Time: seen}
-	if len(run) == maxRun {
-		run = slices.Delete(run, 0, 1)
-	}
-	l.runs[resource] = append(run, sighting)
-}
-
-// ceil rounds up to what the API can store, so that no time that is read back lies before the one that was meant.
-func ceil(t time.Time) time.Time {
-	if truncated := t.Truncate(time.Second); truncated.Before(t) {
-		return truncated.Add(time.Second)
-	}
-	return t
-}
-
-// breakRun forgets what was seen of a resource before a time in which nobody watched.
-func (l *Ledger) breakRun(resource schema.GroupResource) {
-	delete(l.runs, resource)
-	delete(l.published, resource)
-}
-
-// expires says that the objects of a resource vanish by themselves, whose life a rewrite would prolong.
-func expires(resource schema.GroupResource) bool {
-	return resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io")
-}
-
-func compareResources(a, b schema.GroupResource) int {
-	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
-}
-
-func (c Changes) add(resources ...schema.GroupResource) {
-	for _, resource := range resources {
-		c[resource] = struct{}{}
-	}
+	return changes
 }

@@ -24,14 +24,14 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// Unknown stands in a list of encodings for one that nobody could ask for.
+// Unknown stands in a list of encodings for what a process wrote that nobody could read.
 const Unknown = migrationv1alpha1.Unknown
 
-// Class tells who serves a resource, and with that what there is to observe.
+// Class tells who serves a resource, and with that which evidence there is.
 type Class string
 
 const (
-	// BuiltIn resources are part of kube-apiserver: each server may write them in an encoding of its own.
+	// BuiltIn resources are part of kube-apiserver. Each server may write them in another encoding.
 	BuiltIn Class = "BuiltIn"
 	// Custom resources follow their CustomResourceDefinition.
 	Custom Class = "Custom"
@@ -39,70 +39,69 @@ const (
 	Aggregated Class = "Aggregated"
 )
 
-// Presence tells whether a resource is served. What was not found out is PresenceUnknown, the zero value.
+// Presence tells whether a resource is served. The zero value is PresenceUnknown.
 type Presence string
 
 const (
 	PresenceUnknown Presence = ""
 	// Served: at least one server serves the resource.
 	Served Presence = "Served"
-	// NotServed: all servers were seen, and none serves the resource. Objects may be stored all the same.
+	// NotServed: all servers were read, and none serves the resource. Objects may still be stored.
 	NotServed Presence = "NotServed"
-	// Deleted: the definition of a custom resource was deleted, and its objects with it.
+	// Deleted: the definition of a custom resource was deleted, and its objects before it.
 	Deleted Presence = "Deleted"
 )
 
-// Observation is what is known at one moment of the encodings that the servers write one resource in.
+// Observation is what is known at one moment of the encodings that servers write one resource in.
 type Observation struct {
 	Resource schema.GroupResource
 	Time     time.Time
 	Class    Class
 	Presence Presence
-	// Problem is why the observation is not complete: something that may write the resource was not seen. Nil if it is.
+	// Problem is why the observation is not complete: something that may write the resource was not read. Nil if it is
+	// complete.
 	Problem *Problem
-	// Looked is when the source was last read in full, or Time where it is watched. Zero if it never was.
+	// Looked is when the source was last read in full, or Time if it is watched. Zero if it never was.
 	Looked time.Time
-	// Confirmed is from when on the last sighting counts for sure as one of the processes that live. A process answers before
-	// its Lease is known: a look at one that crashed may have met the next. Zero if there can be no doubt.
+	// Confirmed is the time from which on the last sighting certainly is of the processes that live. A server answers
+	// before it renews its Lease, so a look may read the successor of a process that crashed. Zero if there is no doubt.
 	Confirmed time.Time
-	// Unseen are server processes that live and were in no complete look, if the resource has to be seen by looking.
+	// Unseen are the processes that live and were in no complete look, if looks are the evidence of the resource.
 	Unseen []Server
-	// Run is what was seen, oldest first, in a row in which nothing can have gone unseen except where a sighting says so.
-	// It begins anew after each gap. The last sighting is the latest complete one; with a Problem it is out of date. It is
-	// empty as long as there was none.
+	// Run holds the sightings since the last gap, oldest first. Between two of them nothing went unseen, except where a
+	// sighting says so. The last is the latest complete one; with a Problem it is out of date. Run may be empty.
 	Run []Sighting
-	// Versions are the versions that are known behind hashes.
-	Versions map[string]string
+	// Versions are the versions behind encodings, as far as they are known.
+	Versions map[Encoding]string
 	// Served are the versions at which the resource is served, the preferred first.
 	Served []string
 	// SharedWith are other resources that are the same objects in the same storage.
 	SharedWith []schema.GroupResource
-	// SharedBy is the resource that stands for all that share the storage: the one that is migrated. It is Resource itself
-	// where the storage is not shared.
+	// SharedBy is the resource that is migrated on behalf of all that share the storage. It is Resource itself if no
+	// other shares it.
 	SharedBy schema.GroupResource
 	// Expires says that objects vanish by themselves, and that a rewrite would prolong their life.
 	Expires bool
 }
 
-// Sighting is one complete look at a resource.
+// Sighting is what was written at one moment, from complete evidence.
 type Sighting struct {
-	// Evidence identifies what was seen. No two sightings of a run have the same FirstObservedTime.
+	// Evidence identifies what was read. No two sightings of a run have the same FirstObservedTime.
 	Evidence migrationv1alpha1.StorageEvidence
-	// Writing are the hashes of the encodings that servers write, sorted. One means that they agree, none that nobody
-	// writes.
-	Writing []string
-	// Unseen are processes that left before anybody asked them. They may have written anything, unless who keeps a record
-	// asked them earlier.
+	// Writing are the encodings that servers write, sorted. One means that they agree, none that nobody writes.
+	Writing []Encoding
+	// Unseen are processes that left before anybody read them. They may have written anything, unless whoever keeps a
+	// record read them earlier.
 	Unseen []Server
-	// Stored are the hashes of Evidence.CustomResourceDefinition.StoredVersions, in that order.
-	Stored []string
+	// Stored are the encodings of Evidence.CustomResourceDefinition.StoredVersions, in that order.
+	Stored []Encoding
 }
 
 // Problem is why an observation is not complete.
 type Problem struct {
 	// Reason is one of the reasons of the Agreed condition.
 	Reason string
-	// Message tells a person what is missing and what to do.
+	// Message tells an administrator what is missing, why, and what to do. It has no full stop at its end.
 	Message string
 	// Since is when the problem began.
 	Since time.Time

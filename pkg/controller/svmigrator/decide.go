@@ -212,7 +212,7 @@ func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, h
 // evidence was recorded. confirmed means that evidence which is not durable counts as well.
 func (in *Input) onlyWrittenSince(recorded migrationv1alpha1.StorageEvidence, hash string, confirmed bool) bool {
 	run := in.Observation.Run
-	news, known := storageversion.Since(recorded, run)
+	news, known := storageversion.SightingsSince(recorded, run)
 	return known && onlyWrite(news, hash) &&
 		(confirmed || storageversion.Durable(recorded) || hasExactSighting(recorded, run))
 }

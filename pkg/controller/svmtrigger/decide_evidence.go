@@ -114,7 +114,7 @@ func (d *deciding) unrecorded() ([]storageversion.Sighting, bool) {
 	case len(run) == 0:
 		return nil, false
 	}
-	if news, known := storageversion.Since(*recorded, run); known {
+	if news, known := storageversion.SightingsSince(*recorded, run); known {
 		return news, d.stale(recorded)
 	}
 	return run, storageversion.Durable(*recorded) || d.stale(recorded)

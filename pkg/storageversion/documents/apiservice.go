@@ -47,28 +47,20 @@ const (
 // APIService has the few fields of an APIService that matter.
 type APIService struct {
 	metav1.TypeMeta `json:",inline"`
-	Metadata        ObjectMeta       `json:"metadata"`
-	Spec            APIServiceSpec   `json:"spec"`
-	Status          APIServiceStatus `json:"status"`
-}
-
-// APIServiceSpec is the spec of an APIService.
-type APIServiceSpec struct {
-	Group   string            `json:"group"`
-	Version string            `json:"version"`
-	Service *ServiceReference `json:"service"`
-}
-
-// ServiceReference names the Service in front of an aggregated server.
-type ServiceReference struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-	Port      *int   `json:"port"`
-}
-
-// APIServiceStatus is the status of an APIService.
-type APIServiceStatus struct {
-	Conditions []Condition `json:"conditions"`
+	Metadata        ObjectMeta `json:"metadata"`
+	Spec            struct {
+		Group   string `json:"group"`
+		Version string `json:"version"`
+		// Service is in front of an aggregated server.
+		Service *struct {
+			Namespace string `json:"namespace"`
+			Name      string `json:"name"`
+			Port      *int   `json:"port"`
+		} `json:"service"`
+	} `json:"spec"`
+	Status struct {
+		Conditions []Condition `json:"conditions"`
+	} `json:"status"`
 }
 
 // GetObjectMeta lets a Reflector read the metadata.

@@ -30,22 +30,19 @@ import (
 // Definition has the few fields of a CustomResourceDefinition that matter.
 type Definition struct {
 	metav1.TypeMeta `json:",inline"`
-	Metadata        ObjectMeta       `json:"metadata"`
-	Spec            DefinitionSpec   `json:"spec"`
-	Status          DefinitionStatus `json:"status"`
-}
-
-// DefinitionSpec is the spec of a Definition.
-type DefinitionSpec struct {
-	Group    string              `json:"group"`
-	Names    DefinitionNames     `json:"names"`
-	Versions []DefinitionVersion `json:"versions"`
-}
-
-// DefinitionNames are the names that a definition asks for.
-type DefinitionNames struct {
-	Plural string `json:"plural"`
-	Kind   string `json:"kind"`
+	Metadata        ObjectMeta `json:"metadata"`
+	Spec            struct {
+		Group string `json:"group"`
+		Names struct {
+			Plural string `json:"plural"`
+			Kind   string `json:"kind"`
+		} `json:"names"`
+		Versions []DefinitionVersion `json:"versions"`
+	} `json:"spec"`
+	Status struct {
+		StoredVersions []string    `json:"storedVersions"`
+		Conditions     []Condition `json:"conditions"`
+	} `json:"status"`
 }
 
 // DefinitionVersion is one version, without its schema.
@@ -53,12 +50,6 @@ type DefinitionVersion struct {
 	Name    string `json:"name"`
 	Served  bool   `json:"served"`
 	Storage bool   `json:"storage"`
-}
-
-// DefinitionStatus is the status of a Definition.
-type DefinitionStatus struct {
-	StoredVersions []string    `json:"storedVersions"`
-	Conditions     []Condition `json:"conditions"`
 }
 
 // DefinitionPath is where an API server serves the definition of a resource.

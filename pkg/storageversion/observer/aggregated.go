@@ -19,9 +19,12 @@ package observer
 import (
 	"context"
 	"maps"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
@@ -29,164 +32,191 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// aggregatedBackoff is between readings of documents of aggregated servers that failed.
+// aggregatedBackoff is between attempts to read documents of aggregated servers.
 var aggregatedBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute, Jitter: 0.1}
+
+// aggregatedReader knows who serves each group version, and tells the Ledger what aggregated servers say in their
+// discovery documents.
+type aggregatedReader struct {
+	*facts
+	apiServices    *source
+	host           documents.Reader // the aggregator
+	wake           signal
+	serversChanged signal
+
+	// Guarded by facts.mu. origins keeps group versions whose APIService is gone: documents list them for a while.
+	origins  map[schema.GroupVersion]documents.Origin
+	versions map[schema.GroupVersion]*aggregatedVersion
+}
 
 // aggregatedVersion is a group version that the aggregator hands to another server.
 type aggregatedVersion struct {
 	address      string
 	availability string
-	// due says that the document is to be read, failing that it could not be.
-	due, failing bool
+	due          bool // whether the document must be read
 }
 
-func (o *Observer) watchAPIServices(ctx context.Context) {
-	from := source{client: o.clients.apiServices, resource: "apiservices"}
-	follow(ctx, o.clock, from, handlers[*apiService]{
-		replace: func(all []*apiService) {
-			o.update(func(now time.Time) storageversion.Changes {
-				present := map[schema.GroupVersion]bool{}
-				changes := storageversion.Changes{}
-				for _, s := range all {
-					present[s.groupVersion()] = true
-					maps.Copy(changes, o.setAPIService(now, s))
-				}
-				for gv := range o.aggregated {
-					if !present[gv] {
-						maps.Copy(changes, o.withdraw(now, gv))
-					}
-				}
-				o.done(apiServicesListed)
-				return changes
-			})
-		},
-		set: func(s *apiService) {
-			o.update(func(now time.Time) storageversion.Changes { return o.setAPIService(now, s) })
-		},
-		delete: func(s *apiService) {
-			o.update(func(now time.Time) storageversion.Changes { return o.withdraw(now, s.groupVersion()) })
-		},
-	})
+func newAggregatedReader(f *facts, c *clients, serversChanged signal) *aggregatedReader {
+	return &aggregatedReader{
+		facts: f, apiServices: c.apiServices, host: c.host, wake: newSignal(), serversChanged: serversChanged,
+		origins:  map[schema.GroupVersion]documents.Origin{},
+		versions: map[schema.GroupVersion]*aggregatedVersion{},
+	}
 }
 
-// setAPIService notes where a group version comes from. Callers hold the lock.
-func (o *Observer) setAPIService(now time.Time, s *apiService) storageversion.Changes {
-	gv, from := s.groupVersion(), s.origin()
-	if before, known := o.origins[gv]; known && before != from {
-		o.lookNow.raise() // It may have become built-in, or ceased to be.
+// isBuiltIn says whether kube-apiserver itself serves the group version.
+func (r *aggregatedReader) isBuiltIn(gv schema.GroupVersion) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.origins[gv] == documents.BuiltIn
+}
+
+func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
+	follow(ctx, r.clock, r.apiServices, func(n news[*documents.APIService]) {
+		r.update(func(now time.Time) storageversion.Changes {
+			changes := storageversion.Changes{}
+			for _, s := range n.set {
+				maps.Copy(changes, r.set(now, s))
+			}
+			for _, name := range n.gone {
+				version, group, _ := strings.Cut(name, ".")
+				maps.Copy(changes, r.withdraw(now, schema.GroupVersion{Group: group, Version: version}))
+			}
+			return changes
+		})
+	}, nil)
+}
+
+// set notes who serves a group version. It runs under the lock.
+func (r *aggregatedReader) set(now time.Time, s *documents.APIService) storageversion.Changes {
+	gv, origin := s.GroupVersion(), s.Origin()
+	if before, known := r.origins[gv]; known && before != origin {
+		r.serversChanged.raise() // The group version may now be built-in, or be so no longer.
 	}
-	o.origins[gv] = from
-	if from != aggregated {
-		return o.withdraw(now, gv)
+	r.origins[gv] = origin
+	if origin != documents.Aggregated {
+		return r.withdraw(now, gv)
 	}
-	version, known := o.aggregated[gv]
+	version, known := r.versions[gv]
 	if !known {
 		version = &aggregatedVersion{}
-		o.aggregated[gv] = version
+		r.versions[gv] = version
 	}
-	if version.address != s.address() || version.availability != s.availability() {
-		version.address, version.availability, version.due = s.address(), s.availability(), true
-		o.readAggregatedNow.raise()
+	if version.address != s.Address() || version.availability != s.Availability() {
+		version.address, version.availability, version.due = s.Address(), s.Availability(), true
+		r.wake.raise()
 	}
 	return nil
 }
 
-// withdraw notes that the aggregator hands the group version to no other server, if it did. Callers hold the lock.
-func (o *Observer) withdraw(now time.Time, gv schema.GroupVersion) storageversion.Changes {
-	if _, known := o.aggregated[gv]; !known {
+// withdraw notes that the aggregator does not hand the group version to another server any more. It runs under the
+// lock.
+func (r *aggregatedReader) withdraw(now time.Time, gv schema.GroupVersion) storageversion.Changes {
+	if _, known := r.versions[gv]; !known {
 		return nil
 	}
-	delete(o.aggregated, gv)
-	return o.ledger.SetAggregated(now, gv, nil)
+	delete(r.versions, gv)
+	return r.ledger.SetAggregated(now, gv, nil)
 }
 
-// ReadAggregated has the documents of all aggregated servers read soon. It is for those who saw that one of them has changed.
-func (o *Observer) ReadAggregated() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, version := range o.aggregated {
+// readAllSoon makes all documents due.
+func (r *aggregatedReader) readAllSoon() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, version := range r.versions {
 		version.due = true
 	}
-	o.readAggregatedNow.raise()
+	r.wake.raise()
 }
 
-// keepReadingAggregated reads the documents of aggregated servers until ctx ends.
-func (o *Observer) keepReadingAggregated(ctx context.Context) {
+// run reads documents until ctx ends.
+func (r *aggregatedReader) run(ctx context.Context) {
 	backoff := aggregatedBackoff
-	nextPoll := o.nextPoll()
+	nextPoll := r.nextPoll()
 	for {
-		next := nextPoll
-		if o.readAggregated(ctx) {
-			if retry := o.clock.Now().Add(backoff.Step()); retry.Before(next) {
-				next = retry
-			}
-		} else {
+		until := nextPoll
+		if !r.read(ctx) {
 			backoff = aggregatedBackoff
+		} else if retry := r.clock.Now().Add(backoff.Step()); retry.Before(until) {
+			until = retry
 		}
-		timer := o.clock.NewTimer(next.Sub(o.clock.Now()))
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		raised, err := r.wake.await(ctx, r.clock, until)
+		if err != nil {
 			return
-		case <-timer.C():
-		case <-o.readAggregatedNow:
-			timer.Stop()
-			backoff = aggregatedBackoff
-			if !pause(ctx, o.clock, burst) {
-				return
-			}
 		}
-		if !o.clock.Now().Before(nextPoll) {
-			nextPoll = o.nextPoll()
-			o.ReadAggregated()
+		if raised {
+			backoff = aggregatedBackoff
+		}
+		if !r.clock.Now().Before(nextPoll) {
+			nextPoll = r.nextPoll()
+			r.readAllSoon()
 		}
 	}
 }
 
-// readAggregated reads all documents that are due, and says whether some could not be read.
-func (o *Observer) readAggregated(ctx context.Context) (failing bool) {
-	o.mu.Lock()
+// read reads all documents that are due, and says whether any could not be read.
+func (r *aggregatedReader) read(ctx context.Context) (failing bool) {
+	r.mu.Lock()
 	due := map[schema.GroupVersion]string{}
-	for gv, version := range o.aggregated {
-		if version.due || version.failing {
-			due[gv] = version.address
-			version.due = false
+	for gv, version := range r.versions {
+		if version.due {
+			due[gv], version.due = version.address, false
 		}
 	}
-	o.mu.Unlock()
+	r.mu.Unlock()
 
+	var failed atomic.Bool
 	var readers sync.WaitGroup
 	for gv, address := range due {
-		readers.Go(func() { o.readAggregatedVersion(ctx, gv, address) })
+		readers.Go(func() {
+			if !r.readVersion(ctx, gv, address) {
+				failed.Store(true)
+			}
+		})
 	}
 	readers.Wait()
-
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, version := range o.aggregated {
-		failing = failing || version.failing
+	if len(due) > 0 && !failed.Load() {
+		r.current(migrationv1alpha1.EvidenceFromAggregatedDiscovery)
 	}
-	if len(due) > 0 && !failing {
-		o.heard(migrationv1alpha1.EvidenceFromAggregatedDiscovery, o.clock.Now())
-	}
-	return failing
+	return failed.Load()
 }
 
-func (o *Observer) readAggregatedVersion(ctx context.Context, gv schema.GroupVersion, address string) {
-	document := newAggregatedDocument(address, gv, o.clients.host.groupVersion(ctx, gv))
+// readVersion reads one document. It stays due if it could not be read.
+func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersion, address string) (ok bool) {
+	list, err := r.host.Resources(ctx, gv)
 	if ctx.Err() != nil {
-		return // What was interrupted says nothing about the server.
+		return false // An interrupted request says nothing about the server.
 	}
-	klog.FromContext(ctx).V(4).Info("Read the discovery document of an aggregated server", "groupVersion", gv, "address", address,
-		"resources", len(document.Resources), "failure", document.Failure)
-	o.update(func(now time.Time) storageversion.Changes {
-		version, still := o.aggregated[gv]
+	document := newAggregatedDocument(address, gv, list, err)
+	klog.FromContext(ctx).V(4).Info("Read the discovery document of an aggregated server", "groupVersion", gv,
+		"address", address, "resources", len(document.Resources), "failure", document.Failure)
+	ok = true
+	r.update(func(now time.Time) storageversion.Changes {
+		version, still := r.versions[gv]
 		if !still || version.address != address {
-			return nil // It was handed to another server while this one answered.
+			return nil // Another server serves it now.
 		}
-		version.failing = document.Failure != ""
-		return o.ledger.SetAggregated(now, gv, document)
+		ok = document.Failure == ""
+		version.due = version.due || !ok
+		return r.ledger.SetAggregated(now, gv, document)
 	})
+	return ok
+}
+
+// newAggregatedDocument makes a document of what the aggregator answered. Even "not served" is a failure, because an
+// APIService says otherwise.
+func newAggregatedDocument(
+	address string, gv schema.GroupVersion, list *metav1.APIResourceList, err error,
+) *storageversion.AggregatedDocument {
+	resources := map[schema.GroupResource]storageversion.Resource{}
+	if err == nil {
+		err = addResources(resources, gv, list)
+	}
+	if err != nil {
+		return &storageversion.AggregatedDocument{Address: address, Failure: err.Error()}
+	}
+	return &storageversion.AggregatedDocument{Address: address, Resources: resources}
 }

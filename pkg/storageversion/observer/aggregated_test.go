@@ -19,9 +19,12 @@ package observer
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
-	"time"
 
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -37,8 +40,8 @@ func (c *cluster) sampled(encoding schema.GroupVersion) func() error {
 	return func() error {
 		o := c.Observe(flunders)
 		last, seen := o.Last()
-		want := storageversion.Hash(encoding, "Flunder")
-		if o.Class != storageversion.Aggregated || o.Problem != nil || !seen || len(last.Writing) != 1 || last.Writing[0] != want {
+		want := []string{storageversion.Hash(encoding, "Flunder")}
+		if o.Class != storageversion.Aggregated || o.Problem != nil || !seen || !slices.Equal(last.Writing, want) {
 			return fmt.Errorf("class %q, problem %v, written %q, want %q", o.Class, o.Problem, last.Writing, want)
 		}
 		return nil
@@ -74,11 +77,14 @@ func TestAggregatedServers(t *testing.T) {
 		v1alpha1 := encode("v1alpha1")
 		began := c.clock.Now()
 		c.host.change(func() {
-			c.leases.put("sample", object{"metadata": object{"labels": object{identityLabel: "sample-apiserver"}}, "spec": object{"holderIdentity": "sample_1"}})
+			c.leases.put("sample", object{
+				"metadata": object{"labels": object{identityLabel: "sample-apiserver"}},
+				"spec":     object{"holderIdentity": "sample_1"},
+			})
 		})
 		c.until(t, c.sampled(v1alpha1))
-		if took := c.clock.Since(began); took > 5*time.Second {
-			t.Errorf("it took %v", took)
+		if took := c.clock.Since(began); took > defaultPollInterval/2 {
+			t.Errorf("it took %v, as long as a poll", took)
 		}
 	})
 	t.Run("are asked again while they fail, and what was known stays known", func(t *testing.T) {
@@ -117,4 +123,24 @@ func TestAggregatedServers(t *testing.T) {
 		}
 	})
 	c.stop()
+}
+
+func TestAggregatedDocuments(t *testing.T) {
+	const address = "metrics.kube-system.svc:443"
+	nodes := schema.GroupResource{Group: "metrics.k8s.io", Resource: "nodes"}
+	list := &metav1.APIResourceList{APIResources: []metav1.APIResource{
+		stored("nodes", "NodeMetrics", "hash=", "list", "update"), stored("pods", "PodMetrics", "", "list")}}
+	got := newAggregatedDocument(address, metricsV1, list, nil)
+	want := &storageversion.AggregatedDocument{Address: address}
+	want.Resources = map[schema.GroupResource]storageversion.Resource{
+		nodes: {Kind: "NodeMetrics", Versions: []string{"v1beta1"}, Hash: "hash=", Migratable: true}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("document (-want +got):\n%s", diff)
+	}
+
+	// The APIService says that there is one, so even this is no absence.
+	got = newAggregatedDocument(address, metricsV1, nil, apierrors.NewNotFound(nodes, ""))
+	if got.Failure == "" || got.Resources != nil {
+		t.Errorf("document %v", got)
+	}
 }

@@ -17,46 +17,49 @@ limitations under the License.
 package observer
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"net/url"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 const (
-	// serverName is what servers verify each other by when they talk at their own addresses.
+	// serverName is the name by which servers verify each other at their own addresses.
 	serverName = "kubernetes.default.svc"
 
-	// connectTimeout is short: all servers are in one place, and a host that is gone must not hold up what is said of others.
+	// connectTimeout is short: all servers are in one place, and a host that is gone must not delay news of the others.
 	connectTimeout = 2 * time.Second
 
-	// A look is some 35 requests to each server, which are spread over a second and a half.
+	// requestTimeout bounds every request for a document.
+	requestTimeout = 5 * time.Second
+
+	// A snapshot takes some 35 requests to each server. The limit spreads them over a second and a half.
 	documentsPerSecond = 20
 	documentsAtOnce    = 10
 )
 
-// clients are all that talk to servers. No limit of the caller's applies: what is watched is listed by one request after
-// the other, and documents have a limit of their own.
+// clients are all that talk to servers. The caller's rate limit does not apply: a watch sends one request after the
+// other, and documents have a limit of their own.
 type clients struct {
-	leases, endpointSlices, storageVersions, definitions, apiServices rest.Interface
+	leases, endpointSlices, storageVersions, definitions, apiServices *source
 
 	// host asks whichever server answers behind the configured host.
-	host reader
+	host documents.Reader
 	// hostAddress names it.
 	hostAddress string
 
-	// direct is the configuration for a server at an address of its own, which is the only thing missing in it.
+	// direct is the configuration for a server at its own address. It only lacks the address.
 	direct     *rest.Config
 	directHTTP *http.Client
 	hostHTTP   *http.Client
@@ -65,7 +68,7 @@ type clients struct {
 func newClients(config *rest.Config) (*clients, error) {
 	config = rest.CopyConfig(config)
 	config.RateLimiter, config.QPS, config.Burst = nil, -1, 0
-	config.Timeout = 0 // It would end watches; every other request has a timeout of its own.
+	config.Timeout = 0 // It would end watches. Every other request has its own timeout.
 	config.ContentConfig = rest.ContentConfig{}
 
 	c := &clients{direct: directConfig(config)}
@@ -76,7 +79,7 @@ func newClients(config *rest.Config) (*clients, error) {
 	if c.directHTTP, err = rest.HTTPClientFor(c.direct); err != nil {
 		return nil, fmt.Errorf("making a client for single API servers: %w", err)
 	}
-	if err := c.addWatching(config); err != nil {
+	if err := c.addSources(config); err != nil {
 		return nil, fmt.Errorf("making a client for the API server: %w", err)
 	}
 	if c.host, err = newReader(config, c.hostHTTP); err != nil {
@@ -89,7 +92,7 @@ func newClients(config *rest.Config) (*clients, error) {
 	return c, nil
 }
 
-func (c *clients) addWatching(config *rest.Config) error {
+func (c *clients) addSources(config *rest.Config) error {
 	compact := rest.CopyConfig(config)
 	compact.ContentType = runtime.ContentTypeProtobuf
 	compact.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -97,33 +100,30 @@ func (c *clients) addWatching(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	c.leases = clientset.CoordinationV1().RESTClient()
-	c.endpointSlices = clientset.DiscoveryV1().RESTClient()
-	c.storageVersions = clientset.InternalV1alpha1().RESTClient()
-	if c.definitions, err = newSlimClient(config, c.hostHTTP, definitionKind.GroupVersion()); err != nil {
+	definitions, err := documents.DefinitionClient(config, c.hostHTTP)
+	if err != nil {
 		return err
 	}
-	c.apiServices, err = newSlimClient(config, c.hostHTTP, apiServiceKind.GroupVersion())
-	return err
+	apiServices, err := documents.APIServiceClient(config, c.hostHTTP)
+	if err != nil {
+		return err
+	}
+	c.leases = newSource(clientset.CoordinationV1().RESTClient(), "leases", metav1.NamespaceSystem, identityLabel)
+	c.endpointSlices = newSource(
+		clientset.DiscoveryV1().RESTClient(), "endpointslices", metav1.NamespaceDefault, endpointsSelector)
+	c.storageVersions = newSource(clientset.InternalV1alpha1().RESTClient(), "storageversions", "", "")
+	c.definitions = newSource(definitions, "customresourcedefinitions", "", "")
+	c.apiServices = newSource(apiServices, "apiservices", "", "")
+	return nil
 }
 
-// newSlimClient returns a client for the slim types of a group version, which have no protobuf.
-func newSlimClient(config *rest.Config, client *http.Client, groupVersion schema.GroupVersion) (rest.Interface, error) {
-	config = rest.CopyConfig(config)
-	config.APIPath = "/apis"
-	config.GroupVersion = &groupVersion
-	config.ContentType = runtime.ContentTypeJSON
-	config.NegotiatedSerializer = serializer.NewCodecFactory(slimScheme).WithoutConversion()
-	return rest.RESTClientForConfigAndClient(config, client)
-}
-
-// directConfig is what config becomes for asking a server at its own address.
+// directConfig returns the configuration for asking a server at its own address.
 //
-// The certificate there is the server's own, whatever stands before the configured host: a tls-server-name that was
-// configured is about what stands there, and is replaced by the name that the servers use among themselves. The CA stays
-// the configured one; if that is only about what stands before the servers, a look fails and says why. Who configured
-// not to verify the host gets no more than that at an address either. A proxy is the way to the configured host, not to
-// an address inside of the cluster.
+// There the server shows its own certificate, whatever stands in front of the configured host. A configured
+// tls-server-name is about what stands in front, so the name that servers use among themselves replaces it. The CA
+// stays the configured one. If it is only the CA of what stands in front, the request fails and says why. If the
+// configuration does not verify the host, it does not verify the address either. A proxy leads to the configured
+// host, and not to an address inside the cluster.
 func directConfig(config *rest.Config) *rest.Config {
 	direct := rest.CopyConfig(config)
 	direct.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
@@ -136,14 +136,14 @@ func directConfig(config *rest.Config) *rest.Config {
 }
 
 // at returns a reader of the server at an address.
-func (c *clients) at(address string) (reader, error) {
+func (c *clients) at(address string) (documents.Reader, error) {
 	config := rest.CopyConfig(c.direct)
 	config.Host = (&url.URL{Scheme: "https", Host: address}).String()
 	return newReader(config, c.directHTTP)
 }
 
-// forgetConnections makes the next look begin with new connections to addresses, so that it is answered by the process that
-// listens there now, and not by one that has left and finishes what it began.
+// forgetConnections makes the next requests to addresses use new connections. The process that listens there now then
+// answers them, and not one that has stopped listening and finishes what it began.
 func (c *clients) forgetConnections() {
 	utilnet.CloseIdleConnectionsFor(c.directHTTP.Transport)
 }
@@ -153,23 +153,10 @@ func (c *clients) closeIdleConnections() {
 	utilnet.CloseIdleConnectionsFor(c.hostHTTP.Transport)
 }
 
-// reader reads discovery documents at one address.
-type reader struct{ client rest.Interface }
-
-func newReader(config *rest.Config, client *http.Client) (reader, error) {
+func newReader(config *rest.Config, client *http.Client) (documents.Reader, error) {
 	config = rest.CopyConfig(config)
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	config.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(documentsPerSecond, documentsAtOnce)
 	c, err := rest.UnversionedRESTClientForConfigAndClient(config, client)
-	return reader{client: c}, err
-}
-
-func (r reader) get(ctx context.Context, path, accept string) (body []byte, contentType string, err error) {
-	result := r.client.Get().AbsPath(path).SetHeader("Accept", accept).Timeout(requestTimeout).MaxRetries(1).
-		Do(ctx).ContentType(&contentType)
-	if err := result.Error(); err != nil { // has the API server's words, and that of Raw has not
-		return nil, contentType, err
-	}
-	body, err = result.Raw()
-	return body, contentType, err
+	return documents.Reader{Client: c, Timeout: requestTimeout, Retries: 1}, err
 }

@@ -30,20 +30,22 @@ func TestClientsOfSingleServers(t *testing.T) {
 	configured := &rest.Config{
 		Host:            "https://api.example.com/clusters/one",
 		BearerTokenFile: "/token",
-		TLSClientConfig: rest.TLSClientConfig{ServerName: "api.example.com", CAData: []byte("ca"), CertFile: "/cert", KeyFile: "/key"},
-		Proxy:           http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy:3128"}),
-		WrapTransport:   wrap,
-		Impersonate:     rest.ImpersonationConfig{UserName: "somebody"},
+		TLSClientConfig: rest.TLSClientConfig{
+			ServerName: "api.example.com", CAData: []byte("ca"), CertFile: "/cert", KeyFile: "/key"},
+		Proxy:         http.ProxyURL(&url.URL{Scheme: "http", Host: "proxy:3128"}),
+		WrapTransport: wrap,
+		Impersonate:   rest.ImpersonationConfig{UserName: "somebody"},
 	}
 	direct := directConfig(configured)
 	if direct.ServerName != "kubernetes.default.svc" || direct.Host != "" {
 		t.Errorf("server name %q, host %q", direct.ServerName, direct.Host)
 	}
-	if proxy, err := direct.Proxy(&http.Request{URL: &url.URL{Scheme: "https", Host: "10.0.0.1"}}); proxy != nil || err != nil {
+	request := &http.Request{URL: &url.URL{Scheme: "https", Host: "10.0.0.1"}}
+	if proxy, err := direct.Proxy(request); proxy != nil || err != nil {
 		t.Errorf("proxy %v, error %v", proxy, err)
 	}
-	if direct.BearerTokenFile != "/token" || string(direct.CAData) != "ca" || direct.CertFile != "/cert" || direct.KeyFile != "/key" ||
-		direct.WrapTransport == nil || direct.Impersonate.UserName != "somebody" {
+	if direct.BearerTokenFile != "/token" || string(direct.CAData) != "ca" || direct.CertFile != "/cert" ||
+		direct.KeyFile != "/key" || direct.WrapTransport == nil || direct.Impersonate.UserName != "somebody" {
 		t.Error("credentials, CA or wrappers are lost")
 	}
 	if configured.ServerName != "api.example.com" || configured.Dial != nil {

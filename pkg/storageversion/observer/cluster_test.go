@@ -29,10 +29,11 @@ import (
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 const (
@@ -41,14 +42,27 @@ const (
 	apiServicesPath     = "/apis/apiregistration.k8s.io/v1/apiservices"
 	storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 
+	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+	aggregatedContentType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+
 	sampleV1Path = "/apis/sample.example.com/v1"
 )
 
 var (
 	deployments = schema.GroupResource{Group: "apps", Resource: "deployments"}
 	flunders    = schema.GroupResource{Group: "sample.example.com", Resource: "flunders"}
-	sampleV1    = schema.GroupVersion{Group: "sample.example.com", Version: "v1"}
-	customV1    = schema.GroupVersion{Group: "example.com", Version: "v1"}
+
+	sampleV1     = schema.GroupVersion{Group: "sample.example.com", Version: "v1"}
+	customV1     = schema.GroupVersion{Group: "example.com", Version: "v1"}
+	coreV1       = schema.GroupVersion{Version: "v1"}
+	appsV1       = schema.GroupVersion{Group: "apps", Version: "v1"}
+	appsV1beta1  = schema.GroupVersion{Group: "apps", Version: "v1beta1"}
+	reviewsV1    = schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}
+	publishingV1 = schema.GroupVersion{Group: "internal.apiserver.k8s.io", Version: "v1alpha1"}
+	metricsV1    = schema.GroupVersion{Group: "metrics.k8s.io", Version: "v1beta1"}
+
+	noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
 )
 
 // cluster is what an Observer looks at: what all servers serve alike, at host, and servers at addresses of their own.
@@ -127,16 +141,13 @@ func (c *cluster) run(t *testing.T) {
 // until lets time go by until check has nothing to complain about.
 func (c *cluster) until(t *testing.T, check func() error) {
 	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
-		if last = check(); last != nil {
+	eventually(t, func() error {
+		err := check()
+		if err != nil {
 			c.clock.Step(100 * time.Millisecond)
 		}
-		return last == nil, nil
+		return err
 	})
-	if err != nil {
-		t.Fatalf("still: %v", last)
-	}
 }
 
 // settle lets time go by until nothing is asked any more, and forgets what was.
@@ -155,7 +166,7 @@ func (c *cluster) settle(t *testing.T) {
 		if quiet++; asked > 0 {
 			quiet = 0
 		}
-		if quiet < 20 {
+		if quiet < 40 {
 			return fmt.Errorf("the observer is still busy")
 		}
 		return nil
@@ -181,43 +192,54 @@ func (c *cluster) publishAddresses(servers ...*fakeServer) {
 			panic(err)
 		}
 		c.slices.put(fmt.Sprintf("kubernetes-%d", i), object{
-			"addressType": "IPv4", "endpoints": []object{{"addresses": []string{host}}}, "ports": []object{{"name": endpointsPort, "port": number}},
+			"addressType": "IPv4", "endpoints": []object{{"addresses": []string{host}}},
+			"ports": []object{{"name": endpointsPort, "port": number}},
 		})
 	}
 }
 
 // register is called in a change. It adds an APIService.
 func (c *cluster) register(gv schema.GroupVersion, automanaged string, service object) {
-	o := object{"metadata": object{"labels": object{automanagedLabel: automanaged}}, "spec": object{"group": gv.Group, "version": gv.Version}}
+	spec := object{"group": gv.Group, "version": gv.Version}
 	if service != nil {
-		o["spec"].(object)["service"] = service
+		spec["service"] = service
 	}
-	c.apiServices.put(gv.Version+"."+gv.Group, o)
+	c.apiServices.put(gv.Version+"."+gv.Group, object{
+		"metadata": object{"labels": object{documents.AutomanagedLabel: automanaged}}, "spec": spec})
 }
 
-// serve gives a server the documents of a server whose deployments are encoded in that version, and which has besides that a
-// custom group version and one in which nothing is stored.
+// serve gives a server the documents of a server whose deployments are encoded in that version, and which has besides
+// that a custom group version and one in which nothing is stored.
 func serve(s *fakeServer, encoding schema.GroupVersion) {
 	list := func(items ...apidiscoveryv2.APIGroupDiscovery) string {
 		return marshal(apidiscoveryv2.APIGroupDiscoveryList{Items: items})
 	}
 	group := func(gv schema.GroupVersion, verbs ...string) apidiscoveryv2.APIGroupDiscovery {
-		return apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: gv.Group}, Versions: []apidiscoveryv2.APIVersionDiscovery{{
-			Version: gv.Version, Resources: []apidiscoveryv2.APIResourceDiscovery{{Resource: "things", Verbs: verbs}}}}}
+		things := []apidiscoveryv2.APIResourceDiscovery{{Resource: "things", Verbs: verbs}}
+		return apidiscoveryv2.APIGroupDiscovery{
+			ObjectMeta: metav1.ObjectMeta{Name: gv.Group},
+			Versions:   []apidiscoveryv2.APIVersionDiscovery{{Version: gv.Version, Resources: things}},
+		}
 	}
 	s.change(func() {
 		s.contentType["/api"], s.contentType["/apis"] = aggregatedContentType, aggregatedContentType
 		s.documents["/api"] = list()
-		s.documents["/apis"] = list(group(appsV1, "list", "update"), group(customV1, "list", "update"), group(reviewsV1, "create"))
+		s.documents["/apis"] = list(
+			group(appsV1, "list", "update"), group(customV1, "list", "update"), group(reviewsV1, "create"))
 		s.documents["/apis/apps/v1"] = resourcesDocument("deployments", "Deployment", encoding)
 	})
 }
 
 func resourcesDocument(name, kind string, encoding schema.GroupVersion) string {
-	return marshal(metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, APIResources: []metav1.APIResource{{
-		Name: name, Kind: kind, Verbs: []string{"list", "update"},
-		StorageVersionHash: discovery.StorageVersionHash(encoding.Group, encoding.Version, kind),
-	}}})
+	hash := discovery.StorageVersionHash(encoding.Group, encoding.Version, kind)
+	return marshal(metav1.APIResourceList{
+		TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+		APIResources: []metav1.APIResource{stored(name, kind, hash, "list", "update")},
+	})
+}
+
+func stored(name, kind, hash string, verbs ...string) metav1.APIResource {
+	return metav1.APIResource{Name: name, Kind: kind, StorageVersionHash: hash, Verbs: verbs}
 }
 
 func marshal(o any) string {

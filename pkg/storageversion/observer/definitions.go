@@ -19,6 +19,7 @@ package observer
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -26,54 +27,46 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-func (o *Observer) watchDefinitions(ctx context.Context) {
-	from := source{client: o.clients.definitions, resource: "customresourcedefinitions"}
-	follow(ctx, o.clock, from, handlers[*definition]{
-		replace: o.replaceDefinitions,
-		set: func(d *definition) {
-			o.update(func(now time.Time) storageversion.Changes { return o.setDefinition(now, d) })
-		},
-		delete: func(d *definition) {
-			o.update(func(now time.Time) storageversion.Changes { return o.deleteDefinition(now, d.resource()) })
-		},
-		upToDate: func() { o.alive(migrationv1alpha1.EvidenceFromCustomResourceDefinition) },
-	})
+// definitionWatcher tells the Ledger about CustomResourceDefinitions.
+type definitionWatcher struct {
+	*facts
+	source *source
+
+	defined map[schema.GroupResource]struct{} // the resources that have a definition; guarded by facts.mu
 }
 
-func (o *Observer) replaceDefinitions(all []*definition) {
-	o.update(func(now time.Time) storageversion.Changes {
-		gone := maps.Clone(o.definitions)
-		changes := storageversion.Changes{}
-		for _, d := range all {
-			delete(gone, d.resource())
-			maps.Copy(changes, o.setDefinition(now, d))
-		}
-		for resource := range gone {
-			maps.Copy(changes, o.deleteDefinition(now, resource))
-		}
-		o.heard(migrationv1alpha1.EvidenceFromCustomResourceDefinition, now)
-		o.done(definitionsListed)
-		return changes
-	})
+func (w *definitionWatcher) run(ctx context.Context) {
+	follow(ctx, w.clock, w.source, func(n news[*documents.Definition]) {
+		w.update(func(now time.Time) storageversion.Changes {
+			w.lastRead[migrationv1alpha1.EvidenceFromCustomResourceDefinition] = now
+			changes := storageversion.Changes{}
+			for _, d := range n.set {
+				w.defined[d.Resource()] = struct{}{}
+				maps.Copy(changes, w.ledger.SetCustomResource(now, d.Resource(), customResource(d)))
+			}
+			for _, name := range n.gone {
+				resource := schema.ParseGroupResource(name)
+				delete(w.defined, resource)
+				maps.Copy(changes, w.ledger.SetCustomResource(now, resource, nil))
+			}
+			return changes
+		})
+	}, nil)
 }
 
-func (o *Observer) setDefinition(now time.Time, d *definition) storageversion.Changes {
-	o.heard(migrationv1alpha1.EvidenceFromCustomResourceDefinition, now)
-	o.definitions[d.resource()] = struct{}{}
-	return o.ledger.SetCustomResource(now, d.resource(), d.customResource())
-}
-
-func (o *Observer) deleteDefinition(now time.Time, resource schema.GroupResource) storageversion.Changes {
-	o.heard(migrationv1alpha1.EvidenceFromCustomResourceDefinition, now)
-	delete(o.definitions, resource)
-	return o.ledger.SetCustomResource(now, resource, nil)
-}
-
-// alive notes that a watch has told of everything up to now.
-func (o *Observer) alive(source migrationv1alpha1.EvidenceSource) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.heard(source, o.clock.Now())
+func customResource(d *documents.Definition) *storageversion.CustomResource {
+	return &storageversion.CustomResource{
+		UID:            d.Metadata.UID,
+		Generation:     d.Metadata.Generation,
+		Group:          d.Spec.Group,
+		Plural:         d.Spec.Names.Plural,
+		Kind:           d.Spec.Names.Kind,
+		StorageVersion: d.StorageVersion(),
+		ServedVersions: d.ServedVersions(),
+		StoredVersions: slices.Clone(d.Status.StoredVersions),
+		Established:    d.Established(),
+	}
 }

@@ -14,31 +14,38 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package observer does all reading from API servers that observations are made of, and feeds it to a Ledger, which
-// draws the conclusions. It writes nothing.
+// Package observer reads from API servers what tells how they encode resources, and gives it to a Ledger, which draws
+// the conclusions. It writes nothing.
 //
 // # What it watches
 //
-//   - The identity Leases of kube-system: which server processes live. That a Lease was renewed costs nothing. Leases of other
-//     servers than kube-apiserver are a sign that an aggregated server started or went.
-//   - The EndpointSlices of default/kubernetes: where each server can be asked by itself.
-//   - StorageVersions, as long as the servers serve them.
+//   - The identity Leases in kube-system. They tell which server processes live. A renewed Lease costs no request. The
+//     Lease of another server than kube-apiserver tells that an aggregated server started or stopped.
+//   - The EndpointSlices of default/kubernetes. They tell at which address each server answers.
+//   - StorageVersions, while all servers serve them.
 //   - CustomResourceDefinitions and APIServices, of which it keeps a few fields.
 //
-// A watch goes on where it was cut off, so everything that happened meanwhile is seen. Where that is not possible the
-// Ledger is told that something may have gone unseen.
+// A broken watch continues where it broke, so it misses nothing. If that is not possible, the observer lists everything
+// and tells the Ledger that it may have missed something. For identity Leases it first asks etcd for earlier revisions.
 //
 // # What it asks for
 //
-//   - The discovery documents of every server at the server's own address: at the start, when processes or addresses change,
-//     and again while something of them is missing. A process does not change what it writes, so that from time to time only the
-//     list of what it serves is compared. Without Leases processes cannot be told apart, and everything is read again.
-//   - The discovery documents of aggregated servers through the aggregator: from time to time, and when their APIServices or Leases change.
+//   - The discovery documents of every server at the server's own address: at the start, when a process or an address
+//     changes, and again while something could not be read. A process does not change what it writes. Therefore a poll
+//     only compares the list of what each server serves. Without Leases the observer cannot tell processes apart, and
+//     every poll reads everything.
+//   - The discovery documents of aggregated servers, through the aggregator: at every poll, and when an APIService or a
+//     Lease of such a server changes.
 //
 // # What it promises
 //
-//   - What could not be read is told as such; it is never taken for absent.
-//   - What a server says is told together with the processes that lived before it was asked.
-//   - While no server answers, it asks again at intervals, and what was known stays known.
+//   - It reports what it could not read as unread, and never as absent.
+//   - It reports what a server said together with the processes that lived before it asked.
+//   - While no server answers it asks again at intervals, and keeps what it knows.
 //   - Run returns when everything that it started has ended.
+//
+// # What it never does
+//
+//   - It never writes to an API server.
+//   - It never keeps whole CustomResourceDefinitions in memory.
 package observer

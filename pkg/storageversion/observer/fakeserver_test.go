@@ -17,6 +17,7 @@ limitations under the License.
 package observer
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -28,9 +29,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // fakeServer answers as an API server does: documents, and lists and watches of collections.
@@ -68,8 +73,8 @@ type event struct {
 func newFakeServer(t *testing.T) *fakeServer {
 	t.Helper()
 	s := &fakeServer{
-		requests: map[string]int{}, documents: map[string]string{}, contentType: map[string]string{}, failing: map[string]int{},
-		collections: map[string]*collection{}, moved: make(chan struct{}),
+		requests: map[string]int{}, documents: map[string]string{}, contentType: map[string]string{},
+		failing: map[string]int{}, collections: map[string]*collection{}, moved: make(chan struct{}),
 	}
 	s.Server = httptest.NewUnstartedServer(s)
 	s.EnableHTTP2 = true
@@ -83,6 +88,17 @@ func newFakeServer(t *testing.T) *fakeServer {
 
 func (s *fakeServer) config() *rest.Config {
 	return &rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+}
+
+// reader reads documents of the server.
+func (s *fakeServer) reader(t *testing.T) documents.Reader {
+	t.Helper()
+	c, err := newClients(s.config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.closeIdleConnections)
+	return c.host
 }
 
 func (s *fakeServer) address() string {
@@ -187,8 +203,13 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+func failure(code int, reason metav1.StatusReason) object {
+	return object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+		"message": http.StatusText(code)}
+}
+
 func fail(w http.ResponseWriter, code int, reason metav1.StatusReason) {
-	answerWith(w, code, object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": http.StatusText(code)})
+	answerWith(w, code, failure(code, reason))
 }
 
 func answerWith(w http.ResponseWriter, code int, o any) {
@@ -214,7 +235,8 @@ func (s *fakeServer) list(w http.ResponseWriter, c *collection, query url.Values
 	for _, name := range names[begin:end] {
 		items = append(items, c.objects[name])
 	}
-	answerWith(w, http.StatusOK, object{"kind": c.kind + "List", "apiVersion": c.apiVersion, "metadata": metadata, "items": items})
+	answerWith(w, http.StatusOK, object{
+		"kind": c.kind + "List", "apiVersion": c.apiVersion, "metadata": metadata, "items": items})
 }
 
 func (s *fakeServer) watch(w http.ResponseWriter, r *http.Request, c *collection, query url.Values) {
@@ -239,16 +261,17 @@ func (s *fakeServer) watch(w http.ResponseWriter, r *http.Request, c *collection
 			for _, o := range c.objects {
 				news = append(news, event{c.version, "ADDED", o})
 			}
-			news = append(news, event{c.version, "BOOKMARK", object{"kind": c.kind, "apiVersion": c.apiVersion, "metadata": object{
-				"resourceVersion": strconv.Itoa(c.version), "annotations": object{metav1.InitialEventsAnnotationKey: "true"}}}})
+			metadata := object{
+				"resourceVersion": strconv.Itoa(c.version), "annotations": object{metav1.InitialEventsAnnotationKey: "true"}}
+			news = append(news, event{c.version, "BOOKMARK", object{
+				"kind": c.kind, "apiVersion": c.apiVersion, "metadata": metadata}})
 		case c.broken:
 			s.mu.Unlock()
-			send("ERROR", object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusInternalServerError,
-				"reason": metav1.StatusReasonInternalError})
+			send("ERROR", failure(http.StatusInternalServerError, metav1.StatusReasonInternalError))
 			return
 		case from < c.compacted:
 			s.mu.Unlock()
-			send("ERROR", object{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": http.StatusGone, "reason": metav1.StatusReasonExpired})
+			send("ERROR", failure(http.StatusGone, metav1.StatusReasonExpired))
 			return
 		default:
 			news = slices.DeleteFunc(slices.Clone(c.log), func(e event) bool { return e.version <= from })
@@ -264,5 +287,18 @@ func (s *fakeServer) watch(w http.ResponseWriter, r *http.Request, c *collection
 			return
 		case <-moved:
 		}
+	}
+}
+
+// eventually waits until check has nothing to complain about.
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	var last error
+	try := func(context.Context) (bool, error) {
+		last = check()
+		return last == nil, nil
+	}
+	if wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, wait.ForeverTestTimeout, true, try) != nil {
+		t.Fatalf("still: %v", last)
 	}
 }

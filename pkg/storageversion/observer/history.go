@@ -39,26 +39,26 @@ import (
 )
 
 const (
-	// historyKept is how long etcd keeps what was: API servers compact it every five minutes, up to where it was five
-	// minutes before.
+	// historyKept is how long etcd keeps earlier revisions: API servers compact it every five minutes, up to where it was
+	// five minutes before.
 	historyKept = 10 * time.Minute
 
-	// A restart of the only API server takes some 20 requests of 2 ms. While other servers write, the time in which a Lease
-	// was absent has too many revisions.
+	// A restart of the only API server takes some 20 requests of 2 ms. If other servers write while a Lease is absent,
+	// that time has too many revisions to ask about.
 	historyRequests = 200
 	historyTimeout  = 3 * time.Second
 
-	// maxTenures is how many processes before the present one are looked for.
+	// maxTenures bounds how many earlier processes the observer looks for.
 	maxTenures = 8
 )
 
 var (
-	errTooLong       = errors.New("too much happened since")
+	errTooLong       = errors.New("too much has happened since")
 	errContradiction = errors.New("the answers contradict each other")
 )
 
-// claim is an identity Lease as it was at one revision; the zero value is its absence.
-type claim struct {
+// leaseState is an identity Lease at one revision. The zero value means that there was none.
+type leaseState struct {
 	name    string
 	uid     types.UID
 	holder  string
@@ -67,8 +67,8 @@ type claim struct {
 	revision int64
 }
 
-func claimOf(object *coordinationv1.Lease) claim {
-	return claim{
+func stateOf(object *coordinationv1.Lease) leaseState {
+	return leaseState{
 		name:     object.Name,
 		uid:      object.UID,
 		holder:   ptr.Deref(object.Spec.HolderIdentity, ""),
@@ -77,42 +77,44 @@ func claimOf(object *coordinationv1.Lease) claim {
 	}
 }
 
-func (c claim) absent() bool { return c.uid == "" }
+func (s leaseState) absent() bool { return s.uid == "" }
 
-func (c claim) of(other claim) bool { return c.uid == other.uid && c.holder == other.holder }
+func (s leaseState) sameProcess(other leaseState) bool {
+	return s.uid == other.uid && s.holder == other.holder
+}
 
-// tenure is the life of one Lease object, which is that of one process: every process makes its own.
+// tenure is the life of one Lease object. It is the life of one process, because every process creates its own.
 type tenure struct {
-	claim
-	// since is the first revision at which it is known to be.
+	leaseState
+	// since is the first revision at which the Lease is known to exist.
 	since int64
 }
 
-// past says what a Lease was at a revision.
-type past func(revision int64) (claim, error)
+// stateAt returns a Lease as it was at a revision.
+type stateAt func(revision int64) (leaseState, error)
 
-// walk returns who held a Lease that was now at revision, newest first, back to the first that is enough, or to the
-// revision floor, which is not asked about. Whatever comes with an error is in an unbroken row as well, but does not
-// reach back that far.
-func walk(at past, now claim, revision, floor int64, enough func(claim) bool) ([]tenure, error) {
+// walkBack returns who held a Lease, newest first, starting with its state now at a revision. It ends at the first
+// holder that is enough, or at the revision floor, about which it does not ask. Together with an error it returns an
+// unbroken row of holders that does not reach back that far.
+func walkBack(at stateAt, now leaseState, revision, floor int64, enough func(leaseState) bool) ([]tenure, error) {
 	var tenures []tenure
 	for current := now; ; {
 		if !current.absent() {
-			tenures = append(tenures, tenure{claim: current, since: current.revision})
+			tenures = append(tenures, tenure{leaseState: current, since: current.revision})
 			if enough(current) {
 				return tenures, nil
 			}
-			began, err := beginning(at, current, floor)
-			tenures[len(tenures)-1].since = began
+			created, err := creation(at, current, floor)
+			tenures[len(tenures)-1].since = created
 			if err == nil && len(tenures) == maxTenures {
 				err = errTooLong
 			}
 			if err != nil {
 				return tenures, err
 			}
-			revision = began
+			revision = created
 		}
-		// Where there is no Lease, nothing tells since when. One may have come and gone between any two revisions.
+		// No object tells since when a Lease is absent. Another one may have existed between any two revisions.
 		if revision--; revision <= floor {
 			return tenures, nil
 		}
@@ -123,9 +125,9 @@ func walk(at past, now claim, revision, floor int64, enough func(claim) bool) ([
 	}
 }
 
-// beginning returns the first revision at which the Lease was there, or any up to floor if it was there at floor. From its
-// creation on a Lease is there with its uid, so that renewals need not be followed one by one.
-func beginning(at past, held claim, floor int64) (int64, error) {
+// creation returns the first revision at which the Lease existed, or any up to floor if it existed at floor. It need
+// not follow renewals one by one: from its creation on a Lease has the same uid.
+func creation(at stateAt, held leaseState, floor int64) (int64, error) {
 	first, before := held.revision, floor
 	absent := int64(0)
 	for stride := int64(1); first-before > 1; {
@@ -133,7 +135,7 @@ func beginning(at past, held claim, floor int64) (int64, error) {
 		earlier, err := at(probe)
 		switch {
 		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-			before = probe // Whoever goes on from there finds out.
+			before = probe // If it matters, the caller gets the same answer at its next step.
 		case err != nil:
 			return first, err
 		case earlier.uid != held.uid:
@@ -147,55 +149,67 @@ func beginning(at past, held claim, floor int64) (int64, error) {
 	return first, nil
 }
 
-// history asks for identity Leases as they were.
+// history asks for identity Leases at earlier revisions.
 type history struct {
 	client   rest.Interface
 	requests int
 }
 
-func (h *history) of(ctx context.Context, name string) past {
-	return func(revision int64) (claim, error) {
+func (h *history) of(ctx context.Context, name string) stateAt {
+	return func(revision int64) (leaseState, error) {
 		if h.requests == historyRequests {
-			return claim{}, errTooLong
+			return leaseState{}, errTooLong
 		}
 		h.requests++
-		options := metav1.ListOptions{
-			FieldSelector:        fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
-			ResourceVersion:      strconv.FormatInt(revision, 10),
-			ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+		state, err := h.read(ctx, name, revision)
+		if err != nil {
+			return leaseState{}, fmt.Errorf("listing lease %q at revision %d: %w", name, revision, err)
 		}
-		list := &coordinationv1.LeaseList{}
-		err := h.client.Get().Namespace(metav1.NamespaceSystem).Resource("leases").
-			SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion).MaxRetries(0).Do(ctx).Into(list)
-		switch {
-		case err != nil:
-			return claim{}, fmt.Errorf("listing lease %q at revision %d: %w", name, revision, err)
-		case list.ResourceVersion != options.ResourceVersion:
-			return claim{}, fmt.Errorf("listing lease %q at revision %d: the answer is of %q", name, revision, list.ResourceVersion)
-		case len(list.Items) == 0:
-			return claim{}, nil
-		}
-		found := claimOf(&list.Items[0])
-		if len(list.Items) > 1 || list.Items[0].Name != name || found.absent() || found.revision <= 0 || found.revision > revision {
-			return claim{}, errContradiction
-		}
-		return found, nil
+		return state, nil
 	}
 }
 
-// before returns the sets of processes that lived one after the other before those that the first list shows, as far as
-// etcd remembers, beginning with one that has a process of every identity. A process that was there throughout takes no request.
-func (h *history) before(ctx context.Context, living []storageversion.Server, leases map[string]lease, now time.Time) [][]storageversion.Server {
+func (h *history) read(ctx context.Context, name string, revision int64) (leaseState, error) {
+	options := metav1.ListOptions{
+		FieldSelector:        fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
+		ResourceVersion:      strconv.FormatInt(revision, 10),
+		ResourceVersionMatch: metav1.ResourceVersionMatchExact,
+	}
+	list := &coordinationv1.LeaseList{}
+	err := h.client.Get().Namespace(metav1.NamespaceSystem).Resource("leases").
+		SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion).
+		MaxRetries(0).Do(ctx).Into(list)
+	switch {
+	case err != nil:
+		return leaseState{}, err
+	case list.ResourceVersion != options.ResourceVersion:
+		return leaseState{}, fmt.Errorf("the API server answered with revision %q", list.ResourceVersion)
+	case len(list.Items) == 0:
+		return leaseState{}, nil
+	}
+	found := stateOf(&list.Items[0])
+	if len(list.Items) > 1 || found.name != name || found.absent() || found.revision <= 0 || found.revision > revision {
+		return leaseState{}, errContradiction
+	}
+	return found, nil
+}
+
+// beforeList returns the sets of processes that lived one after the other before those of the first list, as far as
+// etcd remembers. It begins with the first set that has a process of every identity. A process that lived throughout
+// takes no request.
+func (h *history) beforeList(
+	ctx context.Context, living []storageversion.Server, leases map[string]lease, now time.Time,
+) [][]storageversion.Server {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	old := func(c claim) bool { return now.Sub(c.created) > historyKept }
+	old := func(s leaseState) bool { return now.Sub(s.created) > historyKept }
 	first := map[string]string{}
 	var later []tenure
 	for _, server := range living {
-		present := leases[server.Identity].claim
-		tenures, err := walk(h.of(ctx, server.Identity), present, present.revision, 0, old)
-		klog.FromContext(ctx).V(4).Info("Looked for earlier processes of an API server", "identity", server.Identity,
-			"found", len(tenures)-1, "requests", h.requests, "end", err)
+		present := leases[server.Identity].leaseState
+		tenures, err := walkBack(h.of(ctx, server.Identity), present, present.revision, 0, old)
+		klog.FromContext(ctx).V(4).Info("Asked etcd for earlier processes of an API server", "identity", server.Identity,
+			"found", len(tenures)-1, "requests", h.requests, "err", err)
 		last := len(tenures) - 1
 		first[server.Identity] = tenures[last].holder
 		later = append(later, tenures[:last]...)
@@ -203,47 +217,49 @@ func (h *history) before(ctx context.Context, living []storageversion.Server, le
 	if len(later) == 0 {
 		return nil
 	}
-	return append([][]storageversion.Server{serversOf(first)}, succession(first, later)...)
+	return append([][]storageversion.Server{serversOf(first)}, replay(first, later)...)
 }
 
-// between returns the sets of processes that lived one after the other since the Leases were was, which was at revision
-// from, until they are is, at revision to. An error says that not all is known. An identity that is in neither may have
-// come and gone.
-func (h *history) between(ctx context.Context, living []storageversion.Server, was map[string]lease, from int64, is map[string]lease, to int64) ([][]storageversion.Server, error) {
+// betweenLists returns the sets of processes that lived one after the other from was to is, after those that the
+// Ledger knows. It returns an error if it cannot know all of them. It does not find a server that came and went if
+// its identity is in neither list.
+func (h *history) betweenLists(
+	ctx context.Context, known []storageversion.Server, was, is leasesAt,
+) ([][]storageversion.Server, error) {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	names := maps.Clone(was)
-	maps.Copy(names, is)
-	var news []tenure
+	names := maps.Clone(was.byName)
+	maps.Copy(names, is.byName)
+	var came []tenure
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		before, after := was[name].claim, is[name].claim
-		if !was[name].server && !is[name].server || before.of(after) && !after.absent() {
+		before, after := was.byName[name], is.byName[name]
+		if !before.server && !after.server || before.sameProcess(after.leaseState) && !after.absent() {
 			continue
 		}
-		if from <= 0 || to < from {
+		if was.revision <= 0 || is.revision < was.revision {
 			return nil, errContradiction
 		}
-		known := func(c claim) bool { return c.of(before) }
-		tenures, err := walk(h.of(ctx, name), after, to, from, known)
+		old := func(s leaseState) bool { return s.sameProcess(before.leaseState) }
+		tenures, err := walkBack(h.of(ctx, name), after.leaseState, is.revision, was.revision, old)
 		if err != nil {
 			return nil, err
 		}
-		news = append(news, slices.DeleteFunc(tenures, func(t tenure) bool { return known(t.claim) })...)
+		came = append(came, slices.DeleteFunc(tenures, func(t tenure) bool { return old(t.leaseState) })...)
 	}
 	first := map[string]string{}
-	for _, server := range living {
+	for _, server := range known {
 		first[server.Identity] = server.Incarnation
 	}
-	return succession(first, news), nil
+	return replay(first, came), nil
 }
 
-// succession replays what happened to the first processes. Processes that left are replaced or, at the end, missing; that
-// they left earlier makes no difference.
-func succession(first map[string]string, news []tenure) [][]storageversion.Server {
-	slices.SortStableFunc(news, func(a, b tenure) int { return cmp.Compare(a.since, b.since) })
+// replay returns the set of processes after each of them came. A process leaves when another one takes its identity,
+// or at the end. When exactly it left makes no difference.
+func replay(first map[string]string, came []tenure) [][]storageversion.Server {
+	slices.SortStableFunc(came, func(a, b tenure) int { return cmp.Compare(a.since, b.since) })
 	lived := maps.Clone(first)
 	var sets [][]storageversion.Server
-	for _, t := range news {
+	for _, t := range came {
 		lived[t.name] = t.holder
 		sets = append(sets, serversOf(lived))
 	}

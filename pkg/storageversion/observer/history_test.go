@@ -24,11 +24,11 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -36,15 +36,15 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// timeline is one Lease by revision, from 1 on: a letter is a process that holds it, a dot is its absence, and a capital letter
-// is a revision at which it was written.
+// timeline is one Lease by revision, from 1 on: a letter is a process that holds it, a dot is its absence, and a
+// capital letter is a revision at which it was written.
 type timeline string
 
-func (l timeline) at(revision int64) claim {
+func (l timeline) at(revision int64) leaseState {
 	if revision < 1 || l[revision-1] == '.' {
-		return claim{}
+		return leaseState{}
 	}
-	c := claim{name: "server", revision: revision}
+	c := leaseState{name: "server", revision: revision}
 	for l[c.revision-1] >= 'a' {
 		c.revision--
 	}
@@ -54,37 +54,37 @@ func (l timeline) at(revision int64) claim {
 }
 
 // reader answers as etcd does after a compaction, limit times.
-func (l timeline) reader(compacted int64, limit int) past {
-	return func(revision int64) (claim, error) {
+func (l timeline) reader(compacted int64, limit int) stateAt {
+	return func(revision int64) (leaseState, error) {
 		if limit--; limit < 0 {
-			return claim{}, errTooLong
+			return leaseState{}, errTooLong
 		}
 		if revision < compacted {
-			return claim{}, apierrors.NewResourceExpired("compacted")
+			return leaseState{}, apierrors.NewResourceExpired("compacted")
 		}
 		if revision < 1 || revision > int64(len(l)) {
-			return claim{}, fmt.Errorf("asked about revision %d", revision)
+			return leaseState{}, fmt.Errorf("asked about revision %d", revision)
 		}
 		return l.at(revision), nil
 	}
 }
 
 // held are the processes that held the Lease after floor, newest first, each with the revision it began at.
-func (l timeline) held(floor int64) []string {
-	var all []string
+func (l timeline) held(floor int64) string {
+	all := ""
 	for revision := int64(len(l)); revision > floor; revision-- {
 		now, before := l.at(revision), l.at(revision-1)
-		if !now.absent() && (revision == floor+1 || !now.of(before)) {
-			all = append(all, now.holder)
+		if !now.absent() && (revision == floor+1 || !now.sameProcess(before)) {
+			all += now.holder
 		}
 	}
 	return all
 }
 
-func holders(tenures []tenure) []string {
-	var all []string
+func holders(tenures []tenure) string {
+	all := ""
 	for _, t := range tenures {
-		all = append(all, t.holder)
+		all += t.holder
 	}
 	return all
 }
@@ -95,42 +95,44 @@ func TestWalk(t *testing.T) {
 		floor, compacted int64
 		requests         int
 		enough           string
-		want             []string
-		wantErr          error
+		want             string
+		err              error
 	}{
-		"a restart of the only server":                     {timeline: "AaAaaA.BbB", requests: 10, enough: "A", want: []string{"B", "A"}},
-		"one that lived briefly in between":                {timeline: "AaA.B.CcCc", requests: 12, enough: "A", want: []string{"C", "B", "A"}},
-		"what is enough is not asked about":                {timeline: "AaAaAaA", requests: 0, enough: "A", want: []string{"A"}},
-		"no Lease before":                                  {timeline: "....AaA", requests: 10, want: []string{"A"}},
-		"a Lease that is gone":                             {timeline: "AaA..", requests: 10, enough: "A", want: []string{"A"}},
-		"two that are gone":                                {timeline: "AaA.B..", requests: 10, enough: "A", want: []string{"B", "A"}},
-		"nothing at all":                                   {timeline: ".....", requests: 10},
-		"what was at the floor is no news":                 {timeline: "AaA.B", floor: 3, requests: 10, want: []string{"B"}},
-		"one that holds since before the floor":            {timeline: "AaAaAa", floor: 3, requests: 10, want: []string{"A"}},
-		"compacted within the life of the present one":     {timeline: "A.BbBbB", compacted: 4, requests: 20, enough: "A", want: []string{"B"}, wantErr: errExpired},
-		"compacted in the time before":                     {timeline: "A...BbB", compacted: 4, requests: 20, enough: "A", want: []string{"B"}, wantErr: errExpired},
-		"too long an absence":                              {timeline: "A........B", requests: 5, enough: "A", want: []string{"B"}, wantErr: errTooLong},
-		"too many processes":                               {timeline: "ABCDEFGHIJKL", requests: 99, want: []string{"L", "K", "J", "I", "H", "G", "F", "E"}, wantErr: errTooLong},
-		"a creation that replaces a Lease without a trace": {timeline: "AaABbB", requests: 10, enough: "A", want: []string{"B", "A"}},
+		"a restart of the only server":      {timeline: "AaAaaA.BbB", requests: 10, enough: "A", want: "BA"},
+		"one that lived briefly in between": {timeline: "AaA.B.CcCc", requests: 12, enough: "A", want: "CBA"},
+		"no request about what is enough":   {timeline: "AaAaAaA", requests: 0, enough: "A", want: "A"},
+		"no Lease before":                   {timeline: "....AaA", requests: 10, want: "A"},
+		"a Lease that is gone":              {timeline: "AaA..", requests: 10, enough: "A", want: "A"},
+		"two that are gone":                 {timeline: "AaA.B..", requests: 10, enough: "A", want: "BA"},
+		"nothing at all":                    {timeline: ".....", requests: 10},
+		"what was at the floor is no news":  {timeline: "AaA.B", floor: 3, requests: 10, want: "B"},
+		"one that holds since the floor":    {timeline: "AaAaAa", floor: 3, requests: 10, want: "A"},
+		"compacted during the last": {
+			timeline: "A.BbBbB", compacted: 4, requests: 9, enough: "A", want: "B", err: expired},
+		"compacted before the last": {
+			timeline: "A...BbB", compacted: 4, requests: 9, enough: "A", want: "B", err: expired},
+		"too long an absence":       {timeline: "A........B", requests: 5, enough: "A", want: "B", err: errTooLong},
+		"too many processes":        {timeline: "ABCDEFGHIJKL", requests: 99, want: "LKJIHGFE", err: errTooLong},
+		"no gap between two Leases": {timeline: "AaABbB", requests: 10, enough: "A", want: "BA"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			last := int64(len(tc.timeline))
-			enough := func(c claim) bool { return c.holder == tc.enough }
-			got, err := walk(tc.timeline.reader(tc.compacted, tc.requests), tc.timeline.at(last), last, tc.floor, enough)
+			enough := func(s leaseState) bool { return s.holder == tc.enough }
+			got, err := walkBack(tc.timeline.reader(tc.compacted, tc.requests), tc.timeline.at(last), last, tc.floor, enough)
 			if diff := cmp.Diff(tc.want, holders(got)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if tc.wantErr == errExpired && apierrors.IsResourceExpired(err) {
+			if tc.err == expired && apierrors.IsResourceExpired(err) {
 				return
 			}
-			if !errors.Is(err, tc.wantErr) {
-				t.Errorf("got error %v, want %v", err, tc.wantErr)
+			if !errors.Is(err, tc.err) {
+				t.Errorf("got error %v, want %v", err, tc.err)
 			}
 		})
 	}
 }
 
-var errExpired = errors.New("any error that says so")
+var expired = errors.New("any error that says so")
 
 // TestWalkNeverErrs compares walks through generated histories with what was at every revision.
 func TestWalkNeverErrs(t *testing.T) {
@@ -146,10 +148,13 @@ func TestWalkNeverErrs(t *testing.T) {
 			compacted = 0
 		}
 		known := l.at(floor)
-		enough := func(c claim) bool { return c.of(known) && !known.absent() }
-		got, err := walk(l.reader(compacted, random.IntN(60)), l.at(last), last, floor, enough)
-		got = slices.DeleteFunc(got, func(t tenure) bool { return enough(t.claim) })
-		want := slices.DeleteFunc(l.held(floor), func(holder string) bool { return holder == known.holder })
+		enough := func(s leaseState) bool { return s.sameProcess(known) && !known.absent() }
+		got, err := walkBack(l.reader(compacted, random.IntN(60)), l.at(last), last, floor, enough)
+		got = slices.DeleteFunc(got, func(t tenure) bool { return enough(t.leaseState) })
+		want := l.held(floor)
+		if !known.absent() {
+			want = strings.ReplaceAll(want, known.holder, "")
+		}
 		switch {
 		case err == nil:
 			proven++
@@ -159,11 +164,11 @@ func TestWalkNeverErrs(t *testing.T) {
 			cut++
 			want = want[:len(got)] // In a row, beginning with the present one.
 		}
-		if diff := cmp.Diff(want, holders(got), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(want, holders(got)); diff != "" {
 			t.Fatalf("%q after %d, compacted %d, %v: -want +got:\n%s", l, floor, compacted, err, diff)
 		}
 		for _, claimed := range got {
-			if !l.at(claimed.since).of(claimed.claim) && claimed.since > floor {
+			if !l.at(claimed.since).sameProcess(claimed.leaseState) && claimed.since > floor {
 				t.Fatalf("%q after %d: %q does not hold at %d", l, floor, claimed.holder, claimed.since)
 			}
 		}
@@ -193,19 +198,19 @@ func generate(random *rand.Rand) timeline {
 func TestWalkSkipsRenewals(t *testing.T) {
 	const created, last, renewal = 1_000, 600_000, 1_000
 	requests := 0
-	at := func(revision int64) (claim, error) {
+	at := func(revision int64) (leaseState, error) {
 		requests++
 		switch {
 		case revision < created-1:
-			return claim{holder: "A", uid: "A", revision: 1}, nil
+			return leaseState{holder: "A", uid: "A", revision: 1}, nil
 		case revision < created:
-			return claim{}, nil
+			return leaseState{}, nil
 		}
-		return claim{holder: "B", uid: "B", revision: revision - revision%renewal}, nil
+		return leaseState{holder: "B", uid: "B", revision: revision - revision%renewal}, nil
 	}
-	now := claim{holder: "B", uid: "B", revision: last}
-	got, err := walk(at, now, last, 0, func(c claim) bool { return c.holder == "A" })
-	if diff := cmp.Diff([]string{"B", "A"}, holders(got)); diff != "" || err != nil {
+	now := leaseState{holder: "B", uid: "B", revision: last}
+	got, err := walkBack(at, now, last, 0, func(s leaseState) bool { return s.holder == "A" })
+	if diff := cmp.Diff("BA", holders(got)); diff != "" || err != nil {
 		t.Errorf("%v: -want +got:\n%s", err, diff)
 	}
 	if got[0].since != created || requests > 45 {
@@ -214,16 +219,21 @@ func TestWalkSkipsRenewals(t *testing.T) {
 }
 
 func TestWalkDoesNotBelieveContradictions(t *testing.T) {
-	now := claim{holder: "B", uid: "1", revision: 9}
-	for name, at := range map[string]past{
-		"another process holds the same Lease": func(int64) (claim, error) { return claim{holder: "A", uid: "1", revision: 3}, nil },
-		"what was written later":               func(int64) (claim, error) { return claim{holder: "B", uid: "1", revision: 9}, nil },
-		"unchanged since before it was there": func(revision int64) (claim, error) {
-			return map[int64]claim{8: {holder: "B", uid: "1", revision: 8}, 7: {holder: "B", uid: "1", revision: 5}}[revision], nil
+	now := leaseState{holder: "B", uid: "1", revision: 9}
+	for name, at := range map[string]stateAt{
+		"another process holds the same Lease": func(int64) (leaseState, error) {
+			return leaseState{holder: "A", uid: "1", revision: 3}, nil
+		},
+		"what was written later": func(int64) (leaseState, error) {
+			return leaseState{holder: "B", uid: "1", revision: 9}, nil
+		},
+		"unchanged since before it was there": func(revision int64) (leaseState, error) {
+			return map[int64]leaseState{
+				8: {holder: "B", uid: "1", revision: 8}, 7: {holder: "B", uid: "1", revision: 5}}[revision], nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := walk(at, now, 9, 0, func(c claim) bool { return c.holder == "Y" })
+			got, err := walkBack(at, now, 9, 0, func(s leaseState) bool { return s.holder == "Y" })
 			if err == nil {
 				t.Errorf("proven: %q", holders(got))
 			}
@@ -233,9 +243,9 @@ func TestWalkDoesNotBelieveContradictions(t *testing.T) {
 
 func TestSuccession(t *testing.T) {
 	of := func(name, holder string, since int64) tenure {
-		return tenure{claim: claim{name: name, holder: holder}, since: since}
+		return tenure{leaseState: leaseState{name: name, holder: holder}, since: since}
 	}
-	got := succession(map[string]string{"a": "a0", "b": "b0"}, []tenure{of("a", "a2", 9), of("a", "a1", 3), of("b", "b1", 5)})
+	got := replay(map[string]string{"a": "a0", "b": "b0"}, []tenure{of("a", "a2", 9), of("a", "a1", 3), of("b", "b1", 5)})
 	set := func(a, b string) []storageversion.Server {
 		return []storageversion.Server{{Identity: "a", Incarnation: a}, {Identity: "b", Incarnation: b}}
 	}
@@ -250,7 +260,8 @@ func serveHistory(t *testing.T, l timeline, shift int64) *history {
 	t.Helper()
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		query := r.URL.Query()
-		if query.Get("resourceVersionMatch") != "Exact" || query.Get("fieldSelector") != "metadata.name=server" || r.URL.Path != leasesPath {
+		if query.Get("resourceVersionMatch") != "Exact" || query.Get("fieldSelector") != "metadata.name=server" ||
+			r.URL.Path != leasesPath {
 			t.Errorf("asked for %s", r.URL)
 		}
 		revision := revisionOf(query.Get("resourceVersion"))
@@ -270,7 +281,7 @@ func serveHistory(t *testing.T, l timeline, shift int64) *history {
 		t.Fatal(err)
 	}
 	t.Cleanup(clients.closeIdleConnections)
-	return &history{client: clients.leases}
+	return &history{client: clients.leases.client}
 }
 
 func TestBetweenTwoLists(t *testing.T) {
@@ -293,12 +304,13 @@ func TestBetweenTwoLists(t *testing.T) {
 			last := int64(len(tc.timeline))
 			was, is := map[string]lease{"server": {server: true}}, map[string]lease{}
 			if tc.from > 0 {
-				was["server"] = lease{server: true, claim: tc.timeline.at(min(tc.from, last-1))}
+				was["server"] = lease{server: true, leaseState: tc.timeline.at(min(tc.from, last-1))}
 			}
 			if now := tc.timeline.at(last); !now.absent() {
-				is["server"] = lease{server: true, claim: now}
+				is["server"] = lease{server: true, leaseState: now}
 			}
-			sets, err := serveHistory(t, tc.timeline, tc.shift).between(t.Context(), nil, was, tc.from, is, last)
+			h := serveHistory(t, tc.timeline, tc.shift)
+			sets, err := h.betweenLists(t.Context(), nil, leasesAt{was, tc.from}, leasesAt{is, last})
 			if (err != nil) != tc.fails {
 				t.Errorf("got error %v, want one: %t", err, tc.fails)
 			}

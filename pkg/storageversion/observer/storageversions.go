@@ -19,130 +19,106 @@ package observer
 import (
 	"context"
 	"maps"
+	"sync"
 	"time"
 
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// unservedAfter is how many times in a row an API must not be found before it counts as one that is served no longer. A
-// server that restarts may lack it for a moment.
+// unservedAfter is how many times in a row the API must not be found before the watch ends. A server that restarts may
+// lack it for a moment.
 const unservedAfter = 3
 
-// watchStorageVersions watches StorageVersions while the servers serve them.
-func (o *Observer) watchStorageVersions(ctx context.Context) {
-	known := storageVersions{}
+// storageVersionWatcher tells the Ledger about StorageVersions while all servers serve them.
+type storageVersionWatcher struct {
+	*facts
+	source *source
+	// served begins a watch, and unserved ends it.
+	served, unserved signal
+}
+
+// setServed says whether all servers serve StorageVersions.
+func (w *storageVersionWatcher) setServed(served bool) {
+	if served {
+		w.unserved.clear()
+		w.served.raise()
+	} else {
+		w.served.clear()
+		w.unserved.raise()
+	}
+}
+
+func (w *storageVersionWatcher) run(ctx context.Context) {
 	for {
-		if watching, cancel := o.storageVersionsContext(ctx); watching != nil {
-			o.followStorageVersions(watching, &known)
-			cancel()
-			if ctx.Err() != nil {
-				return
-			}
-			klog.FromContext(ctx).V(2).Info("StorageVersions are not served anymore")
-			o.update(func(now time.Time) storageversion.Changes { return o.ledger.SetStorageVersionsServed(now, false) })
-		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-o.storageVersionsNow:
+		case <-w.served:
 		}
+		w.watch(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		klog.FromContext(ctx).V(2).Info("API servers do not serve StorageVersions any more")
+		w.update(func(now time.Time) storageversion.Changes { return w.ledger.SetStorageVersionsServed(now, false) })
 	}
 }
 
-// storageVersionsContext returns a context for as long as StorageVersions are to be watched, nil if they are not.
-func (o *Observer) storageVersionsContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if !o.storageVersionsWanted {
-		return nil, nil
-	}
-	ctx, o.unwatchStorageVersions = context.WithCancel(ctx)
-	return ctx, o.unwatchStorageVersions
-}
-
-// wantStorageVersions begins or ends the watch.
-func (o *Observer) wantStorageVersions(wanted bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.storageVersionsWanted == wanted {
-		return
-	}
-	o.storageVersionsWanted = wanted
-	if !wanted && o.unwatchStorageVersions != nil {
-		o.unwatchStorageVersions()
-	}
-	o.storageVersionsNow.raise()
-}
-
-// storageVersions outlives a watch: what is missing when another one begins was deleted meanwhile.
-type storageVersions struct {
-	names  map[string]struct{}
-	listed bool
-}
-
-func (o *Observer) followStorageVersions(ctx context.Context, known *storageVersions) {
+// watch returns when StorageVersions are not served any more.
+func (w *storageVersionWatcher) watch(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-w.unserved:
+			stop()
+		}
+	})
+	defer waiting.Wait()
+	defer stop()
 	notFound := 0
-	from := source{client: o.clients.storageVersions, resource: "storageversions"}
-	follow(ctx, o.clock, from, handlers[*apiserverinternalv1alpha1.StorageVersion]{
-		replace: func(all []*apiserverinternalv1alpha1.StorageVersion) {
+	follow(ctx, w.clock, w.source, func(n news[*apiserverinternalv1alpha1.StorageVersion]) {
+		notFound = 0
+		w.update(func(now time.Time) storageversion.Changes { return w.hear(now, n) })
+	}, func(err error) {
+		if notFound++; !documents.NotServed(err) {
 			notFound = 0
-			o.replaceStorageVersions(all, known)
-		},
-		set: func(object *apiserverinternalv1alpha1.StorageVersion) {
-			known.names[object.Name] = struct{}{}
-			o.update(func(now time.Time) storageversion.Changes {
-				o.heard(migrationv1alpha1.EvidenceFromStorageVersion, now)
-				return o.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object), true)
-			})
-		},
-		delete: func(object *apiserverinternalv1alpha1.StorageVersion) {
-			delete(known.names, object.Name)
-			o.update(func(now time.Time) storageversion.Changes {
-				o.heard(migrationv1alpha1.EvidenceFromStorageVersion, now)
-				return o.ledger.SetStorageVersion(now, object.Name, nil, true)
-			})
-		},
-		upToDate: func() { o.alive(migrationv1alpha1.EvidenceFromStorageVersion) },
-		failed: func(err error) {
-			if !apierrors.IsNotFound(err) {
-				return
-			}
-			if notFound++; notFound >= unservedAfter {
-				o.wantStorageVersions(false)
-			}
-		},
+		}
+		if notFound >= unservedAfter {
+			w.setServed(false)
+		}
 	})
 }
 
-func (o *Observer) replaceStorageVersions(all []*apiserverinternalv1alpha1.StorageVersion, known *storageVersions) {
-	gone, unbroken := known.names, !known.listed
-	known.names, known.listed = map[string]struct{}{}, true
-	o.update(func(now time.Time) storageversion.Changes {
-		changes := storageversion.Changes{}
-		for _, object := range all {
-			known.names[object.Name] = struct{}{}
-			delete(gone, object.Name)
-			maps.Copy(changes, o.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object), unbroken))
-		}
-		for name := range gone {
-			maps.Copy(changes, o.ledger.SetStorageVersion(now, name, nil, unbroken))
-		}
-		o.heard(migrationv1alpha1.EvidenceFromStorageVersion, now)
-		maps.Copy(changes, o.ledger.SetStorageVersionsServed(now, true))
-		return changes
-	})
+// hear runs under the lock.
+func (w *storageVersionWatcher) hear(
+	now time.Time, n news[*apiserverinternalv1alpha1.StorageVersion],
+) storageversion.Changes {
+	w.lastRead[migrationv1alpha1.EvidenceFromStorageVersion] = now
+	changes, unbroken := storageversion.Changes{}, n.first || !n.listed
+	for _, object := range n.set {
+		maps.Copy(changes, w.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object), unbroken))
+	}
+	for _, name := range n.gone {
+		maps.Copy(changes, w.ledger.SetStorageVersion(now, name, nil, unbroken))
+	}
+	maps.Copy(changes, w.ledger.SetStorageVersionsServed(now, true))
+	return changes
 }
 
 func slimStorageVersion(object *apiserverinternalv1alpha1.StorageVersion) *storageversion.StorageVersion {
-	out := &storageversion.StorageVersion{UID: object.UID, ResourceVersion: object.ResourceVersion, Encodings: map[string]string{}}
-	for _, entry := range object.Status.StorageVersions {
-		out.Encodings[entry.APIServerID] = entry.EncodingVersion
+	slim := &storageversion.StorageVersion{
+		UID: object.UID, ResourceVersion: object.ResourceVersion, Encodings: map[string]string{},
 	}
-	return out
+	for _, entry := range object.Status.StorageVersions {
+		slim.Encodings[entry.APIServerID] = entry.EncodingVersion
+	}
+	return slim
 }

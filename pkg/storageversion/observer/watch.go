@@ -18,9 +18,6 @@ package observer
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -31,157 +28,156 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 )
 
 const (
-	// pageSize bounds how many whole objects are in memory at once. CustomResourceDefinitions may have a megabyte each.
+	// pageSize bounds how many whole objects are in memory at once. A CustomResourceDefinition may have a megabyte.
 	pageSize = 50
 
 	// pageTimeout is what API servers give a request.
 	pageTimeout = time.Minute
 
-	// watchInterval is the least time between the beginnings of two watches, should a server end them right away.
-	watchInterval = time.Second
-
-	// brokenWatchPeriod is how long a watch that breaks again and again is begun where it broke, before all is listed anew.
-	brokenWatchPeriod = time.Minute
-
-	// steadyAfter is how long things must have gone well for the next failure to count as the first.
+	// steadyAfter is how long a watch must run before the next failure counts as the first.
 	steadyAfter = time.Minute
 )
 
-// watchBackoff stays short: a server that comes back is to be seen within five seconds, and few requests wait for it.
-var watchBackoff = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: 4 * time.Second, Jitter: 0.25}
-
-// handlers are told of objects, by one call after the other.
-type handlers[T runtime.Object] struct {
-	// replace gets all objects that there are. What happened since the call before may have gone unseen.
-	replace func(all []T)
-	// set and delete get every change since the call before.
-	set, delete func(object T)
-	// upToDate says that there was no other change up to now. It may be nil.
-	upToDate func()
-	// revision gets the revision up to which everything was told, before each call of replace and upToDate, or zero if that
-	// cannot be read. It may be nil.
-	revision func(at int64)
-	// failed is told of every failure to list or to begin a watch. It may be nil.
-	failed func(err error)
+// watchBackoff stays short: few requests wait for a server, and its return must be seen within five seconds.
+var watchBackoff = wait.Backoff{
+	Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: 4 * time.Second, Jitter: 0.25,
 }
 
-// source is what can be listed and watched.
+// watchable is what can be listed and watched.
+type watchable interface {
+	runtime.Object
+	metav1.ObjectMetaAccessor
+}
+
+// news is what a list or a watch tells about objects of type T. A watch also tells when there is nothing new.
+type news[T watchable] struct {
+	// set has the objects that were created or changed, and all objects after a list.
+	set []T
+	// gone has the names of objects that were deleted.
+	gone []string
+	// listed says that this is a list: changes since the last news may have been missed. first says that it is the first.
+	listed, first bool
+	// revision of etcd is that of the list or of the last change. It is zero if it cannot be read.
+	revision int64
+}
+
+// upToDate says that there were no other changes up to now.
+func (n news[T]) upToDate() bool { return n.listed || len(n.set) == 0 && len(n.gone) == 0 }
+
+// source is what can be listed and watched. Nobody follows it twice at the same time.
 type source struct {
 	client    rest.Interface
 	resource  string
 	namespace string
 	labels    string
+
+	// listed is closed when the first list has been heard.
+	listed chan struct{}
+	// names are those of the objects that exist. They outlive a watch: a name that the next list lacks was deleted.
+	names map[string]struct{}
 }
 
-// follow tells handlers of all objects of a source until ctx ends. A Reflector does the work. It is used without an informer
-// because that would not tell a list from a watch, and with that not whether something may have gone unseen.
-func follow[T runtime.Object](ctx context.Context, clk clock.WithTicker, from source, to handlers[T]) {
+func newSource(client rest.Interface, resource, namespace, labels string) *source {
+	return &source{
+		client: client, resource: resource, namespace: namespace, labels: labels, listed: make(chan struct{}),
+	}
+}
+
+func (s *source) request(options metav1.ListOptions) *rest.Request {
+	options.LabelSelector = s.labels
+	return s.client.Get().NamespaceIfScoped(s.namespace, s.namespace != "").Resource(s.resource).
+		SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion)
+}
+
+// follow calls hear with all news of a source, one after the other, until ctx ends. It calls failed, which may be
+// nil, at every failure to list or to begin a watch.
+//
+// It drives a Reflector without an informer, because an informer hides whether it listed or watched, and with that
+// whether something may have been missed.
+func follow[T watchable](
+	ctx context.Context, clk clock.WithTicker, from *source, hear func(news[T]), failed func(error),
+) {
 	logger := klog.FromContext(ctx).WithValues("resource", from.resource)
 	ctx = klog.NewContext(ctx, logger)
-	lw := &listWatch{source: from, clock: clk, failed: to.failed}
+	lw := &listWatch{source: from, clock: clk, onFailure: failed}
 	defer lw.wait()
 	var kind T
 	reflector := cache.NewReflectorWithOptions(
 		&cache.ListWatch{ListWithContextFunc: lw.list, WatchFuncWithContext: lw.watch},
-		kind, &store[T]{handlers: to}, cache.ReflectorOptions{Name: from.resource, Logger: &logger, Clock: clk})
-	reflector.MaxInternalErrorRetryDuration = brokenWatchPeriod
+		kind, &store[T]{source: from, hear: hear},
+		cache.ReflectorOptions{Name: from.resource, Logger: &logger, Clock: clk})
+	reflector.WatchListPageSize = pageSize
 
-	backoff := watchBackoff
-	for {
-		began := clk.Now()
+	for delay := watchBackoff.DelayWithReset(clk, steadyAfter); ; {
 		err := reflector.ListAndWatchWithContext(ctx)
-		if ctx.Err() != nil {
-			return
+		if err != nil && ctx.Err() == nil {
+			lw.failed(ctx, err)
 		}
-		if err != nil {
-			lw.tell(ctx, err)
-		}
-		if clk.Since(began) > steadyAfter {
-			backoff = watchBackoff
-		}
-		if !pause(ctx, clk, backoff.Step()) {
+		if !retry.Pause(ctx, clk, delay()) {
 			return
 		}
 	}
 }
 
-// listWatch lists and watches for a Reflector, which has the list streamed where the API server can do that: a watch then
-// begins with all objects, one by one. Otherwise the list is a consistent one, in pages.
-//
-// A watch that cannot begin because nobody answers is tried again here: if it begins where the one before ended, nothing is
-// missed, whereas the Reflector would list anew, or go on waiting after ctx has ended.
+// listWatch lists and watches for a Reflector. The Reflector first asks for a streamed list: a watch that begins with
+// all objects, one by one. An API server that cannot stream gets a consistent list, in pages.
 type listWatch struct {
-	source
-	clock  clock.WithTicker
-	failed func(error)
-
-	mu      sync.Mutex
-	trouble string // what was told of last; empty while all is well
-	began   time.Time
-	lists   sync.WaitGroup
+	*source
+	clock     clock.WithTicker
+	onFailure func(error)
+	failures  retry.Streak
+	listing   sync.Mutex // held while a page is read
 }
 
-// list ignores the options, which allow an API server to answer from its cache: it would then send everything at once,
-// and perhaps an older state than was seen already.
-func (l *listWatch) list(ctx context.Context, _ metav1.ListOptions) (runtime.Object, error) {
-	// The Reflector does not wait for a list when ctx ends. See wait.
-	l.mu.Lock()
+// list returns one page. It asks for the current state, whatever the options say: they allow an API server to answer
+// from its cache, with everything at once, and perhaps with an older state than a watch has already shown.
+func (l *listWatch) list(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	l.listing.Lock()
+	defer l.listing.Unlock()
 	if err := ctx.Err(); err != nil {
-		l.mu.Unlock()
 		return nil, err
 	}
-	l.lists.Add(1)
-	l.mu.Unlock()
-	defer l.lists.Done()
-
-	pages := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-		return l.request(options).Timeout(pageTimeout).Do(ctx).Get()
-	})
-	pages.PageSize = pageSize
-	pages.FullListIfExpired = false
-	all, _, err := pages.ListWithAlloc(ctx, metav1.ListOptions{})
-	return all, err
+	options.ResourceVersion, options.ResourceVersionMatch = "", ""
+	return l.request(options).Timeout(pageTimeout).Do(ctx).Get()
 }
 
-// wait returns when no list is under way. ctx has ended, so that none can begin.
+// wait returns when the last list has ended, for the Reflector does not wait for it. ctx has ended, so that a list
+// which begins later returns at once.
 func (l *listWatch) wait() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lists.Wait()
+	l.listing.Lock()
+	defer l.listing.Unlock()
 }
 
+// watch begins a watch. While no API server answers it tries again. The Reflector would list everything instead, and
+// then nobody knows what was missed; or it would keep waiting after ctx has ended.
 func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-	backoff := watchBackoff
-	if !pause(ctx, l.clock, l.untilWatch()) {
-		return nil, ctx.Err()
-	}
-	for {
+	for backoff := watchBackoff; ; {
 		w, err := l.beginWatch(ctx, options)
 		if err == nil {
-			l.recovered(ctx)
+			l.failures.Succeeded(ctx, "The resource can be read again")
 			return w, nil
 		}
-		if ctx.Err() != nil || !unanswered(err) {
+		if ctx.Err() != nil || !retry.Unanswered(err) || isTooLargeResourceVersion(err) {
 			return nil, err
 		}
-		l.tell(ctx, err)
-		if !pause(ctx, l.clock, backoff.Step()) {
+		l.failed(ctx, err)
+		if !retry.Pause(ctx, l.clock, backoff.Step()) {
 			return nil, ctx.Err()
 		}
 	}
 }
 
-// untilWatch is how long to wait before the next watch.
-func (l *listWatch) untilWatch() time.Duration {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return watchInterval - l.clock.Since(l.began)
+// isTooLargeResourceVersion is the answer of an API server that only knows an earlier state, perhaps because somebody
+// restored etcd from a backup. No watch can continue there: the Reflector has to list.
+func isTooLargeResourceVersion(err error) bool {
+	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
 func (l *listWatch) beginWatch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -190,128 +186,79 @@ func (l *listWatch) beginWatch(ctx context.Context, options metav1.ListOptions) 
 	if options.TimeoutSeconds != nil {
 		request.Timeout(time.Duration(*options.TimeoutSeconds) * time.Second)
 	}
-	w, err := request.Watch(ctx)
-	if err == nil {
-		l.mu.Lock()
-		l.began = l.clock.Now()
-		l.mu.Unlock()
-	}
-	return w, err
+	return request.Watch(ctx)
 }
 
-func (l *listWatch) request(options metav1.ListOptions) *rest.Request {
-	options.LabelSelector = l.labels
-	return l.client.Get().NamespaceIfScoped(l.namespace, l.namespace != "").Resource(l.resource).
-		SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion)
-}
-
-// unanswered says whether err means that no API server answered the question, as opposed to answering no.
-func unanswered(err error) bool {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return true
+func (l *listWatch) failed(ctx context.Context, err error) {
+	if l.onFailure != nil {
+		l.onFailure(err)
 	}
-	// The answer of an API server that knows an earlier state only, perhaps because etcd was restored. All has to be listed.
-	if apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
-		return false
-	}
-	code := status.Status().Code
-	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == 0
-}
-
-// tell logs the first of a row of failures of one kind. Another kind is a new row: what is wrong may change.
-func (l *listWatch) tell(ctx context.Context, err error) {
-	if l.failed != nil {
-		l.failed(err)
-	}
-	trouble := "no answer"
-	if !unanswered(err) {
-		trouble = string(apierrors.ReasonForError(err))
-	}
-	l.mu.Lock()
-	before := l.trouble
-	l.trouble = trouble
-	l.mu.Unlock()
-	logger := klog.FromContext(ctx)
+	kind := string(apierrors.ReasonForError(err))
+	message := "Cannot read a resource; what is known about it may be out of date"
 	switch {
-	case before == trouble:
-		logger.V(4).Info("A resource still cannot be read", "err", err)
-	case trouble == string(metav1.StatusReasonNotFound):
-		logger.Info("Waiting for a resource that the API server does not serve")
-	default:
-		logger.Info("Waiting for a resource that cannot be read; what is known of it may be out of date", "err", err)
+	case retry.Unanswered(err):
+		kind = "unanswered"
+	case apierrors.IsNotFound(err):
+		message = "Waiting for a resource that the API server does not serve"
 	}
+	l.failures.Failed(ctx, kind, message, "err", err)
 }
 
-// recovered logs the end of a row of failures.
-func (l *listWatch) recovered(ctx context.Context) {
-	l.mu.Lock()
-	before := l.trouble
-	l.trouble = ""
-	l.mu.Unlock()
-	if before != "" {
-		klog.FromContext(ctx).Info("The resource can be read again")
-	}
+// store turns what a Reflector does to it into news. It stores names only. A Reflector promises to give it objects of
+// type T.
+type store[T watchable] struct {
+	source *source
+	hear   func(news[T])
 }
 
-// store turns what a Reflector does to it into calls of handlers. It stores nothing.
-type store[T runtime.Object] struct {
-	handlers handlers[T]
-}
+var _ cache.ReflectorBookmarkStore = &store[*metav1.PartialObjectMetadata]{}
 
-var (
-	_ cache.ReflectorStore         = &store[runtime.Object]{}
-	_ cache.ReflectorBookmarkStore = &store[runtime.Object]{}
-)
-
-// Replace is called after each list, hence once at the beginning, and whenever a watch could not go on where the one
-// before it ended.
+// Replace is called after each list: at the beginning, and whenever a watch could not continue where it broke.
 func (s *store[T]) Replace(objects []any, resourceVersion string) error {
-	all := make([]T, 0, len(objects))
-	for _, object := range objects {
-		typed, ok := object.(T)
-		if !ok {
-			return fmt.Errorf("listing returned %T", object)
+	n := news[T]{listed: true, first: s.source.names == nil, revision: revisionOf(resourceVersion)}
+	names := map[string]struct{}{}
+	for _, item := range objects {
+		typed := item.(T)
+		n.set = append(n.set, typed)
+		names[typed.GetObjectMeta().GetName()] = struct{}{}
+	}
+	for name := range s.source.names {
+		if _, exists := names[name]; !exists {
+			n.gone = append(n.gone, name)
 		}
-		all = append(all, typed)
 	}
-	s.reached(resourceVersion)
-	s.handlers.replace(all)
+	s.source.names = names
+	s.hear(n)
+	if n.first {
+		close(s.source.listed)
+	}
 	return nil
 }
 
-// Add is called for what a watch says was created.
-func (s *store[T]) Add(object any) error { return call(s.handlers.set, object) }
+// Add is called when a watch reports a new object.
+func (s *store[T]) Add(item any) error { return s.Update(item) }
 
-// Update is called for what a watch says was changed.
-func (s *store[T]) Update(object any) error { return call(s.handlers.set, object) }
+// Update is called when a watch reports a change.
+func (s *store[T]) Update(item any) error {
+	meta := item.(T).GetObjectMeta()
+	s.source.names[meta.GetName()] = struct{}{}
+	s.hear(news[T]{set: []T{item.(T)}, revision: revisionOf(meta.GetResourceVersion())})
+	return nil
+}
 
-// Delete is called for what a watch says was deleted, with its last state.
-func (s *store[T]) Delete(object any) error { return call(s.handlers.delete, object) }
+// Delete is called when a watch reports a deletion.
+func (s *store[T]) Delete(item any) error {
+	meta := item.(T).GetObjectMeta()
+	delete(s.source.names, meta.GetName())
+	s.hear(news[T]{gone: []string{meta.GetName()}, revision: revisionOf(meta.GetResourceVersion())})
+	return nil
+}
 
-// Bookmark is called when the API server says that a watch has sent everything.
+// Bookmark is called when the API server says that a watch has sent everything up to now.
 func (s *store[T]) Bookmark(resourceVersion string) error {
-	s.reached(resourceVersion)
-	if s.handlers.upToDate != nil {
-		s.handlers.upToDate()
-	}
+	s.hear(news[T]{revision: revisionOf(resourceVersion)})
 	return nil
 }
 
-func (s *store[T]) reached(resourceVersion string) {
-	if s.handlers.revision != nil {
-		s.handlers.revision(revisionOf(resourceVersion))
-	}
-}
-
-// Resync has no meaning: nothing is stored.
+// Resync has no meaning, because no objects are stored.
 func (s *store[T]) Resync() error { return nil }
-
-func call[T runtime.Object](handler func(T), object any) error {
-	typed, ok := object.(T)
-	if !ok {
-		return fmt.Errorf("the watch returned %T", object)
-	}
-	handler(typed)
-	return nil
-}

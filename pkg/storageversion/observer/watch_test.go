@@ -27,30 +27,14 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
-
-const definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-
-// eventually waits until check has nothing to complain about.
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, wait.ForeverTestTimeout, true, func(context.Context) (bool, error) {
-		last = check()
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("still: %v", last)
-	}
-}
 
 // follower records what handlers are told.
 type follower struct {
@@ -67,7 +51,7 @@ func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker) *follower 
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := newSlimClient(config, httpClient, definitionKind.GroupVersion())
+	client, err := documents.DefinitionClient(config, httpClient)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,22 +60,10 @@ func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker) *follower 
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		follow(ctx, clk, source{client: client, resource: "customresourcedefinitions"}, handlers[*definition]{
-			replace: func(all []*definition) {
-				names := []string{}
-				for _, d := range all {
-					names = append(names, d.Metadata.Name)
-				}
-				slices.Sort(names)
-				f.record("replace " + strings.Join(names, ","))
-			},
-			set:    func(d *definition) { f.record("set " + d.Metadata.Name) },
-			delete: func(d *definition) { f.record("delete " + d.Metadata.Name) },
-			failed: func(err error) {
-				if apierrors.IsNotFound(err) {
-					f.record("not found")
-				}
-			},
+		follow(ctx, clk, newSource(client, "customresourcedefinitions", "", ""), f.hear, func(err error) {
+			if documents.NotServed(err) {
+				f.record("not served")
+			}
 		})
 	})
 	f.stop = sync.OnceFunc(func() {
@@ -101,6 +73,22 @@ func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker) *follower 
 	})
 	t.Cleanup(f.stop)
 	return f
+}
+
+func (f *follower) hear(n news[*documents.Definition]) {
+	names := []string{}
+	for _, d := range n.set {
+		names = append(names, d.Metadata.Name)
+	}
+	slices.Sort(names)
+	switch {
+	case n.listed:
+		f.record(strings.Join(append([]string{"list " + strings.Join(names, ",")}, n.gone...), " without "))
+	case len(n.gone) > 0:
+		f.record("gone " + n.gone[0])
+	case len(names) > 0:
+		f.record("set " + names[0])
+	}
 }
 
 func (f *follower) record(call string) {
@@ -123,6 +111,17 @@ func (f *follower) saw(t *testing.T, want ...string) {
 	})
 }
 
+// waits returns when something waits for the clock.
+func waits(t *testing.T, clk *clocktesting.FakeClock) {
+	t.Helper()
+	eventually(t, func() error {
+		if !clk.HasWaiters() {
+			return fmt.Errorf("it does not wait")
+		}
+		return nil
+	})
+}
+
 func eachKindOfList(t *testing.T, test func(t *testing.T, s *fakeServer, c *collection)) {
 	for name, streams := range map[string]bool{"streamed lists": true, "paged lists": false} {
 		t.Run(name, func(t *testing.T) {
@@ -139,12 +138,12 @@ func eachKindOfList(t *testing.T, test func(t *testing.T, s *fakeServer, c *coll
 func TestWatchesMissNothing(t *testing.T) {
 	eachKindOfList(t, func(t *testing.T, s *fakeServer, c *collection) {
 		f := startFollower(t, s, clock.RealClock{})
-		f.saw(t, "replace a")
+		f.saw(t, "list a")
 		s.change(func() { c.put("b", object{}); c.put("a", object{}); c.remove("b") })
-		f.saw(t, "set b", "set a", "delete b")
+		f.saw(t, "set b", "set a", "gone b")
 
 		// The connection breaks, and the server is away for a while, before and behind something that goes on.
-		for _, code := range []int{http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusInternalServerError} {
+		for _, code := range []int{503, 429, 500} {
 			watches := s.count(definitionsPath + "?watch")
 			s.change(func() { s.failing["/"] = code })
 			s.CloseClientConnections()
@@ -155,7 +154,7 @@ func TestWatchesMissNothing(t *testing.T) {
 				return nil
 			})
 			s.change(func() { c.put("b", object{}); c.put("b", object{}); c.remove("b"); delete(s.failing, "/") })
-			f.saw(t, "set b", "set b", "delete b")
+			f.saw(t, "set b", "set b", "gone b")
 		}
 	})
 }
@@ -163,11 +162,11 @@ func TestWatchesMissNothing(t *testing.T) {
 func TestWhatCannotBeResumedIsListed(t *testing.T) {
 	eachKindOfList(t, func(t *testing.T, s *fakeServer, c *collection) {
 		f := startFollower(t, s, clock.RealClock{})
-		f.saw(t, "replace a")
+		f.saw(t, "list a")
 		s.change(func() { s.failing["/"] = http.StatusServiceUnavailable })
 		s.CloseClientConnections()
 		s.change(func() { c.put("b", object{}); c.remove("a"); c.compacted = c.version; delete(s.failing, "/") })
-		f.saw(t, "replace b")
+		f.saw(t, "list b without a")
 		s.change(func() { c.put("c", object{}) })
 		f.saw(t, "set c")
 	})
@@ -185,25 +184,20 @@ func TestListsComeInPages(t *testing.T) {
 		}
 	})
 	f := startFollower(t, s, clock.RealClock{})
-	f.saw(t, "replace "+strings.Join(want, ","))
+	f.saw(t, "list "+strings.Join(want, ","))
 	if got := s.count(definitionsPath); got != 3 {
 		t.Errorf("%d requests for three pages", got)
 	}
 }
 
-// TestUnservedResourceIsWaitedFor with a clock that stands still: between two tries nothing is asked.
+// TestUnservedResourceIsWaitedFor has a clock that stands still: between two tries nothing is asked.
 func TestUnservedResourceIsWaitedFor(t *testing.T) {
 	s := newFakeServer(t)
 	clk := clocktesting.NewFakeClock(noon)
 	f := startFollower(t, s, clk)
 	for try := 1; try <= 3; try++ {
-		f.saw(t, "not found")
-		eventually(t, func() error {
-			if !clk.HasWaiters() {
-				return fmt.Errorf("it does not wait")
-			}
-			return nil
-		})
+		f.saw(t, "not served")
+		waits(t, clk)
 		// One request for a streamed list and one for a list in pages.
 		if got := s.count(definitionsPath) + s.count(definitionsPath+"?watch"); got != 2*try {
 			t.Errorf("%d requests in %d tries", got, try)
@@ -212,45 +206,39 @@ func TestUnservedResourceIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestBrokenWatchesAreNoHotLoop with a clock that stands still: a watch that breaks as soon as it began is not begun again.
+// TestBrokenWatchesAreNoHotLoop has a clock that stands still: after a watch that breaks at once nothing is asked.
 func TestBrokenWatchesAreNoHotLoop(t *testing.T) {
 	s := newFakeServer(t)
 	c := s.collect(definitionsPath, "apiextensions.k8s.io/v1", "CustomResourceDefinition")
 	s.change(func() { c.put("a", object{}); c.broken = true })
 	clk := clocktesting.NewFakeClock(noon)
 	f := startFollower(t, s, clk)
-	f.saw(t, "replace a")
-	for watches := 1; watches <= 3; watches++ {
-		eventually(t, func() error {
-			// The first is the attempt to have the list streamed.
-			if got := s.count(definitionsPath + "?watch"); got != 1+watches || !clk.HasWaiters() {
-				return fmt.Errorf("%d watches instead of %d, or it does not wait", got-1, watches)
-			}
-			return nil
-		})
-		clk.Step(watchInterval)
+	for lists := 1; lists <= 3; lists++ {
+		f.saw(t, "list a")
+		waits(t, clk)
+		if got := s.count(definitionsPath); got != lists {
+			t.Errorf("%d lists, want %d", got, lists)
+		}
+		clk.Step(watchBackoff.Cap * 2)
 	}
-	f.saw(t)
 }
 
 func TestFollowingEnds(t *testing.T) {
-	hanging := func(s *fakeServer) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
-	}
-	away := func(s *fakeServer) http.HandlerFunc {
-		return func(w http.ResponseWriter, r *http.Request) { fail(w, http.StatusServiceUnavailable, "") }
-	}
-	watched := func(s *fakeServer) http.HandlerFunc { return s.ServeHTTP }
-	for name, handler := range map[string]func(*fakeServer) http.HandlerFunc{"hanging": hanging, "away": away, "watched": watched} {
+	for name, handle := range map[string]func(*fakeServer, http.ResponseWriter, *http.Request){
+		"hanging": func(_ *fakeServer, _ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"away": func(_ *fakeServer, w http.ResponseWriter, _ *http.Request) {
+			fail(w, http.StatusServiceUnavailable, "")
+		},
+		"watched": (*fakeServer).ServeHTTP,
+	} {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
 			s := newFakeServer(t)
 			s.collect(definitionsPath, "apiextensions.k8s.io/v1", "CustomResourceDefinition")
 			asked := make(chan struct{}, 1000)
-			handle := handler(s)
 			s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				asked <- struct{}{}
-				handle(w, r)
+				handle(s, w, r)
 			})
 			f := startFollower(t, s, clock.RealClock{})
 			<-asked
@@ -264,30 +252,6 @@ func TestFollowingEnds(t *testing.T) {
 			s.CloseClientConnections()
 			s.Close()
 			goleak.VerifyNone(t, before)
-		})
-	}
-}
-
-func TestWhoAnswered(t *testing.T) {
-	leases := schema.GroupResource{Group: "coordination.k8s.io", Resource: "leases"}
-	future := apierrors.NewTimeoutError("Too large resource version", 1)
-	future.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: metav1.CauseTypeResourceVersionTooLarge}}
-	for name, test := range map[string]struct {
-		err  error
-		want bool
-	}{
-		"refused connection":                {fmt.Errorf("connection refused"), true},
-		"a balancer without servers":        {apierrors.NewGenericServerResponse(503, "get", leases, "", "", 0, true), true},
-		"a server that has enough to do":    {apierrors.NewTooManyRequests("later", 1), true},
-		"a server that knows less than we":  {future, false},
-		"an old place":                      {apierrors.NewResourceExpired("compacted"), false},
-		"a server that does not serve that": {apierrors.NewNotFound(leases, ""), false},
-		"a server that refuses":             {apierrors.NewForbidden(leases, "", fmt.Errorf("no")), false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := unanswered(test.err); got != test.want {
-				t.Errorf("unanswered: %t", got)
-			}
 		})
 	}
 }

@@ -39,10 +39,10 @@ func testCustomResources(t *testing.T, s *observed, cp *controlplane.ControlPlan
 	if _, err := definitions.Create(t.Context(), widgetDefinition(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	within(t, promised, func() error { return s.complete(widgets, storageversion.Custom, 1) })
+	within(t, soon, func() error { return s.complete(widgets, storageversion.Custom, 1) })
 	within(t, eventually, func() error { return stored(t, s, "v1alpha1") })
 
-	within(t, promised, func() error { // The controllers of the API server write the definition, too.
+	within(t, soon, func() error { // The controllers of the API server write the definition, too.
 		current, err := definitions.Get(t.Context(), widgetDefinition().Name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -51,7 +51,7 @@ func testCustomResources(t *testing.T, s *observed, cp *controlplane.ControlPlan
 		_, err = definitions.Update(t.Context(), current, metav1.UpdateOptions{})
 		return err
 	})
-	within(t, promised, func() error {
+	within(t, soon, func() error {
 		if got, want := s.versions(widgets), []string{"example.com/v1"}; !slices.Equal(got, want) {
 			return fmt.Errorf("encodings %q, want %q", got, want)
 		}
@@ -64,7 +64,7 @@ func testCustomResources(t *testing.T, s *observed, cp *controlplane.ControlPlan
 	if err := definitions.Delete(t.Context(), widgetDefinition().Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	within(t, promised, func() error {
+	within(t, soon, func() error {
 		if got := s.Observe(widgets).Presence; got != storageversion.Deleted {
 			return fmt.Errorf("%s is %q", widgets, got)
 		}
@@ -75,7 +75,8 @@ func testCustomResources(t *testing.T, s *observed, cp *controlplane.ControlPlan
 func stored(t *testing.T, s *observed, versions ...string) error {
 	t.Helper()
 	last, _ := ptrTo(s.Observe(widgets)).Last()
-	if definition := last.Evidence.CustomResourceDefinition; definition == nil || !slices.Equal(definition.StoredVersions, versions) {
+	definition := last.Evidence.CustomResourceDefinition
+	if definition == nil || !slices.Equal(definition.StoredVersions, versions) {
 		return fmt.Errorf("stored versions of %v, want %q", definition, versions)
 	}
 	return nil

@@ -39,7 +39,8 @@ import (
 
 var configMaps = schema.GroupResource{Resource: "configmaps"}
 
-// TestRestartsOfTheOnlyServer has no StorageVersion API and no other server: what was between is known from etcd.
+// TestRestartsOfTheOnlyServer has no StorageVersion API and no other server: only etcd tells what has happened in
+// between.
 func TestRestartsOfTheOnlyServer(t *testing.T) {
 	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{})
@@ -52,7 +53,7 @@ func TestRestartsOfTheOnlyServer(t *testing.T) {
 
 	for name, end := range map[string]func() error{"killed": server.Kill, "stopped": server.Stop} {
 		before := lastEvidence(s)
-		line.cut.Store(true) // It comes back when all is over.
+		line.cut.Store(true) // The observer comes back when the restart is over.
 		restart(t, server, end)
 		awaitLease(t, admin, server, before)
 		line.cut.Store(false)
@@ -86,7 +87,7 @@ func TestRestartsOfTheOnlyServer(t *testing.T) {
 // line is how an observer reaches the API server.
 type line struct{ cut atomic.Bool }
 
-// cuttable makes the config one that can be kept from connecting.
+// cuttable changes the config so that the line can be cut.
 func cuttable(config *rest.Config) *line {
 	l := &line{}
 	config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -110,11 +111,14 @@ func restart(t *testing.T, server *controlplane.APIServer, end func() error) {
 }
 
 func evidenceOf(server storageversion.Server) migrationv1alpha1.StorageEvidence {
-	return migrationv1alpha1.StorageEvidence{Servers: []migrationv1alpha1.ServerEvidence{{Identity: server.Identity, Incarnation: server.Incarnation}}}
+	return migrationv1alpha1.StorageEvidence{Servers: []migrationv1alpha1.ServerEvidence{
+		{Identity: server.Identity, Incarnation: server.Incarnation}}}
 }
 
-// awaitLease returns the process that holds the Lease of the server, once it is none of those before.
-func awaitLease(t *testing.T, config *rest.Config, server *controlplane.APIServer, before ...migrationv1alpha1.StorageEvidence) storageversion.Server {
+// awaitLease waits until a process that is none of those before holds the Lease of the server, and returns it.
+func awaitLease(
+	t *testing.T, config *rest.Config, server *controlplane.APIServer, before ...migrationv1alpha1.StorageEvidence,
+) storageversion.Server {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -122,7 +126,8 @@ func awaitLease(t *testing.T, config *rest.Config, server *controlplane.APIServe
 	}
 	var holder storageversion.Server
 	within(t, eventually, func() error {
-		lease, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), server.Identity(), metav1.GetOptions{})
+		leases := client.CoordinationV1().Leases(metav1.NamespaceSystem)
+		lease, err := leases.Get(t.Context(), server.Identity(), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
@@ -150,7 +155,7 @@ func lastEvidence(s *observed) migrationv1alpha1.StorageEvidence {
 	return last.Evidence
 }
 
-// awaitAsked waits until a process that is not that of before was asked.
+// awaitAsked waits until the observer has asked another process than the one before.
 func awaitAsked(t *testing.T, s *observed, before migrationv1alpha1.StorageEvidence) {
 	t.Helper()
 	within(t, eventually, func() error {
@@ -162,14 +167,17 @@ func awaitAsked(t *testing.T, s *observed, before migrationv1alpha1.StorageEvide
 	})
 }
 
-// checkUnseen checks that nothing is missing in the run since the evidence, and who is in it without having been asked,
-// apart from those of the evidence, who were.
+// checkUnseen checks that nothing is missing in the run since the evidence, and which processes nobody asked in that
+// time.
 func checkUnseen(t *testing.T, s *observed, evidence migrationv1alpha1.StorageEvidence, want ...storageversion.Server) {
 	t.Helper()
 	run := s.Observe(configMaps).Run
-	from := slices.IndexFunc(run, func(s storageversion.Sighting) bool { return storageversion.Continues(evidence, s.Evidence) })
+	from := slices.IndexFunc(run, func(s storageversion.Sighting) bool {
+		return storageversion.Continues(evidence, s.Evidence)
+	})
 	if from < 0 {
-		t.Fatalf("the run begins with %q and does not reach back to %q", incarnations(run[0].Evidence), incarnations(evidence))
+		t.Fatalf("the run begins with %q and does not reach back to %q",
+			incarnations(run[0].Evidence), incarnations(evidence))
 	}
 	var unseen []storageversion.Server
 	for _, sighting := range run[from:] {

@@ -29,19 +29,19 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
-// TestThreeServers has no StorageVersion API: each server is asked at its own address.
+// TestThreeServers has no StorageVersion API: the observer asks each server at its own address.
 func TestThreeServers(t *testing.T) {
 	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: make([]controlplane.Server, 3)})
 	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{})
 
 	t.Run("every server is asked at its own address", func(t *testing.T) {
-		within(t, promised, func() error { return s.complete(deployments, storageversion.BuiltIn, 1) })
+		within(t, soon, func() error { return s.complete(deployments, storageversion.BuiltIn, 1) })
 		checkEvidence(t, s, cp)
 	})
 	t.Run("a killed server that comes back as another version is seen at once", func(t *testing.T) {
 		emulate(t, s, cp.Servers()[2])
-		within(t, promised, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
+		within(t, soon, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
 		checkVersions(t, s)
 	})
 	t.Run("polls cost two requests a server", func(t *testing.T) { testPolls(t, cp) })
@@ -65,7 +65,7 @@ func TestPublishingServers(t *testing.T) {
 		return s.complete(deployments, storageversion.BuiltIn, 1)
 	})
 	emulate(t, s, cp.Servers()[2])
-	within(t, promised, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
+	within(t, soon, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
 	checkVersions(t, s)
 	if _, listened := s.LastLook()[migrationv1alpha1.EvidenceFromStorageVersion]; !listened {
 		t.Error("StorageVersions were never heard of")
@@ -75,7 +75,7 @@ func TestPublishingServers(t *testing.T) {
 
 func ptrTo[T any](v T) *T { return &v }
 
-// emulate kills the server and starts it as one of the version before, with all its APIs.
+// emulate kills the server and starts it as the version before, with all APIs of that version.
 func emulate(t *testing.T, s *observed, server *controlplane.APIServer) {
 	t.Helper()
 	within(t, eventually, func() error { return s.complete(policies, storageversion.BuiltIn, 1) })
@@ -131,13 +131,13 @@ func testAggregatedResources(t *testing.T, s *observed, cp *controlplane.Control
 	if err != nil {
 		t.Fatal(err)
 	}
-	within(t, promised, func() error { return s.complete(flunders, storageversion.Aggregated, 1) })
+	within(t, soon, func() error { return s.complete(flunders, storageversion.Aggregated, 1) })
 	if err := process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	within(t, eventually, func() error {
 		if o := s.Observe(flunders); o.Problem == nil {
-			return fmt.Errorf("the server is gone, and nothing is the matter with %s", flunders)
+			return fmt.Errorf("the server is gone, and the observation of %s has no problem", flunders)
 		}
 		return nil
 	})
@@ -146,7 +146,7 @@ func testAggregatedResources(t *testing.T, s *observed, cp *controlplane.Control
 	}
 }
 
-// testPolls counts what an observer asks for that polls every second.
+// testPolls counts the requests of an observer that polls every second.
 func testPolls(t *testing.T, cp *controlplane.ControlPlane) {
 	const user, polls = "poller", 8
 	s := startObserver(t, cp.Config(user, "system:masters"), observer.Options{PollInterval: time.Second})
@@ -174,7 +174,7 @@ func testPolls(t *testing.T, cp *controlplane.ControlPlane) {
 		within(t, eventually, next)
 	}
 	s.stop()
-	// The logs may lag behind by a poll at either end.
+	// The audit logs may be a poll late at either end.
 	if asked, most := requests()-before, 2*len(cp.Servers())*(polls+2); asked < 2*polls || asked > most {
 		t.Errorf("%d requests in %d polls, want at most %d", asked, polls, most)
 	}
@@ -185,7 +185,7 @@ func TestOneServerWithoutAddress(t *testing.T) {
 	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{})
 	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{PollInterval: 2 * time.Second})
-	within(t, promised, func() error { return s.complete(deployments, storageversion.BuiltIn, 1) })
+	within(t, soon, func() error { return s.complete(deployments, storageversion.BuiltIn, 1) })
 	if class := s.Observe(policies).Class; class != storageversion.BuiltIn {
 		t.Errorf("%s is %q", policies, class)
 	}
@@ -199,14 +199,15 @@ func TestOneServerWithoutAddress(t *testing.T) {
 		during(t, 6*time.Second, func() error { // longer than any interval but the poll's
 			after := s.Observe(deployments)
 			if after.Presence != before.Presence || len(after.Run) != len(before.Run) {
-				return fmt.Errorf("presence %q and %d sightings, before %q and %d", after.Presence, len(after.Run), before.Presence, len(before.Run))
+				return fmt.Errorf("presence %q and %d sightings, before %q and %d",
+					after.Presence, len(after.Run), before.Presence, len(before.Run))
 			}
 			return nil
 		})
 		if err := server.Restart(nil); err != nil {
 			t.Fatal(err)
 		}
-		within(t, promised, func() error {
+		within(t, soon, func() error {
 			last, _ := ptrTo(s.Observe(deployments)).Last()
 			first, _ := before.Last()
 			if storageversion.SameEvidence(last.Evidence, first.Evidence) {

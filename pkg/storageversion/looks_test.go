@@ -22,6 +22,73 @@ import (
 	"time"
 )
 
+func TestTwoServersBehindOneAddress(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.looksThroughBalancer(writes(appsV1), "a/1", "b/1")
+	expect(t, s, deployments, unseen)
+	s.looks(at(writes(appsV1)), "a/1", "b/1")
+	expect(t, s, deployments, unseen)
+	o := s.Observe(s.now, deployments)
+	if len(o.Unseen) != 2 || o.Presence != Served {
+		t.Errorf("both servers are unseen, and what one of them serves is served: %+v", o)
+	}
+	if s.NeedsLook() {
+		t.Error("another look would not find the other server either")
+	}
+}
+
+func TestLookThatFailsChangesNothingOfServersThatWereSeen(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(writes(appsV1)), "a/1")
+	s.looks(at(Document{Failure: "connection refused"}), "a/1")
+	expect(t, s, deployments, "", []string{appsV1})
+	if o := s.Observe(s.now, deployments); o.Presence != Served || len(o.Served) == 0 {
+		t.Errorf("what was served by the same process is served: %+v", o)
+	}
+	group := writes(appsV1)
+	delete(group.Resources, deployments)
+	group.FailedGroups = map[string]string{"apps": "timeout"}
+	s.looks(at(group), "a/1")
+	expect(t, s, deployments, "", []string{appsV1})
+	if !s.NeedsLook() {
+		t.Error("what failed has to be tried again")
+	}
+}
+
+func TestGroupThatFailedIsUnknownAndOthersAreNot(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(writes(appsV1)), "a/1")
+	s.servers(true, "a/2")
+	group := writes(appsV1)
+	delete(group.Resources, deployments)
+	group.FailedGroups = map[string]string{"apps": "timeout"}
+	s.looks(at(group), "a/2")
+	expect(t, s, deployments, failed, []string{appsV1})
+	expect(t, s, jobs, "", []string{batchV1}, []string{batchV1})
+	if o := s.Observe(s.now, deployments); o.Presence != PresenceUnknown || len(o.Unseen) != 1 {
+		t.Errorf("unexpected observation %+v", o)
+	}
+}
+
+func TestAddressOfServerThatLeftDoesNotStandForOneThatCame(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.looks(at(writes(appsV1), writes(appsV1)), "a/1", "b/1")
+	s.servers(true, "a/1")
+	s.servers(true, "a/1", "c/1")
+	s.looks(at(writes(appsV1), writes(appsV1)), "a/1", "c/1")
+	expect(t, s, deployments, unseen, []string{appsV1})
+	if !s.NeedsLook() {
+		t.Error("the address goes within a minute")
+	}
+	s.now = s.now.Add(time.Minute)
+	s.looks(map[string]Document{"10.0.0.1": writes(appsV1), "10.0.0.3": writes(appsV1beta1)}, "a/1", "c/1")
+	expect(t, s, deployments, "", []string{appsV1}, sortedSet([]string{appsV1, appsV1beta1}))
+}
+
 func TestManagerThatStartsJustAfterAServerLeft(t *testing.T) {
 	for name, test := range map[string]struct {
 		later   time.Duration
@@ -33,7 +100,7 @@ func TestManagerThatStartsJustAfterAServerLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStory()
 			s.servers(true, "b/1", "c/1")
-			s.looks(map[string]Document{"10.0.0.1": writes(appsV1), "10.0.0.2": writes(appsV1)}, "b/1", "c/1")
+			s.looks(at(writes(appsV1), writes(appsV1)), "b/1", "c/1")
 			expect(t, s, deployments, "", []string{appsV1})
 			s.now = s.now.Add(test.later)
 			s.looks(map[string]Document{"10.0.0.2": writes(appsV1)}, "b/1", "c/1")
@@ -44,9 +111,7 @@ func TestManagerThatStartsJustAfterAServerLeft(t *testing.T) {
 
 func TestOneOfTwoServersBehindABalancerLeaves(t *testing.T) {
 	s := newStory()
-	look := func(living ...string) {
-		s.SetLook(s.tick(), Look{Servers: serversOf(living), Documents: map[string]Document{"balancer": writes(appsV1)}})
-	}
+	look := func(living ...string) { s.looksThroughBalancer(writes(appsV1), living...) }
 	s.servers(true, "a/1", "b/1")
 	look("a/1", "b/1")
 	if s.NeedsLook() {
@@ -82,9 +147,9 @@ func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
 	if at := s.Observe(s.now, jobs).Confirmed; !at.IsZero() {
 		t.Errorf("confirmed at %v without a look", at)
 	}
-	s.looks(map[string]Document{"10.0.0.1": group}, "a/1")
+	s.looks(at(group), "a/1")
 	first := s.now.Add(confirmation)
-	s.looks(map[string]Document{"10.0.0.1": writes(appsV1)}, "a/1")
+	s.looks(at(writes(appsV1)), "a/1")
 	if at := s.Observe(s.now, jobs).Confirmed; !at.Equal(first) {
 		t.Errorf("confirmed at %v, want %v, after the first look at the group", at, first)
 	}

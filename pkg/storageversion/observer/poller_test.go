@@ -69,7 +69,8 @@ func TestLooksAtEveryServer(t *testing.T) {
 	}
 	o := c.Observe(deployments)
 	last, _ := o.Last()
-	if last.Evidence.Source != migrationv1alpha1.EvidenceFromServerDiscovery || len(last.Evidence.Endpoints) != 3 || len(last.Evidence.Servers) != 3 {
+	if last.Evidence.Source != migrationv1alpha1.EvidenceFromServerDiscovery ||
+		len(last.Evidence.Endpoints) != 3 || len(last.Evidence.Servers) != 3 {
 		t.Errorf("evidence %v", last.Evidence)
 	}
 	if got := c.host.count("/apis"); got != 0 {
@@ -212,9 +213,11 @@ func TestStorageVersionsAreWatchedWhileServed(t *testing.T) {
 	c := newCluster(t, 2)
 	publish := func(s *fakeServer) {
 		s.change(func() {
-			s.documents["/api"] = `{"kind":"APIGroupDiscoveryList","items":[{"metadata":{"name":"internal.apiserver.k8s.io"},"versions":[
+			s.documents["/api"] = `{"kind":"APIGroupDiscoveryList","items":[
+				{"metadata":{"name":"internal.apiserver.k8s.io"},"versions":[
 				{"version":"v1alpha1","resources":[{"resource":"storageversions","verbs":["list"]}]}]}]}`
-			s.documents["/apis/internal.apiserver.k8s.io/v1alpha1"] = resourcesDocument("storageversions", "StorageVersion", publishingV1)
+			s.documents["/apis/internal.apiserver.k8s.io/v1alpha1"] =
+				resourcesDocument("storageversions", "StorageVersion", publishingV1)
 		})
 	}
 	source := func(want migrationv1alpha1.EvidenceSource) func() error {
@@ -250,10 +253,9 @@ func TestStorageVersionsAreWatchedWhileServed(t *testing.T) {
 	c.host.change(func() { delete(c.host.collections, storageVersionsPath) })
 	c.host.CloseClientConnections()
 	c.until(t, func() error {
-		c.Observer.mu.Lock()
-		defer c.Observer.mu.Unlock()
-		if c.storageVersionsWanted {
-			return fmt.Errorf("StorageVersions are still watched")
+		o := c.Observe(deployments)
+		if last, _ := o.Last(); last.Evidence.Source == migrationv1alpha1.EvidenceFromStorageVersion {
+			return fmt.Errorf("the evidence is still from StorageVersions")
 		}
 		return nil
 	})

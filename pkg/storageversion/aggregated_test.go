@@ -1,0 +1,50 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestAggregatedResource(t *testing.T) {
+	v1 := schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
+	document := &AggregatedDocument{Address: "wardle/api:443", Resources: map[schema.GroupResource]Resource{
+		flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: flunderV1, Migratable: true},
+	}}
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(writes(appsV1)), "a/1")
+	s.SetAggregated(s.tick(), v1, document)
+	read := s.now
+	expect(t, s, flunders, "", []string{flunderV1})
+	s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "wardle/api:443", Failure: "service unavailable"})
+	expect(t, s, flunders, failed, []string{flunderV1})
+	if o := s.Observe(s.now, flunders); o.Presence != PresenceUnknown || o.Looked != read {
+		t.Errorf("unexpected observation %+v", o)
+	}
+	s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "wardle/api:443"})
+	if o := s.Observe(s.now, flunders); o.Presence != NotServed || o.Problem != nil {
+		t.Errorf("unexpected observation %+v", o)
+	}
+	s.SetAggregated(s.tick(), v1, document)
+	s.SetAggregated(s.tick(), v1, nil)
+	if o := s.Observe(s.now, flunders); o.Presence != NotServed || o.Problem != nil {
+		t.Errorf("unexpected observation %+v", o)
+	}
+}

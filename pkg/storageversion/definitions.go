@@ -1,0 +1,69 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// definitions knows the CustomResourceDefinition of each custom resource. It is nil if it was deleted.
+type definitions map[schema.GroupResource]*CustomResource
+
+// observe adds what the definition says.
+func (d definitions) observe(o *Observation) {
+	o.Looked = o.Time
+	definition := d[o.Resource]
+	if definition == nil {
+		o.Presence = Deleted
+		return
+	}
+	o.Presence = NotServed
+	if definition.Established {
+		o.Presence = Served
+	}
+	o.Served = slices.Clone(definition.ServedVersions)
+	o.Versions = map[Encoding]string{}
+	for _, version := range slices.Concat(o.Served, definition.StoredVersions, []string{definition.StorageVersion}) {
+		o.Versions[definition.hash(version)] = schema.GroupVersion{Group: definition.Group, Version: version}.String()
+	}
+}
+
+func (c *CustomResource) hash(version string) Encoding {
+	return Hash(schema.GroupVersion{Group: c.Group, Version: version}, c.Kind)
+}
+
+// sighting returns what the definition has the servers write.
+func (c *CustomResource) sighting() Sighting {
+	stored := atMost(c.StoredVersions, migrationv1alpha1.MaxEvidenceStoredVersions)
+	sighting := Sighting{
+		Evidence: migrationv1alpha1.StorageEvidence{
+			Source: migrationv1alpha1.EvidenceFromCustomResourceDefinition,
+			CustomResourceDefinition: &migrationv1alpha1.CustomResourceDefinitionEvidence{
+				UID: c.UID, Generation: c.Generation, StoredVersions: slices.Clone(stored),
+			},
+		},
+		Writing: []Encoding{c.hash(c.StorageVersion)},
+	}
+	for _, version := range stored {
+		sighting.Stored = append(sighting.Stored, c.hash(version))
+	}
+	return sighting
+}

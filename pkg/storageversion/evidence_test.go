@@ -1,0 +1,62 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+func TestContinues(t *testing.T) {
+	definition := func(uid string, generation int64) migrationv1alpha1.StorageEvidence {
+		resource := CustomResource{
+			UID: types.UID("u" + uid), Generation: generation, StorageVersion: "v1", StoredVersions: []string{"v1"},
+		}
+		return resource.sighting().Evidence
+	}
+	servers := func(names ...string) migrationv1alpha1.StorageEvidence {
+		s := newStory()
+		s.servers(true, names...)
+		return s.Ledger.servers.evidence()
+	}
+	aggregated := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromAggregatedDiscovery}
+	for name, tc := range map[string]struct {
+		recorded, first migrationv1alpha1.StorageEvidence
+		want            bool
+	}{
+		"a definition that did not change":        {definition("", 3), definition("", 3), true},
+		"one change of a definition":              {definition("", 3), definition("", 4), true},
+		"two changes may hide a version":          {definition("", 3), definition("", 5), false},
+		"a definition that was created anew":      {definition("1", 1), definition("2", 1), false},
+		"a generation that went back":             {definition("", 3), definition("", 2), false},
+		"the same processes":                      {servers("a/1", "b/1"), servers("b/1", "a/1"), true},
+		"another process":                         {servers("a/1", "b/1"), servers("a/1", "b/2"), false},
+		"a process less":                          {servers("a/1", "b/1"), servers("a/1"), false},
+		"processes without Leases prove nothing":  {servers(), servers(), false},
+		"another source":                          {servers("a/1"), definition("", 1), false},
+		"aggregated servers have no incarnations": {aggregated, aggregated, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := Continues(tc.recorded, tc.first); got != tc.want {
+				t.Errorf("Continues: got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}

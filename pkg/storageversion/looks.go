@@ -1,0 +1,257 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// confirmation is how long a process has to live on after the first look that counted it. A server answers before it
+// renews its Lease, so a look may read the successor of a process that just crashed.
+const confirmation = 5 * time.Second
+
+// looks knows what the last look read, and for each API group which processes the last complete look read.
+//
+// What a process writes never changes, so a complete look stays true for as long as the same processes live.
+// Documents do not say which process they are from, so a look counts: it is complete only if at least as many
+// addresses answered as servers live.
+type looks struct {
+	servers      *servers
+	last         *Look
+	addresses    []string  // of last, sorted
+	failingSince time.Time // when looks began to fail; zero while they do not
+	groups       map[string]groupReads
+}
+
+// groupReads tells of the complete looks at one API group.
+type groupReads struct {
+	processes []Server // that the last complete look read
+	readAt    time.Time
+	firstRead map[Server]time.Time
+}
+
+// set takes over a look. It reports whether all earlier looks have become doubtful.
+func (l *looks) set(now time.Time, look Look) (doubtful bool) {
+	l.last, l.addresses = &look, slices.Sorted(maps.Keys(look.Documents))
+	switch {
+	case !look.partial():
+		l.failingSince = time.Time{}
+	case l.failingSince.IsZero():
+		l.failingSince = now
+	}
+	for _, document := range look.Documents {
+		for resource := range document.Resources {
+			if _, known := l.groups[resource.Group]; !known {
+				l.groups[resource.Group] = groupReads{firstRead: map[Server]time.Time{}}
+			}
+		}
+	}
+	doubtful = l.missedDeparture(now)
+	for group, reads := range l.groups {
+		if doubtful {
+			reads = groupReads{readAt: reads.readAt, firstRead: map[Server]time.Time{}}
+			l.groups[group] = reads
+		}
+		if l.incomplete(now, group) != nil {
+			continue
+		}
+		reads.processes, reads.readAt = l.servers.list(), now
+		for _, server := range reads.processes {
+			if _, before := reads.firstRead[server]; !before {
+				reads.firstRead[server] = now
+			}
+		}
+		l.groups[group] = reads
+	}
+	return doubtful
+}
+
+// missedDeparture reports whether the last look met fewer addresses than an earlier look counted, so soon after the
+// start that a server may have left just before it: the earlier look may have counted the address of that server for
+// one that has none yet.
+func (l *looks) missedDeparture(now time.Time) bool {
+	read := sets.Set[Server]{}
+	for _, reads := range l.groups {
+		read.Insert(reads.processes...)
+	}
+	counted := read.Intersection(sets.New(l.servers.list()...))
+	return l.servers.mayHaveMissedDeparture(now) && l.ofLiving() && len(l.last.Documents) < len(counted)
+}
+
+// forget forgets the processes that left. Unless the watch of Leases was unbroken, the others have to be read again.
+func (l *looks) forget(left []Server, unbroken bool) {
+	for group, reads := range l.groups {
+		if !unbroken {
+			reads.processes = nil
+		}
+		for _, server := range left {
+			delete(reads.firstRead, server)
+		}
+		l.groups[group] = reads
+	}
+}
+
+// documents returns the documents of the last look by address, in order.
+func (l *looks) documents() iter.Seq2[string, Document] {
+	return func(yield func(string, Document) bool) {
+		for _, address := range l.addresses {
+			if !yield(address, l.last.Documents[address]) {
+				return
+			}
+		}
+	}
+}
+
+// asked returns the addresses of the last look for a message.
+func (l *looks) asked() string { return strings.Join(l.addresses, ", ") }
+
+// ofLiving reports whether the last look began when the same processes lived as now.
+func (l *looks) ofLiving() bool {
+	return l.last != nil && l.servers.are(l.last.Servers)
+}
+
+// needAnother reports whether another look may find out more: servers came or left since the last look, part of it
+// failed, or an address that it counted may have been that of a server that left. Servers without an address or
+// without a Lease are no reason, because another look would not find them either.
+func (l *looks) needAnother() bool {
+	switch living := l.servers.count(); {
+	case !l.ofLiving() || l.last.partial():
+		return true
+	case living == 0 || len(l.last.Documents) < living:
+		return false
+	}
+	for _, reads := range l.groups {
+		if !l.servers.are(reads.processes) {
+			return true
+		}
+	}
+	return false
+}
+
+// unread returns the processes that live and that the last complete look at the group did not read.
+func (l *looks) unread(group string) []Server {
+	return slices.DeleteFunc(l.servers.list(), func(server Server) bool {
+		return slices.Contains(l.groups[group].processes, server)
+	})
+}
+
+// unconfirmed returns the processes of which it is not certain that a look at the group read them.
+func (l *looks) unconfirmed(now time.Time, group string, processes []Server) []Server {
+	reads := l.groups[group]
+	return slices.DeleteFunc(slices.Clone(processes), func(server Server) bool {
+		first, read := reads.firstRead[server]
+		return read && now.Sub(first) >= confirmation && slices.Contains(reads.processes, server)
+	})
+}
+
+// confirmedFrom returns when it became certain that the last complete look at the group read the processes that live.
+func (l *looks) confirmedFrom(group string) time.Time {
+	var from time.Time
+	for _, server := range l.servers.list() {
+		if first, read := l.groups[group].firstRead[server]; read && first.Add(confirmation).After(from) {
+			from = first.Add(confirmation)
+		}
+	}
+	return from
+}
+
+// readAt returns when the last complete look at the group was.
+func (l *looks) readAt(group string) time.Time { return l.groups[group].readAt }
+
+// unknown returns why it is not known what the living processes write, or nil.
+func (l *looks) unknown(now time.Time, group string) *Problem {
+	if l.servers.count() > 0 && l.servers.are(l.groups[group].processes) {
+		return nil
+	}
+	return l.incomplete(now, group)
+}
+
+// incomplete returns why the last look is not a complete look at the group and at the living processes, or nil.
+func (l *looks) incomplete(now time.Time, group string) *Problem {
+	if !l.ofLiving() {
+		return l.problem(group, "API servers started or stopped (alive: %s), and their discovery documents have not been "+
+			"read since. The manager reads them within seconds", l.servers.names())
+	}
+	for address, document := range l.documents() {
+		if document.Failure != "" {
+			return l.problem(group, "the discovery documents of the API server at %s could not be read: %s. Make sure that "+
+				"the manager can reach this address", address, document.Failure)
+		}
+		if reason, failed := document.FailedGroups[group]; failed {
+			problem := l.problem(group, "the discovery document of group %q could not be read from the API server at %s: %s. "+
+				"If this lasts, the log of that API server says why", group, address, reason)
+			problem.Reason = migrationv1alpha1.StateReasonDiscoveryFailed
+			return problem
+		}
+	}
+	return l.uncounted(now, group)
+}
+
+// uncounted returns why a server may live that no address of the last look leads to, or nil.
+func (l *looks) uncounted(now time.Time, group string) *Problem {
+	answering, living := len(l.last.Documents), l.servers.count()
+	switch {
+	case l.last.Direct && answering < living:
+		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
+			"default/kubernetes have %d addresses (%s). Make every API server advertise an address of its own, or delete "+
+			"the Leases in kube-system of API servers that are gone for good", living, l.servers.names(), answering, l.asked())
+	case !l.last.Direct && living > 1:
+		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
+			"default/kubernetes have no address, and %s leads to any one of the servers. Make every API server advertise an "+
+			"address of its own", living, l.servers.names(), l.asked())
+	case len(l.unread(group)) > 0 && answering < living+l.servers.departedLately(now):
+		return l.problem(group, "an API server that stopped may still answer at one of the addresses %s, in the place of "+
+			"one that lives (%s). This ends by itself within minutes", l.asked(), l.servers.names())
+	case l.servers.lostAllLeases():
+		return l.problem(group, "no API server has a living identity Lease anymore, so the API servers cannot be counted. "+
+			"Make sure that they can renew their Leases in kube-system")
+	case answering == 0:
+		return l.problem(group, "no address of an API server is known. Add one to the EndpointSlices of default/kubernetes")
+	default:
+		return nil
+	}
+}
+
+// problem returns a problem that began when the first of the unread processes came, whoever came and left since.
+func (l *looks) problem(group, format string, args ...any) *Problem {
+	unread := l.unread(group)
+	since := l.servers.since(unread)
+	if len(unread) == 0 && l.failingSince.After(since) {
+		since = l.failingSince
+	}
+	message := fmt.Sprintf(format, args...)
+	return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: message, Since: since}
+}
+
+// partial reports whether something of any server could not be read.
+func (l *Look) partial() bool {
+	for _, document := range l.Documents {
+		if document.Failure != "" || len(document.FailedGroups) > 0 {
+			return true
+		}
+	}
+	return false
+}

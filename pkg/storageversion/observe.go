@@ -1,0 +1,128 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// Observe returns what is known of a resource. A resource that nobody ever served has no Class.
+func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observation {
+	o := Observation{
+		Resource: resource,
+		Time:     now,
+		Class:    l.class(resource),
+		Run:      slices.Clone(l.runs[resource]),
+		SharedBy: resource,
+		Expires:  expires(resource),
+	}
+	switch o.Class {
+	case Custom:
+		l.definitions.observe(&o)
+	case BuiltIn:
+		l.observeBuiltIn(&o)
+	case Aggregated:
+		l.aggregated.observe(&o)
+		if l.published(resource) {
+			o.Looked = now
+		}
+	default:
+		l.observeUnheard(&o)
+	}
+	return o
+}
+
+// class returns who serves a resource. A definition that was deleted counts only if nobody else serves the resource.
+func (l *Ledger) class(resource schema.GroupResource) Class {
+	definition, defined := l.definitions[resource]
+	switch {
+	case definition != nil:
+		return Custom
+	case l.builtIns.has(resource):
+		return BuiltIn
+	case len(l.aggregated.versions(resource)) > 0:
+		return Aggregated
+	case defined:
+		return Custom
+	default:
+		return ""
+	}
+}
+
+// kind returns the kind of the objects of a resource, empty if it is not known.
+func (l *Ledger) kind(resource schema.GroupResource) string {
+	return cmp.Or(l.builtIns.find(resource).kind, l.aggregated.find(resource).Kind)
+}
+
+func (l *Ledger) observeBuiltIn(o *Observation) {
+	group, known := o.Resource.Group, l.builtIns.find(o.Resource)
+	o.Presence = l.builtIns.presence(o.Time, o.Resource)
+	o.Served = slices.Clone(known.versions)
+	o.Versions = readable(group, known.kind, known.versions)
+	o.SharedWith = l.sharing.with(o.Resource)
+	for _, other := range o.SharedWith {
+		shared := l.builtIns.find(other)
+		maps.Copy(o.Versions, readable(other.Group, shared.kind, shared.versions))
+	}
+	if last, _ := o.Last(); len(last.Writing) == 1 {
+		stored, _ := schema.ParseGroupVersion(o.Versions[last.Writing[0]])
+		o.SharedBy = l.sharing.representative(o.Resource, stored.Group)
+	}
+	o.Confirmed = l.looks.confirmedFrom(group)
+	if l.published(o.Resource) && l.publications.complete() {
+		o.Looked = o.Time
+		return
+	}
+	o.Looked = l.looks.readAt(group)
+	o.Problem = l.looks.unknown(o.Time, group)
+	o.Unseen = l.looks.unread(group)
+}
+
+// observeUnheard is about a resource that nobody who could be asked serves.
+func (l *Ledger) observeUnheard(o *Observation) {
+	o.Unseen = l.looks.unread(o.Resource.Group)
+	o.Problem = cmp.Or(l.looks.unknown(o.Time, o.Resource.Group), l.aggregated.problem(o.Resource.Group))
+	if o.Problem == nil {
+		o.Presence = NotServed
+	}
+}
+
+// expires reports whether the objects of a resource vanish by themselves. A rewrite would prolong their life.
+func expires(resource schema.GroupResource) bool {
+	return resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io")
+}
+
+// resourceSet is a set of resources.
+type resourceSet = sets.Set[schema.GroupResource]
+
+func compareResources(a, b schema.GroupResource) int {
+	return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
+}
+
+func sortedSet(hashes []Encoding) []Encoding {
+	slices.Sort(hashes)
+	return slices.Compact(hashes)
+}
+
+// atMost returns the first n elements. The API limits the length of lists.
+func atMost[T any](all []T, n int) []T { return all[:min(len(all), n)] }

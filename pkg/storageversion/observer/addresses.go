@@ -1,0 +1,94 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"context"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// endpointsSelector selects the EndpointSlices in which servers list their own addresses.
+	endpointsSelector = discoveryv1.LabelServiceName + "=kubernetes"
+	endpointsPort     = "https"
+)
+
+// addressWatcher knows at which addresses servers answer.
+type addressWatcher struct {
+	*facts
+	source         *source
+	serversChanged signal
+
+	ready []string // the addresses of servers that are ready, in order; guarded by facts.mu
+}
+
+func (w *addressWatcher) run(ctx context.Context) {
+	bySlice := map[string][]string{}
+	follow(ctx, w.clock, w.source, func(n news[*discoveryv1.EndpointSlice]) {
+		for _, slice := range n.set {
+			bySlice[slice.Name] = addressesIn(slice)
+		}
+		for _, name := range n.gone {
+			delete(bySlice, name)
+		}
+		ready := slices.Concat(slices.Collect(maps.Values(bySlice))...)
+		slices.Sort(ready)
+		w.report(ctx, slices.Compact(ready))
+	}, nil)
+}
+
+func (w *addressWatcher) report(ctx context.Context, ready []string) {
+	w.mu.Lock()
+	changed := !slices.Equal(w.ready, ready)
+	w.ready = ready
+	w.mu.Unlock()
+	if changed {
+		klog.FromContext(ctx).V(2).Info("Addresses of API servers changed", "addresses", ready)
+		w.serversChanged.raise()
+	}
+}
+
+// addressesIn returns the addresses of servers that are ready, each with the port.
+func addressesIn(slice *discoveryv1.EndpointSlice) []string {
+	port, found := int32(0), false
+	for _, p := range slice.Ports {
+		tcp := ptr.Deref(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP
+		if p.Port != nil && tcp && (!found || ptr.Deref(p.Name, "") == endpointsPort) {
+			port, found = *p.Port, true
+		}
+	}
+	if !found {
+		return nil
+	}
+	var addresses []string
+	for _, endpoint := range slice.Endpoints {
+		if ptr.Deref(endpoint.Conditions.Ready, true) {
+			for _, address := range endpoint.Addresses {
+				addresses = append(addresses, net.JoinHostPort(address, strconv.Itoa(int(port))))
+			}
+		}
+	}
+	return addresses
+}

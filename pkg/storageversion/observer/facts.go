@@ -1,0 +1,125 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/clock"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+const (
+	// linger is how long a server may answer at its address after it has lost its Lease. A server that stops first gives
+	// up its address and its Lease, and then finishes requests, which may take a minute. If it fails to give up the
+	// address, the other servers remove it: 15 s later, plus up to 10 s until they check.
+	linger = 90 * time.Second
+
+	// burst is how long a goroutine waits for more signals after the first: a server that starts causes several.
+	burst = 250 * time.Millisecond
+)
+
+// facts is the Ledger, its lock, and those who want to hear of changes. The same lock guards what a watcher keeps for
+// other goroutines, so that they see it in step with the Ledger.
+type facts struct {
+	clock        clock.WithTicker
+	pollInterval time.Duration
+
+	mu          sync.Mutex
+	ledger      *storageversion.Ledger
+	subscribers []func(schema.GroupResource)
+	lastRead    map[migrationv1alpha1.EvidenceSource]time.Time
+}
+
+func newFacts(options Options) *facts {
+	return &facts{
+		clock:        options.Clock,
+		pollInterval: options.PollInterval,
+		ledger:       storageversion.NewLedger(storageversion.Options{Linger: linger}),
+		lastRead:     map[migrationv1alpha1.EvidenceSource]time.Time{},
+	}
+}
+
+// update runs change under the lock, and then tells subscribers of the resources that it returns.
+func (f *facts) update(change func(now time.Time) storageversion.Changes) {
+	f.mu.Lock()
+	changes, subscribers := change(f.clock.Now()), f.subscribers
+	f.mu.Unlock()
+	for resource := range changes {
+		for _, changed := range subscribers {
+			changed(resource)
+		}
+	}
+}
+
+// current notes that everything about a source is known up to now.
+func (f *facts) current(source migrationv1alpha1.EvidenceSource) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.lastRead[source] = f.clock.Now()
+}
+
+// nextPoll is when to poll again. It varies, so that processes that start together do not poll together for ever.
+func (f *facts) nextPoll() time.Time {
+	return f.clock.Now().Add(f.pollInterval - rand.N(f.pollInterval/10+1))
+}
+
+// signal wakes one goroutine. Several signals before it wakes are one.
+type signal chan struct{}
+
+func newSignal() signal { return make(signal, 1) }
+
+func (s signal) raise() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
+func (s signal) clear() {
+	select {
+	case <-s:
+	default:
+	}
+}
+
+// await returns when the signal was raised, after a burst of signals is over, or when it is time. It returns an error
+// if ctx ended first.
+func (s signal) await(ctx context.Context, clk clock.Clock, until time.Time) (raised bool, err error) {
+	timer := clk.NewTimer(until.Sub(clk.Now()))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false, ctx.Err()
+	case <-timer.C():
+		return false, nil
+	case <-s:
+	}
+	if !retry.Pause(ctx, clk, burst) {
+		return false, ctx.Err()
+	}
+	s.clear()
+	return true, nil
+}

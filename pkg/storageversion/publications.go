@@ -1,0 +1,114 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// publications knows the StorageVersion objects, in which servers publish what they write, and which servers do so.
+type publications struct {
+	servers *servers
+	watched bool // all objects are known, and every change of them becomes known
+	objects map[schema.GroupResource]StorageVersion
+	// publishers are the processes that were found to serve the StorageVersion API.
+	publishers sets.Set[Server]
+}
+
+// setWatched takes over whether the objects are known and watched. It reports whether that differs from before.
+func (p *publications) setWatched(watched bool) bool {
+	changed := p.watched != watched
+	p.watched = watched
+	return changed
+}
+
+func (p *publications) areWatched() bool { return p.watched }
+
+// set takes over the state of an object; nil says that there is none. It reports whether the state differs from
+// before.
+func (p *publications) set(resource schema.GroupResource, object *StorageVersion) bool {
+	before, existed := p.objects[resource]
+	if object == nil {
+		delete(p.objects, resource)
+		return existed
+	}
+	p.objects[resource] = *object
+	return !existed || before.UID != object.UID || before.ResourceVersion != object.ResourceVersion
+}
+
+// learn takes over that all processes that live serve the API, if every document of a complete look says so.
+func (p *publications) learn(look Look) {
+	for _, document := range look.Documents {
+		if !document.ServesStorageVersions {
+			return
+		}
+	}
+	p.publishers.Insert(p.servers.list()...)
+}
+
+// forget forgets that processes serve the API.
+func (p *publications) forget(processes []Server) { p.publishers.Delete(processes...) }
+
+// complete reports whether every living server publishes all that it writes. A server on which the API is switched
+// off leaves the entry of the process before it in place, so each process must have been found to serve the API as
+// well.
+func (p *publications) complete() bool {
+	identities := sets.Set[string]{}
+	for _, object := range p.objects {
+		identities.Insert(slices.Collect(maps.Keys(object.Encodings))...)
+	}
+	for _, server := range p.servers.list() {
+		if !identities.Has(server.Identity) || !p.publishers.Has(server) {
+			return false
+		}
+	}
+	return p.watched && p.servers.count() > 0
+}
+
+// covers reports whether there is a current object of a resource.
+func (p *publications) covers(resource schema.GroupResource) bool {
+	_, exists := p.objects[resource]
+	return exists && p.watched
+}
+
+// resources returns those that have an object.
+func (p *publications) resources() resourceSet { return sets.KeySet(p.objects) }
+
+// sighting returns what the object of a resource says about its kind.
+func (p *publications) sighting(resource schema.GroupResource, kind string) Sighting {
+	object := p.objects[resource]
+	sighting := Sighting{Evidence: migrationv1alpha1.StorageEvidence{
+		Source: migrationv1alpha1.EvidenceFromStorageVersion,
+		StorageVersion: &migrationv1alpha1.StorageVersionEvidence{
+			UID: object.UID, ResourceVersion: object.ResourceVersion,
+		},
+	}}
+	for _, identity := range slices.Sorted(maps.Keys(object.Encodings)) {
+		hash := hashOf(object.Encodings[identity], kind)
+		sighting.Writing = append(sighting.Writing, hash)
+		sighting.Evidence.Servers = append(sighting.Evidence.Servers,
+			migrationv1alpha1.ServerEvidence{Identity: identity, StorageVersionHash: hash})
+	}
+	sighting.Evidence.Servers = atMost(sighting.Evidence.Servers, migrationv1alpha1.MaxEvidenceServers)
+	return sighting
+}

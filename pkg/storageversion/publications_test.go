@@ -1,0 +1,83 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestStorageVersions(t *testing.T) {
+	publishing := func(hash string) Document {
+		d := writes(hash)
+		d.ServesStorageVersions = true
+		return d
+	}
+	object := func(resourceVersion string, entries ...string) *StorageVersion {
+		encodings := map[string]string{}
+		for _, entry := range entries {
+			identity, encoding, _ := strings.Cut(entry, "=")
+			encodings[identity] = encoding
+		}
+		return &StorageVersion{UID: "u", ResourceVersion: resourceVersion, Encodings: encodings}
+	}
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1beta1", "b=apps/v1beta1"), false)
+	s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "b=batch/v1"), false)
+	s.SetStorageVersionsServed(s.tick(), true)
+	s.looks(at(publishing(appsV1beta1), publishing(appsV1beta1)), "a/1", "b/1")
+	expect(t, s, deployments, "", []string{appsV1beta1})
+
+	t.Run("a restart that publishes the same is nothing", func(t *testing.T) {
+		s.servers(true, "a/1", "b/2")
+		expect(t, s, deployments, unseen, []string{appsV1beta1})
+		s.looks(at(publishing(appsV1beta1), publishing(appsV1beta1)), "a/1", "b/2")
+		expect(t, s, deployments, "", []string{appsV1beta1})
+	})
+	t.Run("a publication is a sighting", func(t *testing.T) {
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("3", "a=apps/v1beta1", "b=apps/v1"), true)
+		expect(t, s, deployments, "", []string{appsV1beta1}, sortedSet([]string{appsV1, appsV1beta1}))
+	})
+	t.Run("a server that publishes nothing has to be looked at", func(t *testing.T) {
+		s.servers(true, "a/1", "b/2", "c/1")
+		expect(t, s, jobs, unseen, []string{batchV1})
+		s.SetStorageVersion(s.tick(), "batch.jobs", object("4", "a=batch/v1", "b=batch/v1", "c=batch/v1"), true)
+		s.looks(at(publishing(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/1", "b/2", "c/1")
+		expect(t, s, jobs, "", []string{batchV1}, []string{batchV1})
+	})
+	t.Run("documents that contradict a publication are believed as well", func(t *testing.T) {
+		s := newStory()
+		s.servers(true, "a/1")
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1beta1"), false)
+		s.SetStorageVersionsServed(s.tick(), true)
+		s.looks(at(publishing(appsV1)), "a/1")
+		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}))
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("2", "a=apps/v1"), true)
+		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}), []string{appsV1})
+	})
+	t.Run("what moved while nobody watched begins a new run", func(t *testing.T) {
+		s.looks(at(publishing(appsV1), publishing(appsV1), publishing(appsV1)), "a/1", "b/2", "c/1")
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("5", "a=apps/v1", "b=apps/v1"), false)
+		expect(t, s, deployments, "", []string{appsV1})
+	})
+	t.Run("a server without the API leaves the entry of its predecessor", func(t *testing.T) {
+		s.servers(true, "a/2", "b/2", "c/1")
+		s.looks(at(writes(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/2", "b/2", "c/1")
+		expect(t, s, deployments, "", []string{appsV1}, sortedSet([]string{appsV1, appsV1beta1}))
+	})
+}

@@ -1,0 +1,129 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// servers knows which processes of kube-apiserver live and which left, as their identity Leases show it.
+type servers struct {
+	linger time.Duration        // see Options
+	living map[Server]time.Time // with the time since when the process is known to live
+	// departed is when an identity lost its Lease. The address of a departed server may still answer, and a look may
+	// take the answer for one of a server that came and has no address yet.
+	departed  map[string]time.Time
+	firstSet  time.Time // when the living became known; zero until then
+	changed   time.Time // when a process came or left last
+	hadLeases bool      // any server ever had a Lease; without Leases one server is assumed
+}
+
+// set replaces the living. It returns the processes that left, and whether anything differs from before.
+func (s *servers) set(now time.Time, living []Server, unbroken bool) (left []Server, changed bool) {
+	next := map[Server]time.Time{}
+	for _, server := range living {
+		next[server] = now
+		if since, lived := s.living[server]; lived && unbroken {
+			next[server] = since
+		}
+	}
+	for _, server := range s.list() {
+		if _, lives := next[server]; !lives {
+			left = append(left, server)
+		}
+	}
+	if len(left) == 0 && len(next) == len(s.living) && !s.firstSet.IsZero() {
+		return nil, false
+	}
+	if s.firstSet.IsZero() {
+		s.firstSet = now
+	}
+	for _, server := range left {
+		s.departed[server.Identity] = now
+	}
+	for server := range next {
+		delete(s.departed, server.Identity)
+	}
+	s.living, s.changed, s.hadLeases = next, now, s.hadLeases || len(next) > 0
+	return left, true
+}
+
+// list returns the processes that live, in order.
+func (s *servers) list() []Server {
+	return slices.SortedFunc(maps.Keys(s.living), func(a, b Server) int {
+		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
+	})
+}
+
+// are reports whether the given processes live, and no others.
+func (s *servers) are(processes []Server) bool {
+	return len(processes) == len(s.living) && !slices.ContainsFunc(processes, func(server Server) bool {
+		_, lives := s.living[server]
+		return !lives
+	})
+}
+
+func (s *servers) count() int { return len(s.living) }
+
+// since returns when the first of the given processes came. Without processes it is when any came or left last.
+func (s *servers) since(processes []Server) time.Time {
+	since := s.changed
+	for _, server := range processes {
+		if came := s.living[server]; came.Before(since) {
+			since = came
+		}
+	}
+	return since
+}
+
+// lostAllLeases reports whether no server has a living Lease although some had.
+func (s *servers) lostAllLeases() bool { return s.hadLeases && len(s.living) == 0 }
+
+// mayHaveMissedDeparture reports whether the address of a server that left before the Ledger knew who lives may still
+// answer.
+func (s *servers) mayHaveMissedDeparture(now time.Time) bool { return now.Sub(s.firstSet) <= s.linger }
+
+// departedLately counts the servers whose addresses may still answer.
+func (s *servers) departedLately(now time.Time) int {
+	maps.DeleteFunc(s.departed, func(_ string, at time.Time) bool { return now.Sub(at) > s.linger })
+	return len(s.departed)
+}
+
+// names returns the identities of the living for a message.
+func (s *servers) names() string {
+	var names []string
+	for _, server := range s.list() {
+		names = append(names, server.Identity)
+	}
+	return cmp.Or(strings.Join(names, ", "), "none")
+}
+
+// evidence identifies the processes that live.
+func (s *servers) evidence() migrationv1alpha1.StorageEvidence {
+	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromServerDiscovery}
+	for _, server := range atMost(s.list(), migrationv1alpha1.MaxEvidenceServers) {
+		evidence.Servers = append(evidence.Servers,
+			migrationv1alpha1.ServerEvidence{Identity: server.Identity, Incarnation: server.Incarnation})
+	}
+	return evidence
+}

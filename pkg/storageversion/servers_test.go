@@ -1,0 +1,99 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestServerThatLeftUnseenMayHaveWrittenAnything(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(writes(appsV1)), "a/1")
+	s.servers(true, "a/1", "b/1")
+	s.servers(true, "a/1")
+	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1}, []string{appsV1})
+	if unseen := s.Observe(s.now, deployments).Run[1].Unseen; !slices.Equal(unseen, serversOf([]string{"b/1"})) {
+		t.Errorf("unseen: got %v, want b/1", unseen)
+	}
+}
+
+func TestLookMayHaveMetTheSuccessor(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(writes(appsV1)), "a/1")
+	s.SetServers(s.now.Add(time.Second), serversOf([]string{"a/2"}), true)
+	expect(t, s, deployments, unseen, []string{appsV1}, []string{appsV1})
+	if unseen := s.Observe(s.now, deployments).Run[1].Unseen; !slices.Equal(unseen, serversOf([]string{"a/1"})) {
+		t.Errorf("unseen: got %v, want a/1", unseen)
+	}
+}
+
+func TestServerThatLeftBeforeTheFirstLook(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.servers(true, "a/1")
+	s.looks(at(writes(appsV1), writes(appsV1)), "a/1")
+	expect(t, s, deployments, "", nil, []string{appsV1})
+	if unseen := s.Observe(s.now, deployments).Run[0].Unseen; !slices.Equal(unseen, serversOf([]string{"b/1"})) {
+		t.Errorf("unseen: got %v, want b/1", unseen)
+	}
+}
+
+func TestServersThatLeaveTogetherAreAllNoted(t *testing.T) {
+	left := serversOf([]string{"b/1", "c/1"})
+	s := newStory()
+	s.servers(true, "a/1", "b/1", "c/1")
+	s.servers(true, "a/1")
+	s.looks(at(writes(appsV1), writes(appsV1), writes(appsV1)), "a/1")
+	if unseen := s.Observe(s.now, deployments).Run[0].Unseen; !slices.Equal(unseen, left) {
+		t.Errorf("unseen before the first look: got %v, want %v", unseen, left)
+	}
+	s.servers(true, "a/1", "b/1", "c/1")
+	s.servers(true, "a/1")
+	run := s.Observe(s.now, deployments).Run
+	if unseen := run[len(run)-2].Unseen; !slices.Equal(unseen, left) {
+		t.Errorf("unseen later: got %v, want %v", unseen, left)
+	}
+}
+
+func TestServerThatWasLookedAtMayLeave(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.looks(at(writes(appsV1), writes(appsV1)), "a/1", "b/1")
+	s.servers(true, "a/1")
+	expect(t, s, deployments, unseen, []string{appsV1})
+	s.looks(at(writes(appsV1)), "a/1")
+	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1})
+}
+
+func TestRelistForgetsWhereServersMoved(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(writes(appsV1)), "a/1")
+	s.servers(false, "a/1")
+	expect(t, s, deployments, "", []string{appsV1})
+	s.servers(false, "a/2")
+	expect(t, s, deployments, unseen)
+	s.looks(at(writes(appsV1)), "a/2")
+	expect(t, s, deployments, "", []string{appsV1})
+	if evidence := s.Observe(s.now, deployments).Run[0].Evidence; evidence.Servers[0].Incarnation != "2" {
+		t.Errorf("the run has to begin with what was seen after the relist, got %+v", evidence)
+	}
+}
