@@ -88,7 +88,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		return err
 	case decision.Verdict == Fail:
 		return r.fail(ctx, decision)
-	case m.Status.Progress != nil && m.Status.Progress.Denied > 0:
+	case m.Status.Progress != nil && unmigrated(m.Status.Progress) > 0:
 		return r.fail(ctx, objectsDenied(&m.Status))
 	case decision.Verdict != Go:
 		return errStopped

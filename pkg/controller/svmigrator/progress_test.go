@@ -55,6 +55,22 @@ func TestThePositionSurvivesTheStatus(t *testing.T) {
 	}
 }
 
+func TestEveryOutcomeHasItsCount(t *testing.T) {
+	p := &migrationv1alpha1.MigrationProgress{}
+	fields := counters(p)
+	for _, outcome := range sweep.Outcomes {
+		if fields[outcome] == nil {
+			t.Errorf("the status has no count of %s", outcome)
+			continue
+		}
+		*fields[outcome] = 1
+		if blocks := unmigrated(p) > 0; blocks == outcome.Migrated() {
+			t.Errorf("an object that is %s keeps the migration from its success: %v", outcome, blocks)
+		}
+		*fields[outcome] = 0
+	}
+}
+
 func TestACountWithoutATokenProvesNothing(t *testing.T) {
 	status := &migrationv1alpha1.StorageVersionMigrationStatus{
 		BaselineResourceVersion: "10",

@@ -329,6 +329,17 @@ func TestASweepBeginsAnew(t *testing.T) {
 	}
 }
 
+func TestOutcomesAreComplete(t *testing.T) {
+	if len(Outcomes) != int(outcomeCount)-1 {
+		t.Errorf("%d outcomes are listed of %d", len(Outcomes), outcomeCount-1)
+	}
+	for _, outcome := range Outcomes {
+		if outcome.String() == "" {
+			t.Errorf("outcome %d has no name", outcome)
+		}
+	}
+}
+
 func TestASweepWithoutObjectsIsComplete(t *testing.T) {
 	s := New(Position{}, options())
 	s.List()
