@@ -44,7 +44,6 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 	flags := &migratorOptions{Options: svmigrator.Options{
 		ConcurrentMigrations:  svmigrator.DefaultConcurrentMigrations,
 		MaxConcurrentRewrites: pacer.DefaultMaxConcurrent,
-		MaxRewritesPerSecond:  svmigrator.DefaultMaxRewritesPerSecond,
 		ChunkSize:             svmigrator.DefaultChunkSize,
 		FinishedTTL:           svmigrator.DefaultFinishedTTL,
 	}}
@@ -88,11 +87,14 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 		"How many migrations run at a time. They share one pace, so more of them are not faster, but one that makes no "+
 			"progress does not hold up the others.")
 	fs.IntVar(&o.MaxConcurrentRewrites, "max-concurrent-rewrites", o.MaxConcurrentRewrites,
-		"How many objects are rewritten at a time at most, by all migrations together. How many really are depends on how fast the API server answers.")
+		"How many objects all migrations together rewrite at a time at most. "+
+			"They rewrite one at a time with pauses while other clients use the API server, and more while nobody else does.")
 	fs.Float64Var(&o.MaxRewritesPerSecond, "max-rewrites-per-second", o.MaxRewritesPerSecond,
-		"How many objects are rewritten in a second at most, by all migrations together. Zero is no bound but what the API server takes without slowing down.")
+		"How many objects all migrations together rewrite in a second at most. "+
+			"Zero is no bound: migrations still give way to other clients of the API server.")
 	fs.BoolVar(&o.Unpaced, "unpaced-rewrites", o.Unpaced,
-		"If true, --max-concurrent-rewrites objects are rewritten at a time however slow the API server gets, but not more of them in a second than --max-rewrites-per-second. Other clients will feel that; answers that ask for less are still obeyed.")
+		"If true, migrations rewrite --max-concurrent-rewrites objects at a time, however slow the API server gets, "+
+			"and other clients will feel that. The migrations still obey --max-rewrites-per-second, 429 and Retry-After.")
 	fs.Int64Var(&o.ChunkSize, "migration-chunk-size", o.ChunkSize,
 		"How many objects the migrator lists at a time. It saves its progress after each such chunk, so after a crash it "+
 			"repeats the work for one chunk at most.")
@@ -112,8 +114,11 @@ func (o *migratorOptions) Validate() []error {
 	between("concurrent-migrations", int64(o.ConcurrentMigrations), maxConcurrent)
 	between("max-concurrent-rewrites", int64(o.MaxConcurrentRewrites), maxConcurrentRewrite)
 	between("migration-chunk-size", o.ChunkSize, maxChunkSize)
-	if perSecond := o.MaxRewritesPerSecond; perSecond != 0 && !(perSecond >= minPerSecond && perSecond <= maxPerSecond) { // also what is not a number
-		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must be zero, which is no bound, or between %v and %v, got %v", minPerSecond, maxPerSecond, perSecond))
+	perSecond := o.MaxRewritesPerSecond
+	within := perSecond >= minPerSecond && perSecond <= maxPerSecond // false also for what is not a number
+	if perSecond != 0 && !within {
+		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must be zero, which is no bound, or between %v and %v, "+
+			"got %v", minPerSecond, maxPerSecond, perSecond))
 	}
 	if o.FinishedTTL < 0 {
 		errs = append(errs, fmt.Errorf("--finished-migration-ttl must not be negative, got %v; "+

@@ -25,9 +25,6 @@ const (
 	// DefaultConcurrentMigrations is more than one, so that a migration without progress does not hold up all others. They
 	// share one pace.
 	DefaultConcurrentMigrations = 3
-	// DefaultMaxRewritesPerSecond is what other clients of a small API server do not feel. What they feel of more is the
-	// collection of the garbage that rewrites leave, which no pace between the rewrites can hide.
-	DefaultMaxRewritesPerSecond = 50
 	// DefaultFinishedTTL is longer than a weekend.
 	DefaultFinishedTTL = 72 * time.Hour
 )

@@ -5,7 +5,7 @@ Licensed under the Apache License, Version 2.0 (the "License");
 you may not use this file except in compliance with the License.
 You may obtain a copy of the License at
 
-    http://www.apache.org/licenses/LICENSE-2.0
+	http://www.apache.org/licenses/LICENSE-2.0
 
 Unless required by applicable law or agreed to in writing, software
 distributed under the License is distributed on an "AS IS" BASIS,
@@ -14,42 +14,46 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package pacer decides when the next rewrite may be sent, so that the other clients of the API servers do not feel the
-// migrations.
+// Package pacer decides when the next rewrite may be sent, so that other clients of the API servers hardly feel a
+// migration.
 //
-// There is one [Pacer] in a process and one [Lane] for each running migration. A worker acquires a [Place] before each
-// request and releases it after, saying how it went.
+// A process has one [Pacer], and one [Lane] for each running migration. A worker acquires a [Place] before each
+// request, releases it afterwards, and says how the request went.
 //
-// It promises
+// The limit is how many requests may be out at a time. A limit below one means one request at a time with a pause after
+// each, so that requests are out for that share of the time: at 0.7 the pause is 0.43 times as long as the request.
+// When others use the server requests take longer, and so do the pauses.
 //
-//   - No more places are out at a time than Options.MaxConcurrent, and no more are given away in any second than
-//     Options.MaxPerSecond, and a fiftieth of that where timers came late.
-//   - Concurrency climbs only while requests take about as long as they do alone, and falls at once when they take
-//     longer, time out, or are refused. It is a real number: 1.3 means a second request at a time for three tenths of the time, 0.1
-//     means nine tenths of the time without any. It never falls to nothing.
-//   - Nobody sends before a time that a server asked to wait for, whichever request it told.
-//   - While no server can be reached one request at a time finds out whether that is still so, after times that
-//     double to half a minute.
-//   - Lanes that wait get equal shares of the time spent in requests, whatever their requests cost, unless they are set
-//     aside. A lane that is slow holds up its own migration.
-//   - A place is never lost: not when a wait is given up at the moment it ends, nor when a lane is closed or a place is
-//     released twice.
+// The limiter judges the latencies of a lane in windows of 64. It notices others by two signs:
 //
-// How long requests take alone is learned for each lane, because resources differ, and learned anew every few seconds
-// by sending one at a time for a moment: what is measured among one's own requests would be taken for the
-// server's best in the end, and the pace would creep up.
+//   - The slow requests of a window (the 90th percentile) take more than 1.6 times as long as the quick ones (the
+//     20th). Requests that queue behind those of others take longer by chance. This sign needs no memory: it works from
+//     the first window on, also where others are there before the migration.
+//   - The quick requests take more than 1.5 times as long as they did alone, which is one at a time and without pauses.
+//     What a lane takes alone falls at once, and rises over hours only, so that others who stay are not taken for the
+//     normal state. This sign bounds what our own requests do to each other. It counts while the limit is one or more.
 //
-// A lane is set aside while its requests take sixteen times as long as those of the quickest other lane that was measured
-// in the last half minute, and more than a quarter of a second: a webhook of that resource is slow, and not the server. It
-// is known as soon as nothing came back for so long, and not only when a timeout ends. What is out in a lane that is set
-// aside does not count against the limit, and how long it takes changes the limit as little as its timeouts do. A refusal
-// that names a time counts for all. Each such lane has one place at most, and all together half as many as the limit,
-// because it may be the server after all that is slow with them, and a tenth of MaxConcurrent, because the others need
-// the rest. Where that is less than one place for each they pause after each request, at most a minute. They get all that
-// others get when nobody else is quicker. With Unpaced no lane is set aside.
+// After each window the limit falls by half if others are noticed, but not below 0.7, and else climbs by 0.7. So a
+// migration that is wrong about others costs little: it is somewhat slower than one rewrite after the other.
 //
-// Only one among others can be told to be slow. A lane without company, or all lanes at once, that become slow are a slow
-// server.
+// The package promises:
 //
-// It has no goroutine of its own. It never looks at the requests themselves.
+//   - At any time no more places are out than Options.MaxConcurrent. In any second no more are given than
+//     Options.MaxPerSecond, and a fiftieth of that to make up for timers that come late.
+//   - A refusal (429, 503) or a timeout halves the limit, down to a tenth. Nobody sends for a quarter of a second, or
+//     before the time that the server asked for, whichever lane it told.
+//   - While no server answers, one request at a time asks whether that is still so, after times that double to half a
+//     minute.
+//   - Lanes that wait get equal shares of the time spent in requests, whatever their requests cost.
+//   - A lane whose requests hang does not hold up the others. While its requests take ten times as long as those of
+//     another lane, and more than a quarter of a second, the lane is throttled: it has one request at a time, which
+//     does not count against the limit, and its timeouts do not slow down the others. Only one lane among others can be
+//     told to be slow. If all are slow, it is the server. With MaxConcurrent at one there is no second place, and the
+//     others wait.
+//   - A place is never lost: not when a wait ends by its context at the moment when it gets a place, nor when the lane
+//     is closed, nor when a place is released twice.
+//
+// Options.Unpaced keeps the limit at MaxConcurrent whatever the latencies, and throttles no lane. All else holds.
+//
+// The package has no goroutine of its own, and never looks at the requests.
 package pacer

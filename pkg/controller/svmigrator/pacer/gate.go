@@ -5,7 +5,7 @@ Licensed under the Apache License, Version 2.0 (the "License");
 you may not use this file except in compliance with the License.
 You may obtain a copy of the License at
 
-    http://www.apache.org/licenses/LICENSE-2.0
+	http://www.apache.org/licenses/LICENSE-2.0
 
 Unless required by applicable law or agreed to in writing, software
 distributed under the License is distributed on an "AS IS" BASIS,
@@ -17,8 +17,9 @@ limitations under the License.
 package pacer
 
 import (
-	"math"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
@@ -26,15 +27,12 @@ const (
 	refusedPause = 250 * time.Millisecond
 	// maxRetryAfter bounds what a server may ask for.
 	maxRetryAfter = 5 * time.Minute
-
-	firstProbeAfter = 500 * time.Millisecond
-	lastProbeAfter  = 30 * time.Second
-	// probeJitter is the largest share of a time between probes that is left out, so that managers do not probe in step.
-	probeJitter = 0.25
-
-	// burstSeconds is for how long the rate may be caught up with when timers come late.
-	burstSeconds = 0.02
+	// catchUp is how much time without requests may be made up for when timers come late.
+	catchUp = 20 * time.Millisecond
 )
+
+// probes are the times between requests while no server answers. The jitter keeps managers from probing in step.
+var probes = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.25, Steps: 10, Cap: 30 * time.Second}
 
 // Reason is why nothing may be sent for a while.
 type Reason string
@@ -48,93 +46,79 @@ const (
 
 // gate is when the next request may be sent, whatever the limit.
 type gate struct {
-	perSecond, tokens, burst float64
-	filled                   time.Time
+	interval time.Duration // between two requests on average; zero for no bound
+	nextAt   time.Time     // before when the bound allows no request
 
-	askedUntil time.Time
+	askedUntil time.Time // before when a server wants no request
 
-	attempts  int // that failed to reach a server, in a row
-	probe     int64
-	nextProbe time.Time
-	random    func() float64
+	nextProbe time.Time // before when nobody asks again whether a server answers; zero while servers answer
+	probe     *Place    // the request that is out to find out
+	backoff   wait.Backoff
 }
 
-func newGate(perSecond float64, random func() float64) gate {
-	burst := math.Max(1, perSecond*burstSeconds)
-	return gate{perSecond: perSecond, burst: burst, tokens: 1, random: random}
+func newGate(perSecond float64) gate {
+	g := gate{backoff: probes}
+	if perSecond > 0 {
+		g.interval = time.Duration(float64(time.Second) / perSecond)
+	}
+	return g
 }
 
 func (g *gate) admit(now time.Time) (until time.Time, open bool) {
-	switch {
-	case now.Before(g.askedUntil):
-		return g.askedUntil, false
-	case g.attempts > 0 && g.probe != 0:
+	if g.probe != nil {
 		return time.Time{}, false // until the probe is back
-	case g.attempts > 0 && now.Before(g.nextProbe):
-		return g.nextProbe, false
-	case g.perSecond <= 0:
-		return time.Time{}, true
 	}
-	if g.filled.IsZero() {
-		g.filled = now
-	}
-	if since := now.Sub(g.filled); since > 0 {
-		g.tokens = min(g.tokens+since.Seconds()*g.perSecond, g.burst)
-		g.filled = now
-	}
-	if g.tokens >= 1 {
-		return time.Time{}, true
-	}
-	// Rounded up, or a clock that stands still until then would call too early for ever.
-	return now.Add(time.Duration((1-g.tokens)/g.perSecond*float64(time.Second)) + time.Microsecond), false
+	until = latest(g.askedUntil, latest(g.nextAt, g.nextProbe))
+	return until, !now.Before(until)
 }
 
-func (g *gate) taken(number int64) {
-	if g.perSecond > 0 {
-		g.tokens--
+// admitted counts a request that is sent now.
+func (g *gate) admitted(p *Place, now time.Time) {
+	if g.interval > 0 {
+		g.nextAt = latest(g.nextAt, now.Add(-catchUp)).Add(g.interval)
 	}
-	if g.attempts > 0 {
-		g.probe = number
+	if !g.nextProbe.IsZero() {
+		g.probe = p
 	}
 }
 
-// answered is told of every answer: it ends an outage.
-func (g *gate) answered() { g.attempts, g.probe = 0, 0 }
+// answered ends an outage.
+func (g *gate) answered() { g.nextProbe, g.probe, g.backoff = time.Time{}, nil, probes }
 
-// refused is told of a refusal.
+// refused makes everybody wait.
 func (g *gate) refused(retryAfter time.Duration, now time.Time) {
-	pause := min(max(retryAfter, refusedPause), maxRetryAfter)
-	if until := now.Add(pause); until.After(g.askedUntil) {
-		g.askedUntil = until
+	g.askedUntil = latest(g.askedUntil, now.Add(min(max(retryAfter, refusedPause), maxRetryAfter)))
+}
+
+// lost begins an outage, or prolongs it if p was the probe. Requests sent before the outage was noticed say nothing
+// new.
+func (g *gate) lost(p *Place, now time.Time) {
+	if g.nextProbe.IsZero() || p == g.probe {
+		g.probe, g.nextProbe = nil, now.Add(g.backoff.Step())
 	}
 }
 
-// lost is told of a request that reached no server. Those that were sent before the outage was noticed say nothing new.
-func (g *gate) lost(number int64, now time.Time) {
-	if g.attempts > 0 && number != g.probe {
-		return
-	}
-	after := min(firstProbeAfter.Seconds()*math.Pow(2, float64(g.attempts))/(1-probeJitter), lastProbeAfter.Seconds())
-	after *= 1 - probeJitter*g.random()
-	g.attempts++
-	g.probe = 0
-	g.nextProbe = now.Add(time.Duration(after * float64(time.Second)))
-}
-
-// abandoned is told of a request that nobody knows the end of.
-func (g *gate) abandoned(number int64) {
-	if number == g.probe {
-		g.probe = 0
+// abandoned lets another request be the probe if p was it.
+func (g *gate) abandoned(p *Place) {
+	if p == g.probe {
+		g.probe = nil
 	}
 }
 
 // paused says until when nothing is sent, and why; zero if something may be.
 func (g *gate) paused(now time.Time) (time.Time, Reason) {
-	switch {
-	case now.Before(g.askedUntil):
+	if now.Before(g.askedUntil) {
 		return g.askedUntil, Asked
-	case g.attempts > 0:
+	}
+	if !g.nextProbe.IsZero() {
 		return g.nextProbe, Lost
 	}
 	return time.Time{}, ""
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

@@ -17,176 +17,116 @@ limitations under the License.
 package pacer
 
 import (
-	"math"
 	"slices"
 	"time"
 )
 
 const (
-	startLimit = 1.0
-	// floorLimit keeps a migration going on a server that is slow for good, and lets it find out soon that it is slow no longer: a fifth of
-	// the time.
-	floorLimit = 0.2
-	// ownSlowdown is how many times as long as alone requests may take for each other's sake, and othersSlowdown for the sake of others. The
-	// first bounds how many there are at a time; by the second, even one at a time is too much.
-	ownSlowdown    = 1.1
-	othersSlowdown = 1.5
-	// After so many requests in a row that took so many times as long as alone, nothing more is waited for.
-	panicSlowdown = 3
-	panicRequests = 8
-	// The limit changes once in a window of so many requests and so much time, and at most by these factors. The time is longer than a server takes to
-	// collect its garbage, when everything takes twice as long and pauses help nobody.
-	windowRequests = 16
-	windowTime     = 500 * time.Millisecond
-	climbFactor    = 2
-	fallFactor     = 0.5
-	// refusedFactor is the fall after a refusal.
-	refusedFactor = 0.5
-	// burst is how many requests are sent before a rest that is owed is taken. After a rest everything is cold, and a request takes half
-	// as long again on a server that has nothing else to do: who rests after each takes that for others' load, and rests more.
-	burst = windowRequests
-	// maxRest bounds the pause between requests: a request that timed out would make it minutes.
+	// politeLimit leaves a pause after each request that is about half as long as the request. It is for when others are
+	// noticed, and while nothing is known.
+	politeLimit = 0.7
+	// lowestLimit is how far refusals and timeouts bring the limit down. It is not zero, or a migration would never go on.
+	lowestLimit = 0.1
+	// maxRest bounds the pause after a request that took very long.
 	maxRest = 2 * time.Second
-	// idleAfter is when what was learned about the limit is not true anymore.
-	idleAfter = 30 * time.Second
+
+	// window is how many latencies of a lane are judged together.
+	window = 64
+	// Others are noticed when the slow requests of a window take spread times as long as the quick ones, because requests
+	// that queue behind others take longer by chance, or when the quick ones take slower times as long as they did alone.
+	spread = 1.6
+	slower = 1.5
+	// forgetPerHour is the share by which the time that they took alone rises in an hour.
+	forgetPerHour = 0.25
+
+	fall  = 0.5 // what the limit is multiplied with when others are noticed, and after a refusal
+	climb = 0.7 // what is added to it when nobody else is noticed
 )
 
-// limiter is how many requests there may be at a time: a real number, of which the fraction says for which share of the time there
-// may be one more.
+// limiter is how many requests may be out at a time. A limit below one means one at a time, and a pause after each, so
+// that requests are out for that share of the time.
 type limiter struct {
-	limit, max float64
-	fixed      bool
-	starting   bool // the limit was never too high yet: it is doubled
-
-	changed int64 // number of the last place given before the limit changed: what was sent then says nothing about the new one
-	window  []float64
-	opened  time.Time
-	slow    int  // requests in a row
-	scarce  bool // somebody had to wait because of the limit since the last change
-
-	topTaken  time.Time     // since when there are as many requests as there may be
-	restUntil time.Time     // until when there must be one less
-	owed      time.Duration // rest that is not taken yet
-	sent      int           // since the last rest
+	limit, most float64
+	fixed       bool // the limit falls after refusals only
+	changed     time.Time
+	restUntil   time.Time
 }
 
-func newLimiter(most float64, fixed bool) limiter {
-	l := limiter{limit: startLimit, max: most, fixed: fixed, starting: true}
+func newLimiter(most int, fixed bool) limiter {
+	l := limiter{limit: politeLimit, most: float64(most), fixed: fixed}
 	if fixed {
-		l.limit = most
+		l.limit = l.most
 	}
 	return l
 }
 
-// slots splits a limit into how many requests there may be at a time, and the share of the time for the last of them.
-func slots(limit float64) (n int, share float64) {
-	n = max(int(math.Ceil(limit)), 1)
-	return n, limit - float64(n-1)
-}
-
-func (l *limiter) admit(limit float64, inFlight int, now time.Time) (until time.Time, open bool) {
-	n, _ := slots(limit)
-	if inFlight < n-1 {
-		return time.Time{}, true
-	}
-	if inFlight >= n {
-		l.scarce = true
+func (l *limiter) admit(inFlight int, now time.Time) (until time.Time, open bool) {
+	if inFlight >= max(1, int(l.limit)) {
 		return time.Time{}, false
 	}
-	if now.Before(l.restUntil) {
-		l.scarce = true
-		return l.restUntil, false
-	}
-	return time.Time{}, true
+	return l.restUntil, !now.Before(l.restUntil)
 }
 
-// taken and vacated are told before how many requests there are changes, or after, so that both name the larger number.
-func (l *limiter) taken(limit float64, inFlight int, now time.Time) {
-	if n, _ := slots(limit); inFlight == n {
-		l.topTaken = now
+// rest begins the pause after a request.
+func (l *limiter) rest(took time.Duration, now time.Time) {
+	if l.limit < 1 {
+		l.restUntil = now.Add(min(time.Duration(float64(took)*(1/l.limit-1)), maxRest))
 	}
-	l.sent++
 }
 
-func (l *limiter) vacated(limit float64, inFlight int, now time.Time) {
-	n, share := slots(limit)
-	if inFlight != n {
+// pattern is what the latencies of one lane look like.
+type pattern struct {
+	latencies []time.Duration // that are not judged yet
+	// alone is how long its quick requests take one at a time and without pauses. It falls at once and rises over hours:
+	// others who stay must not become the measure.
+	alone   time.Duration
+	learned time.Time
+}
+
+// judge says whether others are noticed in a window. A pause makes the next request take longer, up to twice as long on
+// an idle machine, so windows with pauses say nothing about how long requests take alone.
+func (p *pattern) judge(limit float64, now time.Time) (noticed bool) {
+	slices.Sort(p.latencies)
+	quick, slow := p.latencies[len(p.latencies)/5], p.latencies[len(p.latencies)*9/10]
+	p.latencies = p.latencies[:0]
+	p.alone += time.Duration(float64(p.alone) * forgetPerHour * now.Sub(p.learned).Hours())
+	p.learned = now
+	if limit >= 1 && limit < 2 && (p.alone == 0 || quick < p.alone) {
+		p.alone = quick
+	}
+	return float64(slow) > spread*float64(quick) || limit >= 1 && float64(quick) > slower*float64(p.alone)
+}
+
+// observe learns from a request that did its work, and changes the limit after each window.
+func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Time) {
+	if !began.After(l.changed) {
+		return // sent at another limit
+	}
+	if p.latencies = append(p.latencies, latency); len(p.latencies) < window {
 		return
 	}
-	rest := float64(now.Sub(l.topTaken)) * (1/share - 1)
-	l.owed += time.Duration(min(rest, float64(maxRest)))
-	if n > 1 || l.sent >= burst || l.owed >= maxRest {
-		l.restUntil = now.Add(min(l.owed, maxRest))
-		l.owed, l.sent = 0, 0
+	switch noticed := p.judge(l.limit, now); {
+	case l.fixed:
+		l.set(l.limit/fall, now) // back to where it was before a refusal
+	case noticed:
+		l.set(max(l.limit*fall, min(l.limit, politeLimit)), now)
+	case l.limit < politeLimit:
+		l.set(min(l.limit/fall, politeLimit), now)
+	default:
+		l.set(l.limit+climb, now)
 	}
-}
-
-// observe learns from one request that took slowdown times as long as one alone. given is the number of the last place that was given.
-func (l *limiter) observe(slowdown float64, number, given int64, now time.Time) {
-	if number <= l.changed {
-		return
-	}
-	if len(l.window) == 0 {
-		l.opened = now
-	}
-	l.window = append(l.window, slowdown)
-	if slowdown < panicSlowdown {
-		l.slow = 0
-	} else if l.slow++; l.slow >= panicRequests && !l.fixed {
-		l.starting = false
-		l.set(l.limit*fallFactor, given)
-		return
-	}
-	if n, _ := slots(l.limit); len(l.window) >= max(windowRequests, n) && now.Sub(l.opened) >= windowTime {
-		l.set(l.next(median(l.window)), given)
-	}
-}
-
-// next is the limit that follows from a slowdown.
-func (l *limiter) next(slowdown float64) float64 {
-	if l.fixed {
-		return l.limit * climbFactor // back to where it was before a refusal
-	}
-	own, others := ownSlowdown/slowdown, othersSlowdown/slowdown
-	if l.starting = l.starting && own >= 1; l.starting {
-		own = climbFactor
-	}
-	// Below one at a time it is not our own requests that slow each other down, and nothing is gained by fewer.
-	next := max(l.limit*own, min(l.limit*others, 1))
-	next = min(max(next, l.limit*fallFactor), l.limit*climbFactor)
-	if !l.scarce {
-		next = min(next, l.limit)
-	}
-	return next
 }
 
 // refused makes the limit fall once for all requests that were sent before it fell.
-func (l *limiter) refused(number, given int64) {
-	if number > l.changed {
-		l.starting = false
-		l.set(l.limit*refusedFactor, given)
+func (l *limiter) refused(began, now time.Time) {
+	if began.After(l.changed) {
+		l.set(l.limit*fall, now)
 	}
 }
 
-// restart begins slowly again.
-func (l *limiter) restart(given int64) {
-	l.starting = true
-	l.set(min(l.limit, startLimit), given)
-}
+// restart begins anew after an outage.
+func (l *limiter) restart(now time.Time) { l.set(min(l.limit, politeLimit), now) }
 
-func (l *limiter) set(limit float64, given int64) {
-	l.limit = min(max(limit, floorLimit), l.max)
-	l.discard(given)
-}
-
-// discard forgets what was observed about the present limit.
-func (l *limiter) discard(given int64) {
-	l.changed = given
-	l.window, l.slow = l.window[:0], 0
-	l.scarce = false
-}
-
-func median(values []float64) float64 {
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[len(sorted)/2]
+func (l *limiter) set(limit float64, now time.Time) {
+	l.limit, l.changed = min(max(limit, lowestLimit), l.most), now
 }

@@ -19,7 +19,7 @@ package pacer
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -27,69 +27,61 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultMaxConcurrent is how many requests at a time there are at most if Options do not say.
+// DefaultMaxConcurrent is how many requests are out at most if Options do not say.
 const DefaultMaxConcurrent = 64
 
-// ErrClosed is why nobody gets a place in a lane that was closed.
+// ErrClosed is the error of an Acquire in a closed lane.
 var ErrClosed = errors.New("the lane is closed")
 
 // Options are the bounds of a Pacer.
 type Options struct {
-	// MaxConcurrent is how many requests there are at most at a time; DefaultMaxConcurrent if zero.
+	// MaxConcurrent is how many requests are out at most at a time; DefaultMaxConcurrent if zero.
 	MaxConcurrent int
-	// MaxPerSecond is how many requests are begun at most in a second; no limit if zero.
+	// MaxPerSecond is how many requests begin at most in a second; no bound if zero.
 	MaxPerSecond float64
-	// Unpaced sends MaxConcurrent at a time however long they take. Refusals, Retry-After and outages slow it down
-	// nevertheless.
+	// Unpaced keeps MaxConcurrent requests out whatever their latency. Refusals, Retry-After and outages still slow it
+	// down.
 	Unpaced bool
 	// Clock is the real one if nil.
-	Clock clock.WithDelayedExecution
+	Clock clock.Clock
 }
 
 // Signal is what the end of a request says about the server.
 type Signal int
 
 const (
-	// OK is any answer that shows a server at work, denials and conflicts among them.
+	// OK is any answer of a server at work, denials and conflicts among them.
 	OK Signal = iota
 	// Overloaded is a refusal or a failure for lack of capacity: 429, 503, a timeout on either side.
 	Overloaded
-	// Unreachable is that there was no server: connections that were refused, reset or never made.
+	// Unreachable means that no server answered: the connection was refused, reset or never made.
 	Unreachable
-	// Abandoned says nothing: the request was not sent, or given up by its sender.
+	// Abandoned says nothing: the request was not sent, or its sender gave it up.
 	Abandoned
 )
 
 // Result says how a request went.
 type Result struct {
 	Signal Signal
-	// Latency is how long the request took. Zero if that says nothing about the next one, for example because the request was
-	// denied and did none of the usual work.
+	// Latency is how long the request took. It is zero if the request did not do all the work of a rewrite.
 	Latency time.Duration
-	// RetryAfter is what the server asked for, zero if it did not.
+	// RetryAfter is the time that the server asked to wait, zero if it did not.
 	RetryAfter time.Duration
 }
 
-// Pacer hands out places for requests. Its methods, and those of its lanes and places, may be called from any goroutine.
+// Pacer hands out places for requests. All methods may be called from any goroutine.
 type Pacer struct {
-	clock clock.WithDelayedExecution
+	clock clock.Clock
 
-	mu       sync.Mutex
-	control  control
-	alarm    clock.Timer
-	alarmSet time.Time // zero if no alarm is set
-}
-
-// Lane is one migration's share of a Pacer.
-type Lane struct {
-	pacer *Pacer
-	queue queue // guarded by pacer.mu
+	mu        sync.Mutex
+	changed   chan struct{} // closed when those who wait must look again
+	scheduler scheduler
 }
 
 // Place is the right to send one request.
 type Place struct {
-	lane *Lane
-	turn turn // guarded by lane.pacer.mu
+	lane  *Lane
+	began time.Time
 }
 
 // New makes a Pacer. It needs no end.
@@ -100,61 +92,66 @@ func New(options Options) *Pacer {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	return &Pacer{clock: options.Clock, control: newControl(options, rand.Float64)}
+	return &Pacer{clock: options.Clock, changed: make(chan struct{}), scheduler: newScheduler(options)}
 }
 
-// Lane makes a lane for one migration. It is to be closed.
+// Lane makes a lane for one migration. The caller must close it.
 func (p *Pacer) Lane() *Lane {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := &Lane{pacer: p}
-	p.control.queues = append(p.control.queues, &l.queue)
+	p.scheduler.lanes = append(p.scheduler.lanes, l)
 	return l
 }
 
 // Acquire waits for a place. It fails when ctx ends or the lane is closed.
 func (l *Lane) Acquire(ctx context.Context) (*Place, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, context.Cause(ctx)
-	}
-	place, err := l.enter()
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-place.turn.given:
-	case <-ctx.Done():
-		place.leave()
-		return nil, context.Cause(ctx)
-	}
-	if place.turn.refused {
-		return nil, ErrClosed
-	}
-	return place, nil
-}
-
-func (l *Lane) enter() (*Place, error) {
 	p := l.pacer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l.queue.closed {
-		return nil, ErrClosed
+	p.scheduler.enter(l)
+	defer func() {
+		l.waiting--
+		p.wake() // the place, if any, may have been the last one, or another lane's turn has come
+	}()
+	for {
+		now := p.clock.Now()
+		switch {
+		case ctx.Err() != nil:
+			return nil, context.Cause(ctx)
+		case l.closed:
+			return nil, ErrClosed
+		}
+		place, until := p.scheduler.admit(l, now)
+		if place != nil {
+			return place, nil
+		}
+		p.wait(ctx, until, now)
 	}
-	place := &Place{lane: l, turn: turn{queue: &l.queue, given: make(chan struct{})}}
-	p.control.enqueue(&place.turn)
-	p.dispatch()
-	return place, nil
 }
 
-// leave gives up a wait, or the place that was given at the same moment.
-func (p *Place) leave() {
-	pacer := p.lane.pacer
-	pacer.mu.Lock()
-	defer pacer.mu.Unlock()
-	if !pacer.control.forget(&p.turn) {
-		pacer.control.release(&p.turn, Result{Signal: Abandoned}, pacer.clock.Now())
+// wait gives up the lock until something changed, until that time if it is to come, or until ctx ends.
+func (p *Pacer) wait(ctx context.Context, until, now time.Time) {
+	changed := p.changed
+	p.mu.Unlock()
+	defer p.mu.Lock()
+	var due <-chan time.Time
+	if until.After(now) {
+		timer := p.clock.NewTimer(until.Sub(now))
+		defer timer.Stop()
+		due = timer.C()
 	}
-	pacer.dispatch()
+	select {
+	case <-changed:
+	case <-due:
+	case <-ctx.Done():
+	}
+}
+
+// wake lets all who wait look again. There is one for each lane, seldom more.
+func (p *Pacer) wake() {
+	close(p.changed)
+	p.changed = make(chan struct{})
 }
 
 // Release gives the place back and says how the request went. Only the first Release of a place counts.
@@ -162,48 +159,57 @@ func (p *Place) Release(result Result) {
 	pacer := p.lane.pacer
 	pacer.mu.Lock()
 	defer pacer.mu.Unlock()
-	pacer.control.release(&p.turn, result, pacer.clock.Now())
-	pacer.dispatch()
+	pacer.scheduler.release(p, result, pacer.clock.Now())
+	pacer.wake()
 }
 
-// Close ends the lane: those who wait in it fail with ErrClosed. Places that are out are released as usual.
+// Close ends the lane. Whoever waits in it gets ErrClosed. Places that are out are released as usual.
 func (l *Lane) Close() {
 	p := l.pacer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l.queue.closed = true
-	for _, t := range l.queue.waiting {
-		t.refused = true
-		close(t.given)
-	}
-	l.queue.waiting = nil
-	p.control.queues = slices.DeleteFunc(p.control.queues, func(q *queue) bool { return q == &l.queue })
-	p.dispatch()
+	l.closed = true
+	p.scheduler.lanes = slices.DeleteFunc(p.scheduler.lanes, func(other *Lane) bool { return other == l })
+	p.wake()
 }
 
-// dispatch gives away what can be given away, and sees to it that it is called again when more can.
-func (p *Pacer) dispatch() {
-	now := p.clock.Now()
-	next := p.control.dispatch(now)
-	if next.Equal(p.alarmSet) {
-		return
-	}
-	if p.alarm != nil {
-		p.alarm.Stop()
-		p.alarm = nil
-	}
-	p.alarmSet = next
-	if !next.IsZero() {
-		// A fake clock holds its lock while it calls, and could not be asked for the time.
-		p.alarm = p.clock.AfterFunc(next.Sub(now), func() { go p.ring(next) })
-	}
+// State is a Pacer at one moment, for metrics.
+type State struct {
+	// Limit is how many requests may be out at a time. Below one there is one at a time, with pauses.
+	Limit             float64
+	InFlight, Waiting int
+	// PerSecond is how many requests ended in a second, of late.
+	PerSecond float64
+	// PausedUntil is the time before which nothing is sent, and PausedFor the reason; zero if something may be sent. In an
+	// outage that time may have passed: a probe is out then.
+	PausedUntil time.Time
+	PausedFor   Reason
 }
 
-func (p *Pacer) ring(set time.Time) {
+// State returns what the Pacer does now.
+func (p *Pacer) State() State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.alarmSet.Equal(set) {
-		p.alarm, p.alarmSet = nil, time.Time{}
+	now := p.clock.Now()
+	s := State{Limit: p.scheduler.limiter.limit, InFlight: p.scheduler.inFlight, PerSecond: p.scheduler.rate.at(now)}
+	for _, l := range p.scheduler.lanes {
+		s.Waiting += l.waiting
 	}
-	p.dispatch()
+	s.PausedUntil, s.PausedFor = p.scheduler.gate.paused(now)
+	return s
+}
+
+// rateOver is the time over which the rate is measured.
+const rateOver = 5 * time.Second
+
+// rate counts requests and forgets them at a steady pace.
+type rate struct {
+	perSecond float64
+	since     time.Time
+}
+
+func (r *rate) count(now time.Time) { r.perSecond, r.since = r.at(now)+1/rateOver.Seconds(), now }
+
+func (r *rate) at(now time.Time) float64 {
+	return r.perSecond * math.Exp(-max(now.Sub(r.since), 0).Seconds()/rateOver.Seconds())
 }

@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package main
+// Package contender starts those who migrate, for benchmarks: the manager, and the migrator of kube-controller-manager.
+package contender
 
 import (
 	"context"
@@ -39,12 +40,25 @@ import (
 )
 
 const (
+	poll        = 100 * time.Millisecond
 	readyWithin = time.Minute
 	patience    = 20 * time.Minute
 )
 
-// newManager starts the manager, and returns when its migrator runs.
-func newManager(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource, args ...string) (*contender, error) {
+// Contender is somebody who migrates.
+type Contender struct {
+	// Migrate returns when all objects are rewritten.
+	Migrate func(ctx context.Context) error
+	// Process is what does it, nil if that is this one.
+	Process *controlplane.Process
+	// StatusWrites is how often the last migration was written, nil if that is not known.
+	StatusWrites func(ctx context.Context) int
+}
+
+// NewManager starts the manager, and returns when its migrator runs.
+func NewManager(
+	ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource, args ...string,
+) (*Contender, error) {
 	binary, err := controlplane.Binary(names.Manager)
 	if err != nil {
 		return nil, err
@@ -57,20 +71,25 @@ func newManager(ctx context.Context, cp *controlplane.ControlPlane, resource *cu
 	if err != nil {
 		return nil, err
 	}
-	process, err := cp.StartProcess(controlplane.Program{Name: "manager", Path: binary, Args: append([]string{
-		"--kubeconfig=" + kubeconfig, "--secure-port=0", "--leader-elect=false", "--controllers=svmigrator", "-v=2", "--settle-period=1s",
+	name := fmt.Sprintf("manager-%d", time.Now().UnixNano()) // or the log of an earlier one would show this one ready
+	process, err := cp.StartProcess(controlplane.Program{Name: name, Path: binary, Args: append([]string{
+		"--kubeconfig=" + kubeconfig, "--secure-port=0", "--leader-elect=false", "--controllers=svmigrator", "-v=2",
+		"--settle-period=1s",
 	}, args...)})
 	if err != nil {
 		return nil, err
 	}
 	err = wait.PollUntilContextTimeout(ctx, poll, readyWithin, true, func(context.Context) (bool, error) {
+		if !process.Running() {
+			return false, process.Wait()
+		}
 		return strings.Contains(process.Log(), "Controller runs"), nil
 	})
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("waiting until the manager runs: %w", err), process.Kill())
 	}
-	c := &contender{process: process}
-	c.migrate = func(ctx context.Context) error {
+	c := &Contender{Process: process}
+	c.Migrate = func(ctx context.Context) error {
 		m := &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
 		m.Spec.Resource = v1alpha1.GroupVersionResource{Group: resource.Current.Group, Resource: resource.Current.Resource}
 		migrations := client.MigrationV1alpha1().StorageVersionMigrations()
@@ -78,7 +97,7 @@ func newManager(ctx context.Context, cp *controlplane.ControlPlane, resource *cu
 		if err != nil {
 			return err
 		}
-		c.statusWrites = func(ctx context.Context) int { return statusWrites(ctx, cp, m.Name) }
+		c.StatusWrites = func(ctx context.Context) int { return statusWrites(ctx, cp, m.Name) }
 		err = wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
 			m, err = migrations.Get(ctx, m.Name, metav1.GetOptions{})
 			return err == nil && m.Status.CompletionTime != nil, err
@@ -103,19 +122,20 @@ func statusWrites(ctx context.Context, cp *controlplane.ControlPlane, name strin
 	return int(response.Kvs[0].Version) - 1
 }
 
-// newInTree starts kube-controller-manager, whose migrator needs its garbage collector, and returns when it is warm: its first
-// migration of a resource waits for a cache of all objects. Each waits until that cache is as new as the migration, which takes minutes where
-// nobody writes the resource: somebody does here.
-func newInTree(ctx context.Context, cp *controlplane.ControlPlane, resource *custom.Resource) (*contender, error) {
+// NewInTree starts kube-controller-manager, whose migrator needs its garbage collector. Its first migration warms it up:
+// that one waits for a cache of all objects. Each migration waits until that cache is as new as the migration, which
+// takes minutes where nobody writes the resource. So Migrate writes it.
+func NewInTree(cp *controlplane.ControlPlane, resource *custom.Resource) (*Contender, error) {
 	client, err := kubernetes.NewForConfig(cp.AdminConfig())
 	if err != nil {
 		return nil, err
 	}
-	process, err := cp.StartControllerManager("", "--controllers=garbage-collector-controller,storage-version-migrator-controller,serviceaccount-token-controller")
+	process, err := cp.StartControllerManager("",
+		"--controllers=garbage-collector-controller,storage-version-migrator-controller,serviceaccount-token-controller")
 	if err != nil {
 		return nil, err
 	}
-	c := &contender{process: process, migrate: func(ctx context.Context) error {
+	return &Contender{Process: process, Migrate: func(ctx context.Context) error {
 		m := &storagemigrationv1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
 		m.Spec.Resource = metav1.GroupResource{Group: resource.Current.Group, Resource: resource.Current.Resource}
 		migrations := client.StoragemigrationV1().StorageVersionMigrations()
@@ -136,9 +156,5 @@ func newInTree(ctx context.Context, cp *controlplane.ControlPlane, resource *cus
 			}
 			return meta.IsStatusConditionTrue(live.Status.Conditions, string(storagemigrationv1.MigrationSucceeded)), nil
 		})
-	}}
-	if err := c.migrate(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("warming up: %w", err), process.Kill())
-	}
-	return c, nil
+	}}, nil
 }

@@ -1,0 +1,185 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package pacer
+
+import (
+	"slices"
+	"time"
+)
+
+const (
+	// A lane is throttled while its requests take longer than slowAfter and slowTimes as long as those of another lane.
+	slowAfter = 250 * time.Millisecond
+	slowTimes = 10
+	// lookEvery is how often the scheduler looks for lanes whose requests hang while others wait.
+	lookEvery = 100 * time.Millisecond
+	// recentWeight is the weight of the latest request in what a lane's requests take.
+	recentWeight = 0.2
+)
+
+// Lane is one migration's share of a Pacer.
+type Lane struct {
+	pacer *Pacer
+	// All else is guarded by pacer.mu.
+	closed  bool
+	waiting int
+	out     []*Place // the oldest first
+	// spent is the time that requests of the lane took. Lanes that wait get equal shares of it.
+	spent time.Duration
+	// typical is how long a request takes of late.
+	typical time.Duration
+	pattern pattern
+}
+
+func (l *Lane) busy() bool { return l.waiting > 0 || len(l.out) > 0 }
+
+// takes is how long a request of the lane takes. A request that hangs counts before it comes back.
+func (l *Lane) takes(now time.Time) time.Duration {
+	if len(l.out) == 0 {
+		return l.typical
+	}
+	return max(l.typical, now.Sub(l.out[0].began))
+}
+
+// cost is what the lane will have spent when its requests are back.
+func (l *Lane) cost(now time.Time) time.Duration {
+	return l.spent + time.Duration(len(l.out))*l.takes(now)
+}
+
+// scheduler makes all decisions of a Pacer. It knows no clock, no goroutines and no locks.
+type scheduler struct {
+	limiter  limiter
+	gate     gate
+	lanes    []*Lane
+	inFlight int
+	rate     rate
+}
+
+func newScheduler(options Options) scheduler {
+	return scheduler{limiter: newLimiter(options.MaxConcurrent, options.Unpaced), gate: newGate(options.MaxPerSecond)}
+}
+
+// enter counts somebody who waits. A lane that had nothing to do makes up for nothing.
+func (s *scheduler) enter(l *Lane) {
+	if !l.busy() {
+		s.catchUp(l)
+	}
+	l.waiting++
+}
+
+// catchUp makes the share of a lane as large as that of the others.
+func (s *scheduler) catchUp(l *Lane) {
+	for _, other := range s.lanes {
+		if other.busy() {
+			l.spent = max(l.spent, other.spent)
+		}
+	}
+}
+
+// throttled says whether requests of a lane take much longer than those of another: then it is not the server that is
+// slow. What a throttled lane has out does not count against the limit, or it would hold up the others.
+func (s *scheduler) throttled(l *Lane, now time.Time) bool {
+	takes := l.takes(now)
+	return !s.limiter.fixed && takes > slowAfter && slices.ContainsFunc(s.lanes, func(other *Lane) bool {
+		return other.busy() && other.typical > 0 && other.takes(now)*slowTimes < takes
+	})
+}
+
+// admit gives a place to somebody who waits in a lane. If there is none it returns when to ask again if nothing changes
+// before; zero if only a change can help.
+func (s *scheduler) admit(l *Lane, now time.Time) (place *Place, until time.Time) {
+	if until, open := s.gate.admit(now); !open {
+		return nil, until
+	}
+	if s.inFlight >= int(s.limiter.most) {
+		return nil, time.Time{}
+	}
+	next, until := s.next(now)
+	if next != l {
+		return nil, until
+	}
+	place = &Place{lane: l, began: now}
+	l.out = append(l.out, place)
+	s.inFlight++
+	s.gate.admitted(place, now)
+	return place, time.Time{}
+}
+
+// next is the lane that gets the next place: of those that may have one, the lane that spent least. If none may have
+// one it returns when to look again.
+func (s *scheduler) next(now time.Time) (next *Lane, until time.Time) {
+	counted := 0
+	for _, l := range s.lanes {
+		if !s.throttled(l, now) {
+			counted += len(l.out)
+		}
+	}
+	until, open := s.limiter.admit(counted, now)
+	for _, l := range s.lanes {
+		may := open
+		if s.throttled(l, now) {
+			may = len(l.out) == 0
+		}
+		if may && l.waiting > 0 && (next == nil || l.cost(now) < next.cost(now)) {
+			next = l
+		}
+	}
+	if !until.After(now) && len(s.lanes) > 1 {
+		until = now.Add(lookEvery)
+	}
+	return next, until
+}
+
+// release takes a place back, and learns from the result.
+func (s *scheduler) release(p *Place, result Result, now time.Time) {
+	l := p.lane
+	i := slices.Index(l.out, p)
+	if i < 0 {
+		return // released before
+	}
+	throttled, took := s.throttled(l, now), max(now.Sub(p.began), 0)
+	l.out = slices.Delete(l.out, i, i+1)
+	s.inFlight--
+	if throttled {
+		s.catchUp(l) // it took nothing from the others, and gets nothing for that
+	} else {
+		l.spent += took
+	}
+	if result.Signal == Abandoned {
+		s.gate.abandoned(p)
+		return
+	}
+	s.rate.count(now)
+	if result.Signal == Unreachable {
+		s.gate.lost(p, now)
+		s.limiter.restart(now)
+		return
+	}
+	s.gate.answered()
+	l.typical += time.Duration(recentWeight * float64(took-l.typical))
+	if result.Signal == Overloaded && (!throttled || result.RetryAfter > 0) {
+		s.gate.refused(result.RetryAfter, now)
+		s.limiter.refused(p.began, now)
+	}
+	if throttled {
+		return
+	}
+	s.limiter.rest(took, now)
+	if result.Signal == OK && result.Latency > 0 {
+		s.limiter.observe(&l.pattern, result.Latency, p.began, now)
+	}
+}

@@ -1,0 +1,145 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package pacer
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// oneAtATime is what one rewrite after the other does on a server that nobody else uses.
+var oneAtATime = 1 / (work + away).Seconds()
+
+func TestAQuietServerIsUsed(t *testing.T) {
+	for cores, atLeast := range map[int]float64{1: 1, 2: 1.5, 4: 3, 16: 10} {
+		t.Run(fmt.Sprintf("%d cores", cores), func(t *testing.T) {
+			w := newWorld(t, Options{}, cores)
+			m := w.migrate(work, away)
+			w.run(30 * time.Second)
+			if got := w.rate(30*time.Second, m); got < atLeast*oneAtATime {
+				t.Errorf("%.0f objects/s, less than %.0f", got, atLeast*oneAtATime)
+			}
+		})
+	}
+}
+
+func TestOthersComeFirstForAnHour(t *testing.T) {
+	for _, cores := range []int{1, 2, 4} {
+		for name, alone := range map[string]time.Duration{"there from the start": 0, "come later": time.Minute} {
+			t.Run(fmt.Sprintf("%d cores, others %s", cores, name), func(t *testing.T) {
+				w := newWorld(t, Options{}, cores)
+				m := w.migrate(work, away)
+				w.run(alone)
+				w.others = 0.6 * float64(cores) / otherWork.Seconds()
+				w.run(30 * time.Second)
+				first := w.rate(time.Minute, m)
+				if first < 0.2*oneAtATime || first > 1.5*oneAtATime {
+					t.Errorf("%.0f objects/s beside others", first)
+				}
+				w.run(time.Hour)
+				if last := w.rate(time.Minute, m); last > 1.2*first {
+					t.Errorf("%.0f objects/s at first, %.0f after an hour", first, last)
+				}
+			})
+		}
+	}
+}
+
+func TestOthersHardlyFeelIt(t *testing.T) {
+	felt := func(migrates bool, options Options) time.Duration {
+		w := newWorld(t, options, 4)
+		if migrates {
+			w.migrate(work, away)
+		}
+		w.others = 240
+		w.run(30 * time.Second)
+		return w.tail(time.Minute)
+	}
+	quiet, paced, unpaced := felt(false, Options{}), felt(true, Options{}), felt(true, Options{Unpaced: true})
+	if paced > 2*quiet || unpaced < 4*quiet {
+		t.Errorf("the 99th percentile of others is %v, %v with a migration, %v with an unpaced one", quiet, paced, unpaced)
+	}
+}
+
+func TestClimbsAgainWhenOthersLeave(t *testing.T) {
+	w := newWorld(t, Options{}, 4)
+	m := w.migrate(work, away)
+	w.run(30 * time.Second)
+	before := w.rate(30*time.Second, m)
+	w.others = 320
+	w.run(10 * time.Minute)
+	w.others = 0
+	w.run(30 * time.Second)
+	if after := w.rate(30*time.Second, m); after < 0.8*before {
+		t.Errorf("%.0f objects/s before others came, %.0f after they left", before, after)
+	}
+}
+
+func TestASteadySlowdownIsNotForgotten(t *testing.T) {
+	w := newWorld(t, Options{}, 2)
+	m := w.migrate(work, away)
+	w.run(30 * time.Second)
+	m.work, m.away = 2*work, 2*away // by whatever: it is the same for each request
+	w.run(time.Minute)
+	if got := w.rate(time.Hour, m); got > oneAtATime/2 {
+		t.Errorf("%.0f objects/s in an hour at half the speed", got)
+	}
+	w.run(2 * time.Hour)
+	if got := w.rate(time.Minute, m); got < 1.2*oneAtATime/2 {
+		t.Errorf("%.0f objects/s when that is how it is", got)
+	}
+}
+
+func TestTheLimitStaysWithinItsBounds(t *testing.T) {
+	w := newWorld(t, Options{MaxConcurrent: 3}, 64) // dispatch checks that no more than three are out
+	w.migrate(work, away)
+	w.run(30 * time.Second)
+	if got := w.scheduler.limiter.limit; got != 3 {
+		t.Errorf("the limit is %v on a server that nobody else uses", got)
+	}
+	w.refuses = true
+	w.run(time.Minute)
+	if got := w.scheduler.limiter.limit; got != lowestLimit {
+		t.Errorf("the limit is %v after a minute of refusals", got)
+	}
+	w.refuses = false
+	w.run(time.Minute)
+	if got := w.scheduler.limiter.limit; got != 3 {
+		t.Errorf("the limit is %v a minute after the last refusal", got)
+	}
+}
+
+func TestUnpaced(t *testing.T) {
+	w := newWorld(t, Options{MaxConcurrent: 32, Unpaced: true}, 2)
+	w.migrate(work, away)
+	w.others = 120
+	w.run(30 * time.Second)
+	if w.scheduler.inFlight != 32 {
+		t.Errorf("%d requests are out beside others", w.scheduler.inFlight)
+	}
+	w.refuses = true
+	w.run(100 * time.Millisecond)
+	if got := w.scheduler.limiter.limit; got != 16 {
+		t.Errorf("the limit is %v after the first refusals", got)
+	}
+	w.refuses = false
+	w.run(time.Minute)
+	if w.scheduler.inFlight != 32 {
+		t.Errorf("%d requests are out a minute after the refusals", w.scheduler.inFlight)
+	}
+}
