@@ -17,17 +17,18 @@ limitations under the License.
 package svmigrator
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -36,129 +37,136 @@ type Input struct {
 	Migration *migrationv1alpha1.StorageVersionMigration
 	// Observation is what the servers write.
 	Observation storageversion.Observation
-	// State is the StorageState of the resource, nil if there is none.
+	// State is the StorageState of the resource, or nil if there is none.
 	State *migrationv1alpha1.StorageState
-	// Triggered says that StorageStates are kept by this process too, so that there will be one.
+	// Triggered means that this process runs the trigger too. Then there will be a StorageState.
 	Triggered bool
-	// Settle is how long evidence must stand before it counts as agreement.
+	// Settle is how long all servers must have written one encoding before they count as agreed.
 	Settle time.Duration
 	Now    time.Time
 }
 
-// Verdict is what is to be done with a migration at this time.
+// Verdict is what to do with a migration now.
 type Verdict string
 
 const (
-	// Ignore: it has ended.
+	// Ignore: the migration has ended.
 	Ignore Verdict = "Ignore"
 	// Wait: nothing may be written now.
 	Wait Verdict = "Wait"
-	// Go: the servers agree on the target, and nothing has shaken that since the migration started.
+	// Go: the servers agree on the target, and have done so since the migration started.
 	Go Verdict = "Go"
-	// Fail: whatever happens, this migration cannot succeed any more.
+	// Fail: this migration cannot succeed any more.
 	Fail Verdict = "Fail"
 )
 
-// Decision is a verdict and why it is that.
+// Decision is a verdict with its reason.
 type Decision struct {
 	Verdict Verdict
-	// Reason and Message are those of a condition. They are empty where the verdict is Go.
+	// Reason and Message are for a condition. They are empty if the verdict is Go.
 	Reason, Message string
-	// Target is what every object is to be stored in, and Evidence what shows that the servers agree on it, where the verdict
-	// is Go.
+	// Target is the encoding to store every object in. Evidence shows that the servers agree on it. Both are set if the
+	// verdict is Go.
 	Target   *migrationv1alpha1.MigrationTarget
 	Evidence *migrationv1alpha1.StorageEvidence
-	// LookAgain is when to decide again if nothing else happens. Zero if only events matter.
+	// LookAgain is when to decide again if nothing else happens. Zero means that only events matter.
 	LookAgain time.Time
 }
 
-// Decide says whether a migration may write at this time. It is pure, and asked before the start, whenever something
-// changes, and at the end: a migration succeeds only if the answer is Go when all its objects are done.
+// restarts tells people what follows if a migration fails because the servers changed.
+const restarts = "The trigger creates another migration. If you created this one, create another"
+
+// Decide says whether a migration may write now. It is pure. The controller calls it at the start, whenever something
+// changes, and at the end: a migration succeeds only if the verdict is Go when all its objects are done.
 func Decide(in Input) Decision {
 	m := in.Migration
+	resource := m.GroupResource()
 	switch {
-	case finished(m):
+	case m.Finished():
 		return Decision{Verdict: Ignore}
-	case m.Spec.Resource.Resource == "":
-		return fails(migrationv1alpha1.MigrationReasonInvalidResource, "spec.resource.resource names no resource: create another migration that does, for example deployments of the group apps.")
-	case isSubresource(m):
+	case resource.Resource == "":
 		return fails(migrationv1alpha1.MigrationReasonInvalidResource,
-			"%q is a subresource, which is stored with its resource: create a migration of the resource alone.", m.Spec.Resource.Resource)
+			"spec.resource.resource is empty. Create another migration, for example of deployments of the group apps")
+	case strings.Contains(resource.Resource, "/"):
+		return fails(migrationv1alpha1.MigrationReasonInvalidResource,
+			"%q is a subresource, and is stored with its resource. Create a migration of the resource", resource.Resource)
 	case in.Observation.Expires:
-		return fails(migrationv1alpha1.MigrationReasonInvalidResource, "%s expire by themselves, and a rewrite would prolong their life: wait until the API servers' --event-ttl has passed.", resourceOf(m))
+		return fails(migrationv1alpha1.MigrationReasonInvalidResource,
+			"%s expire, and a rewrite would prolong their life. Wait for the --event-ttl of the API servers", resource)
 	case in.Observation.Presence == storageversion.Deleted:
-		return fails(migrationv1alpha1.MigrationReasonResourceNotServed, "the CustomResourceDefinition of %s was deleted, and its objects with it.", resourceOf(m))
+		return fails(migrationv1alpha1.MigrationReasonResourceNotServed,
+			"the CustomResourceDefinition of %s was deleted, and its objects with it", resource)
 	}
-	if target := wanted(m); target != nil && target.Epoch != nil {
+	if target := cmp.Or(m.Status.Target, m.Spec.Target); target != nil && target.Epoch != nil {
 		return decideBound(in, target)
 	}
 	return decideUnbound(in)
 }
 
-// wanted is the target that a migration is bound to, nil if that is yet to be chosen.
-func wanted(m *migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.MigrationTarget {
-	if m.Status.Target != nil {
-		return m.Status.Target
-	}
-	return m.Spec.Target
-}
-
-// decideBound is about a migration that was made for one epoch of one StorageState. A new epoch begins whenever something may
-// have been written in another encoding, so that the agreement held for as long as the epoch is the same.
+// decideBound is about a migration for one epoch of one StorageState. A new epoch begins whenever a server may have
+// written another encoding. So the servers have agreed for as long as the epoch is the same.
 func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	state := in.State
 	switch {
 	case state == nil || state.UID != target.StorageStateUID:
-		return fails(migrationv1alpha1.MigrationReasonTargetChanged, "the StorageState that the migration was made for is gone: its epochs count for nothing any more.")
+		return fails(migrationv1alpha1.MigrationReasonTargetChanged,
+			"the StorageState that the migration was made for is gone, and its epochs with it. "+restarts)
 	case state.Status.Epoch > *target.Epoch:
-		return fails(migrationv1alpha1.MigrationReasonAgreementLost, "the servers did not agree on %s all the time: the StorageState is in epoch %d, and the migration was made for epoch %d.",
-			words(target), state.Status.Epoch, *target.Epoch)
+		return fails(migrationv1alpha1.MigrationReasonAgreementLost,
+			"the servers did not agree on %s all the time: the migration is for epoch %d, and epoch %d has begun. "+restarts,
+			versionName(target), *target.Epoch, state.Status.Epoch)
 	case state.Status.Epoch < *target.Epoch:
-		// Read from a cache that is behind.
-		return waits("the StorageState of epoch %d was not seen yet.", *target.Epoch)
+		// The cache is behind.
+		return waits("the StorageState of epoch %d was not seen yet", *target.Epoch)
 	case state.Status.CurrentStorageVersionHash != target.StorageVersionHash:
-		return fails(migrationv1alpha1.MigrationReasonTargetChanged, "objects are written in %s by now, and not in %s.", state.Status.CurrentEncodingVersion, words(target))
+		return fails(migrationv1alpha1.MigrationReasonTargetChanged,
+			"the servers write %s now, not %s. "+restarts, state.Status.CurrentEncodingVersion, versionName(target))
 	}
-	if message, ok := agreedBy(state); !ok {
+	if message, agreed := agreedBy(state); !agreed {
 		return waits("%s", message)
 	}
-	if doubt := doubtful(in, target.StorageVersionHash); doubt != nil {
+	if doubt := pauseReason(in, target.StorageVersionHash); doubt != nil {
 		return *doubt
 	}
-	if in.vouched(state, target.StorageVersionHash) {
+	if in.stateCoversObservation(state, target.StorageVersionHash) {
 		return in.goes(target)
 	}
-	d := waits("the StorageState does not tell yet of what the servers were seen to write since it was written. The trigger keeps it.")
+	d := waits("the servers changed after the StorageState was written. The migration waits until the trigger updates it")
 	if in.Triggered {
 		return d
 	}
-	last, _ := in.Observation.Last() // there is one, or it would be doubtful
-	if d.LookAgain = last.Evidence.FirstObservedTime.Add(keptWithin); !in.Now.Before(d.LookAgain) {
-		return fails(migrationv1alpha1.MigrationReasonAgreementLost, "nobody keeps the StorageState, which does not tell whether the servers agreed on %s all the time.", words(target))
+	last, _ := in.Observation.Last() // pauseReason has made sure that there is one.
+	if d.LookAgain = last.Evidence.FirstObservedTime.Add(stateUpdatedWithin); !in.Now.Before(d.LookAgain) {
+		return fails(migrationv1alpha1.MigrationReasonAgreementLost,
+			"no trigger updates the StorageState, so it does not show whether the servers agreed on %s all the time. "+
+				"Run the trigger, or create a migration without spec.target", versionName(target))
 	}
 	return d
 }
 
-// keptWithin is more than a trigger takes to tell of something, wherever it runs.
-const keptWithin = 15 * time.Minute
+// stateUpdatedWithin is more than a trigger in another process needs to update a StorageState.
+const stateUpdatedWithin = 15 * time.Minute
 
-// decideUnbound is about a migration that people made, or that was started on the observation alone. Without an epoch its
-// success proves nothing to the trigger; so it takes one where there is a StorageState.
+// decideUnbound is about a migration that a person created, or that was started on the observation alone. Without an
+// epoch its success proves nothing to the trigger. So it takes the epoch of the StorageState if there is one.
 func decideUnbound(in Input) Decision {
-	m, last := in.Migration, lastWriting(in.Observation)
+	m, last := in.Migration, lastWritten(in.Observation)
 	if started := m.Status.Target; started != nil {
-		if shaken(in, started.StorageVersionHash) {
-			return fails(migrationv1alpha1.MigrationReasonAgreementLost, "the servers did not agree on %s all the time since the migration started.", words(started))
+		// Before the first sighting nothing is broken. pauseReason handles that.
+		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Run) > 0 &&
+			!in.onlyWrittenSince(*evidence, started.StorageVersionHash, false) {
+			return agreementLost(started)
 		}
-		if doubt := doubtful(in, started.StorageVersionHash); doubt != nil {
+		if doubt := pauseReason(in, started.StorageVersionHash); doubt != nil {
 			return *doubt
 		}
 		return in.goes(started)
 	}
-	target := targetOf(in, last)
+	target := &migrationv1alpha1.MigrationTarget{StorageVersionHash: last}
+	target.EncodingVersion = hashName(&in.Observation, last)
 	if state := in.State; state != nil {
 		message, agreed := agreedBy(state)
-		if agreed && state.Status.CurrentStorageVersionHash == last && in.vouched(state, last) {
+		if agreed && state.Status.CurrentStorageVersionHash == last && in.stateCoversObservation(state, last) {
 			epoch := state.Status.Epoch
 			target.Epoch, target.StorageStateUID = &epoch, state.UID
 			target.EncodingVersion = state.Status.CurrentEncodingVersion
@@ -167,41 +175,54 @@ func decideUnbound(in Input) Decision {
 		}
 	}
 	if in.Triggered && target.Epoch == nil {
-		return waits("there is no StorageState of %s yet that tells of what is written now.", resourceOf(m))
+		return waits("no StorageState of %s shows yet what the servers write. The trigger will write it", m.GroupResource())
 	}
-	if doubt := doubtful(in, last); doubt != nil {
+	if doubt := pauseReason(in, last); doubt != nil {
 		return *doubt
 	}
 	if asked := m.Spec.Target; asked != nil && asked.StorageVersionHash != last {
-		return fails(migrationv1alpha1.MigrationReasonTargetChanged, "objects are written in %s, and not in %s: leave spec.target out to have what is written taken.", words(target), words(asked))
+		return fails(migrationv1alpha1.MigrationReasonTargetChanged,
+			"the servers write %s, not %s. Create a migration without spec.target, which takes what the servers write",
+			versionName(target), versionName(asked))
 	}
-	if settled := agreedSince(in.Observation, last).Add(in.Settle); target.Epoch == nil && in.Now.Before(settled) {
-		d := waits("all servers write %s. That counts from %s on, when writes that began before have landed.", words(target), settled.UTC().Format(time.RFC3339))
-		d.LookAgain = settled
+	if agreed := writtenSince(in.Observation, last).Add(in.Settle); target.Epoch == nil && in.Now.Before(agreed) {
+		d := waits("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
+			versionName(target), agreed.UTC().Format(time.RFC3339))
+		d.LookAgain = agreed
 		return d
 	}
 	return in.goes(target)
 }
 
-// vouched says that a StorageState is in keeping with all that was seen since it was written. An epoch that has not risen yet speaks for nothing
-// that it does not know of, and a state that nobody keeps any more for nothing at all.
-func (in *Input) vouched(state *migrationv1alpha1.StorageState, hash string) bool {
-	recorded, run := state.Status.Evidence, in.Observation.Run
-	if recorded == nil || len(run) == 0 {
+// stateCoversObservation reports whether a StorageState still holds after all that was observed since it was written.
+// An epoch that has not risen yet says nothing about what came later, and a state that no trigger updates says nothing
+// at all.
+func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, hash string) bool {
+	run := in.Observation.Run
+	if state.Status.Evidence == nil || len(run) == 0 {
 		return false
 	}
-	news, known := storageversion.SightingsSince(*recorded, run)
-	if !storageversion.Durable(*recorded) && !met(*recorded, run) {
-		// The trigger has decided on a look that is not older than the first of this process. States tell whole seconds.
-		known = known && !state.Status.LastHeartbeatTime.Time.Before(run[0].Evidence.FirstObservedTime.Truncate(time.Second))
-	}
-	return known && !slices.ContainsFunc(news, func(s storageversion.Sighting) bool { return !onlyWrites(s, hash) })
+	// Evidence that is not durable counts if the trigger looked no earlier than this process did. States have whole
+	// seconds.
+	firstSeen := run[0].Evidence.FirstObservedTime.Truncate(time.Second)
+	return in.onlyWrittenSince(*state.Status.Evidence, hash, !state.Status.LastHeartbeatTime.Time.Before(firstSeen))
 }
 
-// met says that a run has the very sighting that was recorded. Only evidence that is durable can be compared with that of another process.
-func met(recorded migrationv1alpha1.StorageEvidence, run []storageversion.Sighting) bool {
+// onlyWrittenSince reports whether the observation shows that the servers have written only this encoding since the
+// evidence was recorded. confirmed means that evidence which is not durable counts as well.
+func (in *Input) onlyWrittenSince(recorded migrationv1alpha1.StorageEvidence, hash string, confirmed bool) bool {
+	run := in.Observation.Run
+	news, known := storageversion.SightingsSince(recorded, run)
+	return known && onlyWrite(news, hash) &&
+		(confirmed || storageversion.Durable(recorded) || hasExactSighting(recorded, run))
+}
+
+// hasExactSighting reports whether a run has the very sighting that was recorded. Only durable evidence can be compared
+// with the evidence of another process.
+func hasExactSighting(recorded migrationv1alpha1.StorageEvidence, run []storageversion.Sighting) bool {
 	return slices.ContainsFunc(run, func(s storageversion.Sighting) bool {
-		return storageversion.SameEvidence(recorded, s.Evidence) && recorded.FirstObservedTime.Equal(s.Evidence.FirstObservedTime)
+		return storageversion.SameEvidence(recorded, s.Evidence) &&
+			recorded.FirstObservedTime.Equal(s.Evidence.FirstObservedTime)
 	})
 }
 
@@ -213,69 +234,58 @@ func (in *Input) goes(target *migrationv1alpha1.MigrationTarget) Decision {
 	return d
 }
 
-// agreedBy says whether a StorageState finds that the servers agree, and what it says if not.
+// agreedBy reports whether a StorageState says that the servers agree, with its message if it does not.
 func agreedBy(state *migrationv1alpha1.StorageState) (string, bool) {
-	for _, condition := range state.Status.Conditions {
-		if condition.Type == migrationv1alpha1.StorageStateAgreed {
-			return condition.Message, condition.Status == metav1.ConditionTrue
-		}
+	if c := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateAgreed); c != nil {
+		return c.Message, c.Status == metav1.ConditionTrue
 	}
-	return "it is not known yet whether the servers agree.", false
+	return "it is not known yet whether the servers agree", false
 }
 
-// doubtful is what speaks against writing now, nil if nothing does. It may pass, so that nothing is ended because of it:
-// where servers truly wrote something else, the epoch tells.
-func doubtful(in Input, hash string) *Decision {
+// pauseReason is why nothing may be written now, or nil. The reason may pass, so it fails no migration. If a server
+// really wrote something else, the epoch shows it.
+func pauseReason(in Input, hash string) *Decision {
 	o := &in.Observation
 	var d Decision
 	switch last, seen := o.Last(); {
 	case o.Problem != nil:
-		d = waits("%s.", o.Problem.Message)
+		d = waits("%s", o.Problem.Message)
 	case !seen:
-		d = waits("the servers were not asked yet.")
+		d = waits("nobody has asked the servers yet what they write")
 	case o.Presence == storageversion.NotServed:
-		d = waits("no server serves %s.", o.Resource)
+		d = waits("no server serves %s", o.Resource)
 	case len(last.Writing) > 1:
-		d = waits("the servers write different encodings.")
+		d = waits("the servers write different encodings. The migration waits until all write the same")
 	case len(last.Writing) == 0 || last.Writing[0] == storageversion.Unknown:
-		d = waits("no server was seen to write %s yet.", o.Resource)
+		d = waits("it is not known yet what the servers write of %s", o.Resource)
 	case last.Writing[0] != hash:
-		d = waits("the servers were seen to write another encoding than %s.", wordsOf(o, hash))
+		d = waits("the servers write another encoding than %s", hashName(o, hash))
 	default:
 		return nil
 	}
 	return &d
 }
 
-// shaken says that what was seen since the start does not show that only the target was written. It is about migrations
-// that no epoch speaks for.
-func shaken(in Input, hash string) bool {
-	evidence, run := in.Migration.Status.Evidence, in.Observation.Run
-	if evidence == nil || len(run) == 0 {
-		return false // nothing was seen yet, which is for doubtful
-	}
-	news, known := storageversion.SightingsSince(*evidence, run)
-	known = known && (storageversion.Durable(*evidence) || met(*evidence, run))
-	return !known || slices.ContainsFunc(news, func(s storageversion.Sighting) bool { return !onlyWrites(s, hash) })
+// onlyWrite reports whether all sightings show that all servers write the one encoding.
+func onlyWrite(sightings []storageversion.Sighting, hash string) bool {
+	return !slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
+		return len(s.Unseen) > 0 || !slices.Equal(s.Writing, []string{hash})
+	})
 }
 
-func onlyWrites(s storageversion.Sighting, hash string) bool {
-	return len(s.Unseen) == 0 && slices.Equal(s.Writing, []string{hash})
-}
-
-// lastWriting is the hash of the encoding that all servers were last seen to write, Unknown if they do not agree.
-func lastWriting(o storageversion.Observation) string {
+// lastWritten is the hash of the encoding that all servers write, or Unknown if they do not agree.
+func lastWritten(o storageversion.Observation) string {
 	if last, seen := o.Last(); seen && len(last.Writing) == 1 {
 		return last.Writing[0]
 	}
 	return storageversion.Unknown
 }
 
-// agreedSince is when the servers were first seen to write what they write now, and nothing else since.
-func agreedSince(o storageversion.Observation, hash string) time.Time {
+// writtenSince is since when the servers have written only this encoding.
+func writtenSince(o storageversion.Observation, hash string) time.Time {
 	since := o.Time
-	for _, sighting := range slices.Backward(o.Run) {
-		if !onlyWrites(sighting, hash) {
+	for i, sighting := range slices.Backward(o.Run) {
+		if !onlyWrite(o.Run[i:i+1], hash) {
 			break
 		}
 		since = sighting.Evidence.FirstObservedTime.Time
@@ -283,53 +293,22 @@ func agreedSince(o storageversion.Observation, hash string) time.Time {
 	return since
 }
 
-func targetOf(in Input, hash string) *migrationv1alpha1.MigrationTarget {
-	return &migrationv1alpha1.MigrationTarget{StorageVersionHash: hash, EncodingVersion: wordsOf(&in.Observation, hash)}
+// hashName is the version behind a hash, or the hash if the version is not known.
+func hashName(o *storageversion.Observation, hash string) string {
+	return cmp.Or(o.Versions[hash], hash)
 }
 
-func wordsOf(o *storageversion.Observation, hash string) string {
-	if version, ok := o.Versions[hash]; ok {
-		return version
-	}
-	return hash
-}
-
-func words(target *migrationv1alpha1.MigrationTarget) string {
-	if target.EncodingVersion != "" {
-		return target.EncodingVersion
-	}
-	return target.StorageVersionHash
-}
-
-func resourceOf(m *migrationv1alpha1.StorageVersionMigration) schema.GroupResource {
-	return schema.GroupResource{Group: m.Spec.Resource.Group, Resource: m.Spec.Resource.Resource}
-}
-
-func finished(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return hasCondition(m, migrationv1alpha1.MigrationSucceeded) || hasCondition(m, migrationv1alpha1.MigrationFailed)
-}
-
-func hasCondition(m *migrationv1alpha1.StorageVersionMigration, conditionType migrationv1alpha1.MigrationConditionType) bool {
-	return slices.ContainsFunc(m.Status.Conditions, func(c migrationv1alpha1.MigrationCondition) bool {
-		return c.Type == conditionType && c.Status == corev1.ConditionTrue
-	})
-}
-
-func isSubresource(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return strings.Contains(m.Spec.Resource.Resource, "/")
+// versionName is the version of a target, or its hash if the version is not known.
+func versionName(target *migrationv1alpha1.MigrationTarget) string {
+	return cmp.Or(target.EncodingVersion, target.StorageVersionHash)
 }
 
 func fails(reason, format string, args ...any) Decision {
-	return Decision{Verdict: Fail, Reason: reason, Message: sentence(fmt.Sprintf(format, args...))}
+	return Decision{Verdict: Fail, Reason: reason, Message: controller.Sentence(fmt.Sprintf(format, args...))}
 }
 
 func waits(format string, args ...any) Decision {
-	return Decision{Verdict: Wait, Reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, Message: sentence(fmt.Sprintf(format, args...))}
-}
-
-func sentence(s string) string {
-	if s == "" {
-		return s
-	}
-	return strings.ToUpper(s[:1]) + s[1:]
+	d := fails(migrationv1alpha1.MigrationReasonAwaitingAgreement, format, args...)
+	d.Verdict = Wait
+	return d
 }

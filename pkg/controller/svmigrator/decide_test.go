@@ -55,7 +55,8 @@ func written(minutesAgo int, generation int64, hashes ...string) storageversion.
 
 func observed(run ...storageversion.Sighting) storageversion.Observation {
 	return storageversion.Observation{
-		Resource: widgets, Time: noon, Class: storageversion.Custom, Presence: storageversion.Served, Run: run, SharedBy: widgets,
+		Resource: widgets, Time: noon, Class: storageversion.Custom, Presence: storageversion.Served, Run: run,
+		SharedBy: widgets,
 		Versions: map[string]string{v1: "example.com/v1", v2: "example.com/v2"},
 	}
 }
@@ -67,8 +68,10 @@ func stateAt(epoch int64, current string, agreed metav1.ConditionStatus) *migrat
 		ObjectMeta: metav1.ObjectMeta{Name: widgets.String(), UID: "state"},
 		Status: migrationv1alpha1.StorageStateStatus{
 			Epoch: epoch, CurrentStorageVersionHash: current, CurrentEncodingVersion: "example.com/v2",
-			Evidence:   &evidence,
-			Conditions: []metav1.Condition{{Type: migrationv1alpha1.StorageStateAgreed, Status: agreed, Message: "As the state says."}},
+			Evidence: &evidence,
+			Conditions: []metav1.Condition{{
+				Type: migrationv1alpha1.StorageStateAgreed, Status: agreed, Message: "As the state says.",
+			}},
 		},
 	}
 }
@@ -99,7 +102,9 @@ func made(change func(*migrationv1alpha1.StorageVersionMigration)) *migrationv1a
 }
 
 func boundTo(epoch int64) *migrationv1alpha1.MigrationTarget {
-	return &migrationv1alpha1.MigrationTarget{StorageVersionHash: v2, EncodingVersion: "example.com/v2", Epoch: &epoch, StorageStateUID: "state"}
+	return &migrationv1alpha1.MigrationTarget{
+		StorageVersionHash: v2, EncodingVersion: "example.com/v2", Epoch: &epoch, StorageStateUID: "state",
+	}
 }
 
 func TestDecide(t *testing.T) {
@@ -126,88 +131,105 @@ func TestDecide(t *testing.T) {
 		epoch     int64  // of the target, where the verdict is Go
 	}{
 		"the trigger's migration goes while its epoch stands and the servers agree": {
-			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Go, epoch: 3,
+			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
+			triggered: true,
+			want:      Go, epoch: 3,
 		},
 		"it waits while the state does not find that the servers agree": {
-			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(3, v2, metav1.ConditionFalse), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "As the state says",
+			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(3, v2, metav1.ConditionFalse),
+			triggered: true,
+			want:      Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "As the state says",
 		},
 		"it waits as soon as a server was seen to write something else, before the state tells of it": {
-			migration: byTrigger, observed: observed(written(9, 2, v2), written(0, 3, v1)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "another encoding than example.com/v2",
+			migration: byTrigger, observed: observed(written(9, 2, v2), written(0, 3, v1)),
+			state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement,
+			message: "another encoding than example.com/v2",
 		},
 		"it waits while a server cannot be asked": {
 			migration: byTrigger, state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
 			observed: func() storageversion.Observation {
 				o := observed(written(9, 2, v2))
-				o.Problem = &storageversion.Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: "the API server at 192.0.2.7 could not be asked"}
+				o.Problem = &storageversion.Problem{
+					Reason: migrationv1alpha1.StateReasonServersUnseen, Message: "the API server at 192.0.2.7 could not be asked",
+				}
 				return o
 			}(),
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "192.0.2.7",
 		},
 		"it fails when a new epoch began": {
-			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(4, v2, metav1.ConditionTrue), triggered: true,
-			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost, message: "epoch 4",
+			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(4, v2, metav1.ConditionTrue),
+			triggered: true,
+			want:      Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost, message: "epoch 4",
 		},
 		"it waits where the cache has an older epoch": {
-			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(2, v1, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement,
+			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(2, v1, metav1.ConditionTrue),
+			triggered: true,
+			want:      Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement,
 		},
 		"it goes on while a change of something else is not in the state yet": {
-			migration: byTrigger, observed: observed(written(9, 2, v2), written(1, 3, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			migration: byTrigger, observed: observed(written(9, 2, v2), written(1, 3, v2)),
+			state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
 			want: Go, epoch: 3,
 		},
 		"it waits for the trigger's word about a change and back": {
-			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)),
+			state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for the trigger's word about what nobody saw": {
-			migration: byTrigger, observed: observed(written(0, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+			migration: byTrigger, observed: observed(written(0, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
+			triggered: true,
+			want:      Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for events, and not for a time, where the trigger is late": {
-			migration: byTrigger, observed: observed(written(90, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+			migration: byTrigger, observed: observed(written(90, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
+			triggered: true,
+			want:      Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for the trigger's word about a server that nobody asked": {
-			migration: byTrigger, observed: observed(written(9, 2, v2), unseen(written(1, 3, v2))), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+			migration: byTrigger, observed: observed(written(9, 2, v2), unseen(written(1, 3, v2))),
+			state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for a trigger elsewhere as well": {
-			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)),
+			state: stateAt(3, v2, metav1.ConditionTrue),
+			want:  Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it fails where nobody keeps the state any more": {
 			migration: byTrigger, observed: observed(written(40, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
-			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost, message: "keeps the StorageState",
+			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost, message: "updates the StorageState",
 		},
 		"it fails when another encoding is current": {
-			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(3, v1, metav1.ConditionTrue), triggered: true,
-			want: Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged,
+			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(3, v1, metav1.ConditionTrue),
+			triggered: true,
+			want:      Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged,
 		},
 		"it fails when its state is gone": {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), triggered: true,
 			want: Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged, message: "gone",
 		},
 		"one made by hand takes the epoch of the state": {
-			migration: made(nil), observed: observed(written(9, 2, v2)), state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
-			want: Go, epoch: 7,
+			migration: made(nil), observed: observed(written(9, 2, v2)), state: stateAt(7, v2, metav1.ConditionTrue),
+			triggered: true,
+			want:      Go, epoch: 7,
 		},
 		"one made by hand waits for the trigger's word": {
-			migration: made(nil), observed: observed(written(9, 2, v2)), state: stateAt(7, v2, metav1.ConditionFalse), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "As the state says",
+			migration: made(nil), observed: observed(written(9, 2, v2)), state: stateAt(7, v2, metav1.ConditionFalse),
+			triggered: true,
+			want:      Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "As the state says",
 		},
 		"one made by hand waits for a state where there will be one": {
 			migration: made(nil), observed: observed(written(9, 2, v2)), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "no StorageState",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "No StorageState",
 		},
 		"without a trigger the observation is enough, when it stood for the settle period": {
 			migration: made(nil), observed: observed(written(9, 1, v1), written(1, 2, v2)), want: Go,
 		},
 		"without a trigger a fresh observation is not enough": {
 			migration: made(nil), observed: observed(written(9, 1, v1), written(0, 2, v2)),
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "counts from 2026-01-02T12:01:00Z",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "starts at 2026-01-02T12:01:00Z",
 		},
 		"the settle period does not begin anew with what changes nothing": {
 			migration: made(nil), observed: observed(written(9, 1, v1), written(2, 2, v2), written(0, 3, v2)), want: Go,
@@ -220,14 +242,17 @@ func TestDecide(t *testing.T) {
 			migration: made(nil), observed: observed(written(9, 2, v2)), state: stateAt(7, v1, metav1.ConditionFalse), want: Go,
 		},
 		"a state that was left behind before a change and back is not believed": {
-			migration: made(nil), observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(7, v2, metav1.ConditionTrue), want: Go,
+			migration: made(nil), observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)),
+			state: stateAt(7, v2, metav1.ConditionTrue), want: Go,
 		},
 		"one made by hand waits for a state that tells of the present": {
-			migration: made(nil), observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)), state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "no StorageState",
+			migration: made(nil), observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)),
+			state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "No StorageState",
 		},
 		"one made by hand takes the epoch while a change of something else is not in the state yet": {
-			migration: made(nil), observed: observed(written(9, 2, v2), written(1, 3, v2)), state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
+			migration: made(nil), observed: observed(written(9, 2, v2), written(1, 3, v2)),
+			state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
 			want: Go, epoch: 7,
 		},
 		"what is only polled is believed of a trigger that has looked since this process did": {
@@ -235,16 +260,18 @@ func TestDecide(t *testing.T) {
 		},
 		"what is only polled is not believed of one that looked before this process did": {
 			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 6), triggered: true,
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "does not tell yet",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"one that started alone fails in another process where evidence is only polled": {
-			migration: alone(polled(9)), observed: observed(polled(5)), want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost,
+			migration: alone(polled(9)), observed: observed(polled(5)), want: Fail,
+			reason: migrationv1alpha1.MigrationReasonAgreementLost,
 		},
 		"one made by hand for an encoding that is not written fails": {
 			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) {
 				m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: v1, EncodingVersion: "example.com/v1"}
 			}),
-			observed: observed(written(9, 2, v2)), want: Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged, message: "example.com/v2, and not in example.com/v1",
+			observed: observed(written(9, 2, v2)), want: Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged,
+			message: "example.com/v2, not example.com/v1",
 		},
 		"one that started alone goes on while nothing changed": {
 			migration: alone(written(5, 2, v2)), observed: observed(written(9, 1, v1), written(5, 2, v2)), want: Go,
@@ -262,20 +289,24 @@ func TestDecide(t *testing.T) {
 		},
 		"one that has ended is left alone": {
 			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) {
-				m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue}}
+				m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+					{Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue},
+				}
 			}),
 			observed: observed(written(9, 2, v2)), want: Ignore,
 		},
 		"a subresource is none": {
 			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Spec.Resource.Resource = "widgets/status" }),
-			observed:  observed(written(9, 2, v2)), want: Fail, reason: migrationv1alpha1.MigrationReasonInvalidResource, message: "subresource",
+			observed:  observed(written(9, 2, v2)), want: Fail, reason: migrationv1alpha1.MigrationReasonInvalidResource,
+			message: "subresource",
 		},
 		"nothing is named": {
 			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Spec.Resource.Resource = "" }),
 			want:      Fail, reason: migrationv1alpha1.MigrationReasonInvalidResource,
 		},
 		"objects that expire are left alone": {
-			migration: made(nil), observed: storageversion.Observation{Expires: true}, want: Fail, reason: migrationv1alpha1.MigrationReasonInvalidResource, message: "expire",
+			migration: made(nil), observed: storageversion.Observation{Expires: true}, want: Fail,
+			reason: migrationv1alpha1.MigrationReasonInvalidResource, message: "expire",
 		},
 		"the definition was deleted": {
 			migration: alone(written(5, 2, v2)), observed: storageversion.Observation{Presence: storageversion.Deleted},
@@ -283,7 +314,10 @@ func TestDecide(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Decide(Input{Migration: test.migration, Observation: test.observed, State: test.state, Triggered: test.triggered, Settle: period, Now: noon})
+			got := Decide(Input{
+				Migration: test.migration, Observation: test.observed, State: test.state,
+				Triggered: test.triggered, Settle: period, Now: noon,
+			})
 			if got.Verdict != test.want || got.Reason != test.reason || !strings.Contains(got.Message, test.message) {
 				t.Fatalf("decided %+v", got)
 			}
@@ -293,7 +327,8 @@ func TestDecide(t *testing.T) {
 			if got.Verdict != Go {
 				return
 			}
-			if got.Target == nil || got.Target.StorageVersionHash != v2 || ptr.Deref(got.Target.Epoch, 0) != test.epoch || got.Evidence == nil {
+			if got.Target == nil || got.Target.StorageVersionHash != v2 || ptr.Deref(got.Target.Epoch, 0) != test.epoch ||
+				got.Evidence == nil {
 				t.Errorf("the target is %+v, the evidence %+v", got.Target, got.Evidence)
 			}
 		})

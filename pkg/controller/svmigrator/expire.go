@@ -23,6 +23,7 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -30,37 +31,40 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// expiry is what is to be done with a migration that has ended.
+// expiry is what to do with a migration that has ended.
 type expiry struct {
-	// expired says that nobody needs it any more.
+	// expired means that nobody needs the migration any more.
 	expired bool
-	// lookAgain is when it may be so, if nothing else happens. Zero if only events matter.
+	// lookAgain is when to decide again if nothing else happens. Zero means that only events matter.
 	lookAgain time.Time
 }
 
 // decideExpiry says whether a migration that has ended may be deleted. others are the migrations of the same resource.
-func decideExpiry(m *migrationv1alpha1.StorageVersionMigration, others []*migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState, ttl time.Duration, now time.Time) expiry {
-	if ttl <= 0 || !finished(m) || m.DeletionTimestamp != nil {
+func decideExpiry(
+	m *migrationv1alpha1.StorageVersionMigration, others []*migrationv1alpha1.StorageVersionMigration,
+	state *migrationv1alpha1.StorageState, ttl time.Duration, now time.Time,
+) expiry {
+	if ttl <= 0 || !m.Finished() || m.DeletionTimestamp != nil {
 		return expiry{}
 	}
 	if at := endedAt(m).Add(ttl); now.Before(at) {
 		return expiry{lookAgain: at}
 	}
-	// It names what somebody has to see to, until a newer one says how that stands.
+	// It names objects that somebody must repair, until a newer migration shows whether that was done.
 	newer := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
-		return finished(other) && createdAfter(other, m)
+		return other.Finished() && createdAfter(other, m)
 	})
 	if namesDenied(m) && !newer {
 		return expiry{}
 	}
-	// One that waited for this one goes first, or it would be kept until yet another one ended.
+	// An older one that names objects goes first. Otherwise it would be kept until yet another migration ends.
 	older := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
-		return finished(other) && namesDenied(other) && createdAfter(m, other)
+		return other.Finished() && namesDenied(other) && createdAfter(m, other)
 	})
 	return expiry{expired: !older && !proofPending(m, state)}
 }
 
-// createdAfter orders migrations, those of the same second too.
+// createdAfter orders migrations, also those of the same second.
 func createdAfter(a, b *migrationv1alpha1.StorageVersionMigration) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) > 0
 }
@@ -69,46 +73,45 @@ func namesDenied(m *migrationv1alpha1.StorageVersionMigration) bool {
 	return m.Status.Progress != nil && m.Status.Progress.Denied > 0
 }
 
-// proofPending says that the success of the migration is a proof which the StorageState does not show yet.
+// proofPending reports whether the migration proves something that the StorageState does not show yet.
 func proofPending(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState) bool {
 	target := m.Status.Target
-	return hasCondition(m, migrationv1alpha1.MigrationSucceeded) && state != nil && target != nil && target.Epoch != nil &&
+	return m.HasCondition(migrationv1alpha1.MigrationSucceeded) && state != nil && target != nil && target.Epoch != nil &&
 		state.UID == target.StorageStateUID && state.Status.Epoch == *target.Epoch &&
 		!slices.Equal(state.Status.PersistedStorageVersionHashes, []string{target.StorageVersionHash})
 }
 
-// endedAt is when a migration ended. Other controllers leave that to the conditions.
+// endedAt is when a migration ended. Other controllers set only the conditions, or not even their times.
 func endedAt(m *migrationv1alpha1.StorageVersionMigration) time.Time {
 	if m.Status.CompletionTime != nil {
 		return m.Status.CompletionTime.Time
 	}
-	var last time.Time
-	for _, condition := range m.Status.Conditions {
-		if condition.LastUpdateTime.After(last) {
-			last = condition.LastUpdateTime.Time
-		}
+	result := m.Status.Condition(migrationv1alpha1.MigrationSucceeded)
+	if result == nil || result.Status != corev1.ConditionTrue {
+		result = m.Status.Condition(migrationv1alpha1.MigrationFailed)
 	}
-	return cmp.Or(last, m.CreationTimestamp.Time)
+	return cmp.Or(result.LastUpdateTime.Time, m.CreationTimestamp.Time)
 }
 
 // expire deletes a migration that nobody needs any more.
-func (c *Controller) expire(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (lookAgain time.Time, err error) {
-	e, err := c.expiryOf(m)
-	if err != nil || !e.expired {
-		return e.lookAgain, err
+func (c *Controller) expire(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (time.Time, error) {
+	e := c.expiryOf(m)
+	if !e.expired {
+		return e.lookAgain, nil
 	}
-	// The cache may be behind, and a deletion cannot be taken back.
-	live, err := c.client.StorageVersionMigrations().Get(ctx, m.Name, metav1.GetOptions{})
+	// The cache may be behind, and nobody can undo a deletion.
+	migrations := c.cluster.client.StorageVersionMigrations()
+	live, err := migrations.Get(ctx, m.Name, metav1.GetOptions{})
 	if saysMissing(err, m.Name) {
 		return time.Time{}, nil
 	}
 	if err != nil {
 		return time.Time{}, fmt.Errorf("getting migration %q: %w", m.Name, err)
 	}
-	if e, err = c.expiryOf(live); err != nil || !e.expired {
-		return e.lookAgain, err
+	if e = c.expiryOf(live); !e.expired {
+		return e.lookAgain, nil
 	}
-	err = c.client.StorageVersionMigrations().Delete(ctx, live.Name, metav1.DeleteOptions{
+	err = migrations.Delete(ctx, live.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion},
 	})
 	switch {
@@ -121,14 +124,8 @@ func (c *Controller) expire(ctx context.Context, m *migrationv1alpha1.StorageVer
 	return time.Time{}, nil
 }
 
-func (c *Controller) expiryOf(m *migrationv1alpha1.StorageVersionMigration) (expiry, error) {
-	others, err := c.migrationsOf(resourceOf(m))
-	if err != nil {
-		return expiry{}, err
-	}
-	state, err := c.cachedState(resourceOf(m))
-	if err != nil {
-		return expiry{}, err
-	}
-	return decideExpiry(m, others, state, c.options.FinishedTTL, c.clock.Now()), nil
+func (c *Controller) expiryOf(m *migrationv1alpha1.StorageVersionMigration) expiry {
+	resource := m.GroupResource()
+	state := c.cluster.cachedState(resource)
+	return decideExpiry(m, c.migrationsOf(resource), state, c.cluster.options.FinishedTTL, c.cluster.clock.Now())
 }

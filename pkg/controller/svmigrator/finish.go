@@ -18,188 +18,179 @@ package svmigrator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// errMoved says that what a migration ends on has moved since it was looked at. It is looked at again.
+const (
+	// finishRetry is the least time between two tries to end a migration.
+	finishRetry = time.Second
+	// finishReportAfter is how long these tries must have failed before people hear of it.
+	finishReportAfter = 5 * time.Second
+	// pruneTimeout is more than the 34 s that an API server allows for a patch.
+	pruneTimeout = 40 * time.Second
+)
+
+// errMoved says that something changed on which the end of a migration depends. The run reads it again.
 var errMoved = errors.New("what was read has changed in the meantime")
 
-// finish ends a migration whose objects all have their outcomes.
-func (t *turn) finish(ctx context.Context) error {
-	began := t.clock.Now()
-	for n := 1; ; n++ {
-		ended, err := t.tryFinish(ctx)
+// finish ends a migration whose objects all have outcomes, however long that takes.
+func (r *migrationRun) finish(ctx context.Context) error {
+	began, backoff := r.cluster.clock.Now(), rewrite.NewBackoff()
+	for {
+		err := r.tryFinish(ctx)
 		switch {
-		case ended, errors.Is(err, errStopped), errors.Is(err, errMigrationGone):
+		case err == nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone):
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case t.clock.Since(began) >= stuckAfter && t.othersWait():
-			return errStuck
 		}
-		wait := max(endRetry, backoff(n))
-		klog.FromContext(ctx).V(4).Info("Looking again before the end", "cause", err)
-		if t.clock.Since(began) > troubleThreshold {
-			t.tellTrouble(ctx, &trouble{what: "All objects are done, and the migration cannot be ended", failure: classify(err, ""), since: began, next: t.clock.Now().Add(wait), stuck: t.clock.Since(began) >= stuckAfter})
+		now, delay := r.cluster.clock.Now(), max(finishRetry, backoff.Step())
+		klog.FromContext(ctx).V(4).Info("The migration cannot be ended yet, will retry", "cause", err)
+		if now.Sub(began) > finishReportAfter {
+			r.ReportState(ctx, rewrite.Report{State: r.task.Failing(now), Retry: rewrite.Retry{
+				What: "All objects are done, but ending the migration fails", Failure: rewrite.Classify(err, ""),
+				Since: began, Next: now.Add(delay),
+			}})
 		}
-		if !pause(ctx, t.clock, wait) {
+		if r.task.Idle(now) >= rewrite.StuckAfter && r.othersWait() {
+			return rewrite.ErrStuck
+		}
+		if !retry.Pause(ctx, r.cluster.clock, delay) {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-// tryFinish looks at what a success depends on, and ends the migration. States, definitions and documents are read from the API server; what
-// it does not tell itself is the observer's to know.
-func (t *turn) tryFinish(ctx context.Context) (ended bool, err error) {
-	decision, err := t.decideLive(ctx, t.journal.stored)
-	if err != nil {
-		return false, err
+// tryFinish checks everything that a success depends on, and ends the migration. It reads states, definitions and
+// documents from the API server. The observer watches the rest.
+func (r *migrationRun) tryFinish(ctx context.Context) error {
+	m := r.status.stored
+	decision, err := r.cluster.decideLive(ctx, m)
+	switch {
+	case err != nil:
+		return err
+	case decision.Verdict == Fail:
+		return r.fail(ctx, decision)
+	case m.Status.Progress != nil && unmigrated(m.Status.Progress) > 0:
+		return r.fail(ctx, objectsDenied(&m.Status))
+	case decision.Verdict != Go:
+		return errStopped
 	}
-	if decision.Verdict == Fail {
-		return true, t.fail(ctx, decision)
+	observation := r.cluster.observer.Observe(r.resource)
+	if sure := observation.Confirmed; r.cluster.clock.Now().Before(sure) {
+		return fmt.Errorf("the servers that answered may have been replaced, which is known at %v: %w", sure, errMoved)
 	}
-	if progress := t.journal.stored.Status.Progress; progress != nil && progress.Denied > 0 {
-		return true, t.fail(ctx, denied(&t.journal.stored.Status))
-	}
-	if decision.Verdict != Go {
-		return false, errStopped
-	}
-	if sure := t.observer.Observe(t.resource).Confirmed; t.clock.Now().Before(sure) {
-		return false, fmt.Errorf("it is not sure before %v that the servers which answered are those that live: %w", sure, errMoved)
-	}
-	switch t.class {
+	switch r.class {
 	case storageversion.Custom:
-		if err := t.settleDefinition(ctx); err != nil {
-			return false, err
+		if err := r.verifyAndPruneDefinition(ctx, observation); err != nil {
+			return err
 		}
 	case storageversion.Aggregated:
-		missing, err := t.find(ctx, t.journal.stored.Status.Target)
-		if err != nil {
-			return false, err
-		}
-		if missing != nil {
-			return true, t.fail(ctx, *missing)
-		}
-		if target := t.journal.stored.Status.Target; t.changedUnseen(target) {
-			return true, t.fail(ctx, fails(migrationv1alpha1.MigrationReasonAgreementLost, "objects are written in another encoding than %s by now.", words(target)))
+		missing, err := r.locate(ctx, m.Status.Target)
+		switch {
+		case err != nil:
+			return err
+		case missing != nil:
+			return r.fail(ctx, *missing)
+		case r.serverWritesAnother(m.Status.Target):
+			return r.fail(ctx, agreementLost(m.Status.Target))
 		}
 	}
-	if err := t.succeed(ctx); err != nil {
-		return false, err
-	}
-	return true, nil
+	return r.succeed(ctx)
 }
 
-// succeed is tried once: what was looked at before it may be true no longer when the API server is back from an outage.
-func (t *turn) succeed(ctx context.Context) error {
-	message := fmt.Sprintf("Every object is stored in %s or was deleted.", words(t.journal.stored.Status.Target))
-	t.ending.Store(true)
-	err := t.journal.write(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
-		end(status, t.clock.Now(), migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated, message)
-	})
-	if errors.Is(err, errOutdated) {
-		if err = t.journal.refresh(ctx); err == nil {
+// succeed tries only once. After an outage of the API server, the checks before it may not hold any more.
+func (r *migrationRun) succeed(ctx context.Context) error {
+	r.ending.Store(true)
+	err := r.status.write(ctx, succeeded(r.status.stored.Status.Target))
+	if errors.Is(err, controller.ErrOutdated) {
+		if err = r.status.refresh(ctx); err == nil {
 			err = errMoved
 		}
 	}
 	if err != nil {
-		t.ending.Store(false)
-		return err
+		r.ending.Store(false)
 	}
-	t.ended(ctx, statusSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated)
-	t.tell(t.journal.stored, corev1.EventTypeNormal, eventSucceeded, message)
-	return nil
+	return err
 }
 
-// fail ends a migration without success.
-func (t *turn) fail(ctx context.Context, why Decision) error {
-	t.ending.Store(true)
-	err := t.journal.persist(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
-		end(status, t.clock.Now(), migrationv1alpha1.MigrationFailed, why.Reason, why.Message)
-	})
+// fail ends the migration without success.
+func (r *migrationRun) fail(ctx context.Context, why Decision) error {
+	r.ending.Store(true)
+	return r.status.persist(ctx, failed(why))
+}
+
+// verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions that
+// no object is stored in any more from status.storedVersions.
+func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation storageversion.Observation) error {
+	live, err := r.cluster.documents.Definition(ctx, r.resource)
 	if err != nil {
 		return err
 	}
-	t.ended(ctx, statusFailed, why.Reason)
-	t.tell(t.journal.stored, corev1.EventTypeWarning, eventFailed, why.Reason+": "+why.Message)
-	return nil
-}
-
-func (t *turn) ended(ctx context.Context, status, reason string) {
-	t.sweeps.drop(t.journal.uid())
-	m := t.journal.stored
-	klog.FromContext(ctx).Info("Migration ended", "status", status, "reason", reason, "progress", m.Status.Progress)
-	countMigration(t.resource, status)
-	if m.Status.StartTime != nil {
-		migrationDuration.WithLabelValues(status).Observe(max(0, t.clock.Since(m.Status.StartTime.Time)).Seconds())
-	}
-}
-
-func denied(status *migrationv1alpha1.StorageVersionMigrationStatus) Decision {
-	example := ""
-	if len(status.DeniedObjects) > 0 {
-		first := status.DeniedObjects[0]
-		example = fmt.Sprintf(" The first is %s: %s", klog.KRef(first.Namespace, first.Name), first.Message)
-	}
-	return fails(migrationv1alpha1.MigrationReasonObjectsDenied, "the API server refuses to rewrite %d of %d objects; all others are done. status.deniedObjects names them.%s",
-		status.Progress.Denied, status.Progress.Processed, example)
-}
-
-// settleDefinition checks that the definition is the one that the servers were observed by, and takes versions from its
-// status.storedVersions that no object is stored in any more.
-func (t *turn) settleDefinition(ctx context.Context) error {
-	live, err := readDefinition(ctx, t.documents, t.resource)
-	if err != nil {
-		return err
-	}
-	target := t.journal.stored.Status.Target
-	observation := t.observer.Observe(t.resource)
-	observed, seen := observation.Last()
-	switch {
-	case !seen || observed.Evidence.CustomResourceDefinition == nil:
+	last, _ := observation.Last()
+	switch observed := last.Evidence.CustomResourceDefinition; {
+	case observed == nil:
 		return fmt.Errorf("the definition was not observed: %w", errMoved)
-	case live.Metadata.UID != observed.Evidence.CustomResourceDefinition.UID, live.Metadata.Generation != observed.Evidence.CustomResourceDefinition.Generation:
-		return fmt.Errorf("the definition is of generation %d, and generation %d was observed: %w",
-			live.Metadata.Generation, observed.Evidence.CustomResourceDefinition.Generation, errMoved)
-	case live.hash() != target.StorageVersionHash:
-		return fmt.Errorf("the definition stores another version: %w", errMoved)
+	case live.Metadata.UID != observed.UID, live.Metadata.Generation != observed.Generation:
+		return fmt.Errorf("the definition has generation %d, and generation %d was observed: %w",
+			live.Metadata.Generation, observed.Generation, errMoved)
+	case live.Hash() != r.status.stored.Status.Target.StorageVersionHash:
+		return fmt.Errorf("the definition has another storage version: %w", errMoved)
 	}
-	if !t.features.Enabled(features.CRDStoredVersionsPruning) || !live.prunable() {
+	before, after := live.Status.StoredVersions, []string{live.StorageVersion()}
+	if !r.cluster.features.Enabled(features.CRDStoredVersionsPruning) || slices.Equal(before, after) {
 		return nil
 	}
-	before := live.Status.StoredVersions
-	err = live.prune(ctx, t.documents)
+	err = r.pruneStoredVersions(ctx, live, after)
 	switch {
 	case err == nil:
-		klog.FromContext(ctx).Info("Pruned status.storedVersions", "before", before, "after", live.storageVersion())
-		t.tell(t.journal.stored, corev1.EventTypeNormal, eventPruned,
-			fmt.Sprintf("status.storedVersions of the CustomResourceDefinition is %q now; it was %q", []string{live.storageVersion()}, before))
+		klog.FromContext(ctx).Info("Pruned status.storedVersions", "before", before, "after", after)
+		r.cluster.recordEvent(r.status.stored, corev1.EventTypeNormal, eventPruned,
+			fmt.Sprintf("status.storedVersions of the CustomResourceDefinition is %q now. It was %q.", after, before))
 		return nil
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("pruning status.storedVersions: %w", errMoved)
-	case classify(err, live.Metadata.Name).passes():
+	case rewrite.Classify(err, live.Metadata.Name).Passes():
 		return fmt.Errorf("pruning status.storedVersions: %w", err)
 	default:
-		// The objects are migrated all the same. That old versions are still listed is told by the StorageState too.
+		// The objects are migrated all the same. The StorageState also says that old versions are still listed.
 		utilruntime.HandleErrorWithContext(ctx, err, "Pruning status.storedVersions failed")
-		t.tell(t.journal.stored, corev1.EventTypeWarning, eventNotPruned,
-			fmt.Sprintf("status.storedVersions of the CustomResourceDefinition still is %q: %v", before, err))
+		r.cluster.recordEvent(r.status.stored, corev1.EventTypeWarning, eventNotPruned,
+			fmt.Sprintf("status.storedVersions of the CustomResourceDefinition is still %q: %v", before, err))
 		return nil
 	}
 }
 
-const (
-	statusSucceeded = "Succeeded"
-	statusFailed    = "Failed"
-)
+// pruneStoredVersions sets status.storedVersions. It fails with a conflict if somebody wrote the definition after it
+// was read, because the storage version may have been another one in between.
+func (r *migrationRun) pruneStoredVersions(ctx context.Context, live *documents.Definition, versions []string) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": live.Metadata.UID, "resourceVersion": live.Metadata.ResourceVersion},
+		"status":   map[string]any{"storedVersions": versions},
+	})
+	if err != nil {
+		return fmt.Errorf("encoding the patch: %w", err)
+	}
+	return r.cluster.documents.Client.Patch(types.MergePatchType).
+		AbsPath(documents.DefinitionPath(r.resource)+"/status").
+		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").
+		MaxRetries(0).Timeout(pruneTimeout).
+		Param("fieldManager", rewrite.FieldManager).Body(patch).Do(ctx).Error()
+}

@@ -18,7 +18,7 @@ package svmigrator
 
 import (
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics"
@@ -26,40 +26,25 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
 const (
 	subsystem = "storage_version_migrator"
-	// coreSubsystem is that of the names which dashboards for the migrators before this one know.
+	// coreSubsystem has the metrics that dashboards of the earlier migrators know.
 	coreSubsystem = "storage_migrator_core_migrator"
 )
 
 var (
-	migratedObjects = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      coreSubsystem,
-		Name:           "migrated_objects_total",
-		Help:           "Number of objects that are known to be stored in the target encoding or deleted, by resource.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"resource"})
-	migrations = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      coreSubsystem,
-		Name:           "migrations_total",
-		Help:           "Number of migrations that ended, by resource and status: Succeeded or Failed.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"resource", "status"})
-	outcomes = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "object_outcomes_total",
-		Help:           "Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was denied and tried once more counts twice, one that a list which began anew shows to be newer not at all.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"outcome"})
-	retriedRequests = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "retried_rewrites_total",
-		Help:           "Number of rewrites that were sent again, by what failed: Unreachable, Overloaded, BehindAway (an aggregated server), Unauthenticated, Internal or ResourceGone.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"failure"})
+	migratedObjects = newCounter(coreSubsystem, "migrated_objects_total",
+		"Number of objects that are known to be stored in the target encoding or deleted, by resource.", "resource")
+	migrations = newCounter(coreSubsystem, "migrations_total",
+		"Number of migrations that ended, by resource and status: Succeeded or Failed.", "resource", "status")
+	outcomes = newCounter(subsystem, "object_outcomes_total",
+		"Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was "+
+			"denied and tried once more counts twice. One that a restarted list shows to be newer does not count.", "outcome")
 	migrationDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem:      subsystem,
 		Name:           "migration_duration_seconds",
@@ -68,96 +53,70 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"status"})
 
-	remainingObjects = metrics.NewDesc(coreSubsystem+"_remaining_objects",
-		"Number of objects that migrations which run have not come to yet, by resource. Resources whose server does not tell are left out.",
-		[]string{"resource"}, nil, metrics.ALPHA, "")
-	runningMigrations = metrics.NewDesc(subsystem+"_running_migrations", "Number of migrations that write.", nil, nil, metrics.ALPHA, "")
-	queuedMigrations  = metrics.NewDesc(subsystem+"_queued_migrations", "Number of migrations that may write and wait for others.", nil, nil, metrics.ALPHA, "")
-	paceLimit         = metrics.NewDesc(subsystem+"_pace_limit", "Number of rewrites that may be under way at a time. Less than one means that there are pauses between rewrites.", nil, nil, metrics.ALPHA, "")
-	paceInFlight      = metrics.NewDesc(subsystem+"_pace_in_flight", "Number of rewrites that are under way.", nil, nil, metrics.ALPHA, "")
-	paceRate          = metrics.NewDesc(subsystem+"_pace_rewrites_per_second", "Rate at which objects were rewritten lately.", nil, nil, metrics.ALPHA, "")
-	pacePaused        = metrics.NewDesc(subsystem+"_pace_paused_seconds", "Time until the next rewrite may be sent, by why: AskedToWait or Unreachable.", []string{"reason"}, nil, metrics.ALPHA, "")
+	remainingObjects = newGauge(coreSubsystem, "remaining_objects",
+		"Number of objects that running migrations have not come to yet, by resource, if the server tells.", "resource")
+	runningMigrations = newGauge(subsystem, "running_migrations", "Number of migrations that write.")
+	queuedMigrations  = newGauge(subsystem, "queued_migrations", "Number of migrations that wait for a place.")
+	paceLimit         = newGauge(subsystem, "pace_limit",
+		"Number of rewrites that may be under way at a time. Less than one means that there are pauses between rewrites.")
+	paceInFlight = newGauge(subsystem, "pace_in_flight", "Number of rewrites that are under way.")
+	paceRate     = newGauge(subsystem, "pace_rewrites_per_second", "Rate at which objects were rewritten lately.")
+	pacePaused   = newGauge(subsystem, "pace_paused_seconds",
+		"Time until the next rewrite may be sent, by why: AskedToWait or Unreachable.", "reason")
 
+	gauges = controller.NewGauges(collect, remainingObjects, runningMigrations, queuedMigrations,
+		paceLimit, paceInFlight, paceRate, pacePaused)
 	registerOnce sync.Once
 )
 
-// Register adds the metrics of this package to the legacy registry, once.
+func newCounter(subsystem, name, help string, labels ...string) *metrics.CounterVec {
+	return metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: name, Help: help, StabilityLevel: metrics.ALPHA,
+	}, labels)
+}
+
+func newGauge(subsystem, name, help string, labels ...string) *metrics.Desc {
+	return metrics.NewDesc(subsystem+"_"+name, help, labels, nil, metrics.ALPHA, "")
+}
+
+// Register adds the metrics of the migrator to the legacy registry, once.
 func Register() {
 	registerOnce.Do(func() {
-		legacyregistry.MustRegister(migratedObjects, migrations, outcomes, retriedRequests, migrationDuration)
-		legacyregistry.CustomMustRegister(&collector{})
+		legacyregistry.MustRegister(migratedObjects, migrations, outcomes, migrationDuration, rewrite.RetriedRequests)
+		legacyregistry.CustomMustRegister(gauges)
 	})
 }
 
 func countObject(resource schema.GroupResource, outcome sweep.Outcome) {
-	outcomes.WithLabelValues(string(outcome)).Inc()
-	if outcome != sweep.Denied {
+	outcomes.WithLabelValues(outcome.String()).Inc()
+	if outcome.Migrated() {
 		migratedObjects.WithLabelValues(resource.String()).Inc()
 	}
 }
 
-func countMigration(resource schema.GroupResource, status string) {
-	migrations.WithLabelValues(resource.String(), status).Inc()
-}
-
-// exposed is the controller that runs. A standby has none.
-var exposed atomic.Pointer[Controller]
-
-// expose shows the controller's gauges until the returned function is called.
-func expose(c *Controller) (conceal func()) {
-	exposed.Store(c)
-	return func() { exposed.CompareAndSwap(c, nil) }
-}
-
-// collector computes gauges when they are asked for.
-type collector struct {
-	metrics.BaseStableCollector
-}
-
-// DescribeWithStability implements metrics.StableCollector.
-func (*collector) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, desc := range []*metrics.Desc{remainingObjects, runningMigrations, queuedMigrations, paceLimit, paceInFlight, paceRate, pacePaused} {
-		ch <- desc
+func countMigration(m *migrationv1alpha1.StorageVersionMigration, status string, now time.Time) {
+	migrations.WithLabelValues(m.GroupResource().String(), status).Inc()
+	if m.Status.StartTime != nil {
+		migrationDuration.WithLabelValues(status).Observe(max(0, now.Sub(m.Status.StartTime.Time)).Seconds())
 	}
 }
 
-// CollectWithStability implements metrics.StableCollector.
-func (*collector) CollectWithStability(ch chan<- metrics.Metric) {
-	c := exposed.Load()
-	if c == nil {
-		return
-	}
-	gauge := func(desc *metrics.Desc, value float64, labels ...string) {
-		ch <- metrics.NewLazyConstMetric(desc, metrics.GaugeValue, value, labels...)
-	}
-	c.mu.Lock()
-	running := len(c.active)
-	remaining := map[schema.GroupResource]int64{}
-	for resource, t := range c.active {
-		if m := t.saved.Load(); m != nil {
-			if total := estimatedTotal(m); total != nil {
-				remaining[resource] = max(0, *total-m.Status.Progress.Processed)
-			}
+func collect(c *Controller, gauge controller.Gauge) {
+	running := c.runs.all()
+	for _, run := range running {
+		m := c.cluster.migration(run.name)
+		if m != nil && m.Status.Progress != nil && m.Status.Progress.EstimatedTotal != nil {
+			remaining := max(0, *m.Status.Progress.EstimatedTotal-m.Status.Progress.Processed)
+			gauge(remainingObjects, float64(remaining), run.resource.String())
 		}
 	}
-	c.mu.Unlock()
-	for resource, objects := range remaining {
-		gauge(remainingObjects, float64(objects), resource.String())
-	}
-	gauge(runningMigrations, float64(running))
-	gauge(queuedMigrations, float64(c.turns.Len()))
+	gauge(runningMigrations, float64(len(running)))
+	gauge(queuedMigrations, float64(c.waiting.Len()))
 	pace := c.pacer.State()
 	gauge(paceLimit, pace.Limit)
 	gauge(paceInFlight, float64(pace.InFlight))
 	gauge(paceRate, pace.PerSecond)
 	if pace.PausedFor != "" {
-		gauge(pacePaused, max(0, pace.PausedUntil.Sub(c.clock.Now()).Seconds()), string(pace.PausedFor))
+		gauge(pacePaused, max(0, pace.PausedUntil.Sub(c.cluster.clock.Now()).Seconds()), string(pace.PausedFor))
 	}
-}
-
-func estimatedTotal(m *migrationv1alpha1.StorageVersionMigration) *int64 {
-	if m.Status.Progress == nil {
-		return nil
-	}
-	return m.Status.Progress.EstimatedTotal
 }

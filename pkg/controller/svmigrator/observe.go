@@ -19,125 +19,172 @@ package svmigrator
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/featuregate"
+	"k8s.io/utils/clock"
 
+	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
+	migrationlisters "sigs.k8s.io/svm-api/client/listers/migration/v1alpha1"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// migrationsByResource is an index of the cache, which other controllers share.
-const migrationsByResource = "svmigrator-resource"
+// readTimeout is for small documents.
+const readTimeout = 15 * time.Second
 
-// migration returns the cached migration, nil if there is none.
-func (c *Controller) migration(name string) (*migrationv1alpha1.StorageVersionMigration, error) {
+// cluster is what the migrator reads from and writes to, and the time.
+type cluster struct {
+	client     migrationclient.MigrationV1alpha1Interface
+	documents  documents.Reader
+	observer   Observer
+	states     migrationlisters.StorageStateLister
+	migrations migrationlisters.StorageVersionMigrationLister
+	engine     *rewrite.Engine
+	events     record.EventRecorderLogger
+	features   featuregate.FeatureGate
+	clock      clock.WithTicker
+	options    Options
+}
+
+// migration returns the cached migration, or nil if there is none. A cache has no other error.
+func (c *cluster) migration(name string) *migrationv1alpha1.StorageVersionMigration {
 	m, err := c.migrations.Get(name)
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, fmt.Errorf("getting cached migration %q: %w", name, err)
+		return nil
 	}
-	return m, nil
+	return m
 }
 
-func (c *Controller) migrationsOf(resource schema.GroupResource) ([]*migrationv1alpha1.StorageVersionMigration, error) {
-	migrations, err := c.migrationIndexer.ByTypedIndex(migrationsByResource, resource.String())
-	if err != nil {
-		return nil, fmt.Errorf("getting cached migrations of %q: %w", resource, err)
-	}
-	return migrations, nil
-}
-
-// cachedState returns the cached StorageState, nil if there is none.
-func (c *Controller) cachedState(resource schema.GroupResource) (*migrationv1alpha1.StorageState, error) {
+// cachedState returns the cached StorageState, or nil if there is none. A cache has no other error.
+func (c *cluster) cachedState(resource schema.GroupResource) *migrationv1alpha1.StorageState {
 	state, err := c.states.Get(resource.String())
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
 	if err != nil {
-		return nil, fmt.Errorf("getting cached storage state %q: %w", resource, err)
+		return nil
 	}
-	return state, nil
+	return state
 }
 
-// liveState asks the API server for the StorageState. It is nil only if the API server says that there is none.
-func (c *Controller) liveState(ctx context.Context, resource schema.GroupResource) (*migrationv1alpha1.StorageState, error) {
-	state, err := c.client.StorageStates().Get(ctx, resource.String(), metav1.GetOptions{})
-	if err != nil {
-		if saysMissing(err, resource.String()) {
-			return nil, nil
-		}
-		return nil, fmt.Errorf("getting storage state %q: %w", resource, err)
-	}
-	return state, nil
+// decideCached decides without a request. A cache that is behind may lead to Wait or Fail. Go is as good as what is
+// known.
+func (c *cluster) decideCached(m *migrationv1alpha1.StorageVersionMigration) Decision {
+	return c.decideOn(m, c.cachedState(m.GroupResource()))
 }
 
-func (c *Controller) input(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState) Input {
-	return Input{
-		Migration:   m,
-		Observation: c.observer.Observe(resourceOf(m)),
-		State:       state,
-		Triggered:   c.options.Triggered,
-		Settle:      c.options.SettlePeriod,
-		Now:         c.clock.Now(),
-	}
-}
-
-// decideCached decides without a request. It may say Wait or Fail because a cache is behind; that it says Go is as good as
-// what is known.
-func (c *Controller) decideCached(m *migrationv1alpha1.StorageVersionMigration) Decision {
-	state, err := c.cachedState(resourceOf(m))
-	if err != nil {
-		return waits("%v", err)
-	}
-	return Decide(c.input(m, state))
-}
-
-// decide decides by the caches, and asks the API server before it fails a migration because of what they show.
-func (c *Controller) decide(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (Decision, error) {
+// decide decides on what the caches have. It asks the API server before it fails a migration.
+func (c *cluster) decide(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (Decision, error) {
 	if decision := c.decideCached(m); decision.Verdict != Fail {
 		return decision, nil
 	}
 	return c.decideLive(ctx, m)
 }
 
-// decideLive decides by what the API server says of the StorageState now.
-func (c *Controller) decideLive(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (Decision, error) {
-	state, err := c.liveState(ctx, resourceOf(m))
-	if err != nil {
-		return Decision{}, err
+// decideLive decides on the StorageState that the API server has. Only the API server's own word counts as proof that
+// there is none.
+func (c *cluster) decideLive(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (Decision, error) {
+	name := m.GroupResource().String()
+	state, err := c.client.StorageStates().Get(ctx, name, metav1.GetOptions{})
+	if controller.SaysMissing(err, migrationv1alpha1.Resource("storagestates"), name) {
+		state, err = nil, nil
 	}
-	return Decide(c.input(m, state)), nil
+	if err != nil {
+		return Decision{}, fmt.Errorf("getting storage state %q: %w", name, err)
+	}
+	return c.decideOn(m, state), nil
 }
 
-// findFirst looks whether the resource of a migration that waits is there at all: once, and whenever it was seen that no server
-// serves it.
-func (c *Controller) findFirst(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision) (Decision, error) {
-	c.mu.Lock()
-	found := c.found[m.UID] || m.Status.StartTime != nil
-	c.mu.Unlock()
-	if found && c.observer.Observe(resourceOf(m)).Presence != storageversion.NotServed {
-		return decision, nil
+func (c *cluster) decideOn(
+	m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState,
+) Decision {
+	return Decide(Input{
+		Migration:   m,
+		Observation: c.observer.Observe(m.GroupResource()),
+		State:       state,
+		Triggered:   c.options.Triggered,
+		Settle:      c.options.SettlePeriod,
+		Now:         c.clock.Now(),
+	})
+}
+
+// endpoint is where the API server serves a resource.
+type endpoint struct {
+	schema.GroupVersionResource
+	// hasStatus means that the status subresource can be patched.
+	hasStatus bool
+	// hash is the hash of the encoding that the server says it writes.
+	hash string
+
+	canMigrate bool
+}
+
+// findEndpoint looks for the resource of a migration in the discovery documents. It returns a decision to fail if there
+// is nothing to migrate. preferred is the version to take if the migration names none.
+func (c *cluster) findEndpoint(
+	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, preferred string,
+) (*endpoint, *Decision, error) {
+	resource, wanted := m.GroupResource(), m.Spec.Resource.Version
+	versions, err := c.documents.Versions(ctx, resource.Group)
+	if err != nil && !documents.NotServed(err) {
+		return nil, nil, err
 	}
-	_, missing, err := find(ctx, c.documents, m, "")
-	if err != nil {
-		return Decision{}, err
+	if wanted == "" && slices.Contains(versions, preferred) {
+		versions = slices.Insert(versions, 0, preferred)
 	}
-	if missing != nil {
-		// Somebody may be creating a definition and its migration together.
-		patience := m.CreationTimestamp.Add(vanishPatience)
-		if missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed && c.clock.Now().Before(patience) {
-			decision.LookAgain = patience
-			return decision, nil
+	var served []string
+	for _, version := range versions {
+		e, err := c.endpointAt(ctx, resource.WithVersion(version))
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case e == nil: // The group may serve only other resources at this version.
+		case wanted != "" && version != wanted:
+			served = append(served, version)
+		case !e.canMigrate:
+			d := fails(migrationv1alpha1.MigrationReasonVerbsNotSupported,
+				"%q cannot be both listed and patched. Its objects must be rewritten in another way", resource)
+			return nil, &d, nil
+		default:
+			return e, nil, nil
 		}
-		return *missing, nil
 	}
-	c.mu.Lock()
-	c.found[m.UID] = true
-	c.mu.Unlock()
-	return decision, nil
+	d := fails(migrationv1alpha1.MigrationReasonVersionNotServed,
+		"%q is not served at version %q, only at %q. Create a migration without a version", resource, wanted, served)
+	if len(served) == 0 {
+		d = fails(migrationv1alpha1.MigrationReasonResourceNotServed,
+			"no server serves %q: check spec.resource. The resource is a plural, and only the core group is empty",
+			resource)
+	}
+	return nil, &d, nil
+}
+
+// endpointAt returns nil if the API server does not serve the resource at this version.
+func (c *cluster) endpointAt(ctx context.Context, resource schema.GroupVersionResource) (*endpoint, error) {
+	document, err := c.documents.Resources(ctx, resource.GroupVersion())
+	if documents.NotServed(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	e, found := &endpoint{GroupVersionResource: resource}, false
+	for _, r := range document.APIResources {
+		switch r.Name {
+		case resource.Resource:
+			found, e.hash = true, r.StorageVersionHash
+			e.canMigrate = slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "patch")
+		case resource.Resource + "/status":
+			e.hasStatus = slices.Contains(r.Verbs, "patch")
+		}
+	}
+	if !found {
+		return nil, nil
+	}
+	return e, nil
 }

@@ -19,44 +19,32 @@ package svmigrator
 import "time"
 
 const (
-	// DefaultChunkSize is that of Kubernetes' own clients: large enough for the list to cost little beside the rewrites, and
-	// small enough to be done again.
+	// DefaultChunkSize is that of Kubernetes' own clients. The list costs little beside the rewrites, and a crash repeats
+	// little.
 	DefaultChunkSize = 500
-	// DefaultConcurrentMigrations is more than one, so that one stuck resource holds nobody up. They share one pace.
+	// DefaultConcurrentMigrations is more than one, so that a migration without progress does not hold up all others. They
+	// share one pace.
 	DefaultConcurrentMigrations = 3
 	// DefaultFinishedTTL is longer than a weekend.
 	DefaultFinishedTTL = 72 * time.Hour
-
-	// maxEventLength is what the API takes of an event's message.
-	maxEventLength = 1024
-)
-
-// Reasons of events on StorageVersionMigrations.
-const (
-	eventStarted   = "MigrationStarted"
-	eventSucceeded = "MigrationSucceeded"
-	eventFailed    = "MigrationFailed"
-	eventDenied    = "ObjectDenied"
-	eventPruned    = "StoredVersionsPruned"
-	eventNotPruned = "StoredVersionsNotPruned"
 )
 
 // Options are what administrators choose.
 type Options struct {
 	// ChunkSize is how many objects are listed at a time.
 	ChunkSize int64
-	// ConcurrentMigrations is how many migrations write at a time.
+	// ConcurrentMigrations is how many migrations run at a time.
 	ConcurrentMigrations int
 	// MaxConcurrentRewrites is how many objects all migrations together rewrite at a time at most.
 	MaxConcurrentRewrites int
-	// MaxRewritesPerSecond is how many objects all migrations together rewrite in a second at most. Zero is no bound.
+	// MaxRewritesPerSecond bounds the rate of all migrations together. Zero means no bound.
 	MaxRewritesPerSecond float64
-	// Unpaced rewrites MaxConcurrentRewrites objects at a time, whatever the API server's latency.
+	// Unpaced means that MaxConcurrentRewrites objects are rewritten at a time, however slow the API server is.
 	Unpaced bool
-	// FinishedTTL is how long a migration is kept that has ended. Zero keeps it for ever.
+	// FinishedTTL is how long a migration is kept after its end. Zero keeps it forever.
 	FinishedTTL time.Duration
-	// SettlePeriod is how long what the servers write must stand before it counts as agreement.
+	// SettlePeriod is how long all servers must have written one encoding before they count as agreed.
 	SettlePeriod time.Duration
-	// Triggered says that this process keeps StorageStates too.
+	// Triggered means that this process runs the trigger too.
 	Triggered bool
 }

@@ -27,79 +27,96 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
-// rateWindow is how far back the rate looks that is told in the status.
+// rateWindow is the time over which the rate in the status is measured.
 const rateWindow = time.Minute
 
-// positionOf is where a migration was interrupted.
+// counters has the field of the progress for each outcome.
+func counters(p *migrationv1alpha1.MigrationProgress) map[sweep.Outcome]*int64 {
+	return map[sweep.Outcome]*int64{
+		sweep.Rewritten:       &p.Rewritten,
+		sweep.AlreadyCurrent:  &p.AlreadyCurrent,
+		sweep.WrittenByOthers: &p.WrittenByOthers,
+		sweep.Gone:            &p.Gone,
+		sweep.Denied:          &p.Denied,
+	}
+}
+
+// unmigrated is how many objects still have to be rewritten although they have an outcome.
+func unmigrated(p *migrationv1alpha1.MigrationProgress) (objects int64) {
+	for outcome, count := range counters(p) {
+		if !outcome.Migrated() {
+			objects += *count
+		}
+	}
+	return objects
+}
+
+// positionOf returns the position at which a migration was interrupted.
 func positionOf(status *migrationv1alpha1.StorageVersionMigrationStatus) sweep.Position {
 	position := sweep.Position{Baseline: status.BaselineResourceVersion, Complete: status.SweepCompletionTime != nil}
 	p := status.Progress
 	if p == nil {
 		return position
 	}
-	position.Token = p.ContinueToken
-	position.Counts = sweep.Counts{
-		Rewritten: p.Rewritten, AlreadyCurrent: p.AlreadyCurrent, WrittenByOthers: p.WrittenByOthers, Gone: p.Gone, Denied: p.Denied, Retried: p.Retried,
-	}
+	position.Token, position.Retried = p.ContinueToken, p.Retried
 	if p.ContinueToken == "" && !position.Complete {
-		// Nothing that counts was saved, or somebody took the token away: what was counted is counted anew.
-		position.Counts = sweep.Counts{}
+		// Either the first chunk was not done, or somebody removed the token. The sweep starts again, and so do the counts.
+		position.Retried = 0
 		return position
 	}
-	for _, denied := range status.DeniedObjects {
-		position.Denied = append(position.Denied, sweep.Denial{Namespace: denied.Namespace, Name: denied.Name, UID: denied.UID, Reason: denied.Reason, Message: denied.Message})
+	for outcome, count := range counters(p) {
+		position.Counts[outcome] = *count
 	}
+	position.Denied = status.DeniedObjects
 	return position
 }
 
-// putPosition writes into the status how far a migration is.
-func putPosition(status *migrationv1alpha1.StorageVersionMigrationStatus, position sweep.Position, now time.Time, perMinute *int64) {
-	putCounts(status, position.Counts, position.Denied)
+// putPosition stores a position. perMinute is the rate, or nil if that is not known yet.
+func putPosition(position sweep.Position, perMinute *int64) statusChange {
+	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
+		if status.Progress == nil {
+			status.Progress = &migrationv1alpha1.MigrationProgress{}
+		}
+		p := status.Progress
+		for outcome, count := range counters(p) {
+			*count = position.Counts[outcome]
+		}
+		p.Processed, p.Retried = position.Counts.Processed(), position.Retried
+		status.DeniedObjects = position.Denied
+		if status.SweepCompletionTime != nil {
+			return // Only denied objects were tried once more.
+		}
+		status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = position.Baseline, position.Token, perMinute
+		if position.Complete {
+			swept := metav1.NewTime(now)
+			status.SweepCompletionTime = &swept
+		}
+		putEstimates(status, position, now)
+	}
+}
+
+// putEstimates stores how many objects there are, and when the migration will be done.
+func putEstimates(status *migrationv1alpha1.StorageVersionMigrationStatus, position sweep.Position, now time.Time) {
 	p := status.Progress
-	p.ContinueToken = position.Token
-	p.ObjectsPerMinute = perMinute
 	p.EstimatedTotal, p.PercentComplete, status.EstimatedCompletionTime = nil, nil, nil
-	if position.Complete {
-		swept := metav1.NewTime(now)
-		status.SweepCompletionTime = &swept
+	switch {
+	case position.Complete:
 		p.EstimatedTotal, p.PercentComplete = ptr.To(p.Processed), ptr.To[int32](100)
-		return
-	}
-	if position.Remaining == nil {
-		return
-	}
-	total := p.Processed + *position.Remaining
-	p.EstimatedTotal = &total
-	p.PercentComplete = ptr.To(int32(min(99, p.Processed*100/max(total, 1))))
-	if perMinute != nil && *perMinute > 0 {
-		left := time.Duration(float64(*position.Remaining) / float64(*perMinute) * float64(time.Minute))
-		at := metav1.NewTime(now.Add(left))
-		status.EstimatedCompletionTime = &at
+	case position.Remaining != nil:
+		total := p.Processed + *position.Remaining
+		p.EstimatedTotal = &total
+		p.PercentComplete = ptr.To(int32(min(99, p.Processed*100/max(total, 1))))
+		if perMinute := ptr.Deref(p.ObjectsPerMinute, 0); perMinute > 0 {
+			left := time.Duration(float64(*position.Remaining) / float64(perMinute) * float64(time.Minute))
+			at := metav1.NewTime(now.Add(left))
+			status.EstimatedCompletionTime = &at
+		}
 	}
 }
 
-// putCounts writes the counters, and denied objects by name.
-func putCounts(status *migrationv1alpha1.StorageVersionMigrationStatus, counts sweep.Counts, denied []sweep.Denial) {
-	if status.Progress == nil {
-		status.Progress = &migrationv1alpha1.MigrationProgress{}
-	}
-	p := status.Progress
-	p.Processed = counts.Processed()
-	p.Rewritten, p.AlreadyCurrent, p.WrittenByOthers, p.Gone, p.Denied, p.Retried =
-		counts.Rewritten, counts.AlreadyCurrent, counts.WrittenByOthers, counts.Gone, counts.Denied, counts.Retried
-	status.DeniedObjects = nil
-	for _, d := range denied {
-		status.DeniedObjects = append(status.DeniedObjects, migrationv1alpha1.DeniedObject{
-			Namespace: d.Namespace, Name: d.Name, UID: d.UID,
-			Reason:  metav1.StatusReason(firstRunes(string(d.Reason), migrationv1alpha1.MaxDeniedObjectReasonLength)),
-			Message: firstRunes(d.Message, migrationv1alpha1.MaxDeniedObjectMessageLength),
-		})
-	}
-}
-
-// rate tells how fast objects get their outcomes.
+// rate measures how fast objects get their outcomes.
 type rate struct {
-	seen []rateSample
+	samples []rateSample
 }
 
 type rateSample struct {
@@ -107,14 +124,14 @@ type rateSample struct {
 	processed int64
 }
 
-// perMinute takes in how many objects were processed at a time, and returns how many are in a minute, nil while there is nothing
-// to tell it from.
+// perMinute takes the number of processed objects, and returns how many are processed in a minute. It returns nil for
+// the first sample.
 func (r *rate) perMinute(now time.Time, processed int64) *int64 {
-	r.seen = append(r.seen, rateSample{at: now, processed: processed})
-	for len(r.seen) > 2 && now.Sub(r.seen[1].at) >= rateWindow {
-		r.seen = r.seen[1:]
+	r.samples = append(r.samples, rateSample{at: now, processed: processed})
+	for len(r.samples) > 2 && now.Sub(r.samples[1].at) >= rateWindow {
+		r.samples = r.samples[1:]
 	}
-	first := r.seen[0]
+	first := r.samples[0]
 	if elapsed := now.Sub(first.at); elapsed > 0 && processed >= first.processed {
 		return ptr.To(int64(float64(processed-first.processed) / elapsed.Minutes()))
 	}

@@ -34,18 +34,40 @@ import (
 func TestThePositionSurvivesTheStatus(t *testing.T) {
 	for name, position := range map[string]sweep.Position{
 		"in the middle": {
-			Token: "more", Baseline: "10", Counts: sweep.Counts{Rewritten: 3, AlreadyCurrent: 4, WrittenByOthers: 5, Gone: 6, Denied: 1, Retried: 8},
-			Denied: []sweep.Denial{{Namespace: "ns", Name: "a", UID: "u", Reason: metav1.StatusReasonForbidden, Message: "no"}},
+			Token: "more", Baseline: "10",
+			Counts: sweep.Counts{
+				sweep.Rewritten: 3, sweep.AlreadyCurrent: 4, sweep.WrittenByOthers: 5, sweep.Gone: 6, sweep.Denied: 1,
+			},
+			Retried: 8,
+			Denied: []migrationv1alpha1.DeniedObject{
+				{Namespace: "ns", Name: "a", UID: "u", Reason: metav1.StatusReasonForbidden, Message: "no"},
+			},
 		},
-		"at the end": {Baseline: "10", Counts: sweep.Counts{Rewritten: 3}, Complete: true},
+		"at the end": {Baseline: "10", Counts: sweep.Counts{sweep.Rewritten: 3}, Complete: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status := &migrationv1alpha1.StorageVersionMigrationStatus{BaselineResourceVersion: position.Baseline}
-			putPosition(status, position, noon, nil)
+			putPosition(position, nil)(status, noon)
 			if diff := cmp.Diff(position, positionOf(status)); diff != "" {
 				t.Errorf("read back it differs (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestEveryOutcomeHasItsCount(t *testing.T) {
+	p := &migrationv1alpha1.MigrationProgress{}
+	fields := counters(p)
+	for _, outcome := range sweep.Outcomes {
+		if fields[outcome] == nil {
+			t.Errorf("the status has no count of %s", outcome)
+			continue
+		}
+		*fields[outcome] = 1
+		if blocks := unmigrated(p) > 0; blocks == outcome.Migrated() {
+			t.Errorf("an object that is %s keeps the migration from its success: %v", outcome, blocks)
+		}
+		*fields[outcome] = 0
 	}
 }
 
@@ -61,14 +83,19 @@ func TestACountWithoutATokenProvesNothing(t *testing.T) {
 
 func TestEstimates(t *testing.T) {
 	status := &migrationv1alpha1.StorageVersionMigrationStatus{}
-	putPosition(status, sweep.Position{Token: "more", Counts: sweep.Counts{Rewritten: 999}, Remaining: ptr.To[int64](1)}, noon, ptr.To[int64](60))
+	perMinute := ptr.To[int64](60)
+	inside := sweep.Position{Token: "more", Counts: sweep.Counts{sweep.Rewritten: 999}, Remaining: ptr.To[int64](1)}
+	putPosition(inside, perMinute)(status, noon)
 	p := status.Progress
-	if *p.EstimatedTotal != 1000 || *p.PercentComplete != 99 || !status.EstimatedCompletionTime.Time.Equal(noon.Add(time.Second)) {
+	if *p.EstimatedTotal != 1000 || *p.PercentComplete != 99 ||
+		!status.EstimatedCompletionTime.Time.Equal(noon.Add(time.Second)) {
 		t.Errorf("estimated %d, %d %%, the end at %v", *p.EstimatedTotal, *p.PercentComplete, status.EstimatedCompletionTime)
 	}
-	putPosition(status, sweep.Position{Counts: sweep.Counts{Rewritten: 1001}, Complete: true}, noon, ptr.To[int64](60))
-	if p = status.Progress; *p.EstimatedTotal != 1001 || *p.PercentComplete != 100 || status.EstimatedCompletionTime != nil {
-		t.Errorf("at the end estimated %d, %d %%, the end at %v", *p.EstimatedTotal, *p.PercentComplete, status.EstimatedCompletionTime)
+	putPosition(sweep.Position{Counts: sweep.Counts{sweep.Rewritten: 1001}, Complete: true}, perMinute)(status, noon)
+	p = status.Progress
+	if *p.EstimatedTotal != 1001 || *p.PercentComplete != 100 || status.EstimatedCompletionTime != nil {
+		t.Errorf("at the end estimated %d, %d %%, the end at %v",
+			*p.EstimatedTotal, *p.PercentComplete, status.EstimatedCompletionTime)
 	}
 }
 
@@ -87,36 +114,11 @@ func TestRate(t *testing.T) {
 	}
 }
 
-func TestSettle(t *testing.T) {
-	first := sweep.Counts{Rewritten: 10, Denied: 5, Retried: 1}
-	for name, test := range map[string]struct{ second, want sweep.Counts }{
-		"each of them has another outcome": {
-			second: sweep.Counts{Rewritten: 1, Gone: 1, WrittenByOthers: 1, AlreadyCurrent: 1, Denied: 1, Retried: 2},
-			want:   sweep.Counts{Rewritten: 11, Gone: 1, WrittenByOthers: 1, AlreadyCurrent: 1, Denied: 1, Retried: 3},
-		},
-		"others were gone through as well": {
-			second: sweep.Counts{Rewritten: 3, AlreadyCurrent: 200, Denied: 1},
-			want:   sweep.Counts{Rewritten: 13, AlreadyCurrent: 1, Denied: 1, Retried: 1},
-		},
-		"none of them is there any more": {
-			second: sweep.Counts{},
-			want:   sweep.Counts{Rewritten: 10, AlreadyCurrent: 5, Retried: 1},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got := settle(first, test.second)
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("the counts differ (-want +got):\n%s", diff)
-			}
-			if got.Processed() != first.Processed() {
-				t.Errorf("%d objects became %d", first.Processed(), got.Processed())
-			}
-		})
-	}
-}
-
 func TestExpiry(t *testing.T) {
-	ended := func(name string, ago time.Duration, conditionType migrationv1alpha1.MigrationConditionType, denied int64) *migrationv1alpha1.StorageVersionMigration {
+	const succeeded, failed = migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationFailed
+	ended := func(
+		name string, ago time.Duration, conditionType migrationv1alpha1.MigrationConditionType, denied int64,
+	) *migrationv1alpha1.StorageVersionMigration {
 		m := made(nil)
 		m.Name, m.UID = name, types.UID(name)
 		m.CreationTimestamp = metav1.NewTime(noon.Add(-ago))
@@ -125,8 +127,8 @@ func TestExpiry(t *testing.T) {
 		m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: denied}
 		return m
 	}
-	old, names := ended("old", 2*time.Hour, migrationv1alpha1.MigrationSucceeded, 0), ended("names", 2*time.Hour, migrationv1alpha1.MigrationFailed, 3)
-	proof := ended("proof", 2*time.Hour, migrationv1alpha1.MigrationSucceeded, 0)
+	old, names := ended("old", 2*time.Hour, succeeded, 0), ended("names", 2*time.Hour, failed, 3)
+	proof := ended("proof", 2*time.Hour, succeeded, 0)
 	proof.Status.Target = boundTo(3)
 	unproven, proven := stateAt(3, v2, metav1.ConditionTrue), stateAt(3, v2, metav1.ConditionTrue)
 	unproven.Status.PersistedStorageVersionHashes = []string{v1, v2}
@@ -138,17 +140,37 @@ func TestExpiry(t *testing.T) {
 		ttl       time.Duration
 		want      expiry
 	}{
-		"it ended long ago":                           {migration: old, ttl: time.Hour, want: expiry{expired: true}},
-		"it ended lately":                             {migration: old, ttl: 3 * time.Hour, want: expiry{lookAgain: noon.Add(time.Hour)}},
-		"all are kept":                                {migration: old},
-		"it has not ended":                            {migration: made(nil), ttl: time.Hour},
-		"it names denied objects":                     {migration: names, others: []*migrationv1alpha1.StorageVersionMigration{names, ended("older", 3*time.Hour, migrationv1alpha1.MigrationSucceeded, 0)}, ttl: time.Hour},
-		"one that was created in the same second":     {migration: names, others: []*migrationv1alpha1.StorageVersionMigration{names, old}, ttl: time.Hour, want: expiry{expired: true}},
-		"a newer one tells how that stands":           {migration: names, others: []*migrationv1alpha1.StorageVersionMigration{names, ended("new", time.Minute, migrationv1alpha1.MigrationFailed, 1)}, ttl: time.Hour, want: expiry{expired: true}},
-		"it waits for one that is kept because of it": {migration: ended("newest", time.Hour+time.Minute, migrationv1alpha1.MigrationSucceeded, 0), others: []*migrationv1alpha1.StorageVersionMigration{names}, ttl: time.Hour},
-		"the state has not taken its proof yet":       {migration: proof, state: unproven, ttl: time.Hour},
-		"the state has taken its proof":               {migration: proof, state: proven, ttl: time.Hour, want: expiry{expired: true}},
-		"the state is in another epoch by now":        {migration: proof, state: stateAt(4, v2, metav1.ConditionTrue), ttl: time.Hour, want: expiry{expired: true}},
+		"it ended long ago": {migration: old, ttl: time.Hour, want: expiry{expired: true}},
+		"it ended lately": {
+			migration: old, ttl: 3 * time.Hour, want: expiry{lookAgain: noon.Add(time.Hour)},
+		},
+		"all are kept":     {migration: old},
+		"it has not ended": {migration: made(nil), ttl: time.Hour},
+		"it names denied objects": {
+			migration: names,
+			others:    []*migrationv1alpha1.StorageVersionMigration{names, ended("older", 3*time.Hour, succeeded, 0)},
+			ttl:       time.Hour,
+		},
+		"one that was created in the same second": {
+			migration: names, others: []*migrationv1alpha1.StorageVersionMigration{names, old}, ttl: time.Hour,
+			want: expiry{expired: true},
+		},
+		"a newer one tells how that stands": {
+			migration: names,
+			others:    []*migrationv1alpha1.StorageVersionMigration{names, ended("new", time.Minute, failed, 1)},
+			ttl:       time.Hour, want: expiry{expired: true},
+		},
+		"it waits for one that is kept because of it": {
+			migration: ended("newest", time.Hour+time.Minute, succeeded, 0),
+			others:    []*migrationv1alpha1.StorageVersionMigration{names}, ttl: time.Hour,
+		},
+		"the state has not taken its proof yet": {migration: proof, state: unproven, ttl: time.Hour},
+		"the state has taken its proof": {
+			migration: proof, state: proven, ttl: time.Hour, want: expiry{expired: true},
+		},
+		"the state is in another epoch by now": {
+			migration: proof, state: stateAt(4, v2, metav1.ConditionTrue), ttl: time.Hour, want: expiry{expired: true},
+		},
 		"it is of a controller that says no moment": {migration: func() *migrationv1alpha1.StorageVersionMigration {
 			m := old.DeepCopy()
 			m.Status.CompletionTime = nil

@@ -175,8 +175,8 @@ func (e *evaluation) writeState() {
 }
 
 // differs reports whether the state has to be written because of what is in it. A server that restarts changes the
-// evidence of sixty resources, most of which it writes as before. Those wait for Hold, so that states that say
-// something new do not wait behind them.
+// evidence of sixty resources, most of which it writes as before. Those wait for evidenceDelay, so that states that
+// say something new do not wait behind them.
 func (e *evaluation) differs() bool {
 	before := *e.old
 	before.Evidence = e.next.Evidence
@@ -186,7 +186,7 @@ func (e *evaluation) differs() bool {
 	if sameEvidence(e.old.Evidence, e.next.Evidence) {
 		return false
 	}
-	if pressing := e.last.Evidence.FirstObservedTime.Add(e.in.Periods.Hold); e.in.Now.Before(pressing) {
+	if pressing := e.last.Evidence.FirstObservedTime.Add(evidenceDelay); e.in.Now.Before(pressing) {
 		e.lookAgain(pressing)
 		e.next = *e.old
 		return false

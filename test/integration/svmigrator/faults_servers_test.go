@@ -29,7 +29,7 @@ import (
 )
 
 // interruption is what the log tells of requests that fail.
-var interruption = regexp.MustCompile(`(?m)^.*(Requests fail and are repeated|Storing progress failed|Turn ended|Migration goes on).*$`)
+var interruption = regexp.MustCompile(`(?m)^.*(Requests fail and are repeated|Storing progress failed|Run ended|Migration continues).*$`)
 
 // testServersKilled kills the API server and etcd under a migration, and starts them again.
 func testServersKilled(t *testing.T) {

@@ -30,7 +30,7 @@ import (
 )
 
 // longEnoughToTell is more than what the controller takes for a moment that passes by itself.
-const longEnoughToTell = 20 * time.Second
+const longEnoughToTell = 65 * time.Second
 
 // testCrash kills a server, whose identity Lease stays, and starts it again. Nobody knows whether it only is out of
 // reach, but what it wrote in was seen.

@@ -52,8 +52,8 @@ func testNode(t *testing.T, c *cluster, leader *controlplane.Process) {
 	before, began := c.allStates(), c.mark(t)
 	framework.StopManager(t, leader)
 	framework.Eventually(t, soon, func(context.Context) error {
-		if !strings.Contains(heir.Log(), "Looked at the discovery documents") {
-			return errors.New("the heir has not looked at any server")
+		if !strings.Contains(heir.Log(), "Read the discovery documents") {
+			return errors.New("the heir has not read from any server")
 		}
 		return nil
 	})

@@ -14,11 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package sweep goes through all objects of one resource, once. It is a step machine: it says what to list, which object to
-// rewrite and when a place is reached from which the sweep can be resumed, and is told what came of it. It sends nothing,
-// waits for nothing and has no clock.
+// Package sweep goes through all objects of one resource, once. It is a step machine: it says what to list next, which
+// object to rewrite next, and from where the sweep can be resumed. Its caller sends the requests and reports what came
+// of them. The package sends nothing, waits for nothing and has no clock.
 //
-// Objects are taken in chunks. The next one is listed while the current one is rewritten. A chunk is done when each of its
-// objects has an outcome; only then the position moves behind it, counters and continue token together, so that a sweep
-// which is resumed does the objects of one chunk again at most.
+// Objects come in chunks. The next chunk is listed while the current one is rewritten. A chunk is done when each of its
+// objects has an outcome. Only then does the position move behind the chunk, counters and continue token together. A
+// sweep that is resumed therefore repeats at most one chunk.
 package sweep

@@ -16,79 +16,60 @@ limitations under the License.
 
 package sweep
 
-import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-)
-
 // Outcome is what became of an object. Each object has exactly one.
-type Outcome string
+type Outcome int
 
 const (
-	// Rewritten: this migration wrote it.
-	Rewritten Outcome = "Rewritten"
-	// AlreadyCurrent: it was stored in the target encoding, and nothing was written.
-	AlreadyCurrent Outcome = "AlreadyCurrent"
-	// WrittenByOthers: somebody wrote it since it was listed, in the target encoding, because the servers agree on that.
-	WrittenByOthers Outcome = "WrittenByOthers"
-	// Gone: it was deleted.
-	Gone Outcome = "Gone"
-	// Denied: the API server refuses to write it for good.
-	Denied Outcome = "Denied"
+	// NoOutcome is the zero value: the object still has to be rewritten.
+	NoOutcome Outcome = iota
+	// Rewritten: this migration wrote the object.
+	Rewritten
+	// AlreadyCurrent: the object was stored in the target encoding, and nothing was written.
+	AlreadyCurrent
+	// WrittenByOthers: somebody else wrote the object after it was listed. The servers agree on the target, so it is
+	// stored in the target encoding.
+	WrittenByOthers
+	// Gone: the object was deleted.
+	Gone
+	// Denied: the API server refuses to write the object for good.
+	Denied
+
+	outcomeCount
 )
 
-// Outcomes are all that there are.
+var outcomeNames = [outcomeCount]string{
+	NoOutcome: "NoOutcome", Rewritten: "Rewritten", AlreadyCurrent: "AlreadyCurrent",
+	WrittenByOthers: "WrittenByOthers", Gone: "Gone", Denied: "Denied",
+}
+
+// Outcomes are all outcomes that an object can have.
 var Outcomes = []Outcome{Rewritten, AlreadyCurrent, WrittenByOthers, Gone, Denied}
 
-// Denial tells which object was denied and why, in the API server's own words.
-type Denial struct {
-	Namespace, Name string
-	UID             types.UID
-	Reason          metav1.StatusReason
-	Message         string
+// String returns the name of the outcome, as metrics and logs show it.
+func (o Outcome) String() string { return outcomeNames[o] }
+
+// Migrated reports whether nothing is left to do about an object with this outcome. A migration succeeds only if that
+// holds for all its objects.
+func (o Outcome) Migrated() bool {
+	return o == Rewritten || o == AlreadyCurrent || o == WrittenByOthers || o == Gone
 }
 
-// Counts are numbers of objects by outcome, and of requests that were sent again.
-type Counts struct {
-	Rewritten, AlreadyCurrent, WrittenByOthers, Gone, Denied int64
-	Retried                                                  int64
-}
+// Counts has the number of objects of each outcome.
+type Counts [outcomeCount]int64
 
 // Processed is how many objects have an outcome.
 func (c Counts) Processed() int64 {
-	return c.Rewritten + c.AlreadyCurrent + c.WrittenByOthers + c.Gone + c.Denied
-}
-
-// Of is how many objects have that outcome.
-func (c Counts) Of(outcome Outcome) int64 { return *c.of(outcome) }
-
-// Add adds other counts.
-func (c *Counts) Add(other Counts) {
+	var processed int64
 	for _, outcome := range Outcomes {
-		*c.of(outcome) += other.Of(outcome)
+		processed += c[outcome]
 	}
-	c.Retried += other.Retried
+	return processed
 }
 
-// Settle replaces the outcome Denied of one object by another.
-func (c *Counts) Settle(outcome Outcome) {
-	c.Denied--
-	c.add(outcome)
-}
-
-func (c *Counts) add(outcome Outcome) { *c.of(outcome)++ }
-
-func (c *Counts) of(outcome Outcome) *int64 {
-	switch outcome {
-	case Rewritten:
-		return &c.Rewritten
-	case AlreadyCurrent:
-		return &c.AlreadyCurrent
-	case WrittenByOthers:
-		return &c.WrittenByOthers
-	case Gone:
-		return &c.Gone
-	default:
-		return &c.Denied
+// Plus returns the sum of both.
+func (c Counts) Plus(other Counts) Counts {
+	for outcome := range c {
+		c[outcome] += other[outcome]
 	}
+	return c
 }

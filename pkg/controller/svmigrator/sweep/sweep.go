@@ -18,85 +18,93 @@ package sweep
 
 import (
 	"errors"
+	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// Object is all that is known of an object: its metadata, as it was listed.
+// Object is the metadata of an object, as it was listed.
 type Object struct {
 	Namespace, Name string
 	UID             types.UID
 	ResourceVersion string
-	// Extra belongs to whoever lists and rewrites.
+	// Extra belongs to the caller.
 	Extra any
 
-	// Tries is how often a rewrite failed in a way that may pass, FirstTry when it was tried first.
+	// Tries counts the rewrites that failed and were repeated. FirstTry is the time of the first one.
 	Tries    int
 	FirstTry time.Time
-	// Failures and FailingSince are about failures that may be of this object alone. Whoever rewrites keeps them.
+	// Failures and FailingSince are about failures that may be the fault of this object alone. The caller keeps them.
 	Failures     int
 	FailingSince time.Time
 }
 
-// Chunk is what was listed in one go.
+// Chunk is the answer to one list.
 type Chunk struct {
 	Objects []*Object
-	// Next is the token of what comes after it, empty if nothing does.
+	// Next is the continue token of the chunk after this one. It is empty if this is the last chunk.
 	Next string
-	// ResourceVersion is that of the list.
+	// ResourceVersion is the resource version of the list.
 	ResourceVersion string
-	// Remaining is how many objects come after it, nil if the server does not tell.
+	// Remaining is how many objects come after this chunk, or nil if the server does not say.
 	Remaining *int64
 }
 
-// Position is what a sweep that was interrupted is resumed from.
+// Position is what an interrupted sweep is resumed from.
 type Position struct {
-	// Token is that of the next chunk. It is empty at the beginning, and at the end.
+	// Token is the continue token of the next chunk. It is empty at the beginning and at the end.
 	Token string
 	// Baseline is the resource version of the first list.
 	Baseline string
 	Counts   Counts
-	// Denied are the first objects that were denied; how many there are in all is in Counts.
-	Denied []Denial
-	// Complete says that every object has its outcome.
+	// Retried counts the requests that were repeated.
+	Retried int64
+	// Denied names the first denied objects, up to Options.MaxDenials. Counts has the number of all.
+	Denied []migrationv1alpha1.DeniedObject
+	// Complete means that every object has its outcome.
 	Complete bool
-	// Remaining is how many objects have none, nil if the server does not tell.
+	// Remaining is how many objects have no outcome yet, or nil if the server does not say.
 	Remaining *int64
 }
 
 // Options of a sweep.
 type Options struct {
-	// Newer says whether resource version a is surely newer than b. Nil where resource versions mean nothing.
+	// Newer reports whether resource version a is surely newer than b. Nil if resource versions cannot be compared.
 	Newer func(a, b string) bool
-	// MaxDenials is how many denied objects are kept by name.
+	// MaxDenials is how many denied objects the position names.
 	MaxDenials int
 }
 
-// Sweep is one pass over the objects of a resource. It must not be used by two goroutines at once.
+// Sweep goes once over the objects of a resource. Two goroutines must not use it at the same time.
 type Sweep struct {
 	options Options
 	// position is behind the last chunk that is done.
 	position Position
 
-	// current is the chunk whose objects are rewritten, nil before the first and after the last.
-	current *chunk
-	// ahead is the chunk after it, if it was listed already.
+	// current is the chunk that is being rewritten. It is empty before the first list and after the last chunk.
+	current chunk
+	// ahead is the chunk after the current one, if it has been listed.
 	ahead   *Chunk
 	listing bool
-	// token is that of the chunk which is to be listed next, listedAll says that there is none.
+	// token is the continue token of the next list. listedAll means that no list is left.
 	token     string
 	listedAll bool
 }
 
-// chunk is a chunk on its way.
+// chunk is a chunk that is being rewritten.
 type chunk struct {
 	Chunk
-	fresh   []*Object // not tried yet
-	waiting []retry   // in the order of their times
-	flying  int
-	counts  Counts
-	denied  []Denial
+	started  bool
+	fresh    []*Object // not tried yet
+	waiting  []retry   // to be tried again, sorted by time
+	inFlight int
+	counts   Counts
+	retried  int64
+	denied   []migrationv1alpha1.DeniedObject
 }
 
 type retry struct {
@@ -104,12 +112,13 @@ type retry struct {
 	at     time.Time
 }
 
-// New returns a sweep that goes on from a position; that of the beginning is the zero value.
+// New returns a sweep that resumes from a position. The zero Position is the beginning.
 func New(from Position, options Options) *Sweep {
 	return &Sweep{options: options, position: from, token: from.Token, listedAll: from.Complete}
 }
 
-// List says that a chunk is to be listed now, with this token, and takes for granted that it is.
+// List reports whether the caller has to list a chunk now, and with which continue token. The sweep counts the list as
+// sent.
 func (s *Sweep) List() (token string, wanted bool) {
 	if s.listing || s.listedAll || s.ahead != nil {
 		return "", false
@@ -126,46 +135,45 @@ func (s *Sweep) Listed(c Chunk) {
 	}
 	s.token, s.listedAll = c.Next, c.Next == ""
 	s.ahead = &c
-	s.begin()
+	s.startChunk()
 }
 
-// ListFailed says that the chunk could not be listed. It is wanted again.
+// ListFailed says that the list failed. List asks for it again.
 func (s *Sweep) ListFailed() { s.listing = false }
 
-// ListExpired says that the token of the chunk is not valid any more, and with which one the list goes on. What it goes on
-// with is newer than what was listed before, which does not matter: an object that is written in between is written in the
-// current encoding.
+// ListExpired says that the continue token expired, and with which token the list continues. The rest of the list is
+// newer than what was listed before. That does no harm: an object that was written in between is stored in the target
+// encoding.
 func (s *Sweep) ListExpired(token string) {
 	s.listing = false
 	s.token = token
-	if s.current != nil {
+	if s.current.started {
 		s.current.Next = token
 	} else {
 		s.position.Token = token
 	}
 }
 
-// Restart begins anew, because nothing can be listed from here. What has a newer resource version than the baseline is not
-// rewritten again. Nothing may be in flight.
+// Restart starts the sweep from the beginning, because the list cannot continue. It keeps the baseline, so that objects
+// with a newer resource version are not rewritten again. No request may be in flight.
 func (s *Sweep) Restart() error {
-	if s.current != nil && s.current.flying > 0 {
-		return errors.New("a sweep with requests in flight was to begin anew")
+	if s.current.inFlight > 0 {
+		return errors.New("a sweep with requests in flight cannot be restarted")
 	}
-	baseline := s.position.Baseline
-	*s = *New(Position{Baseline: baseline, Counts: Counts{Retried: s.Counts().Retried}}, s.options)
+	*s = *New(Position{Baseline: s.position.Baseline, Retried: s.Progress().Retried}, s.options)
 	return nil
 }
 
-// begin takes the chunk that was listed ahead, if its turn has come.
-func (s *Sweep) begin() {
-	if s.current != nil || s.ahead == nil {
+// startChunk makes the chunk that was listed ahead the current one, if there is no current one.
+func (s *Sweep) startChunk() {
+	if s.current.started || s.ahead == nil {
 		return
 	}
-	s.current, s.ahead = &chunk{Chunk: *s.ahead}, nil
+	s.current, s.ahead = chunk{Chunk: *s.ahead, started: true}, nil
 	for _, object := range s.current.Objects {
-		// Only possible in a list that went on after its token expired, or that began anew.
+		// Such objects appear only in a list that continued after its token expired, or that was restarted.
 		if s.options.Newer != nil && s.options.Newer(object.ResourceVersion, s.position.Baseline) {
-			s.current.counts.add(WrittenByOthers)
+			s.current.counts[WrittenByOthers]++
 			continue
 		}
 		s.current.fresh = append(s.current.fresh, object)
@@ -173,12 +181,10 @@ func (s *Sweep) begin() {
 	s.current.Objects = nil
 }
 
-// Next is the object that is to be rewritten next, nil if there is none at this time.
+// Next returns the object to rewrite next, or nil if there is none at this time.
 func (s *Sweep) Next(now time.Time) *Object {
-	c := s.current
+	c := &s.current
 	switch {
-	case c == nil:
-		return nil
 	case len(c.waiting) > 0 && !c.waiting[0].at.After(now):
 		return c.waiting[0].object
 	case len(c.fresh) > 0:
@@ -188,9 +194,9 @@ func (s *Sweep) Next(now time.Time) *Object {
 	}
 }
 
-// Take says that the object which Next told is being rewritten.
+// Take says that the object which Next returned is being rewritten.
 func (s *Sweep) Take(object *Object, now time.Time) {
-	c := s.current
+	c := &s.current
 	if len(c.waiting) > 0 && c.waiting[0].object == object {
 		c.waiting = c.waiting[1:]
 	} else {
@@ -199,42 +205,45 @@ func (s *Sweep) Take(object *Object, now time.Time) {
 	if object.FirstTry.IsZero() {
 		object.FirstTry = now
 	}
-	c.flying++
+	c.inFlight++
 }
 
-// Done gives an object its outcome. why is about denied ones.
-func (s *Sweep) Done(object *Object, outcome Outcome, why Denial) {
-	c := s.current
-	c.flying--
-	c.counts.add(outcome)
+// Done gives an object its outcome. If that is Denied, reason and message are the API server's own words.
+func (s *Sweep) Done(object *Object, outcome Outcome, reason metav1.StatusReason, message string) {
+	c := &s.current
+	c.inFlight--
+	c.counts[outcome]++
 	if outcome == Denied {
-		why.Namespace, why.Name, why.UID = object.Namespace, object.Name, object.UID
-		c.denied = append(c.denied, why)
+		c.denied = append(c.denied, migrationv1alpha1.DeniedObject{
+			Namespace: object.Namespace, Name: object.Name, UID: object.UID, Reason: reason, Message: message,
+		})
 	}
 }
 
-// Retry has an object tried again from a time on.
+// Retry says that the object has to be tried again at a time.
 func (s *Sweep) Retry(object *Object, at time.Time) {
-	c := s.current
-	c.flying--
-	c.counts.Retried++
+	c := &s.current
+	c.inFlight--
+	c.retried++
 	object.Tries++
-	i := len(c.waiting)
-	for i > 0 && c.waiting[i-1].at.After(at) {
-		i--
-	}
-	c.waiting = append(c.waiting[:i], append([]retry{{object: object, at: at}}, c.waiting[i:]...)...)
+	i, _ := slices.BinarySearchFunc(c.waiting, at, func(r retry, at time.Time) int {
+		if r.at.After(at) {
+			return 1
+		}
+		return -1 // behind those of the same time
+	})
+	c.waiting = slices.Insert(c.waiting, i, retry{object: object, at: at})
 }
 
 // Return takes back an object that was not tried.
 func (s *Sweep) Return(object *Object) {
-	s.current.flying--
+	s.current.inFlight--
 	s.current.fresh = append(s.current.fresh, object)
 }
 
-// Wake is when an object is to be tried again, zero if none waits.
+// Wake is the time at which the next object has to be tried again, or zero if none waits.
 func (s *Sweep) Wake() time.Time {
-	if s.current == nil || len(s.current.waiting) == 0 {
+	if len(s.current.waiting) == 0 {
 		return time.Time{}
 	}
 	return s.current.waiting[0].at
@@ -242,9 +251,6 @@ func (s *Sweep) Wake() time.Time {
 
 // Waiting is how many objects wait to be tried again, and when the first of them was tried first.
 func (s *Sweep) Waiting() (objects int, since time.Time) {
-	if s.current == nil {
-		return 0, time.Time{}
-	}
 	for _, waiting := range s.current.waiting {
 		if first := waiting.object.FirstTry; since.IsZero() || first.Before(since) {
 			since = first
@@ -255,58 +261,50 @@ func (s *Sweep) Waiting() (objects int, since time.Time) {
 
 // Unfinished is how many objects of the current chunk have no outcome.
 func (s *Sweep) Unfinished() int {
-	if s.current == nil {
-		return 0
-	}
-	return len(s.current.fresh) + len(s.current.waiting) + s.current.flying
+	return len(s.current.fresh) + len(s.current.waiting) + s.current.inFlight
 }
 
-// Stored is how many objects of the current chunk are known to be stored as they should be.
+// Stored is how many objects of the current chunk are known to be stored in the target encoding.
 func (s *Sweep) Stored() int64 {
-	if s.current == nil {
-		return 0
-	}
-	return s.current.counts.Rewritten + s.current.counts.AlreadyCurrent
+	return s.current.counts[Rewritten] + s.current.counts[AlreadyCurrent]
 }
 
-// ChunkDone says that every object of the current chunk has its outcome, and which position is reached by that.
+// ChunkDone reports whether every object of the current chunk has its outcome, and returns the position behind the
+// chunk.
 func (s *Sweep) ChunkDone() (Position, bool) {
-	c := s.current
-	if c == nil || s.Unfinished() > 0 {
+	c := &s.current
+	if !c.started || s.Unfinished() > 0 {
 		return Position{}, false
 	}
-	p := s.position
+	p := s.Progress()
 	p.Token, p.Complete, p.Remaining = c.Next, c.Next == "", c.Remaining
-	p.Counts.Add(c.counts)
 	room := max(0, s.options.MaxDenials-len(p.Denied))
-	p.Denied = append(p.Denied[:len(p.Denied):len(p.Denied)], c.denied[:min(room, len(c.denied))]...)
+	p.Denied = slices.Concat(p.Denied, c.denied[:min(room, len(c.denied))])
 	return p, true
 }
 
-// Advance goes on behind the current chunk, which is done.
+// Advance goes behind the current chunk, if that is done.
 func (s *Sweep) Advance() {
 	position, done := s.ChunkDone()
 	if !done {
 		return
 	}
-	s.position, s.current = position, nil
-	s.begin()
+	s.position, s.current = position, chunk{}
+	s.startChunk()
 }
 
-// Complete says that every object of the resource has its outcome.
+// Complete reports whether every object of the resource has its outcome.
 func (s *Sweep) Complete() bool { return s.position.Complete }
 
-// Token is that of the chunk which is listed next, empty if that is the first one.
+// Token is the continue token of the next list. It is empty for the first list.
 func (s *Sweep) Token() string { return s.token }
 
 // Position is behind the last chunk that is done.
 func (s *Sweep) Position() Position { return s.position }
 
-// Counts are those of all outcomes, also of those in the current chunk.
-func (s *Sweep) Counts() Counts {
-	counts := s.position.Counts
-	if s.current != nil {
-		counts.Add(s.current.counts)
-	}
-	return counts
+// Progress is Position with the counts of the current chunk added.
+func (s *Sweep) Progress() Position {
+	p := s.position
+	p.Counts, p.Retried = p.Counts.Plus(s.current.counts), p.Retried+s.current.retried
+	return p
 }

@@ -51,8 +51,8 @@ func number(s string) int {
 	return n
 }
 
-// chunk lists objects from a position on. Tokens of the kind "i3" are those that a server gives when a snapshot is gone:
-// what is listed with them is of a newer resource version, and so are objects that were written since.
+// chunk lists objects from a position on. Tokens of the kind "i3" are those that a server gives when a snapshot is
+// gone: what is listed with them is of a newer resource version, and so are objects that were written since.
 func (w *world) chunk(token string) Chunk {
 	version, from := "100", number(token)
 	if len(token) > 0 && token[0] == 'i' {
@@ -146,7 +146,7 @@ func (w *world) done() {
 	outcome := rapid.SampledFrom(Outcomes).Draw(w.t, "outcome")
 	w.given[object.Name]++
 	w.since[object.Name]++
-	w.sweep.Done(object, outcome, Denial{Message: "no"})
+	w.sweep.Done(object, outcome, "", "no")
 }
 
 func (w *world) advance(position Position, save bool) {
@@ -179,7 +179,8 @@ func (w *world) check() {
 
 func TestEveryObjectGetsItsOutcome(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{t: t, given: map[string]int{}, since: map[string]int{}, sweep: New(Position{}, options()), now: time.Unix(0, 0)}
+		w := &world{t: t, sweep: New(Position{}, options()), now: time.Unix(0, 0)}
+		w.given, w.since = map[string]int{}, map[string]int{}
 		w.chunkSize = rapid.IntRange(1, 7).Draw(t, "chunk size")
 		for i := range rapid.IntRange(0, 30).Draw(t, "objects") {
 			w.objects = append(w.objects, fmt.Sprintf("object-%02d", i))
@@ -196,15 +197,15 @@ func TestEveryObjectGetsItsOutcome(t *testing.T) {
 				t.Errorf("%s has %d outcomes", name, w.given[name])
 			}
 		}
-		counts := w.sweep.Counts()
+		counts := w.sweep.Progress().Counts
 		if counts != w.stored.Counts {
 			t.Errorf("the counts are %+v, and %+v was stored", counts, w.stored.Counts)
 		}
 		if counts.Processed() != int64(len(w.objects)) {
 			t.Errorf("%d of %d objects were processed: %+v", counts.Processed(), len(w.objects), counts)
 		}
-		if named := len(w.stored.Denied); int64(named) != min(3, counts.Denied) {
-			t.Errorf("%d denied objects are named of %d", named, counts.Denied)
+		if named := len(w.stored.Denied); int64(named) != min(3, counts[Denied]) {
+			t.Errorf("%d denied objects are named of %d", named, counts[Denied])
 		}
 	})
 }
@@ -226,7 +227,8 @@ func twoChunks(t *testing.T) *Sweep {
 	if token, wanted := s.List(); token != "" || !wanted {
 		t.Fatalf("the first list is %q, %v", token, wanted)
 	}
-	s.Listed(Chunk{Objects: []*Object{{Name: "a", ResourceVersion: "1"}, {Name: "b", ResourceVersion: "1"}}, Next: "more", ResourceVersion: "10"})
+	objects := []*Object{{Name: "a", ResourceVersion: "1"}, {Name: "b", ResourceVersion: "1"}}
+	s.Listed(Chunk{Objects: objects, Next: "more", ResourceVersion: "10"})
 	return s
 }
 
@@ -243,11 +245,11 @@ func TestTheNextChunkIsListedAheadAndNotBegun(t *testing.T) {
 	if next := s.Next(now); next != nil {
 		t.Errorf("%s is next while its chunk's turn has not come", next.Name)
 	}
-	s.Done(a, Rewritten, Denial{})
+	s.Done(a, Rewritten, "", "")
 	if _, done := s.ChunkDone(); done {
 		t.Error("the chunk is done with an object in flight")
 	}
-	s.Done(b, Gone, Denial{})
+	s.Done(b, Gone, "", "")
 	position, done := s.ChunkDone()
 	want := Position{Token: "more", Baseline: "10", Counts: Counts{Rewritten: 1, Gone: 1}}
 	if diff := cmp.Diff(want, position); !done || diff != "" {
@@ -274,8 +276,8 @@ func TestAnObjectWaitsForItsTime(t *testing.T) {
 	if first, second := take(t, s, now), take(t, s, now); first != b || second != a {
 		t.Errorf("%s comes before %s", first.Name, second.Name)
 	}
-	if b.Tries != 1 || s.Counts().Retried != 2 {
-		t.Errorf("%d tries, %d retried", b.Tries, s.Counts().Retried)
+	if b.Tries != 1 || s.Progress().Retried != 2 {
+		t.Errorf("%d tries, %d retried", b.Tries, s.Progress().Retried)
 	}
 }
 
@@ -286,8 +288,8 @@ func TestATokenThatExpiredIsReplacedInThePosition(t *testing.T) {
 		t.Fatal("nothing is to be listed")
 	}
 	s.ListExpired("inconsistent")
-	s.Done(a, Rewritten, Denial{})
-	s.Done(b, Rewritten, Denial{})
+	s.Done(a, Rewritten, "", "")
+	s.Done(b, Rewritten, "", "")
 	if position, _ := s.ChunkDone(); position.Token != "inconsistent" {
 		t.Errorf("the sweep would be resumed with %q", position.Token)
 	}
@@ -295,12 +297,13 @@ func TestATokenThatExpiredIsReplacedInThePosition(t *testing.T) {
 	if token, wanted := s.List(); token != "inconsistent" || !wanted {
 		t.Fatalf("the list goes on with %q, %v", token, wanted)
 	}
-	s.Listed(Chunk{Objects: []*Object{{Name: "c", ResourceVersion: "9"}, {Name: "d", ResourceVersion: "11"}}, ResourceVersion: "12"})
+	objects := []*Object{{Name: "c", ResourceVersion: "9"}, {Name: "d", ResourceVersion: "11"}}
+	s.Listed(Chunk{Objects: objects, ResourceVersion: "12"})
 	if next := take(t, s, now); next.Name != "c" {
 		t.Errorf("%s is rewritten", next.Name)
 	}
-	if s.Next(now) != nil || s.Counts().WrittenByOthers != 1 {
-		t.Errorf("an object that was written since the baseline is rewritten: %+v", s.Counts())
+	if s.Next(now) != nil || s.Progress().Counts[WrittenByOthers] != 1 {
+		t.Errorf("an object that was written since the baseline is rewritten: %+v", s.Progress().Counts)
 	}
 }
 
@@ -311,18 +314,29 @@ func TestASweepBeginsAnew(t *testing.T) {
 		t.Error("it begins anew with requests in flight")
 	}
 	s.Retry(a, now)
-	s.Done(take(t, s, now), Rewritten, Denial{})
-	s.Done(b, Denied, Denial{})
+	s.Done(take(t, s, now), Rewritten, "", "")
+	s.Done(b, Denied, "", "")
 	s.Advance()
 	if err := s.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	want := Position{Baseline: "10", Counts: Counts{Retried: 1}}
+	want := Position{Baseline: "10", Retried: 1}
 	if diff := cmp.Diff(want, s.Position()); diff != "" {
 		t.Errorf("the position differs (-want +got):\n%s", diff)
 	}
 	if token, wanted := s.List(); token != "" || !wanted {
 		t.Errorf("the list is %q, %v", token, wanted)
+	}
+}
+
+func TestOutcomesAreComplete(t *testing.T) {
+	if len(Outcomes) != int(outcomeCount)-1 {
+		t.Errorf("%d outcomes are listed of %d", len(Outcomes), outcomeCount-1)
+	}
+	for _, outcome := range Outcomes {
+		if outcome.String() == "" {
+			t.Errorf("outcome %d has no name", outcome)
+		}
 	}
 }
 

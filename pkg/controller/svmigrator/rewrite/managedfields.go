@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package svmigrator
+package rewrite
 
 import (
 	"slices"
@@ -25,16 +25,17 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
-// cleaner drops entries of managedFields whose version is served no longer. The API server cannot convert them, and refuses
-// server-side apply of an object that has one.
+// cleaner drops entries of managedFields whose version is not served any more. The API server cannot convert such an
+// entry, and refuses server-side apply of an object that has one.
 type cleaner struct {
 	group string
-	// served are the versions that are served, kept is the one in which an entry is made where no other is left.
+	// served are the versions that are served. The cleaner writes an entry of its own in the version kept.
 	served []string
 	kept   string
 }
 
-// prepare puts on the object what its managedFields are to become, nothing if they are as they should be. It says which.
+// prepare sets object.Extra to the managedFields that the object must get, or to nil if it has no entry to drop. It
+// reports whether there is anything to change.
 func (c *cleaner) prepare(object *sweep.Object, live *metav1.PartialObjectMetadata) bool {
 	object.Extra = nil
 	kept := slices.DeleteFunc(slices.Clone(live.ManagedFields), c.stale)
@@ -42,8 +43,8 @@ func (c *cleaner) prepare(object *sweep.Object, live *metav1.PartialObjectMetada
 		return false
 	}
 	if len(kept) == 0 {
-		// With no entry left, the next apply would put all fields down to a manager "before-first-apply", and whoever applies
-		// could never remove one again. An entry of nothing but the name keeps that from happening.
+		// If no entry were left, the next apply would give all fields to a manager "before-first-apply", and whoever applies
+		// could never remove one of them. An entry for the name alone prevents that.
 		kept = []metav1.ManagedFieldsEntry{c.seed(live)}
 	}
 	object.Extra = kept
@@ -58,7 +59,7 @@ func (c *cleaner) stale(entry metav1.ManagedFieldsEntry) bool {
 func (c *cleaner) seed(live *metav1.PartialObjectMetadata) metav1.ManagedFieldsEntry {
 	created := live.CreationTimestamp
 	return metav1.ManagedFieldsEntry{
-		Manager:    fieldManager,
+		Manager:    FieldManager,
 		Operation:  metav1.ManagedFieldsOperationApply,
 		APIVersion: schema.GroupVersion{Group: c.group, Version: c.kept}.String(),
 		Time:       &created,

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package svmigrator
+package rewrite
 
 import (
 	"context"
@@ -31,56 +31,57 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// failureKind is what follows from an error for whoever sent the request.
+// failureKind is what an error means for whoever sent the request.
 type failureKind string
 
 const (
-	// interrupted: we ended the request.
+	// interrupted: this program ended the request.
 	interrupted failureKind = "Interrupted"
-	// unreachable: no API server answered. It may have done what it was asked for.
+	// unreachable: no API server answered. It may have done what the request asked for.
 	unreachable failureKind = "Unreachable"
 	// overloaded: the API server asks for less.
 	overloaded failureKind = "Overloaded"
-	// behindAway: the API server that was asked has no answer from an aggregated one behind it. That says nothing about itself.
+	// behindAway: the API server got no answer from the aggregated server behind it. The API server itself is fine.
 	behindAway failureKind = "BehindAway"
-	// unauthenticated: the credentials are not accepted, which a new token mends.
+	// unauthenticated: the API server does not accept the credentials. The next token helps.
 	unauthenticated failureKind = "Unauthenticated"
-	// internal: the API server failed on this request. That may pass, as an outage of a webhook, or not.
+	// internal: the API server failed on this request. That may pass, for example when a webhook is back, or not.
 	internal failureKind = "Internal"
-	// conflicting: the object is not, or not surely, what it was when it was listed.
+	// conflicting: somebody may have written the object after it was listed.
 	conflicting failureKind = "Conflicting"
-	// objectGone: this object does not exist.
+	// objectGone: the object does not exist.
 	objectGone failureKind = "ObjectGone"
-	// resourceGone: the resource is not served, at least not at this version.
+	// resourceGone: the server does not serve the resource at this version.
 	resourceGone failureKind = "ResourceGone"
-	// tokenExpired: the list cannot go on with its continue token.
+	// tokenExpired: the list cannot continue with its continue token.
 	tokenExpired failureKind = "TokenExpired"
-	// unsupported: the resource cannot be listed or written in the way that a migration does.
+	// unsupported: the server cannot list or patch the resource in the way that a migration does.
 	unsupported failureKind = "Unsupported"
-	// refused: the API server will answer the same again for as long as neither the object nor the rules change.
+	// refused: the API server will give the same answer until the object or the rules change.
 	refused failureKind = "Refused"
 )
 
-// failure is an error of an API server, or on the way to one, put into its class.
-type failure struct {
+// Failure is an error of an API server, or on the way to it, with what it means.
+type Failure struct {
 	kind failureKind
 	// reason and message are the API server's own words.
 	reason  metav1.StatusReason
 	message string
-	// retryAfter is how long the API server asks us to wait.
+	// retryAfter is how long the API server asks clients to wait.
 	retryAfter time.Duration
-	// token goes on where the expired one ended, empty if there is none.
+	// token continues the list whose token expired. It is empty if the server gave none.
 	token string
 }
 
-// classify is the one table of errors for all requests that are about objects. name is that of the object, empty for lists.
-func classify(err error, name string) failure {
+// Classify is the one table of errors of all requests about objects. name is the name of the object, or empty for a
+// list.
+func Classify(err error, name string) Failure {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {
 		return classifyUnanswered(err)
 	}
 	status := answer.Status()
-	f := failure{reason: status.Reason, message: status.Message, token: status.Continue}
+	f := Failure{reason: status.Reason, message: status.Message, token: status.Continue}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		f.retryAfter = time.Duration(seconds) * time.Second
 	}
@@ -95,7 +96,7 @@ func classify(err error, name string) failure {
 	case code == http.StatusNotFound && saysNotServed(err):
 		f.kind = resourceGone
 	case code != http.StatusInternalServerError && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		// Not an API server's words: a proxy in between answered.
+		// These are not an API server's words: a proxy in between answered.
 		f.kind = unreachable
 	case code == http.StatusUnauthorized:
 		f.kind = unauthenticated
@@ -117,39 +118,43 @@ func classify(err error, name string) failure {
 	return f
 }
 
-// deniedByAdmission is true for the verdict of an admission webhook or policy on an object. Its author chooses the code of the answer, and often passes
-// on that of a request of his own: it may say that the verdict passes, and says nothing about the API server, nor that the object that is written is gone.
+// deniedByAdmission reports whether the answer is the verdict of an admission webhook or policy on an object. Its
+// author chooses the code, and often passes on the code of another request. So the code may say that trying again
+// helps, but it says nothing about the API server, nor that the object is gone.
 func deniedByAdmission(status metav1.Status, name string) bool {
 	if name == "" {
 		return false
 	}
-	return strings.HasPrefix(status.Message, "admission webhook ") && strings.Contains(status.Message, " denied the request") ||
-		strings.Contains(status.Message, " is forbidden: ValidatingAdmissionPolicy ") && strings.Contains(status.Message, " denied request: ")
+	message := status.Message
+	byWebhook := strings.HasPrefix(message, "admission webhook ") && strings.Contains(message, " denied the request")
+	byPolicy := strings.Contains(message, " is forbidden: ValidatingAdmissionPolicy ")
+	return byWebhook || byPolicy && strings.Contains(message, " denied request: ")
 }
 
-// saysNotServed is true for what an API server answers where it serves nothing. That is plain text, and not in the words of its API.
+// saysNotServed reports whether the answer is what an API server sends for a path that it does not serve. That is plain
+// text, not a Status object.
 func saysNotServed(err error) bool {
 	cause, found := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 	return found && strings.TrimSpace(cause.Message) == "404 page not found"
 }
 
-func classifyUnanswered(err error) failure {
-	f := failure{kind: unreachable, message: err.Error()}
+func classifyUnanswered(err error) Failure {
+	f := Failure{kind: unreachable, message: err.Error()}
 	var timeout net.Error
 	switch {
 	case errors.Is(err, context.Canceled):
 		f.kind = interrupted
 	case runtime.IsNotRegisteredError(err):
 		f.kind = unsupported
-		f.message = "it does not answer with the metadata of objects alone: " + f.message
+		f.message = "it does not answer with metadata alone: " + f.message
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
 		f.kind = overloaded
 	}
 	return f
 }
 
-// passes says that the same request may be answered otherwise later.
-func (f failure) passes() bool {
+// Passes reports whether the same request may succeed later.
+func (f Failure) Passes() bool {
 	switch f.kind {
 	case unreachable, overloaded, behindAway, unauthenticated, internal:
 		return true
@@ -158,18 +163,13 @@ func (f failure) passes() bool {
 	}
 }
 
-// inShort is what a condition says of it.
-func (f failure) inShort() string {
-	message := firstRunes(f.message, migrationv1alpha1.MaxDeniedObjectMessageLength)
+// String returns the API server's words, short enough for a condition.
+func (f Failure) String() string {
+	message := truncate(f.message, migrationv1alpha1.MaxDeniedObjectMessageLength)
 	if f.reason != "" && f.reason != metav1.StatusReasonUnknown {
 		return string(f.reason) + ": " + message
 	}
 	return message
 }
 
-func firstRunes(s string, n int) string {
-	if runes := []rune(s); len(runes) > n {
-		return string(runes[:n])
-	}
-	return s
-}
+func truncate[S ~string](s S, n int) S { return S(migrationv1alpha1.TruncateRunes(string(s), n)) }

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package svmigrator
+package rewrite
 
 import (
 	"context"
@@ -34,31 +34,53 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// rehearsal is a pass whose requests are answered by a script, in a time of its own.
-type rehearsal struct {
-	*pass
-	clock *clocktesting.FakeClock
+var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
-	mu    sync.Mutex
-	tries map[string]int
-	saved []sweep.Position
-	told  []*trouble
-	// step is how fast time passes.
-	step time.Duration
-	// crowded says that others wait.
+var errStopped = errors.New("stopped by the test")
+
+// rehearsal is a run whose requests are answered by a script, in a time of its own. It is its own Migration.
+type rehearsal struct {
+	*sweepRunner
+	fake *clocktesting.FakeClock
+
+	mu      sync.Mutex
+	tries   map[string]int
+	saved   []sweep.Position
+	reports []Report
+	// tick is how fast time passes.
+	tick time.Duration
+	// crowded means that other migrations wait.
 	crowded bool
 }
 
-// rehearse makes a pass over objects. answer says what becomes of one at its nth try.
+func (r *rehearsal) SavePosition(_ context.Context, position sweep.Position) error {
+	r.saved = append(r.saved, position)
+	return nil
+}
+
+func (r *rehearsal) ObjectDone(Result) {}
+
+func (r *rehearsal) ReportState(_ context.Context, report Report) {
+	r.reports = append(r.reports, report)
+}
+
+func (r *rehearsal) MustYield() bool { return r.crowded }
+
+// rehearse makes a run over objects. answer says what becomes of an object at its nth try.
 func rehearse(objects int, answer func(name string, n int, now time.Time) attempt) *rehearsal {
 	clk := clocktesting.NewFakeClock(noon)
-	r := &rehearsal{clock: clk, tries: map[string]int{}, step: 250 * time.Millisecond}
-	r.pass = &pass{
-		sweep: sweep.New(sweep.Position{}, sweep.Options{MaxDenials: 100}),
-		clock: clk,
-		lane:  pacer.New(pacer.Options{MaxConcurrent: 100, Unpaced: true, Clock: clk}).Lane(),
+	r := &rehearsal{fake: clk, tries: map[string]int{}, tick: 250 * time.Millisecond}
+	task := NewTask(storageversion.Custom, sweep.Position{})
+	r.sweepRunner = &sweepRunner{
+		clock:     clk,
+		lane:      pacer.New(pacer.Options{MaxConcurrent: 100, Unpaced: true, Clock: clk}).Lane(),
+		task:      task,
+		migration: r,
+		normal:    Rewriting,
+		sweep:     task.swept,
 		list: func(context.Context, string) (sweep.Chunk, error) {
 			chunk := sweep.Chunk{ResourceVersion: "1"}
 			for i := range objects {
@@ -74,26 +96,16 @@ func rehearse(objects int, answer func(name string, n int, now time.Time) attemp
 			a.object = object
 			return a
 		},
-		save: func(_ context.Context, position sweep.Position) error {
-			r.saved = append(r.saved, position)
-			return nil
-		},
-		observed: func(*sweep.Object, attempt) {},
-		tell: func(_ context.Context, t *trouble) bool {
-			r.told = append(r.told, t)
-			return true
-		},
-		served:     func() bool { return true },
-		othersWait: func() bool { return r.crowded },
 	}
 	return r
 }
 
-// play runs the pass, for as long as the script may take.
+// play runs for as long as the script may take.
 func (r *rehearsal) play(t *testing.T, within time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
+	r.task.lastProgress = r.fake.Now() // as Engine.Run does
 	ended := make(chan error, 1)
 	go func() { ended <- r.run(ctx) }()
 	ticker := time.NewTicker(time.Millisecond)
@@ -103,11 +115,11 @@ func (r *rehearsal) play(t *testing.T, within time.Duration) error {
 		case err := <-ended:
 			return err
 		case <-ticker.C:
-			if r.clock.Since(noon) > within {
+			if r.fake.Since(noon) > within {
 				cancel(errStopped)
 				return <-ended
 			}
-			r.clock.Step(r.step)
+			r.fake.Step(r.tick)
 		}
 	}
 }
@@ -115,10 +127,10 @@ func (r *rehearsal) play(t *testing.T, within time.Duration) error {
 func fine(string, int, time.Time) attempt { return attempt{outcome: sweep.Rewritten} }
 
 func failing(kind failureKind) attempt {
-	return attempt{failure: failure{kind: kind, reason: metav1.StatusReasonInternalError, message: "no"}}
+	return attempt{failure: Failure{kind: kind, reason: metav1.StatusReasonInternalError, message: "no"}}
 }
 
-func TestOneObjectThatFailsIsSetAside(t *testing.T) {
+func TestOneObjectThatFailsIsGivenUpOn(t *testing.T) {
 	r := rehearse(20, func(name string, n int, now time.Time) attempt {
 		if name == "object-07" {
 			return failing(internal)
@@ -129,47 +141,48 @@ func TestOneObjectThatFailsIsSetAside(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := r.saved[len(r.saved)-1]
-	if last.Counts.Rewritten != 19 || last.Counts.Denied != 1 || last.Denied[0].Name != "object-07" || last.Denied[0].Message != "no" {
+	if last.Counts[sweep.Rewritten] != 19 || last.Counts[sweep.Denied] != 1 ||
+		last.Denied[0].Name != "object-07" || last.Denied[0].Message != "no" {
 		t.Errorf("at the end %+v", last)
 	}
-	if tries, took := r.tries["object-07"], r.clock.Since(noon); tries < failuresToSetAside || took < timeToSetAside || tries > 30 {
-		t.Errorf("it was set aside after %d tries in %v", tries, took)
+	if tries, took := r.tries["object-07"], r.fake.Since(noon); tries < giveUpFailures || took < giveUpTime || tries > 30 {
+		t.Errorf("it was given up on after %d tries in %v", tries, took)
 	}
 }
 
-func TestManyObjectsThatFailAreSetAside(t *testing.T) {
+func TestManyObjectsThatFailAreGivenUpOn(t *testing.T) {
 	r := rehearse(40, func(name string, n int, now time.Time) attempt {
 		if name >= "object-10" {
 			return failing(internal)
 		}
 		return fine(name, n, now)
 	})
-	r.step = 5 * time.Second
+	r.tick = 5 * time.Second
 	if err := r.play(t, 2*outageAtMost); err != nil {
 		t.Fatal(err)
 	}
-	if last := r.saved[len(r.saved)-1].Counts; last.Denied != 30 {
+	if last := r.saved[len(r.saved)-1].Counts; last[sweep.Denied] != 30 {
 		t.Errorf("at the end %+v", last)
 	}
-	if took := r.clock.Since(noon); took < outageAtMost {
+	if took := r.fake.Since(noon); took < outageAtMost {
 		t.Errorf("they were taken for more than an outage after %v", took)
 	}
 }
 
 func TestObjectsThatFailOnceMoreAreDenied(t *testing.T) {
 	r := rehearse(15, func(string, int, time.Time) attempt { return failing(internal) })
-	r.last = true
+	r.normal = RetryingDenied
 	if err := r.play(t, outageAtMost); err != nil {
 		t.Fatal(err)
 	}
-	if last := r.saved[len(r.saved)-1].Counts; last.Denied != 15 {
+	if last := r.sweep.Progress().Counts; last[sweep.Denied] != 15 {
 		t.Errorf("at the end %+v", last)
 	}
 }
 
-func TestTellsOfNoProgress(t *testing.T) {
+func TestReportsThatItIsStuck(t *testing.T) {
 	r := rehearse(20, func(name string, n int, now time.Time) attempt {
-		if now.Before(noon.Add(2 * stuckAfter)) {
+		if now.Before(noon.Add(2 * StuckAfter)) {
 			return failing(unreachable)
 		}
 		return fine(name, n, now)
@@ -177,26 +190,26 @@ func TestTellsOfNoProgress(t *testing.T) {
 	if err := r.play(t, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	stuck := slices.IndexFunc(r.told, func(t *trouble) bool { return t != nil && t.stuck })
-	if stuck <= 0 || r.told[stuck-1].stuck {
-		t.Errorf("it was told to be stuck first at time %d of %d", stuck, len(r.told))
+	first := slices.IndexFunc(r.reports, func(report Report) bool { return report.State == Stuck })
+	if first <= 0 || r.reports[first-1].State != RetryingRequests {
+		t.Errorf("it reported to be stuck first at time %d of %d", first, len(r.reports))
 	}
-	if r.stuck {
+	if r.task.Stuck() {
 		t.Error("it is still stuck")
 	}
 }
 
-func TestMakesRoomForOthers(t *testing.T) {
+func TestYieldsToOthers(t *testing.T) {
 	r := rehearse(20, func(string, int, time.Time) attempt { return failing(unreachable) })
-	if err := r.play(t, 2*stuckAfter); !errors.Is(err, errStopped) {
+	if err := r.play(t, 2*StuckAfter); !errors.Is(err, errStopped) {
 		t.Fatalf("nobody waits, and it ended with %v", err)
 	}
 	r.crowded = true
-	began := r.clock.Now()
-	if err := r.play(t, time.Hour); !errors.Is(err, errStuck) {
+	began := r.fake.Now()
+	if err := r.play(t, time.Hour); !errors.Is(err, ErrStuck) {
 		t.Fatalf("it ended with %v", err)
 	}
-	if took := r.clock.Since(began); took < stuckAfter || took > 2*stuckAfter {
+	if took := r.fake.Since(began); took < StuckAfter || took > 2*StuckAfter {
 		t.Errorf("it made room after %v", took)
 	}
 }
@@ -207,9 +220,16 @@ func TestListsThatCannotGoOn(t *testing.T) {
 		reason string
 		lists  int // at least
 	}{
-		"no token is taken":             {apierrors.NewBadRequest("continue key is not valid"), migrationv1alpha1.MigrationReasonListRefused, 2 * (maxRestarts + 1)},
-		"tokens expire at once":         {apierrors.NewResourceExpired("too old"), migrationv1alpha1.MigrationReasonListRefused, 2 * (maxRestarts + 1)},
-		"the permission was taken away": {apierrors.NewForbidden(widgets, "", errors.New("no")), migrationv1alpha1.MigrationReasonListRefused, 5},
+		"no token is taken": {
+			apierrors.NewBadRequest("continue key is not valid"), migrationv1alpha1.MigrationReasonListRefused,
+			2 * (maxRestarts + 1),
+		},
+		"tokens expire at once": {
+			apierrors.NewResourceExpired("too old"), migrationv1alpha1.MigrationReasonListRefused, 2 * (maxRestarts + 1),
+		},
+		"the permission was taken away": {
+			apierrors.NewForbidden(widgets, "", errors.New("no")), migrationv1alpha1.MigrationReasonListRefused, 5,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rehearse(5, fine)
@@ -223,16 +243,16 @@ func TestListsThatCannotGoOn(t *testing.T) {
 				return chunk, err
 			}
 			err := r.play(t, time.Hour)
-			var ended *endedError
-			if !errors.As(err, &ended) || ended.reason != test.reason || !strings.Contains(ended.message, test.answer.Error()) {
+			var ended *PermanentError
+			if !errors.As(err, &ended) || ended.Reason != test.reason || !strings.Contains(ended.Message, test.answer.Error()) {
 				t.Fatalf("it ended with %v", err)
 			}
 			if lists < test.lists || lists > 2*(maxRestarts+1) {
 				t.Errorf("%d lists, want %d", lists, test.lists)
 			}
-			for _, told := range r.told {
-				if told != nil && told.since.IsZero() {
-					t.Errorf("it was told that %s since nobody knows when", told.what)
+			for _, report := range r.reports {
+				if report.State == RetryingRequests && report.Retry.Since.IsZero() {
+					t.Errorf("it reported that %s since an unknown time", report.Retry.What)
 				}
 			}
 		})
@@ -240,10 +260,12 @@ func TestListsThatCannotGoOn(t *testing.T) {
 }
 
 func TestAnOutageIsWaitedFor(t *testing.T) {
-	for name, kind := range map[string]failureKind{"of a webhook": internal, "of the network": unreachable, "of credentials": unauthenticated, "by overload": overloaded} {
+	for name, kind := range map[string]failureKind{
+		"of a webhook": internal, "of the network": unreachable, "of credentials": unauthenticated, "by overload": overloaded,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			back := noon.Add(3 * timeToSetAside)
+			back := noon.Add(3 * giveUpTime)
 			r := rehearse(20, func(name string, n int, now time.Time) attempt {
 				if now.Before(back) {
 					return failing(kind)
@@ -253,7 +275,7 @@ func TestAnOutageIsWaitedFor(t *testing.T) {
 			if err := r.play(t, 2*time.Hour); err != nil {
 				t.Fatal(err)
 			}
-			if last := r.saved[len(r.saved)-1]; last.Counts.Rewritten != 20 {
+			if last := r.saved[len(r.saved)-1]; last.Counts[sweep.Rewritten] != 20 {
 				t.Errorf("at the end %+v", last.Counts)
 			}
 			requests := 0
@@ -263,8 +285,13 @@ func TestAnOutageIsWaitedFor(t *testing.T) {
 			if requests > 20*30 {
 				t.Errorf("%d requests for 20 objects in an outage of six minutes", requests)
 			}
-			if len(r.told) == 0 || r.told[0] == nil || !strings.HasSuffix(r.told[0].what, " objects") || !strings.HasPrefix(r.told[0].example, "object-") || r.told[0].next.IsZero() {
-				t.Errorf("nothing of use was told, in %d times", len(r.told))
+			first := slices.IndexFunc(r.reports, func(report Report) bool { return report.State == RetryingRequests })
+			if first < 0 {
+				t.Fatal("it reported no failing requests")
+			}
+			if retry := r.reports[first].Retry; !strings.HasSuffix(retry.What, " objects") ||
+				!strings.HasPrefix(retry.Example, "object-") || retry.Next.IsZero() {
+				t.Errorf("it reported %s", retry)
 			}
 		})
 	}
@@ -273,23 +300,22 @@ func TestAnOutageIsWaitedFor(t *testing.T) {
 func TestFailuresThatEndAMigration(t *testing.T) {
 	for name, test := range map[string]struct {
 		kind   failureKind
-		served bool
 		reason string
 		after  time.Duration
 	}{
-		"it cannot be patched":                   {unsupported, true, migrationv1alpha1.MigrationReasonVerbsNotSupported, 0},
-		"it is gone":                             {resourceGone, false, migrationv1alpha1.MigrationReasonResourceNotServed, 0},
-		"a server says for long that it is gone": {resourceGone, true, migrationv1alpha1.MigrationReasonResourceNotServed, vanishPatience},
+		"it cannot be patched": {unsupported, migrationv1alpha1.MigrationReasonVerbsNotSupported, 0},
+		"a server says for long that it is gone": {
+			resourceGone, migrationv1alpha1.MigrationReasonResourceNotServed, vanishPatience,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := rehearse(5, func(string, int, time.Time) attempt { return failing(test.kind) })
-			r.served = func() bool { return test.served }
 			err := r.play(t, time.Hour)
-			var ended *endedError
-			if !errors.As(err, &ended) || ended.reason != test.reason {
+			var ended *PermanentError
+			if !errors.As(err, &ended) || ended.Reason != test.reason {
 				t.Fatalf("it ended with %v", err)
 			}
-			if took := r.clock.Since(noon); took < test.after || took > test.after+maxRetry+time.Second {
+			if took := r.fake.Since(noon); took < test.after || took > test.after+maxRetry+time.Second {
 				t.Errorf("it ended after %v", took)
 			}
 		})
@@ -318,7 +344,8 @@ func TestWhatWasDoneWhenItStoppedIsNotDoneAgain(t *testing.T) {
 	if err := r.play(t, 30*time.Second); !errors.Is(err, errStopped) {
 		t.Fatalf("it ended with %v", err)
 	}
-	if counts := r.sweep.Counts(); counts.Rewritten != 10 || r.sweep.Unfinished() != 10 || len(r.saved) != 0 {
+	counts := r.sweep.Progress().Counts
+	if counts[sweep.Rewritten] != 10 || r.sweep.Unfinished() != 10 || len(r.saved) != 0 {
 		t.Fatalf("when it stopped %+v, %d unfinished, %d saved", counts, r.sweep.Unfinished(), len(r.saved))
 	}
 	if err := r.play(t, time.Hour); err != nil {

@@ -1,0 +1,168 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+)
+
+// This file has the reasons and messages of the Running and Succeeded conditions, and all events. The reasons and
+// messages of failures stand where they are found: in decide.go, observe.go and package rewrite, as arguments of
+// fails. To add a reason, add a constructor here or a case there.
+
+// maxEventLength is how long the API lets the message of an event be.
+const maxEventLength = 1024
+
+// statusChange changes a status. It may be applied more than once.
+type statusChange func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time)
+
+// awaiting says that nothing is written for now.
+func awaiting(d Decision) statusChange {
+	return setCondition(migrationv1alpha1.MigrationRunning, corev1.ConditionFalse, d.Reason, d.Message)
+}
+
+// runningReasons are the reasons of the Running condition while a migration runs.
+var runningReasons = map[rewrite.State]string{
+	rewrite.Rewriting:        migrationv1alpha1.MigrationReasonRewriting,
+	rewrite.RetryingDenied:   migrationv1alpha1.MigrationReasonRetryingDenied,
+	rewrite.RetryingRequests: migrationv1alpha1.MigrationReasonRetrying,
+	rewrite.Stuck:            migrationv1alpha1.MigrationReasonNoProgress,
+}
+
+// running says what a run does.
+func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) statusChange {
+	var message string
+	switch report.State {
+	case rewrite.Rewriting:
+		message = fmt.Sprintf("Objects are being listed and rewritten in %s.", versionName(target))
+	case rewrite.RetryingDenied:
+		message = "All other objects are done. Those that the API server refused to rewrite are tried once more."
+	default:
+		message = report.Retry.String()
+	}
+	return setCondition(migrationv1alpha1.MigrationRunning, corev1.ConditionTrue, runningReasons[report.State], message)
+}
+
+// succeeded ends a migration with success.
+func succeeded(target *migrationv1alpha1.MigrationTarget) statusChange {
+	message := fmt.Sprintf("Every object is stored in %s or was deleted.", versionName(target))
+	return ended(migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated, message)
+}
+
+// failed ends a migration without success.
+func failed(d Decision) statusChange {
+	return ended(migrationv1alpha1.MigrationFailed, d.Reason, d.Message)
+}
+
+func ended(result migrationv1alpha1.MigrationConditionType, reason, message string) statusChange {
+	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
+		setCondition(migrationv1alpha1.MigrationRunning, corev1.ConditionFalse,
+			migrationv1alpha1.MigrationReasonFinished, "The migration has ended.")(status, now)
+		setCondition(result, corev1.ConditionTrue, reason, message)(status, now)
+		completed := metav1.NewTime(now)
+		status.CompletionTime, status.EstimatedCompletionTime = &completed, nil
+	}
+}
+
+func setCondition(
+	conditionType migrationv1alpha1.MigrationConditionType, value corev1.ConditionStatus, reason, message string,
+) statusChange {
+	message = migrationv1alpha1.TruncateRunes(message, migrationv1alpha1.MaxStateConditionMessageLength)
+	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
+		c := status.Condition(conditionType)
+		if c == nil {
+			status.Conditions = append(status.Conditions, migrationv1alpha1.MigrationCondition{Type: conditionType})
+			c = &status.Conditions[len(status.Conditions)-1]
+		}
+		if c.Status != value || c.Reason != reason || c.Message != message {
+			c.Status, c.Reason, c.Message, c.LastUpdateTime = value, reason, message, metav1.NewTime(now)
+		}
+	}
+}
+
+// agreementLost is the failure of a migration during which the servers changed their encoding.
+func agreementLost(target *migrationv1alpha1.MigrationTarget) Decision {
+	return fails(migrationv1alpha1.MigrationReasonAgreementLost,
+		"the servers did not write %s from the start of the migration to its end. "+restarts, versionName(target))
+}
+
+// objectsDenied is the failure of a migration that is done but for denied objects.
+func objectsDenied(status *migrationv1alpha1.StorageVersionMigrationStatus) Decision {
+	example := ""
+	if len(status.DeniedObjects) > 0 {
+		first := status.DeniedObjects[0]
+		example = fmt.Sprintf(" The first is %s: %s", klog.KRef(first.Namespace, first.Name), first.Message)
+	}
+	return fails(migrationv1alpha1.MigrationReasonObjectsDenied,
+		"the API server refuses to rewrite %d of %d objects. All others are done. status.deniedObjects names the objects: "+
+			"change them or the rule that refuses them, then retry.%s",
+		status.Progress.Denied, status.Progress.Processed, example)
+}
+
+// Reasons of events on StorageVersionMigrations.
+const (
+	eventStarted   = "MigrationStarted"
+	eventSucceeded = "MigrationSucceeded"
+	eventFailed    = "MigrationFailed"
+	eventDenied    = "ObjectDenied"
+	eventPruned    = "StoredVersionsPruned"
+	eventNotPruned = "StoredVersionsNotPruned"
+)
+
+// recordTransition writes log entries, metrics and events about a change of the status that was stored.
+func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1alpha1.StorageVersionMigration) {
+	logger, status := klog.FromContext(ctx), &m.Status
+	if before.Status.StartTime == nil && status.StartTime != nil {
+		target := versionName(status.Target)
+		logger.Info("Migration starts", "target", target, "epoch", ptr.Deref(status.Target.Epoch, 0))
+		c.recordEvent(m, corev1.EventTypeNormal, eventStarted, "All objects are being rewritten in "+target+".")
+	}
+	if before.Finished() || !m.Finished() {
+		return
+	}
+	result := status.Condition(migrationv1alpha1.MigrationSucceeded)
+	eventType, event, message := corev1.EventTypeNormal, eventSucceeded, ""
+	if m.HasCondition(migrationv1alpha1.MigrationFailed) {
+		result = status.Condition(migrationv1alpha1.MigrationFailed)
+		eventType, event, message = corev1.EventTypeWarning, eventFailed, result.Reason+": "
+	}
+	logger.Info("Migration ended", "status", result.Type, "reason", result.Reason, "progress", status.Progress)
+	countMigration(m, string(result.Type), c.clock.Now())
+	c.recordEvent(m, eventType, event, message+result.Message)
+}
+
+// recordEvent records an event on a migration.
+func (c *cluster) recordEvent(m *migrationv1alpha1.StorageVersionMigration, eventType, reason, message string) {
+	c.events.Event(&corev1.ObjectReference{
+		APIVersion:      migrationv1alpha1.SchemeGroupVersion.String(),
+		Kind:            "StorageVersionMigration",
+		Name:            m.Name,
+		UID:             m.UID,
+		ResourceVersion: m.ResourceVersion,
+	}, eventType, reason, migrationv1alpha1.TruncateRunes(message, maxEventLength))
+}

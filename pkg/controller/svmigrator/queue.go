@@ -1,0 +1,108 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// This file decides in which order migrations run. --concurrent-migrations run at a time. All others that may write
+// wait in a queue, which costs nothing: the controller looks at the order when a place becomes free.
+
+// class is the first criterion of the order. A lower class comes first.
+type class int
+
+const (
+	// removed migrations leave the queue at once.
+	removed class = iota
+	// begun migrations come first, so that few are half done.
+	begun
+	// awaited migrations are those that a person waits for: a person created them, or the CustomResourceDefinition lists
+	// several stored versions, none of which can be removed before.
+	awaited
+	// outdated resources have a new encoding since the last migration.
+	outdated
+	// unexplored resources have encodings that nobody knows. After the installation these are all.
+	unexplored
+	// stuck migrations made no progress in their last run. They come behind all others, however many there are.
+	stuck
+)
+
+// rank is the place of a migration in the order.
+type rank struct {
+	class   class
+	created time.Time
+	name    string
+}
+
+func (a rank) before(b rank) bool {
+	return cmp.Or(cmp.Compare(a.class, b.class), a.created.Compare(b.created), cmp.Compare(a.name, b.name)) < 0
+}
+
+// rankOf returns the rank of a migration. state is the StorageState of its resource, or nil.
+func rankOf(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState, isStuck bool) rank {
+	r := rank{class: unexplored, created: m.CreationTimestamp.Time, name: m.Name}
+	switch {
+	case isStuck:
+		r.class = stuck
+	case m.Status.StartTime != nil:
+		r.class = begun
+	case m.Spec.Target == nil, state != nil && listsSeveralVersions(state.Status.Evidence):
+		r.class = awaited
+	case state != nil && !slices.Contains(state.Status.PersistedStorageVersionHashes, storageversion.Unknown):
+		r.class = outdated
+	}
+	return r
+}
+
+func listsSeveralVersions(evidence *migrationv1alpha1.StorageEvidence) bool {
+	return evidence != nil && evidence.CustomResourceDefinition != nil &&
+		len(evidence.CustomResourceDefinition.StoredVersions) > 1
+}
+
+// waitingQueue implements workqueue.Queue. The ranks are compared when a name is taken, because they change in between.
+type waitingQueue struct {
+	names []string
+	rank  func(name string) rank
+}
+
+// Touch implements workqueue.Queue.
+func (*waitingQueue) Touch(string) {}
+
+// Push implements workqueue.Queue.
+func (q *waitingQueue) Push(name string) { q.names = append(q.names, name) }
+
+// Len implements workqueue.Queue.
+func (q *waitingQueue) Len() int { return len(q.names) }
+
+// Pop implements workqueue.Queue.
+func (q *waitingQueue) Pop() string {
+	first, lowest := 0, q.rank(q.names[0])
+	for i, name := range q.names {
+		if r := q.rank(name); r.before(lowest) {
+			first, lowest = i, r
+		}
+	}
+	name := q.names[first]
+	q.names = slices.Delete(q.names, first, first+1)
+	return name
+}

@@ -1,0 +1,89 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+func TestOrder(t *testing.T) {
+	stored := func(persisted, versions []string) *migrationv1alpha1.StorageState {
+		state := stateAt(3, v2, metav1.ConditionTrue)
+		state.Status.PersistedStorageVersionHashes = persisted
+		state.Status.Evidence.CustomResourceDefinition.StoredVersions = versions
+		return state
+	}
+	unknown := stored([]string{v2, storageversion.Unknown}, []string{"v2"})
+	type waiter struct {
+		age     time.Duration
+		begun   bool
+		byHand  bool
+		stuck   bool
+		state   *migrationv1alpha1.StorageState
+		deleted bool
+	}
+	waiters := map[string]waiter{
+		"deleted":                 {deleted: true},
+		"begun":                   {age: 1, begun: true, state: unknown},
+		"begun before":            {age: 2, begun: true, state: unknown},
+		"by hand":                 {age: 3, byHand: true, state: unknown},
+		"several stored versions": {age: 2, state: stored([]string{v1, v2}, []string{"v1", "v2"})},
+		"new encoding":            {age: 1, state: stored([]string{v1, v2}, []string{"v2"})},
+		"old":                     {age: 9, state: unknown},
+		"old, without a state":    {age: 8},
+		"stuck":                   {age: 10, begun: true, stuck: true, state: unknown},
+		"stuck, with versions":    {age: 9, stuck: true, state: stored([]string{v1, v2}, []string{"v1", "v2"})},
+	}
+	queue := &waitingQueue{rank: func(name string) rank {
+		w := waiters[name]
+		if w.deleted {
+			return rank{class: removed, name: name}
+		}
+		return rankOf(made(func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Name, m.CreationTimestamp = name, metav1.NewTime(noon.Add(-w.age*time.Minute))
+			if !w.byHand {
+				m.Spec.Target = boundTo(3)
+			}
+			if w.begun {
+				m.Status.StartTime = ptr.To(m.CreationTimestamp)
+			}
+		}), w.state, w.stuck)
+	}}
+	for name := range waiters {
+		queue.Push(name)
+	}
+	var order []string
+	for queue.Len() > 0 {
+		order = append(order, queue.Pop())
+	}
+	want := []string{
+		"deleted", "begun before", "begun", "by hand", "several stored versions", "new encoding", "old",
+		"old, without a state",
+		"stuck", "stuck, with versions",
+	}
+	if !slices.Equal(order, want) {
+		t.Errorf("migrations run in the order %q, want %q", order, want)
+	}
+}

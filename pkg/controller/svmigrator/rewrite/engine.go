@@ -1,0 +1,221 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rewrite
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// Migration is what an engine needs from the owner of the migration that it runs. It calls these methods from one
+// goroutine, and waits for them.
+type Migration interface {
+	// SavePosition stores where the run can be resumed. If it returns nil, the objects behind the position may be written.
+	// An error ends the run. The position is complete when all objects have outcomes, and again when the denied ones were
+	// tried once more.
+	SavePosition(ctx context.Context, position sweep.Position) error
+	// ObjectDone is called for each outcome.
+	ObjectDone(result Result)
+	// ReportState is called every second, and whenever the run goes on to the next step. It must return soon.
+	ReportState(ctx context.Context, report Report)
+	// MustYield reports whether other migrations wait. A run without progress then ends with ErrStuck.
+	MustYield() bool
+}
+
+// Result is what became of an object.
+type Result struct {
+	Object  *sweep.Object
+	Outcome sweep.Outcome
+	// Refusal is the answer of the API server if the outcome is Denied.
+	Refusal Failure
+	// Final means that the object is not tried again.
+	Final bool
+}
+
+// Resource is what an engine rewrites.
+type Resource struct {
+	// GroupVersionResource has the version at which the objects are listed and written.
+	schema.GroupVersionResource
+	Class storageversion.Class
+	// RetryStatus means that denied objects are tried once more through their status subresource.
+	RetryStatus bool
+	// CleanVersions are the served versions. Entries of managedFields in other versions are dropped. Nil leaves all
+	// entries.
+	CleanVersions []string
+}
+
+// Engine rewrites objects. All migrations of a process use one engine and share its pace.
+type Engine struct {
+	client    rest.Interface
+	pacer     *pacer.Pacer
+	clock     clock.WithTicker
+	chunkSize int64
+}
+
+// NewEngine returns an engine that lists chunkSize objects at a time.
+func NewEngine(config *rest.Config, pace *pacer.Pacer, clk clock.WithTicker, chunkSize int64) (*Engine, error) {
+	client, err := newObjectsClient(config)
+	if err != nil {
+		return nil, err
+	}
+	return &Engine{client: client, pacer: pace, clock: clk, chunkSize: chunkSize}, nil
+}
+
+// ErrStuck ends a run without progress while other migrations wait.
+var ErrStuck = errors.New("there was no progress for a while, and other migrations wait")
+
+// PermanentError ends a run that cannot succeed. Reason is one of the Failed condition.
+type PermanentError struct {
+	Reason, Message string
+}
+
+func (e *PermanentError) Error() string { return e.Reason + ": " + e.Message }
+
+// Run rewrites all objects of the resource that have no outcome yet. It returns nil when every object has its outcome
+// and the final position is saved. No request is in flight when it returns.
+func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migration) error {
+	lane := e.pacer.Lane()
+	defer lane.Close()
+	task.lastProgress = e.clock.Now()
+	if !task.swept.Complete() {
+		w := e.newRewriter(resource, "")
+		r := &sweepRunner{
+			clock: e.clock, lane: lane, task: task, migration: m, normal: Rewriting,
+			sweep: task.swept, list: e.lister(w), rewrite: w.rewrite,
+		}
+		if err := r.run(ctx); err != nil {
+			return err
+		}
+	}
+	return e.retryDenied(ctx, lane, task, resource, m)
+}
+
+func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
+	w := &rewriter{
+		objects:    &objects{client: e.client, resource: resource.GroupVersionResource},
+		clock:      e.clock,
+		aggregated: resource.Class == storageversion.Aggregated,
+		newer:      newer(resource.Class),
+		baseline:   baseline,
+	}
+	if resource.CleanVersions != nil {
+		w.cleaner = &cleaner{group: resource.Group, served: resource.CleanVersions, kept: resource.Version}
+	}
+	return w
+}
+
+// retryDenied tries the denied objects once more when all others are done. By then the obstacle may be gone. Where the
+// resource has a status, the patch goes there: the API server encodes the whole object anew, and admission rules about
+// the resource alone do not see the request.
+func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, resource Resource, m Migration) error {
+	swept := task.swept.Position()
+	denied := swept.Counts[sweep.Denied]
+	if denied == 0 {
+		return nil
+	}
+	w := e.newRewriter(resource, swept.Baseline)
+	if resource.RetryStatus {
+		w.subresource = []string{"status"}
+	}
+	r := &sweepRunner{clock: e.clock, lane: lane, task: task, migration: m, normal: RetryingDenied}
+	from := sweep.Position{}
+	if denied <= int64(len(swept.Denied)) {
+		r.list, r.rewrite = listNamed(swept.Denied), w.rewriteNamed
+	} else {
+		// The position does not name all of them, so list again. The sweep leaves out what was written after the baseline.
+		from.Baseline = swept.Baseline
+		r.list, r.rewrite = e.lister(w), w.rewrite
+	}
+	if task.retried == nil {
+		task.retried = sweep.New(from, sweepOptions(resource.Class))
+	}
+	r.sweep = task.retried
+	if !task.Stuck() {
+		task.state = RetryingDenied
+		m.ReportState(ctx, Report{State: RetryingDenied})
+	}
+	if err := r.run(ctx); err != nil {
+		return err
+	}
+	retried := task.retried.Position()
+	swept.Counts = mergeRetried(swept.Counts, retried.Counts)
+	swept.Retried += retried.Retried
+	swept.Denied = retried.Denied
+	klog.FromContext(ctx).Info("Tried denied objects once more",
+		"before", denied, "after", swept.Counts[sweep.Denied], "status", resource.RetryStatus)
+	return m.SavePosition(ctx, swept)
+}
+
+// listNamed returns a function that lists the denied objects as one chunk.
+func listNamed(denied []migrationv1alpha1.DeniedObject) func(context.Context, string) (sweep.Chunk, error) {
+	return func(context.Context, string) (sweep.Chunk, error) {
+		var chunk sweep.Chunk
+		for _, d := range denied {
+			chunk.Objects = append(chunk.Objects, &sweep.Object{Namespace: d.Namespace, Name: d.Name, UID: d.UID})
+		}
+		return chunk, nil
+	}
+}
+
+// mergeRetried gives the objects that were denied at first the outcomes of the second try. The second counts may
+// include other objects, which have their outcomes already. So there are never more objects after the merge than
+// before.
+func mergeRetried(first, second sweep.Counts) sweep.Counts {
+	merged := first
+	left := max(0, first[sweep.Denied]-second[sweep.Denied])
+	merged[sweep.Denied] -= left
+	for _, outcome := range []sweep.Outcome{sweep.Rewritten, sweep.Gone, sweep.WrittenByOthers} {
+		n := min(left, second[outcome])
+		merged[outcome] += n
+		left -= n
+	}
+	// The rest was deleted, or somebody stored it in the target encoding.
+	merged[sweep.AlreadyCurrent] += left
+	return merged
+}
+
+func sweepOptions(class storageversion.Class) sweep.Options {
+	return sweep.Options{Newer: newer(class), MaxDenials: migrationv1alpha1.MaxDeniedObjects}
+}
+
+// NewBackoff returns the delays between tries: a random time up to half a second, doubling up to half a minute.
+// Requests that failed together do not come back together.
+func NewBackoff() wait.Backoff {
+	return wait.Backoff{Duration: minRetry / 2, Factor: 2, Jitter: 1, Steps: maxDoublings + 1, Cap: maxRetry / 2}
+}
+
+// retryDelay is the time before a try, the first of which has the number 1.
+func retryDelay(try int) time.Duration {
+	backoff := NewBackoff()
+	for range min(try-1, maxDoublings) {
+		backoff.Step()
+	}
+	return backoff.Step()
+}

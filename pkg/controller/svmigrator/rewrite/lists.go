@@ -1,0 +1,122 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rewrite
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+)
+
+// maxRestarts is how often a list may start from the beginning. Nobody can list from a server that takes none of its
+// own continue tokens.
+const maxRestarts = 5
+
+// listing is the result of one list.
+type listing struct {
+	chunk sweep.Chunk
+	err   error
+}
+
+// lister returns a function that lists one chunk of the objects that w rewrites.
+func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sweep.Chunk, error) {
+	return func(ctx context.Context, token string) (sweep.Chunk, error) {
+		list, err := w.objects.list(ctx, token, e.chunkSize)
+		if err != nil {
+			return sweep.Chunk{}, err
+		}
+		chunk := sweep.Chunk{Next: list.Continue, ResourceVersion: list.ResourceVersion, Remaining: list.RemainingItemCount}
+		if chunk.Next == "" {
+			chunk.Remaining = ptr.To[int64](0)
+		}
+		for i := range list.Items {
+			item := &list.Items[i]
+			object := &sweep.Object{
+				Namespace: item.Namespace, Name: item.Name, UID: item.UID, ResourceVersion: item.ResourceVersion,
+			}
+			if w.cleaner != nil {
+				w.cleaner.prepare(object, item)
+			}
+			chunk.Objects = append(chunk.Objects, object)
+		}
+		return chunk, nil
+	}
+}
+
+// startList sends the list that the sweep wants, if any.
+func (r *sweepRunner) startList(ctx context.Context) {
+	if r.restart || r.clock.Now().Before(r.listAt) {
+		return
+	}
+	token, wanted := r.sweep.List()
+	if !wanted {
+		return
+	}
+	r.goroutines.Go(func() {
+		chunk, err := r.list(ctx, token)
+		r.lists <- listing{chunk: chunk, err: err}
+	})
+}
+
+// listed handles the answer to a list.
+func (r *sweepRunner) listed(ctx context.Context, l listing) error {
+	if l.err == nil {
+		r.listBackoff, r.listRetry, r.vanishing = NewBackoff(), Retry{}, time.Time{}
+		r.task.progressed(r.clock.Now())
+		r.sweep.Listed(l.chunk)
+		return nil
+	}
+	logger, f := klog.FromContext(ctx), Classify(l.err, "")
+	if f.kind == tokenExpired && f.token != "" {
+		logger.V(2).Info("The continue token expired, listing continues with a new one")
+		r.sweep.ListExpired(f.token)
+		return nil
+	}
+	token := r.sweep.Token()
+	r.sweep.ListFailed()
+	switch {
+	case f.kind == interrupted:
+		return nil
+	case f.kind == tokenExpired, f.kind == refused && f.reason == metav1.StatusReasonBadRequest && token != "":
+		logger.Info("The API server refuses its continue token, listing from the beginning", "token", token, "answer", f)
+		if r.restarts++; r.restarts > maxRestarts {
+			message := fmt.Sprintf("The API server does not continue lists that it began: %s", f)
+			return &PermanentError{migrationv1alpha1.MigrationReasonListRefused, message}
+		}
+		r.restart = true
+	default:
+		if err := r.permanent(f); err != nil {
+			return err
+		}
+	}
+	now := r.clock.Now()
+	r.listAt = now.Add(max(r.listBackoff.Step(), f.retryAfter))
+	if r.listRetry.Since.IsZero() {
+		r.listRetry.Since = now
+	}
+	r.listRetry.Failure, r.listRetry.Next = f, r.listAt
+	logger.V(4).Info("Listing failed, will retry", "failure", f, "next", r.listAt)
+	return nil
+}

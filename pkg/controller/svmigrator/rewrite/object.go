@@ -1,0 +1,282 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rewrite
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// rewriter sends no-op writes of single objects.
+//
+// The API server stores an object that a write does not change if the stored bytes differ from what it would write now.
+// The merge patch has uid and resourceVersion, and nothing else. If somebody wrote the object after it was listed, the
+// patch is a conflict. Nothing is left to do then, because all servers write the target encoding. The uid keeps the
+// patch off a new object of the same name. A merge patch never creates an object.
+type rewriter struct {
+	objects *objects
+	clock   clock.PassiveClock
+	// subresource is where the patch goes instead of the object itself. Empty or one name.
+	subresource []string
+	// cleaner is nil if managedFields stay as they are.
+	cleaner *cleaner
+	// aggregated means that a server behind the API server has the objects.
+	aggregated bool
+	// newer reports whether a resource version is surely newer than another. Nil if they cannot be compared.
+	newer func(a, b string) bool
+	// baseline is the resource version of the first list.
+	baseline string
+}
+
+// attempt is the result of one request to rewrite an object.
+type attempt struct {
+	object *sweep.Object
+	// outcome is NoOutcome if the object has to be tried again. failure says why, or why the object was denied.
+	outcome sweep.Outcome
+	failure Failure
+	// latency is the time that a complete rewrite took, else zero.
+	latency time.Duration
+}
+
+// paceResult is what the pacer learns from the attempt.
+func (a attempt) paceResult() pacer.Result {
+	r := pacer.Result{Latency: a.latency}
+	switch a.failure.kind {
+	case overloaded:
+		r.Signal, r.RetryAfter = pacer.Overloaded, a.failure.retryAfter
+	case unreachable, unauthenticated:
+		r.Signal = pacer.Unreachable
+	case interrupted:
+		r.Signal = pacer.Abandoned
+	}
+	return r
+}
+
+type precondition struct {
+	UID             types.UID                   `json:"uid"`
+	ResourceVersion string                      `json:"resourceVersion"`
+	ManagedFields   []metav1.ManagedFieldsEntry `json:"managedFields,omitempty"`
+}
+
+// rewrite writes an object as it was listed.
+func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
+	a := attempt{object: object}
+	fields := precondition{UID: object.UID, ResourceVersion: object.ResourceVersion}
+	if cleaned, ok := object.Extra.([]metav1.ManagedFieldsEntry); ok {
+		fields.ManagedFields = cleaned
+	}
+	body, err := json.Marshal(map[string]any{"metadata": fields})
+	if err != nil {
+		a.failure = Failure{kind: refused, message: fmt.Sprintf("encoding the patch: %v", err)}
+		return a
+	}
+	started := r.clock.Now()
+	written, err := r.objects.patch(ctx, object, body, r.subresource...)
+	if err == nil {
+		a.latency = r.clock.Since(started)
+		a.outcome = sweep.Rewritten
+		if written.ResourceVersion == object.ResourceVersion {
+			a.outcome = sweep.AlreadyCurrent
+		}
+		return a
+	}
+	if ctx.Err() != nil {
+		a.failure.kind = interrupted
+		return a
+	}
+	a.failure = Classify(err, object.Name)
+	switch a.failure.kind {
+	case refused:
+		a.outcome = sweep.Denied
+	case conflicting, objectGone:
+		return r.resolve(ctx, object, a.failure)
+	case overloaded:
+		if r.aggregated && a.failure.reason != "" && a.failure.reason != metav1.StatusReasonTooManyRequests {
+			a.failure.kind = behindAway // An aggregated server that is away must not slow down other migrations.
+		}
+	}
+	return a
+}
+
+// resolve finds out what a conflict or a 404 means by reading the object. The answer alone proves nothing, because
+// admission may answer with these codes as well.
+func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Failure) attempt {
+	live, a := r.read(ctx, object)
+	switch {
+	case live == nil && a.failure.kind != refused:
+		return a
+	case live != nil && live.ResourceVersion != object.ResourceVersion:
+		if r.cleaner == nil || !r.cleaner.prepare(object, live) {
+			a.outcome = sweep.WrittenByOthers
+			return a
+		}
+		// The object is current, but its managedFields still name a version that is gone.
+		object.ResourceVersion = live.ResourceVersion
+	}
+	// Either nothing wrote the object, or it must not be read, so that nobody can tell.
+	a.failure = answer
+	a.failure.kind = internal
+	return a
+}
+
+// rewriteNamed rewrites an object of which only the name and the uid are known, because it was denied earlier.
+func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attempt {
+	live, a := r.read(ctx, object)
+	switch {
+	case live == nil && a.failure.kind == refused:
+		a.outcome = sweep.Denied
+		return a
+	case live == nil:
+		return a
+	case r.newer != nil && r.newer(live.ResourceVersion, r.baseline):
+		a.outcome = sweep.WrittenByOthers
+		return a
+	}
+	object.ResourceVersion = live.ResourceVersion
+	if r.cleaner != nil {
+		r.cleaner.prepare(object, live)
+	}
+	return r.rewrite(ctx, object)
+}
+
+// read returns the metadata of an object, or nil and the result of the attempt.
+func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, attempt) {
+	a := attempt{object: object}
+	live, err := r.objects.get(ctx, object)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		a.failure.kind = interrupted
+	case err != nil:
+		if a.failure = Classify(err, object.Name); a.failure.kind == objectGone {
+			a.outcome = sweep.Gone
+		}
+	case live.UID != object.UID:
+		a.outcome = sweep.WrittenByOthers
+	default:
+		return live, a
+	}
+	return nil, a
+}
+
+// newer returns a function that reports whether a resource version is surely newer than another. It returns nil for the
+// resources of aggregated servers, which need not count as kube-apiserver does.
+func newer(class storageversion.Class) func(a, b string) bool {
+	if class != storageversion.BuiltIn && class != storageversion.Custom {
+		return nil
+	}
+	return func(a, b string) bool {
+		order, err := resourceversion.CompareResourceVersion(a, b)
+		return err == nil && order > 0
+	}
+}
+
+const (
+	// FieldManager would own the fields that a rewrite changes. A rewrite changes none, so it gets no entry.
+	FieldManager = "storage-version-migrator"
+
+	// patchTimeout is more than the 34 s that an API server allows for a patch. So the answer says what became of it.
+	patchTimeout = 40 * time.Second
+	// listTimeout is more than the 60 s that an API server allows for a list by default.
+	listTimeout = 65 * time.Second
+	// readTimeout is for single objects.
+	readTimeout = 15 * time.Second
+
+	// The rewriter never asks for bodies: an API server that cannot leave them out refuses the request.
+	asObject     = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	asList       = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	acceptObject = runtime.ContentTypeProtobuf + asObject + "," + runtime.ContentTypeJSON + asObject
+	acceptList   = runtime.ContentTypeProtobuf + asList + "," + runtime.ContentTypeJSON + asList
+)
+
+// newObjectsClient returns a client for the metadata of any resource. It has no rate limit, because the pacer has one.
+// It repeats no request by itself, so that the pacer sees everything that the server says about its load.
+func newObjectsClient(config *rest.Config) (rest.Interface, error) {
+	config = rest.CopyConfig(config)
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.NegotiatedSerializer = metainternalversionscheme.Codecs.WithoutConversion()
+	config.GroupVersion = &schema.GroupVersion{}
+	config.APIPath = "/"
+	config.QPS = -1
+	// Warnings are about the contents of objects, which are the business of their owners.
+	config.WarningHandlerWithContext = rest.NoWarnings{}
+	client, err := rest.RESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for the metadata of objects: %w", err)
+	}
+	return client, nil
+}
+
+// objects sends requests about the objects of one resource at one version.
+type objects struct {
+	client   rest.Interface
+	resource schema.GroupVersionResource
+}
+
+// prepare addresses a request.
+func (o *objects) prepare(request *rest.Request, accept string, timeout time.Duration) *rest.Request {
+	root := "/apis/" + o.resource.GroupVersion().String()
+	if o.resource.Group == "" {
+		root = "/api/" + o.resource.Version
+	}
+	return request.AbsPath(root).Resource(o.resource.Resource).SetHeader("Accept", accept).MaxRetries(0).Timeout(timeout)
+}
+
+// list returns a chunk of the metadata of all objects in all namespaces.
+func (o *objects) list(ctx context.Context, token string, limit int64) (*metav1.PartialObjectMetadataList, error) {
+	request := o.prepare(o.client.Get(), acceptList, listTimeout).Param("limit", strconv.FormatInt(limit, 10))
+	if token != "" {
+		request.Param("continue", token)
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	return list, request.Do(ctx).Into(list)
+}
+
+func (o *objects) get(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, error) {
+	live := &metav1.PartialObjectMetadata{}
+	return live, o.prepare(o.client.Get(), acceptObject, readTimeout).
+		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).Do(ctx).Into(live)
+}
+
+// patch sends a merge patch. A merge patch never creates an object: the answer for one that is gone is not found.
+func (o *objects) patch(
+	ctx context.Context, object *sweep.Object, body []byte, subresource ...string,
+) (*metav1.PartialObjectMetadata, error) {
+	written := &metav1.PartialObjectMetadata{}
+	return written, o.prepare(o.client.Patch(types.MergePatchType), acceptObject, patchTimeout).
+		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).SubResource(subresource...).
+		Param("fieldManager", FieldManager).
+		// An object may have fields that its schema does not know any more. That is no reason to refuse, nor to warn.
+		Param("fieldValidation", metav1.FieldValidationIgnore).
+		Body(body).Do(ctx).Into(written)
+}

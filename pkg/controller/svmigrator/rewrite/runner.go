@@ -1,0 +1,314 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rewrite
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+)
+
+const (
+	// A request that failed in passing is repeated after minRetry, doubling up to maxRetry.
+	minRetry     = 500 * time.Millisecond
+	maxRetry     = 30 * time.Second
+	maxDoublings = 10
+
+	// The runner gives up on an object on which the API server fails giveUpFailures times in giveUpTime, if at most
+	// giveUpMost objects of the chunk are left and others are done. It is tried once more when all others are done. More
+	// failing objects are an outage, for example of a webhook. The runner waits for the end of an outage, but not longer
+	// than outageAtMost: objects that fail forever must not hold up those behind them.
+	giveUpFailures = 8
+	giveUpTime     = 2 * time.Minute
+	giveUpMost     = 10
+	outageAtMost   = 30 * time.Minute
+
+	// vanishPatience is how long a server may say that it does not serve the resource, or that the objects must not be
+	// listed. A server that has just started says so for a moment.
+	vanishPatience = 15 * time.Second
+)
+
+// RetriedRequests counts the rewrites that were repeated. The program that runs the engine registers it.
+var RetriedRequests = metrics.NewCounterVec(&metrics.CounterOpts{
+	Subsystem: "storage_version_migrator",
+	Name:      "retried_rewrites_total",
+	Help: "Number of rewrites that were sent again, by what failed: Unreachable, Overloaded, BehindAway (an aggregated " +
+		"server), Unauthenticated, Internal or ResourceGone.",
+	StabilityLevel: metrics.ALPHA,
+}, []string{"failure"})
+
+// sweepRunner drives one sweep: it sends the requests that the sweep asks for, and tells the sweep what came of them.
+type sweepRunner struct {
+	clock     clock.WithTicker
+	lane      *pacer.Lane
+	task      *Task
+	migration Migration
+	// normal is the state while no request fails. A runner that retries denied objects saves no positions, and what it
+	// gives up on is not tried again.
+	normal State
+	sweep  *sweep.Sweep
+	// list returns the chunk behind a continue token.
+	list func(ctx context.Context, token string) (sweep.Chunk, error)
+	// rewrite rewrites one object. Many goroutines call it at once.
+	rewrite func(ctx context.Context, object *sweep.Object) attempt
+
+	goroutines sync.WaitGroup
+	attempts   chan attempt
+	lists      chan listing
+	inFlight   int
+
+	// listAt is when the next list may be sent.
+	listAt      time.Time
+	listBackoff wait.Backoff
+	// restart means that the list starts from the beginning as soon as the current chunk is done.
+	restart  bool
+	restarts int
+
+	// objectRetry and listRetry describe the latest failures.
+	objectRetry, listRetry Retry
+	// vanishing is since when servers say that the resource is not served, or must not be listed. Zero if they do not.
+	vanishing time.Time
+}
+
+// run returns nil when every object has its outcome and the final position is saved. Nothing of it runs when it
+// returns.
+func (r *sweepRunner) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	r.attempts, r.lists = make(chan attempt), make(chan listing, 1)
+	r.listBackoff = NewBackoff()
+	work := make(chan *sweep.Object)
+	r.goroutines.Go(func() { r.dispatch(ctx, work) })
+	defer func() {
+		cancel()
+		r.drain(ctx)
+		r.goroutines.Wait()
+	}()
+	ticker := r.clock.NewTicker(reportPeriod)
+	defer ticker.Stop()
+	for {
+		if err := r.advance(ctx); err != nil || r.sweep.Complete() {
+			return err
+		}
+		r.startList(ctx)
+		if err := r.step(ctx, work, ticker.C()); err != nil {
+			return err
+		}
+	}
+}
+
+// step waits for the next thing to happen, and handles it.
+func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick <-chan time.Time) error {
+	now := r.clock.Now()
+	object := r.sweep.Next(now)
+	if object == nil {
+		work = nil // blocks
+	}
+	wake := r.newTimer(now)
+	defer wake.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case work <- object:
+		r.sweep.Take(object, now)
+		r.inFlight++
+	case a := <-r.attempts:
+		return r.attempted(ctx, a)
+	case l := <-r.lists:
+		return r.listed(ctx, l)
+	case <-tick:
+		now := r.clock.Now()
+		if report, sure := r.report(now); sure {
+			r.migration.ReportState(ctx, report)
+		}
+		if r.task.Idle(now) >= StuckAfter && r.migration.MustYield() {
+			r.task.Failing(now)
+			return ErrStuck
+		}
+	case <-wake.C():
+	}
+	return nil
+}
+
+// dispatch sends objects as fast as the pacer allows.
+func (r *sweepRunner) dispatch(ctx context.Context, work <-chan *sweep.Object) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case object := <-work:
+			place, err := r.lane.Acquire(ctx)
+			if err != nil {
+				r.attempts <- attempt{object: object, failure: Failure{kind: interrupted}}
+				return
+			}
+			r.goroutines.Go(func() {
+				a := r.rewrite(ctx, object)
+				place.Release(a.paceResult())
+				r.attempts <- a
+			})
+		}
+	}
+}
+
+// drain takes the answers of the requests in flight when the run ends. An answer counts, whatever ended the run.
+func (r *sweepRunner) drain(ctx context.Context) {
+	for r.inFlight > 0 {
+		a := <-r.attempts
+		r.inFlight--
+		if a.outcome != sweep.NoOutcome {
+			r.done(ctx, a)
+		} else {
+			r.sweep.Return(a.object)
+		}
+	}
+	r.sweep.ListFailed()
+}
+
+// advance goes behind chunks that are done.
+func (r *sweepRunner) advance(ctx context.Context) error {
+	for {
+		position, done := r.sweep.ChunkDone()
+		if r.restart && r.sweep.Unfinished() == 0 {
+			r.restart = false
+			return r.sweep.Restart()
+		}
+		if !done {
+			return nil
+		}
+		if !r.retriesDenied() {
+			if err := r.migration.SavePosition(ctx, position); err != nil {
+				return err
+			}
+			klog.FromContext(ctx).V(4).Info("Chunk done", "counts", position.Counts, "complete", position.Complete)
+		}
+		r.sweep.Advance()
+	}
+}
+
+// attempted handles the result of one request.
+func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
+	r.inFlight--
+	if a.outcome != sweep.NoOutcome {
+		r.done(ctx, a)
+		r.vanishing = time.Time{}
+		return nil
+	}
+	if a.failure.kind == interrupted {
+		r.sweep.Return(a.object)
+		return nil
+	}
+	if err := r.permanent(a.failure); err != nil {
+		r.sweep.Return(a.object)
+		return err
+	}
+	now := r.clock.Now()
+	if a.failure.kind == internal {
+		if a.object.Failures++; a.object.FailingSince.IsZero() {
+			a.object.FailingSince = now
+		}
+		if r.givesUpOn(a.object, now) {
+			a.outcome = sweep.Denied
+			r.done(ctx, a)
+			return nil
+		}
+	}
+	next := now.Add(max(retryDelay(a.object.Tries+1), a.failure.retryAfter))
+	r.sweep.Retry(a.object, next)
+	RetriedRequests.WithLabelValues(string(a.failure.kind)).Inc()
+	name := klog.KRef(a.object.Namespace, a.object.Name)
+	r.objectRetry = Retry{Example: name.String(), Failure: a.failure}
+	klog.FromContext(ctx).V(4).Info("Rewriting failed, will retry", "object", name, "failure", a.failure, "next", next)
+	return nil
+}
+
+// done gives an object its outcome.
+func (r *sweepRunner) done(ctx context.Context, a attempt) {
+	logger, name := klog.FromContext(ctx), klog.KRef(a.object.Namespace, a.object.Name)
+	switch {
+	case a.outcome == sweep.Denied:
+		logger.Info("The API server refuses to rewrite an object", "object", name, "uid", a.object.UID, "answer", a.failure)
+	case r.retriesDenied():
+		logger.V(2).Info("Rewrote an object that was denied before", "object", name, "outcome", a.outcome)
+	default:
+		logger.V(6).Info("Object done", "object", name, "outcome", a.outcome)
+	}
+	r.task.progressed(r.clock.Now())
+	r.sweep.Done(a.object, a.outcome,
+		truncate(a.failure.reason, migrationv1alpha1.MaxDeniedObjectReasonLength),
+		truncate(a.failure.message, migrationv1alpha1.MaxDeniedObjectMessageLength))
+	r.migration.ObjectDone(Result{Object: a.object, Outcome: a.outcome, Refusal: a.failure, Final: r.retriesDenied()})
+}
+
+func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }
+
+// givesUpOn reports whether the API server failed on the object for so long that others must not wait for it any more.
+func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {
+	failing := now.Sub(object.FailingSince)
+	if object.Failures < giveUpFailures || failing < giveUpTime {
+		return false
+	}
+	fewLeft := r.sweep.Unfinished() <= giveUpMost && r.sweep.Stored() > 0
+	return fewLeft || r.retriesDenied() || failing >= outageAtMost
+}
+
+// permanentFailures are the failures that end a run, with the reason and the message of the Failed condition.
+var permanentFailures = map[failureKind]PermanentError{
+	unsupported: {migrationv1alpha1.MigrationReasonVerbsNotSupported,
+		"The API server cannot rewrite objects of the resource in the way that a migration does"},
+	refused:      {migrationv1alpha1.MigrationReasonListRefused, "The API server refuses to list the objects"},
+	resourceGone: {migrationv1alpha1.MigrationReasonResourceNotServed, "The resource is not served any more"},
+}
+
+// permanent returns the error that ends the run, or nil if the request has to be repeated.
+func (r *sweepRunner) permanent(f Failure) error {
+	p, permanent := permanentFailures[f.kind]
+	if !permanent || f.kind != unsupported && r.mayReturn() {
+		return nil
+	}
+	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s", p.Message, f)}
+}
+
+// mayReturn reports whether servers have refused the resource for only a short time.
+func (r *sweepRunner) mayReturn() bool {
+	now := r.clock.Now()
+	if r.vanishing.IsZero() {
+		r.vanishing = now
+	}
+	return now.Sub(r.vanishing) < vanishPatience
+}
+
+// newTimer returns a timer that fires when an object or a list is due.
+func (r *sweepRunner) newTimer(now time.Time) clock.Timer {
+	delay := time.Minute
+	for _, at := range []time.Time{r.sweep.Wake(), r.listAt} {
+		if until := at.Sub(now); !at.IsZero() && until > 0 {
+			delay = min(delay, until)
+		}
+	}
+	return r.clock.NewTimer(delay)
+}

@@ -1,0 +1,142 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rewrite
+
+import (
+	"fmt"
+	"time"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// State is what a task does, as people see it in the Running condition.
+//
+//	Rewriting ──────────> RetryingDenied       all objects have outcomes, and some were denied
+//	either of these ────> RetryingRequests     requests have failed for reportAfter
+//	RetryingRequests ───> Stuck                nothing was done for StuckAfter
+//	Stuck ──────────────> RetryingRequests     something was done
+//	RetryingRequests ───> one of the first     no request fails any more
+type State string
+
+const (
+	// Rewriting: objects are listed and rewritten.
+	Rewriting State = "Rewriting"
+	// RetryingDenied: all objects have outcomes, and those that were denied are tried once more.
+	RetryingDenied State = "RetryingDenied"
+	// RetryingRequests: requests fail and are repeated.
+	RetryingRequests State = "RetryingRequests"
+	// Stuck: requests fail, and nothing else happens.
+	Stuck State = "Stuck"
+)
+
+const (
+	// reportPeriod is how often a run reports its state.
+	reportPeriod = time.Second
+	// reportAfter is how long requests must have failed before people hear of it.
+	reportAfter = 5 * time.Second
+	// StuckAfter is longer than any request takes.
+	StuckAfter = listTimeout + 5*time.Second
+)
+
+// Task is the memory of one migration: what was done, and the state that follows from it. It outlives the runs.
+type Task struct {
+	// swept is the sweep over all objects.
+	swept *sweep.Sweep
+	// retried is the sweep over the denied objects. Nil before that begins.
+	retried *sweep.Sweep
+
+	state State
+	// lastProgress is when an object got its outcome or a list its answer, or when the last run began.
+	lastProgress time.Time
+}
+
+// NewTask returns a task that resumes from a position. The zero Position is the beginning.
+func NewTask(class storageversion.Class, from sweep.Position) *Task {
+	return &Task{swept: sweep.New(from, sweepOptions(class)), state: Rewriting}
+}
+
+// Stuck reports whether the last run made no progress.
+func (t *Task) Stuck() bool { return t.state == Stuck }
+
+// Idle is the time since the last progress, or since the last run began.
+func (t *Task) Idle(now time.Time) time.Duration { return now.Sub(t.lastProgress) }
+
+func (t *Task) progressed(now time.Time) {
+	t.lastProgress = now
+	if t.state == Stuck {
+		t.state = RetryingRequests
+	}
+}
+
+// Failing says that requests fail, and returns the state.
+func (t *Task) Failing(now time.Time) State {
+	if t.state != Stuck {
+		t.state = RetryingRequests
+	}
+	if t.Idle(now) >= StuckAfter {
+		t.state = Stuck
+	}
+	return t.state
+}
+
+// Report is a state and what people need to know about it.
+type Report struct {
+	State State
+	Retry Retry
+}
+
+// Retry describes requests that fail and are repeated. It is empty unless the state is RetryingRequests or Stuck.
+type Retry struct {
+	// What fails, in words.
+	What string
+	// Example is an object that has the failure. It is empty for a list.
+	Example string
+	Failure Failure
+	Since   time.Time
+	Next    time.Time
+}
+
+// String returns the message of a condition.
+func (r Retry) String() string {
+	answer := r.Failure.String()
+	if r.Example != "" {
+		answer = r.Example + ": " + answer
+	}
+	return fmt.Sprintf("%s since %s, the next try is at %s: %s",
+		r.What, r.Since.UTC().Format(time.RFC3339), r.Next.UTC().Format(time.RFC3339), answer)
+}
+
+// report returns the state of the run. It returns false while it is too early to say.
+func (r *sweepRunner) report(now time.Time) (Report, bool) {
+	var retry Retry
+	objects, since := r.sweep.Waiting()
+	switch {
+	case objects > 0 && r.objectRetry.Failure.kind != "" && now.Sub(since) > reportAfter:
+		retry = r.objectRetry
+		retry.What, retry.Since, retry.Next = fmt.Sprintf("Rewriting fails for %d objects", objects), since, r.sweep.Wake()
+	case !r.listRetry.Since.IsZero() && now.Sub(r.listRetry.Since) > reportAfter:
+		retry = r.listRetry
+		retry.What = "Listing the next objects fails"
+	case objects == 0 && r.task.state != Stuck:
+		r.task.state = r.normal
+		return Report{State: r.normal}, true
+	default:
+		return Report{}, false
+	}
+	return Report{State: r.task.Failing(now), Retry: retry}, true
+}

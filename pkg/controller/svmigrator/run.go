@@ -1,0 +1,250 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/features"
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+const (
+	// saveInterval bounds how often progress is stored. A crash repeats one chunk, or the work of this time if a chunk
+	// takes less.
+	saveInterval = 500 * time.Millisecond
+	// reportTimeout bounds how long a run stands still to write the Running condition. reportPeriod is how often it writes
+	// a condition about failing requests.
+	reportTimeout = 2 * time.Second
+	reportPeriod  = 15 * time.Second
+	// maxDenialEvents is how many denied objects get an event in each run. The log has all of them.
+	maxDenialEvents = 10
+)
+
+// errStopped ends the run of a migration that must not write for now.
+var errStopped = errors.New("the migration must not write for now")
+
+// migrationRun is a migration while it has a place among those that write. It is the rewrite.Migration of the engine.
+type migrationRun struct {
+	cluster  *cluster
+	status   *statusWriter
+	name     string
+	uid      types.UID
+	resource schema.GroupResource
+	// task is kept between the runs of a migration. Nil before the first one.
+	task *rewrite.Task
+	// stop ends the run. The controller then decides again.
+	stop context.CancelCauseFunc
+	// othersWait reports whether other migrations wait for a place.
+	othersWait func() bool
+
+	endpoint *endpoint
+	class    storageversion.Class
+	// bound is the migration with its target. Nil before it has one. Other goroutines use it to decide whether to stop the
+	// run.
+	bound atomic.Pointer[migrationv1alpha1.StorageVersionMigration]
+	// ending means that this run is writing the end of the migration.
+	ending atomic.Bool
+
+	savedAt      time.Time
+	rate         rate
+	denialEvents int
+	failing      retry.Streak
+	// nextReport is when the Running condition may be written again after that failed.
+	nextReport time.Time
+}
+
+// run rewrites the objects of the migration. It returns nil if the migration has ended.
+func (r *migrationRun) run(ctx context.Context) error {
+	// The cache may not have yet what the last run wrote.
+	if err := r.status.refresh(ctx); err != nil {
+		return err
+	}
+	decision, err := r.cluster.decide(ctx, r.status.stored)
+	if err != nil {
+		return err
+	}
+	if decision.Verdict != Go {
+		return errStopped
+	}
+	missing, err := r.locate(ctx, decision.Target)
+	if err != nil {
+		return err
+	}
+	if missing != nil {
+		return r.fail(ctx, *missing)
+	}
+	if r.serverWritesAnother(decision.Target) {
+		r.cluster.observer.ReadAggregated()
+		return fmt.Errorf("the server does not write %s, which was observed last: %w", versionName(decision.Target), errMoved)
+	}
+	if err := r.bindTarget(ctx, decision); err != nil {
+		return err
+	}
+	defer r.bound.Store(nil)
+	resource, err := r.rewriteResource(ctx)
+	if err != nil {
+		return err
+	}
+	err = r.cluster.engine.Run(ctx, r.task, resource, r)
+	var permanent *rewrite.PermanentError
+	switch {
+	case errors.As(err, &permanent) && permanent.Reason == migrationv1alpha1.MigrationReasonResourceNotServed:
+		return errStopped // The next run looks for another version, and fails the migration if there is none.
+	case permanent != nil:
+		return r.fail(ctx, Decision{Verdict: Fail, Reason: permanent.Reason, Message: permanent.Message})
+	case err != nil:
+		return err
+	}
+	return r.finish(ctx)
+}
+
+// locate finds out where the resource is served, preferably at the version of the target. It returns a decision to fail
+// if there is nothing to migrate.
+func (r *migrationRun) locate(
+	ctx context.Context, target *migrationv1alpha1.MigrationTarget,
+) (missing *Decision, err error) {
+	preferred := ""
+	if version, err := schema.ParseGroupVersion(target.EncodingVersion); err == nil && version.Group == r.resource.Group {
+		preferred = version.Version
+	}
+	r.class = r.cluster.observer.Observe(r.resource).Class
+	r.endpoint, missing, err = r.cluster.findEndpoint(ctx, r.status.stored, preferred)
+	return missing, err
+}
+
+// serverWritesAnother reports whether an aggregated server says that it writes something else than the target. No event
+// tells about a change there. So the run reads the document of the server at its start and at its end.
+func (r *migrationRun) serverWritesAnother(target *migrationv1alpha1.MigrationTarget) bool {
+	hash := r.endpoint.hash
+	return r.class == storageversion.Aggregated && hash != "" && hash != target.StorageVersionHash
+}
+
+// bindTarget stores the target before anything is written. It does so once for each migration.
+func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error {
+	status := &r.status.stored.Status
+	if r.task == nil {
+		r.task = rewrite.NewTask(r.class, positionOf(status))
+	}
+	if status.StartTime != nil && !r.task.Stuck() {
+		klog.FromContext(ctx).Info("Migration continues", "target", versionName(decision.Target), "progress", status.Progress)
+	}
+	err := r.status.persist(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
+		if status.StartTime == nil {
+			// Rounded up: nothing was written before that time. A proof must be younger than what it proves.
+			started := metav1.NewTime(migrationv1alpha1.RoundUp(now))
+			status.StartTime, status.Target, status.Evidence = &started, decision.Target, decision.Evidence
+		}
+		c := status.Condition(migrationv1alpha1.MigrationRunning)
+		if c == nil || c.Reason != migrationv1alpha1.MigrationReasonNoProgress || !r.task.Stuck() {
+			running(status.Target, rewrite.Report{State: rewrite.Rewriting})(status, now)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	r.bound.Store(r.status.stored)
+	// Nobody stopped the run because of a change that came before it was bound.
+	if r.cluster.decideCached(r.status.stored).Verdict != Go {
+		return errStopped
+	}
+	return nil
+}
+
+// rewriteResource returns what the engine rewrites, and how.
+func (r *migrationRun) rewriteResource(ctx context.Context) (rewrite.Resource, error) {
+	resource := rewrite.Resource{
+		GroupVersionResource: r.endpoint.GroupVersionResource,
+		Class:                r.class,
+		RetryStatus:          r.endpoint.hasStatus && r.cluster.features.Enabled(features.StatusSubresourceFallback),
+	}
+	if r.class == storageversion.Custom && r.cluster.features.Enabled(features.CRDManagedFieldsCleaning) {
+		// The group may serve other resources at versions at which it does not serve this one any more.
+		definition, err := r.cluster.documents.Definition(ctx, r.resource)
+		if err != nil {
+			return rewrite.Resource{}, err
+		}
+		resource.CleanVersions = definition.ServedVersions()
+	}
+	return resource, nil
+}
+
+// SavePosition stores the position, unless a position was stored a moment ago.
+func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position) error {
+	now := r.cluster.clock.Now()
+	perMinute := r.rate.perMinute(now, position.Counts.Processed())
+	if !position.Complete && now.Sub(r.savedAt) < saveInterval {
+		return nil
+	}
+	err := r.status.persist(ctx, putPosition(position, perMinute))
+	r.savedAt = r.cluster.clock.Now()
+	return err
+}
+
+// ObjectDone counts the object, and records an event if it was denied for good.
+func (r *migrationRun) ObjectDone(result rewrite.Result) {
+	countObject(r.resource, result.Outcome)
+	if !result.Final || result.Outcome != sweep.Denied {
+		return
+	}
+	if r.denialEvents++; r.denialEvents <= maxDenialEvents {
+		name := klog.KRef(result.Object.Namespace, result.Object.Name)
+		r.cluster.recordEvent(r.status.stored, corev1.EventTypeWarning, eventDenied,
+			fmt.Sprintf("The API server refuses to rewrite %s: %s", name, result.Refusal))
+	}
+}
+
+// ReportState writes the Running condition if people must know something new. If that fails, a later report does it.
+func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
+	now := r.cluster.clock.Now()
+	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
+	c := r.status.stored.Status.Condition(migrationv1alpha1.MigrationRunning)
+	known := c != nil && c.Reason == runningReasons[report.State]
+	fresh := !retrying || known && now.Sub(c.LastUpdateTime.Time) < reportPeriod
+	if known && fresh || now.Before(r.nextReport) {
+		return
+	}
+	if retrying {
+		r.failing.Failed(ctx, "retrying", "Requests fail and are repeated", "what", report.Retry)
+	} else {
+		r.failing.Succeeded(ctx, "Requests succeed again")
+	}
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
+	defer cancel()
+	if err := r.status.update(ctx, running(r.status.stored.Status.Target, report)); err != nil {
+		r.nextReport = now.Add(reportPeriod)
+		klog.FromContext(ctx).V(2).Info("Writing the Running condition failed, will retry", "err", err)
+	}
+}
+
+// MustYield reports whether other migrations wait for a place.
+func (r *migrationRun) MustYield() bool { return r.othersWait() }

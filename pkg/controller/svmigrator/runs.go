@@ -1,0 +1,101 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+)
+
+// runs has the migrations that run, at most one of each resource, and the tasks of those that were interrupted. A task
+// saves work. After a restart of the process the status has enough.
+type runs struct {
+	mu      sync.Mutex
+	running map[schema.GroupResource]*migrationRun
+	tasks   map[types.UID]*rewrite.Task
+}
+
+func newRuns() *runs {
+	return &runs{running: map[schema.GroupResource]*migrationRun{}, tasks: map[types.UID]*rewrite.Task{}}
+}
+
+// claimResource starts a run, unless another migration of the resource runs.
+func (r *runs) claimResource(run *migrationRun) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.running[run.resource] != nil {
+		return false
+	}
+	r.running[run.resource], run.task = run, r.tasks[run.uid]
+	return true
+}
+
+// release ends a run. It keeps the task if the migration may run again.
+func (r *runs) release(run *migrationRun, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.running, run.resource)
+	delete(r.tasks, run.uid)
+	if err != nil && !errors.Is(err, errMigrationGone) && run.task != nil {
+		r.tasks[run.uid] = run.task
+	}
+}
+
+// all returns all runs.
+func (r *runs) all() []*migrationRun {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Collect(maps.Values(r.running))
+}
+
+// of returns the run of a resource, or nil.
+func (r *runs) of(resource schema.GroupResource) *migrationRun {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.running[resource]
+}
+
+// ofMigration returns the run of a migration, or nil.
+func (r *runs) ofMigration(m *migrationv1alpha1.StorageVersionMigration) *migrationRun {
+	if run := r.of(m.GroupResource()); run != nil && run.uid == m.UID {
+		return run
+	}
+	return nil
+}
+
+// isStuck reports whether a migration that does not run made no progress in its last run.
+func (r *runs) isStuck(uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	task := r.tasks[uid]
+	return task != nil && task.Stuck()
+}
+
+func (r *runs) forget(uid types.UID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.tasks, uid)
+}

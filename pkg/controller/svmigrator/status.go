@@ -1,0 +1,120 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
+)
+
+// errMigrationGone says that the migration was deleted, or that somebody else ended it.
+var errMigrationGone = errors.New("the migration is gone or has ended")
+
+// statusWriter writes the status of one migration. Nobody else writes the status while the migration runs.
+type statusWriter struct {
+	cluster *cluster
+	// stored is the migration as it was last read or written. It must not be changed.
+	stored *migrationv1alpha1.StorageVersionMigration
+}
+
+// write stores a change if nobody has written the migration since it was read, else it returns controller.ErrOutdated.
+// It sends nothing if the change changes nothing.
+func (w *statusWriter) write(ctx context.Context, change statusChange) error {
+	m := w.stored.DeepCopy()
+	change(&m.Status, w.cluster.clock.Now())
+	if equality.Semantic.DeepEqual(m.Status, w.stored.Status) {
+		return nil
+	}
+	written, err := w.cluster.client.StorageVersionMigrations().UpdateStatus(ctx, m, metav1.UpdateOptions{})
+	switch {
+	case err == nil:
+		before := w.stored
+		w.stored = written
+		w.cluster.recordTransition(ctx, before, written)
+		return nil
+	case saysMissing(err, m.Name):
+		return errMigrationGone
+	case apierrors.IsConflict(err):
+		return controller.ErrOutdated
+	default:
+		return fmt.Errorf("writing the status of migration %q: %w", m.Name, err)
+	}
+}
+
+// refresh reads the migration from the API server.
+func (w *statusWriter) refresh(ctx context.Context) error {
+	live, err := w.cluster.client.StorageVersionMigrations().Get(ctx, w.stored.Name, metav1.GetOptions{})
+	switch {
+	case saysMissing(err, w.stored.Name):
+		return errMigrationGone
+	case err != nil:
+		return fmt.Errorf("getting migration %q: %w", w.stored.Name, err)
+	case live.UID != w.stored.UID, live.Finished(), live.DeletionTimestamp != nil:
+		return errMigrationGone
+	}
+	w.stored = live
+	return nil
+}
+
+// update stores a change. If somebody wrote the migration, for example an annotation, it reads the migration and tries
+// once more.
+func (w *statusWriter) update(ctx context.Context, change statusChange) error {
+	err := w.write(ctx, change)
+	if errors.Is(err, controller.ErrOutdated) {
+		if err = w.refresh(ctx); err == nil {
+			err = w.write(ctx, change)
+		}
+	}
+	return err
+}
+
+// persist stores a change, however long that takes.
+func (w *statusWriter) persist(ctx context.Context, change statusChange) error {
+	backoff := rewrite.NewBackoff()
+	for first := true; ; first = false {
+		err := w.update(ctx, change)
+		if err == nil || errors.Is(err, errMigrationGone) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if first {
+			utilruntime.HandleErrorWithContext(ctx, err, "Storing progress failed, nothing more is rewritten until it succeeds")
+		}
+		if !retry.Pause(ctx, w.cluster.clock, backoff.Step()) {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// saysMissing reports whether err is the API server's own statement that this migration does not exist.
+func saysMissing(err error, name string) bool {
+	return controller.SaysMissing(err, migrationv1alpha1.Resource("storageversionmigrations"), name)
+}
