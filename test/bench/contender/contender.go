@@ -122,9 +122,9 @@ func statusWrites(ctx context.Context, cp *controlplane.ControlPlane, name strin
 	return int(response.Kvs[0].Version) - 1
 }
 
-// NewInTree starts kube-controller-manager, whose migrator needs its garbage collector. Its first migration warms it up:
-// that one waits for a cache of all objects. Each migration waits until that cache is as new as the migration, which
-// takes minutes where nobody writes the resource. So Migrate writes it.
+// NewInTree starts kube-controller-manager, whose migrator needs its garbage collector. The first migration warms it
+// up: it waits for a cache of all objects. Each migration waits until that cache is as new as the migration, which takes
+// minutes where nobody writes the resource. So Migrate writes it.
 func NewInTree(cp *controlplane.ControlPlane, resource *custom.Resource) (*Contender, error) {
 	client, err := kubernetes.NewForConfig(cp.AdminConfig())
 	if err != nil {

@@ -152,8 +152,9 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	return nil
 }
 
-// contenders starts kube-controller-manager, as it runs in clusters, and the manager if that is who migrates. A process
-// that runs on between the runs is slower: each change of the definition ends its watches, and it waits longer each time.
+// contenders starts kube-controller-manager, as it runs in clusters, and the manager if that is who migrates. A
+// kube-controller-manager that went on from run to run would wait longer and longer before it watches the resource
+// again, for each change of the definition ends its watches.
 func (b *bench) contenders(ctx context.Context, name string) (c *contender.Contender, stop func() error, err error) {
 	if c, err = contender.NewInTree(b.cp, b.resource); err != nil {
 		return nil, nil, err
