@@ -123,8 +123,8 @@ func statusWrites(ctx context.Context, cp *controlplane.ControlPlane, name strin
 }
 
 // NewInTree starts kube-controller-manager, whose migrator needs its garbage collector. The first migration warms it
-// up: it waits for a cache of all objects. Each migration waits until that cache is as new as the migration, which takes
-// minutes where nobody writes the resource. So Migrate writes it.
+// up: it waits for a cache of all objects. Each migration waits until that cache is as new as the migration, which
+// takes minutes where nobody writes the resource. So Migrate writes it.
 func NewInTree(cp *controlplane.ControlPlane, resource *custom.Resource) (*Contender, error) {
 	client, err := kubernetes.NewForConfig(cp.AdminConfig())
 	if err != nil {
