@@ -108,9 +108,9 @@ func TestWalk(t *testing.T) {
 		"what was at the floor is no news":  {timeline: "AaA.B", floor: 3, requests: 10, want: "B"},
 		"one that holds since the floor":    {timeline: "AaAaAa", floor: 3, requests: 10, want: "A"},
 		"compacted during the last": {
-			timeline: "A.BbBbB", compacted: 4, requests: 9, enough: "A", want: "B", err: expired},
+			timeline: "A.BbBbB", compacted: 4, requests: 9, enough: "A", want: "B", err: errExpired},
 		"compacted before the last": {
-			timeline: "A...BbB", compacted: 4, requests: 9, enough: "A", want: "B", err: expired},
+			timeline: "A...BbB", compacted: 4, requests: 9, enough: "A", want: "B", err: errExpired},
 		"too long an absence":       {timeline: "A........B", requests: 5, enough: "A", want: "B", err: errTooLong},
 		"too many processes":        {timeline: "ABCDEFGHIJKL", requests: 99, want: "LKJIHGFE", err: errTooLong},
 		"no gap between two Leases": {timeline: "AaABbB", requests: 10, enough: "A", want: "BA"},
@@ -122,7 +122,7 @@ func TestWalk(t *testing.T) {
 			if diff := cmp.Diff(tc.want, holders(got)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			if tc.err == expired && apierrors.IsResourceExpired(err) {
+			if tc.err == errExpired && apierrors.IsResourceExpired(err) {
 				return
 			}
 			if !errors.Is(err, tc.err) {
@@ -132,7 +132,7 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-var expired = errors.New("any error that says so")
+var errExpired = errors.New("any error that says so")
 
 // TestWalkNeverErrs compares walks through generated histories with what was at every revision.
 func TestWalkNeverErrs(t *testing.T) {
