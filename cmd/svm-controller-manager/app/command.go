@@ -19,7 +19,6 @@ limitations under the License.
 package app
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -43,34 +42,32 @@ controllers know which encodings may be in etcd, rewrite the objects that are st
 
 It runs beside the API server on every control plane node. One instance leads, and the others stand by.`
 
-// Option changes the command.
-type Option func(*[]ControllerDescriptor)
-
-// WithControllers adds controllers to those of this project. With it another program compiles in its own.
-func WithControllers(descriptors ...ControllerDescriptor) Option {
-	return func(all *[]ControllerDescriptor) { *all = append(*all, descriptors...) }
-}
-
-// NewControllerManagerCommand returns the command. It panics if the descriptors contradict each other, because that is
-// an error of the program and not of its user.
-func NewControllerManagerCommand(opts ...Option) *cobra.Command {
-	o, registry := newOptions(opts...)
+// NewControllerManagerCommand returns the command. With more descriptors another program compiles in controllers of its
+// own. It panics if the descriptors contradict each other, because that is an error of the program and not of its user.
+func NewControllerManagerCommand(more ...ControllerDescriptor) *cobra.Command {
+	o, registry := newOptions(more...)
+	flagSets := o.Flags()
 
 	cmd := &cobra.Command{
 		Use:     names.Manager,
 		Long:    longDescription,
 		Version: version.Get().String(),
-		Args:    noArguments,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// This comes first, because everything after it may log.
 			if err := logsapi.ValidateAndApply(o.Logs, features.DefaultFeatureGate); err != nil {
 				return fmt.Errorf("logging flags: %w", err)
 			}
 			cliflag.PrintFlags(cmd.Flags())
-			return runCommand(apiserver.SetupSignalContext(), o, registry)
+			c, err := o.Config()
+			if err != nil {
+				return err
+			}
+			c.Flags = flagz.NamedFlagSetsReader{FlagSets: *flagSets}
+			features.DefaultMutableFeatureGate.AddMetrics()
+			return Run(apiserver.SetupSignalContext(), c, registry)
 		},
 	}
-	flagSets := o.Flags()
 	for _, fs := range flagSets.FlagSets {
 		cmd.Flags().AddFlagSet(fs)
 	}
@@ -80,36 +77,15 @@ func NewControllerManagerCommand(opts ...Option) *cobra.Command {
 }
 
 // FlagSets returns the flags of the command, in the groups in which its help shows them.
-func FlagSets(opts ...Option) *cliflag.NamedFlagSets {
-	o, _ := newOptions(opts...)
+func FlagSets() *cliflag.NamedFlagSets {
+	o, _ := newOptions()
 	return o.Flags()
 }
 
-func newOptions(opts ...Option) (*options.Options, *Registry) {
-	descriptors := NewControllerDescriptors()
-	for _, opt := range opts {
-		opt(&descriptors)
-	}
-	registry, err := NewRegistry(descriptors...)
+func newOptions(more ...ControllerDescriptor) (*options.Options, *Registry) {
+	registry, err := NewRegistry(append(NewControllerDescriptors(), more...)...)
 	if err != nil {
 		panic(err)
 	}
 	return options.New(registry.options), registry
-}
-
-func runCommand(ctx context.Context, o *options.Options, registry *Registry) error {
-	c, err := o.Config()
-	if err != nil {
-		return err
-	}
-	c.Flags = flagz.NamedFlagSetsReader{FlagSets: *o.Flags()}
-	features.DefaultMutableFeatureGate.AddMetrics()
-	return Run(ctx, c, registry)
-}
-
-func noArguments(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("%s takes flags only, got %q", cmd.CommandPath(), args)
-	}
-	return nil
 }

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -51,13 +50,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
-const (
-	// identityLabel marks the Leases that API servers renew while they live.
-	identityLabel = "apiserver.kubernetes.io/identity"
-
-	// startJitter spreads the starts of controllers over up to twice --controller-start-interval.
-	startJitter = 1.0
-)
+// identityLabel marks the Leases that API servers renew while they live.
+const identityLabel = "apiserver.kubernetes.io/identity"
 
 // ControllerContext is what the manager gives to a controller.
 type ControllerContext struct {
@@ -166,8 +160,15 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 	if err != nil {
 		return nil, fmt.Errorf("making a client for informers: %w", err)
 	}
+	// The library asks without a context, so a timeout has to keep a stop from waiting for an API server that hangs.
+	forDiscovery := restclient.CopyConfig(forInformers)
+	forDiscovery.Timeout = requestTimeout
+	discoveryClient, err := discovery.NewDiscoveryClientForConfig(forDiscovery)
+	if err != nil {
+		return nil, fmt.Errorf("making a client for discovery: %w", err)
+	}
 	// Informers of several managers must not list in step.
-	resync := time.Duration(float64(m.Generic.MinResyncPeriod.Duration) * (1 + rand.Float64()))
+	resync := wait.Jitter(m.Generic.MinResyncPeriod.Duration, 1)
 	builtIn := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields))
 	leases := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields),
 		informers.WithNamespace(metav1.NamespaceSystem),
@@ -190,7 +191,7 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 			Events: events,
 		},
 		factories:     []informerFactory{builtIn, leases, migrations},
-		discovery:     client.Discovery(),
+		discovery:     discoveryClient,
 		stopEvents:    stopEvents,
 		startInterval: m.Generic.ControllerStartInterval.Duration,
 		health:        m.health,
@@ -204,16 +205,19 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 func (r *runner) runController(ctx context.Context, d ControllerDescriptor) error {
 	logger := klog.FromContext(ctx).WithName(d.Name)
 	controllerCtx := klog.NewContext(ctx, logger)
-	r.health.setMissing(true, d, d.Needs...)
-	defer r.health.setMissing(false, d, d.Needs...)
-	if !retry.Pause(ctx, clock.RealClock{}, wait.Jitter(r.startInterval, startJitter)) {
+	for _, need := range d.Needs {
+		r.health.missing.Store(checkName(d, need), nil)
+		defer r.health.missing.Delete(checkName(d, need))
+	}
+	// The starts of controllers spread over up to twice the interval.
+	if !retry.Pause(ctx, clock.RealClock{}, wait.Jitter(r.startInterval, 1)) {
 		return nil // The manager stops.
 	}
 	for _, need := range d.Needs {
 		if err := waitForNeed(controllerCtx, r.discovery, need); err != nil {
 			return nil // The manager stops.
 		}
-		r.health.setMissing(false, d, need)
+		r.health.missing.Delete(checkName(d, need))
 	}
 	controller, err := r.makeController(controllerCtx, ctx, d)
 	if ctx.Err() != nil {
@@ -221,10 +225,6 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 	}
 	if err != nil {
 		return fmt.Errorf("making controller %q: %w", d.Name, err)
-	}
-	if controller == nil {
-		logger.Info("Controller has nothing to do")
-		return nil
 	}
 	r.setRunning(d.Name, true)
 	defer r.setRunning(d.Name, false)

@@ -35,10 +35,6 @@ type Controller interface {
 	Run(ctx context.Context)
 }
 
-// ControllerConstructor makes a controller. It asks for the informers it needs and starts nothing: the manager starts
-// the informers and then calls Run. A nil Controller means that there is nothing to run.
-type ControllerConstructor func(ctx context.Context, controllerContext ControllerContext) (Controller, error)
-
 // ControllerDescriptor is all that the manager knows about a controller before it runs. Another program gives
 // descriptors of its own to NewControllerManagerCommand.
 type ControllerDescriptor struct {
@@ -57,8 +53,9 @@ type ControllerDescriptor struct {
 	Observes bool
 	// Options are its flags, or nil if it has none.
 	Options options.ControllerOptions
-	// New makes the controller.
-	New ControllerConstructor
+	// New makes the controller. It asks for the informers that the controller needs and starts nothing: the manager
+	// starts the informers and then calls Run.
+	New func(ctx context.Context, controllerContext ControllerContext) (Controller, error)
 }
 
 // Need is a resource without which a controller cannot run.

@@ -23,7 +23,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/tools/leaderelection"
 )
@@ -35,20 +34,18 @@ const leaseTolerance = 20 * time.Second
 type health struct {
 	reachable <-chan struct{}
 	selected  []ControllerDescriptor
+	missing   sync.Map // the names of checks that fail, because a controller waits for a resource
 
-	mu       sync.Mutex
-	missing  sets.Set[string] // checks that fail, because a controller waits for a resource
-	electors sets.Set[*leaderelection.LeaderElector]
+	ownLease, sharedLease *leaderelection.HealthzAdaptor
 }
 
 // newHealth returns the health of a manager that runs the selected controllers. reachable is closed once the API server
 // has answered.
 func newHealth(selected []ControllerDescriptor, reachable <-chan struct{}) *health {
 	return &health{
-		reachable: reachable,
-		selected:  selected,
-		missing:   sets.New[string](),
-		electors:  sets.New[*leaderelection.LeaderElector](),
+		reachable: reachable, selected: selected,
+		ownLease:    leaderelection.NewLeaderHealthzAdaptor(leaseTolerance),
+		sharedLease: leaderelection.NewLeaderHealthzAdaptor(leaseTolerance),
 	}
 }
 
@@ -58,44 +55,10 @@ func checkName(d ControllerDescriptor, need Need) string {
 	return d.Name + "-needs-" + need.String()
 }
 
-// setMissing records whether a controller waits for the resources.
-func (h *health) setMissing(missing bool, d ControllerDescriptor, needs ...Need) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, need := range needs {
-		if missing {
-			h.missing.Insert(checkName(d, need))
-		} else {
-			h.missing.Delete(checkName(d, need))
-		}
-	}
-}
-
-// watchLease makes liveness depend on the elector until the returned function is called.
-func (h *health) watchLease(elector *leaderelection.LeaderElector) (remove func()) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.electors.Insert(elector)
-	return func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		h.electors.Delete(elector)
-	}
-}
-
 // liveness fails only where a restart of the process helps.
 func (h *health) liveness() []healthz.HealthChecker {
 	return []healthz.HealthChecker{
-		healthz.PingHealthz,
-		healthz.NamedCheck("leaderElection", func(*http.Request) error {
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			var errs []error
-			for elector := range h.electors {
-				errs = append(errs, elector.Check(leaseTolerance))
-			}
-			return errors.Join(errs...)
-		}),
+		healthz.PingHealthz, h.ownLease, healthz.NamedCheck("leaderMigration", h.sharedLease.Check),
 	}
 }
 
@@ -116,9 +79,7 @@ func (h *health) readiness() []healthz.HealthChecker {
 			}
 			check := checkName(d, need)
 			checks = append(checks, healthz.NamedCheck(check, func(*http.Request) error {
-				h.mu.Lock()
-				defer h.mu.Unlock()
-				if h.missing.Has(check) {
+				if _, missing := h.missing.Load(check); missing {
 					return fmt.Errorf("the API server does not serve %s", need)
 				}
 				return nil

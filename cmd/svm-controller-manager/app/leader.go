@@ -22,6 +22,7 @@ import (
 	"fmt"
 
 	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 )
 
@@ -31,79 +32,71 @@ var (
 )
 
 // lead waits for the lease and then calls run. The context of run ends when the lease is lost or when ctx ends. lead
-// returns after run has returned.
+// returns after run has returned. probe watches the lease.
 //
-// It gives the lease back only after run has returned without an error, because the next leader starts the moment the
-// lease is free. If run does not return in time, or if the lease was lost, it leaves the lease to expire; the term then
-// refuses the writes of whatever still runs. The library would give the lease back after a failed renewal as well.
-func (m *manager) lead(ctx context.Context, leaseName string, run func(context.Context, *leaderTerm) error) error {
+// It gives the lease back only after run has returned, because the next leader starts the moment the lease is free. If
+// run does not return in time, or if the lease was lost, it leaves the lease to expire. The term then refuses the writes
+// of whatever still runs.
+func (m *manager) lead(
+	ctx context.Context, leaseName string, probe *leaderelection.HealthzAdaptor,
+	run func(context.Context, *leaderTerm) error,
+) error {
 	election := m.Generic.LeaderElection
 	// After a signal the lease has to be renewed until the controllers have ended, so election has a context of its own.
 	electionCtx, stopElection := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopElection()
 	term := newLeaderTerm(clock.RealClock{}, election.RenewDeadline.Duration)
-	lock, err := m.newTermLock(leaseName, term, stopElection)
+	defer term.end()
+	lease, err := resourcelock.NewFromKubeconfig(election.ResourceLock, election.ResourceNamespace, leaseName,
+		resourcelock.ResourceLockConfig{Identity: m.id, EventRecorder: m.events}, m.Kubeconfig,
+		election.RenewDeadline.Duration)
 	if err != nil {
-		return err
+		return fmt.Errorf("setting up the lease %s/%s: %w", election.ResourceNamespace, leaseName, err)
 	}
-
-	started := make(chan struct{})
+	period := election.RetryPeriod.Duration
+	lock := &termLock{Interface: lease, term: term, retryPeriod: period, stopElection: stopElection}
 	runEnded := make(chan error, 1)
-	elector, err := m.newElector(leaseName, lock, func(leading context.Context) {
-		close(started)
+	lead := func(leading context.Context) {
 		leading, cancel := context.WithCancel(leading)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
-		runEnded <- run(leading, term)
+		err := run(leading, term)
+		switch {
+		case errors.Is(err, errStillRunning):
+		case term.over() || err == nil && ctx.Err() == nil:
+			// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended run.
+			err = errors.Join(errLeaseLost, err)
+		default:
+			lock.mayRelease.Store(true)
+		}
+		runEnded <- err
+		stopElection()
+	}
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Name:            leaseName,
+		Lock:            lock,
+		LeaseDuration:   election.LeaseDuration.Duration,
+		RenewDeadline:   election.RenewDeadline.Duration,
+		RetryPeriod:     period,
+		ReleaseOnCancel: true, // termLock refuses a release that comes too early.
+		Callbacks:       leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {}},
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("setting up leader election: %w", err)
 	}
-	defer m.health.watchLease(elector)()
-	electionEnded := make(chan struct{})
-	go func() {
-		defer close(electionEnded)
-		elector.Run(electionCtx)
-	}()
-
-	select {
-	case <-started:
-	case <-ctx.Done():
-		stopElection()
-		<-electionEnded
-		if !term.everHeld() {
-			return nil
+	probe.SetLeaderElection(elector)
+	defer context.AfterFunc(ctx, func() {
+		if !term.begun() {
+			stopElection()
 		}
-		// The lease was won in this very moment. The library calls run, with a context that has ended already.
+	})()
+	elector.Run(electionCtx)
+	if !term.begun() {
+		return nil
 	}
 	err = <-runEnded // The loss of the lease ends run as well.
-	stopElection()
-	<-electionEnded
-	switch {
-	case errors.Is(err, errStillRunning):
-		return err
-	case term.over() || err == nil && ctx.Err() == nil:
-		// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended run.
-		return errors.Join(errLeaseLost, err)
-	default:
-		return errors.Join(err, lock.release(context.WithoutCancel(ctx), election.RenewDeadline.Duration))
+	if lock.mayRelease.Load() && elector.IsLeader() {
+		err = errors.Join(err, fmt.Errorf("could not give the lease %s back; it expires by itself", lock.Describe()))
 	}
-}
-
-func (m *manager) newElector(
-	name string, lock *termLock, lead func(context.Context),
-) (*leaderelection.LeaderElector, error) {
-	election := m.Generic.LeaderElection
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Name:          name,
-		Lock:          lock,
-		LeaseDuration: election.LeaseDuration.Duration,
-		RenewDeadline: election.RenewDeadline.Duration,
-		RetryPeriod:   election.RetryPeriod.Duration,
-		Callbacks:     leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {}},
-	})
-	if err != nil {
-		return nil, fmt.Errorf("setting up leader election: %w", err)
-	}
-	return elector, nil
+	return err
 }

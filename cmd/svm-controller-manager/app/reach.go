@@ -18,7 +18,6 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"math"
 	"time"
 
@@ -70,7 +69,7 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterface, need 
 	}
 	var failures retry.Streak
 	return askUntil(ctx, longest, func(ctx context.Context) bool {
-		served, err := isServed(ctx, client, need)
+		served, err := discovery.IsResourceEnabled(client, need.Resource)
 		switch {
 		case served:
 			failures.Succeeded(ctx, "The resource is served now", "resource", need.String())
@@ -86,24 +85,6 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterface, need 
 		}
 		return served
 	})
-}
-
-func isServed(ctx context.Context, client discovery.DiscoveryInterface, need Need) (bool, error) {
-	gv := need.Resource.GroupVersion()
-	withContext := discovery.ToDiscoveryInterfaceWithContext(client)
-	list, err := withContext.ServerResourcesForGroupVersionWithContext(ctx, gv.String())
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("discovering %s: %w", gv, err)
-	}
-	for _, resource := range list.APIResources {
-		if resource.Name == need.Resource.Resource {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // askUntil asks at growing intervals until the answer is yes, or returns an error when ctx ends.

@@ -75,29 +75,20 @@ func Run(ctx context.Context, c *config.Config, registry *Registry) error {
 	defer stopEvents()
 	m := &manager{Config: c, health: health, events: events}
 	if slices.ContainsFunc(selected, func(d ControllerDescriptor) bool { return d.Observes }) {
-		stopObserving, err := m.observe(serving)
+		// The observer runs as long as the process, whoever leads. A leader that started to observe only when it took over
+		// would not know what the API servers did before. It would have to assume the worst, and migrate everything each
+		// time a node goes down. The observer only reads, so no term has to guard it.
+		kubeconfig := restclient.AddUserAgent(restclient.CopyConfig(m.Kubeconfig), names.Manager+"/observer")
+		m.observer, err = observer.New(kubeconfig, observer.Options{PollInterval: m.Observation.PollInterval})
 		if err != nil {
-			return err
+			return fmt.Errorf("making an observer: %w", err)
 		}
-		defer stopObserving()
+		observing, stopObserving := context.WithCancel(klog.NewContext(serving, logger.WithName("observer")))
+		var ended sync.WaitGroup
+		ended.Go(func() { m.observer.Run(observing) })
+		defer func() { stopObserving(); ended.Wait() }()
 	}
 	return m.run(ctx, selected)
-}
-
-// observe runs an observer as long as the process lives, whoever leads. What a leader saw is lost when it ends. A
-// successor that starts to observe only then does not know what the API servers did in between. It would have to assume
-// the worst, and migrate everything each time a node goes down. A standby that observed all the time knows.
-func (m *manager) observe(ctx context.Context) (stop func(), err error) {
-	// The observer only reads, so no term has to guard it.
-	kubeconfig := restclient.AddUserAgent(restclient.CopyConfig(m.Kubeconfig), names.Manager+"/observer")
-	m.observer, err = observer.New(kubeconfig, observer.Options{PollInterval: m.Observation.PollInterval})
-	if err != nil {
-		return nil, fmt.Errorf("making an observer: %w", err)
-	}
-	ctx, cancel := context.WithCancel(klog.NewContext(ctx, klog.FromContext(ctx).WithName("observer")))
-	var observing sync.WaitGroup
-	observing.Go(func() { m.observer.Run(ctx) })
-	return func() { cancel(); observing.Wait() }, nil
 }
 
 // newRecorder returns a recorder that writes through client until stop is called.
@@ -134,7 +125,7 @@ func (m *manager) run(ctx context.Context, selected []ControllerDescriptor) erro
 	m.id = hostname + "_" + string(uuid.NewUUID())
 
 	own, shared := m.splitForMigration(ctx, selected)
-	return m.lead(ctx, m.Generic.LeaderElection.ResourceName, func(ctx context.Context, term *leaderTerm) error {
+	runAll := func(ctx context.Context, term *leaderTerm) error {
 		if len(shared) == 0 {
 			return m.runControllers(ctx, own, term)
 		}
@@ -148,12 +139,13 @@ func (m *manager) run(ctx context.Context, selected []ControllerDescriptor) erro
 		})
 		group.Go(func() error {
 			runShared := func(ctx context.Context, term *leaderTerm) error { return m.runControllers(ctx, shared, term) }
-			errs[1] = m.lead(ctx, m.Generic.LeaderMigration.LeaderName, runShared)
+			errs[1] = m.lead(ctx, m.Generic.LeaderMigration.LeaderName, m.health.sharedLease, runShared)
 			return errs[1]
 		})
 		_ = group.Wait()
 		return errors.Join(errs[:]...)
-	})
+	}
+	return m.lead(ctx, m.Generic.LeaderElection.ResourceName, m.health.ownLease, runAll)
 }
 
 // splitForMigration returns the controllers that run under the manager's own lease, and those that run under the lease

@@ -37,11 +37,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
 
-const (
-	configzName       = "svmcontrollermanager.config.k8s.io"
-	configzAPIVersion = configzName + "/v1alpha1"
-	configzKind       = "ControllerManagerConfiguration"
-)
+const configzName = "svmcontrollermanager.config.k8s.io"
 
 // serve opens the secure port. The returned channel is closed when the port is.
 func serve(ctx context.Context, c *config.Config, health *health) (<-chan struct{}, error) {
@@ -50,7 +46,7 @@ func serve(ctx context.Context, c *config.Config, health *health) (<-chan struct
 		close(closed)
 		return closed, nil
 	}
-	if err := publishConfig(ctx, c); err != nil {
+	if err := publishConfig(c); err != nil {
 		return nil, err
 	}
 	liveness := controllerhealthz.NewMutableHealthzHandler(health.liveness()...)
@@ -58,7 +54,7 @@ func serve(ctx context.Context, c *config.Config, health *health) (<-chan struct
 	healthz.InstallLivezHandler(mux, health.liveness()...)
 	healthz.InstallReadyzHandler(mux, health.readiness()...)
 	slis.SLIMetricsWithReset{}.Install(mux)
-	if features.DefaultFeatureGate.Enabled(zpagesfeatures.ComponentFlagz) && c.Flags != nil {
+	if features.DefaultFeatureGate.Enabled(zpagesfeatures.ComponentFlagz) {
 		flagz.Install(mux, names.Manager, c.Flags)
 	}
 	if features.DefaultFeatureGate.Enabled(zpagesfeatures.ComponentStatusz) {
@@ -73,7 +69,7 @@ func serve(ctx context.Context, c *config.Config, health *health) (<-chan struct
 }
 
 // publishConfig shows the configuration on the configz page.
-func publishConfig(ctx context.Context, c *config.Config) error {
+func publishConfig(c *config.Config) error {
 	var generic cmconfigv1alpha1.GenericControllerManagerConfiguration
 	convert := cmconfigv1alpha1.
 		Convert_config_GenericControllerManagerConfiguration_To_v1alpha1_GenericControllerManagerConfiguration
@@ -84,16 +80,13 @@ func publishConfig(ctx context.Context, c *config.Config) error {
 	if err != nil {
 		return fmt.Errorf("converting the configuration for configz: %w", err)
 	}
-	page := &unstructured.Unstructured{Object: map[string]any{"generic": content}}
-	page.SetAPIVersion(configzAPIVersion)
-	page.SetKind(configzKind)
-
+	page := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": configzName + "/v1alpha1", "kind": "ControllerManagerConfiguration", "generic": content,
+	}}
 	z, err := configz.New(configzName)
 	if err != nil {
 		return fmt.Errorf("registering configz: %w", err)
 	}
-	// A process may run the manager more than once, one run after the other. Tests do.
-	context.AfterFunc(ctx, func() { configz.Delete(configzName) })
 	if err := z.Set(page); err != nil {
 		return fmt.Errorf("setting configz: %w", err)
 	}

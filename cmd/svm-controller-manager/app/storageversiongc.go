@@ -23,7 +23,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/featuregate"
-	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/storageversiongc"
@@ -35,7 +34,7 @@ func newStorageVersionGCDescriptor() ControllerDescriptor {
 	storageVersions := apiserverinternalv1alpha1.SchemeGroupVersion.WithResource("storageversions")
 	return ControllerDescriptor{
 		Name:         names.StorageVersionGarbageCollectorController,
-		Aliases:      []string{names.StorageVersionGarbageCollectorAlias},
+		Aliases:      []string{"storageversiongc"},
 		FeatureGates: []featuregate.Feature{features.StorageVersionGarbageCollector},
 		// The StorageVersion API is alpha. Most clusters do not serve it and have no garbage.
 		Needs: []Need{{Resource: storageVersions, Optional: true}},
@@ -45,10 +44,8 @@ func newStorageVersionGCDescriptor() ControllerDescriptor {
 				return nil, err
 			}
 			storageVersions := c.Informers.Internal().V1alpha1().StorageVersions()
-			if err := storageVersions.Informer().SetWatchErrorHandlerWithContext(newUnservedHandler()); err != nil {
-				// Another controller has started this informer. It works, but it logs errors while the API is not served.
-				klog.FromContext(ctx).V(4).Info("The informer of storage versions has a handler already", "err", err)
-			}
+			// This fails if another controller has started the informer. It then logs errors while the API is not served.
+			_ = storageVersions.Informer().SetWatchErrorHandlerWithContext(newUnservedHandler())
 			return storageversiongc.NewStorageVersionGC(ctx, client, c.IdentityLeases, storageVersions), nil
 		},
 	}

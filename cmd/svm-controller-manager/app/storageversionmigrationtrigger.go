@@ -32,10 +32,10 @@ import (
 )
 
 func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
-	flags := &migrationTriggerOptions{AutoMigrate: []string{"*"}, MaxTriggeredMigrations: 4}
+	flags := &migrationTriggerOptions{AutoMigrate: []string{"*"}}
 	return ControllerDescriptor{
 		Name:         names.StorageVersionMigrationTriggerController,
-		Aliases:      []string{names.StorageVersionMigrationTriggerAlias},
+		Aliases:      []string{"svmtrigger"},
 		FeatureGates: []featuregate.Feature{features.StorageVersionMigrationTrigger},
 		Needs: []Need{
 			{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates")},
@@ -48,10 +48,10 @@ func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
 			if err != nil {
 				return nil, err
 			}
-			options := svmtrigger.Options{Periods: svmtrigger.DefaultPeriods()}
+			autoMigrate, _ := svmtrigger.ParseSelection(flags.AutoMigrate) // It is valid.
+			options := svmtrigger.Options{AutoMigrate: autoMigrate, Periods: svmtrigger.DefaultPeriods()}
 			options.Periods.Settle = c.Observation.SettlePeriod
 			options.Periods.Poll = c.Observation.PollInterval
-			flags.ApplyTo(&options)
 			return svmtrigger.New(
 				ctx, client, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events, options, clock.RealClock{},
 			)
@@ -60,11 +60,7 @@ func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
 }
 
 // migrationTriggerOptions are the flags of the trigger.
-type migrationTriggerOptions struct {
-	AutoMigrate []string
-	// MaxTriggeredMigrations has no effect. Manifests that set the flag must keep working.
-	MaxTriggeredMigrations int
-}
+type migrationTriggerOptions struct{ AutoMigrate []string }
 
 // AddFlags implements options.ControllerOptions.
 func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
@@ -73,8 +69,8 @@ func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
 			"'deployments.apps' are resources, '*.example.com' is all resources of the group example.com, a '-' in front "+
 			"leaves out. The most specific item about a resource counts, whatever the order. With '-*' the trigger "+
 			"observes and reports only.")
-	fs.IntVar(&o.MaxTriggeredMigrations, "max-triggered-migrations", o.MaxTriggeredMigrations, "Has no effect.")
-	_ = fs.MarkDeprecated("max-triggered-migrations", // never fails: the flag exists
+	fs.Int("max-triggered-migrations", 4, "Has no effect.") // Manifests that set the flag must keep working.
+	_ = fs.MarkDeprecated("max-triggered-migrations",       // never fails: the flag exists
 		"it has no effect: every migration that is due is created, and --concurrent-migrations bounds how many run.")
 }
 
@@ -86,9 +82,4 @@ func (o *migrationTriggerOptions) Validate() []error {
 		errs = append(errs, fmt.Errorf("--auto-migrate: %w", err))
 	}
 	return errs
-}
-
-// ApplyTo fills the options of the controller from flags that are valid.
-func (o *migrationTriggerOptions) ApplyTo(c *svmtrigger.Options) {
-	c.AutoMigrate, _ = svmtrigger.ParseSelection(o.AutoMigrate)
 }

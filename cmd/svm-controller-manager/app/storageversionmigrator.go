@@ -49,7 +49,7 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 	}}
 	return ControllerDescriptor{
 		Name:         names.StorageVersionMigratorController,
-		Aliases:      []string{names.StorageVersionMigratorAlias},
+		Aliases:      []string{"svmigrator"},
 		FeatureGates: []featuregate.Feature{features.StorageVersionMigrator},
 		Needs: []Need{
 			{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates")},

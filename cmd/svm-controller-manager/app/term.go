@@ -60,19 +60,15 @@ func (t *leaderTerm) end() {
 	t.closed = true
 }
 
-// ended reports whether the term has ended for good.
-func (t *leaderTerm) ended() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.closed
-}
-
-// everHeld reports whether the lease was ever held.
-func (t *leaderTerm) everHeld() bool {
+// begun reports whether the lease was ever held.
+func (t *leaderTerm) begun() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return !t.renewal.IsZero()
 }
+
+// lost reports whether the term has begun and is over.
+func (t *leaderTerm) lost() bool { return t.begun() && t.over() }
 
 // over reports whether the leader must not write. It compares wall clock times as well as monotonic ones, because the
 // monotonic clock stands still while a machine is suspended.
@@ -86,7 +82,7 @@ func (t *leaderTerm) over() bool {
 
 // guard returns a transport that sends reads always, and writes only during the term.
 func (t *leaderTerm) guard(next http.RoundTripper) http.RoundTripper {
-	return guardedTransport{term: t, next: next}
+	return guardedTransport{t, next}
 }
 
 type guardedTransport struct {

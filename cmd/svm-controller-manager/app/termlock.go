@@ -18,67 +18,52 @@ package app
 
 import (
 	"context"
-	"fmt"
+	"sync/atomic"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
-	utilretry "k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 )
 
-// termLock is the lease of an election. It restarts the term at each renewal and ends it for good when another process
-// has held the lease since. It also keeps the election from logging an error every few seconds while the API server is
-// down.
+// termLock is the lease of an election. It restarts the term at each renewal, and ends the election once the term is
+// over. It also keeps the election from logging an error every few seconds while the API server is down.
 type termLock struct {
 	resourcelock.Interface
 	term         *leaderTerm
 	retryPeriod  time.Duration
 	stopElection func()
+	mayRelease   atomic.Bool // set once nothing runs that writes
 }
 
-func (m *manager) newTermLock(leaseName string, term *leaderTerm, stopElection func()) (*termLock, error) {
-	election := m.Generic.LeaderElection
-	identity := resourcelock.ResourceLockConfig{Identity: m.id, EventRecorder: m.events}
-	lock, err := resourcelock.NewFromKubeconfig(election.ResourceLock, election.ResourceNamespace, leaseName, identity,
-		m.Kubeconfig, election.RenewDeadline.Duration)
-	if err != nil {
-		return nil, fmt.Errorf("setting up the lease %s/%s: %w", election.ResourceNamespace, leaseName, err)
-	}
-	return &termLock{lock, term, election.RetryPeriod.Duration, stopElection}, nil
-}
-
-// Get reads the lease.
+// Get reads the lease. It waits while the API server does not answer.
 //
-// It waits while the API server does not answer, unless this process led and its term is over. Then the process has to
-// end, so that a new one starts.
-//
-// If this process held the lease and does not hold it now, another leader has been at work. The election would take the
-// lease again as soon as it is free, and the controllers would continue with what they knew before. So Get ends the
-// term for good.
+// Once the term is over, the process has to end, so that a new one starts: another leader may have been at work. The
+// election would take the lease again as soon as it is free, and the controllers would continue with what they knew
+// before. For the same reason the term ends if another process holds the lease.
 func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
 	var failures retry.Streak
-	for {
+	for !l.term.lost() {
 		record, raw, err := l.Interface.Get(ctx)
-		if err == nil {
+		switch {
+		case err == nil && l.term.begun() && record.HolderIdentity != l.Identity():
+			l.term.end()
+		case err == nil:
 			failures.Succeeded(ctx, "Reading the leader lease works again")
-			if l.term.everHeld() && record.HolderIdentity != l.Identity() {
-				l.term.end()
-				l.stopElection()
-			}
 			return record, raw, nil
-		}
-		if !retry.Unanswered(err) || l.term.everHeld() && l.term.over() {
+		case !retry.Unanswered(err):
 			return nil, nil, err
-		}
-		failures.Failed(ctx, "unanswered", "Waiting for the API server to read the leader lease",
-			"lock", l.Describe(), "err", err)
-		if !retry.Pause(ctx, clock.RealClock{}, l.retryPeriod) {
-			return nil, nil, ctx.Err()
+		default:
+			failures.Failed(ctx, "unanswered", "Waiting for the API server to read the leader lease",
+				"lock", l.Describe(), "err", err)
+			if !retry.Pause(ctx, clock.RealClock{}, l.retryPeriod) {
+				return nil, nil, ctx.Err()
+			}
 		}
 	}
+	l.stopElection()
+	return nil, nil, errTermOver
 }
 
 // Create takes a lease that does not exist.
@@ -86,13 +71,17 @@ func (l *termLock) Create(ctx context.Context, record resourcelock.LeaderElectio
 	return l.renew(func() error { return l.Interface.Create(ctx, record) })
 }
 
-// Update takes or renews the lease.
+// Update takes, renews or releases the lease. The election also asks for a release when it could not renew the lease,
+// while controllers still run. Update then leaves the lease to expire.
 func (l *termLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	if record.HolderIdentity == "" && !l.mayRelease.Load() {
+		return nil
+	}
 	return l.renew(func() error { return l.Interface.Update(ctx, record) })
 }
 
 func (l *termLock) renew(write func() error) error {
-	if l.term.ended() {
+	if l.term.lost() {
 		return errTermOver
 	}
 	sent := l.term.clock.Now()
@@ -100,27 +89,5 @@ func (l *termLock) renew(write func() error) error {
 		return err
 	}
 	l.term.renewed(sent)
-	return nil
-}
-
-// release ends the term and gives the lease back, unless another process holds it. It tries again after a conflict with
-// a renewal that was under way when the election stopped.
-func (l *termLock) release(ctx context.Context, timeout time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, timeout)
-	defer cancel()
-	l.term.end()
-	err := utilretry.RetryOnConflict(utilretry.DefaultRetry, func() error {
-		record, _, err := l.Interface.Get(ctx)
-		if err != nil || record.HolderIdentity != l.Identity() {
-			return err
-		}
-		now := metav1.Now()
-		record.HolderIdentity, record.LeaseDurationSeconds = "", 1
-		record.AcquireTime, record.RenewTime = now, now
-		return l.Interface.Update(ctx, *record)
-	})
-	if err != nil {
-		return fmt.Errorf("giving the lease %s back: %w", l.Describe(), err)
-	}
 	return nil
 }

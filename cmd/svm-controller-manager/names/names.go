@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package names has the names that users of the manager see in flags, leases, events, metrics and RBAC rules. Each name
-// is written once, here.
+// is written once: aliases in the descriptors of package app, all others here.
 //
 // # Change policy
 //
@@ -33,11 +33,4 @@ const (
 	StorageVersionGarbageCollectorController = "storageversion-garbage-collector-controller"
 	StorageVersionMigrationTriggerController = "storage-version-migration-trigger-controller"
 	StorageVersionMigratorController         = "storage-version-migrator-controller"
-)
-
-// Aliases of controllers.
-const (
-	StorageVersionGarbageCollectorAlias = "storageversiongc"
-	StorageVersionMigrationTriggerAlias = "svmtrigger"
-	StorageVersionMigratorAlias         = "svmigrator"
 )

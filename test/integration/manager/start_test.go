@@ -219,7 +219,7 @@ func TestWrongFlags(t *testing.T) {
 		"too many at a time": {args: []string{"--max-concurrent-rewrites=100000"}, want: "--max-concurrent-rewrites must be between 1 and 1000, got 100000"},
 		"unknown gate":       {args: []string{"--feature-gates=NoSuchGate=true"}, want: "unrecognized feature gate: NoSuchGate"},
 		"unknown flag":       {args: []string{"--no-such-flag"}, want: "unknown flag: --no-such-flag"},
-		"an argument":        {args: []string{"run"}, want: "takes flags only"},
+		"an argument":        {args: []string{"run"}, want: `unknown command "run" for "svm-controller-manager"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := startManager(t, cp, framework.Manager, "wrong-"+strings.ReplaceAll(name, " ", "-"), tc.args...)

@@ -74,7 +74,7 @@ type Controllers struct {
 // Options holds the flags of the manager.
 type Options struct {
 	Generic        *cmoptions.GenericControllerManagerConfigurationOptions
-	SecureServing  *apiserveroptions.SecureServingOptionsWithLoopback
+	SecureServing  *apiserveroptions.SecureServingOptions
 	Authentication *apiserveroptions.DelegatingAuthenticationOptions
 	Authorization  *apiserveroptions.DelegatingAuthorizationOptions
 	Metrics        *metrics.Options
@@ -105,7 +105,7 @@ func New(controllers Controllers) *Options {
 
 	o := &Options{
 		Generic:         cmoptions.NewGenericControllerManagerConfigurationOptions(&internal),
-		SecureServing:   apiserveroptions.NewSecureServingOptions().WithLoopback(),
+		SecureServing:   apiserveroptions.NewSecureServingOptions(),
 		Authentication:  apiserveroptions.NewDelegatingAuthenticationOptions(),
 		Authorization:   apiserveroptions.NewDelegatingAuthorizationOptions(),
 		Metrics:         metrics.NewOptions(),
@@ -138,10 +138,8 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 		"How long the manager waits for controllers to end before the process exits and leaves its lease to expire. "+
 			"Zero waits for ever.")
 	addObservationFlags(fss.FlagSet("observation"), &o.Observation)
-	for _, name := range o.controllers.Names {
-		if controller := o.controllers.Options[name]; controller != nil {
-			controller.AddFlags(fss.FlagSet(name))
-		}
+	for _, name := range slices.Sorted(maps.Keys(o.controllers.Options)) {
+		o.controllers.Options[name].AddFlags(fss.FlagSet(name))
 	}
 	o.SecureServing.AddFlags(fss.FlagSet("secure serving"))
 	o.Authentication.AddFlags(fss.FlagSet("authentication"))
@@ -190,10 +188,8 @@ func (o *Options) Validate() error {
 	if o.ShutdownTimeout < 0 {
 		errs = append(errs, fmt.Errorf("--controller-shutdown-timeout must not be negative, got %v", o.ShutdownTimeout))
 	}
-	for _, name := range o.controllers.Names {
-		if controller := o.controllers.Options[name]; controller != nil {
-			errs = append(errs, controller.Validate()...)
-		}
+	for _, name := range slices.Sorted(maps.Keys(o.controllers.Options)) {
+		errs = append(errs, o.controllers.Options[name].Validate()...)
 	}
 	return utilerrors.NewAggregate(errs)
 }
@@ -245,10 +241,14 @@ func (o *Options) Config() (*config.Config, error) {
 	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, loopback); err != nil {
 		return nil, fmt.Errorf("making a self-signed serving certificate: %w", err)
 	}
-	kubeconfig, err := o.kubeconfig()
+	connection := o.Generic.ClientConnection
+	kubeconfig, err := loadKubeconfig("--kubeconfig", connection.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}
+	kubeconfig.DisableCompression = true
+	kubeconfig.AcceptContentTypes, kubeconfig.ContentType = connection.AcceptContentTypes, connection.ContentType
+	kubeconfig.QPS, kubeconfig.Burst = connection.QPS, int(connection.Burst)
 	client, err := kubernetes.NewForConfig(restclient.AddUserAgent(restclient.CopyConfig(kubeconfig), names.Manager))
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the kubeconfig: %w", err)
@@ -277,20 +277,6 @@ func (o *Options) Config() (*config.Config, error) {
 		o.Metrics.Apply()
 	}
 	return c, nil
-}
-
-func (o *Options) kubeconfig() (*restclient.Config, error) {
-	connection := o.Generic.ClientConnection
-	kubeconfig, err := loadKubeconfig("--kubeconfig", connection.Kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	kubeconfig.DisableCompression = true
-	kubeconfig.AcceptContentTypes = connection.AcceptContentTypes
-	kubeconfig.ContentType = connection.ContentType
-	kubeconfig.QPS = connection.QPS
-	kubeconfig.Burst = int(connection.Burst)
-	return kubeconfig, nil
 }
 
 // loadKubeconfig reads the file, or uses the service account of the pod if path is empty.

@@ -17,6 +17,7 @@ limitations under the License.
 package options
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -24,7 +25,6 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	apiserveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
-	restclient "k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
 )
@@ -35,18 +35,17 @@ import (
 // API server does not answer. This manager may start before the API server. So it gives the library a client CA that it
 // looks up later. It leaves out the request headers of a front proxy, because nothing aggregates a controller manager.
 func (o *Options) applySecureServing(c *config.Config) error {
-	if o.SecureServing.BindPort == 0 && o.SecureServing.Listener == nil {
-		return nil
-	}
-	var loopback *restclient.Config
-	if err := o.SecureServing.ApplyTo(&c.SecureServing, &loopback); err != nil {
+	if err := o.SecureServing.ApplyTo(&c.SecureServing); err != nil {
 		return fmt.Errorf("secure serving: %w", err)
 	}
-
-	authentication := *o.Authentication
-	if authentication.RemoteKubeConfigFile == "" {
-		authentication.RemoteKubeConfigFile = o.Generic.ClientConnection.Kubeconfig
+	if c.SecureServing == nil {
+		return nil // --secure-port=0
 	}
+
+	kubeconfig := o.Generic.ClientConnection.Kubeconfig
+	authentication, authorization := *o.Authentication, *o.Authorization
+	authentication.RemoteKubeConfigFile = cmp.Or(authentication.RemoteKubeConfigFile, kubeconfig)
+	authorization.RemoteKubeConfigFile = cmp.Or(authorization.RemoteKubeConfigFile, kubeconfig)
 	noClientCA := authentication.ClientCert == apiserveroptions.ClientCertAuthenticationOptions{}
 	if !authentication.SkipInClusterLookup && noClientCA {
 		ca, err := clusterClientCA(authentication.RemoteKubeConfigFile, c.Reachable)
@@ -58,11 +57,6 @@ func (o *Options) applySecureServing(c *config.Config) error {
 	authentication.SkipInClusterLookup = true
 	if err := authentication.ApplyTo(&c.Authentication, c.SecureServing, nil); err != nil {
 		return fmt.Errorf("delegated authentication: %w", err)
-	}
-
-	authorization := *o.Authorization
-	if authorization.RemoteKubeConfigFile == "" {
-		authorization.RemoteKubeConfigFile = o.Generic.ClientConnection.Kubeconfig
 	}
 	if err := authorization.ApplyTo(&c.Authorization); err != nil {
 		return fmt.Errorf("delegated authorization: %w", err)

@@ -43,7 +43,7 @@ import (
 
 func main() {
 	o := &writerOptions{}
-	code := cli.Run(app.NewControllerManagerCommand(app.WithControllers(
+	code := cli.Run(app.NewControllerManagerCommand(
 		app.ControllerDescriptor{Name: "writer-controller", Aliases: []string{"writer"}, DisabledByDefault: true, Options: o, New: o.newWriter},
 		app.ControllerDescriptor{
 			Name: "stubborn-controller", Aliases: []string{"stubborn"}, DisabledByDefault: true,
@@ -67,7 +67,7 @@ func main() {
 				return controllerFunc(func(ctx context.Context) { <-ctx.Done() }), nil
 			},
 		},
-	)))
+	))
 	if code == 0 {
 		code = leaks()
 	}
