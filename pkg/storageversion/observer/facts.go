@@ -57,7 +57,7 @@ func newFacts(options Options) *facts {
 	return &facts{
 		clock:        options.Clock,
 		pollInterval: options.PollInterval,
-		ledger:       storageversion.NewLedger(storageversion.Options{Linger: linger}),
+		ledger:       storageversion.NewLedger(linger),
 		lastRead:     map[migrationv1alpha1.EvidenceSource]time.Time{},
 	}
 }
