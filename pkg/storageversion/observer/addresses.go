@@ -55,19 +55,16 @@ func (w *addressWatcher) run(ctx context.Context) {
 		}
 		ready := slices.Concat(slices.Collect(maps.Values(bySlice))...)
 		slices.Sort(ready)
-		w.report(ctx, slices.Compact(ready))
+		ready = slices.Compact(ready)
+		w.mu.Lock()
+		changed := !slices.Equal(w.ready, ready)
+		w.ready = ready
+		w.mu.Unlock()
+		if changed {
+			klog.FromContext(ctx).V(2).Info("Addresses of API servers changed", "addresses", ready)
+			w.serversChanged.raise()
+		}
 	}, nil)
-}
-
-func (w *addressWatcher) report(ctx context.Context, ready []string) {
-	w.mu.Lock()
-	changed := !slices.Equal(w.ready, ready)
-	w.ready = ready
-	w.mu.Unlock()
-	if changed {
-		klog.FromContext(ctx).V(2).Info("Addresses of API servers changed", "addresses", ready)
-		w.serversChanged.raise()
-	}
 }
 
 // addressesIn returns the addresses of servers that are ready, each with the port.
