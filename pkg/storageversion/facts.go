@@ -19,6 +19,7 @@ package storageversion
 import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Server is a process of kube-apiserver, as its identity Lease shows it.
@@ -93,4 +94,4 @@ type AggregatedDocument struct {
 }
 
 // Changes are the resources whose observation may have changed.
-type Changes map[schema.GroupResource]struct{}
+type Changes = sets.Set[schema.GroupResource]

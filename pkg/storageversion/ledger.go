@@ -160,7 +160,8 @@ func (l *Ledger) notePublications(now time.Time, gone ...schema.GroupResource) C
 }
 
 // SetCustomResource takes over the state of the CustomResourceDefinition of a resource; nil says that there is none.
-// The Ledger keeps definition, so nobody may change it afterwards. The generation shows whether states in between are unknown.
+// The Ledger keeps definition, so nobody may change it afterwards. The generation shows whether states in between are
+// unknown.
 func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource, definition *CustomResource) Changes {
 	if definition == nil && l.definitions[resource] == nil {
 		return nil
@@ -230,13 +231,8 @@ func (l *Ledger) publishedSighting(resource schema.GroupResource, read []Encodin
 	return sighting
 }
 
-// changes returns those of the given resources that are observed.
+// changes leaves in resources those that are observed.
 func (l *Ledger) changes(resources resourceSet) Changes {
-	changes := Changes{}
-	for resource := range resources {
-		if l.observes(resource) {
-			changes[resource] = struct{}{}
-		}
-	}
-	return changes
+	maps.DeleteFunc(resources, func(resource schema.GroupResource, _ sets.Empty) bool { return !l.observes(resource) })
+	return resources
 }

@@ -56,7 +56,7 @@ type groupReads struct {
 func (l *looks) set(now time.Time, look Look) (doubtful bool) {
 	l.last, l.addresses = &look, slices.Sorted(maps.Keys(look.Documents))
 	switch {
-	case !look.partial():
+	case len(look.Incomplete()) == 0:
 		l.failingSince = time.Time{}
 	case l.failingSince.IsZero():
 		l.failingSince = now
@@ -123,7 +123,7 @@ func (l *looks) ofLiving() bool {
 // without a Lease are no reason, because another look would not find them either.
 func (l *looks) needAnother() bool {
 	switch living := len(l.servers.living); {
-	case !l.ofLiving() || l.last.partial():
+	case !l.ofLiving() || len(l.last.Incomplete()) > 0:
 		return true
 	case living == 0 || len(l.last.Documents) < living:
 		return false
@@ -229,12 +229,13 @@ func (l *looks) problem(group, format string, args ...any) *Problem {
 	return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: message, Since: since}
 }
 
-// partial reports whether something of any server could not be read.
-func (l *Look) partial() bool {
-	for _, document := range l.Documents {
+// Incomplete returns the addresses from which something could not be read.
+func (l *Look) Incomplete() []string {
+	var addresses []string
+	for address, document := range l.Documents {
 		if document.Failure != "" || len(document.FailedGroups) > 0 {
-			return true
+			addresses = append(addresses, address)
 		}
 	}
-	return false
+	return addresses
 }

@@ -128,7 +128,7 @@ func (p *discoveryPoller) takeSnapshot(ctx context.Context) {
 	}
 	p.update(func(now time.Time) storageversion.Changes {
 		p.synced = true
-		if len(s.incomplete()) == 0 {
+		if len(s.Incomplete()) == 0 {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now
 		}
 		return p.ledger.SetLook(now, s.Look)
@@ -139,7 +139,7 @@ func (p *discoveryPoller) takeSnapshot(ctx context.Context) {
 // the same. Documents that belong together are then read together. A server that stays away does not cost the others a
 // snapshot each time.
 func (p *discoveryPoller) retry(ctx context.Context) {
-	failed := p.last.incomplete()
+	failed := p.last.Incomplete()
 	p.clients.forgetConnections()
 	recovered := func(address string) bool { return p.hasRecovered(ctx, address) }
 	if len(failed) == 0 || slices.ContainsFunc(failed, recovered) {
@@ -157,7 +157,7 @@ func (p *discoveryPoller) hasRecovered(ctx context.Context, address string) bool
 // poll looks for a reason to take another snapshot that no watch has reported. A process does not change how it
 // encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves.
 func (p *discoveryPoller) poll(ctx context.Context) {
-	if len(p.leases.processes()) == 0 || len(p.last.incomplete()) > 0 || p.catalogsChanged(ctx) {
+	if len(p.leases.processes()) == 0 || len(p.last.Incomplete()) > 0 || p.catalogsChanged(ctx) {
 		p.takeSnapshot(ctx)
 	}
 }

@@ -42,17 +42,6 @@ type discoverySnapshot struct {
 	catalogs  map[string]catalog
 }
 
-// incomplete returns the addresses from which something could not be read.
-func (s discoverySnapshot) incomplete() []string {
-	var addresses []string
-	for address, document := range s.Documents {
-		if document.Failure != "" || len(document.FailedGroups) > 0 {
-			addresses = append(addresses, address)
-		}
-	}
-	return addresses
-}
-
 // storageVersionsServed says whether all servers serve StorageVersions. If only some do, the objects do not tell
 // about all that is written, and a request for them may reach one of the others. It is not known if no server could
 // be asked.
@@ -88,6 +77,7 @@ func (p *discoveryPoller) readServer(
 		return nil, storageversion.Document{Failure: err.Error()}
 	}
 	document := readDocument(ctx, from, builtIn, p.aggregated.isBuiltIn)
+	// News of a definition may come before news of its APIService. Without this the resource would count as built-in.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for resource := range p.definitions.defined {
