@@ -69,14 +69,14 @@ func (w *addressWatcher) run(ctx context.Context) {
 
 // addressesIn returns the addresses of servers that are ready, each with the port.
 func addressesIn(slice *discoveryv1.EndpointSlice) []string {
-	port, found := int32(0), false
+	port := int32(0)
 	for _, p := range slice.Ports {
 		tcp := ptr.Deref(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP
-		if p.Port != nil && tcp && (!found || ptr.Deref(p.Name, "") == endpointsPort) {
-			port, found = *p.Port, true
+		if p.Port != nil && tcp && (port == 0 || ptr.Deref(p.Name, "") == endpointsPort) {
+			port = *p.Port
 		}
 	}
-	if !found {
+	if port == 0 {
 		return nil
 	}
 	var addresses []string

@@ -69,7 +69,10 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	if options.PollInterval == 0 {
 		options.PollInterval = defaultPollInterval
 	}
-	f := newFacts(options)
+	f := &facts{
+		clock: options.Clock, pollInterval: options.PollInterval, ledger: storageversion.NewLedger(linger),
+		lastRead: map[migrationv1alpha1.EvidenceSource]time.Time{},
+	}
 	o := &Observer{facts: f, clients: c}
 	serversChanged := newSignal()
 	o.definitions = &definitionWatcher{facts: f, source: c.definitions, defined: map[schema.GroupResource]struct{}{}}

@@ -165,7 +165,10 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 			l.failures.Succeeded(ctx, "The resource can be read again")
 			return w, nil
 		}
-		if ctx.Err() != nil || !retry.Unanswered(err) || isTooLargeResourceVersion(err) {
+		// An API server may know an earlier state only, perhaps because somebody restored etcd from a backup. No watch can
+		// continue there, so the Reflector has to list.
+		earlier := apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+		if ctx.Err() != nil || !retry.Unanswered(err) || earlier {
 			return nil, err
 		}
 		l.failed(ctx, err)
@@ -173,12 +176,6 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// isTooLargeResourceVersion is the answer of an API server that only knows an earlier state, perhaps because somebody
-// restored etcd from a backup. No watch can continue there: the Reflector has to list.
-func isTooLargeResourceVersion(err error) bool {
-	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
 func (l *listWatch) beginWatch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
