@@ -36,12 +36,10 @@ const maxAddressLength = 300
 type aggregated map[schema.GroupVersion]aggregatedVersion
 
 type aggregatedVersion struct {
-	address string
-	readAt  time.Time
-	// resources are those of the last document that could be read. A resource that is no longer served stays, without
-	// versions, because its objects may still be stored.
-	resources    map[schema.GroupResource]Resource
-	failure      string // why the last document could not be read
+	// AggregatedDocument is the last one that could be read, and the failure of the last one that could not. A resource
+	// that is no longer served stays, without versions, because its objects may still be stored.
+	AggregatedDocument
+	readAt       time.Time
 	failingSince time.Time
 }
 
@@ -53,29 +51,29 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	case document == nil && !exists:
 		return nil
 	case document != nil && document.Failure != "":
-		if known.failure == "" {
+		if known.Failure == "" {
 			known.failingSince = now
 		}
-		known.failure = document.Failure
+		known.Failure = document.Failure
 	default:
 		resources := map[schema.GroupResource]Resource{}
-		for resource, before := range known.resources {
+		for resource, before := range known.Resources {
 			resources[resource] = Resource{Kind: before.Kind, Migratable: before.Migratable}
 		}
 		if document != nil {
-			known.address, known.readAt = document.Address, now
+			known.Address, known.readAt = document.Address, now
 			maps.Copy(resources, document.Resources)
 		}
-		known.resources, known.failure = resources, ""
+		known.Resources, known.Failure = resources, ""
 	}
 	a[gv] = known
-	return sets.KeySet(known.resources)
+	return sets.KeySet(known.Resources)
 }
 
 // versions returns the group versions that have a resource, the preferred first.
 func (a aggregated) versions(resource schema.GroupResource) []schema.GroupVersion {
 	return slices.DeleteFunc(a.group(resource.Group), func(gv schema.GroupVersion) bool {
-		_, has := a[gv].resources[resource]
+		_, has := a[gv].Resources[resource]
 		return !has
 	})
 }
@@ -98,7 +96,7 @@ func (a aggregated) group(group string) []schema.GroupVersion {
 func (a aggregated) find(resource schema.GroupResource) Resource {
 	var common Resource
 	for _, gv := range a.versions(resource) {
-		known := a[gv].resources[resource]
+		known := a[gv].Resources[resource]
 		common.Kind = cmp.Or(common.Kind, known.Kind)
 		common.Migratable = common.Migratable || known.Migratable
 	}
@@ -109,7 +107,7 @@ func (a aggregated) find(resource schema.GroupResource) Resource {
 func (a aggregated) all() resourceSet {
 	all := resourceSet{}
 	for _, version := range a {
-		all = all.Union(sets.KeySet(version.resources))
+		all = all.Union(sets.KeySet(version.Resources))
 	}
 	return all
 }
@@ -120,15 +118,15 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 	var writing []Encoding
 	for _, gv := range a.versions(resource) {
 		known := a[gv]
-		if known.failure != "" {
+		if known.Failure != "" {
 			return Sighting{}, false
 		}
-		hash := known.resources[resource].Hash
+		hash := known.Resources[resource].Hash
 		if hash != "" {
 			writing = append(writing, hash)
 		}
 		// One service may serve several versions. An address in an evidence must be unique.
-		address := known.address + "/apis/" + gv.String()
+		address := known.Address + "/apis/" + gv.String()
 		address = address[max(0, len(address)-maxAddressLength):]
 		evidence.Endpoints = append(evidence.Endpoints,
 			migrationv1alpha1.EndpointEvidence{Address: address, StorageVersionHash: hash})
@@ -147,9 +145,9 @@ func (a aggregated) observe(o *Observation) {
 			o.Looked = known.readAt
 		}
 		switch {
-		case known.failure != "":
+		case known.Failure != "":
 			o.Problem = known.problem(gv)
-		case len(known.resources[o.Resource].Versions) > 0:
+		case len(known.Resources[o.Resource].Versions) > 0:
 			o.Presence = Served
 			o.Served = append(o.Served, gv.Version)
 		}
@@ -163,7 +161,7 @@ func (a aggregated) observe(o *Observation) {
 // problem returns why it is not known which resources aggregated servers serve in a group, or nil.
 func (a aggregated) problem(group string) *Problem {
 	for _, gv := range a.group(group) {
-		if known := a[gv]; known.failure != "" {
+		if known := a[gv]; known.Failure != "" {
 			return known.problem(gv)
 		}
 	}
@@ -173,7 +171,7 @@ func (a aggregated) problem(group string) *Problem {
 func (v *aggregatedVersion) problem(gv schema.GroupVersion) *Problem {
 	return &Problem{
 		Reason: migrationv1alpha1.StateReasonDiscoveryFailed,
-		Message: "the discovery document of " + gv.String() + " could not be read through the aggregator: " + v.failure +
+		Message: "the discovery document of " + gv.String() + " could not be read through the aggregator: " + v.Failure +
 			". Check the APIService and the server that it points to",
 		Since: v.failingSince,
 	}

@@ -28,21 +28,15 @@ import (
 // that nobody began to write anything else; it is zero if there is no record, and the observation alone has to show it.
 func (o *Observation) AgreedFrom(hash string, since time.Time, settle time.Duration) (from time.Time, all bool) {
 	if since.IsZero() {
-		since = o.onlyWrittenSince(hash)
+		since = o.Time
+		for _, sighting := range slices.Backward(o.Run) {
+			if len(sighting.Unseen) > 0 || !slices.Equal(sighting.Writing, []string{hash}) {
+				break
+			}
+			since = sighting.Evidence.FirstObservedTime.Time
+		}
 	}
 	last, seen := o.Last()
 	all = seen && o.Problem == nil && o.Presence == Served && slices.Equal(last.Writing, []string{hash})
 	return since.Add(settle), all
-}
-
-// onlyWrittenSince returns when the first of the latest sightings was made that show nothing but the encoding hash.
-func (o *Observation) onlyWrittenSince(hash string) time.Time {
-	since := o.Time
-	for _, sighting := range slices.Backward(o.Run) {
-		if len(sighting.Unseen) > 0 || !slices.Equal(sighting.Writing, []string{hash}) {
-			break
-		}
-		since = sighting.Evidence.FirstObservedTime.Time
-	}
-	return since
 }

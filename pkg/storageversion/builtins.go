@@ -30,11 +30,12 @@ import (
 
 // builtIns knows what the discovery documents of the API servers say of each built-in resource.
 type builtIns struct {
-	servers           *servers
-	looks             *looks
-	sharing           sharing
-	resources         map[schema.GroupResource]builtIn
-	lastReadAmbiguous bool // see ambiguous
+	servers   *servers
+	looks     *looks
+	sharing   sharing
+	resources map[schema.GroupResource]builtIn
+	// ambiguous says that the address of a departed server made a difference to the last complete look.
+	ambiguous bool
 }
 
 type builtIn struct {
@@ -51,10 +52,10 @@ type builtIn struct {
 // learn takes over the documents of a look. What one server says is true even if others could not be read. It returns
 // the resources that nobody had heard of before.
 func (b *builtIns) learn(now time.Time) (heardFirst []schema.GroupResource) {
-	b.lastReadAmbiguous = false
+	b.ambiguous = false
 	served := resourceSet{}
-	for _, document := range b.looks.documents() {
-		for resource, r := range document.Resources {
+	for _, address := range b.looks.addresses {
+		for resource, r := range b.looks.last.Documents[address].Resources {
 			known, heard := b.resources[resource]
 			if !heard {
 				heardFirst = append(heardFirst, resource)
@@ -94,7 +95,7 @@ func (b *builtIns) read(now time.Time, resource schema.GroupResource) (Sighting,
 			// A departed server may have answered in the place of one that was read before and is hidden now.
 			said := len(sighting.Writing)
 			sighting.Writing = sortedSet(append(sighting.Writing, sets.List(known.recentHashes)...))
-			b.lastReadAmbiguous = b.lastReadAmbiguous || len(sighting.Writing) > said
+			b.ambiguous = b.ambiguous || len(sighting.Writing) > said
 		}
 		known.lastRead = &sighting
 		b.resources[resource] = known
@@ -109,7 +110,8 @@ func (b *builtIns) read(now time.Time, resource schema.GroupResource) (Sighting,
 func (b *builtIns) sightingOfLook(resource schema.GroupResource) Sighting {
 	sighting := Sighting{Evidence: b.servers.evidence()}
 	sharedWith := b.sharing.with(resource)
-	for address, document := range b.looks.documents() {
+	for _, address := range b.looks.addresses {
+		document := b.looks.last.Documents[address]
 		hash := document.Resources[resource].Hash
 		for _, other := range sharedWith {
 			// A server that does not serve this resource writes its objects through another.
@@ -131,8 +133,8 @@ func (b *builtIns) sightingOfLook(resource schema.GroupResource) Sighting {
 
 // presence reports whether any server serves the resource.
 func (b *builtIns) presence(now time.Time, resource schema.GroupResource) Presence {
-	for _, document := range b.looks.documents() {
-		if _, served := document.Resources[resource]; served {
+	for _, address := range b.looks.addresses {
+		if _, served := b.looks.last.Documents[address].Resources[resource]; served {
 			return Served
 		}
 	}
@@ -150,15 +152,3 @@ func (b *builtIns) presence(now time.Time, resource schema.GroupResource) Presen
 
 // all returns the resources that any server ever served.
 func (b *builtIns) all() resourceSet { return sets.KeySet(b.resources) }
-
-// has reports whether any server ever served a resource.
-func (b *builtIns) has(resource schema.GroupResource) bool {
-	_, known := b.resources[resource]
-	return known
-}
-
-// find returns what is known of a resource, nothing if nobody ever served it.
-func (b *builtIns) find(resource schema.GroupResource) builtIn { return b.resources[resource] }
-
-// ambiguous reports whether the address of a departed server made a difference to the last complete look.
-func (b *builtIns) ambiguous() bool { return b.lastReadAmbiguous }

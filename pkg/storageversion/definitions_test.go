@@ -22,7 +22,7 @@ import (
 )
 
 func widget(generation int64, storage string, stored ...string) *CustomResource {
-	return &CustomResource{UID: "u", Generation: generation, Group: "example.com", Plural: "widgets", Kind: "Widget",
+	return &CustomResource{UID: "u", Generation: generation, Group: "example.com", Kind: "Widget",
 		StorageVersion: storage, ServedVersions: []string{"v2", "v1"}, StoredVersions: stored, Established: true}
 }
 

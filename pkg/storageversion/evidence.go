@@ -66,9 +66,7 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 		return recorded.CustomResourceDefinition.UID == first.CustomResourceDefinition.UID &&
 			(changes == 0 || changes == 1)
 	default:
-		return slices.EqualFunc(recorded.Servers, first.Servers, func(a, b migrationv1alpha1.ServerEvidence) bool {
-			return a.Identity == b.Identity && a.Incarnation == b.Incarnation
-		})
+		return slices.Equal(recorded.Servers, first.Servers)
 	}
 }
 

@@ -17,10 +17,9 @@ limitations under the License.
 package storageversion
 
 import (
-	"time"
-
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Server is a process of kube-apiserver, as its identity Lease shows it.
@@ -42,7 +41,6 @@ type CustomResource struct {
 	UID            types.UID
 	Generation     int64
 	Group          string
-	Plural         string
 	Kind           string
 	StorageVersion string
 	// ServedVersions has the preferred version first.
@@ -96,10 +94,4 @@ type AggregatedDocument struct {
 }
 
 // Changes are the resources whose observation may have changed.
-type Changes map[schema.GroupResource]struct{}
-
-// Options of a Ledger.
-type Options struct {
-	// Linger is for how long the address of a server may still answer after the server's Lease is gone.
-	Linger time.Duration
-}
+type Changes = sets.Set[schema.GroupResource]

@@ -42,32 +42,31 @@ type Ledger struct {
 	departedUnread []Sighting
 }
 
-// NewLedger returns a Ledger without facts.
-func NewLedger(options Options) *Ledger {
-	servers := &servers{linger: options.Linger, living: map[Server]time.Time{}, departed: map[string]time.Time{}}
-	looks := &looks{servers: servers, groups: map[string]groupReads{}}
-	sharing := sharing{}
-	return &Ledger{
-		servers: servers,
-		looks:   looks,
-		sharing: sharing,
-		builtIns: &builtIns{
-			servers: servers, looks: looks, sharing: sharing, resources: map[schema.GroupResource]builtIn{},
-		},
-		publications: &publications{
-			servers: servers, objects: map[schema.GroupResource]StorageVersion{}, publishers: sets.Set[Server]{},
-		},
+// NewLedger returns a Ledger without facts. linger is for how long the address of a server may still answer after the
+// server's Lease is gone.
+func NewLedger(linger time.Duration) *Ledger {
+	l := &Ledger{
+		servers:     &servers{linger: linger, departed: map[string]time.Time{}},
+		sharing:     sharing{},
 		definitions: definitions{},
 		aggregated:  aggregated{},
 		runs:        runs{},
 	}
+	l.looks = &looks{servers: l.servers, groups: map[string]groupReads{}}
+	l.builtIns = &builtIns{
+		servers: l.servers, looks: l.looks, sharing: l.sharing, resources: map[schema.GroupResource]builtIn{},
+	}
+	l.publications = &publications{
+		servers: l.servers, objects: map[schema.GroupResource]StorageVersion{}, publishers: sets.Set[Server]{},
+	}
+	return l
 }
 
 // observes is the one gate to observation. A resource that it leaves out is not in Resources and never in Changes, so
 // nobody keeps a StorageState for it. It leaves out what clients cannot list, or can neither update nor patch.
 func (l *Ledger) observes(resource schema.GroupResource) bool {
 	_, defined := l.definitions[resource]
-	return defined || l.builtIns.find(resource).migratable || l.aggregated.find(resource).Migratable
+	return defined || l.builtIns.resources[resource].migratable || l.aggregated.find(resource).Migratable
 }
 
 // Resources returns all resources that were ever heard of and can be migrated, in order.
@@ -94,7 +93,7 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 		l.noteDeparture(now, departure)
 	}
 	l.looks.forget(left, unbroken)
-	l.publications.forget(left)
+	l.publications.publishers.Delete(left...)
 	return l.note(now, l.builtIns.all())
 }
 
@@ -112,7 +111,7 @@ func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 // SetLook takes over what the documents of all servers said.
 func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 	if doubtful := l.looks.set(now, look); doubtful {
-		l.publications.forget(l.servers.list())
+		l.publications.publishers.Clear()
 	}
 	if l.looks.incomplete(now, "") == nil {
 		l.publications.learn(look)
@@ -127,14 +126,15 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 }
 
 // NeedsLook reports whether another look may find out more.
-func (l *Ledger) NeedsLook() bool { return l.looks.needAnother() || l.builtIns.ambiguous() }
+func (l *Ledger) NeedsLook() bool { return l.looks.needAnother() || l.builtIns.ambiguous }
 
 // SetStorageVersionsServed takes over whether all StorageVersion objects are known and watched.
 func (l *Ledger) SetStorageVersionsServed(now time.Time, served bool) Changes {
-	if !l.publications.setWatched(served) {
+	if l.publications.watched == served {
 		return nil
 	}
-	return l.note(now, l.builtIns.all().Union(l.publications.resources()))
+	l.publications.watched = served
+	return l.notePublications(now)
 }
 
 // SetStorageVersion takes over the state of the StorageVersion object of that name; nil says that there is none.
@@ -147,34 +147,30 @@ func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVe
 	if !unbroken {
 		l.runs.restart(resource)
 	}
-	switch {
-	case !l.publications.areWatched():
+	if !l.publications.watched {
 		return nil
-	case l.publications.complete():
-		// This may be the first publication of its server, and then it decides about all resources.
-		return l.note(now, l.builtIns.all().Union(l.publications.resources()))
-	default:
-		return l.note(now, sets.New(resource))
 	}
+	return l.notePublications(now, resource)
+}
+
+// notePublications notes all resources that may have a StorageVersion, and those whose object is gone. A single object
+// may be the first publication of its server, and then it decides about all resources.
+func (l *Ledger) notePublications(now time.Time, gone ...schema.GroupResource) Changes {
+	return l.note(now, l.builtIns.all().Union(sets.KeySet(l.publications.objects)).Insert(gone...))
 }
 
 // SetCustomResource takes over the state of the CustomResourceDefinition of a resource; nil says that there is none.
-// The generation shows whether states in between are unknown.
+// The Ledger keeps definition, so nobody may change it afterwards. The generation shows whether states in between are
+// unknown.
 func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource, definition *CustomResource) Changes {
-	if definition == nil {
-		if l.definitions[resource] == nil {
-			return nil
-		}
-		l.definitions[resource] = nil
-		l.runs.restart(resource)
-	} else {
-		last, exists := l.runs.last(resource)
-		if exists && !Continues(last.Evidence, definition.sighting().Evidence) {
-			l.runs.restart(resource)
-		}
-		state := *definition
-		l.definitions[resource] = &state
+	if definition == nil && l.definitions[resource] == nil {
+		return nil
 	}
+	last, exists := l.runs.last(resource)
+	if definition == nil || exists && !Continues(last.Evidence, definition.sighting().Evidence) {
+		l.runs.restart(resource)
+	}
+	l.definitions[resource] = definition
 	return l.note(now, sets.New(resource))
 }
 
@@ -235,13 +231,8 @@ func (l *Ledger) publishedSighting(resource schema.GroupResource, read []Encodin
 	return sighting
 }
 
-// changes returns those of the given resources that are observed.
+// changes leaves in resources those that are observed.
 func (l *Ledger) changes(resources resourceSet) Changes {
-	changes := Changes{}
-	for resource := range resources {
-		if l.observes(resource) {
-			changes[resource] = struct{}{}
-		}
-	}
-	return changes
+	maps.DeleteFunc(resources, func(resource schema.GroupResource, _ sets.Empty) bool { return !l.observes(resource) })
+	return resources
 }

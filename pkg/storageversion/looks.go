@@ -18,7 +18,6 @@ package storageversion
 
 import (
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -41,7 +40,7 @@ const confirmation = 5 * time.Second
 type looks struct {
 	servers      *servers
 	last         *Look
-	addresses    []string  // of last, sorted
+	addresses    []string  // of last, in order
 	failingSince time.Time // when looks began to fail; zero while they do not
 	groups       map[string]groupReads
 }
@@ -57,7 +56,7 @@ type groupReads struct {
 func (l *looks) set(now time.Time, look Look) (doubtful bool) {
 	l.last, l.addresses = &look, slices.Sorted(maps.Keys(look.Documents))
 	switch {
-	case !look.partial():
+	case len(look.Incomplete()) == 0:
 		l.failingSince = time.Time{}
 	case l.failingSince.IsZero():
 		l.failingSince = now
@@ -78,7 +77,7 @@ func (l *looks) set(now time.Time, look Look) (doubtful bool) {
 		if l.incomplete(now, group) != nil {
 			continue
 		}
-		reads.processes, reads.readAt = l.servers.list(), now
+		reads.processes, reads.readAt = l.servers.living, now
 		for _, server := range reads.processes {
 			if _, before := reads.firstRead[server]; !before {
 				reads.firstRead[server] = now
@@ -97,7 +96,7 @@ func (l *looks) missedDeparture(now time.Time) bool {
 	for _, reads := range l.groups {
 		read.Insert(reads.processes...)
 	}
-	counted := read.Intersection(sets.New(l.servers.list()...))
+	counted := read.Intersection(sets.New(l.servers.living...))
 	return l.servers.mayHaveMissedDeparture(now) && l.ofLiving() && len(l.last.Documents) < len(counted)
 }
 
@@ -114,20 +113,6 @@ func (l *looks) forget(left []Server, unbroken bool) {
 	}
 }
 
-// documents returns the documents of the last look by address, in order.
-func (l *looks) documents() iter.Seq2[string, Document] {
-	return func(yield func(string, Document) bool) {
-		for _, address := range l.addresses {
-			if !yield(address, l.last.Documents[address]) {
-				return
-			}
-		}
-	}
-}
-
-// asked returns the addresses of the last look for a message.
-func (l *looks) asked() string { return strings.Join(l.addresses, ", ") }
-
 // ofLiving reports whether the last look began when the same processes lived as now.
 func (l *looks) ofLiving() bool {
 	return l.last != nil && l.servers.are(l.last.Servers)
@@ -137,8 +122,8 @@ func (l *looks) ofLiving() bool {
 // failed, or an address that it counted may have been that of a server that left. Servers without an address or
 // without a Lease are no reason, because another look would not find them either.
 func (l *looks) needAnother() bool {
-	switch living := l.servers.count(); {
-	case !l.ofLiving() || l.last.partial():
+	switch living := len(l.servers.living); {
+	case !l.ofLiving() || len(l.last.Incomplete()) > 0:
 		return true
 	case living == 0 || len(l.last.Documents) < living:
 		return false
@@ -153,7 +138,7 @@ func (l *looks) needAnother() bool {
 
 // unread returns the processes that live and that the last complete look at the group did not read.
 func (l *looks) unread(group string) []Server {
-	return slices.DeleteFunc(slices.Clone(l.servers.list()), func(server Server) bool {
+	return slices.DeleteFunc(slices.Clone(l.servers.living), func(server Server) bool {
 		return slices.Contains(l.groups[group].processes, server)
 	})
 }
@@ -170,7 +155,7 @@ func (l *looks) unconfirmed(now time.Time, group string, processes []Server) []S
 // confirmedFrom returns when it became certain that the last complete look at the group read the processes that live.
 func (l *looks) confirmedFrom(group string) time.Time {
 	var from time.Time
-	for _, server := range l.servers.list() {
+	for _, server := range l.servers.living {
 		if first, read := l.groups[group].firstRead[server]; read && first.Add(confirmation).After(from) {
 			from = first.Add(confirmation)
 		}
@@ -178,12 +163,9 @@ func (l *looks) confirmedFrom(group string) time.Time {
 	return from
 }
 
-// readAt returns when the last complete look at the group was.
-func (l *looks) readAt(group string) time.Time { return l.groups[group].readAt }
-
 // unknown returns why it is not known what the living processes write, or nil.
 func (l *looks) unknown(now time.Time, group string) *Problem {
-	if l.servers.count() > 0 && l.servers.are(l.groups[group].processes) {
+	if len(l.servers.living) > 0 && l.servers.are(l.groups[group].processes) {
 		return nil
 	}
 	return l.incomplete(now, group)
@@ -195,7 +177,8 @@ func (l *looks) incomplete(now time.Time, group string) *Problem {
 		return l.problem(group, "API servers started or stopped (alive: %s), and their discovery documents have not been "+
 			"read since. The manager reads them within seconds", l.servers.names())
 	}
-	for address, document := range l.documents() {
+	for _, address := range l.addresses {
+		document := l.last.Documents[address]
 		if document.Failure != "" {
 			return l.problem(group, "the discovery documents of the API server at %s could not be read: %s. Make sure that "+
 				"the manager can reach this address", address, document.Failure)
@@ -212,19 +195,19 @@ func (l *looks) incomplete(now time.Time, group string) *Problem {
 
 // uncounted returns why a server may live that no address of the last look leads to, or nil.
 func (l *looks) uncounted(now time.Time, group string) *Problem {
-	answering, living := len(l.last.Documents), l.servers.count()
+	answering, living, asked := len(l.addresses), len(l.servers.living), strings.Join(l.addresses, ", ")
 	switch {
 	case l.last.Direct && answering < living:
 		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
 			"default/kubernetes have %d addresses (%s). Make every API server advertise an address of its own, or delete "+
-			"the Leases in kube-system of API servers that are gone for good", living, l.servers.names(), answering, l.asked())
+			"the Leases in kube-system of API servers that are gone for good", living, l.servers.names(), answering, asked)
 	case !l.last.Direct && living > 1:
 		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
 			"default/kubernetes have no address, and %s leads to any one of the servers. Make every API server advertise an "+
-			"address of its own", living, l.servers.names(), l.asked())
+			"address of its own", living, l.servers.names(), asked)
 	case len(l.unread(group)) > 0 && answering < living+l.servers.departedLately(now):
 		return l.problem(group, "an API server that stopped may still answer at one of the addresses %s, in the place of "+
-			"one that lives (%s). This ends by itself within minutes", l.asked(), l.servers.names())
+			"one that lives (%s). This ends by itself within minutes", asked, l.servers.names())
 	case l.servers.lostAllLeases():
 		return l.problem(group, "no API server has a living identity Lease anymore, so the API servers cannot be counted. "+
 			"Make sure that they can renew their Leases in kube-system")
@@ -246,12 +229,13 @@ func (l *looks) problem(group, format string, args ...any) *Problem {
 	return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: message, Since: since}
 }
 
-// partial reports whether something of any server could not be read.
-func (l *Look) partial() bool {
-	for _, document := range l.Documents {
+// Incomplete returns the addresses from which something could not be read.
+func (l *Look) Incomplete() []string {
+	var addresses []string
+	for address, document := range l.Documents {
 		if document.Failure != "" || len(document.FailedGroups) > 0 {
-			return true
+			addresses = append(addresses, address)
 		}
 	}
-	return false
+	return addresses
 }

@@ -55,10 +55,11 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 // class returns who serves a resource. A definition that was deleted counts only if nobody else serves the resource.
 func (l *Ledger) class(resource schema.GroupResource) Class {
 	definition, defined := l.definitions[resource]
+	_, builtIn := l.builtIns.resources[resource]
 	switch {
 	case definition != nil:
 		return Custom
-	case l.builtIns.has(resource):
+	case builtIn:
 		return BuiltIn
 	case len(l.aggregated.versions(resource)) > 0:
 		return Aggregated
@@ -71,17 +72,17 @@ func (l *Ledger) class(resource schema.GroupResource) Class {
 
 // kind returns the kind of the objects of a resource, empty if it is not known.
 func (l *Ledger) kind(resource schema.GroupResource) string {
-	return cmp.Or(l.builtIns.find(resource).kind, l.aggregated.find(resource).Kind)
+	return cmp.Or(l.builtIns.resources[resource].kind, l.aggregated.find(resource).Kind)
 }
 
 func (l *Ledger) observeBuiltIn(o *Observation) {
-	group, known := o.Resource.Group, l.builtIns.find(o.Resource)
+	group, known := o.Resource.Group, l.builtIns.resources[o.Resource]
 	o.Presence = l.builtIns.presence(o.Time, o.Resource)
 	o.Served = slices.Clone(known.versions)
 	o.Versions = maps.Clone(known.readable)
 	o.SharedWith = l.sharing.with(o.Resource)
 	for _, other := range o.SharedWith {
-		maps.Copy(o.Versions, l.builtIns.find(other).readable)
+		maps.Copy(o.Versions, l.builtIns.resources[other].readable)
 	}
 	if last, _ := o.Last(); len(last.Writing) == 1 {
 		stored, _ := schema.ParseGroupVersion(o.Versions[last.Writing[0]])
@@ -92,7 +93,7 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 		o.Looked = o.Time
 		return
 	}
-	o.Looked = l.looks.readAt(group)
+	o.Looked = l.looks.groups[group].readAt
 	o.Problem = l.looks.unknown(o.Time, group)
 	o.Unseen = l.looks.unread(group)
 }

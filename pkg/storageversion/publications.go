@@ -35,15 +35,6 @@ type publications struct {
 	publishers sets.Set[Server]
 }
 
-// setWatched takes over whether the objects are known and watched. It reports whether that differs from before.
-func (p *publications) setWatched(watched bool) bool {
-	changed := p.watched != watched
-	p.watched = watched
-	return changed
-}
-
-func (p *publications) areWatched() bool { return p.watched }
-
 // set takes over the state of an object; nil says that there is none. It reports whether the state differs from
 // before.
 func (p *publications) set(resource schema.GroupResource, object *StorageVersion) bool {
@@ -63,11 +54,8 @@ func (p *publications) learn(look Look) {
 			return
 		}
 	}
-	p.publishers.Insert(p.servers.list()...)
+	p.publishers.Insert(p.servers.living...)
 }
-
-// forget forgets that processes serve the API.
-func (p *publications) forget(processes []Server) { p.publishers.Delete(processes...) }
 
 // complete reports whether every living server publishes all that it writes. A server on which the API is switched
 // off leaves the entry of the process before it in place, so each process must have been found to serve the API as
@@ -77,12 +65,12 @@ func (p *publications) complete() bool {
 	for _, object := range p.objects {
 		identities.Insert(slices.Collect(maps.Keys(object.Encodings))...)
 	}
-	for _, server := range p.servers.list() {
+	for _, server := range p.servers.living {
 		if !identities.Has(server.Identity) || !p.publishers.Has(server) {
 			return false
 		}
 	}
-	return p.watched && p.servers.count() > 0
+	return p.watched && len(p.servers.living) > 0
 }
 
 // covers reports whether there is a current object of a resource.
@@ -90,9 +78,6 @@ func (p *publications) covers(resource schema.GroupResource) bool {
 	_, exists := p.objects[resource]
 	return exists && p.watched
 }
-
-// resources returns those that have an object.
-func (p *publications) resources() resourceSet { return sets.KeySet(p.objects) }
 
 // sighting returns what the object of a resource says about its kind.
 func (p *publications) sighting(resource schema.GroupResource, kind string) Sighting {

@@ -28,9 +28,10 @@ import (
 
 // servers knows which processes of kube-apiserver live and which left, as their identity Leases show it.
 type servers struct {
-	linger time.Duration        // see Options
-	living map[Server]time.Time // with the time since when the process is known to live
-	sorted []Server             // living, in order
+	// linger is for how long the address of a server may still answer after the server's Lease is gone.
+	linger time.Duration
+	living []Server             // in order
+	came   map[Server]time.Time // since when each of the living is known to live
 	// departed is when an identity lost its Lease. The address of a departed server may still answer, and a look may
 	// take the answer for one of a server that came and has no address yet.
 	departed  map[string]time.Time
@@ -44,16 +45,16 @@ func (s *servers) set(now time.Time, living []Server, unbroken bool) (left []Ser
 	next := map[Server]time.Time{}
 	for _, server := range living {
 		next[server] = now
-		if since, lived := s.living[server]; lived && unbroken {
+		if since, lived := s.came[server]; lived && unbroken {
 			next[server] = since
 		}
 	}
-	for _, server := range s.sorted {
+	for _, server := range s.living {
 		if _, lives := next[server]; !lives {
 			left = append(left, server)
 		}
 	}
-	if len(left) == 0 && len(next) == len(s.living) && !s.firstSet.IsZero() {
+	if len(left) == 0 && len(next) == len(s.came) && !s.firstSet.IsZero() {
 		return nil, false
 	}
 	if s.firstSet.IsZero() {
@@ -65,31 +66,26 @@ func (s *servers) set(now time.Time, living []Server, unbroken bool) (left []Ser
 	for server := range next {
 		delete(s.departed, server.Identity)
 	}
-	s.living, s.changed, s.hadLeases = next, now, s.hadLeases || len(next) > 0
-	s.sorted = slices.SortedFunc(maps.Keys(next), func(a, b Server) int {
+	s.came, s.changed, s.hadLeases = next, now, s.hadLeases || len(next) > 0
+	s.living = slices.SortedFunc(maps.Keys(next), func(a, b Server) int {
 		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
 	})
 	return left, true
 }
 
-// list returns the processes that live, in order. Callers must not change it.
-func (s *servers) list() []Server { return s.sorted }
-
 // are reports whether the given processes live, and no others.
 func (s *servers) are(processes []Server) bool {
 	return len(processes) == len(s.living) && !slices.ContainsFunc(processes, func(server Server) bool {
-		_, lives := s.living[server]
+		_, lives := s.came[server]
 		return !lives
 	})
 }
-
-func (s *servers) count() int { return len(s.living) }
 
 // since returns when the first of the given processes came. Without processes it is when any came or left last.
 func (s *servers) since(processes []Server) time.Time {
 	since := s.changed
 	for _, server := range processes {
-		if came := s.living[server]; came.Before(since) {
+		if came := s.came[server]; came.Before(since) {
 			since = came
 		}
 	}
@@ -112,7 +108,7 @@ func (s *servers) departedLately(now time.Time) int {
 // names returns the identities of the living for a message.
 func (s *servers) names() string {
 	var names []string
-	for _, server := range s.list() {
+	for _, server := range s.living {
 		names = append(names, server.Identity)
 	}
 	return cmp.Or(strings.Join(names, ", "), "none")
@@ -121,7 +117,7 @@ func (s *servers) names() string {
 // evidence identifies the processes that live.
 func (s *servers) evidence() migrationv1alpha1.StorageEvidence {
 	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromServerDiscovery}
-	for _, server := range atMost(s.list(), migrationv1alpha1.MaxEvidenceServers) {
+	for _, server := range atMost(s.living, migrationv1alpha1.MaxEvidenceServers) {
 		evidence.Servers = append(evidence.Servers,
 			migrationv1alpha1.ServerEvidence{Identity: server.Identity, Incarnation: server.Incarnation})
 	}

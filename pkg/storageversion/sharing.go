@@ -49,13 +49,10 @@ func (s sharing) with(resource schema.GroupResource) []schema.GroupResource {
 // representative returns the resource that is migrated on behalf of all that share its storage. It is of the group
 // that the objects are stored in, because that group stays when the others are no longer served.
 func (s sharing) representative(resource schema.GroupResource, storedGroup string) schema.GroupResource {
-	chosen := resource
-	for _, other := range s.with(resource) {
-		switch {
-		case chosen.Group == storedGroup:
-		case other.Group == storedGroup, compareResources(other, chosen) < 0:
-			chosen = other
-		}
+	all := append(s.with(resource), resource)
+	stored := slices.IndexFunc(all, func(r schema.GroupResource) bool { return r.Group == storedGroup })
+	if stored >= 0 {
+		return all[stored]
 	}
-	return chosen
+	return slices.MinFunc(all, compareResources)
 }

@@ -64,7 +64,7 @@ type story struct {
 }
 
 func newStory() *story {
-	return &story{Ledger: NewLedger(Options{Linger: time.Minute}), now: start}
+	return &story{Ledger: NewLedger(time.Minute), now: start}
 }
 
 func (s *story) tick() time.Time {

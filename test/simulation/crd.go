@@ -59,7 +59,7 @@ func (d *definition) fact() *storageversion.CustomResource {
 		return nil
 	}
 	fact := &storageversion.CustomResource{
-		UID: d.uid, Generation: d.generation, Group: crontabs.Group, Plural: crontabs.Resource, Kind: customKind,
+		UID: d.uid, Generation: d.generation, Group: crontabs.Group, Kind: customKind,
 		StorageVersion: customVersions[d.storage], ServedVersions: customVersions, Established: true,
 	}
 	for _, version := range d.stored {

@@ -59,7 +59,7 @@ type observer struct {
 
 func newObserver(m *manager) *observer {
 	return &observer{
-		m: m, ledger: storageversion.NewLedger(storageversion.Options{Linger: linger}), retry: firstRetry,
+		m: m, ledger: storageversion.NewLedger(linger), retry: firstRetry,
 		known: map[*source]bool{},
 	}
 }

@@ -174,7 +174,7 @@ func TestWhatHappenedUnwatched(t *testing.T) {
 			l.migrated()
 			tc.happens(l)
 			l.unwatched()
-			l.ledger.SetCustomResource(l.in.Now, widgets, &l.definition)
+			l.define()
 			l.after(24 * time.Hour)
 			l.expect(tc.epoch, tc.current, tc.persisted...)
 		})
@@ -187,7 +187,7 @@ func TestStoredVersionsThatOthersShortenProveNothing(t *testing.T) {
 	l.flip("v2")
 	l.decide()
 	l.definition.StoredVersions = []string{"v2"}
-	l.ledger.SetCustomResource(l.in.Now, widgets, &l.definition)
+	l.define()
 	l.after(periods.Hold + time.Second)
 	l.expect(2, v2, v1, v2)
 	if !slices.Contains(l.events, eventStoredVersionsShortened) {

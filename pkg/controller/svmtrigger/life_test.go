@@ -57,13 +57,19 @@ type life struct {
 }
 
 func newLife(t *testing.T) *life {
-	l := &life{t: t, ledger: storageversion.NewLedger(storageversion.Options{Linger: time.Minute})}
+	l := &life{t: t, ledger: storageversion.NewLedger(time.Minute)}
 	l.in = Input{AutoMigrate: true, Now: start, Periods: periods}
-	l.definition = storageversion.CustomResource{UID: "crd", Generation: 1, Group: "example.com", Plural: "widgets",
+	l.definition = storageversion.CustomResource{UID: "crd", Generation: 1, Group: "example.com",
 		Kind:           "Widget",
 		StorageVersion: "v1", ServedVersions: []string{"v2", "v1"}, StoredVersions: []string{"v1"}, Established: true}
-	l.ledger.SetCustomResource(l.in.Now, widgets, &l.definition)
+	l.define()
 	return l
+}
+
+// define shows the ledger the definition as it is now.
+func (l *life) define() {
+	definition := l.definition
+	l.ledger.SetCustomResource(l.in.Now, widgets, &definition)
 }
 
 // flip makes another version the storage version.
@@ -73,12 +79,12 @@ func (l *life) flip(version string) {
 	if !slices.Contains(l.definition.StoredVersions, version) {
 		l.definition.StoredVersions = append(slices.Clone(l.definition.StoredVersions), version)
 	}
-	l.ledger.SetCustomResource(l.in.Now, widgets, &l.definition)
+	l.define()
 }
 
 // unwatched loses what the ledger knows, as a restart does.
 func (l *life) unwatched() {
-	l.ledger = storageversion.NewLedger(storageversion.Options{Linger: time.Minute})
+	l.ledger = storageversion.NewLedger(time.Minute)
 }
 
 func (l *life) uid() types.UID {

@@ -26,16 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Origin tells who serves a group version.
-type Origin string
-
-const (
-	// BuiltIn is the zero value: kube-apiserver also serves group versions that have no APIService.
-	BuiltIn    Origin = ""
-	Custom     Origin = "custom"
-	Aggregated Origin = "aggregated"
-)
-
 const (
 	// AutomanagedLabel is on the APIServices that kube-apiserver makes. The value is "true" if they follow
 	// CustomResourceDefinitions. Those of kube-apiserver itself are made once, at its start, and have another value.
@@ -74,16 +64,9 @@ func (s *APIService) GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: s.Spec.Group, Version: s.Spec.Version}
 }
 
-// Origin tells who serves the group version.
-func (s *APIService) Origin() Origin {
-	switch {
-	case s.Spec.Service != nil:
-		return Aggregated
-	case s.Metadata.Labels[AutomanagedLabel] == "true":
-		return Custom
-	default:
-		return BuiltIn
-	}
+// BuiltIn reports whether kube-apiserver itself serves the group version.
+func (s *APIService) BuiltIn() bool {
+	return s.Spec.Service == nil && s.Metadata.Labels[AutomanagedLabel] != "true"
 }
 
 // Address is where the aggregator finds the server. It is empty if the group version is not aggregated.

@@ -23,8 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
-
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // Definition has the few fields of a CustomResourceDefinition that matter.
@@ -52,11 +50,6 @@ type DefinitionVersion struct {
 	Storage bool   `json:"storage"`
 }
 
-// DefinitionPath is where an API server serves the definition of a resource.
-func DefinitionPath(resource schema.GroupResource) string {
-	return "/apis/" + definitionsV1.String() + "/customresourcedefinitions/" + resource.String()
-}
-
 // GetObjectMeta lets a Reflector read the metadata.
 func (d *Definition) GetObjectMeta() metav1.Object { return d.Metadata.object() }
 
@@ -76,11 +69,6 @@ func (d *Definition) StorageVersion() string {
 		}
 	}
 	return ""
-}
-
-// Hash is the hash of the encoding that API servers write.
-func (d *Definition) Hash() string {
-	return storageversion.Hash(schema.GroupVersion{Group: d.Spec.Group, Version: d.StorageVersion()}, d.Spec.Names.Kind)
 }
 
 // ServedVersions are the versions that API servers serve, in the order in which discovery prefers them.

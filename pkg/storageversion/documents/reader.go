@@ -91,8 +91,8 @@ func (r Reader) Resources(ctx context.Context, gv schema.GroupVersion) (*metav1.
 
 // Definition returns the CustomResourceDefinition of a resource.
 func (r Reader) Definition(ctx context.Context, resource schema.GroupResource) (*Definition, error) {
-	d := &Definition{}
-	return d, r.decode(ctx, DefinitionPath(resource), definitionKind, d, &d.TypeMeta)
+	d, path := &Definition{}, "/apis/"+DefinitionsV1.String()+"/customresourcedefinitions/"+resource.String()
+	return d, r.decode(ctx, path, definitionKind, d, &d.TypeMeta)
 }
 
 // decode asks for plain JSON. Otherwise the API server answers with aggregated discovery, which has no hashes.

@@ -34,35 +34,27 @@ import (
 
 const definitionKind = "CustomResourceDefinition"
 
+// Group versions of the slim types.
 var (
-	definitionsV1 = schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
-	apiServicesV1 = schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"}
+	DefinitionsV1 = schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
+	APIServicesV1 = schema.GroupVersion{Group: "apiregistration.k8s.io", Version: "v1"}
 
 	codecs = newCodecs()
 )
 
 func newCodecs() serializer.CodecFactory {
 	s := runtime.NewScheme()
-	s.AddKnownTypeWithName(definitionsV1.WithKind(definitionKind), &Definition{})
-	s.AddKnownTypeWithName(definitionsV1.WithKind(definitionKind+"List"), &list[Definition]{})
-	s.AddKnownTypeWithName(apiServicesV1.WithKind("APIService"), &APIService{})
-	s.AddKnownTypeWithName(apiServicesV1.WithKind("APIServiceList"), &list[APIService]{})
-	metav1.AddToGroupVersion(s, definitionsV1)
-	metav1.AddToGroupVersion(s, apiServicesV1)
+	s.AddKnownTypeWithName(DefinitionsV1.WithKind(definitionKind), &Definition{})
+	s.AddKnownTypeWithName(DefinitionsV1.WithKind(definitionKind+"List"), &list[Definition]{})
+	s.AddKnownTypeWithName(APIServicesV1.WithKind("APIService"), &APIService{})
+	s.AddKnownTypeWithName(APIServicesV1.WithKind("APIServiceList"), &list[APIService]{})
+	metav1.AddToGroupVersion(s, DefinitionsV1)
+	metav1.AddToGroupVersion(s, APIServicesV1)
 	return serializer.NewCodecFactory(s)
 }
 
-// DefinitionClient returns a client that lists and watches CustomResourceDefinitions as Definitions.
-func DefinitionClient(config *rest.Config, client *http.Client) (rest.Interface, error) {
-	return newClient(config, client, definitionsV1)
-}
-
-// APIServiceClient returns a client that lists and watches APIServices.
-func APIServiceClient(config *rest.Config, client *http.Client) (rest.Interface, error) {
-	return newClient(config, client, apiServicesV1)
-}
-
-func newClient(config *rest.Config, client *http.Client, gv schema.GroupVersion) (rest.Interface, error) {
+// NewClient returns a client that lists and watches Definitions or APIServices.
+func NewClient(config *rest.Config, client *http.Client, gv schema.GroupVersion) (rest.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.APIPath = "/apis"
 	config.GroupVersion = &gv

@@ -25,8 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // decode decodes as the clients of this package do.
@@ -74,7 +72,7 @@ func TestDefinitions(t *testing.T) {
 	d := decode[*Definition](t, string(document))
 	type facts struct {
 		Resource                                   schema.GroupResource
-		Name, UID, ResourceVersion, Storage, Hash  string
+		Name, UID, ResourceVersion, Storage, Kind  string
 		Generation                                 int64
 		Served, Stored                             []string
 		Established, EstablishedWithoutTheirStatus bool
@@ -83,7 +81,7 @@ func TestDefinitions(t *testing.T) {
 	meta := d.GetObjectMeta()
 	got := facts{
 		Resource: d.Resource(), Name: meta.GetName(), UID: string(meta.GetUID()), ResourceVersion: meta.GetResourceVersion(),
-		Storage: d.StorageVersion(), Hash: d.Hash(), Generation: meta.GetGeneration(), Served: d.ServedVersions(),
+		Storage: d.StorageVersion(), Kind: d.Spec.Names.Kind, Generation: meta.GetGeneration(), Served: d.ServedVersions(),
 		Stored: d.Status.StoredVersions, Established: d.Established(), Annotations: meta.GetAnnotations(),
 	}
 	d.Status.Conditions = nil
@@ -91,7 +89,7 @@ func TestDefinitions(t *testing.T) {
 	want := facts{
 		Resource: schema.GroupResource{Group: "example.com", Resource: "widgets"},
 		Name:     "widgets.example.com", UID: "uid", ResourceVersion: "42", Storage: "v1beta1", Generation: 7,
-		Hash:   storageversion.Hash(schema.GroupVersion{Group: "example.com", Version: "v1beta1"}, "Widget"),
+		Kind:   "Widget",
 		Served: []string{"v1", "v1beta2", "v2alpha1", "v1alpha1"}, Stored: []string{"v1alpha1", "v1beta1"}, Established: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -113,26 +111,26 @@ func TestAPIServices(t *testing.T) {
 	}
 	for name, test := range map[string]struct {
 		document              string
-		origin                Origin
+		builtIn               bool
 		address, availability string
 	}{
-		"built in": {origin: BuiltIn, document: labels("onstart") + `"spec":{"group":"apps","version":"v1"}`},
-		"custom":   {origin: Custom, document: labels("true") + `"spec":{"group":"apps","version":"v1"}`},
+		"built in": {builtIn: true, document: labels("onstart") + `"spec":{"group":"apps","version":"v1"}`},
+		"custom":   {document: labels("true") + `"spec":{"group":"apps","version":"v1"}`},
 		"aggregated": {
-			origin: Aggregated, address: "api.ns.svc:8443", availability: "False 2026-07-01T12:00:00Z",
+			address: "api.ns.svc:8443", availability: "False 2026-07-01T12:00:00Z",
 			document: `"spec":{"group":"apps","version":"v1","service":{"namespace":"ns","name":"api","port":8443}},
 				"status":{"conditions":[{"type":"Available","status":"False","lastTransitionTime":"2026-07-01T12:00:00Z"}]}`,
 		},
 		"aggregated, at the default port": {
-			origin: Aggregated, address: "api.ns.svc:443",
+			address:  "api.ns.svc:443",
 			document: `"spec":{"group":"apps","version":"v1","service":{"namespace":"ns","name":"api"}}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := decode[*APIService](t, `{"apiVersion":"apiregistration.k8s.io/v1","kind":"APIService",`+test.document+`}`)
-			if s.GroupVersion() != (schema.GroupVersion{Group: "apps", Version: "v1"}) || s.Origin() != test.origin ||
+			if s.GroupVersion() != (schema.GroupVersion{Group: "apps", Version: "v1"}) || s.BuiltIn() != test.builtIn ||
 				s.Address() != test.address || s.Availability() != test.availability {
-				t.Errorf("%s is %q at %q, available %q", s.GroupVersion(), s.Origin(), s.Address(), s.Availability())
+				t.Errorf("%s is built in: %t, at %q, available %q", s.GroupVersion(), s.BuiltIn(), s.Address(), s.Availability())
 			}
 		})
 	}

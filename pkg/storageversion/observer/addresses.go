@@ -55,31 +55,28 @@ func (w *addressWatcher) run(ctx context.Context) {
 		}
 		ready := slices.Concat(slices.Collect(maps.Values(bySlice))...)
 		slices.Sort(ready)
-		w.report(ctx, slices.Compact(ready))
+		ready = slices.Compact(ready)
+		w.mu.Lock()
+		changed := !slices.Equal(w.ready, ready)
+		w.ready = ready
+		w.mu.Unlock()
+		if changed {
+			klog.FromContext(ctx).V(2).Info("Addresses of API servers changed", "addresses", ready)
+			w.serversChanged.raise()
+		}
 	}, nil)
-}
-
-func (w *addressWatcher) report(ctx context.Context, ready []string) {
-	w.mu.Lock()
-	changed := !slices.Equal(w.ready, ready)
-	w.ready = ready
-	w.mu.Unlock()
-	if changed {
-		klog.FromContext(ctx).V(2).Info("Addresses of API servers changed", "addresses", ready)
-		w.serversChanged.raise()
-	}
 }
 
 // addressesIn returns the addresses of servers that are ready, each with the port.
 func addressesIn(slice *discoveryv1.EndpointSlice) []string {
-	port, found := int32(0), false
+	port := int32(0)
 	for _, p := range slice.Ports {
 		tcp := ptr.Deref(p.Protocol, corev1.ProtocolTCP) == corev1.ProtocolTCP
-		if p.Port != nil && tcp && (!found || ptr.Deref(p.Name, "") == endpointsPort) {
-			port, found = *p.Port, true
+		if p.Port != nil && tcp && (port == 0 || ptr.Deref(p.Name, "") == endpointsPort) {
+			port = *p.Port
 		}
 	}
-	if !found {
+	if port == 0 {
 		return nil
 	}
 	var addresses []string

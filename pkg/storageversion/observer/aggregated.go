@@ -47,31 +47,24 @@ type aggregatedReader struct {
 	wake           signal
 	serversChanged signal
 
-	// Guarded by facts.mu. origins keeps group versions whose APIService is gone: documents list them for a while.
-	origins  map[schema.GroupVersion]documents.Origin
-	versions map[schema.GroupVersion]*aggregatedVersion
+	// Guarded by facts.mu. builtIn says of each group version that ever had an APIService whether kube-apiserver itself
+	// serves it. It keeps those whose APIService is gone, because documents list them for a while.
+	builtIn  map[schema.GroupVersion]bool
+	versions map[schema.GroupVersion]aggregatedVersion
 }
 
-// aggregatedVersion is a group version that the aggregator hands to another server.
+// aggregatedVersion is who serves a group version that the aggregator hands to another server.
 type aggregatedVersion struct {
 	address      string
 	availability string
-	due          bool // whether the document must be read
 }
 
-func newAggregatedReader(f *facts, c *clients, serversChanged signal) *aggregatedReader {
-	return &aggregatedReader{
-		facts: f, apiServices: c.apiServices, host: c.host, wake: newSignal(), serversChanged: serversChanged,
-		origins:  map[schema.GroupVersion]documents.Origin{},
-		versions: map[schema.GroupVersion]*aggregatedVersion{},
-	}
-}
-
-// isBuiltIn says whether kube-apiserver itself serves the group version.
+// isBuiltIn says whether kube-apiserver itself serves the group version. It also serves some without an APIService.
 func (r *aggregatedReader) isBuiltIn(gv schema.GroupVersion) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.origins[gv] == documents.BuiltIn
+	builtIn, known := r.builtIn[gv]
+	return builtIn || !known
 }
 
 func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
@@ -92,21 +85,16 @@ func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
 
 // set notes who serves a group version. It runs under the lock.
 func (r *aggregatedReader) set(now time.Time, s *documents.APIService) storageversion.Changes {
-	gv, origin := s.GroupVersion(), s.Origin()
-	if before, known := r.origins[gv]; known && before != origin {
+	gv := s.GroupVersion()
+	if before, known := r.builtIn[gv]; known && before != s.BuiltIn() {
 		r.serversChanged.raise() // The group version may now be built-in, or be so no longer.
 	}
-	r.origins[gv] = origin
-	if origin != documents.Aggregated {
+	r.builtIn[gv] = s.BuiltIn()
+	if s.Spec.Service == nil {
 		return r.withdraw(now, gv)
 	}
-	version, known := r.versions[gv]
-	if !known {
-		version = &aggregatedVersion{}
+	if version := (aggregatedVersion{s.Address(), s.Availability()}); version != r.versions[gv] {
 		r.versions[gv] = version
-	}
-	if version.address != s.Address() || version.availability != s.Availability() {
-		version.address, version.availability, version.due = s.Address(), s.Availability(), true
 		r.wake.raise()
 	}
 	return nil
@@ -122,23 +110,13 @@ func (r *aggregatedReader) withdraw(now time.Time, gv schema.GroupVersion) stora
 	return r.ledger.SetAggregated(now, gv, nil)
 }
 
-// readAllSoon makes all documents due.
-func (r *aggregatedReader) readAllSoon() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, version := range r.versions {
-		version.due = true
-	}
-	r.wake.raise()
-}
-
-// run reads documents until ctx ends.
+// run reads all documents until ctx ends: at every poll, whenever somebody raises wake, and again while one of them
+// cannot be read.
 func (r *aggregatedReader) run(ctx context.Context) {
-	backoff := aggregatedBackoff
-	nextPoll := r.nextPoll()
-	for {
-		until := nextPoll
-		if !r.read(ctx) {
+	for backoff := aggregatedBackoff; ; {
+		failing := r.read(ctx)
+		until := r.nextPoll()
+		if !failing {
 			backoff = aggregatedBackoff
 		} else if retry := r.clock.Now().Add(backoff.Step()); retry.Before(until) {
 			until = retry
@@ -150,41 +128,31 @@ func (r *aggregatedReader) run(ctx context.Context) {
 		if raised {
 			backoff = aggregatedBackoff
 		}
-		if !r.clock.Now().Before(nextPoll) {
-			nextPoll = r.nextPoll()
-			r.readAllSoon()
-		}
 	}
 }
 
-// read reads all documents that are due, and says whether any could not be read.
+// read reads all documents, and says whether any could not be read.
 func (r *aggregatedReader) read(ctx context.Context) (failing bool) {
 	r.mu.Lock()
-	due := map[schema.GroupVersion]string{}
-	for gv, version := range r.versions {
-		if version.due {
-			due[gv], version.due = version.address, false
-		}
-	}
+	versions := maps.Clone(r.versions)
 	r.mu.Unlock()
 
 	var failed atomic.Bool
 	var readers sync.WaitGroup
-	for gv, address := range due {
+	for gv, version := range versions {
 		readers.Go(func() {
-			if !r.readVersion(ctx, gv, address) {
+			if !r.readVersion(ctx, gv, version.address) {
 				failed.Store(true)
 			}
 		})
 	}
 	readers.Wait()
-	if len(due) > 0 && !failed.Load() {
+	if len(versions) > 0 && !failed.Load() {
 		r.current(migrationv1alpha1.EvidenceFromAggregatedDiscovery)
 	}
 	return failed.Load()
 }
 
-// readVersion reads one document. It stays due if it could not be read.
 func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersion, address string) (ok bool) {
 	list, err := r.host.Resources(ctx, gv)
 	if ctx.Err() != nil {
@@ -193,17 +161,13 @@ func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersi
 	document := newAggregatedDocument(address, gv, list, err)
 	klog.FromContext(ctx).V(4).Info("Read the discovery document of an aggregated server", "groupVersion", gv,
 		"address", address, "resources", len(document.Resources), "failure", document.Failure)
-	ok = true
 	r.update(func(now time.Time) storageversion.Changes {
-		version, still := r.versions[gv]
-		if !still || version.address != address {
-			return nil // Another server serves it now.
+		if r.versions[gv].address != address {
+			return nil // Another server serves it now. Its APIService has raised wake.
 		}
-		ok = document.Failure == ""
-		version.due = version.due || !ok
 		return r.ledger.SetAggregated(now, gv, document)
 	})
-	return ok
+	return document.Failure == ""
 }
 
 // newAggregatedDocument makes a document of what the aggregator answered. Even "not served" is a failure, because an

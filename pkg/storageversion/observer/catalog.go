@@ -21,7 +21,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -32,40 +31,40 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// catalog is what a server says that it serves. It does not tell how resources are encoded.
-type catalog struct {
-	// versions are the group versions, those of one group in the order of preference.
-	versions []schema.GroupVersion
-	// listable are the resources of each group version that can be listed, in order. A group version is missing if the
-	// server does not tell. One without resources stores nothing.
-	listable map[schema.GroupVersion][]string
+// catalog is the group versions that a server says it serves, those of one group in the order of preference. It does
+// not tell how resources are encoded.
+type catalog []servedVersion
+
+// servedVersion is a group version of a catalog.
+type servedVersion struct {
+	schema.GroupVersion
+	// listable are the resources that can be listed, in order. It is nil if the server does not tell. A group version with
+	// an empty list stores nothing.
+	listable []string
 }
 
 // readCatalog asks for the group versions and resources that a server itself serves.
 func readCatalog(ctx context.Context, from documents.Reader) (catalog, error) {
 	// A server that does not know the profile ignores it. One without aggregated discovery answers with the older kind.
 	const accept = discovery.AcceptV2NoPeer + "," + discovery.AcceptV1
-	all := newCatalog()
+	var all catalog
 	for _, path := range []string{"/api", "/apis"} {
 		body, contentType, err := from.Get(ctx, path, accept)
 		if err != nil {
-			return catalog{}, err
+			return nil, err
 		}
 		part, err := parseCatalog(contentType, body)
 		if err != nil {
-			return catalog{}, fmt.Errorf("decoding %s: %w", path, err)
+			return nil, fmt.Errorf("decoding %s: %w", path, err)
 		}
-		all.versions = append(all.versions, part.versions...)
-		maps.Copy(all.listable, part.listable)
+		all = append(all, part...)
 	}
 	return all, nil
 }
 
-func newCatalog() catalog { return catalog{listable: map[schema.GroupVersion][]string{}} }
-
 // parseCatalog reads an answer at /api or /apis: aggregated discovery, or the older list of group versions.
 func parseCatalog(contentType string, body []byte) (catalog, error) {
-	c := newCatalog()
+	var c catalog
 	aggregatedKind := apidiscoveryv2.SchemeGroupVersion.WithKind("APIGroupDiscoveryList")
 	if aggregated, err := discovery.ContentTypeIsGVK(contentType, aggregatedKind); aggregated && err == nil {
 		var list struct {
@@ -73,7 +72,7 @@ func parseCatalog(contentType string, body []byte) (catalog, error) {
 		}
 		err := json.Unmarshal(body, &list)
 		for _, group := range list.Items {
-			c.addGroup(group)
+			c = append(c, group.versions()...)
 		}
 		return c, err
 	}
@@ -83,21 +82,21 @@ func parseCatalog(contentType string, body []byte) (catalog, error) {
 		Groups   []metav1.APIGroup `json:"groups"`
 	}
 	if err := json.Unmarshal(body, &legacy); err != nil {
-		return catalog{}, err
+		return nil, err
 	}
 	switch legacy.Kind {
 	case "APIVersions":
 		for _, v := range legacy.Versions {
-			c.versions = append(c.versions, schema.GroupVersion{Version: v})
+			c = append(c, servedVersion{GroupVersion: schema.GroupVersion{Version: v}})
 		}
 	case "APIGroupList":
-		for i := range legacy.Groups {
-			for _, v := range documents.PreferredFirst(&legacy.Groups[i]) {
-				c.versions = append(c.versions, schema.GroupVersion{Group: legacy.Groups[i].Name, Version: v})
+		for _, group := range legacy.Groups {
+			for _, v := range documents.PreferredFirst(&group) {
+				c = append(c, servedVersion{GroupVersion: schema.GroupVersion{Group: group.Name, Version: v}})
 			}
 		}
 	default:
-		return catalog{}, fmt.Errorf("the server answered with kind %q", legacy.Kind)
+		return nil, fmt.Errorf("the server answered with kind %q", legacy.Kind)
 	}
 	return c, nil
 }
@@ -127,45 +126,33 @@ func (l *listable) UnmarshalJSON(verbs []byte) error {
 	return nil
 }
 
-func (c *catalog) addGroup(group groupDiscovery) {
-	for _, v := range group.Versions {
-		gv := schema.GroupVersion{Group: group.Metadata.Name, Version: v.Version}
-		c.versions = append(c.versions, gv)
-		if v.Freshness == apidiscoveryv2.DiscoveryFreshnessStale {
-			continue
-		}
-		resources := []string{}
-		for _, r := range v.Resources {
-			if r.Listable {
-				resources = append(resources, r.Resource)
+func (g groupDiscovery) versions() (served []servedVersion) {
+	for _, v := range g.Versions {
+		version := servedVersion{GroupVersion: schema.GroupVersion{Group: g.Metadata.Name, Version: v.Version}}
+		if v.Freshness != apidiscoveryv2.DiscoveryFreshnessStale {
+			version.listable = []string{}
+			for _, r := range v.Resources {
+				if r.Listable {
+					version.listable = append(version.listable, r.Resource)
+				}
 			}
+			slices.Sort(version.listable)
 		}
-		slices.Sort(resources)
-		c.listable[gv] = resources
+		served = append(served, version)
 	}
+	return served
 }
 
 // only returns the part with the group versions that pass.
 func (c catalog) only(pass func(schema.GroupVersion) bool) catalog {
-	out := newCatalog()
-	for _, gv := range c.versions {
-		if !pass(gv) {
-			continue
-		}
-		out.versions = append(out.versions, gv)
-		if resources, told := c.listable[gv]; told {
-			out.listable[gv] = resources
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(c), func(v servedVersion) bool { return !pass(v.GroupVersion) })
 }
 
 func (c catalog) equal(other catalog) bool {
-	return slices.Equal(c.versions, other.versions) && maps.EqualFunc(c.listable, other.listable, slices.Equal)
+	return slices.EqualFunc(c, other, func(a, b servedVersion) bool {
+		return a.GroupVersion == b.GroupVersion && slices.Equal(a.listable, b.listable)
+	})
 }
 
 // mayStore says whether the group version may have a resource that is stored.
-func (c catalog) mayStore(gv schema.GroupVersion) bool {
-	resources, told := c.listable[gv]
-	return !told || len(resources) > 0
-}
+func (v servedVersion) mayStore() bool { return v.listable == nil || len(v.listable) > 0 }

@@ -17,6 +17,7 @@ limitations under the License.
 package observer
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -43,15 +44,15 @@ func TestWhatServersSayTheyServe(t *testing.T) {
 					{"version":"v1","resources":[{"resource":"selfsubjectaccessreviews","verbs":["create"]}]}]},
 				{"metadata":{"name":"metrics.k8s.io"},"versions":[{"version":"v1beta1","freshness":"Stale"}]}]}`,
 			want: catalog{
-				versions: []schema.GroupVersion{appsV1, appsV1beta1, reviewsV1, metricsV1},
-				listable: map[schema.GroupVersion][]string{appsV1: {"deployments", "statefulsets"}, appsV1beta1: {}, reviewsV1: {}},
+				{appsV1, []string{"deployments", "statefulsets"}}, {appsV1beta1, []string{}}, {reviewsV1, []string{}},
+				{metricsV1, nil},
 			},
 		},
 		{
 			name:        "the core group of a server without aggregated discovery",
 			contentType: "application/json",
 			body:        `{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[]}`,
-			want:        catalog{versions: []schema.GroupVersion{coreV1}, listable: map[schema.GroupVersion][]string{}},
+			want:        catalog{{GroupVersion: coreV1}},
 		},
 		{
 			name:        "the other groups of a server without aggregated discovery, the preferred version first",
@@ -59,7 +60,7 @@ func TestWhatServersSayTheyServe(t *testing.T) {
 			body: `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apps",
 				"versions":[{"groupVersion":"apps/v1beta1","version":"v1beta1"},{"groupVersion":"apps/v1","version":"v1"}],
 				"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}}]}`,
-			want: catalog{versions: []schema.GroupVersion{appsV1, appsV1beta1}, listable: map[schema.GroupVersion][]string{}},
+			want: catalog{{GroupVersion: appsV1}, {GroupVersion: appsV1beta1}},
 		},
 		{name: "something else", contentType: "application/json", body: `{"kind":"Status"}`, wantError: `kind "Status"`},
 		{name: "no JSON", contentType: "text/html", body: `<html>`, wantError: "invalid character"},
@@ -77,7 +78,7 @@ func TestWhatServersSayTheyServe(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(catalog{})); diff != "" {
+			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(servedVersion{})); diff != "" {
 				t.Errorf("catalog (-want +got):\n%s", diff)
 			}
 		})
@@ -85,21 +86,18 @@ func TestWhatServersSayTheyServe(t *testing.T) {
 }
 
 func TestCatalogsAreCompared(t *testing.T) {
-	all := catalog{
-		versions: []schema.GroupVersion{appsV1, metricsV1, reviewsV1},
-		listable: map[schema.GroupVersion][]string{appsV1: {"deployments"}, metricsV1: {"nodes"}, reviewsV1: {}},
-	}
+	all := catalog{{appsV1, []string{"deployments"}}, {metricsV1, []string{"nodes"}}, {reviewsV1, []string{}}}
 	isBuiltIn := func(gv schema.GroupVersion) bool { return gv != metricsV1 }
 	some := all.only(isBuiltIn)
-	if diff := cmp.Diff([]schema.GroupVersion{appsV1, reviewsV1}, some.versions); diff != "" {
+	if diff := cmp.Diff(catalog{all[0], all[2]}, some, cmp.AllowUnexported(servedVersion{})); diff != "" {
 		t.Errorf("versions (-want +got):\n%s", diff)
 	}
-	changed := all
-	changed.listable = map[schema.GroupVersion][]string{appsV1: {"deployments"}, metricsV1: {"pods"}, reviewsV1: {}}
+	changed := slices.Clone(all)
+	changed[1].listable = []string{"pods"}
 	if all.equal(changed) || !some.equal(changed.only(isBuiltIn)) {
 		t.Error("a change of what is not built in counts, or does not show at all")
 	}
-	if !some.mayStore(appsV1) || some.mayStore(reviewsV1) || !some.mayStore(metricsV1) {
+	if !all[0].mayStore() || all[2].mayStore() || !(servedVersion{}).mayStore() {
 		t.Error("group versions that need not be read are not told apart")
 	}
 }

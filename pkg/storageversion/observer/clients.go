@@ -100,11 +100,11 @@ func (c *clients) addSources(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	definitions, err := documents.DefinitionClient(config, c.hostHTTP)
+	definitions, err := documents.NewClient(config, c.hostHTTP, documents.DefinitionsV1)
 	if err != nil {
 		return err
 	}
-	apiServices, err := documents.APIServiceClient(config, c.hostHTTP)
+	apiServices, err := documents.NewClient(config, c.hostHTTP, documents.APIServicesV1)
 	if err != nil {
 		return err
 	}
@@ -135,8 +135,11 @@ func directConfig(config *rest.Config) *rest.Config {
 	return direct
 }
 
-// at returns a reader of the server at an address.
-func (c *clients) at(address string) (documents.Reader, error) {
+// reader returns a reader of the server at its own address, or else of whichever server answers behind the host.
+func (c *clients) reader(address string, direct bool) (documents.Reader, error) {
+	if !direct {
+		return c.host, nil
+	}
 	config := rest.CopyConfig(c.direct)
 	config.Host = (&url.URL{Scheme: "https", Host: address}).String()
 	return newReader(config, c.directHTTP)

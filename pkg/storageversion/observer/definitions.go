@@ -62,7 +62,6 @@ func customResource(d *documents.Definition) *storageversion.CustomResource {
 		UID:            d.Metadata.UID,
 		Generation:     d.Metadata.Generation,
 		Group:          d.Spec.Group,
-		Plural:         d.Spec.Names.Plural,
 		Kind:           d.Spec.Names.Kind,
 		StorageVersion: d.StorageVersion(),
 		ServedVersions: d.ServedVersions(),

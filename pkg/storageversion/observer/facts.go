@@ -53,15 +53,6 @@ type facts struct {
 	lastRead    map[migrationv1alpha1.EvidenceSource]time.Time
 }
 
-func newFacts(options Options) *facts {
-	return &facts{
-		clock:        options.Clock,
-		pollInterval: options.PollInterval,
-		ledger:       storageversion.NewLedger(storageversion.Options{Linger: linger}),
-		lastRead:     map[migrationv1alpha1.EvidenceSource]time.Time{},
-	}
-}
-
 // update runs change under the lock, and then tells subscribers of the resources that it returns.
 func (f *facts) update(change func(now time.Time) storageversion.Changes) {
 	f.mu.Lock()

@@ -48,8 +48,8 @@ const (
 	historyRequests = 200
 	historyTimeout  = 3 * time.Second
 
-	// maxTenures bounds how many earlier processes the observer looks for.
-	maxTenures = 8
+	// maxEarlier bounds how many earlier processes the observer looks for.
+	maxEarlier = 8
 )
 
 var (
@@ -57,77 +57,77 @@ var (
 	errContradiction = errors.New("the answers contradict each other")
 )
 
-// leaseState is an identity Lease at one revision. The zero value means that there was none.
-type leaseState struct {
+// lease is an identity Lease at one revision. The zero value means that there was none. As long as one Lease object
+// lives, it is about one process, because every process creates its own.
+type lease struct {
 	name    string
 	uid     types.UID
 	holder  string
+	server  bool // of kube-apiserver
 	created time.Time
+	expires time.Time // never if zero
 	// revision is that of the last change.
 	revision int64
 }
 
-func stateOf(object *coordinationv1.Lease) leaseState {
-	return leaseState{
+func leaseFrom(object *coordinationv1.Lease) lease {
+	l := lease{
 		name:     object.Name,
 		uid:      object.UID,
 		holder:   ptr.Deref(object.Spec.HolderIdentity, ""),
+		server:   object.Labels[identityLabel] == kubeAPIServer,
 		created:  object.CreationTimestamp.Time,
 		revision: revisionOf(object.ResourceVersion),
 	}
+	if renewed, seconds := object.Spec.RenewTime, object.Spec.LeaseDurationSeconds; renewed != nil && seconds != nil {
+		l.expires = renewed.Add(time.Duration(*seconds) * time.Second)
+	}
+	return l
 }
 
-func (s leaseState) absent() bool { return s.uid == "" }
+func (l lease) absent() bool { return l.uid == "" }
 
-func (s leaseState) sameProcess(other leaseState) bool {
-	return s.uid == other.uid && s.holder == other.holder
-}
-
-// tenure is the life of one Lease object. It is the life of one process, because every process creates its own.
-type tenure struct {
-	leaseState
-	// since is the first revision at which the Lease is known to exist.
-	since int64
-}
+func (l lease) sameProcess(other lease) bool { return l.uid == other.uid && l.holder == other.holder }
 
 // stateAt returns a Lease as it was at a revision.
-type stateAt func(revision int64) (leaseState, error)
+type stateAt func(revision int64) (lease, error)
 
 // walkBack returns who held a Lease, newest first, starting with its state now at a revision. It ends at the first
 // holder that is enough, or at the revision floor, about which it does not ask. Together with an error it returns an
-// unbroken row of holders that does not reach back that far.
-func walkBack(at stateAt, now leaseState, revision, floor int64, enough func(leaseState) bool) ([]tenure, error) {
-	var tenures []tenure
+// unbroken row of holders that does not reach back that far. The revision of each is the first at which it is known to
+// have held the Lease.
+func walkBack(at stateAt, now lease, revision, floor int64, enough func(lease) bool) ([]lease, error) {
+	var held []lease
 	for current := now; ; {
 		if !current.absent() {
-			tenures = append(tenures, tenure{leaseState: current, since: current.revision})
+			held = append(held, current)
 			if enough(current) {
-				return tenures, nil
+				return held, nil
 			}
 			created, err := creation(at, current, floor)
-			tenures[len(tenures)-1].since = created
-			if err == nil && len(tenures) == maxTenures {
+			held[len(held)-1].revision = created
+			if err == nil && len(held) == maxEarlier {
 				err = errTooLong
 			}
 			if err != nil {
-				return tenures, err
+				return held, err
 			}
 			revision = created
 		}
 		// No object tells since when a Lease is absent. Another one may have existed between any two revisions.
 		if revision--; revision <= floor {
-			return tenures, nil
+			return held, nil
 		}
 		var err error
 		if current, err = at(revision); err != nil {
-			return tenures, err
+			return held, err
 		}
 	}
 }
 
 // creation returns the first revision at which the Lease existed, or any up to floor if it existed at floor. It need
 // not follow renewals one by one: from its creation on a Lease has the same uid.
-func creation(at stateAt, held leaseState, floor int64) (int64, error) {
+func creation(at stateAt, held lease, floor int64) (int64, error) {
 	first, before := held.revision, floor
 	absent := int64(0)
 	for stride := int64(1); first-before > 1; {
@@ -156,20 +156,20 @@ type history struct {
 }
 
 func (h *history) of(ctx context.Context, name string) stateAt {
-	return func(revision int64) (leaseState, error) {
+	return func(revision int64) (lease, error) {
 		if h.requests == historyRequests {
-			return leaseState{}, errTooLong
+			return lease{}, errTooLong
 		}
 		h.requests++
 		state, err := h.read(ctx, name, revision)
 		if err != nil {
-			return leaseState{}, fmt.Errorf("listing lease %q at revision %d: %w", name, revision, err)
+			return lease{}, fmt.Errorf("listing lease %q at revision %d: %w", name, revision, err)
 		}
 		return state, nil
 	}
 }
 
-func (h *history) read(ctx context.Context, name string, revision int64) (leaseState, error) {
+func (h *history) read(ctx context.Context, name string, revision int64) (lease, error) {
 	options := metav1.ListOptions{
 		FieldSelector:        fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
 		ResourceVersion:      strconv.FormatInt(revision, 10),
@@ -181,15 +181,15 @@ func (h *history) read(ctx context.Context, name string, revision int64) (leaseS
 		MaxRetries(0).Do(ctx).Into(list)
 	switch {
 	case err != nil:
-		return leaseState{}, err
+		return lease{}, err
 	case list.ResourceVersion != options.ResourceVersion:
-		return leaseState{}, fmt.Errorf("the API server answered with revision %q", list.ResourceVersion)
+		return lease{}, fmt.Errorf("the API server answered with revision %q", list.ResourceVersion)
 	case len(list.Items) == 0:
-		return leaseState{}, nil
+		return lease{}, nil
 	}
-	found := stateOf(&list.Items[0])
+	found := leaseFrom(&list.Items[0])
 	if len(list.Items) > 1 || found.name != name || found.absent() || found.revision <= 0 || found.revision > revision {
-		return leaseState{}, errContradiction
+		return lease{}, errContradiction
 	}
 	return found, nil
 }
@@ -202,17 +202,17 @@ func (h *history) beforeList(
 ) [][]storageversion.Server {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
-	old := func(s leaseState) bool { return now.Sub(s.created) > historyKept }
+	old := func(s lease) bool { return now.Sub(s.created) > historyKept }
 	first := map[string]string{}
-	var later []tenure
+	var later []lease
 	for _, server := range living {
-		present := leases[server.Identity].leaseState
-		tenures, err := walkBack(h.of(ctx, server.Identity), present, present.revision, 0, old)
+		present := leases[server.Identity]
+		held, err := walkBack(h.of(ctx, server.Identity), present, present.revision, 0, old)
 		klog.FromContext(ctx).V(4).Info("Asked etcd for earlier processes of an API server", "identity", server.Identity,
-			"found", len(tenures)-1, "requests", h.requests, "err", err)
-		last := len(tenures) - 1
-		first[server.Identity] = tenures[last].holder
-		later = append(later, tenures[:last]...)
+			"found", len(held)-1, "requests", h.requests, "err", err)
+		last := len(held) - 1
+		first[server.Identity] = held[last].holder
+		later = append(later, held[:last]...)
 	}
 	if len(later) == 0 {
 		return nil
@@ -230,21 +230,21 @@ func (h *history) betweenLists(
 	defer cancel()
 	names := maps.Clone(was.byName)
 	maps.Copy(names, is.byName)
-	var came []tenure
+	var came []lease
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		before, after := was.byName[name], is.byName[name]
-		if !before.server && !after.server || before.sameProcess(after.leaseState) && !after.absent() {
+		if !before.server && !after.server || before.sameProcess(after) && !after.absent() {
 			continue
 		}
 		if was.revision <= 0 || is.revision < was.revision {
 			return nil, errContradiction
 		}
-		old := func(s leaseState) bool { return s.sameProcess(before.leaseState) }
-		tenures, err := walkBack(h.of(ctx, name), after.leaseState, is.revision, was.revision, old)
+		old := func(s lease) bool { return s.sameProcess(before) }
+		held, err := walkBack(h.of(ctx, name), after, is.revision, was.revision, old)
 		if err != nil {
 			return nil, err
 		}
-		came = append(came, slices.DeleteFunc(tenures, func(t tenure) bool { return old(t.leaseState) })...)
+		came = append(came, slices.DeleteFunc(held, old)...)
 	}
 	first := map[string]string{}
 	for _, server := range known {
@@ -255,8 +255,8 @@ func (h *history) betweenLists(
 
 // replay returns the set of processes after each of them came. A process leaves when another one takes its identity,
 // or at the end. When exactly it left makes no difference.
-func replay(first map[string]string, came []tenure) [][]storageversion.Server {
-	slices.SortStableFunc(came, func(a, b tenure) int { return cmp.Compare(a.since, b.since) })
+func replay(first map[string]string, came []lease) [][]storageversion.Server {
+	slices.SortStableFunc(came, func(a, b lease) int { return cmp.Compare(a.revision, b.revision) })
 	lived := maps.Clone(first)
 	var sets [][]storageversion.Server
 	for _, t := range came {

@@ -40,11 +40,11 @@ import (
 // capital letter is a revision at which it was written.
 type timeline string
 
-func (l timeline) at(revision int64) leaseState {
+func (l timeline) at(revision int64) lease {
 	if revision < 1 || l[revision-1] == '.' {
-		return leaseState{}
+		return lease{}
 	}
-	c := leaseState{name: "server", revision: revision}
+	c := lease{name: "server", server: true, revision: revision}
 	for l[c.revision-1] >= 'a' {
 		c.revision--
 	}
@@ -55,15 +55,15 @@ func (l timeline) at(revision int64) leaseState {
 
 // reader answers as etcd does after a compaction, limit times.
 func (l timeline) reader(compacted int64, limit int) stateAt {
-	return func(revision int64) (leaseState, error) {
+	return func(revision int64) (lease, error) {
 		if limit--; limit < 0 {
-			return leaseState{}, errTooLong
+			return lease{}, errTooLong
 		}
 		if revision < compacted {
-			return leaseState{}, apierrors.NewResourceExpired("compacted")
+			return lease{}, apierrors.NewResourceExpired("compacted")
 		}
 		if revision < 1 || revision > int64(len(l)) {
-			return leaseState{}, fmt.Errorf("asked about revision %d", revision)
+			return lease{}, fmt.Errorf("asked about revision %d", revision)
 		}
 		return l.at(revision), nil
 	}
@@ -81,9 +81,9 @@ func (l timeline) held(floor int64) string {
 	return all
 }
 
-func holders(tenures []tenure) string {
+func holders(leases []lease) string {
 	all := ""
-	for _, t := range tenures {
+	for _, t := range leases {
 		all += t.holder
 	}
 	return all
@@ -117,7 +117,7 @@ func TestWalk(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			last := int64(len(tc.timeline))
-			enough := func(s leaseState) bool { return s.holder == tc.enough }
+			enough := func(s lease) bool { return s.holder == tc.enough }
 			got, err := walkBack(tc.timeline.reader(tc.compacted, tc.requests), tc.timeline.at(last), last, tc.floor, enough)
 			if diff := cmp.Diff(tc.want, holders(got)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
@@ -148,9 +148,9 @@ func TestWalkNeverErrs(t *testing.T) {
 			compacted = 0
 		}
 		known := l.at(floor)
-		enough := func(s leaseState) bool { return s.sameProcess(known) && !known.absent() }
+		enough := func(s lease) bool { return s.sameProcess(known) && !known.absent() }
 		got, err := walkBack(l.reader(compacted, random.IntN(60)), l.at(last), last, floor, enough)
-		got = slices.DeleteFunc(got, func(t tenure) bool { return enough(t.leaseState) })
+		got = slices.DeleteFunc(got, enough)
 		want := l.held(floor)
 		if !known.absent() {
 			want = strings.ReplaceAll(want, known.holder, "")
@@ -168,8 +168,8 @@ func TestWalkNeverErrs(t *testing.T) {
 			t.Fatalf("%q after %d, compacted %d, %v: -want +got:\n%s", l, floor, compacted, err, diff)
 		}
 		for _, claimed := range got {
-			if !l.at(claimed.since).sameProcess(claimed.leaseState) && claimed.since > floor {
-				t.Fatalf("%q after %d: %q does not hold at %d", l, floor, claimed.holder, claimed.since)
+			if !l.at(claimed.revision).sameProcess(claimed) && claimed.revision > floor {
+				t.Fatalf("%q after %d: %q does not hold at %d", l, floor, claimed.holder, claimed.revision)
 			}
 		}
 	}
@@ -198,42 +198,42 @@ func generate(random *rand.Rand) timeline {
 func TestWalkSkipsRenewals(t *testing.T) {
 	const created, last, renewal = 1_000, 600_000, 1_000
 	requests := 0
-	at := func(revision int64) (leaseState, error) {
+	at := func(revision int64) (lease, error) {
 		requests++
 		switch {
 		case revision < created-1:
-			return leaseState{holder: "A", uid: "A", revision: 1}, nil
+			return lease{holder: "A", uid: "A", revision: 1}, nil
 		case revision < created:
-			return leaseState{}, nil
+			return lease{}, nil
 		}
-		return leaseState{holder: "B", uid: "B", revision: revision - revision%renewal}, nil
+		return lease{holder: "B", uid: "B", revision: revision - revision%renewal}, nil
 	}
-	now := leaseState{holder: "B", uid: "B", revision: last}
-	got, err := walkBack(at, now, last, 0, func(s leaseState) bool { return s.holder == "A" })
+	now := lease{holder: "B", uid: "B", revision: last}
+	got, err := walkBack(at, now, last, 0, func(s lease) bool { return s.holder == "A" })
 	if diff := cmp.Diff("BA", holders(got)); diff != "" || err != nil {
 		t.Errorf("%v: -want +got:\n%s", err, diff)
 	}
-	if got[0].since != created || requests > 45 {
-		t.Errorf("since %d, with %d requests", got[0].since, requests)
+	if got[0].revision != created || requests > 45 {
+		t.Errorf("since %d, with %d requests", got[0].revision, requests)
 	}
 }
 
 func TestWalkDoesNotBelieveContradictions(t *testing.T) {
-	now := leaseState{holder: "B", uid: "1", revision: 9}
+	now := lease{holder: "B", uid: "1", revision: 9}
 	for name, at := range map[string]stateAt{
-		"another process holds the same Lease": func(int64) (leaseState, error) {
-			return leaseState{holder: "A", uid: "1", revision: 3}, nil
+		"another process holds the same Lease": func(int64) (lease, error) {
+			return lease{holder: "A", uid: "1", revision: 3}, nil
 		},
-		"what was written later": func(int64) (leaseState, error) {
-			return leaseState{holder: "B", uid: "1", revision: 9}, nil
+		"what was written later": func(int64) (lease, error) {
+			return lease{holder: "B", uid: "1", revision: 9}, nil
 		},
-		"unchanged since before it was there": func(revision int64) (leaseState, error) {
-			return map[int64]leaseState{
+		"unchanged since before it was there": func(revision int64) (lease, error) {
+			return map[int64]lease{
 				8: {holder: "B", uid: "1", revision: 8}, 7: {holder: "B", uid: "1", revision: 5}}[revision], nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got, err := walkBack(at, now, 9, 0, func(s leaseState) bool { return s.holder == "Y" })
+			got, err := walkBack(at, now, 9, 0, func(s lease) bool { return s.holder == "Y" })
 			if err == nil {
 				t.Errorf("proven: %q", holders(got))
 			}
@@ -242,10 +242,10 @@ func TestWalkDoesNotBelieveContradictions(t *testing.T) {
 }
 
 func TestSuccession(t *testing.T) {
-	of := func(name, holder string, since int64) tenure {
-		return tenure{leaseState: leaseState{name: name, holder: holder}, since: since}
+	of := func(name, holder string, since int64) lease {
+		return lease{name: name, holder: holder, revision: since}
 	}
-	got := replay(map[string]string{"a": "a0", "b": "b0"}, []tenure{of("a", "a2", 9), of("a", "a1", 3), of("b", "b1", 5)})
+	got := replay(map[string]string{"a": "a0", "b": "b0"}, []lease{of("a", "a2", 9), of("a", "a1", 3), of("b", "b1", 5)})
 	set := func(a, b string) []storageversion.Server {
 		return []storageversion.Server{{Identity: "a", Incarnation: a}, {Identity: "b", Incarnation: b}}
 	}
@@ -303,11 +303,11 @@ func TestBetweenTwoLists(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			last := int64(len(tc.timeline))
 			was, is := map[string]lease{"server": {server: true}}, map[string]lease{}
-			if tc.from > 0 {
-				was["server"] = lease{server: true, leaseState: tc.timeline.at(min(tc.from, last-1))}
+			if before := tc.timeline.at(min(tc.from, last-1)); !before.absent() {
+				was["server"] = before
 			}
 			if now := tc.timeline.at(last); !now.absent() {
-				is["server"] = lease{server: true, leaseState: now}
+				is["server"] = now
 			}
 			h := serveHistory(t, tc.timeline, tc.shift)
 			sets, err := h.betweenLists(t.Context(), nil, leasesAt{was, tc.from}, leasesAt{is, last})

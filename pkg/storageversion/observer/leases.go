@@ -51,12 +51,6 @@ type leaseWatcher struct {
 	living []storageversion.Server // guarded by facts.mu
 }
 
-func newLeaseWatcher(f *facts, from *source, serversChanged signal, aggregated *aggregatedReader) *leaseWatcher {
-	return &leaseWatcher{
-		facts: f, source: from, serversChanged: serversChanged, aggregated: aggregated, leases: newServerLeases(),
-	}
-}
-
 func (w *leaseWatcher) run(ctx context.Context) {
 	follow(ctx, w.clock, w.source, func(n news[*coordinationv1.Lease]) {
 		before := w.leases.remember(w.clock.Now())
@@ -94,7 +88,7 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Se
 	living, others := w.leases.living()
 	if !maps.Equal(others, w.others) {
 		w.others = others
-		w.aggregated.readAllSoon()
+		w.aggregated.wake.raise()
 	}
 	if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.processes(), living) {
 		return // A server renewed its Lease.
@@ -119,13 +113,6 @@ func (w *leaseWatcher) processes() []storageversion.Server {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.living
-}
-
-// lease is an identity Lease.
-type lease struct {
-	leaseState
-	server  bool      // of kube-apiserver
-	expires time.Time // never if zero
 }
 
 // leasesAt is all identity Leases at a revision of etcd.
@@ -165,14 +152,10 @@ func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 }
 
 func (l *serverLeases) set(object *coordinationv1.Lease) {
-	set := lease{leaseState: stateOf(object), server: object.Labels[identityLabel] == kubeAPIServer}
+	l.byName[object.Name] = leaseFrom(object)
 	if renewed := object.Spec.RenewTime; renewed != nil {
 		l.reached(renewed.Time)
-		if seconds := object.Spec.LeaseDurationSeconds; seconds != nil {
-			set.expires = renewed.Add(time.Duration(*seconds) * time.Second)
-		}
 	}
-	l.byName[object.Name] = set
 }
 
 func (l *serverLeases) reached(now time.Time) {

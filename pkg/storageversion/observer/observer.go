@@ -69,15 +69,24 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	if options.PollInterval == 0 {
 		options.PollInterval = defaultPollInterval
 	}
-	f := newFacts(options)
+	f := &facts{
+		clock: options.Clock, pollInterval: options.PollInterval, ledger: storageversion.NewLedger(linger),
+		lastRead: map[migrationv1alpha1.EvidenceSource]time.Time{},
+	}
 	o := &Observer{facts: f, clients: c}
 	serversChanged := newSignal()
 	o.definitions = &definitionWatcher{facts: f, source: c.definitions, defined: map[schema.GroupResource]struct{}{}}
 	o.storageVersions = &storageVersionWatcher{
 		facts: f, source: c.storageVersions, served: newSignal(), unserved: newSignal(),
 	}
-	o.aggregated = newAggregatedReader(f, c, serversChanged)
-	o.leases = newLeaseWatcher(f, c.leases, serversChanged, o.aggregated)
+	o.aggregated = &aggregatedReader{
+		facts: f, apiServices: c.apiServices, host: c.host, wake: newSignal(), serversChanged: serversChanged,
+		builtIn:  map[schema.GroupVersion]bool{},
+		versions: map[schema.GroupVersion]aggregatedVersion{},
+	}
+	o.leases = &leaseWatcher{
+		facts: f, source: c.leases, serversChanged: serversChanged, aggregated: o.aggregated, leases: newServerLeases(),
+	}
 	o.addresses = &addressWatcher{facts: f, source: c.endpointSlices, serversChanged: serversChanged}
 	o.poller = &discoveryPoller{
 		facts: f, clients: c, leases: o.leases, addresses: o.addresses, definitions: o.definitions,
@@ -147,4 +156,4 @@ func (o *Observer) LastLook() map[migrationv1alpha1.EvidenceSource]time.Time {
 
 // ReadAggregated makes the Observer read the documents of all aggregated servers soon. Callers have seen that one of
 // these servers has changed.
-func (o *Observer) ReadAggregated() { o.aggregated.readAllSoon() }
+func (o *Observer) ReadAggregated() { o.aggregated.wake.raise() }

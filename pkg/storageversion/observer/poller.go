@@ -118,7 +118,7 @@ func (p *discoveryPoller) schedule(after pollReason) {
 // takeSnapshot asks every server for everything.
 func (p *discoveryPoller) takeSnapshot(ctx context.Context) {
 	p.clients.forgetConnections()
-	s := p.readServers(ctx, p.serverAddresses())
+	s := p.readServers(ctx)
 	if ctx.Err() != nil {
 		return // An interrupted request says nothing about its server.
 	}
@@ -128,30 +128,18 @@ func (p *discoveryPoller) takeSnapshot(ctx context.Context) {
 	}
 	p.update(func(now time.Time) storageversion.Changes {
 		p.synced = true
-		if len(s.incomplete()) == 0 {
+		if len(s.Incomplete()) == 0 {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now
 		}
-		return p.ledger.SetLook(now, storageversion.Look{
-			Servers: s.processes, Direct: s.direct, Documents: s.documents,
-		})
+		return p.ledger.SetLook(now, s.Look)
 	})
-}
-
-func (p *discoveryPoller) serverAddresses() serverAddresses {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	at := serverAddresses{addresses: p.addresses.ready, direct: true, processes: p.leases.living}
-	if len(at.addresses) == 0 {
-		at.addresses, at.direct = []string{p.clients.hostAddress}, false
-	}
-	return at
 }
 
 // retry takes another snapshot if a server answers that failed before, or if nothing failed and a server is missing all
 // the same. Documents that belong together are then read together. A server that stays away does not cost the others a
 // snapshot each time.
 func (p *discoveryPoller) retry(ctx context.Context) {
-	failed := p.last.incomplete()
+	failed := p.last.Incomplete()
 	p.clients.forgetConnections()
 	recovered := func(address string) bool { return p.hasRecovered(ctx, address) }
 	if len(failed) == 0 || slices.ContainsFunc(failed, recovered) {
@@ -161,19 +149,15 @@ func (p *discoveryPoller) retry(ctx context.Context) {
 
 // hasRecovered says whether more can be read from an address than for the last snapshot.
 func (p *discoveryPoller) hasRecovered(ctx context.Context, address string) bool {
-	before := p.last.documents[address]
-	if before.Failure != "" {
-		_, err := p.readCatalog(ctx, p.last.serverAddresses, address)
-		return err == nil
-	}
-	_, now := p.readServer(ctx, p.last.serverAddresses, address)
-	return now.Failure == "" && len(now.FailedGroups) < len(before.FailedGroups)
+	before := p.last.Documents[address]
+	_, now := p.readServer(ctx, address, p.last.Direct)
+	return now.Failure == "" && (before.Failure != "" || len(now.FailedGroups) < len(before.FailedGroups))
 }
 
 // poll looks for a reason to take another snapshot that no watch has reported. A process does not change how it
 // encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves.
 func (p *discoveryPoller) poll(ctx context.Context) {
-	if len(p.leases.processes()) == 0 || len(p.last.incomplete()) > 0 || p.catalogsChanged(ctx) {
+	if len(p.leases.processes()) == 0 || len(p.last.Incomplete()) > 0 || p.catalogsChanged(ctx) {
 		p.takeSnapshot(ctx)
 	}
 }
@@ -184,13 +168,13 @@ func (p *discoveryPoller) catalogsChanged(ctx context.Context) bool {
 	p.clients.forgetConnections()
 	logger := klog.FromContext(ctx)
 	for _, address := range p.last.addresses {
-		now, err := p.readCatalog(ctx, p.last.serverAddresses, address)
+		_, now, err := p.readCatalog(ctx, address, p.last.Direct)
 		if err != nil {
 			// Leases tell which servers live. It does not matter whether one of them answers just now.
 			logger.V(4).Info("An API server did not say what it serves", "address", address, "err", err)
 			return false
 		}
-		if !now.only(p.aggregated.isBuiltIn).equal(p.last.catalogs[address].only(p.aggregated.isBuiltIn)) {
+		if !now.equal(p.last.catalogs[address].only(p.aggregated.isBuiltIn)) {
 			logger.V(2).Info("An API server serves other resources than before", "address", address)
 			return true
 		}

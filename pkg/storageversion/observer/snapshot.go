@@ -35,39 +35,18 @@ import (
 // storageVersionsResource is served by servers that take part in the StorageVersion API.
 var storageVersionsResource = schema.GroupResource{Group: "internal.apiserver.k8s.io", Resource: "storageversions"}
 
-// discoverySnapshot is what all servers said about their built-in resources, by address.
+// discoverySnapshot is what all servers said about their built-in resources.
 type discoverySnapshot struct {
-	serverAddresses
+	storageversion.Look
+	addresses []string // those that were asked
 	catalogs  map[string]catalog
-	documents map[string]storageversion.Document
-}
-
-// serverAddresses is where to ask servers.
-type serverAddresses struct {
-	addresses []string
-	// direct says that these are the servers' own addresses. Otherwise there is only the configured host, behind which
-	// any server may answer.
-	direct bool
-	// processes are those that lived when this was made.
-	processes []storageversion.Server
-}
-
-// incomplete returns the addresses from which something could not be read.
-func (s discoverySnapshot) incomplete() []string {
-	var addresses []string
-	for address, document := range s.documents {
-		if document.Failure != "" || len(document.FailedGroups) > 0 {
-			addresses = append(addresses, address)
-		}
-	}
-	return addresses
 }
 
 // storageVersionsServed says whether all servers serve StorageVersions. If only some do, the objects do not tell
 // about all that is written, and a request for them may reach one of the others. It is not known if no server could
 // be asked.
 func (s discoverySnapshot) storageVersionsServed() (served, known bool) {
-	for _, document := range s.documents {
+	for _, document := range s.Documents {
 		_, failed := document.FailedGroups[storageVersionsResource.Group]
 		switch {
 		case document.ServesStorageVersions:
@@ -79,60 +58,57 @@ func (s discoverySnapshot) storageVersionsServed() (served, known bool) {
 	return served, known
 }
 
-// reader returns a reader of the server at one of the addresses.
-func (p *discoveryPoller) reader(at serverAddresses, address string) (documents.Reader, error) {
-	if !at.direct {
-		return p.clients.host, nil
+// readCatalog asks a server for the part of its catalog that is built-in, and returns a reader of the server.
+func (p *discoveryPoller) readCatalog(
+	ctx context.Context, address string, direct bool,
+) (from documents.Reader, builtIn catalog, err error) {
+	if from, err = p.clients.reader(address, direct); err == nil {
+		builtIn, err = readCatalog(ctx, from)
 	}
-	return p.clients.at(address)
-}
-
-func (p *discoveryPoller) readCatalog(ctx context.Context, at serverAddresses, address string) (catalog, error) {
-	from, err := p.reader(at, address)
-	if err != nil {
-		return catalog{}, err
-	}
-	return readCatalog(ctx, from)
+	return from, builtIn.only(p.aggregated.isBuiltIn), err
 }
 
 // readServer asks a server for its catalog, and for the documents of all built-in group versions in it.
 func (p *discoveryPoller) readServer(
-	ctx context.Context, at serverAddresses, address string,
+	ctx context.Context, address string, direct bool,
 ) (catalog, storageversion.Document) {
-	from, err := p.reader(at, address)
+	from, builtIn, err := p.readCatalog(ctx, address, direct)
 	if err != nil {
-		return catalog{}, storageversion.Document{Failure: err.Error()}
+		return nil, storageversion.Document{Failure: err.Error()}
 	}
-	all, err := readCatalog(ctx, from)
-	if err != nil {
-		return catalog{}, storageversion.Document{Failure: err.Error()}
-	}
-	all = all.only(p.aggregated.isBuiltIn)
-	document := readDocument(ctx, from, all, p.aggregated.isBuiltIn)
+	document := readDocument(ctx, from, builtIn, p.aggregated.isBuiltIn)
+	// News of a definition may come before news of its APIService. Without this the resource would count as built-in.
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for resource := range p.definitions.defined {
 		delete(document.Resources, resource)
 	}
-	return all, document
+	return builtIn, document
 }
 
 // readServers asks all servers at once.
-func (p *discoveryPoller) readServers(ctx context.Context, at serverAddresses) discoverySnapshot {
-	s := discoverySnapshot{
-		serverAddresses: at, catalogs: map[string]catalog{}, documents: map[string]storageversion.Document{},
+func (p *discoveryPoller) readServers(ctx context.Context) discoverySnapshot {
+	s := discoverySnapshot{catalogs: map[string]catalog{}}
+	p.mu.Lock()
+	s.Look = storageversion.Look{
+		Servers: p.leases.living, Direct: true, Documents: map[string]storageversion.Document{},
 	}
+	if s.addresses = p.addresses.ready; len(s.addresses) == 0 {
+		s.addresses, s.Direct = []string{p.clients.hostAddress}, false
+	}
+	p.mu.Unlock()
+
 	var mu sync.Mutex
 	var readers sync.WaitGroup
-	for _, address := range at.addresses {
+	for _, address := range s.addresses {
 		readers.Go(func() {
-			serves, document := p.readServer(ctx, at, address)
+			serves, document := p.readServer(ctx, address, s.Direct)
 			klog.FromContext(ctx).V(4).Info("Read the discovery documents of an API server", "address", address,
-				"direct", at.direct, "resources", len(document.Resources), "failure", document.Failure,
+				"direct", s.Direct, "resources", len(document.Resources), "failure", document.Failure,
 				"failedGroups", document.FailedGroups)
 			mu.Lock()
 			defer mu.Unlock()
-			s.catalogs[address], s.documents[address] = serves, document
+			s.catalogs[address], s.Documents[address] = serves, document
 		})
 	}
 	readers.Wait()
@@ -148,10 +124,11 @@ func readDocument(
 		Resources:    map[schema.GroupResource]storageversion.Resource{},
 		FailedGroups: map[string]string{},
 	}
-	for _, gv := range c.versions {
-		if !c.mayStore(gv) {
+	for _, served := range c {
+		if !served.mayStore() {
 			continue
 		}
+		gv := served.GroupVersion
 		list, err := from.Resources(ctx, gv)
 		if documents.NotServed(err) || !isBuiltIn(gv) {
 			continue // The older list of group versions includes those that only a peer serves.

@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -81,7 +82,7 @@ type source struct {
 	// listed is closed when the first list has been heard.
 	listed chan struct{}
 	// names are those of the objects that exist. They outlive a watch: a name that the next list lacks was deleted.
-	names map[string]struct{}
+	names sets.Set[string]
 }
 
 func newSource(client rest.Interface, resource, namespace, labels string) *source {
@@ -164,7 +165,10 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 			l.failures.Succeeded(ctx, "The resource can be read again")
 			return w, nil
 		}
-		if ctx.Err() != nil || !retry.Unanswered(err) || isTooLargeResourceVersion(err) {
+		// An API server may know an earlier state only, perhaps because somebody restored etcd from a backup. No watch can
+		// continue there, so the Reflector has to list.
+		earlier := apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+		if ctx.Err() != nil || !retry.Unanswered(err) || earlier {
 			return nil, err
 		}
 		l.failed(ctx, err)
@@ -172,12 +176,6 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 			return nil, ctx.Err()
 		}
 	}
-}
-
-// isTooLargeResourceVersion is the answer of an API server that only knows an earlier state, perhaps because somebody
-// restored etcd from a backup. No watch can continue there: the Reflector has to list.
-func isTooLargeResourceVersion(err error) bool {
-	return apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
 
 func (l *listWatch) beginWatch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
@@ -216,17 +214,13 @@ var _ cache.ReflectorBookmarkStore = &store[*metav1.PartialObjectMetadata]{}
 // Replace is called after each list: at the beginning, and whenever a watch could not continue where it broke.
 func (s *store[T]) Replace(objects []any, resourceVersion string) error {
 	n := news[T]{listed: true, first: s.source.names == nil, revision: revisionOf(resourceVersion)}
-	names := map[string]struct{}{}
+	names := sets.Set[string]{}
 	for _, item := range objects {
 		typed := item.(T)
 		n.set = append(n.set, typed)
-		names[typed.GetObjectMeta().GetName()] = struct{}{}
+		names.Insert(typed.GetObjectMeta().GetName())
 	}
-	for name := range s.source.names {
-		if _, exists := names[name]; !exists {
-			n.gone = append(n.gone, name)
-		}
-	}
+	n.gone = s.source.names.Difference(names).UnsortedList()
 	s.source.names = names
 	s.hear(n)
 	if n.first {
@@ -241,7 +235,7 @@ func (s *store[T]) Add(item any) error { return s.Update(item) }
 // Update is called when a watch reports a change.
 func (s *store[T]) Update(item any) error {
 	meta := item.(T).GetObjectMeta()
-	s.source.names[meta.GetName()] = struct{}{}
+	s.source.names.Insert(meta.GetName())
 	s.hear(news[T]{set: []T{item.(T)}, revision: revisionOf(meta.GetResourceVersion())})
 	return nil
 }
@@ -249,7 +243,7 @@ func (s *store[T]) Update(item any) error {
 // Delete is called when a watch reports a deletion.
 func (s *store[T]) Delete(item any) error {
 	meta := item.(T).GetObjectMeta()
-	delete(s.source.names, meta.GetName())
+	s.source.names.Delete(meta.GetName())
 	s.hear(news[T]{gone: []string{meta.GetName()}, revision: revisionOf(meta.GetResourceVersion())})
 	return nil
 }

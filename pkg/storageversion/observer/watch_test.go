@@ -51,7 +51,7 @@ func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker) *follower 
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := documents.DefinitionClient(config, httpClient)
+	client, err := documents.NewClient(config, httpClient, documents.DefinitionsV1)
 	if err != nil {
 		t.Fatal(err)
 	}
