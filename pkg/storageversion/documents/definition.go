@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // Definition has the few fields of a CustomResourceDefinition that matter.
@@ -69,6 +71,11 @@ func (d *Definition) StorageVersion() string {
 		}
 	}
 	return ""
+}
+
+// Hash is the hash of the encoding that API servers write.
+func (d *Definition) Hash() string {
+	return storageversion.Hash(schema.GroupVersion{Group: d.Spec.Group, Version: d.StorageVersion()}, d.Spec.Names.Kind)
 }
 
 // ServedVersions are the versions that API servers serve, in the order in which discovery prefers them.

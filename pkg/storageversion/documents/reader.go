@@ -91,8 +91,13 @@ func (r Reader) Resources(ctx context.Context, gv schema.GroupVersion) (*metav1.
 
 // Definition returns the CustomResourceDefinition of a resource.
 func (r Reader) Definition(ctx context.Context, resource schema.GroupResource) (*Definition, error) {
-	d, path := &Definition{}, "/apis/"+DefinitionsV1.String()+"/customresourcedefinitions/"+resource.String()
-	return d, r.decode(ctx, path, definitionKind, d, &d.TypeMeta)
+	d := &Definition{}
+	return d, r.decode(ctx, DefinitionPath(resource), definitionKind, d, &d.TypeMeta)
+}
+
+// DefinitionPath is where an API server serves the definition of a resource.
+func DefinitionPath(resource schema.GroupResource) string {
+	return "/apis/" + DefinitionsV1.String() + "/customresourcedefinitions/" + resource.String()
 }
 
 // decode asks for plain JSON. Otherwise the API server answers with aggregated discovery, which has no hashes.

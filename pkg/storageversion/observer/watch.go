@@ -197,7 +197,9 @@ func (l *listWatch) failed(ctx context.Context, err error) {
 	case retry.Unanswered(err):
 		kind = "unanswered"
 	case apierrors.IsNotFound(err):
-		message = "Waiting for a resource that the API server does not serve"
+		// This is no error: the API may be switched off.
+		l.failures.Failed(ctx, kind, "Waiting for a resource that the API server does not serve")
+		return
 	}
 	l.failures.Failed(ctx, kind, message, "err", err)
 }
