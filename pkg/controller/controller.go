@@ -38,16 +38,13 @@ import (
 // controller decides again on what is there now.
 var ErrOutdated = errors.New("the object has changed since it was read")
 
-// ErrLogged marks a failure that was logged already. The controller tries again and stays quiet.
-var ErrLogged = errors.New("failed as before")
-
 // Handle does the work for one key of a queue. It returns when the key must be handled again although nothing has
 // changed. The zero time means never.
 type Handle[K comparable] func(ctx context.Context, key K) (again time.Time, err error)
 
 // Work handles the keys of a queue, one after the other, until the queue is shut down or ctx ends. It handles a key
-// again after a backoff if handle failed, and logs the error, except ErrOutdated and ErrLogged. minDelay is the least
-// time before a key is handled again at the time that handle asked for.
+// again after a backoff if handle failed, and logs the error, except ErrOutdated. minDelay is the least time before a key is
+// handled again at the time that handle asked for.
 func Work[K comparable](
 	ctx context.Context, clk clock.PassiveClock, queue workqueue.TypedRateLimitingInterface[K], minDelay time.Duration,
 	handle Handle[K],
@@ -72,7 +69,7 @@ func workOn[K comparable](
 	again, err := handle(ctx, key)
 	switch {
 	case ctx.Err() != nil:
-	case errors.Is(err, ErrOutdated), errors.Is(err, ErrLogged):
+	case errors.Is(err, ErrOutdated):
 		queue.AddRateLimited(key)
 	case err != nil:
 		utilruntime.HandleErrorWithContext(ctx, err, "Sync failed, will retry", "key", fmt.Sprint(key))
