@@ -18,17 +18,12 @@ package svmigrator
 
 import (
 	"sync"
-	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
 const (
@@ -73,20 +68,6 @@ var Register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(migratedObjects, migrations, outcomes, migrationDuration, rewrite.RetriedRequests)
 	legacyregistry.CustomMustRegister(gauges)
 })
-
-func countObject(resource schema.GroupResource, outcome sweep.Outcome) {
-	outcomes.WithLabelValues(outcome.String()).Inc()
-	if outcome.Migrated() {
-		migratedObjects.WithLabelValues(resource.String()).Inc()
-	}
-}
-
-func countMigration(m *migrationv1alpha1.StorageVersionMigration, status string, now time.Time) {
-	migrations.WithLabelValues(m.GroupResource().String(), status).Inc()
-	if m.Status.StartTime != nil {
-		migrationDuration.WithLabelValues(status).Observe(max(0, now.Sub(m.Status.StartTime.Time)).Seconds())
-	}
-}
 
 func collect(c *Controller, gauge controller.Gauge) {
 	running := c.runs.all()
