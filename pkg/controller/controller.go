@@ -38,26 +38,28 @@ import (
 // controller decides again on what is there now.
 var ErrOutdated = errors.New("the object has changed since it was read")
 
-// ErrLogged marks a failure that was logged already. The controller tries again and stays quiet.
-var ErrLogged = errors.New("failed as before")
-
 // Handle does the work for one key of a queue. It returns when the key must be handled again although nothing has
 // changed. The zero time means never.
 type Handle[K comparable] func(ctx context.Context, key K) (again time.Time, err error)
 
+// logInterval is how often Work logs failures of one kind.
+const logInterval = time.Minute
+
 // Work handles the keys of a queue, one after the other, until the queue is shut down or ctx ends. It handles a key
-// again after a backoff if handle failed, and logs the error, except ErrOutdated and ErrLogged. minDelay is the least
+// again after a backoff if handle failed, and logs the error, except ErrOutdated. What fails for one key often fails for
+// all of them, for lack of a permission for instance: Work logs one error of each kind in a minute. minDelay is the least
 // time before a key is handled again at the time that handle asked for.
 func Work[K comparable](
 	ctx context.Context, clk clock.PassiveClock, queue workqueue.TypedRateLimitingInterface[K], minDelay time.Duration,
 	handle Handle[K],
 ) {
+	logged := map[metav1.StatusReason]time.Time{}
 	for {
 		key, shutdown := queue.Get()
 		if shutdown {
 			return
 		}
-		workOn(ctx, clk, queue, minDelay, handle, key)
+		workOn(ctx, clk, queue, minDelay, handle, key, logged)
 		if ctx.Err() != nil {
 			return
 		}
@@ -66,16 +68,20 @@ func Work[K comparable](
 
 func workOn[K comparable](
 	ctx context.Context, clk clock.PassiveClock, queue workqueue.TypedRateLimitingInterface[K], minDelay time.Duration,
-	handle Handle[K], key K,
+	handle Handle[K], key K, logged map[metav1.StatusReason]time.Time,
 ) {
 	defer queue.Done(key)
 	again, err := handle(ctx, key)
 	switch {
 	case ctx.Err() != nil:
-	case errors.Is(err, ErrOutdated), errors.Is(err, ErrLogged):
+	case errors.Is(err, ErrOutdated):
 		queue.AddRateLimited(key)
 	case err != nil:
-		utilruntime.HandleErrorWithContext(ctx, err, "Sync failed, will retry", "key", fmt.Sprint(key))
+		if kind := apierrors.ReasonForError(err); clk.Since(logged[kind]) >= logInterval {
+			logged[kind] = clk.Now()
+			utilruntime.HandleErrorWithContext(ctx, err, "Sync failed, will retry; others may fail for the same reason",
+				"key", fmt.Sprint(key))
+		}
 		queue.AddRateLimited(key)
 	default:
 		queue.Forget(key)

@@ -40,6 +40,18 @@ func NewGauges[T any](collect func(controller *T, gauge Gauge), descs ...*metric
 	return &Gauges[T]{collect: collect, descs: descs}
 }
 
+// NewGauge describes one metric of a collector.
+func NewGauge(subsystem, name, help string, labels ...string) *metrics.Desc {
+	return metrics.NewDesc(subsystem+"_"+name, help, labels, nil, metrics.ALPHA, "")
+}
+
+// NewCounter returns a counter.
+func NewCounter(subsystem, name, help string, labels ...string) *metrics.CounterVec {
+	return metrics.NewCounterVec(&metrics.CounterOpts{
+		Subsystem: subsystem, Name: name, Help: help, StabilityLevel: metrics.ALPHA,
+	}, labels)
+}
+
 // Show shows the gauges of a controller until the returned function is called.
 func (g *Gauges[T]) Show(controller *T) (hide func()) {
 	g.running.Store(controller)

@@ -134,13 +134,12 @@ func (m *manager) createMigration(j *job, migration *migrationv1alpha1.StorageVe
 	}
 	if ref := j.in.State.Status.Migration; ref != nil && !mutant.trustsMigrations {
 		before := api.migrations[ref.Name]
-		if before != nil && !slices.Contains(j.in.Migrations, before) && sameTarget(before, migration) {
+		if before != nil && !slices.Contains(j.in.Migrations, before) && before.GroupResource() == migration.GroupResource() {
 			return errOutdated
 		}
 	}
 	m.w.judge.creates(migration)
-	err := api.createMigration(migration)
-	if errors.Is(err, errExists) && !sameTarget(api.migrations[migration.Name], migration) {
+	if err := api.createMigration(migration); err != nil {
 		return err
 	}
 	m.wroteAt(streamMigrations, j.resource)

@@ -152,7 +152,11 @@ func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1al
 		eventType, event, message = corev1.EventTypeWarning, eventFailed, result.Reason+": "
 	}
 	logger.Info("Migration ended", "status", result.Type, "reason", result.Reason, "progress", status.Progress)
-	countMigration(m, string(result.Type), c.clock.Now())
+	migrations.WithLabelValues(m.GroupResource().String(), string(result.Type)).Inc()
+	if status.StartTime != nil {
+		took := max(0, c.clock.Since(status.StartTime.Time))
+		migrationDuration.WithLabelValues(string(result.Type)).Observe(took.Seconds())
+	}
 	c.recordEvent(m, eventType, event, message+result.Message)
 }
 

@@ -86,8 +86,7 @@ type Controller struct {
 	queue   workqueue.TypedRateLimitingInterface[string]
 	waiting workqueue.TypedRateLimitingInterface[string]
 
-	migrationIndexer cache.TypedIndexer[*migrationv1alpha1.StorageVersionMigration]
-	synced           []cache.InformerSynced
+	synced []cache.InformerSynced
 }
 
 // New returns a controller that does not run yet.
@@ -108,30 +107,31 @@ func New(
 	if err != nil {
 		return nil, err
 	}
-	states, migrations := informers.StorageStates(), informers.StorageVersionMigrations()
+	caches, err := controller.NewCaches(informers, "svmigrator")
+	if err != nil {
+		return nil, err
+	}
 	c := &Controller{
 		cluster: &cluster{
-			client:     clients.Migrations,
-			documents:  documents.Reader{Client: clients.Documents, Timeout: readTimeout},
-			observer:   observer,
-			states:     states.Lister(),
-			migrations: migrations.Lister(),
-			engine:     engine,
-			events:     events.WithLogger(klog.FromContext(ctx)),
-			features:   features,
-			clock:      clock.RealClock{},
-			options:    options,
+			client:    clients.Migrations,
+			documents: documents.Reader{Client: clients.Documents, Timeout: readTimeout},
+			observer:  observer,
+			caches:    caches,
+			engine:    engine,
+			events:    events.WithLogger(klog.FromContext(ctx)),
+			features:  features,
+			clock:     clock.RealClock{},
+			options:   options,
 		},
-		pacer:            pace,
-		runs:             newRuns(),
-		migrationIndexer: migrations.TypedInformer().GetTypedIndexer(),
+		pacer: pace,
+		runs:  newRuns(),
 	}
 	c.queue = newQueue(queueName, workqueue.DefaultQueue[string]())
 	c.waiting = newQueue(waitingName, &waitingQueue{rank: c.rankOfName})
-	if err := c.listen(ctx, states.TypedInformer(), migrations.TypedInformer()); err != nil {
-		return nil, err
-	}
-	return c, nil
+	observer.Subscribe(c.resourceChanged)
+	c.synced, err = caches.Listen(ctx, c.resourceChanged, c.migrationChanged)
+	c.synced = append(c.synced, observer.HasSynced)
+	return c, err
 }
 
 func newQueue(name string, order workqueue.Queue[string]) workqueue.TypedRateLimitingInterface[string] {
@@ -173,7 +173,7 @@ func (c *Controller) Run(ctx context.Context) {
 // sync does everything about a migration that needs no place. It fails a migration that cannot succeed, says what a
 // migration waits for, queues one that may write, and deletes one that ended long ago.
 func (c *Controller) sync(ctx context.Context, name string) (again time.Time, err error) {
-	m := c.cluster.migration(name)
+	m := c.cluster.caches.Migration(name)
 	if m == nil || m.DeletionTimestamp != nil {
 		return time.Time{}, nil
 	}
@@ -227,16 +227,16 @@ func (c *Controller) checkServed(
 
 // rankOfName returns the place of a waiting migration in the order.
 func (c *Controller) rankOfName(name string) rank {
-	m := c.cluster.migration(name)
+	m := c.cluster.caches.Migration(name)
 	if m == nil {
 		return rank{class: removed, name: name}
 	}
-	return rankOf(m, c.cluster.cachedState(m.GroupResource()), c.runs.isStuck(m.UID))
+	return rankOf(m, c.cluster.caches.State(m.GroupResource()), c.runs.isStuck(m.UID))
 }
 
 // givePlace lets a migration run until it has ended or must stop.
 func (c *Controller) givePlace(ctx context.Context, name string) (again time.Time, err error) {
-	m := c.cluster.migration(name)
+	m := c.cluster.caches.Migration(name)
 	if m == nil || m.Finished() {
 		return time.Time{}, nil
 	}
@@ -254,7 +254,7 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 	err = run.run(runCtx)
 	c.runs.release(run, err)
 	klog.FromContext(ctx).V(4).Info("Run ended", "cause", err)
-	for _, other := range c.migrationsOf(run.resource) {
+	for _, other := range c.cluster.caches.MigrationsOf(run.resource) {
 		if other.Name != name {
 			c.queue.Add(other.Name) // It may have waited for this one.
 		}

@@ -185,7 +185,7 @@ func decideUnbound(in Input) Decision {
 			"the servers write %s, not %s. Create a migration without spec.target, which takes what the servers write",
 			versionName(target), versionName(asked))
 	}
-	if agreed := writtenSince(in.Observation, last).Add(in.Settle); target.Epoch == nil && in.Now.Before(agreed) {
+	if agreed, _ := in.Observation.AgreedFrom(last, time.Time{}, in.Settle); target.Epoch == nil && in.Now.Before(agreed) {
 		d := waits("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
 			versionName(target), agreed.UTC().Format(time.RFC3339))
 		d.LookAgain = agreed
@@ -279,18 +279,6 @@ func lastWritten(o storageversion.Observation) string {
 		return last.Writing[0]
 	}
 	return storageversion.Unknown
-}
-
-// writtenSince is since when the servers have written only this encoding.
-func writtenSince(o storageversion.Observation, hash string) time.Time {
-	since := o.Time
-	for i, sighting := range slices.Backward(o.Run) {
-		if !onlyWrite(o.Run[i:i+1], hash) {
-			break
-		}
-		since = sighting.Evidence.FirstObservedTime.Time
-	}
-	return since
 }
 
 // hashName is the version behind a hash, or the hash if the version is not known.

@@ -23,7 +23,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -31,37 +30,21 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// expiry is what to do with a migration that has ended.
-type expiry struct {
-	// expired means that nobody needs the migration any more.
-	expired bool
-	// lookAgain is when to decide again if nothing else happens. Zero means that only events matter.
-	lookAgain time.Time
-}
-
-// decideExpiry says whether a migration that has ended may be deleted. others are the migrations of the same resource.
-func decideExpiry(
+// expires returns when a migration that has ended may be deleted, or false while somebody needs it. others are the
+// migrations of the same resource.
+func expires(
 	m *migrationv1alpha1.StorageVersionMigration, others []*migrationv1alpha1.StorageVersionMigration,
-	state *migrationv1alpha1.StorageState, ttl time.Duration, now time.Time,
-) expiry {
-	if ttl <= 0 || !m.Finished() || m.DeletionTimestamp != nil {
-		return expiry{}
-	}
-	if at := endedAt(m).Add(ttl); now.Before(at) {
-		return expiry{lookAgain: at}
-	}
+	state *migrationv1alpha1.StorageState, ttl time.Duration,
+) (at time.Time, may bool) {
 	// It names objects that somebody must repair, until a newer migration shows whether that was done.
 	newer := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
 		return other.Finished() && createdAfter(other, m)
 	})
-	if namesDenied(m) && !newer {
-		return expiry{}
-	}
 	// An older one that names objects goes first. Otherwise it would be kept until yet another migration ends.
 	older := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
 		return other.Finished() && namesDenied(other) && createdAfter(m, other)
 	})
-	return expiry{expired: !older && !proofPending(m, state)}
+	return endedAt(m).Add(ttl), ttl > 0 && (newer || !namesDenied(m)) && !older && !proofPending(m, state)
 }
 
 // createdAfter orders migrations, also those of the same second.
@@ -81,38 +64,31 @@ func proofPending(m *migrationv1alpha1.StorageVersionMigration, state *migration
 		!slices.Equal(state.Status.PersistedStorageVersionHashes, []string{target.StorageVersionHash})
 }
 
-// endedAt is when a migration ended. Other controllers set only the conditions, or not even their times.
+// endedAt is when a migration ended: when its conditions changed last. Other controllers set no other time, or none.
 func endedAt(m *migrationv1alpha1.StorageVersionMigration) time.Time {
-	if m.Status.CompletionTime != nil {
-		return m.Status.CompletionTime.Time
+	at := m.CreationTimestamp.Time
+	for _, condition := range m.Status.Conditions {
+		if condition.LastUpdateTime.After(at) {
+			at = condition.LastUpdateTime.Time
+		}
 	}
-	result := m.Status.Condition(migrationv1alpha1.MigrationSucceeded)
-	if result == nil || result.Status != corev1.ConditionTrue {
-		result = m.Status.Condition(migrationv1alpha1.MigrationFailed)
-	}
-	return cmp.Or(result.LastUpdateTime.Time, m.CreationTimestamp.Time)
+	return at
 }
 
-// expire deletes a migration that nobody needs any more.
+// expire deletes a migration that nobody needs any more. The cache may be behind, but the API server deletes only the
+// very migration that was decided on.
 func (c *Controller) expire(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (time.Time, error) {
-	e := c.expiryOf(m)
-	if !e.expired {
-		return e.lookAgain, nil
+	resource := m.GroupResource()
+	at, may := expires(m, c.cluster.caches.MigrationsOf(resource), c.cluster.caches.State(resource),
+		c.cluster.options.FinishedTTL)
+	if !may {
+		return time.Time{}, nil // An event about the change that it waits for queues it again.
 	}
-	// The cache may be behind, and nobody can undo a deletion.
-	migrations := c.cluster.client.StorageVersionMigrations()
-	live, err := migrations.Get(ctx, m.Name, metav1.GetOptions{})
-	if saysMissing(err, m.Name) {
-		return time.Time{}, nil
+	if c.cluster.clock.Now().Before(at) {
+		return at, nil
 	}
-	if err != nil {
-		return time.Time{}, fmt.Errorf("getting migration %q: %w", m.Name, err)
-	}
-	if e = c.expiryOf(live); !e.expired {
-		return e.lookAgain, nil
-	}
-	err = migrations.Delete(ctx, live.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &live.UID, ResourceVersion: &live.ResourceVersion},
+	err := c.cluster.client.StorageVersionMigrations().Delete(ctx, m.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion},
 	})
 	switch {
 	case saysMissing(err, m.Name), apierrors.IsConflict(err):
@@ -120,12 +96,6 @@ func (c *Controller) expire(ctx context.Context, m *migrationv1alpha1.StorageVer
 	case err != nil:
 		return time.Time{}, fmt.Errorf("deleting migration %q: %w", m.Name, err)
 	}
-	klog.FromContext(ctx).V(2).Info("Deleted a migration that ended long ago", "uid", live.UID, "ended", endedAt(live))
+	klog.FromContext(ctx).V(2).Info("Deleted a migration that ended long ago", "uid", m.UID, "ended", endedAt(m))
 	return time.Time{}, nil
-}
-
-func (c *Controller) expiryOf(m *migrationv1alpha1.StorageVersionMigration) expiry {
-	resource := m.GroupResource()
-	state := c.cluster.cachedState(resource)
-	return decideExpiry(m, c.migrationsOf(resource), state, c.cluster.options.FinishedTTL, c.cluster.clock.Now())
 }

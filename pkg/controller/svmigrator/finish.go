@@ -17,6 +17,7 @@ limitations under the License.
 package svmigrator
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -46,9 +47,6 @@ const (
 	// pruneTimeout is more than the 34 s that an API server allows for a patch.
 	pruneTimeout = 40 * time.Second
 )
-
-// errMoved says that something changed on which the end of a migration depends. The run reads it again.
-var errMoved = errors.New("what was read has changed in the meantime")
 
 // finish ends a migration whose objects all have outcomes, however long that takes.
 func (r *migrationRun) finish(ctx context.Context) error {
@@ -87,15 +85,15 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	case err != nil:
 		return err
 	case decision.Verdict == Fail:
-		return r.fail(ctx, decision)
+		return r.end(ctx, failed(decision))
 	case m.Status.Progress != nil && unmigrated(m.Status.Progress) > 0:
-		return r.fail(ctx, objectsDenied(&m.Status))
+		return r.end(ctx, failed(objectsDenied(&m.Status)))
 	case decision.Verdict != Go:
 		return errStopped
 	}
 	observation := r.cluster.observer.Observe(r.resource)
 	if sure := observation.Confirmed; r.cluster.clock.Now().Before(sure) {
-		return fmt.Errorf("the servers that answered may have been replaced, which is known at %v: %w", sure, errMoved)
+		return fmt.Errorf("the servers that answered may have been replaced, which is known at %v: %w", sure, controller.ErrOutdated)
 	}
 	switch r.class {
 	case storageversion.Custom:
@@ -108,33 +106,25 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		case err != nil:
 			return err
 		case missing != nil:
-			return r.fail(ctx, *missing)
+			return r.end(ctx, failed(*missing))
 		case r.serverWritesAnother(m.Status.Target):
-			return r.fail(ctx, agreementLost(m.Status.Target))
+			return r.end(ctx, failed(agreementLost(m.Status.Target)))
 		}
 	}
-	return r.succeed(ctx)
+	return r.end(ctx, succeeded(m.Status.Target))
 }
 
-// succeed tries only once. After an outage of the API server, the checks before it may not hold any more.
-func (r *migrationRun) succeed(ctx context.Context) error {
+// end tries only once. After an outage of the API server, what was decided may not hold any more.
+func (r *migrationRun) end(ctx context.Context, change statusChange) error {
 	r.ending.Store(true)
-	err := r.status.write(ctx, succeeded(r.status.stored.Status.Target))
+	err := r.status.write(ctx, change)
 	if errors.Is(err, controller.ErrOutdated) {
-		if err = r.status.refresh(ctx); err == nil {
-			err = errMoved
-		}
+		err = cmp.Or(r.status.refresh(ctx), err)
 	}
 	if err != nil {
 		r.ending.Store(false)
 	}
 	return err
-}
-
-// fail ends the migration without success.
-func (r *migrationRun) fail(ctx context.Context, why Decision) error {
-	r.ending.Store(true)
-	return r.status.persist(ctx, failed(why))
 }
 
 // verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions that
@@ -147,12 +137,12 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 	last, _ := observation.Last()
 	switch observed := last.Evidence.CustomResourceDefinition; {
 	case observed == nil:
-		return fmt.Errorf("the definition was not observed: %w", errMoved)
+		return fmt.Errorf("the definition was not observed: %w", controller.ErrOutdated)
 	case live.Metadata.UID != observed.UID, live.Metadata.Generation != observed.Generation:
 		return fmt.Errorf("the definition has generation %d, and generation %d was observed: %w",
-			live.Metadata.Generation, observed.Generation, errMoved)
+			live.Metadata.Generation, observed.Generation, controller.ErrOutdated)
 	case live.Hash() != r.status.stored.Status.Target.StorageVersionHash:
-		return fmt.Errorf("the definition has another storage version: %w", errMoved)
+		return fmt.Errorf("the definition has another storage version: %w", controller.ErrOutdated)
 	}
 	before, after := live.Status.StoredVersions, []string{live.StorageVersion()}
 	if !r.cluster.features.Enabled(features.CRDStoredVersionsPruning) || slices.Equal(before, after) {
@@ -166,7 +156,7 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 			fmt.Sprintf("status.storedVersions of the CustomResourceDefinition is %q now. It was %q.", after, before))
 		return nil
 	case apierrors.IsConflict(err):
-		return fmt.Errorf("pruning status.storedVersions: %w", errMoved)
+		return fmt.Errorf("pruning status.storedVersions: %w", controller.ErrOutdated)
 	case rewrite.Classify(err, live.Metadata.Name).Passes():
 		return fmt.Errorf("pruning status.storedVersions: %w", err)
 	default:

@@ -18,17 +18,12 @@ package svmigrator
 
 import (
 	"sync"
-	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
 const (
@@ -38,11 +33,11 @@ const (
 )
 
 var (
-	migratedObjects = newCounter(coreSubsystem, "migrated_objects_total",
+	migratedObjects = controller.NewCounter(coreSubsystem, "migrated_objects_total",
 		"Number of objects that are known to be stored in the target encoding or deleted, by resource.", "resource")
-	migrations = newCounter(coreSubsystem, "migrations_total",
+	migrations = controller.NewCounter(coreSubsystem, "migrations_total",
 		"Number of migrations that ended, by resource and status: Succeeded or Failed.", "resource", "status")
-	outcomes = newCounter(subsystem, "object_outcomes_total",
+	outcomes = controller.NewCounter(subsystem, "object_outcomes_total",
 		"Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was "+
 			"denied and tried once more counts twice. One that a restarted list shows to be newer does not count.", "outcome")
 	migrationDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
@@ -53,58 +48,31 @@ var (
 		StabilityLevel: metrics.ALPHA,
 	}, []string{"status"})
 
-	remainingObjects = newGauge(coreSubsystem, "remaining_objects",
+	remainingObjects = controller.NewGauge(coreSubsystem, "remaining_objects",
 		"Number of objects that running migrations have not come to yet, by resource, if the server tells.", "resource")
-	runningMigrations = newGauge(subsystem, "running_migrations", "Number of migrations that write.")
-	queuedMigrations  = newGauge(subsystem, "queued_migrations", "Number of migrations that wait for a place.")
-	paceLimit         = newGauge(subsystem, "pace_limit",
+	runningMigrations = controller.NewGauge(subsystem, "running_migrations", "Number of migrations that write.")
+	queuedMigrations  = controller.NewGauge(subsystem, "queued_migrations", "Number of migrations that wait for a place.")
+	paceLimit         = controller.NewGauge(subsystem, "pace_limit",
 		"Number of rewrites that may be under way at a time. Less than one means that there are pauses between rewrites.")
-	paceInFlight = newGauge(subsystem, "pace_in_flight", "Number of rewrites that are under way.")
-	paceRate     = newGauge(subsystem, "pace_rewrites_per_second", "Rate at which objects were rewritten lately.")
-	pacePaused   = newGauge(subsystem, "pace_paused_seconds",
+	paceInFlight = controller.NewGauge(subsystem, "pace_in_flight", "Number of rewrites that are under way.")
+	paceRate     = controller.NewGauge(subsystem, "pace_rewrites_per_second", "Rate at which objects were rewritten lately.")
+	pacePaused   = controller.NewGauge(subsystem, "pace_paused_seconds",
 		"Time until the next rewrite may be sent, by why: AskedToWait or Unreachable.", "reason")
 
 	gauges = controller.NewGauges(collect, remainingObjects, runningMigrations, queuedMigrations,
 		paceLimit, paceInFlight, paceRate, pacePaused)
-	registerOnce sync.Once
 )
 
-func newCounter(subsystem, name, help string, labels ...string) *metrics.CounterVec {
-	return metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem, Name: name, Help: help, StabilityLevel: metrics.ALPHA,
-	}, labels)
-}
-
-func newGauge(subsystem, name, help string, labels ...string) *metrics.Desc {
-	return metrics.NewDesc(subsystem+"_"+name, help, labels, nil, metrics.ALPHA, "")
-}
-
 // Register adds the metrics of the migrator to the legacy registry, once.
-func Register() {
-	registerOnce.Do(func() {
-		legacyregistry.MustRegister(migratedObjects, migrations, outcomes, migrationDuration, rewrite.RetriedRequests)
-		legacyregistry.CustomMustRegister(gauges)
-	})
-}
-
-func countObject(resource schema.GroupResource, outcome sweep.Outcome) {
-	outcomes.WithLabelValues(outcome.String()).Inc()
-	if outcome.Migrated() {
-		migratedObjects.WithLabelValues(resource.String()).Inc()
-	}
-}
-
-func countMigration(m *migrationv1alpha1.StorageVersionMigration, status string, now time.Time) {
-	migrations.WithLabelValues(m.GroupResource().String(), status).Inc()
-	if m.Status.StartTime != nil {
-		migrationDuration.WithLabelValues(status).Observe(max(0, now.Sub(m.Status.StartTime.Time)).Seconds())
-	}
-}
+var Register = sync.OnceFunc(func() {
+	legacyregistry.MustRegister(migratedObjects, migrations, outcomes, migrationDuration, rewrite.RetriedRequests)
+	legacyregistry.CustomMustRegister(gauges)
+})
 
 func collect(c *Controller, gauge controller.Gauge) {
 	running := c.runs.all()
 	for _, run := range running {
-		m := c.cluster.migration(run.name)
+		m := c.cluster.caches.Migration(run.name)
 		if m != nil && m.Status.Progress != nil && m.Status.Progress.EstimatedTotal != nil {
 			remaining := max(0, *m.Status.Progress.EstimatedTotal-m.Status.Progress.Processed)
 			gauge(remainingObjects, float64(remaining), run.resource.String())

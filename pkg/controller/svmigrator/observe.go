@@ -29,7 +29,6 @@ import (
 	"k8s.io/utils/clock"
 
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
-	migrationlisters "sigs.k8s.io/svm-api/client/listers/migration/v1alpha1"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
@@ -42,40 +41,21 @@ const readTimeout = 15 * time.Second
 
 // cluster is what the migrator reads from and writes to, and the time.
 type cluster struct {
-	client     migrationclient.MigrationV1alpha1Interface
-	documents  documents.Reader
-	observer   Observer
-	states     migrationlisters.StorageStateLister
-	migrations migrationlisters.StorageVersionMigrationLister
-	engine     *rewrite.Engine
-	events     record.EventRecorderLogger
-	features   featuregate.FeatureGate
-	clock      clock.WithTicker
-	options    Options
-}
-
-// migration returns the cached migration, or nil if there is none. A cache has no other error.
-func (c *cluster) migration(name string) *migrationv1alpha1.StorageVersionMigration {
-	m, err := c.migrations.Get(name)
-	if err != nil {
-		return nil
-	}
-	return m
-}
-
-// cachedState returns the cached StorageState, or nil if there is none. A cache has no other error.
-func (c *cluster) cachedState(resource schema.GroupResource) *migrationv1alpha1.StorageState {
-	state, err := c.states.Get(resource.String())
-	if err != nil {
-		return nil
-	}
-	return state
+	client    migrationclient.MigrationV1alpha1Interface
+	documents documents.Reader
+	observer  Observer
+	caches    *controller.Caches
+	engine    *rewrite.Engine
+	events    record.EventRecorderLogger
+	features  featuregate.FeatureGate
+	clock     clock.WithTicker
+	options   Options
 }
 
 // decideCached decides without a request. A cache that is behind may lead to Wait or Fail. Go is as good as what is
 // known.
 func (c *cluster) decideCached(m *migrationv1alpha1.StorageVersionMigration) Decision {
-	return c.decideOn(m, c.cachedState(m.GroupResource()))
+	return c.decideOn(m, c.caches.State(m.GroupResource()))
 }
 
 // decide decides on what the caches have. It asks the API server before it fails a migration.

@@ -122,7 +122,6 @@ func TestExpiry(t *testing.T) {
 		m := made(nil)
 		m.Name, m.UID = name, types.UID(name)
 		m.CreationTimestamp = metav1.NewTime(noon.Add(-ago))
-		m.Status.CompletionTime = ptr.To(metav1.NewTime(noon.Add(-ago)))
 		m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: conditionType, Status: corev1.ConditionTrue}}
 		m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: denied}
 		return m
@@ -138,14 +137,10 @@ func TestExpiry(t *testing.T) {
 		others    []*migrationv1alpha1.StorageVersionMigration
 		state     *migrationv1alpha1.StorageState
 		ttl       time.Duration
-		want      expiry
+		want      bool
 	}{
-		"it ended long ago": {migration: old, ttl: time.Hour, want: expiry{expired: true}},
-		"it ended lately": {
-			migration: old, ttl: 3 * time.Hour, want: expiry{lookAgain: noon.Add(time.Hour)},
-		},
-		"all are kept":     {migration: old},
-		"it has not ended": {migration: made(nil), ttl: time.Hour},
+		"it has ended": {migration: old, ttl: time.Hour, want: true},
+		"all are kept": {migration: old},
 		"it names denied objects": {
 			migration: names,
 			others:    []*migrationv1alpha1.StorageVersionMigration{names, ended("older", 3*time.Hour, succeeded, 0)},
@@ -153,12 +148,12 @@ func TestExpiry(t *testing.T) {
 		},
 		"one that was created in the same second": {
 			migration: names, others: []*migrationv1alpha1.StorageVersionMigration{names, old}, ttl: time.Hour,
-			want: expiry{expired: true},
+			want: true,
 		},
 		"a newer one tells how that stands": {
 			migration: names,
 			others:    []*migrationv1alpha1.StorageVersionMigration{names, ended("new", time.Minute, failed, 1)},
-			ttl:       time.Hour, want: expiry{expired: true},
+			ttl:       time.Hour, want: true,
 		},
 		"it waits for one that is kept because of it": {
 			migration: ended("newest", time.Hour+time.Minute, succeeded, 0),
@@ -166,22 +161,33 @@ func TestExpiry(t *testing.T) {
 		},
 		"the state has not taken its proof yet": {migration: proof, state: unproven, ttl: time.Hour},
 		"the state has taken its proof": {
-			migration: proof, state: proven, ttl: time.Hour, want: expiry{expired: true},
+			migration: proof, state: proven, ttl: time.Hour, want: true,
 		},
 		"the state is in another epoch by now": {
-			migration: proof, state: stateAt(4, v2, metav1.ConditionTrue), ttl: time.Hour, want: expiry{expired: true},
+			migration: proof, state: stateAt(4, v2, metav1.ConditionTrue), ttl: time.Hour, want: true,
 		},
-		"it is of a controller that says no moment": {migration: func() *migrationv1alpha1.StorageVersionMigration {
-			m := old.DeepCopy()
-			m.Status.CompletionTime = nil
-			return m
-		}(), ttl: time.Hour, want: expiry{expired: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := decideExpiry(test.migration, test.others, test.state, test.ttl, noon)
-			if got.expired != test.want.expired || !got.lookAgain.Equal(test.want.lookAgain) {
-				t.Errorf("decided %+v, want %+v", got, test.want)
+			at, may := expires(test.migration, test.others, test.state, test.ttl)
+			if may != test.want {
+				t.Errorf("may be deleted: %v, want %v", may, test.want)
+			}
+			if want := endedAt(test.migration).Add(test.ttl); !at.Equal(want) {
+				t.Errorf("may be deleted at %v, want %v", at, want)
 			}
 		})
+	}
+}
+
+func TestEndedAt(t *testing.T) {
+	m := made(nil)
+	m.CreationTimestamp = metav1.NewTime(noon)
+	m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationFailed}}
+	if got := endedAt(m); !got.Equal(noon) {
+		t.Errorf("a migration of a controller that says no time ended at %v, want %v", got, noon)
+	}
+	failed(Decision{})(&m.Status, noon.Add(time.Hour))
+	if got, want := endedAt(m), noon.Add(time.Hour); !got.Equal(want) {
+		t.Errorf("it ended at %v, want %v", got, want)
 	}
 }

@@ -31,6 +31,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
@@ -101,11 +102,11 @@ func (r *migrationRun) run(ctx context.Context) error {
 		return err
 	}
 	if missing != nil {
-		return r.fail(ctx, *missing)
+		return r.end(ctx, failed(*missing))
 	}
 	if r.serverWritesAnother(decision.Target) {
 		r.cluster.observer.ReadAggregated()
-		return fmt.Errorf("the server does not write %s, which was observed last: %w", versionName(decision.Target), errMoved)
+		return fmt.Errorf("the server does not write %s any more: %w", versionName(decision.Target), controller.ErrOutdated)
 	}
 	if err := r.bindTarget(ctx, decision); err != nil {
 		return err
@@ -121,7 +122,7 @@ func (r *migrationRun) run(ctx context.Context) error {
 	case errors.As(err, &permanent) && permanent.Reason == migrationv1alpha1.MigrationReasonResourceNotServed:
 		return errStopped // The next run looks for another version, and fails the migration if there is none.
 	case permanent != nil:
-		return r.fail(ctx, Decision{Verdict: Fail, Reason: permanent.Reason, Message: permanent.Message})
+		return r.end(ctx, failed(Decision{Verdict: Fail, Reason: permanent.Reason, Message: permanent.Message}))
 	case err != nil:
 		return err
 	}
@@ -158,7 +159,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	if status.StartTime != nil && !r.task.Stuck() {
 		klog.FromContext(ctx).Info("Migration continues", "target", versionName(decision.Target), "progress", status.Progress)
 	}
-	err := r.status.persist(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
+	err := r.status.update(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		if status.StartTime == nil {
 			// Rounded up: nothing was written before that time. A proof must be younger than what it proves.
 			started := metav1.NewTime(migrationv1alpha1.RoundUp(now))
@@ -205,14 +206,17 @@ func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position
 	if !position.Complete && now.Sub(r.savedAt) < saveInterval {
 		return nil
 	}
-	err := r.status.persist(ctx, putPosition(position, perMinute))
+	err := r.status.update(ctx, putPosition(position, perMinute))
 	r.savedAt = r.cluster.clock.Now()
 	return err
 }
 
 // ObjectDone counts the object, and records an event if it was denied for good.
 func (r *migrationRun) ObjectDone(result rewrite.Result) {
-	countObject(r.resource, result.Outcome)
+	outcomes.WithLabelValues(result.Outcome.String()).Inc()
+	if result.Outcome.Migrated() {
+		migratedObjects.WithLabelValues(r.resource.String()).Inc()
+	}
 	if !result.Final || result.Outcome != sweep.Denied {
 		return
 	}

@@ -24,13 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
-	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 )
 
 // errMigrationGone says that the migration was deleted, or that somebody else ended it.
@@ -92,26 +89,6 @@ func (w *statusWriter) update(ctx context.Context, change statusChange) error {
 		}
 	}
 	return err
-}
-
-// persist stores a change, however long that takes.
-func (w *statusWriter) persist(ctx context.Context, change statusChange) error {
-	backoff := rewrite.NewBackoff()
-	for first := true; ; first = false {
-		err := w.update(ctx, change)
-		if err == nil || errors.Is(err, errMigrationGone) {
-			return err
-		}
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if first {
-			utilruntime.HandleErrorWithContext(ctx, err, "Storing progress failed, nothing more is rewritten until it succeeds")
-		}
-		if !retry.Pause(ctx, w.cluster.clock, backoff.Step()) {
-			return context.Cause(ctx)
-		}
-	}
 }
 
 // saysMissing reports whether err is the API server's own statement that this migration does not exist.

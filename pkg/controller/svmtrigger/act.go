@@ -153,10 +153,9 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 		}
 	}
 	created, err := c.client.StorageVersionMigrations().Create(ctx, d.Create, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
-		return c.adoptMigration(ctx, in.Observation.Resource, d.Create)
-	}
 	if err != nil {
+		// If it exists already, a process before this one has created it. The cache will show it, and the next decision
+		// records it.
 		return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
 	}
 	c.migrationWrites.wrote(in.Observation.Resource, created.ResourceVersion)
@@ -197,55 +196,20 @@ func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, next *v1a
 	if ref == nil {
 		return nil
 	}
-	live, err := c.migration(ctx, ref.Name)
-	if live == nil {
-		return err
+	live, err := c.client.StorageVersionMigrations().Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case controller.SaysMissing(err, migrationResource, ref.Name):
+		return nil
+	case err != nil:
+		return fmt.Errorf("getting migration %q: %w", ref.Name, err)
 	}
 	decidedOn := slices.ContainsFunc(in.Migrations, func(m *v1alpha1.StorageVersionMigration) bool {
 		return m.UID == live.UID && m.ResourceVersion == live.ResourceVersion
 	})
-	if !decidedOn && sameTarget(live, next) {
+	if !decidedOn && live.GroupResource() == next.GroupResource() {
 		return fmt.Errorf("migration %q is not the one in the cache: %w", ref.Name, controller.ErrOutdated)
 	}
 	return nil
-}
-
-// adoptMigration accepts a migration that exists already if it is the one that is wanted: it was created before a
-// crash.
-func (c *Controller) adoptMigration(
-	ctx context.Context, resource schema.GroupResource, wanted *v1alpha1.StorageVersionMigration,
-) error {
-	existing, err := c.migration(ctx, wanted.Name)
-	switch {
-	case err != nil:
-		return err
-	case existing == nil:
-		return fmt.Errorf("migration %q was deleted: %w", wanted.Name, controller.ErrOutdated)
-	case !sameTarget(existing, wanted):
-		return fmt.Errorf("migration %q exists, with another target than the one that is due (%s): delete it, "+
-			"unless somebody needs it under that name", wanted.Name, wanted.Spec.Target.EncodingVersion)
-	}
-	c.migrationWrites.wrote(resource, existing.ResourceVersion)
-	return nil
-}
-
-// migration reads a migration. It returns nil if there is none.
-func (c *Controller) migration(ctx context.Context, name string) (*v1alpha1.StorageVersionMigration, error) {
-	live, err := c.client.StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case controller.SaysMissing(err, migrationResource, name):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("getting migration %q: %w", name, err)
-	}
-	return live, nil
-}
-
-// sameTarget reports whether a migration is for what another one, which the trigger made, is for.
-func sameTarget(m, made *v1alpha1.StorageVersionMigration) bool {
-	a, b := m.Spec.Target, made.Spec.Target
-	return a != nil && a.Epoch != nil && *a.Epoch == *b.Epoch &&
-		a.StorageVersionHash == b.StorageVersionHash && a.StorageStateUID == b.StorageStateUID
 }
 
 // recordEvents records events about the state.

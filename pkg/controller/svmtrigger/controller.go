@@ -18,16 +18,11 @@ package svmtrigger
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -36,7 +31,6 @@ import (
 
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 	migrationinformers "sigs.k8s.io/svm-api/client/informers/externalversions/migration/v1alpha1"
-	migrationlisters "sigs.k8s.io/svm-api/client/listers/migration/v1alpha1"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
@@ -80,16 +74,12 @@ type Controller struct {
 	decide   func(Input) Decision
 	queue    workqueue.TypedRateLimitingInterface[schema.GroupResource]
 
-	states           migrationlisters.StorageStateLister
-	migrations       migrationlisters.StorageVersionMigrationLister
-	migrationIndexer cache.TypedIndexer[*v1alpha1.StorageVersionMigration]
-	synced           []cache.InformerSynced
+	caches *controller.Caches
+	synced []cache.InformerSynced
 
 	// Only the one worker uses these. A second worker could decide on a state while the first one writes it, and
 	// would win nothing: a sync without a write takes microseconds, and the client's rate limit bounds the writes.
 	stateWrites, migrationWrites ownWrites
-	// logged is when a failure of each kind was logged last.
-	logged map[metav1.StatusReason]time.Time
 }
 
 // New returns a controller that is not running yet.
@@ -103,7 +93,11 @@ func New(
 	clk clock.WithTicker,
 ) (*Controller, error) {
 	Register()
-	states, migrations := informers.StorageStates(), informers.StorageVersionMigrations()
+	states, migrations := informers.StorageStates().TypedInformer(), informers.StorageVersionMigrations().TypedInformer()
+	caches, err := controller.NewCaches(informers, "svmtrigger")
+	if err != nil {
+		return nil, err
+	}
 	c := &Controller{
 		client:   client,
 		observer: observer,
@@ -115,62 +109,15 @@ func New(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[schema.GroupResource](minRetry, maxRetry),
 			workqueue.TypedRateLimitingQueueConfig[schema.GroupResource]{Name: queueName, Clock: clk},
 		),
-		states:           states.Lister(),
-		migrations:       migrations.Lister(),
-		migrationIndexer: migrations.TypedInformer().GetTypedIndexer(),
-		stateWrites:      newOwnWrites(states.TypedInformer().GetTypedIndexer()),
-		migrationWrites:  newOwnWrites(migrations.TypedInformer().GetTypedIndexer()),
-		logged:           map[metav1.StatusReason]time.Time{},
+		caches:          caches,
+		stateWrites:     newOwnWrites(states.GetStore()),
+		migrationWrites: newOwnWrites(migrations.GetStore()),
 	}
-	if err := migrations.TypedInformer().AddTypedIndexers(migrationinformers.StorageVersionMigrationIndexers{
-		migrationsByResource: func(migration *v1alpha1.StorageVersionMigration) ([]string, error) {
-			return []string{migration.GroupResource().String()}, nil
-		},
-	}); err != nil {
-		return nil, fmt.Errorf("indexing migrations: %w", err)
-	}
-	if err := c.listen(ctx, states.TypedInformer(), migrations.TypedInformer()); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
-// listen enqueues a resource when anything changes that a decision about it depends on.
-func (c *Controller) listen(
-	ctx context.Context, states migrationinformers.StorageStateIndexInformer,
-	migrations migrationinformers.StorageVersionMigrationIndexInformer,
-) error {
-	c.observer.Subscribe(c.queue.Add)
-
-	logger := klog.FromContext(ctx)
-	// A state is about the resource in its name, whatever its spec says.
-	stateChanged := func(name string) { c.changed(schema.ParseGroupResource(name)) }
-	statesListener, err := states.AddTypedEventHandler(migrationinformers.StorageStateHandlerFuncs{
-		AddFunc:    func(state *v1alpha1.StorageState) { stateChanged(state.Name) },
-		UpdateFunc: func(_, state *v1alpha1.StorageState) { stateChanged(state.Name) },
-		DeleteFunc: func(state migrationinformers.DeletedStorageState) { stateChanged(state.GetObjectName().Name) },
-	}, cache.HandlerOptions{Logger: &logger})
-	if err != nil {
-		return fmt.Errorf("listening to storage states: %w", err)
-	}
-	migrationChanged := func(migration *v1alpha1.StorageVersionMigration) {
-		c.changed(migration.GroupResource())
-	}
-	migrationsListener, err := migrations.AddTypedEventHandler(migrationinformers.StorageVersionMigrationHandlerFuncs{
-		AddFunc:    migrationChanged,
-		UpdateFunc: func(_, migration *v1alpha1.StorageVersionMigration) { migrationChanged(migration) },
-		DeleteFunc: func(migration migrationinformers.DeletedStorageVersionMigration) {
-			if migration.OptionalObj != nil {
-				migrationChanged(migration.OptionalObj)
-			}
-		},
-	}, cache.HandlerOptions{Logger: &logger})
-	if err != nil {
-		return fmt.Errorf("listening to migrations: %w", err)
-	}
+	observer.Subscribe(c.queue.Add)
 	// The listeners are synced when everything in the caches was enqueued, which is when the worker begins.
-	c.synced = []cache.InformerSynced{c.observer.HasSynced, statesListener.HasSynced, migrationsListener.HasSynced}
-	return nil
+	c.synced, err = caches.Listen(ctx, c.changed, func(m *v1alpha1.StorageVersionMigration) { c.changed(m.GroupResource()) })
+	c.synced = append(c.synced, observer.HasSynced)
+	return c, err
 }
 
 // changed enqueues a resource whose state or migrations changed, and those that share its storage.
@@ -201,44 +148,19 @@ func (c *Controller) Run(ctx context.Context) {
 		c.queue.Add(resource)
 	}
 	defer gauges.Show(c)()
-	workers.Go(func() {
-		wait.UntilWithContext(ctx, func(ctx context.Context) {
-			controller.Work(ctx, c.clock, c.queue, minRetry, c.handle)
-		}, time.Second)
-	})
+	workers.Go(func() { controller.Work(ctx, c.clock, c.queue, minRetry, c.sync) })
 	<-ctx.Done()
-}
-
-// handle syncs a resource. What fails for one resource mostly fails for all of them, for instance while the API
-// server is away. So each kind of failure is logged once in maxRetry, except a write that the API server finds
-// invalid: that is about one resource.
-func (c *Controller) handle(ctx context.Context, resource schema.GroupResource) (time.Time, error) {
-	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", resource.String()))
-	again, err := c.sync(ctx, resource)
-	if err == nil || errors.Is(err, controller.ErrOutdated) {
-		klog.FromContext(ctx).V(4).Info("Synced", "lookAgain", again, "outdated", err)
-		return again, err
-	}
-	kind, now := apierrors.ReasonForError(err), c.clock.Now()
-	if last, before := c.logged[kind]; before && now.Sub(last) < maxRetry && kind != metav1.StatusReasonInvalid {
-		klog.FromContext(ctx).V(2).Info("Sync failed as that of another resource did, will retry", "err", err)
-		return again, fmt.Errorf("%w: %w", controller.ErrLogged, err)
-	}
-	c.logged[kind] = now
-	return again, err
 }
 
 // sync returns when to look again.
 func (c *Controller) sync(ctx context.Context, resource schema.GroupResource) (time.Time, error) {
+	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithValues("resource", resource.String()))
 	// A resource does not wait for writes about the primary of its storage: the primary may be written again and again,
 	// and what this resource has to record must not wait for that.
 	if !c.stateWrites.visible(resource) || !c.migrationWrites.visible(resource) {
 		return c.clock.Now().Add(minRetry), nil // unless an event that shows the write comes first
 	}
-	in, err := c.observe(resource)
-	if err != nil {
-		return time.Time{}, err
-	}
+	in := c.observe(resource)
 	decision := c.decide(in)
 	klog.FromContext(ctx).V(6).Info("Decided", "observation", in.Observation, "decision", decision)
 	return decision.LookAgain, c.act(ctx, in, decision)

@@ -17,55 +17,14 @@ limitations under the License.
 package svmtrigger
 
 import (
-	"errors"
-	"fmt"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	clienttesting "k8s.io/client-go/testing"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
-
-func TestEachKindOfFailureIsLoggedOnceAMoment(t *testing.T) {
-	down, other := apierrors.NewServiceUnavailable("down"), apierrors.NewForbidden(stateResource, "x", nil)
-	invalid := apierrors.NewInvalid(schema.GroupKind{}, "x", nil)
-	for name, tc := range map[string]struct {
-		failures []error
-		every    time.Duration
-		want     int
-	}{
-		"the same for every resource":           {[]error{down, down, down}, time.Second, 1},
-		"the same, wrapped":                     {[]error{down, fmt.Errorf("creating: %w", down)}, time.Second, 1},
-		"the same after a minute":               {[]error{down, down}, time.Minute, 2},
-		"two kinds by turns":                    {[]error{down, other, down, other}, time.Second, 2},
-		"an invalid write is always of its own": {[]error{invalid, invalid, invalid}, time.Second, 3},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t)
-			f.cache(t, stateOf(widgets, "7"))
-			f.decide = func(Input) Decision { return Decision{State: UpdateState} }
-			logged := 0
-			for _, failure := range tc.failures {
-				f.client.PrependReactor("update", "storagestates", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return true, nil, failure
-				})
-				if _, err := f.handle(f.ctx, widgets); !errors.Is(err, controller.ErrLogged) {
-					logged++
-				}
-				f.clock.Step(tc.every)
-			}
-			if logged != tc.want {
-				t.Errorf("%d lines, want %d", logged, tc.want)
-			}
-		})
-	}
-}
 
 // TestNextSyncWaitsForTheLastWrite has a cache that is behind: nothing is decided on a state that was replaced.
 func TestNextSyncWaitsForTheLastWrite(t *testing.T) {
@@ -126,10 +85,7 @@ func TestSharedStorageIsDecidedOnTogether(t *testing.T) {
 	f.observations.see(storageversion.Observation{Resource: widgets, SharedBy: gadgets,
 		SharedWith: []schema.GroupResource{gadgets}})
 
-	in, err := f.observe(widgets)
-	if err != nil {
-		t.Fatal(err)
-	}
+	in := f.observe(widgets)
 	if in.State.Name != "widgets.example.com" || in.SharedBy == nil || in.SharedBy.Name != "gadgets.example.com" {
 		t.Errorf("got state %v, shared by %v", in.State, in.SharedBy)
 	}
@@ -145,7 +101,7 @@ func TestSharedStorageIsDecidedOnTogether(t *testing.T) {
 	}
 
 	f.options.AutoMigrate, _ = ParseSelection([]string{"*", "-gadgets.example.com"})
-	if in, _ = f.observe(widgets); in.AutoMigrate {
+	if in = f.observe(widgets); in.AutoMigrate {
 		t.Error("a storage is migrated although it was asked to leave out one of the resources in it")
 	}
 }

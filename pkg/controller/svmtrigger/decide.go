@@ -17,10 +17,10 @@ limitations under the License.
 package svmtrigger
 
 import (
-	"reflect"
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -147,7 +147,7 @@ func writtenByOtherController(state *v1alpha1.StorageState) bool {
 
 // writeState decides whether to write the state now.
 func (e *evaluation) writeState() {
-	differs := e.differs()
+	differs := !equality.Semantic.DeepEqual(e.old, &e.next)
 	heartbeat, due := e.heartbeat()
 	if e.decision.Create != nil && !due && (!differs || e.createsFirst()) {
 		return
@@ -172,42 +172,6 @@ func (e *evaluation) writeState() {
 	default:
 		e.decision.Reason = reasonStateChanged
 	}
-}
-
-// differs reports whether the state has to be written because of what is in it. A server that restarts changes the
-// evidence of sixty resources, most of which it writes as before. Those wait for evidenceDelay, so that states that
-// say something new do not wait behind them.
-func (e *evaluation) differs() bool {
-	before := *e.old
-	before.Evidence = e.next.Evidence
-	if !reflect.DeepEqual(&before, &e.next) {
-		return true
-	}
-	if sameEvidence(e.old.Evidence, e.next.Evidence) {
-		return false
-	}
-	if pressing := e.last.Evidence.FirstObservedTime.Add(evidenceDelay); e.in.Now.Before(pressing) {
-		e.lookAgain(pressing)
-		e.next = *e.old
-		return false
-	}
-	return true
-}
-
-// keep returns the old list if the new one is the same. Comparing a list with itself costs nothing, and most
-// decisions find nothing new.
-func keep[E comparable](before, after []E) []E {
-	if slices.Equal(before, after) {
-		return before
-	}
-	return after
-}
-
-func sameEvidence(a, b *v1alpha1.StorageEvidence) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return storageversion.SameEvidence(*a, *b) && a.FirstObservedTime.Equal(b.FirstObservedTime)
 }
 
 // createsFirst reports whether to create the migration before the state is written, so that one write records both

@@ -60,7 +60,6 @@ func (e *evaluation) setConditions() {
 	e.set(v1alpha1.StorageStateMigrated, migrated)
 	e.set(v1alpha1.StorageStateSafeToRemoveOldVersions, e.safeCondition(agreed, migrated))
 	e.set(v1alpha1.StorageStateServed, e.servedCondition())
-	e.next.Conditions = keep(e.old.Conditions, e.next.Conditions)
 }
 
 func (e *evaluation) set(conditionType string, f *finding) {
@@ -173,18 +172,18 @@ func (e *evaluation) nameVersions() {
 				v1alpha1.StorageEncoding{StorageVersionHash: hash, EncodingVersion: names[hash]})
 		}
 	}
-	e.next.Encodings = keep(e.old.Encodings, encodings)
+	e.next.Encodings = encodings
 	e.next.CurrentEncodingVersion = e.versionName(e.next.CurrentStorageVersionHash)
 	var persisted []string
 	for _, hash := range e.next.PersistedStorageVersionHashes {
 		persisted = append(persisted, e.versionName(hash))
 	}
-	e.next.PersistedEncodingVersions = keep(e.old.PersistedEncodingVersions, persisted)
+	e.next.PersistedEncodingVersions = persisted
 	var shared []string
 	for _, other := range o.SharedWith[:min(len(o.SharedWith), v1alpha1.MaxStorageSharedWith)] {
 		shared = append(shared, other.String())
 	}
-	e.next.StorageSharedWith = keep(e.old.StorageSharedWith, shared)
+	e.next.StorageSharedWith = shared
 }
 
 // versionName returns the version that has a hash, or the hash where none is known.

@@ -68,7 +68,7 @@ func (e *evaluation) recordSightings() {
 	if len(persisted) > v1alpha1.MaxPersistedStorageVersionHashes {
 		persisted = []string{storageversion.Unknown, current}
 	}
-	e.next.PersistedStorageVersionHashes = keep(e.old.PersistedStorageVersionHashes, persisted)
+	e.next.PersistedStorageVersionHashes = persisted
 	e.next.CurrentStorageVersionHash = current
 	e.recordEvidence(len(sightings) > 0)
 	e.recordAgreement()

@@ -26,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -36,57 +35,36 @@ import (
 const subsystem = "storage_version_migration_trigger"
 
 var (
-	migrationsCreated = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "migrations_created_total",
-		Help:           "Number of StorageVersionMigrations created, by the reason of the decision.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"reason"})
-	migrationsDeleted = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem:      subsystem,
-		Name:           "migrations_deleted_total",
-		Help:           "Number of outdated StorageVersionMigrations deleted, by the reason of the decision.",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"reason"})
+	migrationsCreated = controller.NewCounter(subsystem, "migrations_created_total",
+		"Number of StorageVersionMigrations created, by the reason of the decision.", "reason")
+	migrationsDeleted = controller.NewCounter(subsystem, "migrations_deleted_total",
+		"Number of outdated StorageVersionMigrations deleted, by the reason of the decision.", "reason")
 
-	storageStates = metrics.NewDesc(subsystem+"_storage_states",
+	storageStates = controller.NewGauge(subsystem, "storage_states",
 		"Number of StorageStates by how many encodings their stored objects may have: 1, 2, 3+, or unknown. "+
-			"Everything is migrated when all have 1.",
-		[]string{"persisted"}, nil, metrics.ALPHA, "")
-	notAgreed = metrics.NewDesc(subsystem+"_resources_not_agreed",
+			"Everything is migrated when all have 1.", "persisted")
+	notAgreed = controller.NewGauge(subsystem, "resources_not_agreed",
 		"Number of resources on whose encoding the servers have not agreed for long enough, "+
-			"by the reason of the Agreed condition.",
-		[]string{"reason"}, nil, metrics.ALPHA, "")
-	waitingMigrations = metrics.NewDesc(subsystem+"_migrations_waiting",
-		"Number of resources whose migration is created and has not begun.",
-		nil, nil, metrics.ALPHA, "")
-	sinceLastLook = metrics.NewDesc(subsystem+"_seconds_since_last_observation",
-		"Time since the last successful observation of what the servers write, by source.",
-		[]string{"source"}, nil, metrics.ALPHA, "")
+			"by the reason of the Agreed condition.", "reason")
+	waitingMigrations = controller.NewGauge(subsystem, "migrations_waiting",
+		"Number of resources whose migration is created and has not begun.")
+	sinceLastLook = controller.NewGauge(subsystem, "seconds_since_last_observation",
+		"Time since the last successful observation of what the servers write, by source.", "source")
 
 	gauges = controller.NewGauges(collectGauges, storageStates, notAgreed, waitingMigrations, sinceLastLook)
-
-	registerOnce sync.Once
 )
 
 // Register adds the metrics of this package to the legacy registry, once.
-func Register() {
-	registerOnce.Do(func() {
-		legacyregistry.MustRegister(migrationsCreated, migrationsDeleted)
-		legacyregistry.CustomMustRegister(gauges)
-	})
-}
+var Register = sync.OnceFunc(func() {
+	legacyregistry.MustRegister(migrationsCreated, migrationsDeleted)
+	legacyregistry.CustomMustRegister(gauges)
+})
 
 // collectGauges computes the gauges from the caches.
 func collectGauges(c *Controller, gauge controller.Gauge) {
-	states, err := c.states.List(labels.Everything())
-	if err != nil {
-		return // There is nothing to show.
-	}
-	migrations, err := c.migrations.List(labels.Everything())
-	if err != nil {
-		return
-	}
+	// A cache has no errors.
+	states, _ := c.caches.States.List(labels.Everything())
+	migrations, _ := c.caches.Migrations.List(labels.Everything())
 	persisted, reasons := map[string]int{"1": 0, "2": 0, "3+": 0, "unknown": 0}, map[string]int{}
 	for _, state := range states {
 		persisted[persistedCount(state)]++

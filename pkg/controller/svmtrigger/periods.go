@@ -35,8 +35,6 @@ const (
 	// too early costs a migration of every built-in resource. To doubt later leaves a server that nobody can ask
 	// unreported for longer, and nothing is created or proven meanwhile.
 	hold = time.Minute
-	// evidenceDelay is how long a state that says nothing new waits for those that do.
-	evidenceDelay = 15 * time.Second
 	// heartbeat shows people that the trigger is alive. For 60 resources it costs one write a minute.
 	heartbeat = time.Hour
 	// Most migrations fail for a reason that stays until somebody removes it, and each attempt reads all objects.

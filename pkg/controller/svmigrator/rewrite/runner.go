@@ -23,12 +23,12 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
@@ -54,13 +54,9 @@ const (
 )
 
 // RetriedRequests counts the rewrites that were repeated. The program that runs the engine registers it.
-var RetriedRequests = metrics.NewCounterVec(&metrics.CounterOpts{
-	Subsystem: "storage_version_migrator",
-	Name:      "retried_rewrites_total",
-	Help: "Number of rewrites that were sent again, by what failed: Unreachable, Overloaded, BehindAway (an aggregated " +
-		"server), Unauthenticated, Internal or ResourceGone.",
-	StabilityLevel: metrics.ALPHA,
-}, []string{"failure"})
+var RetriedRequests = controller.NewCounter("storage_version_migrator", "retried_rewrites_total",
+	"Number of rewrites that were sent again, by what failed: Unreachable, Overloaded, BehindAway (an aggregated "+
+		"server), Unauthenticated, Internal or ResourceGone.", "failure")
 
 // sweepRunner drives one sweep: it sends the requests that the sweep asks for, and tells the sweep what came of them.
 type sweepRunner struct {
