@@ -67,7 +67,7 @@ func (r *migrationRun) finish(ctx context.Context) error {
 				Since: began, Next: now.Add(delay),
 			}})
 		}
-		if r.task.Idle(now) >= rewrite.StuckAfter && r.othersWait() {
+		if r.task.Idle(now) >= rewrite.StuckAfter && r.MustYield() {
 			return rewrite.ErrStuck
 		}
 		if !retry.Pause(ctx, r.cluster.clock, delay) {
