@@ -49,7 +49,8 @@ func NewCaches(informers migrationinformers.Interface, controllerName string) (*
 		informers:  informers,
 		byResource: controllerName + "-resource",
 	}
-	err := informers.StorageVersionMigrations().TypedInformer().AddTypedIndexers(migrationinformers.StorageVersionMigrationIndexers{
+	typed := informers.StorageVersionMigrations().TypedInformer()
+	err := typed.AddTypedIndexers(migrationinformers.StorageVersionMigrationIndexers{
 		c.byResource: func(m *migrationv1alpha1.StorageVersionMigration) ([]string, error) {
 			return []string{m.GroupResource().String()}, nil
 		},
@@ -69,7 +70,8 @@ func (c *Caches) Listen(
 	logger := klog.FromContext(ctx)
 	// A state is about the resource in its name, whatever its spec says.
 	named := func(name string) { stateChanged(schema.ParseGroupResource(name)) }
-	states, err := c.informers.StorageStates().TypedInformer().AddTypedEventHandler(migrationinformers.StorageStateHandlerFuncs{
+	typedStates := c.informers.StorageStates().TypedInformer()
+	states, err := typedStates.AddTypedEventHandler(migrationinformers.StorageStateHandlerFuncs{
 		AddFunc:    func(state *migrationv1alpha1.StorageState) { named(state.Name) },
 		UpdateFunc: func(_, state *migrationv1alpha1.StorageState) { named(state.Name) },
 		DeleteFunc: func(state migrationinformers.DeletedStorageState) { named(state.GetObjectName().Name) },
@@ -77,8 +79,8 @@ func (c *Caches) Listen(
 	if err != nil {
 		return nil, fmt.Errorf("listening to storage states: %w", err)
 	}
-	typed := c.informers.StorageVersionMigrations().TypedInformer()
-	migrations, err := typed.AddTypedEventHandler(migrationinformers.StorageVersionMigrationHandlerFuncs{
+	typedMigrations := c.informers.StorageVersionMigrations().TypedInformer()
+	migrations, err := typedMigrations.AddTypedEventHandler(migrationinformers.StorageVersionMigrationHandlerFuncs{
 		AddFunc: migrationChanged,
 		UpdateFunc: func(before, m *migrationv1alpha1.StorageVersionMigration) {
 			if before.UID != m.UID {

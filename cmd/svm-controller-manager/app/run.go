@@ -26,6 +26,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
@@ -38,6 +40,8 @@ import (
 	genericcontrollermanager "k8s.io/controller-manager/app"
 	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/klog/v2"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
@@ -95,10 +99,13 @@ func Run(ctx context.Context, c *config.Config, registry *Registry) error {
 func newRecorder(
 	ctx context.Context, client kubernetes.Interface,
 ) (recorder record.EventRecorderLogger, stop func()) {
+	objects := runtime.NewScheme() // what events are about
+	utilruntime.Must(scheme.AddToScheme(objects))
+	utilruntime.Must(migrationv1alpha1.AddToScheme(objects))
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartStructuredLogging(3)
 	broadcaster.StartRecordingToSink(&v1core.EventSinkImpl{Interface: client.CoreV1().Events("")})
-	return broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: names.Manager}), broadcaster.Shutdown
+	return broadcaster.NewRecorder(objects, corev1.EventSource{Component: names.Manager}), broadcaster.Shutdown
 }
 
 // manager runs controllers, with leader election or without.

@@ -46,14 +46,6 @@ func awaiting(d Decision) statusChange {
 	return setCondition(migrationv1alpha1.MigrationRunning, corev1.ConditionFalse, d.Reason, d.Message)
 }
 
-// runningReasons are the reasons of the Running condition while a migration runs.
-var runningReasons = map[rewrite.State]string{
-	rewrite.Rewriting:        migrationv1alpha1.MigrationReasonRewriting,
-	rewrite.RetryingDenied:   migrationv1alpha1.MigrationReasonRetryingDenied,
-	rewrite.RetryingRequests: migrationv1alpha1.MigrationReasonRetrying,
-	rewrite.Stuck:            migrationv1alpha1.MigrationReasonNoProgress,
-}
-
 // running says what a run does.
 func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) statusChange {
 	var message string
@@ -65,7 +57,7 @@ func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) s
 	default:
 		message = report.Retry.String()
 	}
-	return setCondition(migrationv1alpha1.MigrationRunning, corev1.ConditionTrue, runningReasons[report.State], message)
+	return setCondition(migrationv1alpha1.MigrationRunning, corev1.ConditionTrue, string(report.State), message)
 }
 
 // succeeded ends a migration with success.
@@ -162,11 +154,5 @@ func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1al
 
 // recordEvent records an event on a migration.
 func (c *cluster) recordEvent(m *migrationv1alpha1.StorageVersionMigration, eventType, reason, message string) {
-	c.events.Event(&corev1.ObjectReference{
-		APIVersion:      migrationv1alpha1.SchemeGroupVersion.String(),
-		Kind:            "StorageVersionMigration",
-		Name:            m.Name,
-		UID:             m.UID,
-		ResourceVersion: m.ResourceVersion,
-	}, eventType, reason, migrationv1alpha1.TruncateRunes(message, maxEventLength))
+	c.events.Event(m, eventType, reason, migrationv1alpha1.TruncateRunes(message, maxEventLength))
 }

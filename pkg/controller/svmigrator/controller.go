@@ -246,7 +246,7 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 	run := &migrationRun{
 		cluster: c.cluster, status: &statusWriter{cluster: c.cluster, stored: m},
 		name: name, uid: m.UID, resource: m.GroupResource(),
-		stop: stop, othersWait: func() bool { return c.waiting.Len() > 0 },
+		stop: stop, waiting: c.waiting,
 	}
 	if !c.runs.claimResource(run) {
 		return time.Time{}, nil // It is queued again at the end of the other run.

@@ -67,7 +67,7 @@ func (r *migrationRun) finish(ctx context.Context) error {
 				Since: began, Next: now.Add(delay),
 			}})
 		}
-		if r.task.Idle(now) >= rewrite.StuckAfter && r.othersWait() {
+		if r.task.Idle(now) >= rewrite.StuckAfter && r.MustYield() {
 			return rewrite.ErrStuck
 		}
 		if !retry.Pause(ctx, r.cluster.clock, delay) {
@@ -93,7 +93,8 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	}
 	observation := r.cluster.observer.Observe(r.resource)
 	if sure := observation.Confirmed; r.cluster.clock.Now().Before(sure) {
-		return fmt.Errorf("the servers that answered may have been replaced, which is known at %v: %w", sure, controller.ErrOutdated)
+		return fmt.Errorf("the servers that answered may have been replaced, which is known at %v: %w",
+			sure, controller.ErrOutdated)
 	}
 	switch r.class {
 	case storageversion.Custom:

@@ -55,8 +55,9 @@ var (
 	paceLimit         = controller.NewGauge(subsystem, "pace_limit",
 		"Number of rewrites that may be under way at a time. Less than one means that there are pauses between rewrites.")
 	paceInFlight = controller.NewGauge(subsystem, "pace_in_flight", "Number of rewrites that are under way.")
-	paceRate     = controller.NewGauge(subsystem, "pace_rewrites_per_second", "Rate at which objects were rewritten lately.")
-	pacePaused   = controller.NewGauge(subsystem, "pace_paused_seconds",
+	paceRate     = controller.NewGauge(subsystem, "pace_rewrites_per_second",
+		"Rate at which objects were rewritten lately.")
+	pacePaused = controller.NewGauge(subsystem, "pace_paused_seconds",
 		"Time until the next rewrite may be sent, by why: AskedToWait or Unreachable.", "reason")
 
 	gauges = controller.NewGauges(collect, remainingObjects, runningMigrations, queuedMigrations,

@@ -65,8 +65,8 @@ type migrationRun struct {
 	task *rewrite.Task
 	// stop ends the run. The controller then decides again.
 	stop context.CancelCauseFunc
-	// othersWait reports whether other migrations wait for a place.
-	othersWait func() bool
+	// waiting has the migrations that wait for a place.
+	waiting interface{ Len() int }
 
 	endpoint *endpoint
 	class    storageversion.Class
@@ -232,7 +232,7 @@ func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 	now := r.cluster.clock.Now()
 	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
 	c := r.status.stored.Status.Condition(migrationv1alpha1.MigrationRunning)
-	known := c != nil && c.Reason == runningReasons[report.State]
+	known := c != nil && c.Reason == string(report.State)
 	fresh := !retrying || known && now.Sub(c.LastUpdateTime.Time) < reportPeriod
 	if known && fresh || now.Before(r.nextReport) {
 		return
@@ -251,4 +251,4 @@ func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 }
 
 // MustYield reports whether other migrations wait for a place.
-func (r *migrationRun) MustYield() bool { return r.othersWait() }
+func (r *migrationRun) MustYield() bool { return r.waiting.Len() > 0 }

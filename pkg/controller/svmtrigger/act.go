@@ -214,19 +214,11 @@ func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, next *v1a
 
 // recordEvents records events about the state.
 func (c *Controller) recordEvents(state *v1alpha1.StorageState, events []Event) {
-	// A reference, because the objects of a typed client do not have their kind and the recorder does not know them.
-	about := &corev1.ObjectReference{
-		APIVersion:      v1alpha1.SchemeGroupVersion.String(),
-		Kind:            "StorageState",
-		Name:            state.Name,
-		UID:             state.UID,
-		ResourceVersion: state.ResourceVersion,
-	}
 	for _, event := range events {
 		eventType := corev1.EventTypeNormal
 		if event.Warning {
 			eventType = corev1.EventTypeWarning
 		}
-		c.events.Event(about, eventType, event.Reason, event.Message)
+		c.events.Event(state, eventType, event.Reason, event.Message)
 	}
 }

@@ -39,8 +39,8 @@ func TestAct(t *testing.T) {
 	events := []Event{{Reason: "Some", Message: "something"}, {Warning: true, Reason: "Other",
 		Message: "100% of something"}}
 	told := []string{
-		"Normal Some something involvedObject{kind=StorageState,apiVersion=migration.k8s.io/v1alpha1}",
-		"Warning Other 100% of something involvedObject{kind=StorageState,apiVersion=migration.k8s.io/v1alpha1}",
+		"Normal Some something",
+		"Warning Other 100% of something",
 	}
 	moved := stateOf(widgets, "8")
 	second := stateOf(widgets, "7")

@@ -115,7 +115,9 @@ func New(
 	}
 	observer.Subscribe(c.queue.Add)
 	// The listeners are synced when everything in the caches was enqueued, which is when the worker begins.
-	c.synced, err = caches.Listen(ctx, c.changed, func(m *v1alpha1.StorageVersionMigration) { c.changed(m.GroupResource()) })
+	c.synced, err = caches.Listen(ctx, c.changed, func(m *v1alpha1.StorageVersionMigration) {
+		c.changed(m.GroupResource())
+	})
 	c.synced = append(c.synced, observer.HasSynced)
 	return c, err
 }

@@ -127,7 +127,6 @@ func newFixture(t *testing.T, stored ...runtime.Object) *fixture {
 		recorder:     record.NewFakeRecorder(100),
 		lastVersion:  100,
 	}
-	f.recorder.IncludeObject = true
 	f.client.PrependReactor("*", "*", f.serve)
 	f.factory = externalversions.NewSharedInformerFactory(f.client, 0)
 	everything, errs := ParseSelection([]string{"*"})

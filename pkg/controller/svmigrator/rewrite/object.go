@@ -52,7 +52,7 @@ type rewriter struct {
 	cleaner *cleaner
 	// aggregated means that a server behind the API server has the objects.
 	aggregated bool
-	// newer reports whether a resource version is surely newer than another. Nil if they cannot be compared.
+	// newer reports whether a resource version is surely newer than another.
 	newer func(a, b string) bool
 	// baseline is the resource version of the first list.
 	baseline string
@@ -158,7 +158,7 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 		return a
 	case live == nil:
 		return a
-	case r.newer != nil && r.newer(live.ResourceVersion, r.baseline):
+	case r.newer(live.ResourceVersion, r.baseline):
 		a.outcome = sweep.WrittenByOthers
 		return a
 	}
@@ -188,15 +188,13 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 	return nil, a
 }
 
-// newer returns a function that reports whether a resource version is surely newer than another. It returns nil for the
-// resources of aggregated servers, which need not count as kube-apiserver does.
+// newer returns a function that reports whether a resource version is surely newer than another. That is never sure
+// about aggregated servers, which need not count as kube-apiserver does.
 func newer(class storageversion.Class) func(a, b string) bool {
-	if class != storageversion.BuiltIn && class != storageversion.Custom {
-		return nil
-	}
+	comparable := class == storageversion.BuiltIn || class == storageversion.Custom
 	return func(a, b string) bool {
 		order, err := resourceversion.CompareResourceVersion(a, b)
-		return err == nil && order > 0
+		return comparable && err == nil && order > 0
 	}
 }
 

@@ -191,7 +191,8 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 		position, done := r.sweep.ChunkDone()
 		if r.restart && r.sweep.Unfinished() == 0 {
 			r.restart = false
-			return r.sweep.Restart()
+			r.sweep.Restart()
+			return nil
 		}
 		if !done {
 			return nil

@@ -20,11 +20,13 @@ import (
 	"fmt"
 	"time"
 
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// State is what a task does, as people see it in the Running condition.
+// State is what a task does. It is a reason of the Running condition.
 //
 //	Rewriting ──────────> RetryingDenied       all objects have outcomes, and some were denied
 //	either of these ────> RetryingRequests     requests have failed for reportAfter
@@ -35,13 +37,13 @@ type State string
 
 const (
 	// Rewriting: objects are listed and rewritten.
-	Rewriting State = "Rewriting"
+	Rewriting State = migrationv1alpha1.MigrationReasonRewriting
 	// RetryingDenied: all objects have outcomes, and those that were denied are tried once more.
-	RetryingDenied State = "RetryingDenied"
+	RetryingDenied State = migrationv1alpha1.MigrationReasonRetryingDenied
 	// RetryingRequests: requests fail and are repeated.
-	RetryingRequests State = "RetryingRequests"
+	RetryingRequests State = migrationv1alpha1.MigrationReasonRetrying
 	// Stuck: requests fail, and nothing else happens.
-	Stuck State = "Stuck"
+	Stuck State = migrationv1alpha1.MigrationReasonNoProgress
 )
 
 const (

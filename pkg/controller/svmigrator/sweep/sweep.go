@@ -17,7 +17,6 @@ limitations under the License.
 package sweep
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -73,7 +72,7 @@ type Position struct {
 
 // Options of a sweep.
 type Options struct {
-	// Newer reports whether resource version a is surely newer than b. Nil if resource versions cannot be compared.
+	// Newer reports whether resource version a is surely newer than b.
 	Newer func(a, b string) bool
 	// MaxDenials is how many denied objects the position names.
 	MaxDenials int
@@ -156,12 +155,8 @@ func (s *Sweep) ListExpired(token string) {
 
 // Restart starts the sweep from the beginning, because the list cannot continue. It keeps the baseline, so that objects
 // with a newer resource version are not rewritten again. No request may be in flight.
-func (s *Sweep) Restart() error {
-	if s.current.inFlight > 0 {
-		return errors.New("a sweep with requests in flight cannot be restarted")
-	}
+func (s *Sweep) Restart() {
 	*s = *New(Position{Baseline: s.position.Baseline, Retried: s.Progress().Retried}, s.options)
-	return nil
 }
 
 // startChunk makes the chunk that was listed ahead the current one, if there is no current one.
@@ -172,7 +167,7 @@ func (s *Sweep) startChunk() {
 	s.current, s.ahead = chunk{Chunk: *s.ahead, started: true}, nil
 	for _, object := range s.current.Objects {
 		// Such objects appear only in a list that continued after its token expired, or that was restarted.
-		if s.options.Newer != nil && s.options.Newer(object.ResourceVersion, s.position.Baseline) {
+		if s.options.Newer(object.ResourceVersion, s.position.Baseline) {
 			s.current.counts[WrittenByOthers]++
 			continue
 		}
