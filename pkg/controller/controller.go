@@ -46,9 +46,9 @@ type Handle[K comparable] func(ctx context.Context, key K) (again time.Time, err
 const logInterval = time.Minute
 
 // Work handles the keys of a queue, one after the other, until the queue is shut down or ctx ends. It handles a key
-// again after a backoff if handle failed, and logs the error, except ErrOutdated. What fails for one key often fails for
-// all of them, for lack of a permission for instance: Work logs one error of each kind in a minute. minDelay is the least
-// time before a key is handled again at the time that handle asked for.
+// again after a backoff if handle failed, and logs the error, except ErrOutdated. What fails for one key often fails
+// for all of them, for lack of a permission for instance: Work logs one error of each kind in a minute. minDelay is the
+// least time before a key is handled again at the time that handle asked for.
 func Work[K comparable](
 	ctx context.Context, clk clock.PassiveClock, queue workqueue.TypedRateLimitingInterface[K], minDelay time.Duration,
 	handle Handle[K],

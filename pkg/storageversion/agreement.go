@@ -29,7 +29,7 @@ import (
 func (o *Observation) AgreedFrom(hash string, since time.Time, settle time.Duration) (from time.Time, all bool) {
 	if since.IsZero() {
 		since = o.Time
-		for _, sighting := range slices.Backward(o.Run) {
+		for _, sighting := range slices.Backward(o.Sightings) {
 			if len(sighting.Unseen) > 0 || !slices.Equal(sighting.Writing, []string{hash}) {
 				break
 			}

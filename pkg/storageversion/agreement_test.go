@@ -53,7 +53,7 @@ func TestAgreedFrom(t *testing.T) {
 		"nobody serves it":              {run: []Sighting{at(1, "new=")}, presence: NotServed, minute: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := Observation{Time: noon.Add(10 * time.Minute), Run: tc.run, Problem: tc.problem, Presence: tc.presence}
+			o := Observation{Time: noon.Add(10 * time.Minute), Sightings: tc.run, Problem: tc.problem, Presence: tc.presence}
 			from, all := o.AgreedFrom("new=", tc.since, time.Minute)
 			if want := noon.Add(time.Duration(tc.minute) * time.Minute); !from.Equal(want) || all != tc.all {
 				t.Errorf("got %v, %t, want %v, %t", from, all, want, tc.all)

@@ -33,13 +33,13 @@ func TestCustomResource(t *testing.T) {
 	s.SetCustomResource(s.tick(), widgets, widget(2, "v2", "v2"))
 	s.SetCustomResource(s.tick(), widgets, widget(2, "v2", "v2"))
 	expect(t, s, widgets, "", []string{widgetV1}, []string{widgetV2}, []string{widgetV2})
-	if stored := s.Observe(s.now, widgets).Run[1].Stored; !slices.Equal(stored, []string{widgetV1, widgetV2}) {
+	if stored := s.Observe(s.now, widgets).Sightings[1].Stored; !slices.Equal(stored, []string{widgetV1, widgetV2}) {
 		t.Errorf("stored: got %v", stored)
 	}
 	s.SetCustomResource(s.tick(), widgets, widget(4, "v2", "v2"))
 	expect(t, s, widgets, "", []string{widgetV2})
 	s.SetCustomResource(s.tick(), widgets, nil)
-	if o := s.Observe(s.now, widgets); o.Presence != Deleted || len(o.Run) != 0 {
+	if o := s.Observe(s.now, widgets); o.Presence != Deleted || len(o.Sightings) != 0 {
 		t.Errorf("unexpected observation %+v", o)
 	}
 }

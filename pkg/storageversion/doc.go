@@ -26,7 +26,7 @@ limitations under the License.
 // observations.
 //
 // Each kind of fact has one owner, in a file of its own: servers, looks, builtIns, sharing, publications,
-// definitions, aggregated, and runs for the sightings. ledger.go is the way from a fact to a sighting, observe.go the
+// definitions, aggregated, and sightings. ledger.go is the way from a fact to a sighting, observe.go the
 // way from sightings to an observation. To leave resources out of observation, change Ledger.observes.
 //
 // The best evidence of a resource makes its sightings:

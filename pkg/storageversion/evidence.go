@@ -70,26 +70,25 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	}
 }
 
-// SightingsSince returns the sightings of a run that are news to who recorded an evidence. known is false if nothing
-// connects the evidence with the run: then anything may have happened in between.
+// SightingsSince returns the sightings that are news to whoever recorded an evidence. known is false if nothing
+// connects the evidence with the sightings: then anything may have happened in between.
 //
-// The same evidence may be in a run more than once. Its time tells which sighting was recorded, unless another
-// process recorded it by its own clock. Then the first one counts, so that the news may be too much but never too
-// little.
-func SightingsSince(recorded migrationv1alpha1.StorageEvidence, run []Sighting) (news []Sighting, known bool) {
+// The same evidence may be in several sightings. Its time tells which one was recorded, unless another process recorded
+// it by its own clock. Then the first one counts, so that the news may be too much but never too little.
+func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (news []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
-	at := slices.IndexFunc(run, func(s Sighting) bool {
+	at := slices.IndexFunc(all, func(s Sighting) bool {
 		return same(s) && s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime)
 	})
 	if at < 0 {
-		at = slices.IndexFunc(run, same)
+		at = slices.IndexFunc(all, same)
 	}
 	if at >= 0 {
-		return run[at+1:], true
+		return all[at+1:], true
 	}
-	// The run may begin before the record, or its sightings may say less than the record does.
-	if at = slices.IndexFunc(run, func(s Sighting) bool { return Continues(recorded, s.Evidence) }); at >= 0 {
-		return run[at:], true
+	// The sightings may begin before the record, or may say less than the record does.
+	if at = slices.IndexFunc(all, func(s Sighting) bool { return Continues(recorded, s.Evidence) }); at >= 0 {
+		return all[at:], true
 	}
-	return run, false
+	return all, false
 }

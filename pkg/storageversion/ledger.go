@@ -36,7 +36,7 @@ type Ledger struct {
 	publications *publications // asks servers
 	definitions  definitions
 	aggregated   aggregated
-	runs         runs
+	sightings    sightings
 	// departedUnread are the processes that left and may have written resources that nobody has heard of yet. The run of
 	// such a resource begins with them.
 	departedUnread []Sighting
@@ -50,7 +50,7 @@ func NewLedger(linger time.Duration) *Ledger {
 		sharing:     sharing{},
 		definitions: definitions{},
 		aggregated:  aggregated{},
-		runs:        runs{},
+		sightings:   sightings{},
 	}
 	l.looks = &looks{servers: l.servers, groups: map[string]groupReads{}}
 	l.builtIns = &builtIns{
@@ -86,7 +86,7 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 	if !unbroken {
 		l.departedUnread = nil
 		for resource := range l.builtIns.all() {
-			l.runs.restart(resource)
+			l.sightings.restart(resource)
 		}
 	}
 	if departure.Unseen = left; len(left) > 0 && !published {
@@ -102,8 +102,8 @@ func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 	l.departedUnread = newest(append(l.departedUnread, departure))
 	for resource := range l.builtIns.all() {
 		if unread := l.looks.unconfirmed(now, resource.Group, departure.Unseen); len(unread) > 0 {
-			last, _ := l.runs.last(resource)
-			l.runs.append(now, resource, Sighting{Evidence: departure.Evidence, Writing: last.Writing, Unseen: unread})
+			last, _ := l.sightings.last(resource)
+			l.sightings.append(now, resource, Sighting{Evidence: departure.Evidence, Writing: last.Writing, Unseen: unread})
 		}
 	}
 }
@@ -119,7 +119,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 	l.sharing.learn(look)
 	for _, resource := range l.builtIns.learn(now) {
 		for _, departure := range l.departedUnread {
-			l.runs.append(now, resource, departure)
+			l.sightings.append(now, resource, departure)
 		}
 	}
 	return l.note(now, l.builtIns.all())
@@ -145,7 +145,7 @@ func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVe
 		return nil
 	}
 	if !unbroken {
-		l.runs.restart(resource)
+		l.sightings.restart(resource)
 	}
 	if !l.publications.watched {
 		return nil
@@ -166,9 +166,9 @@ func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource,
 	if definition == nil && l.definitions[resource] == nil {
 		return nil
 	}
-	last, exists := l.runs.last(resource)
+	last, exists := l.sightings.last(resource)
 	if definition == nil || exists && !Continues(last.Evidence, definition.sighting().Evidence) {
-		l.runs.restart(resource)
+		l.sightings.restart(resource)
 	}
 	l.definitions[resource] = definition
 	return l.note(now, sets.New(resource))
@@ -184,7 +184,7 @@ func (l *Ledger) SetAggregated(now time.Time, gv schema.GroupVersion, document *
 func (l *Ledger) note(now time.Time, resources resourceSet) Changes {
 	for resource := range resources {
 		if sighting, complete := l.bestSighting(now, resource); complete {
-			l.runs.append(now, resource, sighting)
+			l.sightings.append(now, resource, sighting)
 		}
 	}
 	return l.changes(resources)

@@ -158,10 +158,10 @@ func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
 	}
 
 	s.SetServers(s.now.Add(time.Second), serversOf([]string{"a/2"}), true)
-	if run := s.Observe(s.now, deployments).Run; !slices.Equal(run[len(run)-1].Unseen, serversOf([]string{"a/1"})) {
+	if run := s.Observe(s.now, deployments).Sightings; !slices.Equal(run[len(run)-1].Unseen, serversOf([]string{"a/1"})) {
 		t.Errorf("the look at the group may have met the successor: %+v", run)
 	}
-	if run := s.Observe(s.now, jobs).Run; len(run[len(run)-1].Unseen) > 0 {
+	if run := s.Observe(s.now, jobs).Sightings; len(run[len(run)-1].Unseen) > 0 {
 		t.Errorf("the first look at the group met the process: %+v", run)
 	}
 }

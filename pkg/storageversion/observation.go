@@ -68,9 +68,9 @@ type Observation struct {
 	Confirmed time.Time
 	// Unseen are the processes that live and were in no complete look, if looks are the evidence of the resource.
 	Unseen []Server
-	// Run holds the sightings since the last gap, oldest first. Between two of them nothing went unseen, except where a
-	// sighting says so. The last is the latest complete one; with a Problem it is out of date. Run may be empty.
-	Run []Sighting
+	// Sightings are those since the last gap, oldest first. Between two of them nothing went unseen, except where a
+	// sighting says so. The last is the latest complete one; with a Problem it is out of date. There may be none.
+	Sightings []Sighting
 	// Versions are the versions behind encodings, as far as they are known.
 	Versions map[Encoding]string
 	// Served are the versions at which the resource is served, the preferred first.
@@ -86,7 +86,7 @@ type Observation struct {
 
 // Sighting is what was written at one moment, from complete evidence.
 type Sighting struct {
-	// Evidence identifies what was read. No two sightings of a run have the same FirstObservedTime.
+	// Evidence identifies what was read. No two sightings of an observation have the same FirstObservedTime.
 	Evidence migrationv1alpha1.StorageEvidence
 	// Writing are the encodings that servers write, sorted. One means that they agree, none that nobody writes.
 	Writing []Encoding
@@ -109,8 +109,8 @@ type Problem struct {
 
 // Last returns the latest complete sighting.
 func (o *Observation) Last() (Sighting, bool) {
-	if len(o.Run) == 0 {
+	if len(o.Sightings) == 0 {
 		return Sighting{}, false
 	}
-	return o.Run[len(o.Run)-1], true
+	return o.Sightings[len(o.Sightings)-1], true
 }

@@ -29,12 +29,12 @@ import (
 // Observe returns what is known of a resource. A resource that nobody ever served has no Class.
 func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observation {
 	o := Observation{
-		Resource: resource,
-		Time:     now,
-		Class:    l.class(resource),
-		Run:      slices.Clone(l.runs[resource]),
-		SharedBy: resource,
-		Expires:  expires(resource),
+		Resource:  resource,
+		Time:      now,
+		Class:     l.class(resource),
+		Sightings: slices.Clone(l.sightings[resource]),
+		SharedBy:  resource,
+		Expires:   expires(resource),
 	}
 	switch o.Class {
 	case Custom:

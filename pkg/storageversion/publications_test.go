@@ -77,7 +77,7 @@ func TestStorageVersions(t *testing.T) {
 		s.SetStorageVersionsServed(s.tick(), true)
 		s.looks(at(publishing(appsV1), publishing(appsV1), publishing(appsV1)), "a/1", "b/1", "c/1")
 		s.SetServers(s.now, serversOf([]string{"a/1"}), true)
-		for _, sighting := range s.Observe(s.now, deployments).Run {
+		for _, sighting := range s.Observe(s.now, deployments).Sightings {
 			if len(sighting.Unseen) > 0 {
 				t.Errorf("unseen: got %v, want none", sighting.Unseen)
 			}

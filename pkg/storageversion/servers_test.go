@@ -29,7 +29,7 @@ func TestServerThatLeftUnseenMayHaveWrittenAnything(t *testing.T) {
 	s.servers(true, "a/1", "b/1")
 	s.servers(true, "a/1")
 	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1}, []string{appsV1})
-	if unseen := s.Observe(s.now, deployments).Run[1].Unseen; !slices.Equal(unseen, serversOf([]string{"b/1"})) {
+	if unseen := s.Observe(s.now, deployments).Sightings[1].Unseen; !slices.Equal(unseen, serversOf([]string{"b/1"})) {
 		t.Errorf("unseen: got %v, want b/1", unseen)
 	}
 }
@@ -40,7 +40,7 @@ func TestLookMayHaveMetTheSuccessor(t *testing.T) {
 	s.looks(at(writes(appsV1)), "a/1")
 	s.SetServers(s.now.Add(time.Second), serversOf([]string{"a/2"}), true)
 	expect(t, s, deployments, unseen, []string{appsV1}, []string{appsV1})
-	if unseen := s.Observe(s.now, deployments).Run[1].Unseen; !slices.Equal(unseen, serversOf([]string{"a/1"})) {
+	if unseen := s.Observe(s.now, deployments).Sightings[1].Unseen; !slices.Equal(unseen, serversOf([]string{"a/1"})) {
 		t.Errorf("unseen: got %v, want a/1", unseen)
 	}
 }
@@ -51,7 +51,7 @@ func TestServerThatLeftBeforeTheFirstLook(t *testing.T) {
 	s.servers(true, "a/1")
 	s.looks(at(writes(appsV1), writes(appsV1)), "a/1")
 	expect(t, s, deployments, "", nil, []string{appsV1})
-	if unseen := s.Observe(s.now, deployments).Run[0].Unseen; !slices.Equal(unseen, serversOf([]string{"b/1"})) {
+	if unseen := s.Observe(s.now, deployments).Sightings[0].Unseen; !slices.Equal(unseen, serversOf([]string{"b/1"})) {
 		t.Errorf("unseen: got %v, want b/1", unseen)
 	}
 }
@@ -62,12 +62,12 @@ func TestServersThatLeaveTogetherAreAllNoted(t *testing.T) {
 	s.servers(true, "a/1", "b/1", "c/1")
 	s.servers(true, "a/1")
 	s.looks(at(writes(appsV1), writes(appsV1), writes(appsV1)), "a/1")
-	if unseen := s.Observe(s.now, deployments).Run[0].Unseen; !slices.Equal(unseen, left) {
+	if unseen := s.Observe(s.now, deployments).Sightings[0].Unseen; !slices.Equal(unseen, left) {
 		t.Errorf("unseen before the first look: got %v, want %v", unseen, left)
 	}
 	s.servers(true, "a/1", "b/1", "c/1")
 	s.servers(true, "a/1")
-	run := s.Observe(s.now, deployments).Run
+	run := s.Observe(s.now, deployments).Sightings
 	if unseen := run[len(run)-2].Unseen; !slices.Equal(unseen, left) {
 		t.Errorf("unseen later: got %v, want %v", unseen, left)
 	}
@@ -93,7 +93,7 @@ func TestRelistForgetsWhereServersMoved(t *testing.T) {
 	expect(t, s, deployments, unseen)
 	s.looks(at(writes(appsV1)), "a/2")
 	expect(t, s, deployments, "", []string{appsV1})
-	if evidence := s.Observe(s.now, deployments).Run[0].Evidence; evidence.Servers[0].Incarnation != "2" {
+	if evidence := s.Observe(s.now, deployments).Sightings[0].Evidence; evidence.Servers[0].Incarnation != "2" {
 		t.Errorf("the run has to begin with what was seen after the relist, got %+v", evidence)
 	}
 }

@@ -107,7 +107,7 @@ func writes(hash string) Document {
 // writing is what the sightings of a resource's run say is written.
 func (s *story) writing(resource schema.GroupResource) [][]string {
 	var all [][]string
-	for _, sighting := range s.Observe(s.now, resource).Run {
+	for _, sighting := range s.Observe(s.now, resource).Sightings {
 		all = append(all, sighting.Writing)
 	}
 	return all

@@ -158,7 +158,7 @@ func settleAtOnce(_ *world, in *svmtrigger.Input) { in.Periods.Settle = 0 }
 
 // forgetGaps has the state say that it was written when what is known begins.
 func forgetGaps(_ *world, in *svmtrigger.Input) {
-	run := in.Observation.Run
+	run := in.Observation.Sightings
 	if in.State == nil || in.State.Status.Evidence == nil || len(run) == 0 {
 		return
 	}
@@ -176,7 +176,7 @@ func forgetGaps(_ *world, in *svmtrigger.Input) {
 
 // forgetGenerations has the state know the generation before the first that is known.
 func forgetGenerations(_ *world, in *svmtrigger.Input) {
-	run := in.Observation.Run
+	run := in.Observation.Sightings
 	if in.State == nil || in.State.Status.Evidence == nil || len(run) == 0 ||
 		run[0].Evidence.CustomResourceDefinition == nil {
 		return
@@ -209,12 +209,12 @@ func subtractStored(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
 // forgetUnseen takes away everything that tells of processes that nobody asked.
 func forgetUnseen(_ *world, in *svmtrigger.Input) {
 	in.Observation.Unseen = nil
-	in.Observation.Run = slices.Clone(in.Observation.Run)
-	for i, sighting := range in.Observation.Run {
+	in.Observation.Sightings = slices.Clone(in.Observation.Sightings)
+	for i, sighting := range in.Observation.Sightings {
 		sighting.Writing = slices.DeleteFunc(slices.Clone(sighting.Writing),
 			func(h string) bool { return h == storageversion.Unknown })
 		sighting.Unseen = nil
-		in.Observation.Run[i] = sighting
+		in.Observation.Sightings[i] = sighting
 	}
 }
 

@@ -35,8 +35,8 @@ var (
 // returns after run has returned. probe watches the lease.
 //
 // It gives the lease back only after run has returned, because the next leader starts the moment the lease is free. If
-// run does not return in time, or if the lease was lost, it leaves the lease to expire. The term then refuses the writes
-// of whatever still runs.
+// run does not return in time, or if the lease was lost, it leaves the lease to expire. The term then refuses the
+// writes of whatever still runs.
 func (m *manager) lead(
 	ctx context.Context, leaseName string, probe *leaderelection.HealthzAdaptor,
 	run func(context.Context, *leaderTerm) error,

@@ -153,7 +153,7 @@ func decideUnbound(in Input) Decision {
 	m, last := in.Migration, lastWritten(in.Observation)
 	if started := m.Status.Target; started != nil {
 		// Before the first sighting nothing is broken. pauseReason handles that.
-		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Run) > 0 &&
+		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
 			!in.onlyWrittenSince(*evidence, started.StorageVersionHash, false) {
 			return agreementLost(started)
 		}
@@ -198,29 +198,29 @@ func decideUnbound(in Input) Decision {
 // An epoch that has not risen yet says nothing about what came later, and a state that no trigger updates says nothing
 // at all.
 func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, hash string) bool {
-	run := in.Observation.Run
-	if state.Status.Evidence == nil || len(run) == 0 {
+	sightings := in.Observation.Sightings
+	if state.Status.Evidence == nil || len(sightings) == 0 {
 		return false
 	}
 	// Evidence that is not durable counts if the trigger looked no earlier than this process did. States have whole
 	// seconds.
-	firstSeen := run[0].Evidence.FirstObservedTime.Truncate(time.Second)
+	firstSeen := sightings[0].Evidence.FirstObservedTime.Truncate(time.Second)
 	return in.onlyWrittenSince(*state.Status.Evidence, hash, !state.Status.LastHeartbeatTime.Time.Before(firstSeen))
 }
 
 // onlyWrittenSince reports whether the observation shows that the servers have written only this encoding since the
 // evidence was recorded. confirmed means that evidence which is not durable counts as well.
 func (in *Input) onlyWrittenSince(recorded migrationv1alpha1.StorageEvidence, hash string, confirmed bool) bool {
-	run := in.Observation.Run
-	news, known := storageversion.SightingsSince(recorded, run)
+	sightings := in.Observation.Sightings
+	news, known := storageversion.SightingsSince(recorded, sightings)
 	return known && onlyWrite(news, hash) &&
-		(confirmed || storageversion.Durable(recorded) || hasExactSighting(recorded, run))
+		(confirmed || storageversion.Durable(recorded) || hasExactSighting(recorded, sightings))
 }
 
-// hasExactSighting reports whether a run has the very sighting that was recorded. Only durable evidence can be compared
-// with the evidence of another process.
-func hasExactSighting(recorded migrationv1alpha1.StorageEvidence, run []storageversion.Sighting) bool {
-	return slices.ContainsFunc(run, func(s storageversion.Sighting) bool {
+// hasExactSighting reports whether the very sighting that was recorded is among those. Only durable evidence can be
+// compared with the evidence of another process.
+func hasExactSighting(recorded migrationv1alpha1.StorageEvidence, sightings []storageversion.Sighting) bool {
+	return slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
 		return storageversion.SameEvidence(recorded, s.Evidence) &&
 			recorded.FirstObservedTime.Equal(s.Evidence.FirstObservedTime)
 	})

@@ -85,7 +85,7 @@ func (e *evaluation) recordEvidence(news bool) {
 		e.next.EpochStartTime = &began
 	}
 	// Unchanged evidence keeps the time at which it was seen first, maybe by another process.
-	if len(e.in.Observation.Run) > 0 &&
+	if len(e.in.Observation.Sightings) > 0 &&
 		(news || e.old.Evidence == nil || !storageversion.SameEvidence(*e.old.Evidence, e.last.Evidence)) {
 		e.next.Evidence = e.last.Evidence.DeepCopy()
 	}
@@ -110,17 +110,17 @@ func (e *evaluation) recordAgreement() {
 
 // unrecorded returns the sightings since the state was written, and whether something may have gone unseen in between.
 func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool) {
-	run, recorded := e.in.Observation.Run, e.old.Evidence
+	all, recorded := e.in.Observation.Sightings, e.old.Evidence
 	switch {
 	case recorded == nil:
-		return run, e.old.Epoch == 0 || len(run) > 0
-	case len(run) == 0:
+		return all, e.old.Epoch == 0 || len(all) > 0
+	case len(all) == 0:
 		return nil, false
 	}
-	if sightings, connected := storageversion.SightingsSince(*recorded, run); connected {
+	if sightings, connected := storageversion.SightingsSince(*recorded, all); connected {
 		return sightings, e.expired(recorded)
 	}
-	return run, storageversion.Durable(*recorded) || e.expired(recorded)
+	return all, storageversion.Durable(*recorded) || e.expired(recorded)
 }
 
 // expired reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.

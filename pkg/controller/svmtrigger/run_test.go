@@ -58,7 +58,7 @@ func seen() storageversion.Observation {
 	return storageversion.Observation{
 		Resource: widgets, SharedBy: widgets, Time: start, Looked: start, Class: storageversion.Custom,
 		Presence: storageversion.Served,
-		Run: []storageversion.Sighting{{
+		Sightings: []storageversion.Sighting{{
 			Evidence: v1alpha1.StorageEvidence{
 				Source: v1alpha1.EvidenceFromCustomResourceDefinition,
 				CustomResourceDefinition: &v1alpha1.CustomResourceDefinitionEvidence{UID: "crd", Generation: 1,
@@ -123,7 +123,7 @@ func TestFromTheFirstSightToTheEnd(t *testing.T) {
 	})
 
 	gone := seen()
-	gone.Presence, gone.Run = storageversion.Deleted, nil
+	gone.Presence, gone.Sightings = storageversion.Deleted, nil
 	f.observations.see(gone)
 	if err := wait.PollUntilContextTimeout(f.ctx, 10*time.Millisecond, wait.ForeverTestTimeout, true,
 		func(ctx context.Context) (bool, error) {

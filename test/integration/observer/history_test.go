@@ -171,7 +171,7 @@ func awaitAsked(t *testing.T, s *observed, before migrationv1alpha1.StorageEvide
 // time.
 func checkUnseen(t *testing.T, s *observed, evidence migrationv1alpha1.StorageEvidence, want ...storageversion.Server) {
 	t.Helper()
-	run := s.Observe(configMaps).Run
+	run := s.Observe(configMaps).Sightings
 	from := slices.IndexFunc(run, func(s storageversion.Sighting) bool {
 		return storageversion.Continues(evidence, s.Evidence)
 	})

@@ -198,9 +198,9 @@ func TestOneServerWithoutAddress(t *testing.T) {
 		}
 		during(t, 6*time.Second, func() error { // longer than any interval but the poll's
 			after := s.Observe(deployments)
-			if after.Presence != before.Presence || len(after.Run) != len(before.Run) {
+			if after.Presence != before.Presence || len(after.Sightings) != len(before.Sightings) {
 				return fmt.Errorf("presence %q and %d sightings, before %q and %d",
-					after.Presence, len(after.Run), before.Presence, len(before.Run))
+					after.Presence, len(after.Sightings), before.Presence, len(before.Sightings))
 			}
 			return nil
 		})

@@ -1,0 +1,65 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// maxSightings bounds the sightings that are kept for one resource. StorageStates are written within seconds, so a
+// state that is older than this many sightings could not be written for long. It loses a proof and nothing else.
+const maxSightings = 64
+
+// sightings holds the sightings of each resource since the last gap, oldest first. Nothing that a server wrote between
+// two of them can have gone unseen, except where a sighting says so.
+type sightings map[schema.GroupResource][]Sighting
+
+// append adds a sighting unless the last one is the same. The same evidence may come back later, so each
+// sighting gets a time that no other sighting of the resource has, in the whole seconds that the API stores.
+func (s sightings) append(now time.Time, resource schema.GroupResource, sighting Sighting) {
+	row := s[resource]
+	seen := migrationv1alpha1.RoundUp(now)
+	if last, exists := s.last(resource); exists {
+		if SameEvidence(last.Evidence, sighting.Evidence) && slices.Equal(last.Writing, sighting.Writing) {
+			row[len(row)-1].Unseen = slices.Concat(last.Unseen, sighting.Unseen)
+			return
+		}
+		if next := last.Evidence.FirstObservedTime.Add(time.Second); seen.Before(next) {
+			seen = next
+		}
+	}
+	sighting.Evidence.FirstObservedTime = &metav1.Time{Time: seen}
+	s[resource] = newest(append(row, sighting))
+}
+
+// last returns the latest sighting of a resource.
+func (s sightings) last(resource schema.GroupResource) (Sighting, bool) {
+	o := Observation{Sightings: s[resource]}
+	return o.Last()
+}
+
+// restart forgets what was seen before a time in which nobody watched.
+func (s sightings) restart(resource schema.GroupResource) { delete(s, resource) }
+
+// newest returns as many sightings as are kept.
+func newest(row []Sighting) []Sighting { return row[max(0, len(row)-maxSightings):] }
