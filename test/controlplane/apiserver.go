@@ -42,7 +42,8 @@ const (
 	adminGroup = "system:masters"
 )
 
-// APIServer is one kube-apiserver of a control plane. Its address, host name and identity stay the same whatever happens to it.
+// APIServer is one kube-apiserver of a control plane. Its address, host name and identity stay the same whatever
+// happens to it.
 type APIServer struct {
 	cp     *ControlPlane
 	host   *Host
@@ -130,8 +131,8 @@ func (s *APIServer) Cut() error { return s.host.Cut() }
 // Heal plugs the server's host in again.
 func (s *APIServer) Heal() error { return s.host.Heal() }
 
-// Restart starts the server again, after stopping it if it runs, and waits until it is ready. change, which may be nil, changes how
-// it is run; a new name is ignored.
+// Restart starts the server again, after stopping it if it runs, and waits until it is ready. change, which may be nil,
+// changes how it is run; a new name is ignored.
 func (s *APIServer) Restart(change func(*Server)) error {
 	if err := s.Stop(); err != nil && s.Process().Running() {
 		return err

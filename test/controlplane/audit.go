@@ -77,7 +77,8 @@ func (c RequestCounts) Count(match func(RequestKind) bool) int {
 	return total
 }
 
-// By sums up over everything but what key keeps: By(func(k RequestKind) RequestKind { return RequestKind{User: k.User} }).
+// By sums up over everything but what key keeps: By(func(k RequestKind) RequestKind { return RequestKind{User: k.User}
+// }).
 func (c RequestCounts) By(key func(RequestKind) RequestKind) RequestCounts {
 	sums := RequestCounts{}
 	for kind, n := range c {
@@ -86,9 +87,9 @@ func (c RequestCounts) By(key func(RequestKind) RequestKind) RequestCounts {
 	return sums
 }
 
-// Requests counts the requests that all servers received, also before they were restarted, by the audit logs. A request that the audit
-// policy leaves out is not counted. Servers log a request when they have answered it, hence a moment after the client has its answer: a
-// test that expects requests polls.
+// Requests counts the requests that all servers received, also before they were restarted, by the audit logs. A request
+// that the audit policy leaves out is not counted. Servers log a request when they have answered it, hence a moment
+// after the client has its answer: a test that expects requests polls.
 func (cp *ControlPlane) Requests(filter RequestFilter) (RequestCounts, error) {
 	counts := RequestCounts{}
 	for _, s := range cp.Servers() {
@@ -142,7 +143,8 @@ func kindOf(server string, event *auditv1.Event) RequestKind {
 	return kind
 }
 
-// completeLines ends the last line of a log, which a server that was killed may have left in the middle: the next one appends.
+// completeLines ends the last line of a log, which a server that was killed may have left in the middle: the next one
+// appends.
 func completeLines(path string) error {
 	file, err := os.OpenFile(filepath.Clean(path), os.O_RDWR|os.O_APPEND, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
@@ -169,8 +171,8 @@ func completeLines(path string) error {
 	return nil
 }
 
-// readAudit calls visit for every event of a log that may still be written: an unfinished last line is left for next time. A line
-// that ends in the middle of an event is what a killed server left: of its request nothing is known.
+// readAudit calls visit for every event of a log that may still be written: an unfinished last line is left for next
+// time. A line that ends in the middle of an event is what a killed server left: of its request nothing is known.
 func readAudit(path string, visit func(*auditv1.Event)) error {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {

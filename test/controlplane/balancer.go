@@ -36,8 +36,8 @@ const (
 	dialTimeout   = 2 * time.Second
 )
 
-// Balancer is a TCP load balancer in front of API servers: connections go round, to servers that say that they are ready. When one no
-// longer is, its connections are closed, as most load balancers do, so that clients move on.
+// Balancer is a TCP load balancer in front of API servers: connections go round, to servers that say that they are
+// ready. When one no longer is, its connections are closed, as most load balancers do, so that clients move on.
 type Balancer struct {
 	cp       *ControlPlane
 	listener net.Listener
@@ -75,8 +75,9 @@ func newBalancer(cp *ControlPlane, listener net.Listener, host *Host) *Balancer 
 	return b
 }
 
-// NewBalancer starts one more balancer, in front of servers, or of all if none are named. It lives on the host of that name, which is
-// added if there is none, and goes when that host is cut; an empty name is this process. It ends with the control plane.
+// NewBalancer starts one more balancer, in front of servers, or of all if none are named. It lives on the host of that
+// name, which is added if there is none, and goes when that host is cut; an empty name is this process. It ends with
+// the control plane.
 func (cp *ControlPlane) NewBalancer(host string, servers ...*APIServer) (*Balancer, error) {
 	var at *Host
 	address := cp.network.gateway()
@@ -104,8 +105,8 @@ func (cp *ControlPlane) NewBalancer(host string, servers ...*APIServer) (*Balanc
 // Address is where clients connect to.
 func (b *Balancer) Address() string { return b.listener.Addr().String() }
 
-// SetBackends restricts the balancer to servers; none means all that the control plane has, now and later. Connections to others
-// are closed.
+// SetBackends restricts the balancer to servers; none means all that the control plane has, now and later. Connections
+// to others are closed.
 func (b *Balancer) SetBackends(servers ...*APIServer) {
 	b.mu.Lock()
 	b.backends = slices.Clone(servers)

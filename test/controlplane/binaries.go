@@ -39,8 +39,8 @@ const (
 	sourceDepth       = 3 // this file is test/controlplane/binaries.go
 )
 
-// Binary returns the path of a binary in _output/bin of this repository, such as kube-controller-manager, and builds it when it is
-// missing or outdated.
+// Binary returns the path of a binary in _output/bin of this repository, such as kube-controller-manager, and builds it
+// when it is missing or outdated.
 func Binary(name string) (string, error) { return findBinary("", name) }
 
 // findBinary is the path of a binary in dir, or in _output/bin if dir is empty.
@@ -62,8 +62,8 @@ func findBinary(dir, name string) (string, error) {
 	return path, nil
 }
 
-// buildMissing builds those of names that are missing in _output/bin or older than the file that pins them. A folder that
-// somebody else named is their business.
+// buildMissing builds those of names that are missing in _output/bin or older than the file that pins them. A folder
+// that somebody else named is their business.
 func buildMissing(dir string, names ...string) error {
 	if dir != "" {
 		return nil
@@ -119,8 +119,8 @@ func upToDate(binary, pin string) (bool, error) {
 	return !built.ModTime().Before(pinned.ModTime()), nil
 }
 
-// repositoryRoot finds the root by this file's place in it, or, in binaries that do not know their sources, from the working
-// directory upwards.
+// repositoryRoot finds the root by this file's place in it, or, in binaries that do not know their sources, from the
+// working directory upwards.
 func repositoryRoot() (string, error) {
 	if _, file, _, ok := runtime.Caller(0); ok {
 		root := file

@@ -24,8 +24,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Config is a configuration for clients that authenticate as user and groups by certificate, through the load balancer. No limit on
-// the client's side applies (QPS -1).
+// Config is a configuration for clients that authenticate as user and groups by certificate, through the load balancer.
+// No limit on the client's side applies (QPS -1).
 func (cp *ControlPlane) Config(user string, groups ...string) *rest.Config {
 	return cp.configFor(cp.endpoint(), user, groups)
 }
@@ -33,16 +33,16 @@ func (cp *ControlPlane) Config(user string, groups ...string) *rest.Config {
 // AdminConfig is Config for a member of system:masters.
 func (cp *ControlPlane) AdminConfig() *rest.Config { return cp.Config(adminUser, adminGroup) }
 
-// ConfigVia is Config through another balancer than the control plane's own. Clients expect the servers' certificates to be for
-// kubernetes.default.svc, because a balancer may be where no certificate was made for.
+// ConfigVia is Config through another balancer than the control plane's own. Clients expect the servers' certificates
+// to be for kubernetes.default.svc, because a balancer may be where no certificate was made for.
 func (cp *ControlPlane) ConfigVia(b *Balancer, user string, groups ...string) *rest.Config {
 	config := cp.configFor(b.Address(), user, groups)
 	config.ServerName = serverDNSName
 	return config
 }
 
-// OutsideConfig is Config for programs outside of the namespaces of this process, such as kubectl in another terminal. It works from
-// inside as well only where this process has no namespaces of its own.
+// OutsideConfig is Config for programs outside of the namespaces of this process, such as kubectl in another terminal.
+// It works from inside as well only where this process has no namespaces of its own.
 func (cp *ControlPlane) OutsideConfig(user string, groups ...string) (*rest.Config, error) {
 	if !cp.config.Hosts && entered() != nil {
 		return cp.Config(user, groups...), nil
@@ -84,8 +84,8 @@ func (cp *ControlPlane) outsideBalancer() (*Balancer, error) {
 	return cp.outside, nil
 }
 
-// configFor makes a configuration for whoever answers at endpoint. Making certificates of a name fails only if the machine has no
-// randomness, which no caller could handle.
+// configFor makes a configuration for whoever answers at endpoint. Making certificates of a name fails only if the
+// machine has no randomness, which no caller could handle.
 func (cp *ControlPlane) configFor(endpoint, user string, groups []string) *rest.Config {
 	pair, err := cp.authority.client(user, groups...)
 	if err != nil {

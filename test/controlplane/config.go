@@ -32,8 +32,8 @@ const (
 	// etcdHostName is the host name of etcd where every server has a host of its own.
 	etcdHostName = "etcd"
 
-	// defaultAuditPolicy records who did what to which object, once a request, and leaves out the health checks: they are the
-	// load balancer's and the start's own, many, and never what a test counts.
+	// defaultAuditPolicy records who did what to which object, once a request, and leaves out the health checks: they are
+	// the load balancer's and the start's own, many, and never what a test counts.
 	defaultAuditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
 omitStages: [RequestReceived]
@@ -49,8 +49,8 @@ type Config struct {
 	// Servers are the API servers. None means one default server. More than one implies Hosts, because two API servers
 	// on one host would share one identity.
 	Servers []Server
-	// Hosts gives every API server, and etcd, a host of its own: network, address, host name. It needs namespaces: see Main
-	// and EnterNamespaces.
+	// Hosts gives every API server, and etcd, a host of its own: network, address, host name. It needs namespaces: see
+	// Main and EnterNamespaces.
 	Hosts bool
 	// Etcd says how etcd is run.
 	Etcd EtcdConfig
@@ -78,8 +78,8 @@ type EtcdConfig struct {
 
 // Server says how one kube-apiserver is run. The zero value is the default server.
 type Server struct {
-	// Name is the host name of the server, from which its identity follows; "apiserver-1" and so on if empty. Without hosts
-	// of its own the server has the machine's host name and this names only its logs.
+	// Name is the host name of the server, from which its identity follows; "apiserver-1" and so on if empty. Without
+	// hosts of its own the server has the machine's host name and this names only its logs.
 	Name string
 	// FeatureGates become --feature-gates.
 	FeatureGates map[string]bool

@@ -57,8 +57,8 @@ type ControlPlane struct {
 	closed    bool
 }
 
-// New starts a control plane and returns when all its servers are ready. Close ends it; nothing of it outlives this process in any case.
-// It wraps ErrNoHosts in its error if only that is the matter.
+// New starts a control plane and returns when all its servers are ready. Close ends it; nothing of it outlives this
+// process in any case. It wraps ErrNoHosts in its error if only that is the matter.
 func New(ctx context.Context, cfg Config) (*ControlPlane, error) {
 	if err := checkPlatform(); err != nil {
 		return nil, err
@@ -222,8 +222,8 @@ func (cp *ControlPlane) AddServer(ctx context.Context, spec Server) (*APIServer,
 	return s, s.Ready(ctx)
 }
 
-// Host returns the host of that name, and adds it if there is none. Without hosts of their own there is only this machine, under its
-// own name and that of every server.
+// Host returns the host of that name, and adds it if there is none. Without hosts of their own there is only this
+// machine, under its own name and that of every server.
 func (cp *ControlPlane) Host(name string) (*Host, error) {
 	if err := checkHostName(name); err != nil {
 		return nil, err
@@ -263,7 +263,8 @@ func (cp *ControlPlane) Balancer() *Balancer { return cp.balancer }
 // Dir is the folder with the logs, certificates and data of the control plane.
 func (cp *ControlPlane) Dir() string { return cp.dir }
 
-// ListenAddress is the IP address at which the servers, and programs on hosts, reach what listens in this process, webhooks for example.
+// ListenAddress is the IP address at which the servers, and programs on hosts, reach what listens in this process,
+// webhooks for example.
 func (cp *ControlPlane) ListenAddress() string { return cp.network.gateway() }
 
 // endpoint is where clients find the API.
@@ -282,7 +283,8 @@ func (cp *ControlPlane) auditPath(name string) string {
 	return filepath.Join(cp.dir, "logs", name+".audit")
 }
 
-// Close ends every process of the control plane, and removes its folder if it was a temporary one. Later calls do nothing.
+// Close ends every process of the control plane, and removes its folder if it was a temporary one. Later calls do
+// nothing.
 func (cp *ControlPlane) Close() error { return cp.close(false) }
 
 // close keeps the logs of a temporary folder on demand.

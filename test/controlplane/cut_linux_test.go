@@ -69,7 +69,8 @@ func checkCutFrom(t *testing.T, cp *ControlPlane) {
 	eventually(t, "the balancer answers again", func(context.Context) error { return ask(cp.AdminConfig(), time.Second) })
 }
 
-// echo opens a connection from one host to another, which sends back what it gets, and returns what sends a word over it and back.
+// echo opens a connection from one host to another, which sends back what it gets, and returns what sends a word over
+// it and back.
 func echo(t *testing.T, from, to *Host) func(word string) error {
 	t.Helper()
 	listener, err := to.Listen("tcp", net.JoinHostPort(to.Address(), "0"))

@@ -113,8 +113,8 @@ func (cp *ControlPlane) rememberEncryption(config string) error {
 	return nil
 }
 
-// decode tells all that can be told about a key and its value. What cannot be read has no encoding, and the name that its key suggests:
-// it is an object whose encoding is not known, never no object.
+// decode tells all that can be told about a key and its value. What cannot be read has no encoding, and the name that
+// its key suggests: it is an object whose encoding is not known, never no object.
 func (d *decoder) decode(kv *mvccpb.KeyValue) StoredObject {
 	o := StoredObject{
 		Key: string(kv.Key), Raw: kv.Value,
@@ -224,7 +224,8 @@ func (o *StoredObject) identifyProtobuf(clear, encoded []byte) (any, remainder, 
 	return content, rest, nil
 }
 
-// encodesTo tells whether object, which was read from raw, is all of it: what our types do not know is dropped in reading.
+// encodesTo tells whether object, which was read from raw, is all of it: what our types do not know is dropped in
+// reading.
 func encodesTo(object runtime.Object, raw []byte) bool {
 	message, ok := object.(interface{ Marshal() ([]byte, error) })
 	if !ok {

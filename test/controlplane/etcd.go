@@ -43,7 +43,8 @@ const (
 	etcdQuota = 8 << 30
 )
 
-// Etcd is the one etcd of a control plane, without encryption or authentication on the wire. Its data survives Kill and Restart.
+// Etcd is the one etcd of a control plane, without encryption or authentication on the wire. Its data survives Kill and
+// Restart.
 type Etcd struct {
 	cp               *ControlPlane
 	host             *Host
@@ -129,8 +130,8 @@ func (e *Etcd) Cut() error { return e.host.Cut() }
 // Heal plugs etcd's host in again.
 func (e *Etcd) Heal() error { return e.host.Heal() }
 
-// Restart starts etcd again, on the same data, after stopping it if it runs, and waits until it is ready. change, which may be nil,
-// changes how it is run.
+// Restart starts etcd again, on the same data, after stopping it if it runs, and waits until it is ready. change, which
+// may be nil, changes how it is run.
 func (e *Etcd) Restart(change func(*EtcdConfig)) error {
 	if err := e.Stop(); err != nil && e.Process().Running() {
 		return err

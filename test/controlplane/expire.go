@@ -38,13 +38,13 @@ const (
 	expiryTimeout = time.Minute
 )
 
-// ExpireContinueTokens makes the continue tokens of lists of resources expire that were given before: when it returns every API server
-// that runs answers them with 410 (Expired), and another token to go on with regardless. Each resource must have two objects, or there are
-// no tokens to see it by.
+// ExpireContinueTokens makes the continue tokens of lists of resources expire that were given before: when it returns
+// every API server that runs answers them with 410 (Expired), and another token to go on with regardless. Each resource
+// must have two objects, or there are no tokens to see it by.
 //
-// It does what the servers' own compaction of etcd does every five minutes, the record of it included. That record is what they wait for:
-// by default (feature gate ListFromCacheSnapshot) they go on to serve old revisions out of memory until they look at it, each for each
-// resource, every 15 seconds. With that gate off the tokens expire at once.
+// It does what the servers' own compaction of etcd does every five minutes, the record of it included. That record is
+// what they wait for: by default (feature gate ListFromCacheSnapshot) they go on to serve old revisions out of memory
+// until they look at it, each for each resource, every 15 seconds. With that gate off the tokens expire at once.
 func (cp *ControlPlane) ExpireContinueTokens(ctx context.Context, resources ...schema.GroupVersionResource) error {
 	ctx, cancel := context.WithTimeout(ctx, expiryTimeout)
 	defer cancel()
@@ -82,7 +82,8 @@ func (cp *ControlPlane) ExpireContinueTokens(ctx context.Context, resources ...s
 
 // compact drops every revision of etcd before now, and records that as API servers do.
 func (e *Etcd) compact(ctx context.Context) error {
-	// Only revisions before the one that is compacted to go. The first write makes one that is later than all that lists have seen.
+	// Only revisions before the one that is compacted to go. The first write makes one that is later than all that lists
+	// have seen.
 	last, err := e.client.Put(ctx, compactRevKey, "0")
 	if err != nil {
 		return fmt.Errorf("writing %s: %w", compactRevKey, err)

@@ -28,8 +28,9 @@ import (
 // ErrNoHosts says that hosts with networks of their own cannot be had here. The message says why, and what to do.
 var ErrNoHosts = errors.New("no hosts of their own for the servers")
 
-// Host is a place where processes run. In a control plane with hosts each has its own network, address and host name, and
-// is wired to a switch that the others and this process are wired to as well. Without, there is one host: this machine.
+// Host is a place where processes run. In a control plane with hosts each has its own network, address and host name,
+// and is wired to a switch that the others and this process are wired to as well. Without, there is one host: this
+// machine.
 type Host struct {
 	name    string
 	address string
@@ -72,7 +73,8 @@ func (h *Host) plug(connected bool) error {
 	return h.wire(connected)
 }
 
-// CutFrom loses all packets between the host and another one without an answer, as Cut does. Everybody else still reaches both.
+// CutFrom loses all packets between the host and another one without an answer, as Cut does. Everybody else still
+// reaches both.
 func (h *Host) CutFrom(other *Host) error { return h.plugTo(other, false) }
 
 // HealFrom lets the host and another one reach each other again.
@@ -124,8 +126,8 @@ func (h *Host) freePort() (int, error) {
 // loopback is the network of a control plane without hosts: this machine is its only host.
 type loopback struct{ host *Host }
 
-// newLoopback takes an address of 127.0.0.0/8 that depends on the process id. Nothing else listens on it, and no client ever has
-// a port of it, so a server that was killed finds its port free when it comes back.
+// newLoopback takes an address of 127.0.0.0/8 that depends on the process id. Nothing else listens on it, and no client
+// ever has a port of it, so a server that was killed finds its port free when it comes back.
 func newLoopback() (*loopback, error) {
 	name, err := os.Hostname()
 	if err != nil {

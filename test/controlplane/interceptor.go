@@ -42,8 +42,9 @@ const (
 
 var errCut = errors.New("the test cuts this request")
 
-// Interceptor is a proxy in front of API servers that sees each request and can spoil it. Clients are to the servers who they are to it: by
-// their certificate, which it vouches for as a front proxy, or by what they send, such as a token. It streams, watches too.
+// Interceptor is a proxy in front of API servers that sees each request and can spoil it. Clients are to the servers
+// who they are to it: by their certificate, which it vouches for as a front proxy, or by what they send, such as a
+// token. It streams, watches too.
 type Interceptor struct {
 	cp        *ControlPlane
 	listener  net.Listener
@@ -61,8 +62,9 @@ type Interceptor struct {
 // connectionKey is the key of a request's connection in its context.
 type connectionKey struct{}
 
-// NewInterceptor starts an interceptor in front of server, or of the balancer (without hosts, the only server) if server is nil. It lives on
-// the host of that name, which is added if there is none; an empty name is this process. It ends with the control plane.
+// NewInterceptor starts an interceptor in front of server, or of the balancer (without hosts, the only server) if
+// server is nil. It lives on the host of that name, which is added if there is none; an empty name is this process. It
+// ends with the control plane.
 //
 // What clients find out about addresses of servers leads around it.
 func (cp *ControlPlane) NewInterceptor(host string, server *APIServer) (*Interceptor, error) {
@@ -145,8 +147,8 @@ func (i *Interceptor) Config(user string, groups ...string) *rest.Config {
 	return i.cp.configFor(i.Address(), user, groups)
 }
 
-// Intercept lets judge decide about every request that comes from now on; nil lets all pass. It is called by many requests at a time, and
-// must not read their bodies.
+// Intercept lets judge decide about every request that comes from now on; nil lets all pass. It is called by many
+// requests at a time, and must not read their bodies.
 func (i *Interceptor) Intercept(judge func(*http.Request) Verdict) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -29,8 +29,8 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// TestWhatCannotBeReadIsThere wants a value of an unknown form to be an object of an unknown encoding: a judge that finds nothing
-// stale must have seen everything.
+// TestWhatCannotBeReadIsThere wants a value of an unknown form to be an object of an unknown encoding: a judge that
+// finds nothing stale must have seen everything.
 func TestWhatCannotBeReadIsThere(t *testing.T) {
 	cp := Start(t, Config{})
 	for _, name := range []string{"one", "two"} {

@@ -74,9 +74,9 @@ func (cp *ControlPlane) checkIdentities(ctx context.Context, client kubernetes.I
 	return nil
 }
 
-// joinEndpoints returns nil when the endpoints of the API list all servers. Servers that start together refuse each other's writes, of the API's
-// Service, of the record in etcd of who is there, of the list made from that, and try again ten seconds later. This does now what they would
-// do then; it is called when all are ready.
+// joinEndpoints returns nil when the endpoints of the API list all servers. Servers that start together refuse each
+// other's writes, of the API's Service, of the record in etcd of who is there, of the list made from that, and try
+// again ten seconds later. This does now what they would do then; it is called when all are ready.
 func (cp *ControlPlane) joinEndpoints(ctx context.Context, client kubernetes.Interface) error {
 	want := sets.New[string]()
 	for _, s := range cp.Servers() {
@@ -91,7 +91,8 @@ func (cp *ControlPlane) joinEndpoints(ctx context.Context, client kubernetes.Int
 	return joinEndpointSlice(ctx, client, sets.List(want))
 }
 
-// register enters a server into the record of who is there, where it has not done so itself. It will renew the entry before that expires.
+// register enters a server into the record of who is there, where it has not done so itself. It will renew the entry
+// before that expires.
 func (cp *ControlPlane) register(ctx context.Context, address string) error {
 	// Servers write protobuf, and read JSON as well.
 	value := fmt.Sprintf(`{"apiVersion":"v1","kind":"Endpoints","subsets":[{"addresses":[{"ip":%q}]}]}`, address)

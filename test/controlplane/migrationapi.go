@@ -34,8 +34,8 @@ import (
 // servedWithin is how long a server may take to serve a definition.
 const servedWithin = time.Minute
 
-// InstallMigrationAPI creates the definitions of the migration API where config leads, and returns when they are served: an API
-// server that is stopped between its two writes about a new definition never comes to the second.
+// InstallMigrationAPI creates the definitions of the migration API where config leads, and returns when they are
+// served: an API server that is stopped between its two writes about a new definition never comes to the second.
 func InstallMigrationAPI(ctx context.Context, config *rest.Config) error {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {

@@ -23,13 +23,15 @@ import (
 	"testing"
 )
 
-// Main is for the TestMain of packages whose control planes have hosts. It runs the tests in a second run of the test binary,
-// inside network and host name namespaces of its own (and a user namespace, where not root), and exits with their code.
+// Main is for the TestMain of packages whose control planes have hosts. It runs the tests in a second run of the test
+// binary, inside network and host name namespaces of its own (and a user namespace, where not root), and exits with
+// their code.
 //
-// There is no way out of these namespaces: what needs the Internet must happen before. Main itself builds what is missing of
-// etcd, kube-apiserver, and the binaries named.
+// There is no way out of these namespaces: what needs the Internet must happen before. Main itself builds what is
+// missing of etcd, kube-apiserver, and the binaries named.
 //
-// Where namespaces cannot be had, the tests run without, and those that start a control plane with hosts fail and say why.
+// Where namespaces cannot be had, the tests run without, and those that start a control plane with hosts fail and say
+// why.
 func Main(m *testing.M, binaries ...string) {
 	if err := buildMissing("", append([]string{etcdBinary, serverBinary}, binaries...)...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -43,7 +45,8 @@ func Main(m *testing.M, binaries ...string) {
 	os.Exit(m.Run())
 }
 
-// EnterNamespaces is Main for commands, to be called before anything that a second run of the program should not do again. It
-// returns nil in the second run, which is inside the namespaces; the first one passes on signals, waits, and exits with the code of
-// the second. An error wraps ErrNoHosts: the program may go on with a control plane without hosts.
+// EnterNamespaces is Main for commands, to be called before anything that a second run of the program should not do
+// again. It returns nil in the second run, which is inside the namespaces; the first one passes on signals, waits, and
+// exits with the code of the second. An error wraps ErrNoHosts: the program may go on with a control plane without
+// hosts.
 func EnterNamespaces() error { return enterNamespaces() }

@@ -35,7 +35,8 @@ import (
 )
 
 const (
-	// insideEnv tells the second run of the program that it is the second; its value is the number of listeners passed to it.
+	// insideEnv tells the second run of the program that it is the second; its value is the number of listeners passed to
+	// it.
 	insideEnv = "SVM_CONTROLPLANE_INSIDE"
 	// statusFD is where the second run reports why it cannot go on; listeners follow it.
 	statusFD = 3
@@ -127,7 +128,8 @@ func takeListeners(count string) error {
 	return nil
 }
 
-// tryNetwork sets up the loopback link and tries everything that hosts will need: namespaces may be allowed and useless.
+// tryNetwork sets up the loopback link and tries everything that hosts will need: namespaces may be allowed and
+// useless.
 func tryNetwork() error {
 	if err := setLoopbackUp(); err != nil {
 		return err

@@ -31,7 +31,8 @@ import (
 )
 
 const (
-	// Every control plane of this process has a /24 of its own inside the process's namespace, where no other address lives.
+	// Every control plane of this process has a /24 of its own inside the process's namespace, where no other address
+	// lives.
 	subnetFormat = "10.77.%d"
 	maxSubnets   = 250
 	maxHosts     = 253

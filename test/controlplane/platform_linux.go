@@ -36,8 +36,8 @@ func checkPlatform() error { return nil }
 
 func onMainThread() bool { return unix.Gettid() == unix.Getpid() }
 
-// childAttributes makes the kernel kill the child when the thread that started it ends, and keeps the terminal's signals
-// away from it: who ends a child, and in what order, is decided here.
+// childAttributes makes the kernel kill the child when the thread that started it ends, and keeps the terminal's
+// signals away from it: who ends a child, and in what order, is decided here.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

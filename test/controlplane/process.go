@@ -38,7 +38,8 @@ const (
 // ErrNotRunning says that a process was to be signaled that has ended or was never started.
 var ErrNotRunning = errors.New("the process is not running")
 
-// Program is something to run beside the control plane: a controller manager, a client under load, a second control plane's part.
+// Program is something to run beside the control plane: a controller manager, a client under load, a second control
+// plane's part.
 type Program struct {
 	// Name names the log. Several runs of the same name append to the same log.
 	Name string
@@ -49,11 +50,13 @@ type Program struct {
 	Env []string
 	// WorkDir is the working directory; this process's if empty.
 	WorkDir string
-	// Host runs the program on the host of that name, which is added if there is none. Empty runs it where this process is.
+	// Host runs the program on the host of that name, which is added if there is none. Empty runs it where this process
+	// is.
 	Host string
 }
 
-// Process is a running program. It cannot outlive this process, however that one ends. Its methods may be called from any goroutine.
+// Process is a running program. It cannot outlive this process, however that one ends. Its methods may be called from
+// any goroutine.
 type Process struct {
 	name    string
 	logPath string
@@ -146,7 +149,8 @@ func (p *Process) Kill() error {
 	return nil
 }
 
-// Stop asks the process to end (SIGTERM) and returns when it did. One that does not within 70 seconds is killed, and that is an error.
+// Stop asks the process to end (SIGTERM) and returns when it did. One that does not within 70 seconds is killed, and
+// that is an error.
 func (p *Process) Stop() error {
 	if err := p.signal(terminate, true); err != nil {
 		return err

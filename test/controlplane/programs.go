@@ -21,8 +21,9 @@ import (
 	"fmt"
 )
 
-// StartProcess starts a program beside the control plane. It is killed when the control plane is closed, and by the kernel if this
-// process dies before, however that happens; so are not the processes that the program itself starts in the latter case.
+// StartProcess starts a program beside the control plane. It is killed when the control plane is closed, and by the
+// kernel if this process dies before, however that happens; so are not the processes that the program itself starts in
+// the latter case.
 func (cp *ControlPlane) StartProcess(p Program) (*Process, error) {
 	if p.Name == "" || p.Path == "" {
 		return nil, errors.New("a program needs a name and a path")

@@ -51,10 +51,11 @@ var (
 	apiServices    = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
 )
 
-// StartSampleServer runs k8s.io/sample-apiserver as an aggregated API server, on the host of that name, or where this process is if host is
-// empty. It returns when its APIs are served through every API server. It delegates authentication and authorization to the API servers,
-// and stores in the same etcd, apart from them. args are appended; one that is set by default too takes its place. When the process has
-// ended it may be called again, with other args: the server comes back at another port, with its objects.
+// StartSampleServer runs k8s.io/sample-apiserver as an aggregated API server, on the host of that name, or where this
+// process is if host is empty. It returns when its APIs are served through every API server. It delegates
+// authentication and authorization to the API servers, and stores in the same etcd, apart from them. args are appended;
+// one that is set by default too takes its place. When the process has ended it may be called again, with other args:
+// the server comes back at another port, with its objects.
 func (cp *ControlPlane) StartSampleServer(ctx context.Context, host string, args ...string) (*Process, error) {
 	ctx, cancel := context.WithTimeout(ctx, cp.config.StartTimeout)
 	defer cancel()
@@ -110,7 +111,8 @@ func (cp *ControlPlane) sampleArguments(place *Host, port int) (arguments, error
 	}, nil
 }
 
-// registerSample tells the aggregator. There is no service network here, so the Service is an external name, which happens to be an address.
+// registerSample tells the aggregator. There is no service network here, so the Service is an external name, which
+// happens to be an address.
 func (cp *ControlPlane) registerSample(ctx context.Context, place *Host, port int) error {
 	config := cp.AdminConfig()
 	client, err := kubernetes.NewForConfig(config)

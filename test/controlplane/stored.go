@@ -38,35 +38,36 @@ const (
 // StoredObject is one object as etcd has it, read behind the API servers' back.
 type StoredObject struct {
 	Key, Namespace, Name string
-	// Encoding is the group version of the stored bytes: "apps/v1", or "v1" for the core group. Empty if they are encrypted and
-	// no server here ever had the key.
+	// Encoding is the group version of the stored bytes: "apps/v1", or "v1" for the core group. Empty if they are
+	// encrypted and no server here ever had the key.
 	Encoding string
 	// Kind is the kind of the stored bytes; empty as Encoding.
 	Kind string
 	// Provider is what the bytes are encrypted with, as "aescbc:v1:key1"; empty if they are in the clear.
 	Provider string
-	// ContentHash is a hash of what the object says, apart from apiVersion, managedFields, the format (JSON, protobuf) and the encryption. So
-	// it stays the same when an object is stored anew in another encoding, if the two versions call and default all its fields alike, as
-	// those of a CRD without conversion do, and almost all of the built-in graduations. Where they do not, compare what the API returns.
-	// Built-in objects of versions that client-go does not know are hashed over their protobuf fields, which works among such versions
-	// only. Empty as Encoding.
+	// ContentHash is a hash of what the object says, apart from apiVersion, managedFields, the format (JSON, protobuf) and
+	// the encryption. So it stays the same when an object is stored anew in another encoding, if the two versions call and
+	// default all its fields alike, as those of a CRD without conversion do, and almost all of the built-in graduations.
+	// Where they do not, compare what the API returns. Built-in objects of versions that client-go does not know are
+	// hashed over their protobuf fields, which works among such versions only. Empty as Encoding.
 	ContentHash string
-	// WholeHash is a hash of all that the object says: as ContentHash, with kind and managedFields as they are, down to the apiVersion of
-	// each entry. Only apiVersion, the format and the encryption are left out, and resourceVersion, which etcd keeps outside of the value. So
-	// it stays the same only if nothing but the encoding changed. Fields of built-in objects that client-go does not know count as well,
-	// as bytes. Empty as Encoding.
+	// WholeHash is a hash of all that the object says: as ContentHash, with kind and managedFields as they are, down to
+	// the apiVersion of each entry. Only apiVersion, the format and the encryption are left out, and resourceVersion,
+	// which etcd keeps outside of the value. So it stays the same only if nothing but the encoding changed. Fields of
+	// built-in objects that client-go does not know count as well, as bytes. Empty as Encoding.
 	WholeHash string
 	// Version is etcd's count of writes of the key, from 1 at creation.
 	Version int64
-	// CreateRevision and ModRevision are etcd's revisions of the first and the last write. The latter is the object's resourceVersion.
+	// CreateRevision and ModRevision are etcd's revisions of the first and the last write. The latter is the object's
+	// resourceVersion.
 	CreateRevision, ModRevision int64
 	// Raw is the value in etcd.
 	Raw []byte
 }
 
-// Stored reads every object of a resource from etcd, in the order of the keys, all as of one moment. It finds them by what the stored
-// objects are, not by a table of where API servers keep them, so it works for custom and aggregated resources too, and while no API server
-// runs. A resource without objects, and an unknown one, give none.
+// Stored reads every object of a resource from etcd, in the order of the keys, all as of one moment. It finds them by
+// what the stored objects are, not by a table of where API servers keep them, so it works for custom and aggregated
+// resources too, and while no API server runs. A resource without objects, and an unknown one, give none.
 func (cp *ControlPlane) Stored(ctx context.Context, gr schema.GroupResource) ([]StoredObject, error) {
 	decoder, err := cp.newDecoder(ctx)
 	if err != nil {
@@ -88,7 +89,8 @@ func (cp *ControlPlane) Stored(ctx context.Context, gr schema.GroupResource) ([]
 	return objects, nil
 }
 
-// storagePrefixes finds the folders that hold objects of gr. It looks at one object in each folder of etcd, and skips to the next.
+// storagePrefixes finds the folders that hold objects of gr. It looks at one object in each folder of etcd, and skips
+// to the next.
 func (cp *ControlPlane) storagePrefixes(ctx context.Context, d *decoder, gr schema.GroupResource) (prefixes []string, revision int64, err error) {
 	from := "\x00"
 	for {
@@ -114,8 +116,8 @@ func (cp *ControlPlane) storagePrefixes(ctx context.Context, d *decoder, gr sche
 	}
 }
 
-// folder is the key without the parts that name the object, and whether the object could tell which these are. Of what cannot be read the
-// folder is guessed from the key.
+// folder is the key without the parts that name the object, and whether the object could tell which these are. Of what
+// cannot be read the folder is guessed from the key.
 func (o StoredObject) folder() (prefix string, known bool) {
 	name := o.Name
 	if o.Namespace != "" {
@@ -132,8 +134,8 @@ func (o StoredObject) folder() (prefix string, known bool) {
 	return o.Key, false
 }
 
-// sealedFolder guesses the folder of an object that cannot be read: /registry/<resource>/, and /registry/<group>/<resource>/ for custom
-// resources, whose groups have a dot.
+// sealedFolder guesses the folder of an object that cannot be read: /registry/<resource>/, and
+// /registry/<group>/<resource>/ for custom resources, whose groups have a dot.
 func sealedFolder(key string) string {
 	parts := strings.Split(strings.TrimPrefix(key, registryPrefix), "/")
 	depth := 1
@@ -143,8 +145,9 @@ func sealedFolder(key string) string {
 	return registryPrefix + strings.Join(parts[:min(depth, len(parts))], "/") + "/"
 }
 
-// holds tells whether a folder that has object in it is that of gr. Kinds are named after resources, but not always as one would guess; folders are
-// named after resources, but not always either (minions, ingress, services/specs). No resource of Kubernetes breaks both rules.
+// holds tells whether a folder that has object in it is that of gr. Kinds are named after resources, but not always as
+// one would guess; folders are named after resources, but not always either (minions, ingress, services/specs). No
+// resource of Kubernetes breaks both rules.
 func holds(prefix string, object StoredObject, gr schema.GroupResource) bool {
 	parts := strings.Split(strings.Trim(prefix, "/"), "/")
 	folder := parts[len(parts)-1]
@@ -160,7 +163,8 @@ func holds(prefix string, object StoredObject, gr schema.GroupResource) bool {
 	return folder == gr.Resource || guess.Resource == gr.Resource
 }
 
-// storageGroup is the group whose encodings gr is stored in: its own, but for events, which both groups keep together in the older one.
+// storageGroup is the group whose encodings gr is stored in: its own, but for events, which both groups keep together
+// in the older one.
 func storageGroup(gr schema.GroupResource) string {
 	if gr == (schema.GroupResource{Group: "events.k8s.io", Resource: "events"}) {
 		return ""

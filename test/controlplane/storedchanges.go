@@ -23,12 +23,14 @@ import (
 	"slices"
 )
 
-// StoredChanges is what happened to stored objects between two readings of them. Objects are named by their keys in etcd, in order.
+// StoredChanges is what happened to stored objects between two readings of them. Objects are named by their keys in
+// etcd, in order.
 type StoredChanges struct {
-	// Created and Deleted are those that only the later and only the earlier reading has. One that was deleted and created anew in
-	// between is both.
+	// Created and Deleted are those that only the later and only the earlier reading has. One that was deleted and created
+	// anew in between is both.
 	Created, Deleted []string
-	// Changed are those of the others that do not say the same as before, by WholeHash. What cannot be read has changed if it was written.
+	// Changed are those of the others that do not say the same as before, by WholeHash. What cannot be read has changed if
+	// it was written.
 	Changed []string
 	// Encoded are those of the others that are in another encoding, or encrypted with something else, than before.
 	Encoded []string
@@ -72,7 +74,8 @@ func saysTheSame(was, now StoredObject) bool {
 	return was.WholeHash == now.WholeHash
 }
 
-// OnlyEncodings is nil if the same objects say the same as before, whatever they are encoded in now, else it names those that do not.
+// OnlyEncodings is nil if the same objects say the same as before, whatever they are encoded in now, else it names
+// those that do not.
 func (c StoredChanges) OnlyEncodings() error {
 	var errs []error
 	for what, keys := range map[string][]string{"created": c.Created, "deleted": c.Deleted, "changed": c.Changed} {

@@ -90,7 +90,8 @@ func TestCompareStored(t *testing.T) {
 	}
 }
 
-// TestTheWholeHashCoversUnknownFields adds to a stored object a field that no type has, as an API server of a later version may write it.
+// TestTheWholeHashCoversUnknownFields adds to a stored object a field that no type has, as an API server of a later
+// version may write it.
 func TestTheWholeHashCoversUnknownFields(t *testing.T) {
 	t.Parallel()
 	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b"}, Data: map[string]string{"c": "d"}}

@@ -23,9 +23,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// StoredUnder reads every object whose key begins with prefix, for example /registry/configmaps/, all as of one revision of etcd: the
-// current one if revision is zero. It is for those who look often, because it does not look through all of etcd as Stored does, and for
-// those who compare with another object as of its resourceVersion. Revisions go when API servers compact etcd, every five minutes.
+// StoredUnder reads every object whose key begins with prefix, for example /registry/configmaps/, all as of one
+// revision of etcd: the current one if revision is zero. It is for those who look often, because it does not look
+// through all of etcd as Stored does, and for those who compare with another object as of its resourceVersion.
+// Revisions go when API servers compact etcd, every five minutes.
 func (cp *ControlPlane) StoredUnder(ctx context.Context, prefix string, revision int64) ([]StoredObject, error) {
 	decoder, err := cp.newDecoder(ctx)
 	if err != nil {

@@ -21,12 +21,13 @@ import (
 	"testing"
 )
 
-// collectLate keeps servers from collecting garbage before they need this much memory. Most servers of tests never do, and
-// it is a quarter of the processor time of their start.
+// collectLate keeps servers from collecting garbage before they need this much memory. Most servers of tests never do,
+// and it is a quarter of the processor time of their start.
 var collectLate = []string{"GOGC=off", "GOMEMLIMIT=768MiB"}
 
-// Start is New for tests: it fails the test if the control plane does not come up, and ends everything with the test. A server that
-// ended although nobody asked it to fails the test. After a failure the logs stay, and the test tells where.
+// Start is New for tests: it fails the test if the control plane does not come up, and ends everything with the test. A
+// server that ended although nobody asked it to fails the test. After a failure the logs stay, and the test tells
+// where.
 func Start(t testing.TB, cfg Config) *ControlPlane {
 	t.Helper()
 	cfg.environment = collectLate

@@ -21,9 +21,9 @@ import (
 	"runtime"
 )
 
-// thread runs functions on one operating system thread that it never shares. Namespaces belong to threads, and so does the
-// promise of the kernel to end a child with its parent: a child started here ends when this thread does, which is when end
-// is called or the whole process dies.
+// thread runs functions on one operating system thread that it never shares. Namespaces belong to threads, and so does
+// the promise of the kernel to end a child with its parent: a child started here ends when this thread does, which is
+// when end is called or the whole process dies.
 type thread struct {
 	work  chan func()
 	leave chan struct{}

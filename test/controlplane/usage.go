@@ -24,7 +24,8 @@ import (
 
 // Usage is what a process has used of the machine, without the processes that it started.
 type Usage struct {
-	// CPU is the time on all processors so far, of the program and of the system for it, to a hundredth of a second while it runs.
+	// CPU is the time on all processors so far, of the program and of the system for it, to a hundredth of a second while
+	// it runs.
 	CPU time.Duration
 	// Memory is what the process has in memory now, zero if it has ended, and PeakMemory the most it ever had; bytes.
 	Memory, PeakMemory int64

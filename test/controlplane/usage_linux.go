@@ -78,7 +78,8 @@ func readProcess(pid int, file string) ([]byte, error) {
 	return content, nil
 }
 
-// memoryLine reads a line of /proc/<pid>/status, such as "VmRSS:	1234 kB". Processes that have ended have no memory, and no such line.
+// memoryLine reads a line of /proc/<pid>/status, such as "VmRSS:  1234 kB". Processes that have ended have no memory,
+// and no such line.
 func memoryLine(status []byte, name string) (int64, error) {
 	for line := range bytes.Lines(status) {
 		rest, found := bytes.CutPrefix(line, []byte(name))

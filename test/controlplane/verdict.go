@@ -47,7 +47,8 @@ type Verdict struct {
 	Body string
 	// Cut ends the request without an answer.
 	Cut Cut
-	// Connection lets Cut reset the client's whole connection, with every other request and watch that shares it. Otherwise they live on.
+	// Connection lets Cut reset the client's whole connection, with every other request and watch that shares it.
+	// Otherwise they live on.
 	Connection bool
 	// AnswerDelay passes between the server's answer and what the client sees of it.
 	AnswerDelay time.Duration

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Lint is a vet tool with the rules of this project: `go vet -vettool=<this> ./...`. Being a vet tool, its results are kept
-// in Go's build cache.
+// Lint is a vet tool with the rules of this project: `go vet -vettool=<this> ./...`. Being a vet tool, its results are
+// kept in Go's build cache.
 package main
 
 import (

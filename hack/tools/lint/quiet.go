@@ -44,8 +44,8 @@ func quiet(a *analysis.Analyzer, skip func(*ast.File, token.Pos) bool) *analysis
 
 func nothing(*ast.File, token.Pos) bool { return false }
 
-// ignorable is true for errors that nobody can do anything about: of a deferred Close, which ends something that was read,
-// and of printing to a terminal.
+// ignorable is true for errors that nobody can do anything about: of a deferred Close, which ends something that was
+// read, and of printing to a terminal.
 func ignorable(file *ast.File, pos token.Pos) bool {
 	found := false
 	ast.Inspect(file, func(node ast.Node) bool {

@@ -80,7 +80,8 @@ func TestDefinitionsReplaceThoseOfKubeStorageVersionMigratorInPlace(t *testing.T
 	}
 }
 
-// longFlappingState is what becomes of a state when two servers disagree for long: every change of the answer is appended.
+// longFlappingState is what becomes of a state when two servers disagree for long: every change of the answer is
+// appended.
 func longFlappingState(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	object := objectOf(t, "StorageState", "leases.coordination.k8s.io", "spec", `{resource: {group: coordination.k8s.io, resource: leases}}`)

@@ -112,8 +112,8 @@ func TestTableOfStates(t *testing.T) {
 		})
 }
 
-// requireTable compares what kubectl get prints: the narrow columns, those that -o wide adds, and the cells, with AGE in
-// place of ages.
+// requireTable compares what kubectl get prints: the narrow columns, those that -o wide adds, and the cells, with AGE
+// in place of ages.
 func requireTable(t *testing.T, resource string, narrow, wide []string, rows [][]any) {
 	t.Helper()
 	table := tableOf(t, resource)

@@ -14,6 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package framework is what the integration tests of the controllers share: a control plane with the migration API, the manager as
-// a process, and waiting.
+// Package framework is what the integration tests of the controllers share: a control plane with the migration API, the
+// manager as a process, and waiting.
 package framework

@@ -37,8 +37,8 @@ const (
 	binariesEnv = "SVM_TEST_BINARIES"
 )
 
-// Main runs the tests of a package beside the manager, which it builds, and beside the programs that are in other packages
-// of the test's. It needs those servers besides etcd and kube-apiserver.
+// Main runs the tests of a package beside the manager, which it builds, and beside the programs that are in other
+// packages of the test's. It needs those servers besides etcd and kube-apiserver.
 func Main(m *testing.M, servers []string, packages ...string) {
 	if os.Getenv(binariesEnv) == "" {
 		if err := build(append(packages, "../../../cmd/"+Manager)); err != nil {
@@ -80,8 +80,8 @@ type Test struct {
 	Run     func(t *testing.T)
 }
 
-// RunTogether runs each test on a control plane of its own, as many at once as there is room for API servers, in order. The tests
-// wait most of the time, but a machine that is too busy would make judges of time unjust.
+// RunTogether runs each test on a control plane of its own, as many at once as there is room for API servers, in order.
+// The tests wait most of the time, but a machine that is too busy would make judges of time unjust.
 func RunTogether(t *testing.T, room int64, tests []Test) {
 	t.Helper()
 	free := semaphore.NewWeighted(room)

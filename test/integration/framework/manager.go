@@ -33,8 +33,8 @@ import (
 // logTail is how many lines of a manager's log a failed test shows.
 const logTail = 150
 
-// QuickElection makes leases change hands within seconds. A leader keeps its lease while a busy machine lets it wait for less
-// than the renew deadline.
+// QuickElection makes leases change hands within seconds. A leader keeps its lease while a busy machine lets it wait
+// for less than the renew deadline.
 var QuickElection = []string{
 	"--leader-elect=true", "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=500ms",
 }

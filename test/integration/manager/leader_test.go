@@ -105,8 +105,8 @@ func TestLeadership(t *testing.T) {
 	})
 }
 
-// TestNoWriteAfterTheLease attacks the promise that only one instance writes: the leader, whose controller writes all the
-// time, is frozen until another leads, then wakes up. It does not know yet that its time is over.
+// TestNoWriteAfterTheLease attacks the promise that only one instance writes: the leader, whose controller writes all
+// the time, is frozen until another leads, then wakes up. It does not know yet that its time is over.
 func TestNoWriteAfterTheLease(t *testing.T) {
 	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{})

@@ -37,9 +37,9 @@ const migrationLease = "svm-takeover"
 // rolling upgrade: first both know of the shared lease, then the owner changes, one process after the other. The lease
 // shows that there never are two.
 //
-// While it owns the controller, kube-controller-manager is played by a lease in its name: that of Kubernetes 1.37.1 ends
-// itself as soon as it holds the shared lease, because it registers the name of its informers twice. From when this manager
-// owns the controller it is the real one.
+// While it owns the controller, kube-controller-manager is played by a lease in its name: that of Kubernetes 1.37.1
+// ends itself as soon as it holds the shared lease, because it registers the name of its informers twice. From when
+// this manager owns the controller it is the real one.
 func TestLeaderMigration(t *testing.T) {
 	t.Parallel()
 	cp := storageVersionControlPlane(t)

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package manager tests the binary: what a process of it does against real API servers, in its life as a leader, a standby,
-// before the API server, and after the loss of its lease. Each test has an API server of its own, so that they run beside each
-// other: they wait most of the time.
+// Package manager tests the binary: what a process of it does against real API servers, in its life as a leader, a
+// standby, before the API server, and after the loss of its lease. Each test has an API server of its own, so that they
+// run beside each other: they wait most of the time.
 package manager
 
 import (

@@ -127,7 +127,8 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 	framework.StopManager(t, standby.Process)
 }
 
-// TestPausedAPIServer wants a manager to start and stop cleanly while the API server takes connections and says nothing.
+// TestPausedAPIServer wants a manager to start and stop cleanly while the API server takes connections and says
+// nothing.
 func TestPausedAPIServer(t *testing.T) {
 	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{})

@@ -44,7 +44,8 @@ func TestRunLeavesNothingBehind(t *testing.T) {
 		})
 		c.stop()
 	}
-	// Connections are not the controller's: all clients of this process share them, and may have opened another one meanwhile.
+	// Connections are not the controller's: all clients of this process share them, and may have opened another one
+	// meanwhile.
 	connections, err := rest.TransportFor(cp.AdminConfig())
 	if err != nil {
 		t.Fatal(err)

@@ -167,7 +167,8 @@ func (w *witness) changes(name string) int {
 	return len(w.events[name]) - 1
 }
 
-// neverLost checks that the server's entry stayed, unchanged, in every object that had it once. It returns how many these are.
+// neverLost checks that the server's entry stayed, unchanged, in every object that had it once. It returns how many
+// these are.
 func (w *witness) neverLost(t *testing.T, serverID string) int {
 	t.Helper()
 	w.mu.Lock()

@@ -31,8 +31,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// TestServersThatComeAndGo is about real servers: one that stays, one that is killed, stopped and started again, and one
-// that went while no controller was looking.
+// TestServersThatComeAndGo is about real servers: one that stays, one that is killed, stopped and started again, and
+// one that went while no controller was looking.
 func TestServersThatComeAndGo(t *testing.T) {
 	t.Parallel()
 	one := controlplane.StorageVersionAPI(controlplane.Server{})

@@ -78,8 +78,8 @@ func testAggregated(t *testing.T) {
 	t.Run("a change that was not looked at yet", func(t *testing.T) { testAggregatedChange(t, c) })
 }
 
-// testAggregatedChange has an aggregated server write another encoding than it did when the manager looked, which is long before it looks
-// again. The sample server cannot, so what it says about itself is spoilt on the way.
+// testAggregatedChange has an aggregated server write another encoding than it did when the manager looked, which is
+// long before it looks again. The sample server cannot, so what it says about itself is spoilt on the way.
 func testAggregatedChange(t *testing.T, c *cluster) {
 	gate, err := c.NewInterceptor("", nil)
 	if err != nil {
@@ -126,8 +126,8 @@ func testAggregatedChange(t *testing.T, c *cluster) {
 	}
 }
 
-// storeAs puts objects into etcd as a server of another version would have stored them. The sample server has no flag for
-// its storage version. It is for versions that call the fields of these objects alike.
+// storeAs puts objects into etcd as a server of another version would have stored them. The sample server has no flag
+// for its storage version. It is for versions that call the fields of these objects alike.
 func (c *cluster) storeAs(t *testing.T, resource schema.GroupResource, version string) {
 	t.Helper()
 	stored, err := c.Stored(t.Context(), resource)

@@ -88,8 +88,8 @@ func testNewVersion(t *testing.T, c *cluster) {
 	}
 }
 
-// testNewKey wants every secret under the new key, though the encoding they are stored in is the one that they were stored in
-// before, and the old key needed by nobody afterwards.
+// testNewKey wants every secret under the new key, though the encoding they are stored in is the one that they were
+// stored in before, and the old key needed by nobody afterwards.
 func testNewKey(t *testing.T, c *cluster) {
 	judge := c.judge(t, secrets)
 	underKeys(t, c, map[string]int{"aescbc:v1:key1": secretCount})

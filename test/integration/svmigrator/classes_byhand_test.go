@@ -38,7 +38,8 @@ const (
 	pinCount  = 40
 	beadCount = 300
 
-	// definitionComes is how long a resource that nobody serves is waited for: its definition may be created with the migration.
+	// definitionComes is how long a resource that nobody serves is waited for: its definition may be created with the
+	// migration.
 	definitionComes = 15 * time.Second
 )
 
@@ -151,8 +152,8 @@ func testSubresource(t *testing.T, c *cluster, r custom) {
 	}
 }
 
-// testNonsenseInStatus has somebody change the continue token of a migration on its way, and of one that has not begun, while no
-// manager runs.
+// testNonsenseInStatus has somebody change the continue token of a migration on its way, and of one that has not begun,
+// while no manager runs.
 func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) {
 	begunJudge, freshJudge := c.judge(t, begun.GroupResource), c.judge(t, fresh.GroupResource)
 	slow := c.startManager(t, "slow", "--migration-chunk-size=50", "--max-rewrites-per-second=50")

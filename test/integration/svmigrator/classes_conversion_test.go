@@ -47,7 +47,8 @@ type herd struct {
 	hook *webhook.Hook
 }
 
-// testConversionWebhook migrates objects that only a webhook can convert, once while it works and back again while it does not.
+// testConversionWebhook migrates objects that only a webhook can convert, once while it works and back again while it
+// does not.
 func testConversionWebhook(t *testing.T) {
 	c := startCluster(t, controlplane.Server{})
 	hook := webhook.Start(t, c.ListenAddress()).Conversion(webhook.RenamedField(map[string]string{"v1": "weight", "v2": "mass"}))
@@ -129,7 +130,8 @@ func (h *herd) oxen(t *testing.T) []unstructured.Unstructured {
 	return list.Items
 }
 
-// breaks has the webhook answer nothing but 500, and wants the migration to say so and to wait without a flood of requests.
+// breaks has the webhook answer nothing but 500, and wants the migration to say so and to wait without a flood of
+// requests.
 func (h *herd) breaks(t *testing.T, name string) {
 	t.Helper()
 	h.hook.Behave(webhook.Behaviour{Fail: true})

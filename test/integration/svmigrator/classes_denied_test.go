@@ -62,8 +62,8 @@ var (
 	viaStatusToo     = []string{"", "status"}
 )
 
-// testDenied has objects whose rewrite the API server refuses: by a policy about the resource alone, by a webhook that is asked
-// about the status as well, and by a schema that was narrowed after they had been written.
+// testDenied has objects whose rewrite the API server refuses: by a policy about the resource alone, by a webhook that
+// is asked about the status as well, and by a schema that was narrowed after they had been written.
 func testDenied(t *testing.T) {
 	c := startCluster(t, controlplane.Server{})
 	hook := webhook.Start(t, c.ListenAddress()).Validation()
@@ -176,8 +176,8 @@ func testDeniedAtFirst(t *testing.T, c *cluster) {
 	framework.StopManager(t, manager)
 }
 
-// namesDenied wants the list of denied objects to name objects that were denied, as many as it has room for, with what the
-// API server says.
+// namesDenied wants the list of denied objects to name objects that were denied, as many as it has room for, with what
+// the API server says.
 func namesDenied(t *testing.T, m *v1alpha1.StorageVersionMigration, denied []string, says string) {
 	t.Helper()
 	if want := min(len(denied), v1alpha1.MaxDeniedObjects); len(m.Status.DeniedObjects) != want {
@@ -192,7 +192,8 @@ func namesDenied(t *testing.T, m *v1alpha1.StorageVersionMigration, denied []str
 	}
 }
 
-// tried wants that the manager sent these patches about each denied object since a time, and one about each other object.
+// tried wants that the manager sent these patches about each denied object since a time, and one about each other
+// object.
 func (c *cluster) tried(t *testing.T, r custom, since time.Time, denied []string, want []string) {
 	t.Helper()
 	var wrong []string
@@ -245,7 +246,8 @@ func (c *cluster) seal(t *testing.T, r custom, condition, object string) {
 	c.awaitDenial(t, r, object, sealed)
 }
 
-// exhaust sets a quota that is used up, and more than that. It refuses new objects and is no reason to refuse what changes nothing.
+// exhaust sets a quota that is used up, and more than that. It refuses new objects and is no reason to refuse what
+// changes nothing.
 func (c *cluster) exhaust(t *testing.T, r custom) {
 	t.Helper()
 	counted := corev1.ResourceName("count/" + r.String())

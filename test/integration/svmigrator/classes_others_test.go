@@ -67,7 +67,8 @@ func testOthersWrite(t *testing.T) {
 	}
 }
 
-// atSuccess wants every object in the target encoding as of the revision at which the migration was written as Succeeded.
+// atSuccess wants every object in the target encoding as of the revision at which the migration was written as
+// Succeeded.
 func (c *cluster) atSuccess(t *testing.T, m *v1alpha1.StorageVersionMigration, r custom) {
 	t.Helper()
 	revision, err := strconv.ParseInt(m.ResourceVersion, 10, 64)

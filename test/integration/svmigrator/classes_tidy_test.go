@@ -49,8 +49,8 @@ func testTidy(t *testing.T) {
 	t.Run("migrations that have ended", func(t *testing.T) { testExpiry(t, c) })
 }
 
-// testExpiry wants migrations that have ended to go after a time, but one that names denied objects only when a newer one of the
-// resource has ended.
+// testExpiry wants migrations that have ended to go after a time, but one that names denied objects only when a newer
+// one of the resource has ended.
 func testExpiry(t *testing.T, c *cluster) {
 	plain, guarded := newCustom("plains", "Plain"), newCustom("guardeds", "Guarded")
 	for _, r := range []custom{plain, guarded} {
@@ -105,7 +105,8 @@ func (c *cluster) expires(t *testing.T, m *v1alpha1.StorageVersionMigration) {
 	}
 }
 
-// testManagedFields has objects that were applied at a version which the definition has no more: nobody can apply them again.
+// testManagedFields has objects that were applied at a version which the definition has no more: nobody can apply them
+// again.
 func testManagedFields(t *testing.T, c *cluster) {
 	// Another resource of the group goes on to have the version.
 	c.define(t, newCustom("bystanders", "Bystander"))
@@ -148,7 +149,8 @@ func testManagedFields(t *testing.T, c *cluster) {
 	t.Run("with the gate", func(t *testing.T) { testCleaning(t, c, things) })
 }
 
-// testCleaning wants the entries of the dropped version gone, those of others as they were, and server-side apply to work.
+// testCleaning wants the entries of the dropped version gone, those of others as they were, and server-side apply to
+// work.
 func testCleaning(t *testing.T, c *cluster, things custom) {
 	manager := c.startManager(t, "cleaning", "--feature-gates=CRDManagedFieldsCleaning=true")
 	before := map[string]*unstructured.Unstructured{}

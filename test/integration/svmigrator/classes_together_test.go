@@ -26,8 +26,8 @@ import (
 )
 
 const (
-	// together is how far apart a migration and the definition of its resource may be that are created together, as by kubectl apply -f of
-	// a folder. Serving takes a moment more.
+	// together is how far apart a migration and the definition of its resource may be that are created together, as by
+	// kubectl apply -f of a folder. Serving takes a moment more.
 	together = 3 * time.Second
 	// impatient is too soon to say of a migration's resource that it is not served.
 	impatient = 10 * time.Second

@@ -107,8 +107,8 @@ func progress(t *testing.T, m *v1alpha1.StorageVersionMigration, want v1alpha1.M
 	}
 }
 
-// tries are the patches that the manager sent about each object of a resource since a time, in order: each is named by the
-// subresource it went to, which is empty for none.
+// tries are the patches that the manager sent about each object of a resource since a time, in order: each is named by
+// the subresource it went to, which is empty for none.
 func (c *cluster) tries(t *testing.T, resource schema.GroupResource, since time.Time) map[string][]string {
 	t.Helper()
 	tries := map[string][]string{}

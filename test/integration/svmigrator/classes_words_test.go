@@ -41,8 +41,8 @@ import (
 const (
 	noteCount      = 60
 	bystanderCount = 400
-	// deniedWithin is how long a migration may take that has little to do, whatever the words of those who deny its objects. What is
-	// taken for an outage is repeated for minutes.
+	// deniedWithin is how long a migration may take that has little to do, whatever the words of those who deny its
+	// objects. What is taken for an outage is repeated for minutes.
 	deniedWithin = time.Minute
 	// asksForPatience is a wait that a webhook asks for, and that nobody else has to know of.
 	asksForPatience = 15 * time.Second
@@ -52,8 +52,8 @@ const (
 
 var notes = newCustom("notes", "Note")
 
-// denials are statuses with which a webhook denies notes, by their names. From an API server itself each says something about the server,
-// its resources or the client. From a webhook it says that this object is not to be written.
+// denials are statuses with which a webhook denies notes, by their names. From an API server itself each says something
+// about the server, its resources or the client. From a webhook it says that this object is not to be written.
 func denials() map[string]metav1.Status {
 	denials := map[string]metav1.Status{}
 	deny := func(code int32, reason metav1.StatusReason, details func(name string) *metav1.StatusDetails) {
@@ -98,7 +98,8 @@ func delays() map[string]metav1.Status {
 	return delays
 }
 
-// testDeniedInManyWords has single objects denied with statuses that mean something else where they do not come from admission.
+// testDeniedInManyWords has single objects denied with statuses that mean something else where they do not come from
+// admission.
 func testDeniedInManyWords(t *testing.T) {
 	c := startCluster(t)
 	bystanders := c.stage(t, "bystanders", "Bystander", bystanderCount)
@@ -178,8 +179,8 @@ func (c *cluster) denyNotes(t *testing.T, hook *webhook.Hook, statuses map[strin
 	}
 }
 
-// sealTooLarge has a policy deny a note as if the request were too large, by whatever way. It is the strangest reason that API servers take of
-// a policy; Unauthorized, which the API's documentation names too, they refuse.
+// sealTooLarge has a policy deny a note as if the request were too large, by whatever way. It is the strangest reason
+// that API servers take of a policy; Unauthorized, which the API's documentation names too, they refuse.
 func (c *cluster) sealTooLarge(t *testing.T, name string) {
 	t.Helper()
 	c.seal(t, notes, fmt.Sprintf("object.metadata.name == '%s'", name), name)
@@ -222,8 +223,8 @@ func namesWith(t *testing.T, m *v1alpha1.StorageVersionMigration, says map[strin
 	}
 }
 
-// triedTwiceAtMost wants that since a time the manager sent one patch about each object, and about denied ones perhaps one more, by way of
-// the status. Those that were delayed are another matter.
+// triedTwiceAtMost wants that since a time the manager sent one patch about each object, and about denied ones perhaps
+// one more, by way of the status. Those that were delayed are another matter.
 func (c *cluster) triedTwiceAtMost(t *testing.T, r custom, since time.Time, denied, delayed []string) {
 	t.Helper()
 	tries := c.tries(t, r.GroupResource, since)

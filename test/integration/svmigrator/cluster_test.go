@@ -55,8 +55,8 @@ func useCluster(t *testing.T, cp *controlplane.ControlPlane, cfg *rest.Config) *
 	return c
 }
 
-// startManager runs the migrator alone, without an election, at the settle period of these tests, and as fast as the pacer lets it. Later
-// arguments take the place of earlier ones.
+// startManager runs the migrator alone, without an election, at the settle period of these tests, and as fast as the
+// pacer lets it. Later arguments take the place of earlier ones.
 func (c *cluster) startManager(t *testing.T, name string, args ...string) *controlplane.Process {
 	t.Helper()
 	return c.startProcess(t, framework.Process{Name: name, Config: c.Config(framework.ManagerUser, framework.Masters), Args: args})

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package svmigrator tests the migrator in its binary, against real API servers and etcd. What a migration did is judged by
-// the raw bytes in etcd: every object is there before and after, says the same, and is stored in the target encoding at the
-// very revision at which the migration was written as Succeeded.
+// Package svmigrator tests the migrator in its binary, against real API servers and etcd. What a migration did is
+// judged by the raw bytes in etcd: every object is there before and after, says the same, and is stored in the target
+// encoding at the very revision at which the migration was written as Succeeded.
 package svmigrator

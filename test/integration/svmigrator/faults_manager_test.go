@@ -22,8 +22,8 @@ import (
 	"time"
 )
 
-// testManagerKilled kills the manager again and again in the middle of a migration. Each time the one that follows goes on where progress was
-// saved last.
+// testManagerKilled kills the manager again and again in the middle of a migration. Each time the one that follows goes
+// on where progress was saved last.
 func testManagerKilled(t *testing.T) {
 	const (
 		objects   = 1500
@@ -33,8 +33,9 @@ func testManagerKilled(t *testing.T) {
 	c := startCluster(t)
 	s := c.stage(t, "martyrs", "Martyr", objects)
 	moments := newMoments(t)
-	// Progress is saved behind a chunk, but not more often than every half a second. At this pace a chunk takes longer than that, so that
-	// every one is saved, and what is done again after a kill is one chunk at most. (Faster, it would be half a second's work as well.)
+	// Progress is saved behind a chunk, but not more often than every half a second. At this pace a chunk takes longer
+	// than that, so that every one is saved, and what is done again after a kill is one chunk at most. (Faster, it would
+	// be half a second's work as well.)
 	args := steadily(380, fmt.Sprintf("--migration-chunk-size=%d", chunkSize))
 	manager := c.startManager(t, "manager", args...)
 	s.migrate(t)

@@ -36,7 +36,8 @@ import (
 
 var faultSeed = flag.Int64("fault-seed", 0, "the seed of the moments at which the tests break things. 0 stands for the time")
 
-// steadily has a manager rewrite perSecond objects in a second, however busy the machine is with other tests, to which it would give way else.
+// steadily has a manager rewrite perSecond objects in a second, however busy the machine is with other tests, to which
+// it would give way else.
 func steadily(perSecond int, args ...string) []string {
 	return append([]string{"--unpaced-rewrites", "--max-concurrent-rewrites=16", fmt.Sprintf("--max-rewrites-per-second=%d", perSecond)}, args...)
 }
@@ -94,8 +95,8 @@ func (s *scene) migrate(t *testing.T) {
 	s.cluster.migrate(t, s.Resource, s.WithVersion(""))
 }
 
-// succeeded waits for the end, and wants all that a success promises: every object is stored in v2, says what it said, was written mostWrites
-// times at most, and is counted once.
+// succeeded waits for the end, and wants all that a success promises: every object is stored in v2, says what it said,
+// was written mostWrites times at most, and is counted once.
 func (s *scene) succeeded(t *testing.T, within time.Duration, mostWrites int64) (*v1alpha1.StorageVersionMigration, controlplane.StoredChanges) {
 	t.Helper()
 	m := s.ended(t, s.Resource, within)

@@ -88,8 +88,8 @@ func (c *cluster) loseServer(t *testing.T, seen *traffic, down time.Duration) {
 	patches, all := seen.lose(false)
 	away := time.Since(killed)
 	t.Logf("the API server was away for %v, in which the manager sent %d requests, %d of them PATCH", away, all, patches)
-	// Those that were on their way when it died, and probes at times that double. All others are watches and looks for servers, each of
-	// which backs off for itself.
+	// Those that were on their way when it died, and probes at times that double. All others are watches and looks for
+	// servers, each of which backs off for itself.
 	if most := 16 + int(away.Seconds()); patches > most {
 		t.Errorf("the manager sent %d PATCH requests into an outage of %v, want %d at most", patches, away, most)
 	}
@@ -112,7 +112,8 @@ func (c *cluster) loseEtcd(t *testing.T, down time.Duration) {
 	t.Logf("etcd was away for %v", time.Since(killed))
 }
 
-// traffic counts what a manager sends while there is no server, and answers it as a machine does on which nothing listens.
+// traffic counts what a manager sends while there is no server, and answers it as a machine does on which nothing
+// listens.
 type traffic struct {
 	mu           sync.Mutex
 	lost         bool

@@ -48,8 +48,8 @@ const (
 	forbidding = "nobody may do that today"
 )
 
-// testStuckMigrations has migrations that get nowhere in all places that there are, and one that needs a place. One of them cannot list, the
-// other one cannot rewrite what it has listed.
+// testStuckMigrations has migrations that get nowhere in all places that there are, and one that needs a place. One of
+// them cannot list, the other one cannot rewrite what it has listed.
 func testStuckMigrations(t *testing.T) {
 	c := startCluster(t)
 	server := webhook.Start(t, c.ListenAddress())
@@ -165,7 +165,8 @@ func testEndCannotBeWritten(t *testing.T) {
 	})
 }
 
-// endHeldUp wants the Running condition to say soon what holds up the end, in one of these words, for as long as it does.
+// endHeldUp wants the Running condition to say soon what holds up the end, in one of these words, for as long as it
+// does.
 func (s *scene) endHeldUp(t *testing.T, oneOf ...string) {
 	t.Helper()
 	framework.Eventually(t, toldWithin, func(ctx context.Context) error {

@@ -30,8 +30,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// testSuccessHeldBack has the definition store the old version again when all is done and checked, and only the word of success has not
-// reached the API server yet.
+// testSuccessHeldBack has the definition store the old version again when all is done and checked, and only the word of
+// success has not reached the API server yet.
 func testSuccessHeldBack(t *testing.T) {
 	c := startCluster(t)
 	s := c.stage(t, "laurels", "Laurel", 300)

@@ -70,8 +70,8 @@ func testThousands(t *testing.T) {
 	}
 }
 
-// copies puts n objects into etcd which are stored as one is that the API server created: to ask it for so many would take longer than
-// the test.
+// copies puts n objects into etcd which are stored as one is that the API server created: to ask it for so many would
+// take longer than the test.
 func (c *cluster) copies(t *testing.T, r custom, prefix string, n int) {
 	t.Helper()
 	c.fill(t, r, prefix, 1)

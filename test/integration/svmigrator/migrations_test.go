@@ -157,7 +157,8 @@ func (c *cluster) judge(t *testing.T, resource schema.GroupResource) *judgement 
 	return &judgement{c: c, resource: resource, before: before}
 }
 
-// onlyEncodings complains if anything was lost, changed or created since, and about objects that were written more often.
+// onlyEncodings complains if anything was lost, changed or created since, and about objects that were written more
+// often.
 func (j *judgement) onlyEncodings(t *testing.T, mostWrites int64) controlplane.StoredChanges {
 	t.Helper()
 	after, err := j.c.Stored(t.Context(), j.resource)

@@ -31,8 +31,8 @@ import (
 
 const (
 	judgeInterval = 250 * time.Millisecond
-	// grace is how often the judge may find an encoding in etcd of which the state says nothing. It counts looks, not seconds:
-	// on a machine on which the controller is slow, the judge is slow too.
+	// grace is how often the judge may find an encoding in etcd of which the state says nothing. It counts looks, not
+	// seconds: on a machine on which the controller is slow, the judge is slow too.
 	grace = 40
 )
 

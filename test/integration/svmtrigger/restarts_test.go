@@ -29,8 +29,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// doubtedAfter is less than a living server can be out of reach before the controller doubts what it writes. The record of a
-// server's address appears some seconds after it is ready.
+// doubtedAfter is less than a living server can be out of reach before the controller doubts what it writes. The record
+// of a server's address appears some seconds after it is ready.
 const doubtedAfter = 10 * time.Second
 
 // testRestarts restarts servers that write after it what they wrote before. None of it is a reason to migrate anything.
@@ -78,8 +78,8 @@ func testPublishing(t *testing.T, c *cluster) {
 	c.staysTheSame(t, before, began, longest)
 }
 
-// staysTheSame wants that no state that there was is doubted, and that none of their resources is migrated. A restart on a busy
-// machine may take longer than the controller waits before it doubts. Then it wants a doubt to be resolved.
+// staysTheSame wants that no state that there was is doubted, and that none of their resources is migrated. A restart
+// on a busy machine may take longer than the controller waits before it doubts. Then it wants a doubt to be resolved.
 func (c *cluster) staysTheSame(t *testing.T, before map[string]*v1alpha1.StorageState, since int64, longest time.Duration) {
 	t.Helper()
 	if longest > doubtedAfter {

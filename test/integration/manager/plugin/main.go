@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Plugin is somebody else's binary: the manager with three controllers more, one that writes all the time, one that needs a
-// custom resource, and one that does not end when it is told to. No line of the manager was changed for it.
+// Plugin is somebody else's binary: the manager with three controllers more, one that writes all the time, one that
+// needs a custom resource, and one that does not end when it is told to. No line of the manager was changed for it.
 //
 // After a clean end it looks for goroutines that are left, and fails if there are any.
 package main
@@ -74,8 +74,8 @@ func main() {
 	os.Exit(code)
 }
 
-// leaks says which goroutines are left of the manager. The libraries keep a few for the life of a process: the handler of
-// signals, the flusher of the log, and connections that wait for the next request.
+// leaks says which goroutines are left of the manager. The libraries keep a few for the life of a process: the handler
+// of signals, the flusher of the log, and connections that wait for the next request.
 func leaks() int {
 	err := goleak.Find(
 		goleak.IgnoreAnyFunction("os/signal.loop"),
