@@ -50,7 +50,9 @@ func write() error {
 		if !fs.HasFlags() {
 			continue
 		}
-		fmt.Fprintf(&b, "\n## %s\n\n| flag | default | meaning |\n| --- | --- | --- |\n", strings.ToUpper(group[:1])+group[1:])
+		fmt.Fprintf(
+			&b, "\n## %s\n\n| flag | default | meaning |\n| --- | --- | --- |\n", strings.ToUpper(group[:1])+group[1:],
+		)
 		fs.VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden && f.Deprecated == "" {
 				fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", f.Name, code(f.DefValue), cell(f.Usage))

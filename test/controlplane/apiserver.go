@@ -172,7 +172,9 @@ func (s *APIServer) start() error {
 	if err := completeLines(s.cp.auditPath(s.name)); err != nil {
 		return fmt.Errorf("preparing %s: %w", s.name, err)
 	}
-	process, err := startProcess(s.host, Program{Name: s.name, Path: path, Args: args, Env: s.cp.config.environment}, s.cp.logPath(s.name))
+	process, err := startProcess(
+		s.host, Program{Name: s.name, Path: path, Args: args, Env: s.cp.config.environment}, s.cp.logPath(s.name),
+	)
 	if err != nil {
 		return err
 	}
@@ -235,6 +237,10 @@ func (cp *ControlPlane) adminClient() (*http.Client, error) {
 	roots := x509.NewCertPool()
 	roots.AddCert(cp.authority.certificate)
 	return &http.Client{Transport: &http.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
+		TLSClientConfig: &tls.Config{
+			RootCAs:      roots,
+			Certificates: []tls.Certificate{certificate},
+			MinVersion:   tls.VersionTLS12,
+		},
 	}}, nil
 }

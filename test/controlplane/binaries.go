@@ -100,7 +100,9 @@ func buildAdvice(missing []string) string {
 	if entered() != nil {
 		return ""
 	}
-	return fmt.Sprintf(" (there is no Internet inside of the namespaces: run %s %v before, or name them in Main)", buildScript, missing)
+	return fmt.Sprintf(
+		" (there is no Internet inside of the namespaces: run %s %v before, or name them in Main)", buildScript, missing,
+	)
 }
 
 // upToDate tells whether binary exists and is not older than pin.
@@ -138,7 +140,9 @@ func repositoryRoot() (string, error) {
 	for !isRoot(dir) {
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", errors.New("looking for the repository: there is none around the working directory; say where the binaries are")
+			return "", errors.New(
+				"looking for the repository: there is none around the working directory; say where the binaries are",
+			)
 		}
 		dir = parent
 	}

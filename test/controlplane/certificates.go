@@ -75,7 +75,12 @@ func newAuthority() (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the certificate authority back: %w", err)
 	}
-	return &authority{certificate: certificate, key: key, pem: encode("CERTIFICATE", der), clients: map[string]keyPair{}}, nil
+	return &authority{
+		certificate: certificate,
+		key:         key,
+		pem:         encode("CERTIFICATE", der),
+		clients:     map[string]keyPair{},
+	}, nil
 }
 
 // serving issues a certificate for a server that is reached by any of names, which may be addresses.

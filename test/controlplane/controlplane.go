@@ -193,7 +193,9 @@ func (cp *ControlPlane) startBalancer(ctx context.Context) error {
 	if !cp.config.Hosts {
 		return nil
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(cp.network.gateway(), strconv.Itoa(securePort)))
+	listener, err := (&net.ListenConfig{}).Listen(
+		ctx, "tcp", net.JoinHostPort(cp.network.gateway(), strconv.Itoa(securePort)),
+	)
 	if err != nil {
 		return fmt.Errorf("starting the balancer: %w", err)
 	}

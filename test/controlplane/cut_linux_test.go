@@ -57,7 +57,11 @@ func checkCutFrom(t *testing.T, cp *ControlPlane) {
 	}
 	must(t, client.HealFrom(hostOfFar))
 	must(t, client.HealFrom(hostOfFar))
-	eventually(t, "the server answers again", func(context.Context) error { return ask(far.Config(adminUser, adminGroup), time.Second) })
+	eventually(
+		t,
+		"the server answers again",
+		func(context.Context) error { return ask(far.Config(adminUser, adminGroup), time.Second) },
+	)
 	eventually(t, "the open connection goes on", func(context.Context) error { return open("after") })
 
 	must(t, cp.Home().CutFrom(client))

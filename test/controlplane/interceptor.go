@@ -127,15 +127,22 @@ func (i *Interceptor) certify(place *Host) (*tls.Config, error) {
 	}
 	transport := func(certificates ...tls.Certificate) *http.Transport {
 		return &http.Transport{
-			DialContext:        place.DialContext,
-			TLSClientConfig:    &tls.Config{RootCAs: roots, Certificates: certificates, ServerName: serverDNSName, MinVersion: tls.VersionTLS12},
+			DialContext: place.DialContext,
+			TLSClientConfig: &tls.Config{
+				RootCAs:      roots,
+				Certificates: certificates,
+				ServerName:   serverDNSName,
+				MinVersion:   tls.VersionTLS12,
+			},
 			ForceAttemptHTTP2:  true,
 			DisableCompression: true, // which is between client and server
 		}
 	}
 	i.vouching, i.passing = transport(proxy), transport()
 	return &tls.Config{
-		Certificates: []tls.Certificate{serving}, ClientCAs: roots, ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS12,
+		Certificates: []tls.Certificate{
+			serving,
+		}, ClientCAs: roots, ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS12,
 	}, nil
 }
 

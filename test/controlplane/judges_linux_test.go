@@ -47,7 +47,15 @@ func TestWhatCannotBeReadIsThere(t *testing.T) {
 	}
 	for i, name := range []string{"one", "two"} {
 		if o := objects[i]; o.Encoding != "" || o.Namespace != "default" || o.Name != name || o.ContentHash != "" {
-			t.Errorf("object %d is %q/%q in encoding %q with hash %q, want default/%s in an unknown one", i, o.Namespace, o.Name, o.Encoding, o.ContentHash, name)
+			t.Errorf(
+				"object %d is %q/%q in encoding %q with hash %q, want default/%s in an unknown one",
+				i,
+				o.Namespace,
+				o.Name,
+				o.Encoding,
+				o.ContentHash,
+				name,
+			)
 		}
 	}
 }

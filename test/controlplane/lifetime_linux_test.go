@@ -238,7 +238,11 @@ func TestAProgramThatEndsByItselfIsNoticed(t *testing.T) {
 	thread := newThread()
 	defer thread.end()
 	h := &Host{name: "here", thread: thread, netns: -1}
-	p, err := startProcess(h, Program{Name: "failing", Path: "/bin/sh", Args: []string{"-c", "echo last words; exit 3"}}, filepath.Join(t.TempDir(), "log"))
+	p, err := startProcess(
+		h,
+		Program{Name: "failing", Path: "/bin/sh", Args: []string{"-c", "echo last words; exit 3"}},
+		filepath.Join(t.TempDir(), "log"),
+	)
 	must(t, err)
 	select {
 	case <-p.Done():

@@ -61,7 +61,9 @@ func entered() error {
 	inside.Lock()
 	defer inside.Unlock()
 	if !inside.tried {
-		return fmt.Errorf("%w: call controlplane.Main from TestMain, or controlplane.EnterNamespaces from main, first", ErrNoHosts)
+		return fmt.Errorf(
+			"%w: call controlplane.Main from TestMain, or controlplane.EnterNamespaces from main, first", ErrNoHosts,
+		)
 	}
 	return inside.err
 }
@@ -176,7 +178,9 @@ func leave() error {
 			continue
 		}
 		reason := secondRun(listeners, userNamespace)
-		reasons = append(reasons, fmt.Errorf("(as root: %t, in a user namespace: %t) %w", os.Geteuid() == 0, userNamespace, reason))
+		reasons = append(
+			reasons, fmt.Errorf("(as root: %t, in a user namespace: %t) %w", os.Geteuid() == 0, userNamespace, reason),
+		)
 	}
 	return fmt.Errorf("%w: %w; %s", ErrNoHosts, errors.Join(reasons...), namespaceAdvice)
 }
@@ -217,7 +221,9 @@ func secondRun(listeners []*os.File, userNamespace bool) error {
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getgid(), Size: 1}}
 	}
 	signals := make(chan os.Signal, 16)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
+	signal.Notify(
+		signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2,
+	)
 	defer close(signals)
 	defer signal.Stop(signals)
 	err = cmd.Start()

@@ -54,10 +54,16 @@ func pauseGroup(pid int) error {
 	if err := signalGroup(pid, syscall.SIGSTOP); err != nil {
 		return err
 	}
-	return wait.PollUntilContextTimeout(context.Background(), time.Millisecond, stopTimeout, true, func(context.Context) (bool, error) {
-		state, err := processState(pid)
-		return state == 'T', err
-	})
+	return wait.PollUntilContextTimeout(
+		context.Background(),
+		time.Millisecond,
+		stopTimeout,
+		true,
+		func(context.Context) (bool, error) {
+			state, err := processState(pid)
+			return state == 'T', err
+		},
+	)
 }
 
 func resumeGroup(pid int) error { return signalGroup(pid, syscall.SIGCONT) }

@@ -91,7 +91,9 @@ func (cp *ControlPlane) Stored(ctx context.Context, gr schema.GroupResource) ([]
 
 // storagePrefixes finds the folders that hold objects of gr. It looks at one object in each folder of etcd, and skips
 // to the next.
-func (cp *ControlPlane) storagePrefixes(ctx context.Context, d *decoder, gr schema.GroupResource) (prefixes []string, revision int64, err error) {
+func (cp *ControlPlane) storagePrefixes(
+	ctx context.Context, d *decoder, gr schema.GroupResource,
+) (prefixes []string, revision int64, err error) {
 	from := "\x00"
 	for {
 		opts := []clientv3.OpOption{clientv3.WithFromKey(), clientv3.WithLimit(1), clientv3.WithRev(revision)}
@@ -172,7 +174,9 @@ func storageGroup(gr schema.GroupResource) string {
 	return gr.Group
 }
 
-func (cp *ControlPlane) readPrefix(ctx context.Context, d *decoder, prefix string, revision int64) ([]StoredObject, error) {
+func (cp *ControlPlane) readPrefix(
+	ctx context.Context, d *decoder, prefix string, revision int64,
+) ([]StoredObject, error) {
 	var objects []StoredObject
 	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
 	for {

@@ -29,7 +29,14 @@ import (
 func TestCompareStored(t *testing.T) {
 	t.Parallel()
 	object := func(key, encoding, whole string, created, modified, version int64) StoredObject {
-		return StoredObject{Key: key, Encoding: encoding, WholeHash: whole, CreateRevision: created, ModRevision: modified, Version: version}
+		return StoredObject{
+			Key:            key,
+			Encoding:       encoding,
+			WholeHash:      whole,
+			CreateRevision: created,
+			ModRevision:    modified,
+			Version:        version,
+		}
 	}
 	for _, tc := range []struct {
 		name          string
@@ -94,7 +101,10 @@ func TestCompareStored(t *testing.T) {
 // version may write it.
 func TestTheWholeHashCoversUnknownFields(t *testing.T) {
 	t.Parallel()
-	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b"}, Data: map[string]string{"c": "d"}}
+	configMap := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "b"},
+		Data:       map[string]string{"c": "d"},
+	}
 	raw, err := configMap.Marshal()
 	must(t, err)
 	const field = 2000<<3 | 2 // of bytes

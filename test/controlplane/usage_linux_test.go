@@ -29,7 +29,11 @@ func TestWhatAProcessUses(t *testing.T) {
 	thread := newThread()
 	defer thread.end()
 	h := &Host{name: "here", thread: thread, netns: -1}
-	p, err := startProcess(h, Program{Name: "busy (very) busy", Path: "/bin/sh", Args: []string{"-c", "while :; do :; done"}}, filepath.Join(t.TempDir(), "log"))
+	p, err := startProcess(
+		h,
+		Program{Name: "busy (very) busy", Path: "/bin/sh", Args: []string{"-c", "while :; do :; done"}},
+		filepath.Join(t.TempDir(), "log"),
+	)
 	must(t, err)
 
 	const enough = 50 * time.Millisecond

@@ -41,7 +41,17 @@ var impureImports = []string{
 
 // impureFunctions are functions of packages that a decision may use otherwise.
 var impureFunctions = map[string]map[string]bool{
-	"time":                                 {"Now": true, "Since": true, "Until": true, "Sleep": true, "After": true, "AfterFunc": true, "Tick": true, "NewTimer": true, "NewTicker": true},
+	"time": {
+		"Now":       true,
+		"Since":     true,
+		"Until":     true,
+		"Sleep":     true,
+		"After":     true,
+		"AfterFunc": true,
+		"Tick":      true,
+		"NewTimer":  true,
+		"NewTicker": true,
+	},
 	"k8s.io/apimachinery/pkg/apis/meta/v1": {"Now": true},
 }
 

@@ -89,6 +89,8 @@ func TestEmbeddedDefinitionsAreTheManifests(t *testing.T) {
 		onDisk[filepath.Base(path)] = string(data)
 	}
 	if diff := cmp.Diff(onDisk, embedded); diff != "" {
-		t.Errorf("build/manifests/crds and what is embedded differ; run hack/update-codegen.sh (-manifests +embedded):\n%s", diff)
+		t.Errorf(
+			"build/manifests/crds and what is embedded differ; run hack/update-codegen.sh (-manifests +embedded):\n%s", diff,
+		)
 	}
 }

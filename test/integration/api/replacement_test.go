@@ -84,7 +84,9 @@ func TestDefinitionsReplaceThoseOfKubeStorageVersionMigratorInPlace(t *testing.T
 // appended.
 func longFlappingState(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
-	object := objectOf(t, "StorageState", "leases.coordination.k8s.io", "spec", `{resource: {group: coordination.k8s.io, resource: leases}}`)
+	object := objectOf(
+		t, "StorageState", "leases.coordination.k8s.io", "spec", `{resource: {group: coordination.k8s.io, resource: leases}}`,
+	)
 	setPart(t, object, "status", `{currentStorageVersionHash: Z5mQKnZOVhc=, persistedStorageVersionHashes: [`+
 		strings.Repeat("YaI6jGRhZmk=, Z5mQKnZOVhc=, ", 500)+`]}`)
 	return object
@@ -168,7 +170,12 @@ func (c *cluster) useMigration(ctx context.Context, name string) error {
 	m.Status.Conditions = append(m.Status.Conditions, v1alpha1.MigrationCondition{
 		Type: "Visited", Status: corev1.ConditionTrue, LastUpdateTime: metav1.Now(), Reason: "Tested", Message: "ours",
 	})
-	m.Status.Progress = &v1alpha1.MigrationProgress{ContinueToken: "next", EstimatedTotal: ptr.To[int64](7), Processed: 3, Rewritten: 3}
+	m.Status.Progress = &v1alpha1.MigrationProgress{
+		ContinueToken:  "next",
+		EstimatedTotal: ptr.To[int64](7),
+		Processed:      3,
+		Rewritten:      3,
+	}
 	m.Status.Target = &v1alpha1.MigrationTarget{StorageVersionHash: "hash=", EncodingVersion: "example.com/v1"}
 	if m, err = client.UpdateStatus(ctx, m, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("updating the status: %w", err)

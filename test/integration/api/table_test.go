@@ -151,7 +151,9 @@ func requireTable(t *testing.T, resource string, narrow, wide []string, rows [][
 // Objects that kube-storage-version-migrator left behind have their state in the same column.
 func TestTableOfMigrationsOfKubeStorageVersionMigrator(t *testing.T) {
 	t.Cleanup(func() { shared.clear(t) })
-	shared.createWithStatus(t, objectsIn(t, filepath.Join(fixtures, "kube-storage-version-migrator", "migration-failed.yaml"))[0])
+	shared.createWithStatus(
+		t, objectsIn(t, filepath.Join(fixtures, "kube-storage-version-migrator", "migration-failed.yaml"))[0],
+	)
 	table := tableOf(t, "storageversionmigrations")
 	if len(table.Rows) != 1 || table.Rows[0].Cells[4] != "Failed" {
 		t.Errorf("rows %v, want one in the state Failed", table.Rows)

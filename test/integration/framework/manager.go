@@ -40,7 +40,9 @@ var QuickElection = []string{
 }
 
 // misbehaviour is what must never be in a log.
-var misbehaviour = regexp.MustCompile(`(?m)^.*(DATA RACE|panic:|Observed a panic|must contain currentStorageVersionHash|an entry leaves persisted|epoch never goes down).*$`)
+var misbehaviour = regexp.MustCompile(
+	`(?m)^.*(DATA RACE|panic:|Observed a panic|must contain currentStorageVersionHash|an entry leaves persisted|epoch never goes down).*$`,
+)
 
 // Process is a manager to be started.
 type Process struct {
@@ -63,7 +65,9 @@ func StartManager(t *testing.T, cp *controlplane.ControlPlane, p Process) (proce
 	}
 	port = freePort(t)
 	binary := Binary(cmp.Or(p.Program, Manager))
-	args := append([]string{"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port)}, p.Args...)
+	args := append(
+		[]string{"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port)},
+		p.Args...)
 	if p.Host != "" {
 		process = cp.RunOn(t, p.Host, p.Name, binary, args...)
 	} else {

@@ -59,14 +59,25 @@ func TestLeaderMigration(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	before := startManager(t, cp, framework.Manager, "svm-before", append([]string{"--enable-leader-migration", "--leader-migration-config=" + kubeOwns}, framework.QuickElection...)...)
+	before := startManager(
+		t,
+		cp,
+		framework.Manager,
+		"svm-before",
+		append([]string{"--enable-leader-migration", "--leader-migration-config=" + kubeOwns}, framework.QuickElection...)...)
 	eventually(t, soon, "the manager leads", func() bool { return before.leads(t, cp) })
-	if before.runs(t, cp, gcController) || !strings.Contains(before.Log(), "Leader migration gives the controller to another manager") {
+	if before.runs(t, cp, gcController) ||
+		!strings.Contains(before.Log(), "Leader migration gives the controller to another manager") {
 		t.Errorf("the manager runs a controller that is not its own, or does not say whose it is:\n%s", before.Log())
 	}
 	framework.StopManager(t, before.Process)
 
-	after := startManager(t, cp, framework.Manager, "svm-after", append([]string{"--enable-leader-migration", "--leader-migration-config=" + svmOwns}, framework.QuickElection...)...)
+	after := startManager(
+		t,
+		cp,
+		framework.Manager,
+		"svm-after",
+		append([]string{"--enable-leader-migration", "--leader-migration-config=" + svmOwns}, framework.QuickElection...)...)
 	eventually(t, soon, "the manager waits for the shared lease", func() bool {
 		return after.leads(t, cp) && strings.Contains(after.Log(), `lock="kube-system/`+migrationLease+`"`)
 	})
@@ -118,7 +129,9 @@ controllerLeaders:
 	return path
 }
 
-func startKubeControllerManager(t *testing.T, cp *controlplane.ControlPlane, migrationConfig string) *controlplane.Process {
+func startKubeControllerManager(
+	t *testing.T, cp *controlplane.ControlPlane, migrationConfig string,
+) *controlplane.Process {
 	t.Helper()
 	p, err := cp.StartControllerManager("", append([]string{
 		"--feature-gates=StorageVersionAPI=true",

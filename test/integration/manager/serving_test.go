@@ -51,7 +51,9 @@ func TestSecurePort(t *testing.T) {
 	c := client(t, cp.AdminConfig())
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "pages"},
-		Rules:      []rbacv1.PolicyRule{{NonResourceURLs: []string{"/metrics", "/statusz", "/flagz", "/configz"}, Verbs: []string{"get"}}},
+		Rules: []rbacv1.PolicyRule{
+			{NonResourceURLs: []string{"/metrics", "/statusz", "/flagz", "/configz"}, Verbs: []string{"get"}},
+		},
 	}
 	if _, err := c.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -70,7 +72,12 @@ func TestSecurePort(t *testing.T) {
 	reader, stranger := cp.Config("reader"), cp.Config("stranger")
 
 	p := startManager(t, cp, framework.Manager, "serving", "--logging-format=json")
-	eventually(t, soon, "an authorized client is let in", func() bool { code, _ := p.get(t, reader, "/metrics"); return code == 200 })
+	eventually(
+		t,
+		soon,
+		"an authorized client is let in",
+		func() bool { code, _ := p.get(t, reader, "/metrics"); return code == 200 },
+	)
 
 	token := serviceAccountToken(t, c, "scraper")
 	if code, _ := p.get(t, &rest.Config{BearerToken: token}, "/metrics"); code != 200 {

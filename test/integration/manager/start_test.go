@@ -40,9 +40,16 @@ func TestStartBeforeTheAPIServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	// A restart of the only API server takes longer than a lease lasts by default.
-	p := startManager(t, cp, framework.Manager, "early", "--leader-elect-lease-duration=150s", "--leader-elect-renew-deadline=120s")
+	p := startManager(
+		t, cp, framework.Manager, "early", "--leader-elect-lease-duration=150s", "--leader-elect-renew-deadline=120s",
+	)
 	eventually(t, soon, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
-	eventually(t, soon, "the manager looked for the API server", func() bool { return strings.Contains(p.Log(), "Waiting for the API server") })
+	eventually(
+		t,
+		soon,
+		"the manager looked for the API server",
+		func() bool { return strings.Contains(p.Log(), "Waiting for the API server") },
+	)
 	code, body := p.get(t, nil, "/readyz")
 	if code == 200 || !strings.Contains(body, "[-]kube-apiserver failed") {
 		t.Errorf("/readyz answers %d and does not say that the API server is missing:\n%s", code, body)
@@ -138,7 +145,12 @@ func TestPausedAPIServer(t *testing.T) {
 	}
 	p := startManager(t, cp, framework.Manager, "patient")
 	eventually(t, soon, "the port answers", func() bool { code, _ := p.get(t, nil, "/livez"); return code == 200 })
-	eventually(t, soon, "the manager says what it waits for", func() bool { return strings.Contains(p.Log(), "Waiting for the API server") })
+	eventually(
+		t,
+		soon,
+		"the manager says what it waits for",
+		func() bool { return strings.Contains(p.Log(), "Waiting for the API server") },
+	)
 	began := time.Now()
 	framework.StopManager(t, p.Process)
 	// A request of it that nobody answers would go on for a minute.
@@ -191,7 +203,9 @@ func TestWrongCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := startManager(t, cp, framework.Manager, "wrong-credentials", "--kubeconfig="+kubeconfig)
-	eventually(t, soon, "it says that the server is not there", func() bool { return strings.Contains(p.Log(), "to become ready") })
+	eventually(
+		t, soon, "it says that the server is not there", func() bool { return strings.Contains(p.Log(), "to become ready") },
+	)
 	if err := server.Restart(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +251,9 @@ func TestWrongFlags(t *testing.T) {
 // TestPlugin runs a manager with somebody else's controllers compiled in.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})}})
+	cp := controlplane.Start(
+		t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})}},
+	)
 	p := startManager(t, cp, pluginBinary, "plugin")
 	eventually(t, soon, "the project's controller runs beside", func() bool { return p.runs(t, cp, gcController) })
 	if p.runs(t, cp, "waiter-controller") || p.runs(t, cp, "writer-controller") {
@@ -280,7 +296,12 @@ func TestSelection(t *testing.T) {
 		"another gate":                     {args: []string{"--controllers=*,-waiter", "--feature-gates=StorageVersionMigrationTrigger=false"}, runs: []string{gcController}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := startManager(t, cp, pluginBinary, "selection-"+tc.runs[0], append([]string{"--leader-elect=false"}, tc.args...)...)
+			p := startManager(
+				t,
+				cp,
+				pluginBinary,
+				"selection-"+tc.runs[0],
+				append([]string{"--leader-elect=false"}, tc.args...)...)
 			eventually(t, soon, "it runs what was selected", func() bool {
 				for _, controller := range []string{gcController, triggerController, "writer-controller"} {
 					if p.runs(t, cp, controller) != slices.Contains(tc.runs, controller) {

@@ -222,5 +222,7 @@ func metric(t *testing.T, name, labelValue string) float64 {
 
 func onlyServer(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
-	return controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})}})
+	return controlplane.Start(
+		t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})}},
+	)
 }

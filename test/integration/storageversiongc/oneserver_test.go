@@ -66,10 +66,15 @@ var failures = map[string]hook{
 	"internal error": answer(http.StatusInternalServerError, "text/plain", "etcdserver: leader changed"),
 	"forbidden": answer(http.StatusForbidden, "application/json",
 		`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`),
-	"too many requests":                             answer(http.StatusTooManyRequests, "text/plain", "Too many requests, please try again later."),
+	"too many requests": answer(
+		http.StatusTooManyRequests, "text/plain", "Too many requests, please try again later.",
+	),
 	"not found by a proxy, which knows of no lease": answer(http.StatusNotFound, "text/plain", "404 page not found"),
-	"not found, but what?": answer(http.StatusNotFound, "application/json",
-		`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"details":{"name":"kube-system","kind":"namespaces"}}`),
+	"not found, but what?": answer(
+		http.StatusNotFound,
+		"application/json",
+		`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"details":{"name":"kube-system","kind":"namespaces"}}`,
+	),
 	"connection reset": func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if !readsLease(r) {
 			return next.RoundTrip(r)
@@ -101,11 +106,15 @@ func flickering() hook {
 func leaseReadsThatFail(t *testing.T, cp *controlplane.ControlPlane) {
 	client := newClient(t, cp.AdminConfig())
 	const name = "gc.example.com.unreadable"
-	mustPublish(t, client, name, server{cp.Servers()[0].Identity(), "gc.example.com/v1"}, server{"gone", "gc.example.com/v2"})
+	mustPublish(
+		t, client, name, server{cp.Servers()[0].Identity(), "gc.example.com/v1"}, server{"gone", "gc.example.com/v2"},
+	)
 	w := startWitness(t, client)
 	heldBefore := metric(t, "syncs_held_back_total", "lease_unknown")
 
-	collectors := map[string]*collector{"flickering": startCollector(t, cp.AdminConfig(), collectorOptions{hook: flickering()})}
+	collectors := map[string]*collector{
+		"flickering": startCollector(t, cp.AdminConfig(), collectorOptions{hook: flickering()}),
+	}
 	for failure, h := range failures {
 		collectors[failure] = startCollector(t, cp.AdminConfig(), collectorOptions{hook: h})
 	}
@@ -221,7 +230,11 @@ func garbageCases(client kubernetes.Interface, living server) []garbageCase {
 		{name: "onlystale", servers: []server{gone, gone2}},
 		{name: "foreign", servers: []server{gone, foreign, gone2}, want: &status{[]string{foreign.id}, v1, agreed}},
 		{name: "living", servers: []server{living, foreign}, want: &status{[]string{living.id, foreign.id}, v1, agreed}},
-		{name: "disagreement", servers: []server{gone2, living, racer}, want: &status{[]string{living.id, racer.id}, "", disagreed}},
+		{
+			name:    "disagreement",
+			servers: []server{gone2, living, racer},
+			want:    &status{[]string{living.id, racer.id}, "", disagreed},
+		},
 		{name: "blinking", servers: []server{blinking}, want: &status{[]string{blinking.id}, v1, agreed}},
 		{name: "byhand", servers: []server{living}, late: []server{nobody}, want: &status{[]string{living.id}, v1, agreed}},
 		{name: "empty"},
@@ -259,7 +272,11 @@ func bothKindsOfGarbage(t *testing.T, cp *controlplane.ControlPlane) {
 			all = append(all, c.race)
 		}
 	}
-	entriesBefore, conflictsBefore := metric(t, "entries_removed_total", ""), metric(t, "syncs_held_back_total", "conflict")
+	entriesBefore, conflictsBefore := metric(
+		t, "entries_removed_total", "",
+	), metric(
+		t, "syncs_held_back_total", "conflict",
+	)
 
 	w := startWitness(t, client)
 	startCollector(t, cp.AdminConfig(), collectorOptions{hook: races(t, all)})

@@ -50,7 +50,10 @@ func testAggregated(t *testing.T) {
 	for i := range flunderCount {
 		flunder := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": controlplane.SampleGroup + "/v1beta1", "kind": "Flunder",
-			"metadata": map[string]any{"name": fmt.Sprintf("flunder-%02d", i), "labels": map[string]any{"number": fmt.Sprint(i)}},
+			"metadata": map[string]any{
+				"name":   fmt.Sprintf("flunder-%02d", i),
+				"labels": map[string]any{"number": fmt.Sprint(i)},
+			},
 		}}
 		if _, err := client.Create(t.Context(), flunder, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
@@ -85,7 +88,9 @@ func testAggregatedChange(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manager := c.startProcess(t, framework.Process{Name: "far-manager", Config: gate.Config(framework.ManagerUser, framework.Masters)})
+	manager := c.startProcess(
+		t, framework.Process{Name: "far-manager", Config: gate.Config(framework.ManagerUser, framework.Masters)},
+	)
 	framework.Eventually(t, soon, func(context.Context) error {
 		if strings.Count(manager.Log(), "Read the discovery document of an aggregated server") < 2 {
 			return errors.New("the manager has not looked at both versions of the aggregated server")
@@ -116,7 +121,11 @@ func testAggregatedChange(t *testing.T, c *cluster) {
 		if !forged {
 			return controlplane.Verdict{}
 		}
-		return controlplane.Verdict{Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: document}
+		return controlplane.Verdict{
+			Status: http.StatusOK,
+			Header: http.Header{"Content-Type": {"application/json"}},
+			Body:   document,
+		}
 	})
 	c.migrate(t, "flunders-of-today", flunders.WithVersion(""))
 	m := c.ended(t, "flunders-of-today", soon)

@@ -170,14 +170,22 @@ resources:
 func newPolicy(name string) *admissionregistrationv1.MutatingAdmissionPolicy {
 	rule := admissionregistrationv1.NamedRuleWithOperations{}
 	rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
-	rule.APIGroups, rule.APIVersions, rule.Resources = []string{"absent.migration.test"}, []string{"v1"}, []string{"absents"}
+	rule.APIGroups, rule.APIVersions, rule.Resources = []string{
+		"absent.migration.test",
+	}, []string{
+		"v1",
+	}, []string{
+		"absents",
+	}
 	ignore := admissionregistrationv1.Ignore
 	return &admissionregistrationv1.MutatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
 			FailurePolicy:      &ignore,
 			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
-			MatchConstraints:   &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule}},
+			MatchConstraints: &admissionregistrationv1.MatchResources{
+				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule},
+			},
 			Mutations: []admissionregistrationv1.Mutation{{
 				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
 				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: "Object{}"},

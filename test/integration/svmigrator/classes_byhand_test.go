@@ -52,7 +52,9 @@ func testMadeByHand(t *testing.T) {
 		c.fill(t, r, strings.ToLower(r.kind), n)
 		c.flip(t, r, "v2")
 	}
-	t.Run("a continue token that means nothing in the status", func(t *testing.T) { testNonsenseInStatus(t, c, beads, pins) })
+	t.Run(
+		"a continue token that means nothing in the status", func(t *testing.T) { testNonsenseInStatus(t, c, beads, pins) },
+	)
 	t.Run("what cannot be migrated", func(t *testing.T) { testImpossible(t, c, tools) })
 	t.Run("a subresource", func(t *testing.T) { testSubresource(t, c, tools) })
 
@@ -60,7 +62,9 @@ func testMadeByHand(t *testing.T) {
 	t.Run("a target that is not written", func(t *testing.T) {
 		c.migrateWith(t, "target", tools.WithVersion(""), func(m *v1alpha1.StorageVersionMigration) {
 			m.Spec.Target = &v1alpha1.MigrationTarget{
-				StorageVersionHash: storageversion.Hash(tools.WithVersion("v1").GroupVersion(), tools.kind), EncodingVersion: tools.encoding("v1"),
+				StorageVersionHash: storageversion.Hash(
+					tools.WithVersion("v1").GroupVersion(), tools.kind,
+				), EncodingVersion: tools.encoding("v1"),
 			}
 		})
 		m := c.ended(t, "target", atOnce)
@@ -68,7 +72,9 @@ func testMadeByHand(t *testing.T) {
 		judge.onlyEncodings(t, 0)
 	})
 	t.Run("a continue token that means nothing, of other controllers", func(t *testing.T) {
-		c.migrateWith(t, "token", tools.WithVersion(""), func(m *v1alpha1.StorageVersionMigration) { m.Spec.ContinueToken = "nonsense" })
+		c.migrateWith(
+			t, "token", tools.WithVersion(""), func(m *v1alpha1.StorageVersionMigration) { m.Spec.ContinueToken = "nonsense" },
+		)
 		m := c.ended(t, "token", soon)
 		mustSucceed(t, m)
 		progress(t, m, v1alpha1.MigrationProgress{Rewritten: toolCount})
@@ -85,7 +91,9 @@ func testMadeByHand(t *testing.T) {
 	})
 	t.Run("the target that is written", func(t *testing.T) {
 		c.migrateWith(t, "same-target", tools.WithVersion(""), func(m *v1alpha1.StorageVersionMigration) {
-			m.Spec.Target = &v1alpha1.MigrationTarget{StorageVersionHash: storageversion.Hash(tools.WithVersion("v2").GroupVersion(), tools.kind)}
+			m.Spec.Target = &v1alpha1.MigrationTarget{
+				StorageVersionHash: storageversion.Hash(tools.WithVersion("v2").GroupVersion(), tools.kind),
+			}
 		})
 		m := c.ended(t, "same-target", soon)
 		mustSucceed(t, m)
@@ -115,14 +123,54 @@ func testImpossible(t *testing.T, c *cluster, served custom) {
 		reason   string
 		says     []string
 	}{
-		{"version-not-served", served.WithVersion("v9"), v1alpha1.MigrationReasonVersionNotServed, []string{`"v9"`, `["v2" "v1"]`, "without a version"}},
-		{"no-such-resource", schema.GroupVersionResource{Group: served.Group, Resource: "nothings"}, v1alpha1.MigrationReasonResourceNotServed, []string{"nothings." + served.Group, "check spec.resource"}},
-		{"no-such-group", schema.GroupVersionResource{Group: "nowhere.test", Version: "v1", Resource: "nothings"}, v1alpha1.MigrationReasonResourceNotServed, []string{"nothings.nowhere.test", "check spec.resource"}},
-		{"group-forgotten", schema.GroupVersionResource{Resource: "deployments"}, v1alpha1.MigrationReasonResourceNotServed, []string{"deployments", "check spec.resource", "group"}},
-		{"core-events", schema.GroupVersionResource{Resource: "events"}, v1alpha1.MigrationReasonInvalidResource, []string{"expire", "--event-ttl"}},
-		{"new-events", schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}, v1alpha1.MigrationReasonInvalidResource, []string{"expire"}},
-		{"token-reviews", authenticationv1.SchemeGroupVersion.WithResource("tokenreviews"), v1alpha1.MigrationReasonVerbsNotSupported, []string{"tokenreviews.authentication.k8s.io"}},
-		{"bindings", schema.GroupVersionResource{Version: "v1", Resource: "bindings"}, v1alpha1.MigrationReasonVerbsNotSupported, []string{"bindings"}},
+		{
+			"version-not-served",
+			served.WithVersion("v9"),
+			v1alpha1.MigrationReasonVersionNotServed,
+			[]string{`"v9"`, `["v2" "v1"]`, "without a version"},
+		},
+		{
+			"no-such-resource",
+			schema.GroupVersionResource{Group: served.Group, Resource: "nothings"},
+			v1alpha1.MigrationReasonResourceNotServed,
+			[]string{"nothings." + served.Group, "check spec.resource"},
+		},
+		{
+			"no-such-group",
+			schema.GroupVersionResource{Group: "nowhere.test", Version: "v1", Resource: "nothings"},
+			v1alpha1.MigrationReasonResourceNotServed,
+			[]string{"nothings.nowhere.test", "check spec.resource"},
+		},
+		{
+			"group-forgotten",
+			schema.GroupVersionResource{Resource: "deployments"},
+			v1alpha1.MigrationReasonResourceNotServed,
+			[]string{"deployments", "check spec.resource", "group"},
+		},
+		{
+			"core-events",
+			schema.GroupVersionResource{Resource: "events"},
+			v1alpha1.MigrationReasonInvalidResource,
+			[]string{"expire", "--event-ttl"},
+		},
+		{
+			"new-events",
+			schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"},
+			v1alpha1.MigrationReasonInvalidResource,
+			[]string{"expire"},
+		},
+		{
+			"token-reviews",
+			authenticationv1.SchemeGroupVersion.WithResource("tokenreviews"),
+			v1alpha1.MigrationReasonVerbsNotSupported,
+			[]string{"tokenreviews.authentication.k8s.io"},
+		},
+		{
+			"bindings",
+			schema.GroupVersionResource{Version: "v1", Resource: "bindings"},
+			v1alpha1.MigrationReasonVerbsNotSupported,
+			[]string{"bindings"},
+		},
 	}
 	for _, test := range tests {
 		c.migrate(t, test.name, test.resource)
@@ -185,7 +233,9 @@ func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) {
 }
 
 // tamper sets a continue token in the status of a migration that no server gave, with these counters where it has none.
-func (c *cluster) tamper(t *testing.T, name string, counters v1alpha1.MigrationProgress) *v1alpha1.StorageVersionMigration {
+func (c *cluster) tamper(
+	t *testing.T, name string, counters v1alpha1.MigrationProgress,
+) *v1alpha1.StorageVersionMigration {
 	t.Helper()
 	var m *v1alpha1.StorageVersionMigration
 	framework.Eventually(t, atOnce, func(ctx context.Context) (err error) {

@@ -106,7 +106,14 @@ type others struct {
 func startOthers(t *testing.T, c *cluster, r custom) *others {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	o := &others{cluster: c, custom: r, cancel: cancel, counted: map[string]int64{}, created: map[string]bool{}, deleted: map[string]bool{}}
+	o := &others{
+		cluster: c,
+		custom:  r,
+		cancel:  cancel,
+		counted: map[string]int64{},
+		created: map[string]bool{},
+		deleted: map[string]bool{},
+	}
 	for i := range changers {
 		o.running.Go(func() {
 			for n := i; ctx.Err() == nil; n += changers {
@@ -232,7 +239,12 @@ func (o *others) check(t *testing.T, judge *judgement) {
 		t.Errorf("there are %d objects, want %d", len(found), len(expected))
 	}
 	changes := judge.onlyDone(t)
-	t.Logf("others set %d counters, created %d objects that are still there, and deleted %d", len(o.counted), len(o.created), len(o.deleted))
+	t.Logf(
+		"others set %d counters, created %d objects that are still there, and deleted %d",
+		len(o.counted),
+		len(o.created),
+		len(o.deleted),
+	)
 	for _, key := range changes.Changed {
 		if name := key[strings.LastIndex(key, "/")+1:]; o.counted[name] == 0 {
 			t.Errorf("%s was changed, and not by the others", name)

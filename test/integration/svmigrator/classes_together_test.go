@@ -79,7 +79,12 @@ func (c *cluster) createdTogether(t *testing.T, r custom, later time.Duration) {
 	served := time.Since(created)
 	c.fill(t, r, "object", objects)
 	m := c.ended(t, r.String(), soon)
-	t.Logf("the resource was served %v after its migration was created, which ended %v after that: %s", served, time.Since(created), words(m))
+	t.Logf(
+		"the resource was served %v after its migration was created, which ended %v after that: %s",
+		served,
+		time.Since(created),
+		words(m),
+	)
 	mustSucceed(t, m)
 	if m.Status.Progress == nil || m.Status.Progress.Denied != 0 || m.Status.Progress.Processed > objects {
 		t.Errorf("there are %d objects, and %s", objects, words(m))

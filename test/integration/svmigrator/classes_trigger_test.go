@@ -67,7 +67,8 @@ func testWithTrigger(t *testing.T) {
 		}
 		mustSucceed(t, &m)
 		progress(t, &m, v1alpha1.MigrationProgress{Rewritten: coinCount})
-		if target := m.Status.Target; target.EncodingVersion != coins.encoding("v2") || target.Epoch == nil || *target.Epoch != *m.Spec.Target.Epoch {
+		if target := m.Status.Target; target.EncodingVersion != coins.encoding("v2") || target.Epoch == nil ||
+			*target.Epoch != *m.Spec.Target.Epoch {
 			t.Errorf("%s was made for another target", words(&m))
 		}
 	}
@@ -100,7 +101,13 @@ func (c *cluster) safe(ctx context.Context, r custom, version string) error {
 	}
 	hash := storageversion.Hash(r.WithVersion(version).GroupVersion(), r.kind)
 	if state.Status.CurrentStorageVersionHash != hash || !sameStrings(state.Status.PersistedStorageVersionHashes, hash) {
-		return fmt.Errorf("%s has %v persisted and %s current, want only %s", state.Name, state.Status.PersistedStorageVersionHashes, state.Status.CurrentStorageVersionHash, hash)
+		return fmt.Errorf(
+			"%s has %v persisted and %s current, want only %s",
+			state.Name,
+			state.Status.PersistedStorageVersionHashes,
+			state.Status.CurrentStorageVersionHash,
+			hash,
+		)
 	}
 	missing := map[string]bool{v1alpha1.StorageStateMigrated: true, v1alpha1.StorageStateSafeToRemoveOldVersions: true}
 	var errs []error

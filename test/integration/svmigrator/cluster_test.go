@@ -59,7 +59,9 @@ func useCluster(t *testing.T, cp *controlplane.ControlPlane, cfg *rest.Config) *
 // pacer lets it. Later arguments take the place of earlier ones.
 func (c *cluster) startManager(t *testing.T, name string, args ...string) *controlplane.Process {
 	t.Helper()
-	return c.startProcess(t, framework.Process{Name: name, Config: c.Config(framework.ManagerUser, framework.Masters), Args: args})
+	return c.startProcess(
+		t, framework.Process{Name: name, Config: c.Config(framework.ManagerUser, framework.Masters), Args: args},
+	)
 }
 
 // startProcess is startManager for one that runs elsewhere, or talks to somebody else.

@@ -63,7 +63,12 @@ func testNetworkCut(t *testing.T) {
 	}
 	healed := time.Now()
 	s.writes.reach(t, written+1, soon)
-	t.Logf("the cut of %v began after %d writes; the next write came %v after it was healed", healed.Sub(cut), written, time.Since(healed))
+	t.Logf(
+		"the cut of %v began after %d writes; the next write came %v after it was healed",
+		healed.Sub(cut),
+		written,
+		time.Since(healed),
+	)
 	m, _ := s.succeeded(t, 2*time.Minute, 1)
 	t.Logf("%d PATCH requests; %s", s.patches(t, time.Time{}), words(m))
 }

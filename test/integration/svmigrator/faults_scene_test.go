@@ -34,12 +34,22 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-var faultSeed = flag.Int64("fault-seed", 0, "the seed of the moments at which the tests break things. 0 stands for the time")
+var faultSeed = flag.Int64(
+	"fault-seed",
+	0,
+	"the seed of the moments at which the tests break things. 0 stands for the time",
+)
 
 // steadily has a manager rewrite perSecond objects in a second, however busy the machine is with other tests, to which
 // it would give way else.
 func steadily(perSecond int, args ...string) []string {
-	return append([]string{"--unpaced-rewrites", "--max-concurrent-rewrites=16", fmt.Sprintf("--max-rewrites-per-second=%d", perSecond)}, args...)
+	return append(
+		[]string{
+			"--unpaced-rewrites",
+			"--max-concurrent-rewrites=16",
+			fmt.Sprintf("--max-rewrites-per-second=%d", perSecond),
+		},
+		args...)
 }
 
 // newMoments returns what chooses the moments of faults, and tells how to have the same ones again.
@@ -97,7 +107,9 @@ func (s *scene) migrate(t *testing.T) {
 
 // succeeded waits for the end, and wants all that a success promises: every object is stored in v2, says what it said,
 // was written mostWrites times at most, and is counted once.
-func (s *scene) succeeded(t *testing.T, within time.Duration, mostWrites int64) (*v1alpha1.StorageVersionMigration, controlplane.StoredChanges) {
+func (s *scene) succeeded(
+	t *testing.T, within time.Duration, mostWrites int64,
+) (*v1alpha1.StorageVersionMigration, controlplane.StoredChanges) {
 	t.Helper()
 	m := s.ended(t, s.Resource, within)
 	mustSucceed(t, m)
@@ -143,7 +155,9 @@ func (c *cluster) watchWrites(t *testing.T, r custom) *writes {
 	}
 	w := &writes{}
 	ctx, cancel := context.WithCancel(t.Context())
-	changes := client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithFilterDelete(), clientv3.WithRev(now.Header.Revision+1))
+	changes := client.Watch(
+		ctx, prefix, clientv3.WithPrefix(), clientv3.WithFilterDelete(), clientv3.WithRev(now.Header.Revision+1),
+	)
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for answer := range changes {

@@ -29,7 +29,9 @@ import (
 )
 
 // interruption is what the log tells of requests that fail.
-var interruption = regexp.MustCompile(`(?m)^.*(Requests fail and are repeated|Storing progress failed|Run ended|Migration continues).*$`)
+var interruption = regexp.MustCompile(
+	`(?m)^.*(Requests fail and are repeated|Storing progress failed|Run ended|Migration continues).*$`,
+)
 
 // testServersKilled kills the API server and etcd under a migration, and starts them again.
 func testServersKilled(t *testing.T) {
@@ -46,7 +48,14 @@ func testServersKilled(t *testing.T) {
 	}
 	seen := &traffic{}
 	gate.Intercept(seen.judge)
-	manager := c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters), Args: steadily(400)})
+	manager := c.startProcess(
+		t,
+		framework.Process{
+			Name:   "manager",
+			Config: gate.Config(framework.ManagerUser, framework.Masters),
+			Args:   steadily(400),
+		},
+	)
 	s.migrate(t)
 	for i, moment := range among(moments, faults, 50, objects-300) {
 		s.writes.reach(t, max(moment, s.writes.count()+20), soon)

@@ -65,7 +65,14 @@ func testSuccessHeldBack(t *testing.T) {
 		}
 		return controlplane.Verdict{Cut: controlplane.CutBefore}
 	})
-	c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters), Args: steadily(400)})
+	c.startProcess(
+		t,
+		framework.Process{
+			Name:   "manager",
+			Config: gate.Config(framework.ManagerUser, framework.Masters),
+			Args:   steadily(400),
+		},
+	)
 	s.migrate(t)
 	select {
 	case <-held:

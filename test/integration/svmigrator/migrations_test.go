@@ -38,7 +38,11 @@ import (
 func (c *cluster) migrate(t *testing.T, name string, resource schema.GroupVersionResource) {
 	t.Helper()
 	m := &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	m.Spec.Resource = v1alpha1.GroupVersionResource{Group: resource.Group, Version: resource.Version, Resource: resource.Resource}
+	m.Spec.Resource = v1alpha1.GroupVersionResource{
+		Group:    resource.Group,
+		Version:  resource.Version,
+		Resource: resource.Resource,
+	}
 	if _, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +73,14 @@ func (c *cluster) ended(t *testing.T, name string, within time.Duration) *v1alph
 }
 
 // reports waits until the migration's condition has the status and the reason, and returns the condition.
-func (c *cluster) reports(t *testing.T, name string, conditionType v1alpha1.MigrationConditionType, status corev1.ConditionStatus, reason string, within time.Duration) v1alpha1.MigrationCondition {
+func (c *cluster) reports(
+	t *testing.T,
+	name string,
+	conditionType v1alpha1.MigrationConditionType,
+	status corev1.ConditionStatus,
+	reason string,
+	within time.Duration,
+) v1alpha1.MigrationCondition {
 	t.Helper()
 	var found v1alpha1.MigrationCondition
 	framework.Eventually(t, within, func(ctx context.Context) error {
@@ -88,7 +99,9 @@ func (c *cluster) reports(t *testing.T, name string, conditionType v1alpha1.Migr
 }
 
 // condition returns the condition if it is True.
-func condition(m *v1alpha1.StorageVersionMigration, conditionType v1alpha1.MigrationConditionType) *v1alpha1.MigrationCondition {
+func condition(
+	m *v1alpha1.StorageVersionMigration, conditionType v1alpha1.MigrationConditionType,
+) *v1alpha1.MigrationCondition {
 	i := slices.IndexFunc(m.Status.Conditions, func(c v1alpha1.MigrationCondition) bool {
 		return c.Type == conditionType && c.Status == corev1.ConditionTrue
 	})
@@ -192,6 +205,12 @@ func (j *judgement) stored(t *testing.T, encoding string, except ...string) {
 		}
 	}
 	if len(stale) > 0 {
-		t.Errorf("%d of %d objects are not stored in %s, for instance %v", len(stale), len(after), encoding, stale[:min(3, len(stale))])
+		t.Errorf(
+			"%d of %d objects are not stored in %s, for instance %v",
+			len(stale),
+			len(after),
+			encoding,
+			stale[:min(3, len(stale))],
+		)
 	}
 }

@@ -80,7 +80,9 @@ func testPublishing(t *testing.T, c *cluster) {
 
 // staysTheSame wants that no state that there was is doubted, and that none of their resources is migrated. A restart
 // on a busy machine may take longer than the controller waits before it doubts. Then it wants a doubt to be resolved.
-func (c *cluster) staysTheSame(t *testing.T, before map[string]*v1alpha1.StorageState, since int64, longest time.Duration) {
+func (c *cluster) staysTheSame(
+	t *testing.T, before map[string]*v1alpha1.StorageState, since int64, longest time.Duration,
+) {
 	t.Helper()
 	if longest > doubtedAfter {
 		t.Logf("a restart took %v, so that states may have been doubted", longest.Round(time.Millisecond))

@@ -51,14 +51,34 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.servers, "servers", o.servers, "How many API servers to run. More than one need Linux namespaces.")
 	fs.BoolVar(&o.storageVersionAPI, "storage-version-api", o.storageVersionAPI,
 		"Switch the alpha StorageVersion API on (internal.apiserver.k8s.io/v1alpha1).")
-	fs.StringVar(&o.emulatedVersion, "emulated-version", o.emulatedVersion,
-		"The Kubernetes version that the last API server emulates, as 1.36; the others emulate none, as in a rolling upgrade.")
-	fs.Var(cliflag.NewMapStringBool(&o.featureGates), "feature-gates", "Feature gates of every API server, as A=true,B=false.")
-	fs.StringSliceVar(&o.runtimeConfig, "runtime-config", o.runtimeConfig, "Runtime configuration of every API server, as api/all=true.")
-	fs.BoolVar(&o.sampleServer, "sample-apiserver", o.sampleServer, "Run k8s.io/sample-apiserver as an aggregated API server too.")
+	fs.StringVar(
+		&o.emulatedVersion,
+		"emulated-version",
+		o.emulatedVersion,
+		"The Kubernetes version that the last API server emulates, as 1.36; the others emulate none, as in a rolling upgrade.",
+	)
+	fs.Var(
+		cliflag.NewMapStringBool(&o.featureGates), "feature-gates", "Feature gates of every API server, as A=true,B=false.",
+	)
+	fs.StringSliceVar(
+		&o.runtimeConfig, "runtime-config", o.runtimeConfig, "Runtime configuration of every API server, as api/all=true.",
+	)
+	fs.BoolVar(
+		&o.sampleServer, "sample-apiserver", o.sampleServer, "Run k8s.io/sample-apiserver as an aggregated API server too.",
+	)
 	fs.BoolVar(&o.controllerManager, "controller-manager", o.controllerManager, "Run kube-controller-manager too.")
-	fs.StringVar(&o.dir, "dir", o.dir, "An empty or new folder for data, certificates and logs, which is kept. By default a temporary one, which is not.")
-	fs.StringVar(&o.kubeconfig, "kubeconfig", o.kubeconfig, "Where to write the kubeconfig of an administrator. By default into the folder.")
+	fs.StringVar(
+		&o.dir,
+		"dir",
+		o.dir,
+		"An empty or new folder for data, certificates and logs, which is kept. By default a temporary one, which is not.",
+	)
+	fs.StringVar(
+		&o.kubeconfig,
+		"kubeconfig",
+		o.kubeconfig,
+		"Where to write the kubeconfig of an administrator. By default into the folder.",
+	)
 }
 
 func (o *options) validate() error {
@@ -69,7 +89,9 @@ func (o *options) validate() error {
 	if o.emulatedVersion != "" {
 		v, err := version.ParseGeneric(o.emulatedVersion)
 		if err != nil || v.String() != fmt.Sprintf("%d.%d", v.Major(), v.Minor()) {
-			errs = append(errs, fmt.Errorf("--emulated-version=%q: it must be a major and a minor version, as 1.36", o.emulatedVersion))
+			errs = append(
+				errs, fmt.Errorf("--emulated-version=%q: it must be a major and a minor version, as 1.36", o.emulatedVersion),
+			)
 		}
 	}
 	if o.kubeconfig != "" {

@@ -44,7 +44,13 @@ import (
 func main() {
 	o := &writerOptions{}
 	code := cli.Run(app.NewControllerManagerCommand(
-		app.ControllerDescriptor{Name: "writer-controller", Aliases: []string{"writer"}, DisabledByDefault: true, Options: o, New: o.newWriter},
+		app.ControllerDescriptor{
+			Name:              "writer-controller",
+			Aliases:           []string{"writer"},
+			DisabledByDefault: true,
+			Options:           o,
+			New:               o.newWriter,
+		},
 		app.ControllerDescriptor{
 			Name: "stubborn-controller", Aliases: []string{"stubborn"}, DisabledByDefault: true,
 			New: func(context.Context, app.ControllerContext) (app.Controller, error) {
