@@ -17,5 +17,5 @@ trap finish EXIT
 make --no-print-directory verify
 make --no-print-directory test-binaries
 make --no-print-directory unit
-# These wait most of the time, so that they leave enough to the simulation, which never waits.
-make --no-print-directory -j3 integration-of-managers integration-in-process simulation
+make --no-print-directory simulation
+make --no-print-directory integration

@@ -52,7 +52,7 @@ func testExpiredToken(t *testing.T) {
 	if patches := first.patches(t, time.Time{}); patches != objects {
 		t.Errorf("%d objects got %d PATCH requests: %s", objects, patches, words(m))
 	}
-	if told := strings.Count(manager.Log(), "Continue token expired"); told == 0 {
+	if told := strings.Count(manager.Log(), "The continue token expired"); told == 0 {
 		t.Error("the manager met no expired token")
 	}
 
@@ -66,7 +66,7 @@ func testExpiredToken(t *testing.T) {
 	if patches := second.patches(t, time.Time{}); patches > objects+chunkSize {
 		t.Errorf("%d objects got %d PATCH requests, with one chunk done again: %s", objects, patches, words(m))
 	}
-	if told := strings.Count(heir.Log(), "Continue token expired"); told == 0 {
+	if told := strings.Count(heir.Log(), "The continue token expired"); told == 0 {
 		t.Error("the manager met no expired token after it was started again")
 	}
 }
