@@ -60,16 +60,7 @@ func (m *manager) lead(
 		leading, cancel := context.WithCancel(leading)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
-		err := run(leading, term)
-		switch {
-		case errors.Is(err, errStillRunning):
-		case term.over() || err == nil && ctx.Err() == nil:
-			// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended run.
-			err = errors.Join(errLeaseLost, err)
-		default:
-			lock.mayRelease.Store(true)
-		}
-		runEnded <- err
+		runEnded <- lock.afterRun(ctx, run(leading, term))
 		stopElection()
 	}
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -99,4 +90,18 @@ func (m *manager) lead(
 		err = errors.Join(err, fmt.Errorf("could not give the lease %s back; it expires by itself", lock.Describe()))
 	}
 	return err
+}
+
+// afterRun returns why the process ends, and allows to give the lease back if nothing runs any more and it was not lost.
+func (l *termLock) afterRun(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, errStillRunning):
+		return err
+	case l.term.over() || err == nil && ctx.Err() == nil:
+		// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended run.
+		return errors.Join(errLeaseLost, err)
+	default:
+		l.mayRelease.Store(true)
+		return err
+	}
 }
