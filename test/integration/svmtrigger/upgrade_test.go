@@ -61,6 +61,7 @@ func testUpgrade(t *testing.T, spec controlplane.Server, source v1alpha1.Evidenc
 	startJudge(t, c, policies, bindings, configMaps, flowSchema)
 	startMigrator(t, c)
 	c.startManager(t, "manager")
+	started := time.Now()
 	w := startWriter(t, c.Servers()...)
 
 	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
@@ -75,7 +76,7 @@ func testUpgrade(t *testing.T, spec controlplane.Server, source v1alpha1.Evidenc
 	t.Run("an upgrade that is taken back", func(t *testing.T) { testRollback(t, c, w) })
 	t.Run("an upgrade", func(t *testing.T) { testRoll(t, c, w) })
 	w.stop()
-	t.Run("a crash", func(t *testing.T) { testCrash(t, c) })
+	t.Run("a crash", func(t *testing.T) { testCrash(t, c, started) })
 }
 
 // testRollback upgrades one of three servers, lets it write, and takes it back.
