@@ -85,7 +85,8 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 		versions: map[schema.GroupVersion]aggregatedVersion{},
 	}
 	o.leases = &leaseWatcher{
-		facts: f, source: c.leases, serversChanged: serversChanged, aggregated: o.aggregated, leases: newServerLeases(),
+		facts: f, source: c.leases, serversChanged: serversChanged, aggregated: o.aggregated,
+		leases: serverLeases{lastHeld: map[string]time.Time{}},
 	}
 	o.addresses = &addressWatcher{facts: f, source: c.endpointSlices, serversChanged: serversChanged}
 	o.poller = &discoveryPoller{
