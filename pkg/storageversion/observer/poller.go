@@ -162,7 +162,7 @@ func (p *discoveryPoller) poll(ctx context.Context) {
 	}
 }
 
-// catalogsChanged says whether a server serves other built-in resources than for the last snapshot. It asks one server
+// catalogsChanged says whether a server serves other built-in group versions than for the last snapshot. It asks one server
 // after the other, because catalogs are large if there are many custom resources.
 func (p *discoveryPoller) catalogsChanged(ctx context.Context) bool {
 	p.clients.forgetConnections()
@@ -174,7 +174,7 @@ func (p *discoveryPoller) catalogsChanged(ctx context.Context) bool {
 			logger.V(4).Info("An API server did not say what it serves", "address", address, "err", err)
 			return false
 		}
-		if !now.equal(p.last.catalogs[address].only(p.aggregated.isBuiltIn)) {
+		if !slices.Equal(now, p.last.catalogs[address].only(p.aggregated.isBuiltIn)) {
 			logger.V(2).Info("An API server serves other resources than before", "address", address)
 			return true
 		}

@@ -125,7 +125,7 @@ func readDocument(
 		FailedGroups: map[string]string{},
 	}
 	for _, served := range c {
-		if !served.mayStore() {
+		if !served.mayStore {
 			continue
 		}
 		gv := served.GroupVersion
