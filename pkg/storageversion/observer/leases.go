@@ -40,16 +40,13 @@ const (
 // leaseWatcher tells the Ledger which server processes live.
 type leaseWatcher struct {
 	*facts
-	source         *source
-	serversChanged signal
-	aggregated     *aggregatedReader
+	source     *source
+	aggregated *aggregatedReader
 
 	// Only the goroutine of the watch uses these.
 	leases   serverLeases
 	reported bool
 	others   map[string]string // the holders of the Leases of other servers, by name
-
-	living []storageversion.Server // guarded by facts.mu
 }
 
 func (w *leaseWatcher) run(ctx context.Context) {
@@ -81,7 +78,7 @@ func (w *leaseWatcher) lookBack(
 	if first && !young {
 		return nil, true
 	}
-	earlier, err := h.earlier(ctx, w.processes(), was, w.leases.leasesAt)
+	earlier, err := h.earlier(ctx, w.facts.living(), was, w.leases.leasesAt)
 	klog.FromContext(ctx).V(4).Info("Asked etcd who held identity Leases before", "requests", h.requests,
 		"earlier", earlier, "err", err)
 	switch {
@@ -102,7 +99,7 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Se
 		w.others = others
 		w.aggregated.wake.raise()
 	}
-	if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.processes(), living) {
+	if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.facts.living(), living) {
 		return // A server renewed its Lease.
 	}
 	w.reported = true
@@ -113,18 +110,10 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Se
 		for _, lived := range earlier {
 			maps.Copy(changes, w.ledger.SetServers(now, lived, true))
 		}
-		w.living = living
 		maps.Copy(changes, w.ledger.SetServers(now, living, unbroken))
 		return changes
 	})
 	w.serversChanged.raise()
-}
-
-// processes returns the living processes that the Ledger knows.
-func (w *leaseWatcher) processes() []storageversion.Server {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.living
 }
 
 // serverLeases is what lists and watches have told about identity Leases.
