@@ -96,30 +96,29 @@ const (
 	intervalOver              // the poll interval is over
 )
 
-// keepReading calls read until ctx ends: at once, whenever somebody raises wake, at every poll, and at intervals that
-// grow from first while read reports that something is missing.
+// keepReading calls read until ctx ends: whenever somebody raises wake, at every poll, and at intervals that grow from
+// first while read reports that something is missing.
 func (f *facts) keepReading(
 	ctx context.Context, wake signal, first wait.Backoff, read func(context.Context, cause) (missing bool),
 ) {
-	why, backoff, nextPoll := woken, first, f.nextPoll()
-	for {
-		missing := read(ctx, why)
-		if why == intervalOver {
-			nextPoll = f.nextPoll()
-		}
-		until := nextPoll
-		why = intervalOver
-		if !missing {
-			backoff = first
-		} else if soon := f.clock.Now().Add(backoff.Step()); soon.Before(until) {
-			until, why = soon, incomplete
-		}
+	backoff, nextPoll := first, f.nextPoll()
+	for until, why := nextPoll, intervalOver; ; {
 		raised, err := wake.await(ctx, f.clock, until)
 		if err != nil {
 			return
 		}
 		if raised {
 			why, backoff = woken, first
+		}
+		missing := read(ctx, why)
+		if why == intervalOver {
+			nextPoll = f.nextPoll()
+		}
+		until, why = nextPoll, intervalOver
+		if !missing {
+			backoff = first
+		} else if soon := f.clock.Now().Add(backoff.Step()); soon.Before(until) {
+			until, why = soon, incomplete
 		}
 	}
 }
@@ -132,13 +131,6 @@ func newSignal() signal { return make(signal, 1) }
 func (s signal) raise() {
 	select {
 	case s <- struct{}{}:
-	default:
-	}
-}
-
-func (s signal) clear() {
-	select {
-	case <-s:
 	default:
 	}
 }
@@ -158,6 +150,9 @@ func (s signal) await(ctx context.Context, clk clock.Clock, until time.Time) (ra
 	if !retry.Pause(ctx, clk, burst) {
 		return false, ctx.Err()
 	}
-	s.clear()
+	select {
+	case <-s: // It belongs to the burst.
+	default:
+	}
 	return true, nil
 }

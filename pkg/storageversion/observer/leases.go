@@ -63,8 +63,8 @@ func (w *leaseWatcher) run(ctx context.Context) {
 }
 
 // lookBack asks etcd which processes lived before a list: since the watch broke or, if there was none, as far back as
-// etcd remembers. unbroken says that no process is missing since then. Servers that held a Lease not long ago may have
-// come and gone unseen.
+// etcd remembers. It asks nothing before the first list if all servers are older than that. unbroken says that no
+// process is missing since then. Servers that held a Lease not long ago may have come and gone unseen.
 func (w *leaseWatcher) lookBack(
 	ctx context.Context, was leasesAt,
 ) (earlier [][]storageversion.Server, unbroken bool) {
@@ -78,7 +78,7 @@ func (w *leaseWatcher) lookBack(
 	if first && !young {
 		return nil, true
 	}
-	earlier, err := h.earlier(ctx, w.facts.living(), was, w.leases.leasesAt)
+	earlier, err := h.earlier(ctx, w.living(), was, w.leases.leasesAt)
 	klog.FromContext(ctx).V(4).Info("Asked etcd who held identity Leases before", "requests", h.requests,
 		"earlier", earlier, "err", err)
 	switch {
@@ -99,7 +99,7 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Se
 		w.others = others
 		w.aggregated.wake.raise()
 	}
-	if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.facts.living(), living) {
+	if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.living(), living) {
 		return // A server renewed its Lease.
 	}
 	w.reported = true

@@ -58,7 +58,7 @@ func (p *discoveryPoller) run(ctx context.Context) {
 		case <-watched.listed:
 		}
 	}
-	p.serversChanged.clear() // The lists raised it.
+	p.serversChanged.raise() // The lists did so too, unless there are no servers in them.
 	p.keepReading(ctx, p.serversChanged, retryBackoff, p.read)
 }
 
