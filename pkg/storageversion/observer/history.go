@@ -121,21 +121,21 @@ func (h *history) earlier(
 	return processes, err
 }
 
-// between returns the Leases at so many revisions between two, oldest first, that none of any process is missing. It
-// halves the time in which a Lease changed, again and again. Where one was absent, another may have existed between
-// any two revisions, because no object tells since when it is absent. Together with an error it returns the Leases at
-// the later of these revisions, without a gap.
+// between returns the Leases at revisions between two others, oldest first. It halves the time in which a Lease changed
+// until no process can have come and gone unseen. No object tells since when a Lease is absent, so while one is absent
+// another may have existed at any revision. If an error keeps between from going all the way back to older, it returns
+// how far back it came.
 func (h *history) between(ctx context.Context, older, newer leasesAt) ([]leasesAt, error) {
 	known := older.byName != nil
-	switch {
-	case known && h.unchanged(older, newer):
+	switch revisions := newer.revision - older.revision; {
+	case h.unchanged(older, newer):
 		return nil, nil
-	case newer.revision < older.revision, known && older.revision <= 0:
+	case revisions < 0, known && older.revision <= 0:
 		return nil, errContradiction
-	case newer.revision-older.revision <= 1 && known:
-		return nil, nil
-	case newer.revision-older.revision <= 1:
+	case revisions <= 1 && !known:
 		return nil, errForgotten
+	case revisions <= 1:
+		return nil, nil
 	case h.requests == historyRequests:
 		return nil, errTooLong
 	}
