@@ -43,3 +43,19 @@ func TestCustomResource(t *testing.T) {
 		t.Errorf("unexpected observation %+v", o)
 	}
 }
+
+// TestCustomResourceInDocuments has documents list a custom resource as if it were built in, which they do as long as
+// nobody has heard of its APIService.
+func TestCustomResourceInDocuments(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
+	document := writes(appsV1)
+	document.Resources[widgets] = Resource{Kind: "Widget", Versions: []string{"v2", "v1"}, Hash: widgetV1, Migratable: true}
+	s.looks(at(document), "a/1")
+	expect(t, s, widgets, "", []string{widgetV1})
+	s.SetCustomResource(s.tick(), widgets, nil)
+	if o := s.Observe(s.now, widgets); o.Class != Custom || o.Presence != Deleted {
+		t.Errorf("unexpected observation %+v", o)
+	}
+}

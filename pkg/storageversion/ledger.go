@@ -97,6 +97,9 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 	return l.note(now, l.builtIns.all())
 }
 
+// Living returns the processes of kube-apiserver that live, in order.
+func (l *Ledger) Living() []Server { return l.servers.living }
+
 // noteDeparture notes that processes left which nobody may have read.
 func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 	l.departedUnread = newest(append(l.departedUnread, departure))
@@ -108,13 +111,19 @@ func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 	}
 }
 
-// SetLook takes over what the documents of all servers said.
+// SetLook takes over what the documents of all servers said. It takes out of them what has a definition: it may be
+// known before the documents leave the custom resource out.
 func (l *Ledger) SetLook(now time.Time, look Look) Changes {
+	for _, document := range look.Documents {
+		maps.DeleteFunc(document.Resources, func(resource schema.GroupResource, _ Resource) bool {
+			return l.definitions[resource] != nil
+		})
+	}
 	if doubtful := l.looks.set(now, look); doubtful {
 		l.publications.publishers.Clear()
 	}
-	if l.looks.incomplete(now, "") == nil {
-		l.publications.learn(look)
+	if l.looks.incomplete(now, "") == nil && look.ServesStorageVersions() {
+		l.publications.publishers.Insert(l.servers.living...)
 	}
 	l.sharing.learn(look)
 	for _, resource := range l.builtIns.learn(now) {

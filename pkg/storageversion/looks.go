@@ -239,3 +239,13 @@ func (l *Look) Incomplete() []string {
 	}
 	return addresses
 }
+
+// ServesStorageVersions reports whether all servers take part in the StorageVersion API.
+func (l *Look) ServesStorageVersions() bool {
+	for _, document := range l.Documents {
+		if !document.ServesStorageVersions {
+			return false
+		}
+	}
+	return true
+}

@@ -47,16 +47,6 @@ func (p *publications) set(resource schema.GroupResource, object *StorageVersion
 	return !existed || before.UID != object.UID || before.ResourceVersion != object.ResourceVersion
 }
 
-// learn takes over that all processes that live serve the API, if every document of a complete look says so.
-func (p *publications) learn(look Look) {
-	for _, document := range look.Documents {
-		if !document.ServesStorageVersions {
-			return
-		}
-	}
-	p.publishers.Insert(p.servers.living...)
-}
-
 // complete reports whether every living server publishes all that it writes. A server on which the API is switched
 // off leaves the entry of the process before it in place, so each process must have been found to serve the API as
 // well.

@@ -37,7 +37,7 @@ const (
 // APIService has the few fields of an APIService that matter.
 type APIService struct {
 	metav1.TypeMeta `json:",inline"`
-	Metadata        ObjectMeta `json:"metadata"`
+	Metadata        objectMeta `json:"metadata"`
 	Spec            struct {
 		Group   string `json:"group"`
 		Version string `json:"version"`
@@ -49,7 +49,7 @@ type APIService struct {
 		} `json:"service"`
 	} `json:"spec"`
 	Status struct {
-		Conditions []Condition `json:"conditions"`
+		Conditions []condition `json:"conditions"`
 	} `json:"status"`
 }
 

@@ -30,23 +30,23 @@ import (
 // Definition has the few fields of a CustomResourceDefinition that matter.
 type Definition struct {
 	metav1.TypeMeta `json:",inline"`
-	Metadata        ObjectMeta `json:"metadata"`
+	Metadata        objectMeta `json:"metadata"`
 	Spec            struct {
 		Group string `json:"group"`
 		Names struct {
 			Plural string `json:"plural"`
 			Kind   string `json:"kind"`
 		} `json:"names"`
-		Versions []DefinitionVersion `json:"versions"`
+		Versions []definitionVersion `json:"versions"`
 	} `json:"spec"`
 	Status struct {
 		StoredVersions []string    `json:"storedVersions"`
-		Conditions     []Condition `json:"conditions"`
+		Conditions     []condition `json:"conditions"`
 	} `json:"status"`
 }
 
-// DefinitionVersion is one version, without its schema.
-type DefinitionVersion struct {
+// definitionVersion is one version, without its schema.
+type definitionVersion struct {
 	Name    string `json:"name"`
 	Served  bool   `json:"served"`
 	Storage bool   `json:"storage"`

@@ -59,7 +59,7 @@ func (r Reader) Versions(ctx context.Context, group string) ([]string, error) {
 		return []string{"v1"}, nil // The core group has no document of this kind.
 	}
 	document := &metav1.APIGroup{}
-	if err := r.decode(ctx, "/apis/"+group, "APIGroup", document, &document.TypeMeta); err != nil {
+	if err := r.decode(ctx, "/apis/"+group, "APIGroup", document); err != nil {
 		return nil, err
 	}
 	return PreferredFirst(document), nil
@@ -86,13 +86,13 @@ func (r Reader) Resources(ctx context.Context, gv schema.GroupVersion) (*metav1.
 		path = "/api/" + gv.Version
 	}
 	document := &metav1.APIResourceList{}
-	return document, r.decode(ctx, path, "APIResourceList", document, &document.TypeMeta)
+	return document, r.decode(ctx, path, "APIResourceList", document)
 }
 
 // Definition returns the CustomResourceDefinition of a resource.
 func (r Reader) Definition(ctx context.Context, resource schema.GroupResource) (*Definition, error) {
 	d := &Definition{}
-	return d, r.decode(ctx, DefinitionPath(resource), definitionKind, d, &d.TypeMeta)
+	return d, r.decode(ctx, DefinitionPath(resource), definitionKind, d)
 }
 
 // DefinitionPath is where an API server serves the definition of a resource.
@@ -101,7 +101,7 @@ func DefinitionPath(resource schema.GroupResource) string {
 }
 
 // decode asks for plain JSON. Otherwise the API server answers with aggregated discovery, which has no hashes.
-func (r Reader) decode(ctx context.Context, path, kind string, into any, got *metav1.TypeMeta) error {
+func (r Reader) decode(ctx context.Context, path, kind string, into runtime.Object) error {
 	body, _, err := r.Get(ctx, path, runtime.ContentTypeJSON)
 	if err != nil {
 		return err
@@ -109,8 +109,8 @@ func (r Reader) decode(ctx context.Context, path, kind string, into any, got *me
 	if err := json.Unmarshal(body, into); err != nil {
 		return fmt.Errorf("decoding %s: %w", path, err)
 	}
-	if got.Kind != kind {
-		return fmt.Errorf("getting %s: the server answered with kind %q", path, got.Kind)
+	if got := into.GetObjectKind().GroupVersionKind().Kind; got != kind {
+		return fmt.Errorf("getting %s: the server answered with kind %q", path, got)
 	}
 	return nil
 }

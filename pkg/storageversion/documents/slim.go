@@ -63,8 +63,8 @@ func NewClient(config *rest.Config, client *http.Client, gv schema.GroupVersion)
 	return rest.RESTClientForConfigAndClient(config, client)
 }
 
-// ObjectMeta has the few fields of metav1.ObjectMeta that matter or that a watch needs.
-type ObjectMeta struct {
+// objectMeta has the few fields of metav1.ObjectMeta that matter or that a watch needs.
+type objectMeta struct {
 	Name            string            `json:"name"`
 	UID             types.UID         `json:"uid"`
 	ResourceVersion string            `json:"resourceVersion"`
@@ -78,7 +78,7 @@ type annotations struct {
 	InitialEventsEnd string `json:"k8s.io/initial-events-end"`
 }
 
-func (m *ObjectMeta) object() metav1.Object {
+func (m *objectMeta) object() metav1.Object {
 	out := &metav1.ObjectMeta{
 		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation, Labels: m.Labels,
 	}
@@ -88,8 +88,8 @@ func (m *ObjectMeta) object() metav1.Object {
 	return out
 }
 
-// Condition has the few fields of a condition that matter.
-type Condition struct {
+// condition has the few fields of a condition that matter.
+type condition struct {
 	Type               string                 `json:"type"`
 	Status             metav1.ConditionStatus `json:"status"`
 	LastTransitionTime string                 `json:"lastTransitionTime"`

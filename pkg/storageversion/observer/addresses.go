@@ -38,8 +38,7 @@ const (
 // addressWatcher knows at which addresses servers answer.
 type addressWatcher struct {
 	*facts
-	source         *source
-	serversChanged signal
+	source *source
 
 	ready []string // the addresses of servers that are ready, in order; guarded by facts.mu
 }

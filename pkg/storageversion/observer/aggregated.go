@@ -20,11 +20,9 @@ import (
 	"context"
 	"maps"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
@@ -42,20 +40,19 @@ var aggregatedBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10
 // discovery documents.
 type aggregatedReader struct {
 	*facts
-	apiServices    *source
-	host           documents.Reader // the aggregator
-	wake           signal
-	serversChanged signal
+	apiServices *source
+	host        documents.Reader // the aggregator
+	wake        signal
 
-	// Guarded by facts.mu. builtIn says of each group version that ever had an APIService whether kube-apiserver itself
-	// serves it. It keeps those whose APIService is gone, because documents list them for a while.
-	builtIn  map[schema.GroupVersion]bool
-	versions map[schema.GroupVersion]aggregatedVersion
+	// services are those of all group versions that ever had an APIService, because documents list a group version for a
+	// while when its APIService is gone. Guarded by facts.mu.
+	services map[schema.GroupVersion]service
 }
 
-// aggregatedVersion is who serves a group version that the aggregator hands to another server.
-type aggregatedVersion struct {
-	address      string
+// service is who serves a group version.
+type service struct {
+	builtIn      bool   // kube-apiserver itself
+	address      string // of an aggregated server, otherwise empty
 	availability string
 }
 
@@ -63,8 +60,8 @@ type aggregatedVersion struct {
 func (r *aggregatedReader) isBuiltIn(gv schema.GroupVersion) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	builtIn, known := r.builtIn[gv]
-	return builtIn || !known
+	s, known := r.services[gv]
+	return s.builtIn || !known
 }
 
 func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
@@ -72,11 +69,12 @@ func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
 		r.update(func(now time.Time) storageversion.Changes {
 			changes := storageversion.Changes{}
 			for _, s := range n.set {
-				maps.Copy(changes, r.set(now, s))
+				maps.Copy(changes, r.set(now, s.GroupVersion(), service{s.BuiltIn(), s.Address(), s.Availability()}))
 			}
 			for _, name := range n.gone {
 				version, group, _ := strings.Cut(name, ".")
-				maps.Copy(changes, r.withdraw(now, schema.GroupVersion{Group: group, Version: version}))
+				gv := schema.GroupVersion{Group: group, Version: version}
+				maps.Copy(changes, r.set(now, gv, service{builtIn: r.services[gv].builtIn}))
 			}
 			return changes
 		})
@@ -84,103 +82,66 @@ func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
 }
 
 // set notes who serves a group version. It runs under the lock.
-func (r *aggregatedReader) set(now time.Time, s *documents.APIService) storageversion.Changes {
-	gv := s.GroupVersion()
-	if before, known := r.builtIn[gv]; known && before != s.BuiltIn() {
-		r.serversChanged.raise() // The group version may now be built-in, or be so no longer.
+func (r *aggregatedReader) set(now time.Time, gv schema.GroupVersion, after service) storageversion.Changes {
+	before, known := r.services[gv]
+	r.services[gv] = after
+	if known && before.builtIn != after.builtIn {
+		r.serversChanged.raise()
 	}
-	r.builtIn[gv] = s.BuiltIn()
-	if s.Spec.Service == nil {
-		return r.withdraw(now, gv)
-	}
-	if version := (aggregatedVersion{s.Address(), s.Availability()}); version != r.versions[gv] {
-		r.versions[gv] = version
+	switch {
+	case after.address != "" && after != before:
 		r.wake.raise()
+	case after.address == "" && before.address != "":
+		return r.ledger.SetAggregated(now, gv, nil)
 	}
 	return nil
 }
 
-// withdraw notes that the aggregator does not hand the group version to another server any more. It runs under the
-// lock.
-func (r *aggregatedReader) withdraw(now time.Time, gv schema.GroupVersion) storageversion.Changes {
-	if _, known := r.versions[gv]; !known {
-		return nil
-	}
-	delete(r.versions, gv)
-	return r.ledger.SetAggregated(now, gv, nil)
-}
-
-// run reads all documents until ctx ends: at every poll, whenever somebody raises wake, and again while one of them
-// cannot be read.
 func (r *aggregatedReader) run(ctx context.Context) {
-	for backoff := aggregatedBackoff; ; {
-		failing := r.read(ctx)
-		until := r.nextPoll()
-		if !failing {
-			backoff = aggregatedBackoff
-		} else if retry := r.clock.Now().Add(backoff.Step()); retry.Before(until) {
-			until = retry
-		}
-		raised, err := r.wake.await(ctx, r.clock, until)
-		if err != nil {
-			return
-		}
-		if raised {
-			backoff = aggregatedBackoff
-		}
-	}
+	r.keepReading(ctx, r.wake, aggregatedBackoff, func(ctx context.Context, _ cause) bool { return r.read(ctx) != nil })
 }
 
-// read reads all documents, and says whether any could not be read.
-func (r *aggregatedReader) read(ctx context.Context) (failing bool) {
+// read reads all documents.
+func (r *aggregatedReader) read(ctx context.Context) error {
 	r.mu.Lock()
-	versions := maps.Clone(r.versions)
+	services := maps.Clone(r.services)
 	r.mu.Unlock()
+	maps.DeleteFunc(services, func(_ schema.GroupVersion, s service) bool { return s.address == "" })
 
-	var failed atomic.Bool
-	var readers sync.WaitGroup
-	for gv, version := range versions {
-		readers.Go(func() {
-			if !r.readVersion(ctx, gv, version.address) {
-				failed.Store(true)
-			}
-		})
+	var readers errgroup.Group
+	for gv, s := range services {
+		readers.Go(func() error { return r.readVersion(ctx, gv, s.address) })
 	}
-	readers.Wait()
-	if len(versions) > 0 && !failed.Load() {
+	err := readers.Wait()
+	if len(services) > 0 && err == nil {
 		r.current(migrationv1alpha1.EvidenceFromAggregatedDiscovery)
 	}
-	return failed.Load()
+	return err
 }
 
-func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersion, address string) (ok bool) {
+// readVersion reads the document of a group version. Even "not served" is a failure, because an APIService says
+// otherwise.
+func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersion, address string) error {
+	document := &storageversion.AggregatedDocument{
+		Address: address, Resources: map[schema.GroupResource]storageversion.Resource{},
+	}
 	list, err := r.host.Resources(ctx, gv)
 	if ctx.Err() != nil {
-		return false // An interrupted request says nothing about the server.
+		return ctx.Err() // An interrupted request says nothing about the server.
 	}
-	document := newAggregatedDocument(address, gv, list, err)
+	if err == nil {
+		err = addResources(document.Resources, gv, list)
+	}
+	if err != nil {
+		document = &storageversion.AggregatedDocument{Address: address, Failure: err.Error()}
+	}
 	klog.FromContext(ctx).V(4).Info("Read the discovery document of an aggregated server", "groupVersion", gv,
 		"address", address, "resources", len(document.Resources), "failure", document.Failure)
 	r.update(func(now time.Time) storageversion.Changes {
-		if r.versions[gv].address != address {
+		if r.services[gv].address != address {
 			return nil // Another server serves it now. Its APIService has raised wake.
 		}
 		return r.ledger.SetAggregated(now, gv, document)
 	})
-	return document.Failure == ""
-}
-
-// newAggregatedDocument makes a document of what the aggregator answered. Even "not served" is a failure, because an
-// APIService says otherwise.
-func newAggregatedDocument(
-	address string, gv schema.GroupVersion, list *metav1.APIResourceList, err error,
-) *storageversion.AggregatedDocument {
-	resources := map[schema.GroupResource]storageversion.Resource{}
-	if err == nil {
-		err = addResources(resources, gv, list)
-	}
-	if err != nil {
-		return &storageversion.AggregatedDocument{Address: address, Failure: err.Error()}
-	}
-	return &storageversion.AggregatedDocument{Address: address, Resources: resources}
+	return err
 }

@@ -22,9 +22,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -93,15 +90,20 @@ func TestAggregatedServers(t *testing.T) {
 			c.host.failing[sampleV1Path] = http.StatusServiceUnavailable
 			c.register(sampleV1, "", object{"namespace": "sample", "name": "api", "port": 8443})
 		})
-		c.until(t, func() error {
-			if got := c.host.count(sampleV1Path); got < 4 {
-				return fmt.Errorf("asked %d times", got)
+		// The APIService says that there is a document, so even "not found" is no absence.
+		for _, code := range []int{http.StatusServiceUnavailable, http.StatusNotFound} {
+			c.host.change(func() { c.host.failing[sampleV1Path] = code })
+			asked := c.host.count(sampleV1Path)
+			c.until(t, func() error {
+				if got := c.host.count(sampleV1Path) - asked; got < 4 {
+					return fmt.Errorf("asked %d times", got)
+				}
+				return nil
+			})
+			o := c.Observe(flunders)
+			if last, _ := o.Last(); o.Problem == nil || len(last.Writing) != 1 {
+				t.Errorf("problem %v, written %q", o.Problem, last.Writing)
 			}
-			return nil
-		})
-		o := c.Observe(flunders)
-		if last, _ := o.Last(); o.Problem == nil || len(last.Writing) != 1 {
-			t.Errorf("problem %v, written %q", o.Problem, last.Writing)
 		}
 		v1 := encode("v1")
 		c.host.change(func() { delete(c.host.failing, sampleV1Path) })
@@ -123,24 +125,4 @@ func TestAggregatedServers(t *testing.T) {
 		}
 	})
 	c.stop()
-}
-
-func TestAggregatedDocuments(t *testing.T) {
-	const address = "metrics.kube-system.svc:443"
-	nodes := schema.GroupResource{Group: "metrics.k8s.io", Resource: "nodes"}
-	list := &metav1.APIResourceList{APIResources: []metav1.APIResource{
-		stored("nodes", "NodeMetrics", "hash=", "list", "update"), stored("pods", "PodMetrics", "", "list")}}
-	got := newAggregatedDocument(address, metricsV1, list, nil)
-	want := &storageversion.AggregatedDocument{Address: address}
-	want.Resources = map[schema.GroupResource]storageversion.Resource{
-		nodes: {Kind: "NodeMetrics", Versions: []string{"v1beta1"}, Hash: "hash=", Migratable: true}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("document (-want +got):\n%s", diff)
-	}
-
-	// The APIService says that there is one, so even this is no absence.
-	got = newAggregatedDocument(address, metricsV1, nil, apierrors.NewNotFound(nodes, ""))
-	if got.Failure == "" || got.Resources != nil {
-		t.Errorf("document %v", got)
-	}
 }

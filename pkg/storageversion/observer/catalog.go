@@ -17,7 +17,6 @@ limitations under the License.
 package observer
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -38,9 +37,9 @@ type catalog []servedVersion
 // servedVersion is a group version of a catalog.
 type servedVersion struct {
 	schema.GroupVersion
-	// listable are the resources that can be listed, in order. It is nil if the server does not tell. A group version with
-	// an empty list stores nothing.
-	listable []string
+	// mayStore says that a resource can be listed, or that the server does not tell. A group version without such a
+	// resource stores nothing.
+	mayStore bool
 }
 
 // readCatalog asks for the group versions and resources that a server itself serves.
@@ -87,12 +86,12 @@ func parseCatalog(contentType string, body []byte) (catalog, error) {
 	switch legacy.Kind {
 	case "APIVersions":
 		for _, v := range legacy.Versions {
-			c = append(c, servedVersion{GroupVersion: schema.GroupVersion{Version: v}})
+			c = append(c, servedVersion{schema.GroupVersion{Version: v}, true})
 		}
 	case "APIGroupList":
 		for _, group := range legacy.Groups {
 			for _, v := range documents.PreferredFirst(&group) {
-				c = append(c, servedVersion{GroupVersion: schema.GroupVersion{Group: group.Name, Version: v}})
+				c = append(c, servedVersion{schema.GroupVersion{Group: group.Name, Version: v}, true})
 			}
 		}
 	default:
@@ -111,34 +110,18 @@ type groupDiscovery struct {
 		Version   string                            `json:"version"`
 		Freshness apidiscoveryv2.DiscoveryFreshness `json:"freshness"`
 		Resources []struct {
-			Resource string   `json:"resource"`
-			Listable listable `json:"verbs"`
+			Verbs []string `json:"verbs"`
 		} `json:"resources"`
 	} `json:"versions"`
 }
 
-// listable says whether verbs include list.
-type listable bool
-
-// UnmarshalJSON looks into an array of verbs.
-func (l *listable) UnmarshalJSON(verbs []byte) error {
-	*l = listable(bytes.Contains(verbs, []byte(`"list"`)))
-	return nil
-}
-
 func (g groupDiscovery) versions() (served []servedVersion) {
 	for _, v := range g.Versions {
-		version := servedVersion{GroupVersion: schema.GroupVersion{Group: g.Metadata.Name, Version: v.Version}}
-		if v.Freshness != apidiscoveryv2.DiscoveryFreshnessStale {
-			version.listable = []string{}
-			for _, r := range v.Resources {
-				if r.Listable {
-					version.listable = append(version.listable, r.Resource)
-				}
-			}
-			slices.Sort(version.listable)
+		mayStore := v.Freshness == apidiscoveryv2.DiscoveryFreshnessStale
+		for _, r := range v.Resources {
+			mayStore = mayStore || slices.Contains(r.Verbs, "list")
 		}
-		served = append(served, version)
+		served = append(served, servedVersion{schema.GroupVersion{Group: g.Metadata.Name, Version: v.Version}, mayStore})
 	}
 	return served
 }
@@ -147,12 +130,3 @@ func (g groupDiscovery) versions() (served []servedVersion) {
 func (c catalog) only(pass func(schema.GroupVersion) bool) catalog {
 	return slices.DeleteFunc(slices.Clone(c), func(v servedVersion) bool { return !pass(v.GroupVersion) })
 }
-
-func (c catalog) equal(other catalog) bool {
-	return slices.EqualFunc(c, other, func(a, b servedVersion) bool {
-		return a.GroupVersion == b.GroupVersion && slices.Equal(a.listable, b.listable)
-	})
-}
-
-// mayStore says whether the group version may have a resource that is stored.
-func (v servedVersion) mayStore() bool { return v.listable == nil || len(v.listable) > 0 }

@@ -17,7 +17,6 @@ limitations under the License.
 package observer
 
 import (
-	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -56,8 +55,6 @@ type clients struct {
 
 	// host asks whichever server answers behind the configured host.
 	host documents.Reader
-	// hostAddress names it.
-	hostAddress string
 
 	// direct is the configuration for a server at its own address. It only lacks the address.
 	direct     *rest.Config
@@ -74,22 +71,15 @@ func newClients(config *rest.Config) (*clients, error) {
 	c := &clients{direct: directConfig(config)}
 	var err error
 	if c.hostHTTP, err = rest.HTTPClientFor(config); err != nil {
-		return nil, fmt.Errorf("making a client for the API server: %w", err)
+		return nil, err
 	}
 	if c.directHTTP, err = rest.HTTPClientFor(c.direct); err != nil {
-		return nil, fmt.Errorf("making a client for single API servers: %w", err)
-	}
-	if err := c.addSources(config); err != nil {
-		return nil, fmt.Errorf("making a client for the API server: %w", err)
+		return nil, err
 	}
 	if c.host, err = newReader(config, c.hostHTTP); err != nil {
-		return nil, fmt.Errorf("making a client for the API server: %w", err)
+		return nil, err
 	}
-	c.hostAddress = config.Host
-	if u, err := url.Parse(config.Host); err == nil && u.Host != "" {
-		c.hostAddress = u.Host
-	}
-	return c, nil
+	return c, c.addSources(config)
 }
 
 func (c *clients) addSources(config *rest.Config) error {

@@ -34,8 +34,6 @@ import (
 type definitionWatcher struct {
 	*facts
 	source *source
-
-	defined map[schema.GroupResource]struct{} // the resources that have a definition; guarded by facts.mu
 }
 
 func (w *definitionWatcher) run(ctx context.Context) {
@@ -44,13 +42,10 @@ func (w *definitionWatcher) run(ctx context.Context) {
 			w.lastRead[migrationv1alpha1.EvidenceFromCustomResourceDefinition] = now
 			changes := storageversion.Changes{}
 			for _, d := range n.set {
-				w.defined[d.Resource()] = struct{}{}
 				maps.Copy(changes, w.ledger.SetCustomResource(now, d.Resource(), customResource(d)))
 			}
 			for _, name := range n.gone {
-				resource := schema.ParseGroupResource(name)
-				delete(w.defined, resource)
-				maps.Copy(changes, w.ledger.SetCustomResource(now, resource, nil))
+				maps.Copy(changes, w.ledger.SetCustomResource(now, schema.ParseGroupResource(name), nil))
 			}
 			return changes
 		})

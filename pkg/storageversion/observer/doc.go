@@ -22,7 +22,7 @@ limitations under the License.
 //   - The identity Leases in kube-system. They tell which server processes live. A renewed Lease costs no request. The
 //     Lease of another server than kube-apiserver tells that an aggregated server started or stopped.
 //   - The EndpointSlices of default/kubernetes. They tell at which address each server answers.
-//   - StorageVersions, while all servers serve them.
+//   - StorageVersions, from when all servers serve them until they are not found any more.
 //   - CustomResourceDefinitions and APIServices, of which it keeps a few fields.
 //
 // A broken watch continues where it broke, so it misses nothing. If that is not possible, the observer lists everything

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -46,6 +47,8 @@ const (
 type facts struct {
 	clock        clock.WithTicker
 	pollInterval time.Duration
+	// serversChanged is raised when a process or an address of kube-apiserver changed, or what a server serves.
+	serversChanged signal
 
 	mu          sync.Mutex
 	ledger      *storageversion.Ledger
@@ -72,9 +75,52 @@ func (f *facts) current(source migrationv1alpha1.EvidenceSource) {
 	f.lastRead[source] = f.clock.Now()
 }
 
+// living returns the processes that the Ledger knows to live.
+func (f *facts) living() []storageversion.Server {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ledger.Living()
+}
+
 // nextPoll is when to poll again. It varies, so that processes that start together do not poll together for ever.
 func (f *facts) nextPoll() time.Time {
 	return f.clock.Now().Add(f.pollInterval - rand.N(f.pollInterval/10+1))
+}
+
+// cause is why servers are asked for documents.
+type cause int
+
+const (
+	woken        cause = iota // somebody raised a signal
+	incomplete                // not everything could be read before
+	intervalOver              // the poll interval is over
+)
+
+// keepReading calls read until ctx ends: whenever somebody raises wake, at every poll, and at intervals that grow from
+// first while read reports that something is missing.
+func (f *facts) keepReading(
+	ctx context.Context, wake signal, first wait.Backoff, read func(context.Context, cause) (missing bool),
+) {
+	backoff, nextPoll := first, f.nextPoll()
+	for until, why := nextPoll, intervalOver; ; {
+		raised, err := wake.await(ctx, f.clock, until)
+		if err != nil {
+			return
+		}
+		if raised {
+			why, backoff = woken, first
+		}
+		missing := read(ctx, why)
+		if why == intervalOver {
+			nextPoll = f.nextPoll()
+		}
+		until, why = nextPoll, intervalOver
+		if !missing {
+			backoff = first
+		} else if soon := f.clock.Now().Add(backoff.Step()); soon.Before(until) {
+			until, why = soon, incomplete
+		}
+	}
 }
 
 // signal wakes one goroutine. Several signals before it wakes are one.
@@ -85,13 +131,6 @@ func newSignal() signal { return make(signal, 1) }
 func (s signal) raise() {
 	select {
 	case s <- struct{}{}:
-	default:
-	}
-}
-
-func (s signal) clear() {
-	select {
-	case <-s:
 	default:
 	}
 }
@@ -111,6 +150,9 @@ func (s signal) await(ctx context.Context, clk clock.Clock, until time.Time) (ra
 	if !retry.Pause(ctx, clk, burst) {
 		return false, ctx.Err()
 	}
-	s.clear()
+	select {
+	case <-s: // It belongs to the burst.
+	default:
+	}
 	return true, nil
 }

@@ -17,7 +17,6 @@ limitations under the License.
 package observer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,10 +28,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
@@ -43,41 +40,34 @@ const (
 	// five minutes before.
 	historyKept = 10 * time.Minute
 
-	// A restart of the only API server takes some 20 requests of 2 ms. If other servers write while a Lease is absent,
+	// A restart of the only API server takes some 50 requests of 2 ms. If other servers write while a Lease is absent,
 	// that time has too many revisions to ask about.
 	historyRequests = 200
 	historyTimeout  = 3 * time.Second
-
-	// maxEarlier bounds how many earlier processes the observer looks for.
-	maxEarlier = 8
 )
 
 var (
 	errTooLong       = errors.New("too much has happened since")
-	errContradiction = errors.New("the answers contradict each other")
+	errForgotten     = errors.New("etcd has forgotten it")
+	errContradiction = errors.New("the revisions contradict each other")
 )
 
-// lease is an identity Lease at one revision. The zero value means that there was none. As long as one Lease object
-// lives, it is about one process, because every process creates its own.
+// lease is an identity Lease. The zero value means that there was none. As long as one Lease object lives, it is about
+// one process, because every process creates its own.
 type lease struct {
-	name    string
 	uid     types.UID
 	holder  string
 	server  bool // of kube-apiserver
 	created time.Time
 	expires time.Time // never if zero
-	// revision is that of the last change.
-	revision int64
 }
 
 func leaseFrom(object *coordinationv1.Lease) lease {
 	l := lease{
-		name:     object.Name,
-		uid:      object.UID,
-		holder:   ptr.Deref(object.Spec.HolderIdentity, ""),
-		server:   object.Labels[identityLabel] == kubeAPIServer,
-		created:  object.CreationTimestamp.Time,
-		revision: revisionOf(object.ResourceVersion),
+		uid:     object.UID,
+		holder:  ptr.Deref(object.Spec.HolderIdentity, ""),
+		server:  object.Labels[identityLabel] == kubeAPIServer,
+		created: object.CreationTimestamp.Time,
 	}
 	if renewed, seconds := object.Spec.RenewTime, object.Spec.LeaseDurationSeconds; renewed != nil && seconds != nil {
 		l.expires = renewed.Add(time.Duration(*seconds) * time.Second)
@@ -89,181 +79,112 @@ func (l lease) absent() bool { return l.uid == "" }
 
 func (l lease) sameProcess(other lease) bool { return l.uid == other.uid && l.holder == other.holder }
 
-// stateAt returns a Lease as it was at a revision.
-type stateAt func(revision int64) (lease, error)
-
-// walkBack returns who held a Lease, newest first, starting with its state now at a revision. It ends at the first
-// holder that is enough, or at the revision floor, about which it does not ask. Together with an error it returns an
-// unbroken row of holders that does not reach back that far. The revision of each is the first at which it is known to
-// have held the Lease.
-func walkBack(at stateAt, now lease, revision, floor int64, enough func(lease) bool) ([]lease, error) {
-	var held []lease
-	for current := now; ; {
-		if !current.absent() {
-			held = append(held, current)
-			if enough(current) {
-				return held, nil
-			}
-			created, err := creation(at, current, floor)
-			held[len(held)-1].revision = created
-			if err == nil && len(held) == maxEarlier {
-				err = errTooLong
-			}
-			if err != nil {
-				return held, err
-			}
-			revision = created
-		}
-		// No object tells since when a Lease is absent. Another one may have existed between any two revisions.
-		if revision--; revision <= floor {
-			return held, nil
-		}
-		var err error
-		if current, err = at(revision); err != nil {
-			return held, err
-		}
-	}
+// leasesAt is all identity Leases at a revision of etcd. Without a map it is not known which there were.
+type leasesAt struct {
+	byName   map[string]lease
+	revision int64
 }
 
-// creation returns the first revision at which the Lease existed, or any up to floor if it existed at floor. It need
-// not follow renewals one by one: from its creation on a Lease has the same uid.
-func creation(at stateAt, held lease, floor int64) (int64, error) {
-	first, before := held.revision, floor
-	absent := int64(0)
-	for stride := int64(1); first-before > 1; {
-		probe := max(first-stride, before+(first-before)/2)
-		earlier, err := at(probe)
-		switch {
-		case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-			before = probe // If it matters, the caller gets the same answer at its next step.
-		case err != nil:
-			return first, err
-		case earlier.uid != held.uid:
-			before, absent = probe, probe
-		case earlier.holder != held.holder, earlier.revision > probe, earlier.revision <= absent:
-			return first, errContradiction
-		default:
-			first, stride = earlier.revision, min(2*stride, first)
-		}
-	}
-	return first, nil
-}
-
-// history asks for identity Leases at earlier revisions.
+// history finds out which processes held the identity Leases of some servers.
 type history struct {
-	client   rest.Interface
-	requests int
+	at         func(ctx context.Context, revision int64) (leasesAt, error)
+	identities sets.Set[string]
+	requests   int
 }
 
-func (h *history) of(ctx context.Context, name string) stateAt {
-	return func(revision int64) (lease, error) {
-		if h.requests == historyRequests {
-			return lease{}, errTooLong
-		}
-		h.requests++
-		state, err := h.read(ctx, name, revision)
-		if err != nil {
-			return lease{}, fmt.Errorf("listing lease %q at revision %d: %w", name, revision, err)
-		}
-		return state, nil
+// earlier returns the sets of processes that lived one after the other, beginning after those that lived at was. It
+// returns an error if that is too long ago to be known, and then as many sets as are known. It does not find a server
+// of another identity that came and went.
+//
+// A process leaves when another one takes its identity, or at the end. When exactly it left makes no difference.
+func (h *history) earlier(
+	ctx context.Context, lived []storageversion.Server, was, is leasesAt,
+) (processes [][]storageversion.Server, err error) {
+	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
+	defer cancel()
+	between, err := h.between(ctx, was, is)
+	incarnations := map[string]string{}
+	for _, server := range lived {
+		incarnations[server.Identity] = server.Incarnation
 	}
+	for _, then := range append(between, is) {
+		before := maps.Clone(incarnations)
+		for identity := range h.identities {
+			if l := then.byName[identity]; !l.absent() && !l.sameProcess(was.byName[identity]) {
+				incarnations[identity] = l.holder
+			}
+		}
+		if !maps.Equal(before, incarnations) {
+			processes = append(processes, serversOf(incarnations))
+		}
+	}
+	return processes, err
 }
 
-func (h *history) read(ctx context.Context, name string, revision int64) (lease, error) {
+// between returns the Leases at revisions between two others, oldest first. It halves the time in which a Lease changed
+// until no process can have come and gone unseen. No object tells since when a Lease is absent, so while one is absent
+// another may have existed at any revision. If an error keeps between from going all the way back to older, it returns
+// how far back it came.
+func (h *history) between(ctx context.Context, older, newer leasesAt) ([]leasesAt, error) {
+	known := older.byName != nil
+	switch revisions := newer.revision - older.revision; {
+	case h.unchanged(older, newer):
+		return nil, nil
+	case revisions < 0, known && older.revision <= 0:
+		return nil, errContradiction
+	case revisions <= 1 && !known:
+		return nil, errForgotten
+	case revisions <= 1:
+		return nil, nil
+	case h.requests == historyRequests:
+		return nil, errTooLong
+	}
+	h.requests++
+	revision := older.revision + (newer.revision-older.revision)/2
+	middle, err := h.at(ctx, revision)
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return h.between(ctx, leasesAt{revision: revision}, newer)
+	}
+	if err != nil {
+		return nil, err
+	}
+	later, err := h.between(ctx, middle, newer)
+	if err != nil {
+		return later, err
+	}
+	sooner, err := h.between(ctx, older, middle)
+	return slices.Concat(sooner, []leasesAt{middle}, later), err
+}
+
+// unchanged says that the same processes held all Leases at two revisions, and so they did in between.
+func (h *history) unchanged(older, newer leasesAt) bool {
+	for identity := range h.identities {
+		if l := newer.byName[identity]; l.absent() || !l.sameProcess(older.byName[identity]) {
+			return false
+		}
+	}
+	return true
+}
+
+// leasesOfServers asks for the identity Leases of kube-apiserver as they were at a revision.
+func (s *source) leasesOfServers(ctx context.Context, revision int64) (leasesAt, error) {
 	options := metav1.ListOptions{
-		FieldSelector:        fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
 		ResourceVersion:      strconv.FormatInt(revision, 10),
 		ResourceVersionMatch: metav1.ResourceVersionMatchExact,
 	}
 	list := &coordinationv1.LeaseList{}
-	err := h.client.Get().Namespace(metav1.NamespaceSystem).Resource("leases").
-		SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion).
-		MaxRetries(0).Do(ctx).Into(list)
-	switch {
-	case err != nil:
-		return lease{}, err
-	case list.ResourceVersion != options.ResourceVersion:
-		return lease{}, fmt.Errorf("the API server answered with revision %q", list.ResourceVersion)
-	case len(list.Items) == 0:
-		return lease{}, nil
+	if err := s.request(options).MaxRetries(0).Do(ctx).Into(list); err != nil {
+		return leasesAt{}, fmt.Errorf("listing identity Leases at revision %d: %w", revision, err)
 	}
-	found := leaseFrom(&list.Items[0])
-	if len(list.Items) > 1 || found.name != name || found.absent() || found.revision <= 0 || found.revision > revision {
-		return lease{}, errContradiction
+	if list.ResourceVersion != options.ResourceVersion {
+		return leasesAt{}, fmt.Errorf("listing identity Leases at revision %d: the API server answered with revision %q",
+			revision, list.ResourceVersion)
 	}
-	return found, nil
-}
-
-// beforeList returns the sets of processes that lived one after the other before those of the first list, as far as
-// etcd remembers. It begins with the first set that has a process of every identity. A process that lived throughout
-// takes no request.
-func (h *history) beforeList(
-	ctx context.Context, living []storageversion.Server, leases map[string]lease, now time.Time,
-) [][]storageversion.Server {
-	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
-	defer cancel()
-	old := func(s lease) bool { return now.Sub(s.created) > historyKept }
-	first := map[string]string{}
-	var later []lease
-	for _, server := range living {
-		present := leases[server.Identity]
-		held, err := walkBack(h.of(ctx, server.Identity), present, present.revision, 0, old)
-		klog.FromContext(ctx).V(4).Info("Asked etcd for earlier processes of an API server", "identity", server.Identity,
-			"found", len(held)-1, "requests", h.requests, "err", err)
-		last := len(held) - 1
-		first[server.Identity] = held[last].holder
-		later = append(later, held[:last]...)
+	then := leasesAt{byName: map[string]lease{}, revision: revision}
+	for i := range list.Items {
+		then.byName[list.Items[i].Name] = leaseFrom(&list.Items[i])
 	}
-	if len(later) == 0 {
-		return nil
-	}
-	return append([][]storageversion.Server{serversOf(first)}, replay(first, later)...)
-}
-
-// betweenLists returns the sets of processes that lived one after the other from was to is, after those that the
-// Ledger knows. It returns an error if it cannot know all of them. It does not find a server that came and went if
-// its identity is in neither list.
-func (h *history) betweenLists(
-	ctx context.Context, known []storageversion.Server, was, is leasesAt,
-) ([][]storageversion.Server, error) {
-	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
-	defer cancel()
-	names := maps.Clone(was.byName)
-	maps.Copy(names, is.byName)
-	var came []lease
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		before, after := was.byName[name], is.byName[name]
-		if !before.server && !after.server || before.sameProcess(after) && !after.absent() {
-			continue
-		}
-		if was.revision <= 0 || is.revision < was.revision {
-			return nil, errContradiction
-		}
-		old := func(s lease) bool { return s.sameProcess(before) }
-		held, err := walkBack(h.of(ctx, name), after, is.revision, was.revision, old)
-		if err != nil {
-			return nil, err
-		}
-		came = append(came, slices.DeleteFunc(held, old)...)
-	}
-	first := map[string]string{}
-	for _, server := range known {
-		first[server.Identity] = server.Incarnation
-	}
-	return replay(first, came), nil
-}
-
-// replay returns the set of processes after each of them came. A process leaves when another one takes its identity,
-// or at the end. When exactly it left makes no difference.
-func replay(first map[string]string, came []lease) [][]storageversion.Server {
-	slices.SortStableFunc(came, func(a, b lease) int { return cmp.Compare(a.revision, b.revision) })
-	lived := maps.Clone(first)
-	var sets [][]storageversion.Server
-	for _, t := range came {
-		lived[t.name] = t.holder
-		sets = append(sets, serversOf(lived))
-	}
-	return sets
+	return then, nil
 }
 
 func serversOf(incarnations map[string]string) []storageversion.Server {

@@ -17,8 +17,8 @@ limitations under the License.
 package observer
 
 import (
+	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -31,146 +31,191 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// timeline is one Lease by revision, from 1 on: a letter is a process that holds it, a dot is its absence, and a
-// capital letter is a revision at which it was written.
-type timeline string
+// timelines are Leases by revision, from 1 on: a letter is a process that holds one, a dot is its absence. Both Leases
+// have as many revisions. The second one may be empty.
+type timelines [2]string
 
-func (l timeline) at(revision int64) lease {
-	if revision < 1 || l[revision-1] == '.' {
-		return lease{}
+func (l timelines) at(revision int64) leasesAt {
+	then := leasesAt{byName: map[string]lease{}, revision: revision}
+	for i, identity := range []string{"a", "b"} {
+		if revision < 1 || l[i] == "" || l[i][revision-1] == '.' {
+			continue
+		}
+		holder := l[i][revision-1 : revision]
+		then.byName[identity] = lease{uid: types.UID(holder), holder: holder, server: true}
 	}
-	c := lease{name: "server", server: true, revision: revision}
-	for l[c.revision-1] >= 'a' {
-		c.revision--
-	}
-	c.holder = string(l[c.revision-1])
-	c.uid = types.UID(c.holder)
-	return c
+	return then
 }
 
-// reader answers as etcd does after a compaction, limit times.
-func (l timeline) reader(compacted int64, limit int) stateAt {
-	return func(revision int64) (lease, error) {
-		if limit--; limit < 0 {
-			return lease{}, errTooLong
-		}
-		if revision < compacted {
-			return lease{}, apierrors.NewResourceExpired("compacted")
-		}
-		if revision < 1 || revision > int64(len(l)) {
-			return lease{}, fmt.Errorf("asked about revision %d", revision)
-		}
-		return l.at(revision), nil
+func (l timelines) last() leasesAt { return l.at(int64(len(l[0]))) }
+
+func (l timelines) identities() sets.Set[string] {
+	if l[1] == "" {
+		return sets.New("a")
+	}
+	return sets.New("a", "b")
+}
+
+// history answers as etcd does after a compaction, so many times.
+func (l timelines) history(t *testing.T, compacted int64, requests int) *history {
+	return &history{
+		at: func(_ context.Context, revision int64) (leasesAt, error) {
+			if revision < 1 || revision > int64(len(l[0])) {
+				t.Errorf("asked about revision %d of %q", revision, l)
+			}
+			if revision < compacted {
+				return leasesAt{}, apierrors.NewResourceExpired("compacted")
+			}
+			return l.at(revision), nil
+		},
+		identities: l.identities(),
+		requests:   historyRequests - requests,
 	}
 }
 
-// held are the processes that held the Lease after floor, newest first, each with the revision it began at.
-func (l timeline) held(floor int64) string {
-	all := ""
-	for revision := int64(len(l)); revision > floor; revision-- {
-		now, before := l.at(revision), l.at(revision-1)
-		if !now.absent() && (revision == floor+1 || !now.sameProcess(before)) {
-			all += now.holder
+// lived are the processes that held Leases at a revision.
+func (l timelines) lived(revision int64) []storageversion.Server {
+	incarnations := map[string]string{}
+	for identity, held := range l.at(revision).byName {
+		incarnations[identity] = held.holder
+	}
+	return serversOf(incarnations)
+}
+
+// after is what a history has to find after a revision.
+func (l timelines) after(floor int64) []string {
+	was, incarnations := l.at(floor), map[string]string{}
+	for identity, held := range was.byName {
+		incarnations[identity] = held.holder
+	}
+	var all [][]storageversion.Server
+	for revision := floor + 1; revision <= int64(len(l[0])); revision++ {
+		came := false
+		for identity, held := range l.at(revision).byName {
+			if !held.sameProcess(was.byName[identity]) && incarnations[identity] != held.holder {
+				incarnations[identity], came = held.holder, true
+			}
 		}
+		if came {
+			all = append(all, serversOf(incarnations))
+		}
+	}
+	return inWords(all)
+}
+
+// inWords has the incarnations of each set.
+func inWords(processes [][]storageversion.Server) []string {
+	var all []string
+	for _, servers := range processes {
+		words := ""
+		for _, server := range servers {
+			words += server.Incarnation
+		}
+		all = append(all, words)
 	}
 	return all
 }
 
-func holders(leases []lease) string {
-	all := ""
-	for _, t := range leases {
-		all += t.holder
-	}
-	return all
-}
-
-func TestWalk(t *testing.T) {
+func TestWhoLivedBetweenTwoLists(t *testing.T) {
 	for name, tc := range map[string]struct {
-		timeline         timeline
-		floor, compacted int64
-		requests         int
-		enough           string
-		want             string
-		err              error
+		timelines       timelines
+		from, compacted int64
+		requests        int
+		want            string
+		err             error
 	}{
-		"a restart of the only server":      {timeline: "AaAaaA.BbB", requests: 10, enough: "A", want: "BA"},
-		"one that lived briefly in between": {timeline: "AaA.B.CcCc", requests: 12, enough: "A", want: "CBA"},
-		"no request about what is enough":   {timeline: "AaAaAaA", requests: 0, enough: "A", want: "A"},
-		"no Lease before":                   {timeline: "....AaA", requests: 10, want: "A"},
-		"a Lease that is gone":              {timeline: "AaA..", requests: 10, enough: "A", want: "A"},
-		"two that are gone":                 {timeline: "AaA.B..", requests: 10, enough: "A", want: "BA"},
-		"nothing at all":                    {timeline: ".....", requests: 10},
-		"what was at the floor is no news":  {timeline: "AaA.B", floor: 3, requests: 10, want: "B"},
-		"one that holds since the floor":    {timeline: "AaAaAa", floor: 3, requests: 10, want: "A"},
-		"compacted during the last": {
-			timeline: "A.BbBbB", compacted: 4, requests: 9, enough: "A", want: "B", err: errExpired},
-		"compacted before the last": {
-			timeline: "A...BbB", compacted: 4, requests: 9, enough: "A", want: "B", err: errExpired},
-		"too long an absence":       {timeline: "A........B", requests: 5, enough: "A", want: "B", err: errTooLong},
-		"too many processes":        {timeline: "ABCDEFGHIJKL", requests: 99, want: "LKJIHGFE", err: errTooLong},
-		"no gap between two Leases": {timeline: "AaABbB", requests: 10, enough: "A", want: "BA"},
+		"a restart of the only server":                {timelines: timelines{"AAAAAA.BBB"}, from: 1, requests: 5, want: "B"},
+		"one that lived briefly in between":           {timelines: timelines{"AAA.B.CCC"}, from: 2, requests: 7, want: "B C"},
+		"no gap between two Leases":                   {timelines: timelines{"AAABBB"}, from: 1, requests: 4, want: "B"},
+		"no request if nobody came":                   {timelines: timelines{"AAAAAAA"}, from: 2},
+		"no request about the next revision":          {timelines: timelines{"AAAAAB"}, from: 5, want: "B"},
+		"a server that came and went":                 {timelines: timelines{"AAA.B.."}, from: 4, requests: 2, want: "B"},
+		"a server that left":                          {timelines: timelines{"AAA..."}, from: 1, requests: 4},
+		"two servers, one after the other":            {timelines: timelines{"AAAA.BB", "XX.YYYY"}, from: 1, requests: 5, want: "AY BY"},
+		"a server restarts beside one that stays":     {timelines: timelines{"AAAA.BB", "XXXXXXX"}, from: 1, requests: 4, want: "BX"},
+		"too long an absence":                         {timelines: timelines{"A........B"}, from: 1, requests: 5, err: errTooLong},
+		"compacted since the watch broke":             {timelines: timelines{"AAAA.BBB"}, from: 1, compacted: 6, requests: 9, err: errForgotten},
+		"not known up to where the watch came":        {timelines: timelines{"AAA.B"}, from: 0, requests: 9, err: errContradiction},
+		"a state from before what the watch has said": {timelines: timelines{"AAA.B"}, from: 9, requests: 9, err: errContradiction},
 	} {
 		t.Run(name, func(t *testing.T) {
-			last := int64(len(tc.timeline))
-			enough := func(s lease) bool { return s.holder == tc.enough }
-			got, err := walkBack(tc.timeline.reader(tc.compacted, tc.requests), tc.timeline.at(last), last, tc.floor, enough)
-			if diff := cmp.Diff(tc.want, holders(got)); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-			if tc.err == errExpired && apierrors.IsResourceExpired(err) {
-				return
-			}
+			from := min(tc.from, int64(len(tc.timelines[0]))-1)
+			was := leasesAt{byName: tc.timelines.at(from).byName, revision: tc.from}
+			h := tc.timelines.history(t, tc.compacted, tc.requests)
+			got, err := h.earlier(t.Context(), tc.timelines.lived(from), was, tc.timelines.last())
 			if !errors.Is(err, tc.err) {
-				t.Errorf("got error %v, want %v", err, tc.err)
+				t.Fatalf("got error %v, want %v", err, tc.err)
+			}
+			if diff := cmp.Diff(tc.want, strings.Join(inWords(got), " ")); err == nil && diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
 	}
 }
 
-var errExpired = errors.New("any error that says so")
+func TestWhoLivedBeforeTheFirstList(t *testing.T) {
+	for name, tc := range map[string]struct {
+		timelines timelines
+		compacted int64
+		requests  int
+		want      string
+	}{
+		"a restart of the only server":      {timelines: timelines{"AAAAAA.BBB"}, requests: 10, want: "A B"},
+		"one that lived briefly in between": {timelines: timelines{"AAA.B.CCC"}, requests: 10, want: "A B C"},
+		"one that nobody preceded":          {timelines: timelines{"....AAA"}, requests: 10, want: "A"},
+		"one is forgotten":                  {timelines: timelines{"A.BBB.CC"}, compacted: 4, requests: 10, want: "B C"},
+		"all others are forgotten":          {timelines: timelines{"A.BBBBBB"}, compacted: 4, requests: 10, want: "B"},
+		"too long an absence":               {timelines: timelines{"AA.........B"}, requests: 5, want: "B"},
+		"two servers":                       {timelines: timelines{"AAAA.BBB", "X.YYYYYY"}, requests: 10, want: "AX AY BY"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := tc.timelines.history(t, tc.compacted, tc.requests)
+			got, err := h.earlier(t.Context(), nil, leasesAt{}, tc.timelines.last())
+			if err == nil {
+				t.Error("no error, although what was before is never known")
+			}
+			if diff := cmp.Diff(tc.want, strings.Join(inWords(got), " ")); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
+	}
+}
 
-// TestWalkNeverErrs compares walks through generated histories with what was at every revision.
-func TestWalkNeverErrs(t *testing.T) {
+// TestHistoryNeverErrs compares what is found in generated histories with what was at every revision.
+func TestHistoryNeverErrs(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
 	proven, cut := 0, 0
 	for range 20_000 {
 		l := generate(random)
-		last := int64(len(l))
-		floor, compacted := random.Int64N(last+1), random.Int64N(last+1)
+		last := int64(len(l[0]))
+		floor, compacted, requests := 1+random.Int64N(last), random.Int64N(last+1), random.IntN(60)
 		if random.IntN(2) == 0 {
 			compacted = 0
 		}
-		known := l.at(floor)
-		enough := func(s lease) bool { return s.sameProcess(known) && !known.absent() }
-		got, err := walkBack(l.reader(compacted, random.IntN(60)), l.at(last), last, floor, enough)
-		got = slices.DeleteFunc(got, enough)
-		want := l.held(floor)
-		if !known.absent() {
-			want = strings.ReplaceAll(want, known.holder, "")
-		}
-		switch {
-		case err == nil:
+		got, err := l.history(t, compacted, requests).earlier(t.Context(), l.lived(floor), l.at(floor), l.last())
+		if err == nil {
 			proven++
-		case len(got) > len(want):
-			t.Fatalf("%q after %d: %q, want no more than %q", l, floor, holders(got), want)
-		default:
-			cut++
-			want = want[:len(got)] // In a row, beginning with the present one.
-		}
-		if diff := cmp.Diff(want, holders(got)); diff != "" {
-			t.Fatalf("%q after %d, compacted %d, %v: -want +got:\n%s", l, floor, compacted, err, diff)
-		}
-		for _, claimed := range got {
-			if !l.at(claimed.revision).sameProcess(claimed) && claimed.revision > floor {
-				t.Fatalf("%q after %d: %q does not hold at %d", l, floor, claimed.holder, claimed.revision)
+			if diff := cmp.Diff(l.after(floor), inWords(got)); diff != "" {
+				t.Fatalf("%q after %d, compacted %d: -want +got:\n%s", l, floor, compacted, diff)
 			}
+		}
+
+		got, _ = l.history(t, compacted, requests).earlier(t.Context(), nil, leasesAt{}, l.last())
+		found := slices.DeleteFunc(inWords(got), func(s string) bool { return len(s) < len(l.identities()) })
+		want := slices.DeleteFunc(l.after(0), func(s string) bool { return len(s) < len(l.identities()) })
+		if len(found) < len(want) {
+			cut++
+		}
+		if len(found) > len(want) || !slices.Equal(found, want[len(want)-len(found):]) {
+			t.Fatalf("%q, compacted %d, %d requests: %q is not the end of %q", l, compacted, requests, found, want)
 		}
 	}
 	if proven < 1000 || cut < 1000 {
@@ -178,149 +223,92 @@ func TestWalkNeverErrs(t *testing.T) {
 	}
 }
 
-func generate(random *rand.Rand) timeline {
-	var l []byte
-	next := byte('A')
-	for phases := 1 + random.IntN(6); phases > 0; phases-- {
-		if random.IntN(3) > 0 {
-			l = append(l, next)
-			for renewals := random.IntN(25); renewals > 0; renewals-- {
-				l = append(l, [2]byte{next, next + 'a' - 'A'}[random.IntN(2)])
+func generate(random *rand.Rand) timelines {
+	one := func(next byte) string {
+		line := ""
+		for range 1 + random.IntN(6) {
+			if random.IntN(3) > 0 {
+				line += strings.Repeat(string(next), 1+random.IntN(25))
+				next++
 			}
-			next++
+			line += strings.Repeat(".", random.IntN(4))
 		}
-		l = append(l, slices.Repeat([]byte{'.'}, random.IntN(4))...)
+		return line + "."[:random.IntN(2)]
 	}
-	return timeline(append(l, '.'))[:max(1, len(l)-random.IntN(2))]
+	l := timelines{"." + one('A'), "." + one('M')}
+	shorter := min(len(l[0]), len(l[1]))
+	l[0] = l[0][:shorter]
+	if l[1] = l[1][:shorter]; random.IntN(2) == 0 {
+		l[1] = ""
+	}
+	return l
 }
 
-// TestWalkSkipsRenewals: ten minutes of a busy cluster take few requests.
-func TestWalkSkipsRenewals(t *testing.T) {
-	const created, last, renewal = 1_000, 600_000, 1_000
-	requests := 0
-	at := func(revision int64) (lease, error) {
-		requests++
+// TestHistoryOfABusyCluster has few requests for ten minutes with many writes.
+func TestHistoryOfABusyCluster(t *testing.T) {
+	const compacted, created, last = 1_000_000, 1_500_000, 1_600_000
+	at := func(_ context.Context, revision int64) (leasesAt, error) {
+		held := lease{holder: "B", uid: "B"}
 		switch {
+		case revision < compacted:
+			return leasesAt{}, apierrors.NewResourceExpired("compacted")
 		case revision < created-1:
-			return lease{holder: "A", uid: "A", revision: 1}, nil
+			held = lease{holder: "A", uid: "A"}
 		case revision < created:
-			return lease{}, nil
+			held = lease{}
 		}
-		return lease{holder: "B", uid: "B", revision: revision - revision%renewal}, nil
+		return leasesAt{byName: map[string]lease{"a": held}, revision: revision}, nil
 	}
-	now := lease{holder: "B", uid: "B", revision: last}
-	got, err := walkBack(at, now, last, 0, func(s lease) bool { return s.holder == "A" })
-	if diff := cmp.Diff("BA", holders(got)); diff != "" || err != nil {
-		t.Errorf("%v: -want +got:\n%s", err, diff)
-	}
-	if got[0].revision != created || requests > 45 {
-		t.Errorf("since %d, with %d requests", got[0].revision, requests)
-	}
-}
-
-func TestWalkDoesNotBelieveContradictions(t *testing.T) {
-	now := lease{holder: "B", uid: "1", revision: 9}
-	for name, at := range map[string]stateAt{
-		"another process holds the same Lease": func(int64) (lease, error) {
-			return lease{holder: "A", uid: "1", revision: 3}, nil
-		},
-		"what was written later": func(int64) (lease, error) {
-			return lease{holder: "B", uid: "1", revision: 9}, nil
-		},
-		"unchanged since before it was there": func(revision int64) (lease, error) {
-			return map[int64]lease{
-				8: {holder: "B", uid: "1", revision: 8}, 7: {holder: "B", uid: "1", revision: 5}}[revision], nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := walkBack(at, now, 9, 0, func(s lease) bool { return s.holder == "Y" })
-			if err == nil {
-				t.Errorf("proven: %q", holders(got))
-			}
-		})
-	}
-}
-
-func TestSuccession(t *testing.T) {
-	of := func(name, holder string, since int64) lease {
-		return lease{name: name, holder: holder, revision: since}
-	}
-	got := replay(map[string]string{"a": "a0", "b": "b0"}, []lease{of("a", "a2", 9), of("a", "a1", 3), of("b", "b1", 5)})
-	set := func(a, b string) []storageversion.Server {
-		return []storageversion.Server{{Identity: "a", Incarnation: a}, {Identity: "b", Incarnation: b}}
-	}
-	want := [][]storageversion.Server{set("a1", "b0"), set("a1", "b1"), set("a2", "b1")}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
-	}
-}
-
-// serveHistory answers lists of the Lease named server from the timeline, shifted by so many revisions.
-func serveHistory(t *testing.T, l timeline, shift int64) *history {
-	t.Helper()
-	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		query := r.URL.Query()
-		if query.Get("resourceVersionMatch") != "Exact" || query.Get("fieldSelector") != "metadata.name=server" ||
-			r.URL.Path != leasesPath {
-			t.Errorf("asked for %s", r.URL)
-		}
-		revision := revisionOf(query.Get("resourceVersion"))
-		items := []object{}
-		if c := l.at(revision); !c.absent() {
-			items = append(items, object{
-				"metadata": object{"name": c.name, "uid": c.uid, "resourceVersion": strconv.FormatInt(c.revision, 10)},
-				"spec":     object{"holderIdentity": c.holder},
-			})
-		}
-		answerWith(w, http.StatusOK, object{"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "items": items,
-			"metadata": object{"resourceVersion": strconv.FormatInt(revision+shift, 10)}})
-	}))
-	t.Cleanup(s.Close)
-	clients, err := newClients(&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	h := &history{at: at, identities: sets.New("a")}
+	now, err := at(t.Context(), last)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(clients.closeIdleConnections)
-	return &history{client: clients.leases.client}
+	got, _ := h.earlier(t.Context(), nil, leasesAt{}, now)
+	if diff := cmp.Diff([]string{"A", "B"}, inWords(got)); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if h.requests > 70 {
+		t.Errorf("%d requests", h.requests)
+	}
 }
 
-func TestBetweenTwoLists(t *testing.T) {
-	for name, tc := range map[string]struct {
-		timeline timeline
-		from     int64
-		shift    int64
-		want     []string
-		fails    bool
-	}{
-		"another process":                                 {timeline: "AaA.B", from: 3, want: []string{"B"}},
-		"the same process":                                {timeline: "AaAaA", from: 3},
-		"a server that came and went":                     {timeline: "AaA.B..", from: 4, want: []string{"B"}},
-		"a server that is still away":                     {timeline: "AaA....", from: 4},
-		"not known up to where the watch came":            {timeline: "AaA.B", from: 0, fails: true},
-		"a state from before what was known":              {timeline: "AaA.B", from: 9, fails: true},
-		"an API server that does not answer from history": {timeline: "AaA.B", from: 3, shift: 1, fails: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			last := int64(len(tc.timeline))
-			was, is := map[string]lease{"server": {server: true}}, map[string]lease{}
-			if before := tc.timeline.at(min(tc.from, last-1)); !before.absent() {
-				was["server"] = before
+// TestLeasesAtRevisions serves lists of Leases, shifted by so many revisions.
+func TestLeasesAtRevisions(t *testing.T) {
+	l := timelines{"AAA.B", "XXXXX"}
+	for shift := range int64(2) {
+		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			query := r.URL.Query()
+			if query.Get("resourceVersionMatch") != "Exact" || query.Get("labelSelector") != identityLabel ||
+				r.URL.Path != leasesPath {
+				t.Errorf("asked for %s", r.URL)
 			}
-			if now := tc.timeline.at(last); !now.absent() {
-				is["server"] = now
+			revision := revisionOf(query.Get("resourceVersion"))
+			items := []object{}
+			for name, held := range l.at(revision).byName {
+				items = append(items, object{
+					"metadata": object{"name": name, "uid": held.uid, "labels": object{identityLabel: kubeAPIServer}},
+					"spec":     object{"holderIdentity": held.holder},
+				})
 			}
-			h := serveHistory(t, tc.timeline, tc.shift)
-			sets, err := h.betweenLists(t.Context(), nil, leasesAt{was, tc.from}, leasesAt{is, last})
-			if (err != nil) != tc.fails {
-				t.Errorf("got error %v, want one: %t", err, tc.fails)
+			answerWith(w, http.StatusOK, object{"kind": "LeaseList", "apiVersion": "coordination.k8s.io/v1", "items": items,
+				"metadata": object{"resourceVersion": strconv.FormatInt(revision+shift, 10)}})
+		}))
+		t.Cleanup(s.Close)
+		clients, err := newClients(&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(clients.closeIdleConnections)
+		got, err := clients.leases.leasesOfServers(t.Context(), 3)
+		if shift > 0 {
+			if err == nil {
+				t.Errorf("believed an API server that does not answer from history: %v", got)
 			}
-			var got []string
-			for _, set := range sets {
-				got = append(got, set[0].Incarnation)
-			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("-want +got:\n%s", diff)
-			}
-		})
+			continue
+		}
+		if diff := cmp.Diff(l.at(3), got, cmp.AllowUnexported(leasesAt{}, lease{})); err != nil || diff != "" {
+			t.Errorf("%v: -want +got:\n%s", err, diff)
+		}
 	}
 }

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
@@ -39,24 +40,21 @@ const (
 // leaseWatcher tells the Ledger which server processes live.
 type leaseWatcher struct {
 	*facts
-	source         *source
-	serversChanged signal
-	aggregated     *aggregatedReader
+	source     *source
+	aggregated *aggregatedReader
 
 	// Only the goroutine of the watch uses these.
 	leases   serverLeases
 	reported bool
 	others   map[string]string // the holders of the Leases of other servers, by name
-
-	living []storageversion.Server // guarded by facts.mu
 }
 
 func (w *leaseWatcher) run(ctx context.Context) {
 	follow(ctx, w.clock, w.source, func(n news[*coordinationv1.Lease]) {
-		before := w.leases.remember(w.clock.Now())
+		was := w.leases.leasesAt
 		w.leases.hear(n, w.clock.Now())
 		if n.listed {
-			earlier, unbroken := w.lookBack(ctx, n.first, before)
+			earlier, unbroken := w.lookBack(ctx, was)
 			w.report(ctx, earlier, unbroken)
 			return
 		}
@@ -64,22 +62,33 @@ func (w *leaseWatcher) run(ctx context.Context) {
 	}, nil)
 }
 
-// lookBack asks etcd who held the Leases before a list: before the first one, or since the watch broke. unbroken says
-// that no process is missing since then.
+// lookBack asks etcd which processes lived before a list: since the watch broke or, if there was none, as far back as
+// etcd remembers. It asks nothing before the first list if all servers are older than that. unbroken says that no
+// process is missing since then. Servers that held a Lease not long ago may have come and gone unseen.
 func (w *leaseWatcher) lookBack(
-	ctx context.Context, first bool, before leasesAt,
+	ctx context.Context, was leasesAt,
 ) (earlier [][]storageversion.Server, unbroken bool) {
+	first, young := was.byName == nil, false
+	h := &history{at: w.source.leasesOfServers, identities: sets.KeySet(w.leases.lastHeld)}
 	living, _ := w.leases.living()
-	h := &history{client: w.source.client}
-	if first {
-		return h.beforeList(ctx, living, w.leases.byName, w.clock.Now()), true
+	for _, server := range living {
+		h.identities.Insert(server.Identity)
+		young = young || w.clock.Since(w.leases.byName[server.Identity].created) <= historyKept
 	}
-	reported := w.processes()
-	earlier, err := h.betweenLists(ctx, reported, before, w.leases.leasesAt)
-	klog.FromContext(ctx).V(4).Info("Asked etcd who held identity Leases while the watch was broken",
-		"requests", h.requests, "earlier", earlier, "err", err)
-	// If nothing has changed, a server with an unknown identity may still have come and gone.
-	return earlier, err == nil && (len(earlier) > 0 || !slices.Equal(reported, living))
+	if first && !young {
+		return nil, true
+	}
+	earlier, err := h.earlier(ctx, w.living(), was, w.leases.leasesAt)
+	klog.FromContext(ctx).V(4).Info("Asked etcd who held identity Leases before", "requests", h.requests,
+		"earlier", earlier, "err", err)
+	switch {
+	case first: // The first set that counts has a process of every identity.
+		return slices.DeleteFunc(earlier, func(lived []storageversion.Server) bool { return len(lived) < len(living) }), true
+	case err != nil:
+		return nil, false
+	default:
+		return earlier, true
+	}
 }
 
 // report tells the Ledger which processes lived one after the other, and which live now. unbroken says that it misses
@@ -90,7 +99,7 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Se
 		w.others = others
 		w.aggregated.wake.raise()
 	}
-	if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.processes(), living) {
+	if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.living(), living) {
 		return // A server renewed its Lease.
 	}
 	w.reported = true
@@ -101,41 +110,24 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Se
 		for _, lived := range earlier {
 			maps.Copy(changes, w.ledger.SetServers(now, lived, true))
 		}
-		w.living = living
 		maps.Copy(changes, w.ledger.SetServers(now, living, unbroken))
 		return changes
 	})
 	w.serversChanged.raise()
 }
 
-// processes returns the living processes that the Ledger knows.
-func (w *leaseWatcher) processes() []storageversion.Server {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.living
-}
-
-// leasesAt is all identity Leases at a revision of etcd.
-type leasesAt struct {
-	byName   map[string]lease
-	revision int64
-}
-
 // serverLeases is what lists and watches have told about identity Leases.
 type serverLeases struct {
 	leasesAt
-	// lastHeld is when each server held a Lease last.
+	// lastHeld is when each server held a Lease last, if etcd may remember it.
 	lastHeld map[string]time.Time
 	// heardUntil is the time up to which the state of Leases is known: the time of the last news, not the time on the
 	// clock. An observer that is cut off from the API hears of no renewal, and must not conclude that all servers stopped.
 	heardUntil time.Time
 }
 
-func newServerLeases() serverLeases {
-	return serverLeases{leasesAt: leasesAt{byName: map[string]lease{}}, lastHeld: map[string]time.Time{}}
-}
-
 func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
+	l.noteHeld(now)
 	if n.listed {
 		l.leasesAt = leasesAt{byName: map[string]lease{}}
 	}
@@ -151,6 +143,15 @@ func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 	}
 }
 
+func (l *serverLeases) noteHeld(now time.Time) {
+	for name, known := range l.byName {
+		if known.server {
+			l.lastHeld[name] = now
+		}
+	}
+	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return now.Sub(last) > historyKept })
+}
+
 func (l *serverLeases) set(object *coordinationv1.Lease) {
 	l.byName[object.Name] = leaseFrom(object)
 	if renewed := object.Spec.RenewTime; renewed != nil {
@@ -162,26 +163,6 @@ func (l *serverLeases) reached(now time.Time) {
 	if now.After(l.heardUntil) {
 		l.heardUntil = now
 	}
-}
-
-// remember returns the Leases that are known, and empty ones of servers that held one not long ago. These servers may
-// come and go unseen while the watch is broken.
-func (l *serverLeases) remember(now time.Time) leasesAt {
-	for name, known := range l.byName {
-		if known.server {
-			l.lastHeld[name] = now
-		}
-	}
-	all := leasesAt{byName: map[string]lease{}, revision: l.revision}
-	for name, last := range l.lastHeld {
-		if now.Sub(last) > historyKept {
-			delete(l.lastHeld, name)
-			continue
-		}
-		all.byName[name] = lease{server: true}
-	}
-	maps.Copy(all.byName, l.byName)
-	return all
 }
 
 // living returns the processes of kube-apiserver in order, and the holders of the Leases of other servers by name.

@@ -108,7 +108,7 @@ func TestWhichProcessesLive(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			l := newServerLeases()
+			l := serverLeases{lastHeld: map[string]time.Time{}}
 			l.hear(list(test.listed...), noon)
 			if test.then != nil {
 				test.then(&l)

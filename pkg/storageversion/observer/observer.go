@@ -18,6 +18,7 @@ package observer
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -61,7 +62,7 @@ type Observer struct {
 func New(config *rest.Config, options Options) (*Observer, error) {
 	c, err := newClients(config)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("making clients for the API servers: %w", err)
 	}
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
@@ -71,26 +72,23 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	}
 	f := &facts{
 		clock: options.Clock, pollInterval: options.PollInterval, ledger: storageversion.NewLedger(linger),
-		lastRead: map[migrationv1alpha1.EvidenceSource]time.Time{},
+		lastRead: map[migrationv1alpha1.EvidenceSource]time.Time{}, serversChanged: newSignal(),
 	}
-	o := &Observer{facts: f, clients: c}
-	serversChanged := newSignal()
-	o.definitions = &definitionWatcher{facts: f, source: c.definitions, defined: map[schema.GroupResource]struct{}{}}
-	o.storageVersions = &storageVersionWatcher{
-		facts: f, source: c.storageVersions, served: newSignal(), unserved: newSignal(),
-	}
-	o.aggregated = &aggregatedReader{
-		facts: f, apiServices: c.apiServices, host: c.host, wake: newSignal(), serversChanged: serversChanged,
-		builtIn:  map[schema.GroupVersion]bool{},
-		versions: map[schema.GroupVersion]aggregatedVersion{},
+	o := &Observer{
+		facts: f, clients: c,
+		addresses:       &addressWatcher{facts: f, source: c.endpointSlices},
+		definitions:     &definitionWatcher{facts: f, source: c.definitions},
+		storageVersions: &storageVersionWatcher{facts: f, source: c.storageVersions, served: newSignal()},
+		aggregated: &aggregatedReader{
+			facts: f, apiServices: c.apiServices, host: c.host, wake: newSignal(),
+			services: map[schema.GroupVersion]service{},
+		},
 	}
 	o.leases = &leaseWatcher{
-		facts: f, source: c.leases, serversChanged: serversChanged, aggregated: o.aggregated, leases: newServerLeases(),
+		facts: f, source: c.leases, aggregated: o.aggregated, leases: serverLeases{lastHeld: map[string]time.Time{}},
 	}
-	o.addresses = &addressWatcher{facts: f, source: c.endpointSlices, serversChanged: serversChanged}
 	o.poller = &discoveryPoller{
-		facts: f, clients: c, leases: o.leases, addresses: o.addresses, definitions: o.definitions,
-		aggregated: o.aggregated, storageVersions: o.storageVersions, serversChanged: serversChanged,
+		facts: f, clients: c, addresses: o.addresses, aggregated: o.aggregated, storageVersions: o.storageVersions,
 	}
 	return o, nil
 }

@@ -35,29 +35,6 @@ import (
 // storageVersionsResource is served by servers that take part in the StorageVersion API.
 var storageVersionsResource = schema.GroupResource{Group: "internal.apiserver.k8s.io", Resource: "storageversions"}
 
-// discoverySnapshot is what all servers said about their built-in resources.
-type discoverySnapshot struct {
-	storageversion.Look
-	addresses []string // those that were asked
-	catalogs  map[string]catalog
-}
-
-// storageVersionsServed says whether all servers serve StorageVersions. If only some do, the objects do not tell
-// about all that is written, and a request for them may reach one of the others. It is not known if no server could
-// be asked.
-func (s discoverySnapshot) storageVersionsServed() (served, known bool) {
-	for _, document := range s.Documents {
-		_, failed := document.FailedGroups[storageVersionsResource.Group]
-		switch {
-		case document.ServesStorageVersions:
-			served, known = true, true
-		case document.Failure == "" && !failed:
-			return false, true
-		}
-	}
-	return served, known
-}
-
 // readCatalog asks a server for the part of its catalog that is built-in, and returns a reader of the server.
 func (p *discoveryPoller) readCatalog(
 	ctx context.Context, address string, direct bool,
@@ -76,43 +53,37 @@ func (p *discoveryPoller) readServer(
 	if err != nil {
 		return nil, storageversion.Document{Failure: err.Error()}
 	}
-	document := readDocument(ctx, from, builtIn, p.aggregated.isBuiltIn)
-	// News of a definition may come before news of its APIService. Without this the resource would count as built-in.
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for resource := range p.definitions.defined {
-		delete(document.Resources, resource)
-	}
-	return builtIn, document
+	return builtIn, readDocument(ctx, from, builtIn, p.aggregated.isBuiltIn)
 }
 
-// readServers asks all servers at once.
-func (p *discoveryPoller) readServers(ctx context.Context) discoverySnapshot {
-	s := discoverySnapshot{catalogs: map[string]catalog{}}
+// readServers asks all servers at once. It returns what they said about their built-in resources.
+func (p *discoveryPoller) readServers(ctx context.Context) (storageversion.Look, map[string]catalog) {
 	p.mu.Lock()
-	s.Look = storageversion.Look{
-		Servers: p.leases.living, Direct: true, Documents: map[string]storageversion.Document{},
+	look := storageversion.Look{
+		Servers: p.ledger.Living(), Direct: true, Documents: map[string]storageversion.Document{},
 	}
-	if s.addresses = p.addresses.ready; len(s.addresses) == 0 {
-		s.addresses, s.Direct = []string{p.clients.hostAddress}, false
-	}
+	addresses := p.addresses.ready
 	p.mu.Unlock()
+	if len(addresses) == 0 {
+		addresses, look.Direct = []string{p.clients.host.Client.Get().URL().Host}, false
+	}
 
+	catalogs := map[string]catalog{}
 	var mu sync.Mutex
 	var readers sync.WaitGroup
-	for _, address := range s.addresses {
+	for _, address := range addresses {
 		readers.Go(func() {
-			serves, document := p.readServer(ctx, address, s.Direct)
+			serves, document := p.readServer(ctx, address, look.Direct)
 			klog.FromContext(ctx).V(4).Info("Read the discovery documents of an API server", "address", address,
-				"direct", s.Direct, "resources", len(document.Resources), "failure", document.Failure,
+				"direct", look.Direct, "resources", len(document.Resources), "failure", document.Failure,
 				"failedGroups", document.FailedGroups)
 			mu.Lock()
 			defer mu.Unlock()
-			s.catalogs[address], s.Documents[address] = serves, document
+			catalogs[address], look.Documents[address] = serves, document
 		})
 	}
 	readers.Wait()
-	return s
+	return look, catalogs
 }
 
 // readDocument asks a server for all group versions of its catalog. It leaves out those that have turned out to be
@@ -125,7 +96,7 @@ func readDocument(
 		FailedGroups: map[string]string{},
 	}
 	for _, served := range c {
-		if !served.mayStore() {
+		if !served.mayStore {
 			continue
 		}
 		gv := served.GroupVersion

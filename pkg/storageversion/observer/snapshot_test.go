@@ -44,7 +44,7 @@ func TestDocuments(t *testing.T) {
 		failed string
 	}{
 		"one resource at two versions, the preferred first, without what is not stored": {
-			catalog: catalog{{GroupVersion: appsV1}, {GroupVersion: appsV1beta1}},
+			catalog: catalog{{appsV1, true}, {appsV1beta1, true}},
 			served: served{
 				appsV1: {writable, stored("deployments/scale", "Scale", "hash=", "get", "update"),
 					stored("computed", "Computed", "", "list", "update")},
@@ -53,37 +53,37 @@ func TestDocuments(t *testing.T) {
 			want: storageversion.Document{Resources: migratable("v1", "v1beta1")},
 		},
 		"what can be listed and not written is not migratable": {
-			catalog: catalog{{GroupVersion: appsV1}},
+			catalog: catalog{{appsV1, true}},
 			served:  served{appsV1: {stored("deployments", "Deployment", "hash=", "list", "create", "delete")}},
 			want: storageversion.Document{
 				Resources: resources{deployments: {Kind: "Deployment", Versions: []string{"v1"}, Hash: "hash="}}},
 		},
 		"a group version that is not served is a peer's": {
-			catalog: catalog{{GroupVersion: appsV1}, {GroupVersion: appsV1beta1}},
+			catalog: catalog{{appsV1, true}, {appsV1beta1, true}},
 			served:  served{appsV1: {writable}},
 			want:    storageversion.Document{Resources: migratable("v1")},
 		},
 		"a group version that cannot be read is not absent": {
-			catalog: catalog{{GroupVersion: appsV1beta1}, {GroupVersion: appsV1}},
+			catalog: catalog{{appsV1beta1, true}, {appsV1, true}},
 			served:  served{appsV1: {writable}, appsV1beta1: {writable}},
 			failing: appsV1beta1, failed: "getting /apis/apps/v1beta1: Internal Server Error",
 			want: storageversion.Document{Resources: migratable("v1")},
 		},
 		"two processes said two encodings": {
-			catalog: catalog{{GroupVersion: appsV1}, {GroupVersion: appsV1beta1}},
+			catalog: catalog{{appsV1, true}, {appsV1beta1, true}},
 			served: served{
 				appsV1: {writable}, appsV1beta1: {stored("deployments", "Deployment", "other=", "list", "update")}},
 			failed: "apps/v1beta1 has another encoding of deployments than the version before",
 			want:   storageversion.Document{Resources: migratable("v1", "v1beta1")},
 		},
 		"a server that publishes": {
-			catalog: catalog{{GroupVersion: publishingV1}},
+			catalog: catalog{{publishingV1, true}},
 			served:  served{publishingV1: {stored("storageversions", "StorageVersion", "hash=", "list", "update")}},
 			want: storageversion.Document{ServesStorageVersions: true, Resources: resources{storageVersionsResource: {
 				Kind: "StorageVersion", Versions: []string{"v1alpha1"}, Hash: "hash=", Migratable: true}}},
 		},
 		"what turns out to be custom while the server answers is left out": {
-			catalog: catalog{{GroupVersion: customV1}},
+			catalog: catalog{{customV1, true}},
 			served:  served{customV1: {stored("widgets", "Widget", "hash=", "list", "update")}},
 		},
 	} {

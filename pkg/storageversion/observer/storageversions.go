@@ -19,7 +19,6 @@ package observer
 import (
 	"context"
 	"maps"
-	"sync"
 	"time"
 
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
@@ -35,23 +34,12 @@ import (
 // lack it for a moment.
 const unservedAfter = 3
 
-// storageVersionWatcher tells the Ledger about StorageVersions while all servers serve them.
+// storageVersionWatcher tells the Ledger about StorageVersions while servers serve them.
 type storageVersionWatcher struct {
 	*facts
 	source *source
-	// served begins a watch, and unserved ends it.
-	served, unserved signal
-}
-
-// setServed says whether all servers serve StorageVersions.
-func (w *storageVersionWatcher) setServed(served bool) {
-	if served {
-		w.unserved.clear()
-		w.served.raise()
-	} else {
-		w.served.clear()
-		w.unserved.raise()
-	}
+	// served is raised when all servers serve StorageVersions. If only some do, a request may reach one of the others.
+	served signal
 }
 
 func (w *storageVersionWatcher) run(ctx context.Context) {
@@ -73,26 +61,18 @@ func (w *storageVersionWatcher) run(ctx context.Context) {
 // watch returns when StorageVersions are not served any more.
 func (w *storageVersionWatcher) watch(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		select {
-		case <-ctx.Done():
-		case <-w.unserved:
-			stop()
-		}
-	})
-	defer waiting.Wait()
 	defer stop()
 	notFound := 0
 	follow(ctx, w.clock, w.source, func(n news[*apiserverinternalv1alpha1.StorageVersion]) {
 		notFound = 0
 		w.update(func(now time.Time) storageversion.Changes { return w.hear(now, n) })
 	}, func(err error) {
-		if notFound++; !documents.NotServed(err) {
+		if !documents.NotServed(err) {
 			notFound = 0
+			return
 		}
-		if notFound >= unservedAfter {
-			w.setServed(false)
+		if notFound++; notFound == unservedAfter {
+			stop()
 		}
 	})
 }
