@@ -228,8 +228,8 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 	}
 	r.setRunning(d.Name, true)
 	defer r.setRunning(d.Name, false)
-	logger.V(1).Info("Controller runs")
-	defer logger.V(1).Info("Controller has ended")
+	logger.Info("Controller runs")
+	defer logger.Info("Controller has ended")
 	controller.Run(controllerCtx)
 	return nil
 }

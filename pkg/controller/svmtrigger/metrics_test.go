@@ -55,7 +55,7 @@ func TestMetrics(t *testing.T) {
 	if got := shownGauges(t); len(got) > 0 {
 		t.Errorf("nothing runs, and yet there is %v", got)
 	}
-	conceal := gauges.Show(f.Controller)
+	gauges.Show(f.Controller)
 	want := map[string]float64{
 		"storage_states 1":                               1,
 		"storage_states 2":                               1,
@@ -68,7 +68,7 @@ func TestMetrics(t *testing.T) {
 	if diff := cmp.Diff(want, shownGauges(t)); diff != "" {
 		t.Errorf("gauges (-want +got):\n%s", diff)
 	}
-	conceal()
+	gauges.Hide(f.Controller)
 	if got := shownGauges(t); len(got) > 0 {
 		t.Errorf("nothing runs any more, and yet there is %v", got)
 	}
