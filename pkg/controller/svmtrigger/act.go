@@ -21,13 +21,13 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
@@ -76,7 +76,9 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 	klog.FromContext(ctx).V(verbosity).Info("Wrote storage state", "action", d.State, "reason", d.Reason,
 		"uid", state.UID, "resourceVersion", state.ResourceVersion, "epoch", state.Status.Epoch,
 		"persisted", state.Status.PersistedEncodingVersions)
-	c.recordEvents(state, d.Events)
+	for _, event := range d.Events {
+		c.events.Event(state, event.Type, event.Reason, event.Message)
+	}
 	return nil
 }
 
@@ -146,7 +148,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	for _, confirm := range []func() error{
 		func() error { return c.confirmState(ctx, in.State) },
 		func() error { return c.confirmState(ctx, in.SharedBy) },
-		func() error { return c.confirmLastAttempt(ctx, in, d.Create) },
+		func() error { return c.confirmLastAttempt(ctx, in, d) },
 	} {
 		if err := confirm(); err != nil {
 			return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
@@ -191,7 +193,7 @@ func (c *Controller) confirmState(ctx context.Context, state *v1alpha1.StorageSt
 
 // confirmLastAttempt reads the migration that the state names, because a cache that is behind looks the same as a
 // migration that was deleted or has ended. There must not be two attempts at a time.
-func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, next *v1alpha1.StorageVersionMigration) error {
+func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, d Decision) error {
 	ref := in.State.Status.Migration
 	if ref == nil {
 		return nil
@@ -206,19 +208,8 @@ func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, next *v1a
 	decidedOn := slices.ContainsFunc(in.Migrations, func(m *v1alpha1.StorageVersionMigration) bool {
 		return m.UID == live.UID && m.ResourceVersion == live.ResourceVersion
 	})
-	if !decidedOn && live.GroupResource() == next.GroupResource() {
+	if !decidedOn && live.GroupResource() == d.Create.GroupResource() {
 		return fmt.Errorf("migration %q is not the one in the cache: %w", ref.Name, controller.ErrOutdated)
 	}
 	return nil
-}
-
-// recordEvents records events about the state.
-func (c *Controller) recordEvents(state *v1alpha1.StorageState, events []Event) {
-	for _, event := range events {
-		eventType := corev1.EventTypeNormal
-		if event.Warning {
-			eventType = corev1.EventTypeWarning
-		}
-		c.events.Event(state, eventType, event.Reason, event.Message)
-	}
 }

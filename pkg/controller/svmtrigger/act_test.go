@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -36,8 +37,10 @@ import (
 func TestAct(t *testing.T) {
 	state, migration := stateOf(widgets, "7"), migrationOf(widgets, "due")
 	status := v1alpha1.StorageStateStatus{Epoch: 3, CurrentStorageVersionHash: "hash="}
-	events := []Event{{Reason: "Some", Message: "something"}, {Warning: true, Reason: "Other",
-		Message: "100% of something"}}
+	events := []Event{
+		{Type: corev1.EventTypeNormal, Reason: "Some", Message: "something"},
+		{Type: corev1.EventTypeWarning, Reason: "Other", Message: "100% of something"},
+	}
 	told := []string{
 		"Normal Some something",
 		"Warning Other 100% of something",
@@ -134,8 +137,9 @@ func TestAct(t *testing.T) {
 		"migrations to be deleted are gone, or others by now": {
 			stored: []runtime.Object{state, &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "two",
 				UID: "somebody's"}}}, state: state,
-			decision: Decision{Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "one"), migrationOf(widgets,
-				"two")}},
+			decision: Decision{Delete: []*v1alpha1.StorageVersionMigration{
+				migrationOf(widgets, "one"), migrationOf(widgets, "two"),
+			}},
 			want: []string{
 				"delete storageversionmigrations one if uid-one",
 				"delete storageversionmigrations two if uid-two",
@@ -198,10 +202,12 @@ func TestAct(t *testing.T) {
 		},
 		"no migration after a deletion that failed": {
 			stored: []runtime.Object{state}, state: state,
-			decision: Decision{Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}, Create: migration},
-			refuse:   map[string]error{"delete storageversionmigrations": apierrors.NewInternalError(errors.New("etcd"))},
-			want:     []string{"delete storageversionmigrations one if uid-one"},
-			fails:    `deleting migration "one"`,
+			decision: Decision{
+				Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}, Create: migration,
+			},
+			refuse: map[string]error{"delete storageversionmigrations": apierrors.NewInternalError(errors.New("etcd"))},
+			want:   []string{"delete storageversionmigrations one if uid-one"},
+			fails:  `deleting migration "one"`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -277,8 +283,9 @@ func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
 		cancel() // while the answer is on its way
 		return false, nil, nil
 	})
-	err := f.act(ctx, in, Decision{State: UpdateState, Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets,
-		"one")}})
+	err := f.act(ctx, in, Decision{
+		State: UpdateState, Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "one")},
+	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -45,24 +46,17 @@ func Decide(in Input) Decision {
 		// The observation is complete within seconds.
 		return Decision{Reason: reasonNothingKnown, LookAgain: in.Observation.Problem.Since.Add(in.Periods.Hold)}
 	}
-	for _, step := range steps {
-		step(e)
-	}
+	// Each step reads what those before it found.
+	e.recordSightings()
+	e.acceptProof()
+	e.deleteOutdated()
+	e.findMigrations()
+	e.countFailure()
+	e.answerRetry()
+	e.nameVersions()
+	e.setConditions()
+	e.writeState()
 	return e.decision
-}
-
-// steps are all that a decision about a state consists of. Each reads what those before it found.
-var steps = []func(*evaluation){
-	(*evaluation).recordSightings,
-	(*evaluation).acceptProof,
-	(*evaluation).deleteOutdated,
-	(*evaluation).findMigrations,
-	(*evaluation).countFailure,
-	(*evaluation).answerRetry,
-	(*evaluation).nameVersions,
-	(*evaluation).setConditions,
-	(*evaluation).createMigration,
-	(*evaluation).writeState,
 }
 
 // evaluation is the way from an input to a decision about a state that exists.
@@ -91,9 +85,6 @@ type evaluation struct {
 
 	// findMigrations finds the latest attempt of this epoch, and a migration that has not ended, whoever created it.
 	latest, underWay *v1alpha1.StorageVersionMigration
-
-	// create is true if nothing speaks against creating a migration.
-	create bool
 
 	decision Decision
 }

@@ -211,9 +211,6 @@ func (e *evaluation) answerRetry() {
 // createMigration creates the next attempt. Its name is the same in each decision until the attempt is recorded, so
 // that creating it again, after a crash or on an old cache, makes no second one.
 func (e *evaluation) createMigration() {
-	if !e.create {
-		return
-	}
 	storage := e.storage()
 	e.decision.Create = &v1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: e.nextName()},

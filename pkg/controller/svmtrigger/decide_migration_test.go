@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -61,7 +62,8 @@ func TestFailedMigration(t *testing.T) {
 	fail := func(reason string) { l.ends(l.migration(), v1alpha1.MigrationFailed, reason) }
 	fail(v1alpha1.MigrationReasonObjectsDenied)
 	l.after(4 * time.Minute)
-	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationFailed, v1alpha1.StateReasonMigrationFailed)
+	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationFailed,
+		v1alpha1.StateReasonMigrationFailed)
 	if len(l.created) != 1 {
 		t.Fatalf("created %q before the backoff was over", l.created)
 	}
@@ -132,7 +134,8 @@ func TestMigrationThatCannotBeCreated(t *testing.T) {
 		t.Fatalf("the state is silent: %+v", d)
 	}
 	l.act(d)
-	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationQueued, v1alpha1.StateReasonMigrationQueued)
+	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationQueued,
+		v1alpha1.StateReasonMigrationQueued)
 	if d := Decide(l.in); d.State != KeepState || d.Create == nil {
 		t.Errorf("creating is not tried again: %+v", d)
 	}
@@ -143,8 +146,9 @@ func TestMigrationByHandIsWaitedFor(t *testing.T) {
 	l.decide()
 	l.in.Migrations = []*v1alpha1.StorageVersionMigration{{
 		ObjectMeta: metav1.ObjectMeta{Name: "by-hand", UID: "by-hand"},
-		Spec: v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: "example.com",
-			Resource: "widgets"}},
+		Spec: v1alpha1.StorageVersionMigrationSpec{
+			Resource: v1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"},
+		},
 	}}
 	l.after(time.Minute)
 	if len(l.created) != 0 {
@@ -153,7 +157,9 @@ func TestMigrationByHandIsWaitedFor(t *testing.T) {
 	epoch := int64(1)
 	m := l.in.Migrations[0]
 	l.succeeds()
-	m.Status.Target = &v1alpha1.MigrationTarget{StorageVersionHash: v1, Epoch: &epoch, StorageStateUID: l.in.State.UID}
+	m.Status.Target = &v1alpha1.MigrationTarget{
+		StorageVersionHash: v1, Epoch: &epoch, StorageStateUID: l.in.State.UID,
+	}
 	l.after(time.Second)
 	l.expect(1, v1, v1)
 }

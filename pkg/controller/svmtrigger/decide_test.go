@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -33,7 +34,8 @@ func TestLifeOfAState(t *testing.T) {
 	l := newLife(t)
 	d := l.decide()
 	l.expect(1, v1, storageversion.Unknown, v1)
-	l.reasons(v1alpha1.StateReasonSettling, v1alpha1.StateReasonAwaitingAgreement, v1alpha1.StateReasonAwaitingAgreement)
+	l.reasons(v1alpha1.StateReasonSettling, v1alpha1.StateReasonAwaitingAgreement,
+		v1alpha1.StateReasonAwaitingAgreement)
 	if want := start.Add(time.Minute); !d.LookAgain.Equal(want) {
 		t.Errorf("look again at %v, want %v, when the evidence has settled", d.LookAgain, want)
 	}
@@ -42,14 +44,16 @@ func TestLifeOfAState(t *testing.T) {
 		t.Error("a migration was created before the evidence settled")
 	}
 	l.after(time.Second)
-	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationQueued, v1alpha1.StateReasonMigrationQueued)
+	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationQueued,
+		v1alpha1.StateReasonMigrationQueued)
 	m := l.migration()
 	if writes := l.writes; writes != 2 {
 		t.Errorf("%d writes before the migration begins, want 2: evidence, then agreement and migration", writes)
 	}
 	l.begins(m)
 	l.decide()
-	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationRunning, v1alpha1.StateReasonMigrationRunning)
+	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationRunning,
+		v1alpha1.StateReasonMigrationRunning)
 	epoch := int64(1)
 	want := v1alpha1.StorageVersionMigrationSpec{
 		Resource: v1alpha1.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
@@ -122,7 +126,9 @@ func TestWhatProvesNothing(t *testing.T) {
 			m.Status.Target = m.Spec.Target.DeepCopy()
 			m.Status.Target.StorageStateUID = "other"
 		},
-		"another resource": func(_ *life, m *v1alpha1.StorageVersionMigration) { m.Spec.Resource.Resource = "other" },
+		"another resource": func(_ *life, m *v1alpha1.StorageVersionMigration) {
+			m.Spec.Resource.Resource = "other"
+		},
 		"a start before the evidence settled": func(l *life, m *v1alpha1.StorageVersionMigration) {
 			early := metav1.NewTime(l.in.State.Status.EpochStartTime.Add(59 * time.Second))
 			m.Status.StartTime = &early

@@ -79,7 +79,6 @@ type Decision struct {
 
 // Event is an event about the StorageState.
 type Event struct {
-	Warning bool
-	Reason  string
-	Message string
+	// Type is Normal or Warning.
+	Type, Reason, Message string
 }

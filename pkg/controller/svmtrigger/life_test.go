@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -168,10 +169,14 @@ func (l *life) begins(m *v1alpha1.StorageVersionMigration) {
 }
 
 // ends ends a migration as a migrator does.
-func (l *life) ends(m *v1alpha1.StorageVersionMigration, condition v1alpha1.MigrationConditionType, reason string) {
+func (l *life) ends(
+	m *v1alpha1.StorageVersionMigration, condition v1alpha1.MigrationConditionType, reason string,
+) {
 	l.begins(m)
 	m.Status.CompletionTime = m.Status.StartTime
-	m.Status.Conditions = []v1alpha1.MigrationCondition{{Type: condition, Status: corev1.ConditionTrue, Reason: reason}}
+	m.Status.Conditions = []v1alpha1.MigrationCondition{
+		{Type: condition, Status: corev1.ConditionTrue, Reason: reason},
+	}
 }
 
 func (l *life) succeeds() {

@@ -29,6 +29,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 

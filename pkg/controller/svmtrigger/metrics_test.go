@@ -50,7 +50,9 @@ func TestMetrics(t *testing.T) {
 	}
 	begun, ended := migrationOf(widgets, "begun"), migrationOf(widgets, "ended")
 	begun.Status.StartTime = &metav1.Time{Time: start}
-	ended.Status.Conditions = []v1alpha1.MigrationCondition{{Type: v1alpha1.MigrationFailed, Status: corev1.ConditionTrue}}
+	ended.Status.Conditions = []v1alpha1.MigrationCondition{
+		{Type: v1alpha1.MigrationFailed, Status: corev1.ConditionTrue},
+	}
 	f.cache(t, begun, ended, migrationOf(gadgets, "waits"), migrationOf(gadgets, "waits-too"))
 	if got := shownGauges(t); len(got) > 0 {
 		t.Errorf("nothing runs, and yet there is %v", got)

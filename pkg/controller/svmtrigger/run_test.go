@@ -135,7 +135,9 @@ func TestFromTheFirstSightToTheEnd(t *testing.T) {
 }
 
 // until waits until the state of widgets is as it is to be.
-func (f *fixture) until(t *testing.T, what string, is func(*v1alpha1.StorageState) bool) *v1alpha1.StorageState {
+func (f *fixture) until(
+	t *testing.T, what string, is func(*v1alpha1.StorageState) bool,
+) *v1alpha1.StorageState {
 	t.Helper()
 	var state *v1alpha1.StorageState
 	err := wait.PollUntilContextTimeout(f.ctx, 10*time.Millisecond, wait.ForeverTestTimeout, true,
