@@ -26,14 +26,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 var (
-	stateResource     = v1alpha1.Resource("storagestates")
-	migrationResource = v1alpha1.Resource("storageversionmigrations")
+	stateResource     = migrationv1alpha1.Resource("storagestates")
+	migrationResource = migrationv1alpha1.Resource("storageversionmigrations")
 )
 
 // act performs the effects of a decision in their order. Each depends on the one before. It repeats none of them: the
@@ -85,8 +85,8 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 // storeState returns what is stored then, nil if nothing is. Every request is preconditioned on the uid and the
 // resourceVersion of the state that was decided on.
 func (c *Controller) storeState(
-	ctx context.Context, resource schema.GroupResource, state *v1alpha1.StorageState, d Decision,
-) (*v1alpha1.StorageState, error) {
+	ctx context.Context, resource schema.GroupResource, state *migrationv1alpha1.StorageState, d Decision,
+) (*migrationv1alpha1.StorageState, error) {
 	states, replaced := c.client.StorageStates(), metav1.ObjectMeta{}
 	if d.State == DeleteState || d.State == RecreateState {
 		replaced = state.ObjectMeta
@@ -112,11 +112,11 @@ func (c *Controller) storeState(
 }
 
 // newState returns a state with what people wrote on the state that it replaces, if there is one.
-func newState(resource schema.GroupResource, replaced metav1.ObjectMeta) *v1alpha1.StorageState {
-	return &v1alpha1.StorageState{
+func newState(resource schema.GroupResource, replaced metav1.ObjectMeta) *migrationv1alpha1.StorageState {
+	return &migrationv1alpha1.StorageState{
 		ObjectMeta: metav1.ObjectMeta{Name: resource.String(), Annotations: replaced.Annotations, Labels: replaced.Labels},
-		Spec: v1alpha1.StorageStateSpec{
-			Resource: v1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource},
+		Spec: migrationv1alpha1.StorageStateSpec{
+			Resource: migrationv1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource},
 		},
 	}
 }
@@ -175,7 +175,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 //
 // The migrator and the next decision would find out. Reading makes that rare, and keeps a former leader from creating
 // anything after its successor has written.
-func (c *Controller) confirmState(ctx context.Context, state *v1alpha1.StorageState) error {
+func (c *Controller) confirmState(ctx context.Context, state *migrationv1alpha1.StorageState) error {
 	if state == nil {
 		return nil // The storage is not shared.
 	}
@@ -205,7 +205,7 @@ func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, d Decisio
 	case err != nil:
 		return fmt.Errorf("getting migration %q: %w", ref.Name, err)
 	}
-	decidedOn := slices.ContainsFunc(in.Migrations, func(m *v1alpha1.StorageVersionMigration) bool {
+	decidedOn := slices.ContainsFunc(in.Migrations, func(m *migrationv1alpha1.StorageVersionMigration) bool {
 		return m.UID == live.UID && m.ResourceVersion == live.ResourceVersion
 	})
 	if !decidedOn && live.GroupResource() == d.Create.GroupResource() {

@@ -28,7 +28,7 @@ import (
 
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 	migrationinformers "sigs.k8s.io/svm-api/client/informers/externalversions/migration/v1alpha1"
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
@@ -51,7 +51,7 @@ type Observer interface {
 	Resources() []schema.GroupResource
 	Observe(resource schema.GroupResource) storageversion.Observation
 	// LastLook returns when each source was last read with success.
-	LastLook() map[v1alpha1.EvidenceSource]time.Time
+	LastLook() map[migrationv1alpha1.EvidenceSource]time.Time
 }
 
 // Options are what administrators choose.
@@ -111,7 +111,7 @@ func New(
 	})
 	observer.Subscribe(c.queue.Add)
 	// The listeners are synced when everything in the caches was enqueued, which is when the worker begins.
-	c.synced, err = caches.Listen(ctx, c.changed, func(m *v1alpha1.StorageVersionMigration) {
+	c.synced, err = caches.Listen(ctx, c.changed, func(m *migrationv1alpha1.StorageVersionMigration) {
 		c.changed(m.GroupResource())
 	})
 	c.synced = append(c.synced, observer.HasSynced)

@@ -26,7 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
@@ -48,15 +48,15 @@ func (e *evaluation) setConditions() {
 	}
 	e.next.Conditions = slices.Clone(e.old.Conditions)
 	agreed, migrated := e.agreedCondition(), e.migratedCondition()
-	e.set(v1alpha1.StorageStateAgreed, agreed)
-	e.set(v1alpha1.StorageStateMigrated, migrated)
-	e.set(v1alpha1.StorageStateSafeToRemoveOldVersions, e.safeCondition(agreed, migrated))
-	e.set(v1alpha1.StorageStateServed, e.servedCondition())
+	e.set(migrationv1alpha1.StorageStateAgreed, agreed)
+	e.set(migrationv1alpha1.StorageStateMigrated, migrated)
+	e.set(migrationv1alpha1.StorageStateSafeToRemoveOldVersions, e.safeCondition(agreed, migrated))
+	e.set(migrationv1alpha1.StorageStateServed, e.servedCondition())
 }
 
 func (e *evaluation) set(conditionType string, c metav1.Condition) {
 	c.Type = conditionType
-	c.Message = v1alpha1.TruncateRunes(c.Message, v1alpha1.MaxStateConditionMessageLength)
+	c.Message = migrationv1alpha1.TruncateRunes(c.Message, migrationv1alpha1.MaxStateConditionMessageLength)
 	c.LastTransitionTime = metav1.NewTime(e.in.Now.Truncate(time.Second))
 	meta.SetStatusCondition(&e.next.Conditions, c)
 }
@@ -67,17 +67,17 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 	case o.Problem != nil:
 		return no(o.Problem.Reason, controller.Sentence(o.Problem.Message))
 	case o.Presence == storageversion.NotServed:
-		return no(v1alpha1.StateReasonNotServed, "No server writes the resource.")
+		return no(migrationv1alpha1.StateReasonNotServed, "No server writes the resource.")
 	case len(e.last.Writing) == 0:
-		return no(v1alpha1.StateReasonServersUnseen, "No server was seen to write the resource yet.")
+		return no(migrationv1alpha1.StateReasonServersUnseen, "No server was seen to write the resource yet.")
 	case e.next.CurrentStorageVersionHash == storageversion.Unknown:
-		return no(v1alpha1.StateReasonServersDisagree, "The servers write different encodings: "+e.writers()+".")
+		return no(migrationv1alpha1.StateReasonServersDisagree, "The servers write different encodings: "+e.writers()+".")
 	case !e.agreed:
-		return no(v1alpha1.StateReasonSettling, fmt.Sprintf(
+		return no(migrationv1alpha1.StateReasonSettling, fmt.Sprintf(
 			"All servers write %s. That counts from %s on, when writes that began earlier have landed.",
 			current, e.agreedFrom.UTC().Format(time.RFC3339)))
 	default:
-		return yes(v1alpha1.StateReasonServersAgree, "All servers write "+current+".")
+		return yes(migrationv1alpha1.StateReasonServersAgree, "All servers write "+current+".")
 	}
 }
 
@@ -110,7 +110,7 @@ func (e *evaluation) safeCondition(agreed, migrated metav1.Condition) metav1.Con
 	case agreed.Status != metav1.ConditionTrue:
 		return agreed
 	case len(stored) > 1:
-		return no(v1alpha1.StateReasonStoredVersionsNotPruned, "Every object is stored in the current encoding, "+
+		return no(migrationv1alpha1.StateReasonStoredVersionsNotPruned, "Every object is stored in the current encoding, "+
 			"but status.storedVersions of the CustomResourceDefinition still lists "+strings.Join(stored, ", ")+
 			", so the API server refuses to remove any of these versions. The events of the migration say why.")
 	default:
@@ -121,12 +121,12 @@ func (e *evaluation) safeCondition(agreed, migrated metav1.Condition) metav1.Con
 func (e *evaluation) servedCondition() metav1.Condition {
 	switch e.in.Observation.Presence {
 	case storageversion.Served:
-		return yes(v1alpha1.StateReasonServed, "The resource is served.")
+		return yes(migrationv1alpha1.StateReasonServed, "The resource is served.")
 	case storageversion.NotServed:
-		return no(v1alpha1.StateReasonNotServed, "No server serves the resource. Its objects may still be stored.")
+		return no(migrationv1alpha1.StateReasonNotServed, "No server serves the resource. Its objects may still be stored.")
 	}
 	c := metav1.Condition{
-		Status: metav1.ConditionUnknown, Reason: v1alpha1.StateReasonDiscoveryFailed,
+		Status: metav1.ConditionUnknown, Reason: migrationv1alpha1.StateReasonDiscoveryFailed,
 		Message: "It is not known whether the resource is served.",
 	}
 	if problem := e.in.Observation.Problem; problem != nil {
@@ -147,11 +147,11 @@ func (e *evaluation) nameVersions() {
 			names[hash] = name
 		}
 	}
-	var encodings []v1alpha1.StorageEncoding
+	var encodings []migrationv1alpha1.StorageEncoding
 	for _, hash := range slices.Sorted(maps.Keys(names)) {
-		if len(encodings) < v1alpha1.MaxEncodings {
+		if len(encodings) < migrationv1alpha1.MaxEncodings {
 			encodings = append(encodings,
-				v1alpha1.StorageEncoding{StorageVersionHash: hash, EncodingVersion: names[hash]})
+				migrationv1alpha1.StorageEncoding{StorageVersionHash: hash, EncodingVersion: names[hash]})
 		}
 	}
 	e.next.Encodings = encodings
@@ -162,7 +162,7 @@ func (e *evaluation) nameVersions() {
 	}
 	e.next.PersistedEncodingVersions = persisted
 	var shared []string
-	for _, other := range o.SharedWith[:min(len(o.SharedWith), v1alpha1.MaxStorageSharedWith)] {
+	for _, other := range o.SharedWith[:min(len(o.SharedWith), migrationv1alpha1.MaxStorageSharedWith)] {
 		shared = append(shared, other.String())
 	}
 	e.next.StorageSharedWith = shared

@@ -23,7 +23,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -45,17 +45,17 @@ const (
 // transitionEvents are sent when a condition, by its type, gets one of these reasons. They have the message of the
 // condition.
 var transitionEvents = map[string]map[string]struct{ reason, eventType string }{
-	v1alpha1.StorageStateAgreed: {
-		v1alpha1.StateReasonServersDisagree: {eventServersDisagree, corev1.EventTypeWarning},
-		v1alpha1.StateReasonServersUnseen:   {eventServersUnseen, corev1.EventTypeWarning},
-		v1alpha1.StateReasonDiscoveryFailed: {eventServersUnseen, corev1.EventTypeWarning},
-		v1alpha1.StateReasonServersAgree:    {eventServersAgree, corev1.EventTypeNormal},
+	migrationv1alpha1.StorageStateAgreed: {
+		migrationv1alpha1.StateReasonServersDisagree: {eventServersDisagree, corev1.EventTypeWarning},
+		migrationv1alpha1.StateReasonServersUnseen:   {eventServersUnseen, corev1.EventTypeWarning},
+		migrationv1alpha1.StateReasonDiscoveryFailed: {eventServersUnseen, corev1.EventTypeWarning},
+		migrationv1alpha1.StateReasonServersAgree:    {eventServersAgree, corev1.EventTypeNormal},
 	},
-	v1alpha1.StorageStateMigrated: {
-		v1alpha1.StateReasonOnlyCurrentEncoding: {eventMigrated, corev1.EventTypeNormal},
+	migrationv1alpha1.StorageStateMigrated: {
+		migrationv1alpha1.StateReasonOnlyCurrentEncoding: {eventMigrated, corev1.EventTypeNormal},
 	},
-	v1alpha1.StorageStateServed: {
-		v1alpha1.StateReasonNotServed: {eventNotServed, corev1.EventTypeWarning},
+	migrationv1alpha1.StorageStateServed: {
+		migrationv1alpha1.StateReasonNotServed: {eventNotServed, corev1.EventTypeWarning},
 	},
 }
 
@@ -80,7 +80,7 @@ func (e *evaluation) events() []Event {
 		switch {
 		case !ok || before != nil && before.Reason == condition.Reason:
 		case event.reason == eventServersAgree && next.Epoch == 1: // They never disagreed.
-		case event.reason == eventNotServed && (before == nil || before.Reason != v1alpha1.StateReasonServed):
+		case event.reason == eventNotServed && (before == nil || before.Reason != migrationv1alpha1.StateReasonServed):
 		default:
 			add(event.eventType, event.reason, condition.Message)
 		}
@@ -106,7 +106,7 @@ func (e *evaluation) events() []Event {
 }
 
 // lostVersions returns the stored versions that a definition listed and does not list any more.
-func lostVersions(before, after *v1alpha1.StorageEvidence) []string {
+func lostVersions(before, after *migrationv1alpha1.StorageEvidence) []string {
 	if after == nil || after.CustomResourceDefinition == nil {
 		return nil
 	}

@@ -24,7 +24,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -35,57 +35,57 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 	o, primary, m, backoff := &e.in.Observation, e.in.SharedBy, e.underWay, e.next.Backoff
 	switch {
 	case isMigrated(&e.next):
-		return yes(v1alpha1.StateReasonOnlyCurrentEncoding,
+		return yes(migrationv1alpha1.StateReasonOnlyCurrentEncoding,
 			"Every object is stored in "+e.next.CurrentEncodingVersion+".")
 	case o.Expires:
-		return e.notMigrated(v1alpha1.StateReasonObjectsExpire, "The trigger never migrates them, because a "+
+		return e.notMigrated(migrationv1alpha1.StateReasonObjectsExpire, "The trigger never migrates them, because a "+
 			"rewrite would prolong their life: the API servers delete them when their --event-ttl has passed.")
 	case o.Presence == storageversion.NotServed:
-		return e.notMigrated(v1alpha1.StateReasonNotServed,
+		return e.notMigrated(migrationv1alpha1.StateReasonNotServed,
 			"No server serves the resource, so nothing can migrate them.")
 	case e.proof != nil:
-		return e.notMigrated(v1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
+		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
 			" succeeded, which counts when the servers are next seen to agree.")
 	case o.SharedBy != o.Resource && primary == nil:
-		return e.notMigrated(v1alpha1.StateReasonAwaitingAgreement, "They share their storage with "+
+		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "They share their storage with "+
 			o.SharedBy.String()+", which has no StorageState yet.")
 	case primary != nil && !e.primaryAlreadyMigrated():
-		return e.notMigrated(v1alpha1.StateReasonMigrationRunning, "They share their storage with "+primary.Name+
+		return e.notMigrated(migrationv1alpha1.StateReasonMigrationRunning, "They share their storage with "+primary.Name+
 			" and are migrated with it.")
 	// Nothing is said about how far a migration is: states must not be written because of progress.
 	case m != nil && m.Status.StartTime == nil:
-		return e.notMigrated(v1alpha1.StateReasonMigrationQueued, "The migration "+m.Name+
+		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "The migration "+m.Name+
 			" is created and waits until the migrator begins it.")
 	case m != nil:
-		return e.notMigrated(v1alpha1.StateReasonMigrationRunning, "The migration "+m.Name+
+		return e.notMigrated(migrationv1alpha1.StateReasonMigrationRunning, "The migration "+m.Name+
 			" rewrites them in the current encoding.")
 	case backoff != nil && (backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
-		return e.notMigrated(v1alpha1.StateReasonMigrationFailed, failureMessage(backoff))
+		return e.notMigrated(migrationv1alpha1.StateReasonMigrationFailed, failureMessage(backoff))
 	case !e.agreed:
-		return e.notMigrated(v1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")
-	case e.in.State.Annotations[v1alpha1.PausedAnnotation] == "true":
-		return e.notMigrated(v1alpha1.StateReasonPaused, "A migration is due: remove the annotation "+
-			v1alpha1.PausedAnnotation+" to let it start.")
+		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")
+	case e.in.State.Annotations[migrationv1alpha1.PausedAnnotation] == "true":
+		return e.notMigrated(migrationv1alpha1.StateReasonPaused, "A migration is due: remove the annotation "+
+			migrationv1alpha1.PausedAnnotation+" to let it start.")
 	case !e.in.AutoMigrate:
-		return e.notMigrated(v1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves the "+
+		return e.notMigrated(migrationv1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves the "+
 			"resource out: create a StorageVersionMigration to migrate it.")
 	default:
 		e.createMigration()
-		return e.notMigrated(v1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that "+
+		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that "+
 			"fails, the log of svm-controller-manager says why.")
 	}
 }
 
 // failureMessage is about the last migration that failed.
-func failureMessage(backoff *v1alpha1.MigrationBackoff) string {
+func failureMessage(backoff *migrationv1alpha1.MigrationBackoff) string {
 	message := fmt.Sprintf("The migration %s ended without success, %d in a row; see its status.",
 		backoff.LastFailedMigration.Name, backoff.Failures)
 	if backoff.NextAttemptTime == nil {
 		return message + " Another attempt would fail as well: mend the cause, then set the annotation " +
-			v1alpha1.RetryAnnotation + " to a new value."
+			migrationv1alpha1.RetryAnnotation + " to a new value."
 	}
 	return message + " The next one is due at " + backoff.NextAttemptTime.UTC().Format(time.RFC3339) +
-		", or when the annotation " + v1alpha1.RetryAnnotation + " gets a new value."
+		", or when the annotation " + migrationv1alpha1.RetryAnnotation + " gets a new value."
 }
 
 // notMigrated says first what may be stored.

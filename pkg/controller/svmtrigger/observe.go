@@ -21,7 +21,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -31,11 +31,11 @@ type Input struct {
 	// Observation is what the servers write.
 	Observation storageversion.Observation
 	// State is the StorageState of the resource, nil if there is none.
-	State *v1alpha1.StorageState
+	State *migrationv1alpha1.StorageState
 	// SharedBy is the StorageState of Observation.SharedBy where that is another resource, nil if there is none.
-	SharedBy *v1alpha1.StorageState
+	SharedBy *migrationv1alpha1.StorageState
 	// Migrations are all of the resource, and of Observation.SharedBy where that is another one.
-	Migrations []*v1alpha1.StorageVersionMigration
+	Migrations []*migrationv1alpha1.StorageVersionMigration
 	// AutoMigrate is true if the administrator lets the trigger create migrations of this resource.
 	AutoMigrate bool
 	// Now is the time of the decision.
