@@ -42,10 +42,10 @@ const (
 
 func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 	flags := &migratorOptions{Options: svmigrator.Options{
-		ConcurrentMigrations:  svmigrator.DefaultConcurrentMigrations,
-		MaxConcurrentRewrites: pacer.DefaultMaxConcurrent,
-		ChunkSize:             svmigrator.DefaultChunkSize,
-		FinishedTTL:           svmigrator.DefaultFinishedTTL,
+		ConcurrentMigrations: svmigrator.DefaultConcurrentMigrations,
+		Pace:                 pacer.Options{MaxConcurrent: pacer.DefaultMaxConcurrent},
+		ChunkSize:            svmigrator.DefaultChunkSize,
+		FinishedTTL:          svmigrator.DefaultFinishedTTL,
 	}}
 	return ControllerDescriptor{
 		Name:         names.StorageVersionMigratorController,
@@ -86,13 +86,13 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.ConcurrentMigrations, "concurrent-migrations", o.ConcurrentMigrations,
 		"How many migrations run at a time. They share one pace, so more of them are not faster, but one that makes no "+
 			"progress does not hold up the others.")
-	fs.IntVar(&o.MaxConcurrentRewrites, "max-concurrent-rewrites", o.MaxConcurrentRewrites,
+	fs.IntVar(&o.Pace.MaxConcurrent, "max-concurrent-rewrites", o.Pace.MaxConcurrent,
 		"How many objects all migrations together rewrite at a time at most. "+
 			"They rewrite one at a time with pauses while other clients use the API server, and more while nobody else does.")
-	fs.Float64Var(&o.MaxRewritesPerSecond, "max-rewrites-per-second", o.MaxRewritesPerSecond,
+	fs.Float64Var(&o.Pace.MaxPerSecond, "max-rewrites-per-second", o.Pace.MaxPerSecond,
 		"How many objects all migrations together rewrite in a second at most. "+
 			"Zero is no bound: migrations still give way to other clients of the API server.")
-	fs.BoolVar(&o.Unpaced, "unpaced-rewrites", o.Unpaced,
+	fs.BoolVar(&o.Pace.Unpaced, "unpaced-rewrites", o.Pace.Unpaced,
 		"If true, migrations rewrite --max-concurrent-rewrites objects at a time, however slow the API server gets, "+
 			"and other clients will feel that. The migrations still obey --max-rewrites-per-second, 429 and Retry-After.")
 	fs.Int64Var(&o.ChunkSize, "migration-chunk-size", o.ChunkSize,
@@ -112,9 +112,9 @@ func (o *migratorOptions) Validate() []error {
 		}
 	}
 	between("concurrent-migrations", int64(o.ConcurrentMigrations), maxConcurrent)
-	between("max-concurrent-rewrites", int64(o.MaxConcurrentRewrites), maxConcurrentRewrite)
+	between("max-concurrent-rewrites", int64(o.Pace.MaxConcurrent), maxConcurrentRewrite)
 	between("migration-chunk-size", o.ChunkSize, maxChunkSize)
-	perSecond := o.MaxRewritesPerSecond
+	perSecond := o.Pace.MaxPerSecond
 	within := perSecond >= minPerSecond && perSecond <= maxPerSecond // false also for what is not a number
 	if perSecond != 0 && !within {
 		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must be zero, which is no bound, or between %v and %v, "+

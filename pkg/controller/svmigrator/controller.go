@@ -97,9 +97,7 @@ func New(
 	options Options,
 ) (*Controller, error) {
 	Register()
-	pace := pacer.New(pacer.Options{
-		MaxConcurrent: options.MaxConcurrentRewrites, MaxPerSecond: options.MaxRewritesPerSecond, Unpaced: options.Unpaced,
-	})
+	pace := pacer.New(options.Pace)
 	engine, err := rewrite.NewEngine(clients.Objects, pace, clock.RealClock{}, options.ChunkSize)
 	if err != nil {
 		return nil, err
@@ -141,6 +139,41 @@ func New(
 func (c *Controller) Run(ctx context.Context) {
 	defer gauges.Hide(c)
 	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.waiting)
+}
+
+// resourceChanged stops the run of a resource if it may not write any more, and queues all migrations of the resource.
+func (c *Controller) resourceChanged(resource schema.GroupResource) {
+	if run := c.runs.of(resource); run != nil {
+		if m := run.bound.Load(); m != nil && c.cluster.decideCached(m).Verdict != Go {
+			run.stop(errStopped)
+		}
+	}
+	c.enqueueResource(resource)
+}
+
+// enqueueResource queues all migrations of a resource.
+func (c *Controller) enqueueResource(resource schema.GroupResource) {
+	for _, m := range c.cluster.caches.MigrationsOf(resource) {
+		c.queue.Add(m.Name)
+	}
+}
+
+// migrationChanged stops the run of a migration that is gone or that somebody else ended, and queues what it concerns.
+func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigration) {
+	cached, run := c.cluster.caches.Migration(m.Name), c.runs.ofMigration(m)
+	gone := cached == nil || cached.UID != m.UID || cached.DeletionTimestamp != nil
+	ended := gone || m.Finished()
+	switch {
+	case run != nil && ended && (gone || !run.ending.Load()):
+		run.stop(errMigrationGone)
+	case run != nil && !ended:
+		return // The run writes the status all the time.
+	}
+	c.queue.Add(m.Name)
+	if ended {
+		c.runs.forget(m.UID)
+		c.enqueueResource(m.GroupResource()) // Others may have waited for the end of this one.
+	}
 }
 
 // sync does everything about a migration that needs no place. It fails a migration that cannot succeed, says what a
