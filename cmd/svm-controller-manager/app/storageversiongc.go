@@ -40,14 +40,10 @@ func newStorageVersionGCDescriptor() ControllerDescriptor {
 		// The StorageVersion API is alpha. Most clusters do not serve it and have no garbage.
 		Needs: []Need{{Resource: storageVersions, Optional: true}},
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
-			client, err := c.Client()
-			if err != nil {
-				return nil, err
-			}
 			storageVersions := c.Informers.Internal().V1alpha1().StorageVersions()
 			// This fails if another controller has started the informer. It then logs errors while the API is not served.
 			_ = storageVersions.Informer().SetWatchErrorHandlerWithContext(newUnservedHandler())
-			return storageversiongc.New(ctx, client, c.IdentityLeases, storageVersions, clock.RealClock{})
+			return storageversiongc.New(ctx, c.Client, c.IdentityLeases, storageVersions, clock.RealClock{})
 		},
 	}
 }

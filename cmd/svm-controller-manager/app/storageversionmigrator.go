@@ -23,8 +23,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/component-base/featuregate"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
@@ -51,26 +49,15 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 		Name:         names.StorageVersionMigratorController,
 		Aliases:      []string{"svmigrator"},
 		FeatureGates: []featuregate.Feature{features.StorageVersionMigrator},
-		Needs: []Need{
-			{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates")},
-			{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations")},
-		},
-		Observes: true,
-		Options:  flags,
+		Needs:        migrationAPI,
+		Observes:     true,
+		Options:      flags,
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
-			client, err := c.Client()
-			if err != nil {
-				return nil, err
-			}
-			migrations, err := c.MigrationClient()
-			if err != nil {
-				return nil, err
-			}
 			options := flags.Options
 			options.SettlePeriod = c.Observation.SettlePeriod
 			options.Triggered = c.Selected(names.StorageVersionMigrationTriggerController)
 			clients := svmigrator.Clients{
-				Migrations: migrations, Documents: client.Discovery().RESTClient(), Objects: c.Config,
+				Migrations: c.MigrationClient, Documents: c.Client.Discovery().RESTClient(), Objects: c.Config,
 			}
 			return svmigrator.New(ctx, clients, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events,
 				features.DefaultFeatureGate, options)
