@@ -31,7 +31,7 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// recordingQueue records what Work does with a key after it was handled.
+// recordingQueue records what a worker does with a key after it was handled.
 type recordingQueue struct {
 	workqueue.TypedRateLimitingInterface[string]
 	calls []string
@@ -64,8 +64,9 @@ func TestWork(t *testing.T) {
 			queue := &recordingQueue{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(
 				workqueue.DefaultTypedControllerRateLimiter[string]())}
 			queue.Add("a")
-			Work(ctx, testingclock.NewFakePassiveClock(now), queue, time.Second,
-				func(_ context.Context, key string) (time.Time, error) {
+			worked := Queue[string]{queue, QueueOptions[string]{
+				Clock: testingclock.NewFakeClock(now), MinDelay: time.Second,
+				Handle: func(_ context.Context, key string) (time.Time, error) {
 					if key != "a" {
 						t.Errorf("handled %q, want a", key)
 					}
@@ -74,7 +75,9 @@ func TestWork(t *testing.T) {
 					}
 					queue.ShutDown()
 					return tc.again, tc.err
-				})
+				},
+			}}
+			worked.work(ctx)
 			if diff := cmp.Diff(tc.want, queue.calls); diff != "" {
 				t.Errorf("calls of the queue differ (-want +got):\n%s", diff)
 			}

@@ -52,11 +52,11 @@ func NewCounter(subsystem, name, help string, labels ...string) *metrics.Counter
 	}, labels)
 }
 
-// Show shows the gauges of a controller until the returned function is called.
-func (g *Gauges[T]) Show(controller *T) (hide func()) {
-	g.running.Store(controller)
-	return func() { g.running.CompareAndSwap(controller, nil) }
-}
+// Show shows the gauges of a controller.
+func (g *Gauges[T]) Show(controller *T) { g.running.Store(controller) }
+
+// Hide shows the gauges of a controller no more.
+func (g *Gauges[T]) Hide(controller *T) { g.running.CompareAndSwap(controller, nil) }
 
 // DescribeWithStability implements metrics.StableCollector.
 func (g *Gauges[T]) DescribeWithStability(ch chan<- *metrics.Desc) {

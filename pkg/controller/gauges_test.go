@@ -42,11 +42,12 @@ func TestGaugesShowTheControllerThatRuns(t *testing.T) {
 	}
 
 	check("nothing runs", "")
-	hideFirst := gauges.Show(&running{1})
+	first, second := &running{1}, &running{2}
+	gauges.Show(first)
 	check("the first runs", "1")
-	hideSecond := gauges.Show(&running{2})
-	hideFirst()
+	gauges.Show(second)
+	gauges.Hide(first)
 	check("the second runs, and the first has ended after it began", "2")
-	hideSecond()
+	gauges.Hide(second)
 	check("both have ended", "")
 }

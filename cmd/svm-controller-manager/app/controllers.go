@@ -28,7 +28,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
@@ -44,7 +43,7 @@ import (
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 	migrationinformers "sigs.k8s.io/svm-api/client/informers/externalversions"
 
-	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
@@ -57,6 +56,9 @@ const identityLabel = "apiserver.kubernetes.io/identity"
 type ControllerContext struct {
 	// Config is for clients of this controller. Its writes fail once this process does not hold the leader lease any more.
 	Config *restclient.Config
+	// Client is of the built-in APIs, and MigrationClient of migration.k8s.io. Both are made of Config.
+	Client          kubernetes.Interface
+	MigrationClient migrationclient.MigrationV1alpha1Interface
 	// Informers are shared by all controllers. The objects in them have no managed fields.
 	Informers informers.SharedInformerFactory
 	// IdentityLeases are the Leases of all API servers that have an identity, and no others.
@@ -67,39 +69,27 @@ type ControllerContext struct {
 	// asks for it. It runs as long as the process does, longer than any controller.
 	Observer *observer.Observer
 	// Observation is how the observer was made, and how long the servers must agree.
-	Observation config.Observation
+	Observation options.Observation
 	// Selected reports whether this manager runs the controller of that name.
 	Selected func(name string) bool
 	// Events records events. Like all writes, they are lost once this process does not hold the leader lease any more.
 	Events record.EventRecorderLogger
 }
 
-// Client returns a client of the built-in APIs.
-func (c ControllerContext) Client() (kubernetes.Interface, error) {
-	return kubernetes.NewForConfig(c.Config)
-}
-
-// MigrationClient returns a client of migration.k8s.io.
-func (c ControllerContext) MigrationClient() (migrationclient.MigrationV1alpha1Interface, error) {
-	return migrationclient.NewForConfig(forCustomResources(c.Config))
-}
-
 // runner runs controllers: while this process leads, or, without leader election, as long as it lives.
 type runner struct {
+	*manager
 	// shared is what all controllers get. Each one gets a copy of Config with its own user agent.
-	shared        ControllerContext
-	factories     []informerFactory
-	discovery     discovery.DiscoveryInterface
-	stopEvents    func()
-	startInterval time.Duration
-	health        *health
-	metrics       *controllersmetrics.ControllerManagerMetrics
+	shared     ControllerContext
+	factories  []informerFactory
+	discovery  discovery.DiscoveryInterface
+	stopEvents func()
+	metrics    *controllersmetrics.ControllerManagerMetrics
 
 	// making keeps one controller from starting the informers that another one is still setting up.
 	making sync.Mutex
 
-	mu      sync.Mutex
-	running sets.Set[string]
+	running sync.Map // the names of the controllers that run
 }
 
 type informerFactory interface {
@@ -138,7 +128,10 @@ func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDe
 	case err := <-ended:
 		return err
 	case <-timeout:
-		err := fmt.Errorf("%w (%v): %q", errStillRunning, m.ShutdownTimeout, r.names())
+		var running []string
+		r.running.Range(func(name, _ any) bool { running = append(running, name.(string)); return true })
+		slices.Sort(running)
+		err := fmt.Errorf("%w (%v): %q", errStillRunning, m.ShutdownTimeout, running)
 		if cause := context.Cause(groupCtx); !errors.Is(cause, context.Canceled) {
 			err = errors.Join(cause, err)
 		}
@@ -178,6 +171,7 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 	controllersmetrics.Register()
 	events, stopEvents := newRecorder(context.WithoutCancel(ctx), client)
 	return &runner{
+		manager: m,
 		shared: ControllerContext{
 			Config:             kubeconfig,
 			Informers:          builtIn,
@@ -190,13 +184,10 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 			},
 			Events: events,
 		},
-		factories:     []informerFactory{builtIn, leases, migrations},
-		discovery:     discoveryClient,
-		stopEvents:    stopEvents,
-		startInterval: m.Generic.ControllerStartInterval.Duration,
-		health:        m.health,
-		metrics:       controllersmetrics.NewControllerManagerMetrics(names.Manager),
-		running:       sets.New[string](),
+		factories:  []informerFactory{builtIn, leases, migrations},
+		discovery:  discoveryClient,
+		stopEvents: stopEvents,
+		metrics:    controllersmetrics.NewControllerManagerMetrics(names.Manager),
 	}, nil
 }
 
@@ -210,7 +201,7 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 		defer r.health.missing.Delete(checkName(d, need))
 	}
 	// The starts of controllers spread over up to twice the interval.
-	if !retry.Pause(ctx, clock.RealClock{}, wait.Jitter(r.startInterval, 1)) {
+	if !retry.Pause(ctx, clock.RealClock{}, wait.Jitter(r.Generic.ControllerStartInterval.Duration, 1)) {
 		return nil // The manager stops.
 	}
 	for _, need := range d.Needs {
@@ -226,10 +217,12 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 	if err != nil {
 		return fmt.Errorf("making controller %q: %w", d.Name, err)
 	}
-	r.setRunning(d.Name, true)
-	defer r.setRunning(d.Name, false)
-	logger.V(1).Info("Controller runs")
-	defer logger.V(1).Info("Controller has ended")
+	r.running.Store(d.Name, nil)
+	defer r.running.Delete(d.Name)
+	r.metrics.ControllerStarted(d.Name)
+	defer r.metrics.ControllerStopped(d.Name)
+	logger.Info("Controller runs")
+	defer logger.Info("Controller has ended")
 	controller.Run(controllerCtx)
 	return nil
 }
@@ -241,6 +234,13 @@ func (r *runner) makeController(ctx, informerCtx context.Context, d ControllerDe
 	defer r.making.Unlock()
 	c := r.shared
 	c.Config = restclient.AddUserAgent(restclient.CopyConfig(c.Config), names.Manager+"/"+d.Name)
+	var err error
+	if c.Client, err = kubernetes.NewForConfig(c.Config); err != nil {
+		return nil, err
+	}
+	if c.MigrationClient, err = migrationclient.NewForConfig(forCustomResources(c.Config)); err != nil {
+		return nil, err
+	}
 	controller, err := d.New(ctx, c)
 	if err != nil {
 		return nil, err
@@ -249,25 +249,6 @@ func (r *runner) makeController(ctx, informerCtx context.Context, d ControllerDe
 		factory.StartWithContext(informerCtx)
 	}
 	return controller, nil
-}
-
-func (r *runner) setRunning(name string, running bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if running {
-		r.running.Insert(name)
-		r.metrics.ControllerStarted(name)
-	} else {
-		r.running.Delete(name)
-		r.metrics.ControllerStopped(name)
-	}
-}
-
-// names returns the names of the controllers that run.
-func (r *runner) names() []string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return sets.List(r.running)
 }
 
 // forCustomResources returns a copy that asks for JSON, whatever --kube-api-content-type says: there is no protobuf for

@@ -26,7 +26,6 @@ import (
 	"k8s.io/component-base/featuregate"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
-	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
 
 // Controller is what a constructor returns.
@@ -42,7 +41,7 @@ type ControllerDescriptor struct {
 	Name string
 	// Aliases are other names that --controllers takes.
 	Aliases []string
-	// FeatureGates must all be on for the controller to run.
+	// FeatureGates must all be on for the controller to run. features.DefaultMutableFeatureGate must have them.
 	FeatureGates []featuregate.Feature
 	// DisabledByDefault means that `*` in --controllers does not select it.
 	DisabledByDefault bool
@@ -106,11 +105,6 @@ func NewRegistry(descriptors ...ControllerDescriptor) (*Registry, error) {
 				return nil, fmt.Errorf("controller %q: controller %q has the name %q already", d.Name, owner, name)
 			}
 			owners[name] = d.Name
-		}
-		for _, gate := range d.FeatureGates {
-			if _, known := features.DefaultMutableFeatureGate.GetAll()[gate]; !known {
-				return nil, fmt.Errorf("controller %q: add feature gate %q to features.DefaultMutableFeatureGate", d.Name, gate)
-			}
 		}
 		r.options.Names = append(r.options.Names, d.Name)
 		for _, alias := range d.Aliases {

@@ -96,12 +96,6 @@ func TestRegistryRefuses(t *testing.T) {
 			},
 			want: `controller "b-controller": controller "a-controller" has the name "b-controller" already`,
 		},
-		"a feature gate that package features does not have": {
-			descriptors: []ControllerDescriptor{
-				{Name: "a-controller", FeatureGates: []featuregate.Feature{"Unknown"}, New: noController},
-			},
-			want: `controller "a-controller": add feature gate "Unknown"`,
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := NewRegistry(tc.descriptors...)

@@ -43,7 +43,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
@@ -51,7 +51,7 @@ import (
 
 // Run runs the selected controllers of the registry until ctx ends. It opens its port at once, then waits for the API
 // server as long as that takes, and then until it leads.
-func Run(ctx context.Context, c *config.Config, registry *Registry) error {
+func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 	logger := klog.FromContext(ctx)
 	logger.Info("Starting", "version", version.Get().String())
 
@@ -110,7 +110,7 @@ func newRecorder(
 
 // manager runs controllers, with leader election or without.
 type manager struct {
-	*config.Config
+	*options.Config
 	health *health
 	// events records the events of elections. They are written even after the lease is lost.
 	events record.EventRecorderLogger

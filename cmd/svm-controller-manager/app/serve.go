@@ -22,6 +22,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/server/flagz"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/statusz"
@@ -32,7 +33,7 @@ import (
 	cmconfigv1alpha1 "k8s.io/controller-manager/config/v1alpha1"
 	controllerhealthz "k8s.io/controller-manager/pkg/healthz"
 
-	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
@@ -40,7 +41,7 @@ import (
 const configzName = "svmcontrollermanager.config.k8s.io"
 
 // serve opens the secure port. The returned channel is closed when the port is.
-func serve(ctx context.Context, c *config.Config, health *health) (<-chan struct{}, error) {
+func serve(ctx context.Context, c *options.Config, health *health) (<-chan struct{}, error) {
 	if c.SecureServing == nil {
 		closed := make(chan struct{})
 		close(closed)
@@ -69,13 +70,11 @@ func serve(ctx context.Context, c *config.Config, health *health) (<-chan struct
 }
 
 // publishConfig shows the configuration on the configz page.
-func publishConfig(c *config.Config) error {
+func publishConfig(c *options.Config) error {
 	var generic cmconfigv1alpha1.GenericControllerManagerConfiguration
 	convert := cmconfigv1alpha1.
 		Convert_config_GenericControllerManagerConfiguration_To_v1alpha1_GenericControllerManagerConfiguration
-	if err := convert(&c.Generic, &generic, nil); err != nil {
-		return fmt.Errorf("converting the configuration for configz: %w", err)
-	}
+	utilruntime.Must(convert(&c.Generic, &generic, nil)) // The library converts a value of its own.
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&generic)
 	if err != nil {
 		return fmt.Errorf("converting the configuration for configz: %w", err)

@@ -23,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/featuregate"
+	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/storageversiongc"
@@ -39,14 +40,10 @@ func newStorageVersionGCDescriptor() ControllerDescriptor {
 		// The StorageVersion API is alpha. Most clusters do not serve it and have no garbage.
 		Needs: []Need{{Resource: storageVersions, Optional: true}},
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
-			client, err := c.Client()
-			if err != nil {
-				return nil, err
-			}
 			storageVersions := c.Informers.Internal().V1alpha1().StorageVersions()
 			// This fails if another controller has started the informer. It then logs errors while the API is not served.
 			_ = storageVersions.Informer().SetWatchErrorHandlerWithContext(newUnservedHandler())
-			return storageversiongc.NewStorageVersionGC(ctx, client, c.IdentityLeases, storageVersions), nil
+			return storageversiongc.New(ctx, c.Client, c.IdentityLeases, storageVersions, clock.RealClock{})
 		},
 	}
 }

@@ -31,30 +31,28 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
 
+// migrationAPI is what the trigger and the migrator need.
+var migrationAPI = []Need{
+	{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates")},
+	{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations")},
+}
+
 func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
 	flags := &migrationTriggerOptions{AutoMigrate: []string{"*"}}
 	return ControllerDescriptor{
 		Name:         names.StorageVersionMigrationTriggerController,
 		Aliases:      []string{"svmtrigger"},
 		FeatureGates: []featuregate.Feature{features.StorageVersionMigrationTrigger},
-		Needs: []Need{
-			{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates")},
-			{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations")},
-		},
-		Observes: true,
-		Options:  flags,
+		Needs:        migrationAPI,
+		Observes:     true,
+		Options:      flags,
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
-			client, err := c.MigrationClient()
-			if err != nil {
-				return nil, err
-			}
 			autoMigrate, _ := svmtrigger.ParseSelection(flags.AutoMigrate) // It is valid.
 			options := svmtrigger.Options{AutoMigrate: autoMigrate, Periods: svmtrigger.DefaultPeriods()}
 			options.Periods.Settle = c.Observation.SettlePeriod
 			options.Periods.Poll = c.Observation.PollInterval
-			return svmtrigger.New(
-				ctx, client, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events, options, clock.RealClock{},
-			)
+			return svmtrigger.New(ctx, c.MigrationClient, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events,
+				options, clock.RealClock{})
 		},
 	}
 }

@@ -23,8 +23,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/component-base/featuregate"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
@@ -42,35 +40,24 @@ const (
 
 func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 	flags := &migratorOptions{Options: svmigrator.Options{
-		ConcurrentMigrations:  svmigrator.DefaultConcurrentMigrations,
-		MaxConcurrentRewrites: pacer.DefaultMaxConcurrent,
-		ChunkSize:             svmigrator.DefaultChunkSize,
-		FinishedTTL:           svmigrator.DefaultFinishedTTL,
+		ConcurrentMigrations: svmigrator.DefaultConcurrentMigrations,
+		Pace:                 pacer.Options{MaxConcurrent: pacer.DefaultMaxConcurrent},
+		ChunkSize:            svmigrator.DefaultChunkSize,
+		FinishedTTL:          svmigrator.DefaultFinishedTTL,
 	}}
 	return ControllerDescriptor{
 		Name:         names.StorageVersionMigratorController,
 		Aliases:      []string{"svmigrator"},
 		FeatureGates: []featuregate.Feature{features.StorageVersionMigrator},
-		Needs: []Need{
-			{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates")},
-			{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations")},
-		},
-		Observes: true,
-		Options:  flags,
+		Needs:        migrationAPI,
+		Observes:     true,
+		Options:      flags,
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
-			client, err := c.Client()
-			if err != nil {
-				return nil, err
-			}
-			migrations, err := c.MigrationClient()
-			if err != nil {
-				return nil, err
-			}
 			options := flags.Options
 			options.SettlePeriod = c.Observation.SettlePeriod
 			options.Triggered = c.Selected(names.StorageVersionMigrationTriggerController)
 			clients := svmigrator.Clients{
-				Migrations: migrations, Documents: client.Discovery().RESTClient(), Objects: c.Config,
+				Migrations: c.MigrationClient, Documents: c.Client.Discovery().RESTClient(), Objects: c.Config,
 			}
 			return svmigrator.New(ctx, clients, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events,
 				features.DefaultFeatureGate, options)
@@ -86,13 +73,13 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.ConcurrentMigrations, "concurrent-migrations", o.ConcurrentMigrations,
 		"How many migrations run at a time. They share one pace, so more of them are not faster, but one that makes no "+
 			"progress does not hold up the others.")
-	fs.IntVar(&o.MaxConcurrentRewrites, "max-concurrent-rewrites", o.MaxConcurrentRewrites,
+	fs.IntVar(&o.Pace.MaxConcurrent, "max-concurrent-rewrites", o.Pace.MaxConcurrent,
 		"How many objects all migrations together rewrite at a time at most. "+
 			"They rewrite one at a time with pauses while other clients use the API server, and more while nobody else does.")
-	fs.Float64Var(&o.MaxRewritesPerSecond, "max-rewrites-per-second", o.MaxRewritesPerSecond,
+	fs.Float64Var(&o.Pace.MaxPerSecond, "max-rewrites-per-second", o.Pace.MaxPerSecond,
 		"How many objects all migrations together rewrite in a second at most. "+
 			"Zero is no bound: migrations still give way to other clients of the API server.")
-	fs.BoolVar(&o.Unpaced, "unpaced-rewrites", o.Unpaced,
+	fs.BoolVar(&o.Pace.Unpaced, "unpaced-rewrites", o.Pace.Unpaced,
 		"If true, migrations rewrite --max-concurrent-rewrites objects at a time, however slow the API server gets, "+
 			"and other clients will feel that. The migrations still obey --max-rewrites-per-second, 429 and Retry-After.")
 	fs.Int64Var(&o.ChunkSize, "migration-chunk-size", o.ChunkSize,
@@ -112,9 +99,9 @@ func (o *migratorOptions) Validate() []error {
 		}
 	}
 	between("concurrent-migrations", int64(o.ConcurrentMigrations), maxConcurrent)
-	between("max-concurrent-rewrites", int64(o.MaxConcurrentRewrites), maxConcurrentRewrite)
+	between("max-concurrent-rewrites", int64(o.Pace.MaxConcurrent), maxConcurrentRewrite)
 	between("migration-chunk-size", o.ChunkSize, maxChunkSize)
-	perSecond := o.MaxRewritesPerSecond
+	perSecond := o.Pace.MaxPerSecond
 	within := perSecond >= minPerSecond && perSecond <= maxPerSecond // false also for what is not a number
 	if perSecond != 0 && !within {
 		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must be zero, which is no bound, or between %v and %v, "+

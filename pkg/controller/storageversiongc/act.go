@@ -20,27 +20,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
-	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apiserver/pkg/storageversion"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 )
 
-// result is what a decision leaves after act tried its effects.
-type result struct {
-	memory memory
-	next   time.Duration
-}
-
-// act performs the effects in their order. They do not depend on each other, so act continues after one fails. It
-// repeats none, because each is for the object as it was read. The next sync reads and decides again.
-func (c *Controller) act(ctx context.Context, d decision) (result, error) {
-	held := d.heldBy.Clone()
-	res := result{memory: d.memory, next: d.next}
+// act performs the effects in their order, and adds to the decision what came of them. They do not depend on each
+// other, so act continues after one fails. It repeats none, because each is for the object as it was read. The next
+// sync reads and decides again.
+func (c *Controller) act(ctx context.Context, d *decision) error {
 	answering := true
 	var errs []error
 	for _, e := range d.effects {
@@ -55,8 +44,7 @@ func (c *Controller) act(ctx context.Context, d decision) (result, error) {
 			c.record(ctx, e)
 		case apierrors.IsConflict(err):
 			logger.V(4).Info("The storage version has changed; will decide again", "action", e.action)
-			held.Insert(conflict)
-			res.next = min(res.next, probeInterval)
+			d.hold(conflict)
 		case apierrors.IsNotFound(err):
 			logger.V(4).Info("The storage version is gone", "action", e.action)
 		default:
@@ -66,40 +54,26 @@ func (c *Controller) act(ctx context.Context, d decision) (result, error) {
 		// A write that is answered in time proves that the API server answers, as a read does. Without this, a long row of
 		// writes would look like a gap between the reads.
 		if now := c.clock.Now(); answering && now.Sub(began) <= readTimeout {
-			res.memory.at = now
+			d.memory.at = now
 		} else {
 			answering = false
 		}
 	}
-	for why := range held {
+	for why := range d.heldBy {
 		syncsHeldBack.WithLabelValues(string(why)).Inc()
 	}
-	return res, errors.Join(errs...)
+	return errors.Join(errs...)
 }
 
+// perform sends the request of an effect. The uid and the resourceVersion of the object are its preconditions.
 func (c *Controller) perform(ctx context.Context, e effect) error {
-	switch e.action {
-	case putUpFence:
-		return c.updateStatus(ctx, withFence(e.object))
-	case takeDownFence:
-		return c.updateStatus(ctx, withoutFence(e.object))
-	case removeEntries:
-		object := e.object.DeepCopy()
-		object.Status.StorageVersions = withoutServers(object.Status.StorageVersions, e.serverIDs)
-		storageversion.SetCommonEncodingVersion(object)
-		return c.updateStatus(ctx, object)
-	case deleteObject:
-		return c.client.InternalV1alpha1().StorageVersions().Delete(ctx, e.object.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &e.object.UID, ResourceVersion: ptr.To(e.object.ResourceVersion)},
+	client, object := c.client.InternalV1alpha1().StorageVersions(), e.write()
+	if object == nil {
+		return client.Delete(ctx, e.object.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &e.object.UID, ResourceVersion: &e.object.ResourceVersion},
 		})
-	default:
-		return fmt.Errorf("unknown action %q", e.action)
 	}
-}
-
-// updateStatus writes the status. The uid and the resourceVersion in the object are the preconditions.
-func (c *Controller) updateStatus(ctx context.Context, object *apiserverinternalv1alpha1.StorageVersion) error {
-	_, err := c.client.InternalV1alpha1().StorageVersions().UpdateStatus(ctx, object, metav1.UpdateOptions{})
+	_, err := client.UpdateStatus(ctx, object, metav1.UpdateOptions{})
 	return err
 }
 

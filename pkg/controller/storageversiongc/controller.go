@@ -18,17 +18,16 @@ package storageversiongc
 
 import (
 	"context"
-	"sync"
+	"errors"
+	"fmt"
 	"time"
 
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	apiserverinternalinformers "k8s.io/client-go/informers/apiserverinternal/v1alpha1"
 	coordinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
 	apiserverinternallisters "k8s.io/client-go/listers/apiserverinternal/v1alpha1"
 	coordlisters "k8s.io/client-go/listers/coordination/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -57,83 +56,61 @@ const (
 type Controller struct {
 	client kubernetes.Interface
 	clock  clock.WithTicker
-	queue  workqueue.TypedRateLimitingInterface[string]
+	queue  *controller.Queue[string]
 
-	leases                coordlisters.LeaseLister
-	leasesSynced          cache.InformerSynced
-	storageVersions       apiserverinternallisters.StorageVersionLister
-	storageVersionsSynced cache.InformerSynced
+	leases          coordlisters.LeaseLister
+	storageVersions apiserverinternallisters.StorageVersionLister
+	synced          []cache.InformerSynced
 
 	// memory is what the last sync left for the next one. Only the one worker reads and writes it.
 	memory memory
 }
 
-// NewStorageVersionGC returns a controller that is not running yet. The informers may be shared, and the one of Leases
-// may be limited to the identity Leases of kube-system. A Lease that it does not have is only a reason to read that
-// Lease.
-func NewStorageVersionGC(
+// New returns a controller that is not running yet. The informers may be shared, and the one of Leases may be limited
+// to the identity Leases of kube-system. A Lease that it does not have is only a reason to read that Lease.
+func New(
 	ctx context.Context,
-	clientset kubernetes.Interface,
-	leaseInformer coordinformers.LeaseInformer,
-	storageVersionInformer apiserverinternalinformers.StorageVersionInformer,
-) *Controller {
-	return newController(ctx, clientset, leaseInformer, storageVersionInformer, clock.RealClock{})
-}
-
-func newController(
-	ctx context.Context,
-	clientset kubernetes.Interface,
-	leaseInformer coordinformers.LeaseInformer,
-	storageVersionInformer apiserverinternalinformers.StorageVersionInformer,
+	client kubernetes.Interface,
+	leases coordinformers.LeaseInformer,
+	storageVersions apiserverinternalinformers.StorageVersionInformer,
 	clk clock.WithTicker,
-) *Controller {
+) (*Controller, error) {
 	register()
 	c := &Controller{
-		client: clientset,
-		clock:  clk,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](minBackoff, maxBackoff),
-			workqueue.TypedRateLimitingQueueConfig[string]{Name: queueName, Clock: clk},
-		),
-		leases:                leaseInformer.Lister(),
-		leasesSynced:          leaseInformer.Informer().HasSynced,
-		storageVersions:       storageVersionInformer.Lister(),
-		storageVersionsSynced: storageVersionInformer.Informer().HasSynced,
+		client:          client,
+		clock:           clk,
+		leases:          leases.Lister(),
+		storageVersions: storageVersions.Lister(),
+		synced:          []cache.InformerSynced{leases.Informer().HasSynced, storageVersions.Informer().HasSynced},
 	}
+	c.queue = controller.NewQueue(controller.QueueOptions[string]{
+		Name: queueName, Clock: clk, Handle: c.handle, Workers: 1, MinRetry: minBackoff, MaxRetry: maxBackoff,
+	})
 
 	// The handlers do not look at the objects, so they cannot misread a tombstone or a resync. The sync finds out from the
 	// caches, without a request, whether there is anything to do.
 	logger := klog.FromContext(ctx)
 	changed := func() { c.queue.AddAfter(everything, burst) }
-	_, err := leaseInformer.Informer().AddEventHandlerWithOptions(cache.ResourceEventHandlerFuncs{
+	_, err := leases.Informer().AddEventHandlerWithOptions(cache.ResourceEventHandlerFuncs{
 		DeleteFunc: func(any) { changed() },
 	}, cache.HandlerOptions{Logger: &logger})
-	utilruntime.Must(err)
-	_, err = storageVersionInformer.Informer().AddEventHandlerWithOptions(cache.ResourceEventHandlerFuncs{
+	if err != nil {
+		return nil, fmt.Errorf("listening to leases: %w", err)
+	}
+	_, err = storageVersions.Informer().AddEventHandlerWithOptions(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changed() },
 		UpdateFunc: func(any, any) { changed() },
 	}, cache.HandlerOptions{Logger: &logger})
-	utilruntime.Must(err)
-	return c
+	if err != nil {
+		return nil, fmt.Errorf("listening to storage versions: %w", err)
+	}
+	return c, nil
 }
 
 // Run collects garbage until ctx ends, and returns when all its goroutines have ended. It waits for its caches as long
 // as the cluster does not serve StorageVersions.
 func (c *Controller) Run(ctx context.Context) {
-	defer utilruntime.HandleCrashWithContext(ctx)
-
-	var worker sync.WaitGroup
-	defer worker.Wait()
-	defer c.queue.ShutDown()
-	if !cache.WaitForCacheSync(ctx.Done(), c.leasesSynced, c.storageVersionsSynced) {
-		return
-	}
-	c.queue.Add(everything)
-	worker.Go(func() {
-		defer utilruntime.HandleCrashWithContext(ctx)
-		controller.Work(ctx, c.clock, c.queue, 0, c.handle)
-	})
-	<-ctx.Done()
+	controller.Run(ctx, c.synced, func() { c.queue.Add(everything) }, c.queue)
 }
 
 func (c *Controller) handle(ctx context.Context, _ string) (again time.Time, err error) {
@@ -146,17 +123,13 @@ func (c *Controller) handle(ctx context.Context, _ string) (again time.Time, err
 
 // sync returns after what time to sync again.
 func (c *Controller) sync(ctx context.Context) (time.Duration, error) {
-	suspicious, err := c.suspicious()
-	if err != nil || !suspicious {
+	if !c.suspicious() {
 		c.memory = memory{}
-		return never, err
+		return never, nil
 	}
 	obs, observeErr := c.observe(ctx)
-	decision := decide(obs)
-	result, actErr := c.act(ctx, decision)
-	c.memory = result.memory
-	if observeErr != nil {
-		return never, observeErr
-	}
-	return result.next, actErr
+	d := decide(obs)
+	actErr := c.act(ctx, &d)
+	c.memory = d.memory
+	return d.next, errors.Join(observeErr, actErr)
 }

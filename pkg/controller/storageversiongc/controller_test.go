@@ -53,8 +53,12 @@ func newFixture(t *testing.T, stored ...runtime.Object) *fixture {
 	_, ctx := ktesting.NewTestContext(t)
 	f := &fixture{ctx: ctx, client: fake.NewClientset(stored...), clock: clocktesting.NewFakeClock(epoch)}
 	f.factory = informers.NewSharedInformerFactory(f.client, 0)
-	f.Controller = newController(ctx, f.client, f.factory.Coordination().V1().Leases(),
+	var err error
+	f.Controller, err = New(ctx, f.client, f.factory.Coordination().V1().Leases(),
 		f.factory.Internal().V1alpha1().StorageVersions(), f.clock)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(f.queue.ShutDown)
 	return f
 }
@@ -93,8 +97,8 @@ func TestLeaseElsewhereIsNoIdentity(t *testing.T) {
 	other := leaseOf("gone")
 	other.Namespace = "default"
 	f.cache(t, published("apps.deployments", entry("gone", "v1")), other)
-	if suspicious, err := f.suspicious(); err != nil || !suspicious {
-		t.Errorf("suspicious: %t, error %v", suspicious, err)
+	if !f.suspicious() {
+		t.Error("it is not suspicious")
 	}
 }
 
@@ -323,7 +327,7 @@ func TestEventsLeadToALook(t *testing.T) {
 func TestRunEndsWhileCachesNeverSync(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	f := newFixture(t)
-	f.storageVersionsSynced = func() bool { return false }
+	f.synced = append(f.synced, func() bool { return false })
 	ctx, cancel := context.WithCancel(f.ctx)
 	done := make(chan struct{})
 	go func() { defer close(done); f.Run(ctx) }()

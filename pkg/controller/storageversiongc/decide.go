@@ -126,6 +126,18 @@ type effect struct {
 	serverIDs []string
 }
 
+// write returns the object as the effect writes it, or nil if the effect deletes it.
+func (e effect) write() *apiserverinternalv1alpha1.StorageVersion {
+	switch e.action {
+	case deleteObject:
+		return nil
+	case putUpFence:
+		return withFence(e.object)
+	default:
+		return republished(e.object, e.serverIDs)
+	}
+}
+
 // decision is what to write, what delays other writes, and after what time to sync again.
 type decision struct {
 	effects []effect
@@ -226,14 +238,9 @@ func remember(obs observation) memory {
 	}
 	m := memory{at: obs.now, absentSince: map[string]time.Time{}, emptySince: map[types.UID]emptySighting{}}
 	for _, serverID := range serverIDs(obs.storageVersions) {
-		if obs.leases[serverID] != absent {
-			continue
+		if obs.leases[serverID] == absent {
+			m.absentSince[serverID] = cmp.Or(known.absentSince[serverID], obs.now)
 		}
-		since, seen := known.absentSince[serverID]
-		if !seen {
-			since = obs.now
-		}
-		m.absentSince[serverID] = since
 	}
 	for _, object := range obs.storageVersions {
 		if len(object.Status.StorageVersions) > 0 {

@@ -62,7 +62,7 @@ func fenced(object *apiserverinternalv1alpha1.StorageVersion) bool {
 
 // withFence returns a copy with the status that a publication would give it, plus the fence.
 func withFence(object *apiserverinternalv1alpha1.StorageVersion) *apiserverinternalv1alpha1.StorageVersion {
-	object = withoutFence(object)
+	object = republished(object, nil)
 	for i := range object.Status.Conditions {
 		condition := &object.Status.Conditions[i]
 		if condition.Type == apiserverinternalv1alpha1.AllEncodingVersionsEqual {
@@ -72,9 +72,13 @@ func withFence(object *apiserverinternalv1alpha1.StorageVersion) *apiserverinter
 	return object
 }
 
-// withoutFence returns a copy with the status that a publication would give it.
-func withoutFence(object *apiserverinternalv1alpha1.StorageVersion) *apiserverinternalv1alpha1.StorageVersion {
+// republished returns a copy without the entries of some servers, and with the status that a publication would give it.
+// It has no fence.
+func republished(
+	object *apiserverinternalv1alpha1.StorageVersion, without []string,
+) *apiserverinternalv1alpha1.StorageVersion {
 	object = object.DeepCopy()
+	object.Status.StorageVersions = withoutServers(object.Status.StorageVersions, without)
 	storageversion.SetCommonEncodingVersion(object)
 	return object
 }

@@ -128,20 +128,10 @@ func (c *collector) write(e effect) {
 			e.action = deleteObject
 		}
 	}
-	switch e.action {
-	case putUpFence:
-		c.store.update(withFence(e.object))
-	case takeDownFence:
-		c.store.update(withoutFence(e.object))
-	case removeEntries:
-		object := e.object.DeepCopy()
-		object.Status.StorageVersions = withoutServers(object.Status.StorageVersions, e.serverIDs)
-		storageversion.SetCommonEncodingVersion(object)
+	if object := e.write(); object != nil {
 		c.store.update(object)
-	case deleteObject:
-		if c.store.object != nil && c.store.object.ResourceVersion == e.object.ResourceVersion {
-			c.store.object = nil
-		}
+	} else if c.store.object != nil && c.store.object.ResourceVersion == e.object.ResourceVersion {
+		c.store.object = nil
 	}
 }
 

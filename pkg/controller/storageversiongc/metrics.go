@@ -21,6 +21,8 @@ import (
 
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 const subsystem = "storage_version_garbage_collector"
@@ -32,20 +34,12 @@ var (
 		Help:           "Number of entries removed because their API server is gone, with their StorageVersion or without.",
 		StabilityLevel: metrics.ALPHA,
 	})
-	objectsDeleted = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem,
-		Name:      "objects_deleted_total",
-		Help: "Number of StorageVersions deleted because all their entries were stale (stale_entries) " +
-			"or because they had none (no_entries).",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"reason"})
-	syncsHeldBack = metrics.NewCounterVec(&metrics.CounterOpts{
-		Subsystem: subsystem,
-		Name:      "syncs_held_back_total",
-		Help: "Number of syncs that left something for later, because a Lease could not be read (lease_unknown), " +
-			"because it was not missing for long enough (grace), or because an object had changed (conflict).",
-		StabilityLevel: metrics.ALPHA,
-	}, []string{"reason"})
+	objectsDeleted = controller.NewCounter(subsystem, "objects_deleted_total",
+		"Number of StorageVersions deleted because all their entries were stale (stale_entries) "+
+			"or because they had none (no_entries).", "reason")
+	syncsHeldBack = controller.NewCounter(subsystem, "syncs_held_back_total",
+		"Number of syncs that left something for later, because a Lease could not be read (lease_unknown), "+
+			"because it was not missing for long enough (grace), or because an object had changed (conflict).", "reason")
 )
 
 var register = sync.OnceFunc(func() { legacyregistry.MustRegister(entriesRemoved, objectsDeleted, syncsHeldBack) })

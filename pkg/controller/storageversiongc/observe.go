@@ -19,6 +19,7 @@ package storageversiongc
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
@@ -30,32 +31,19 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
-const (
-	// readTimeout bounds one read of a Lease. An API server that does not answer for longer is in trouble. A living server
-	// that has to put its Lease back may have the same trouble, so such a read proves nothing.
-	readTimeout = time.Second
-)
+// readTimeout bounds one read of a Lease. An API server that does not answer for longer is in trouble. A living server
+// that has to put its Lease back may have the same trouble, so such a read proves nothing.
+const readTimeout = time.Second
 
 var leaseResource = coordinationv1.Resource("leases")
 
 // suspicious reports, from the caches alone, whether there may be anything to do. Stale caches do no harm: what they do
 // not show yet comes with an event, and observe reads again what they show wrongly.
-func (c *Controller) suspicious() (bool, error) {
-	objects, err := c.storageVersions.List(labels.Everything())
-	if err != nil {
-		return false, fmt.Errorf("listing cached storage versions: %w", err)
-	}
-	for _, object := range objects {
-		if len(object.Status.StorageVersions) == 0 || fenced(object) {
-			return true, nil
-		}
-	}
-	for _, serverID := range serverIDs(objects) {
-		if cached, err := c.leaseCached(serverID); err != nil || !cached {
-			return err == nil, err
-		}
-	}
-	return false, nil
+func (c *Controller) suspicious() bool {
+	objects, _ := c.storageVersions.List(labels.Everything()) // A cache has no error.
+	return slices.ContainsFunc(objects, func(object *apiserverinternalv1alpha1.StorageVersion) bool {
+		return len(object.Status.StorageVersions) == 0 || fenced(object)
+	}) || slices.ContainsFunc(serverIDs(objects), func(serverID string) bool { return !c.leaseCached(serverID) })
 }
 
 // observe reads all StorageVersions and then every Lease that they name. The order matters:
@@ -96,17 +84,12 @@ func (c *Controller) observe(ctx context.Context) (observation, error) {
 
 // lease reports whether the Lease of a server exists. It returns unknown only with an error.
 func (c *Controller) lease(ctx context.Context, serverID string) (presence, error) {
-	cached, err := c.leaseCached(serverID)
-	if err != nil {
-		return unknown, err
-	}
-	if cached {
+	if c.leaseCached(serverID) {
 		return present, nil
 	}
-
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	_, err = c.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, serverID, metav1.GetOptions{})
+	_, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, serverID, metav1.GetOptions{})
 	switch {
 	case err == nil:
 		return presentUnwatched, nil
@@ -117,14 +100,8 @@ func (c *Controller) lease(ctx context.Context, serverID string) (presence, erro
 	}
 }
 
-func (c *Controller) leaseCached(serverID string) (bool, error) {
+// leaseCached reports whether the cache has the Lease of a server. A cache has no other error than that it has not.
+func (c *Controller) leaseCached(serverID string) bool {
 	_, err := c.leases.Leases(metav1.NamespaceSystem).Get(serverID)
-	switch {
-	case err == nil:
-		return true, nil
-	case apierrors.IsNotFound(err):
-		return false, nil
-	default:
-		return false, fmt.Errorf("getting cached lease %q: %w", serverID, err)
-	}
+	return err == nil
 }

@@ -19,15 +19,12 @@ package svmigrator
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -83,8 +80,8 @@ type Controller struct {
 	runs    *runs
 
 	// queue has the migrations to decide about. waiting has those that may write and wait for a place.
-	queue   workqueue.TypedRateLimitingInterface[string]
-	waiting workqueue.TypedRateLimitingInterface[string]
+	queue   *controller.Queue[string]
+	waiting *controller.Queue[string]
 
 	synced []cache.InformerSynced
 }
@@ -100,9 +97,7 @@ func New(
 	options Options,
 ) (*Controller, error) {
 	Register()
-	pace := pacer.New(pacer.Options{
-		MaxConcurrent: options.MaxConcurrentRewrites, MaxPerSecond: options.MaxRewritesPerSecond, Unpaced: options.Unpaced,
-	})
+	pace := pacer.New(options.Pace)
 	engine, err := rewrite.NewEngine(clients.Objects, pace, clock.RealClock{}, options.ChunkSize)
 	if err != nil {
 		return nil, err
@@ -126,48 +121,59 @@ func New(
 		pacer: pace,
 		runs:  newRuns(),
 	}
-	c.queue = newQueue(queueName, workqueue.DefaultQueue[string]())
-	c.waiting = newQueue(waitingName, &waitingQueue{rank: c.rankOfName})
+	c.queue = controller.NewQueue(controller.QueueOptions[string]{
+		Name: queueName, Clock: clock.RealClock{}, Handle: c.sync, Workers: syncWorkers,
+		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry,
+	})
+	c.waiting = controller.NewQueue(controller.QueueOptions[string]{
+		Name: waitingName, Clock: clock.RealClock{}, Handle: c.givePlace, Workers: options.ConcurrentMigrations,
+		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry, Order: &waitingQueue{rank: c.rankOfName},
+	})
 	observer.Subscribe(c.resourceChanged)
 	c.synced, err = caches.Listen(ctx, c.resourceChanged, c.migrationChanged)
 	c.synced = append(c.synced, observer.HasSynced)
 	return c, err
 }
 
-func newQueue(name string, order workqueue.Queue[string]) workqueue.TypedRateLimitingInterface[string] {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[string](minRetry, maxRetry)
-	config := workqueue.TypedDelayingQueueConfig[string]{Name: name}
-	config.Queue = workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[string]{Name: name, Queue: order})
-	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[string]{
-		Name: name, DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(config),
-	})
-}
-
 // Run works until the context ends. Nothing of it runs when it returns.
 func (c *Controller) Run(ctx context.Context) {
-	defer utilruntime.HandleCrashWithContext(ctx)
+	defer gauges.Hide(c)
+	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.waiting)
+}
 
-	logger := klog.FromContext(ctx)
-	logger.Info("Starting storage version migrator")
-	var workers sync.WaitGroup
-	defer func() {
-		logger.Info("Shutting down storage version migrator")
-		c.queue.ShutDown()
-		c.waiting.ShutDown()
-		workers.Wait()
-	}()
+// resourceChanged stops the run of a resource if it may not write any more, and queues all migrations of the resource.
+func (c *Controller) resourceChanged(resource schema.GroupResource) {
+	if run := c.runs.of(resource); run != nil {
+		if m := run.bound.Load(); m != nil && c.cluster.decideCached(m).Verdict != Go {
+			run.stop(errStopped)
+		}
+	}
+	c.enqueueResource(resource)
+}
 
-	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
-		return
+// enqueueResource queues all migrations of a resource.
+func (c *Controller) enqueueResource(resource schema.GroupResource) {
+	for _, m := range c.cluster.caches.MigrationsOf(resource) {
+		c.queue.Add(m.Name)
 	}
-	defer gauges.Show(c)()
-	for range syncWorkers {
-		workers.Go(func() { controller.Work(ctx, c.cluster.clock, c.queue, minRetry, c.sync) })
+}
+
+// migrationChanged stops the run of a migration that is gone or that somebody else ended, and queues what it concerns.
+func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigration) {
+	cached, run := c.cluster.caches.Migration(m.Name), c.runs.ofMigration(m)
+	gone := cached == nil || cached.UID != m.UID || cached.DeletionTimestamp != nil
+	ended := gone || m.Finished()
+	switch {
+	case run != nil && ended && (gone || !run.ending.Load()):
+		run.stop(errMigrationGone)
+	case run != nil && !ended:
+		return // The run writes the status all the time.
 	}
-	for range c.cluster.options.ConcurrentMigrations {
-		workers.Go(func() { controller.Work(ctx, c.cluster.clock, c.waiting, minRetry, c.givePlace) })
+	c.queue.Add(m.Name)
+	if ended {
+		c.runs.forget(m.UID)
+		c.enqueueResource(m.GroupResource()) // Others may have waited for the end of this one.
 	}
-	<-ctx.Done()
 }
 
 // sync does everything about a migration that needs no place. It fails a migration that cannot succeed, says what a

@@ -50,8 +50,6 @@ type Input struct {
 type Verdict string
 
 const (
-	// Ignore: the migration has ended.
-	Ignore Verdict = "Ignore"
 	// Wait: nothing may be written now.
 	Wait Verdict = "Wait"
 	// Go: the servers agree on the target, and have done so since the migration started.
@@ -76,14 +74,13 @@ type Decision struct {
 // restarts tells people what follows if a migration fails because the servers changed.
 const restarts = "The trigger creates another migration. If you created this one, create another"
 
-// Decide says whether a migration may write now. It is pure. The controller calls it at the start, whenever something
-// changes, and at the end: a migration succeeds only if the verdict is Go when all its objects are done.
+// Decide says whether a migration that has not ended may write now. It is pure. The controller calls it at the start,
+// whenever something changes, and at the end: a migration succeeds only if the verdict is Go when all its objects are
+// done.
 func Decide(in Input) Decision {
 	m := in.Migration
 	resource := m.GroupResource()
 	switch {
-	case m.Finished():
-		return Decision{Verdict: Ignore}
 	case resource.Resource == "":
 		return fails(migrationv1alpha1.MigrationReasonInvalidResource,
 			"spec.resource.resource is empty. Create another migration, for example of deployments of the group apps")

@@ -21,7 +21,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
@@ -286,14 +285,6 @@ func TestDecide(t *testing.T) {
 		"it fails after a change and back": {
 			migration: alone(written(5, 2, v2)), observed: observed(written(5, 2, v2), written(4, 3, v1), written(3, 4, v2)),
 			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost,
-		},
-		"one that has ended is left alone": {
-			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) {
-				m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
-					{Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue},
-				}
-			}),
-			observed: observed(written(9, 2, v2)), want: Ignore,
 		},
 		"a subresource is none": {
 			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Spec.Resource.Resource = "widgets/status" }),

@@ -50,8 +50,8 @@ const (
 
 // finish ends a migration whose objects all have outcomes, however long that takes.
 func (r *migrationRun) finish(ctx context.Context) error {
-	began, backoff := r.cluster.clock.Now(), rewrite.NewBackoff()
-	for {
+	began := r.cluster.clock.Now()
+	for try := 1; ; try++ {
 		err := r.tryFinish(ctx)
 		switch {
 		case err == nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone):
@@ -59,7 +59,7 @@ func (r *migrationRun) finish(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
-		now, delay := r.cluster.clock.Now(), max(finishRetry, backoff.Step())
+		now, delay := r.cluster.clock.Now(), max(finishRetry, rewrite.RetryDelay(try))
 		klog.FromContext(ctx).V(4).Info("The migration cannot be ended yet, will retry", "cause", err)
 		if now.Sub(began) > finishReportAfter {
 			r.ReportState(ctx, rewrite.Report{State: r.task.Failing(now), Retry: rewrite.Retry{
@@ -86,7 +86,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		return err
 	case decision.Verdict == Fail:
 		return r.end(ctx, failed(decision))
-	case m.Status.Progress != nil && unmigrated(m.Status.Progress) > 0:
+	case namesDenied(m):
 		return r.end(ctx, failed(objectsDenied(&m.Status)))
 	case decision.Verdict != Go:
 		return errStopped

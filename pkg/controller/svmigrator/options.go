@@ -16,7 +16,11 @@ limitations under the License.
 
 package svmigrator
 
-import "time"
+import (
+	"time"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
+)
 
 const (
 	// DefaultChunkSize is that of Kubernetes' own clients. The list costs little beside the rewrites, and a crash repeats
@@ -35,12 +39,8 @@ type Options struct {
 	ChunkSize int64
 	// ConcurrentMigrations is how many migrations run at a time.
 	ConcurrentMigrations int
-	// MaxConcurrentRewrites is how many objects all migrations together rewrite at a time at most.
-	MaxConcurrentRewrites int
-	// MaxRewritesPerSecond bounds the rate of all migrations together. Zero means no bound.
-	MaxRewritesPerSecond float64
-	// Unpaced means that MaxConcurrentRewrites objects are rewritten at a time, however slow the API server is.
-	Unpaced bool
+	// Pace bounds how fast all migrations together rewrite.
+	Pace pacer.Options
 	// FinishedTTL is how long a migration is kept after its end. Zero keeps it forever.
 	FinishedTTL time.Duration
 	// SettlePeriod is how long all servers must have written one encoding before they count as agreed.

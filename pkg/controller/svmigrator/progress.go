@@ -41,16 +41,6 @@ func counters(p *migrationv1alpha1.MigrationProgress) map[sweep.Outcome]*int64 {
 	}
 }
 
-// unmigrated is how many objects still have to be rewritten although they have an outcome.
-func unmigrated(p *migrationv1alpha1.MigrationProgress) (objects int64) {
-	for outcome, count := range counters(p) {
-		if !outcome.Migrated() {
-			objects += *count
-		}
-	}
-	return objects
-}
-
 // positionOf returns the position at which a migration was interrupted.
 func positionOf(status *migrationv1alpha1.StorageVersionMigrationStatus) sweep.Position {
 	position := sweep.Position{Baseline: status.BaselineResourceVersion, Complete: status.SweepCompletionTime != nil}

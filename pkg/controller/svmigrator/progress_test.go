@@ -56,18 +56,11 @@ func TestThePositionSurvivesTheStatus(t *testing.T) {
 }
 
 func TestEveryOutcomeHasItsCount(t *testing.T) {
-	p := &migrationv1alpha1.MigrationProgress{}
-	fields := counters(p)
+	fields := counters(&migrationv1alpha1.MigrationProgress{})
 	for _, outcome := range sweep.Outcomes {
 		if fields[outcome] == nil {
 			t.Errorf("the status has no count of %s", outcome)
-			continue
 		}
-		*fields[outcome] = 1
-		if blocks := unmigrated(p) > 0; blocks == outcome.Migrated() {
-			t.Errorf("an object that is %s keeps the migration from its success: %v", outcome, blocks)
-		}
-		*fields[outcome] = 0
 	}
 }
 

@@ -214,7 +214,7 @@ func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position
 // ObjectDone counts the object, and records an event if it was denied for good.
 func (r *migrationRun) ObjectDone(result rewrite.Result) {
 	outcomes.WithLabelValues(result.Outcome.String()).Inc()
-	if result.Outcome.Migrated() {
+	if result.Outcome != sweep.Denied {
 		migratedObjects.WithLabelValues(r.resource.String()).Inc()
 	}
 	if !result.Final || result.Outcome != sweep.Denied {

@@ -21,19 +21,19 @@ import (
 	"fmt"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 var (
-	stateResource     = v1alpha1.Resource("storagestates")
-	migrationResource = v1alpha1.Resource("storageversionmigrations")
+	stateResource     = migrationv1alpha1.Resource("storagestates")
+	migrationResource = migrationv1alpha1.Resource("storageversionmigrations")
 )
 
 // act performs the effects of a decision in their order. Each depends on the one before. It repeats none of them: the
@@ -76,15 +76,17 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 	klog.FromContext(ctx).V(verbosity).Info("Wrote storage state", "action", d.State, "reason", d.Reason,
 		"uid", state.UID, "resourceVersion", state.ResourceVersion, "epoch", state.Status.Epoch,
 		"persisted", state.Status.PersistedEncodingVersions)
-	c.recordEvents(state, d.Events)
+	for _, event := range d.Events {
+		c.events.Event(state, event.Type, event.Reason, event.Message)
+	}
 	return nil
 }
 
 // storeState returns what is stored then, nil if nothing is. Every request is preconditioned on the uid and the
 // resourceVersion of the state that was decided on.
 func (c *Controller) storeState(
-	ctx context.Context, resource schema.GroupResource, state *v1alpha1.StorageState, d Decision,
-) (*v1alpha1.StorageState, error) {
+	ctx context.Context, resource schema.GroupResource, state *migrationv1alpha1.StorageState, d Decision,
+) (*migrationv1alpha1.StorageState, error) {
 	states, replaced := c.client.StorageStates(), metav1.ObjectMeta{}
 	if d.State == DeleteState || d.State == RecreateState {
 		replaced = state.ObjectMeta
@@ -110,11 +112,11 @@ func (c *Controller) storeState(
 }
 
 // newState returns a state with what people wrote on the state that it replaces, if there is one.
-func newState(resource schema.GroupResource, replaced metav1.ObjectMeta) *v1alpha1.StorageState {
-	return &v1alpha1.StorageState{
+func newState(resource schema.GroupResource, replaced metav1.ObjectMeta) *migrationv1alpha1.StorageState {
+	return &migrationv1alpha1.StorageState{
 		ObjectMeta: metav1.ObjectMeta{Name: resource.String(), Annotations: replaced.Annotations, Labels: replaced.Labels},
-		Spec: v1alpha1.StorageStateSpec{
-			Resource: v1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource},
+		Spec: migrationv1alpha1.StorageStateSpec{
+			Resource: migrationv1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource},
 		},
 	}
 }
@@ -146,7 +148,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	for _, confirm := range []func() error{
 		func() error { return c.confirmState(ctx, in.State) },
 		func() error { return c.confirmState(ctx, in.SharedBy) },
-		func() error { return c.confirmLastAttempt(ctx, in, d.Create) },
+		func() error { return c.confirmLastAttempt(ctx, in, d) },
 	} {
 		if err := confirm(); err != nil {
 			return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
@@ -173,7 +175,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 //
 // The migrator and the next decision would find out. Reading makes that rare, and keeps a former leader from creating
 // anything after its successor has written.
-func (c *Controller) confirmState(ctx context.Context, state *v1alpha1.StorageState) error {
+func (c *Controller) confirmState(ctx context.Context, state *migrationv1alpha1.StorageState) error {
 	if state == nil {
 		return nil // The storage is not shared.
 	}
@@ -191,7 +193,7 @@ func (c *Controller) confirmState(ctx context.Context, state *v1alpha1.StorageSt
 
 // confirmLastAttempt reads the migration that the state names, because a cache that is behind looks the same as a
 // migration that was deleted or has ended. There must not be two attempts at a time.
-func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, next *v1alpha1.StorageVersionMigration) error {
+func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, d Decision) error {
 	ref := in.State.Status.Migration
 	if ref == nil {
 		return nil
@@ -203,22 +205,11 @@ func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, next *v1a
 	case err != nil:
 		return fmt.Errorf("getting migration %q: %w", ref.Name, err)
 	}
-	decidedOn := slices.ContainsFunc(in.Migrations, func(m *v1alpha1.StorageVersionMigration) bool {
+	decidedOn := slices.ContainsFunc(in.Migrations, func(m *migrationv1alpha1.StorageVersionMigration) bool {
 		return m.UID == live.UID && m.ResourceVersion == live.ResourceVersion
 	})
-	if !decidedOn && live.GroupResource() == next.GroupResource() {
+	if !decidedOn && live.GroupResource() == d.Create.GroupResource() {
 		return fmt.Errorf("migration %q is not the one in the cache: %w", ref.Name, controller.ErrOutdated)
 	}
 	return nil
-}
-
-// recordEvents records events about the state.
-func (c *Controller) recordEvents(state *v1alpha1.StorageState, events []Event) {
-	for _, event := range events {
-		eventType := corev1.EventTypeNormal
-		if event.Warning {
-			eventType = corev1.EventTypeWarning
-		}
-		c.events.Event(state, eventType, event.Reason, event.Message)
-	}
 }

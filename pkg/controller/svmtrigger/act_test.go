@@ -23,33 +23,36 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 func TestAct(t *testing.T) {
 	state, migration := stateOf(widgets, "7"), migrationOf(widgets, "due")
-	status := v1alpha1.StorageStateStatus{Epoch: 3, CurrentStorageVersionHash: "hash="}
-	events := []Event{{Reason: "Some", Message: "something"}, {Warning: true, Reason: "Other",
-		Message: "100% of something"}}
+	status := migrationv1alpha1.StorageStateStatus{Epoch: 3, CurrentStorageVersionHash: "hash="}
+	events := []Event{
+		{Type: corev1.EventTypeNormal, Reason: "Some", Message: "something"},
+		{Type: corev1.EventTypeWarning, Reason: "Other", Message: "100% of something"},
+	}
 	told := []string{
 		"Normal Some something",
 		"Warning Other 100% of something",
 	}
 	moved := stateOf(widgets, "8")
 	second := stateOf(widgets, "7")
-	second.Status.Migration = &v1alpha1.MigrationReference{Name: "first", UID: "uid-first"}
+	second.Status.Migration = &migrationv1alpha1.MigrationReference{Name: "first", UID: "uid-first"}
 
 	for name, tc := range map[string]struct {
 		stored   []runtime.Object
-		state    *v1alpha1.StorageState
-		cached   []*v1alpha1.StorageVersionMigration
+		state    *migrationv1alpha1.StorageState
+		cached   []*migrationv1alpha1.StorageVersionMigration
 		decision Decision
 		refuse   map[string]error // by verb and resource
 		want     []string
@@ -124,7 +127,7 @@ func TestAct(t *testing.T) {
 		"migrations are deleted after the state was written": {
 			stored: []runtime.Object{state, migrationOf(widgets, "one"), migrationOf(widgets, "two")}, state: state,
 			decision: Decision{State: UpdateState, Status: status,
-				Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "one"), migrationOf(widgets, "two")}},
+				Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one"), migrationOf(widgets, "two")}},
 			want: []string{
 				"update storagestates/status widgets.example.com if uid-widgets@7",
 				"delete storageversionmigrations one if uid-one",
@@ -132,10 +135,11 @@ func TestAct(t *testing.T) {
 			},
 		},
 		"migrations to be deleted are gone, or others by now": {
-			stored: []runtime.Object{state, &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "two",
+			stored: []runtime.Object{state, &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "two",
 				UID: "somebody's"}}}, state: state,
-			decision: Decision{Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "one"), migrationOf(widgets,
-				"two")}},
+			decision: Decision{Delete: []*migrationv1alpha1.StorageVersionMigration{
+				migrationOf(widgets, "one"), migrationOf(widgets, "two"),
+			}},
 			want: []string{
 				"delete storageversionmigrations one if uid-one",
 				"delete storageversionmigrations two if uid-two",
@@ -188,7 +192,7 @@ func TestAct(t *testing.T) {
 		},
 		"a migration after one that the cache shows": {
 			stored: []runtime.Object{second, migrationOf(widgets, "first")}, state: second,
-			cached:   []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "first")},
+			cached:   []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "first")},
 			decision: Decision{Create: migration},
 			want: []string{
 				"get storagestates widgets.example.com",
@@ -198,10 +202,12 @@ func TestAct(t *testing.T) {
 		},
 		"no migration after a deletion that failed": {
 			stored: []runtime.Object{state}, state: state,
-			decision: Decision{Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}, Create: migration},
-			refuse:   map[string]error{"delete storageversionmigrations": apierrors.NewInternalError(errors.New("etcd"))},
-			want:     []string{"delete storageversionmigrations one if uid-one"},
-			fails:    `deleting migration "one"`,
+			decision: Decision{
+				Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}, Create: migration,
+			},
+			refuse: map[string]error{"delete storageversionmigrations": apierrors.NewInternalError(errors.New("etcd"))},
+			want:   []string{"delete storageversionmigrations one if uid-one"},
+			fails:  `deleting migration "one"`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -277,8 +283,9 @@ func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
 		cancel() // while the answer is on its way
 		return false, nil, nil
 	})
-	err := f.act(ctx, in, Decision{State: UpdateState, Delete: []*v1alpha1.StorageVersionMigration{migrationOf(widgets,
-		"one")}})
+	err := f.act(ctx, in, Decision{
+		State: UpdateState, Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")},
+	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}

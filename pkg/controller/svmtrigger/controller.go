@@ -18,20 +18,17 @@ package svmtrigger
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 	migrationinformers "sigs.k8s.io/svm-api/client/informers/externalversions/migration/v1alpha1"
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
@@ -54,7 +51,7 @@ type Observer interface {
 	Resources() []schema.GroupResource
 	Observe(resource schema.GroupResource) storageversion.Observation
 	// LastLook returns when each source was last read with success.
-	LastLook() map[v1alpha1.EvidenceSource]time.Time
+	LastLook() map[migrationv1alpha1.EvidenceSource]time.Time
 }
 
 // Options are what administrators choose.
@@ -72,7 +69,7 @@ type Controller struct {
 	clock    clock.WithTicker
 	options  Options
 	decide   func(Input) Decision
-	queue    workqueue.TypedRateLimitingInterface[schema.GroupResource]
+	queue    *controller.Queue[schema.GroupResource]
 
 	caches *controller.Caches
 	synced []cache.InformerSynced
@@ -99,23 +96,22 @@ func New(
 		return nil, err
 	}
 	c := &Controller{
-		client:   client,
-		observer: observer,
-		events:   events.WithLogger(klog.FromContext(ctx)),
-		clock:    clk,
-		options:  options,
-		decide:   Decide,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[schema.GroupResource](minRetry, maxRetry),
-			workqueue.TypedRateLimitingQueueConfig[schema.GroupResource]{Name: queueName, Clock: clk},
-		),
+		client:          client,
+		observer:        observer,
+		events:          events.WithLogger(klog.FromContext(ctx)),
+		clock:           clk,
+		options:         options,
+		decide:          Decide,
 		caches:          caches,
 		stateWrites:     newOwnWrites(states.GetStore()),
 		migrationWrites: newOwnWrites(migrations.GetStore()),
 	}
+	c.queue = controller.NewQueue(controller.QueueOptions[schema.GroupResource]{
+		Name: queueName, Clock: clk, Handle: c.sync, Workers: 1, MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry,
+	})
 	observer.Subscribe(c.queue.Add)
 	// The listeners are synced when everything in the caches was enqueued, which is when the worker begins.
-	c.synced, err = caches.Listen(ctx, c.changed, func(m *v1alpha1.StorageVersionMigration) {
+	c.synced, err = caches.Listen(ctx, c.changed, func(m *migrationv1alpha1.StorageVersionMigration) {
 		c.changed(m.GroupResource())
 	})
 	c.synced = append(c.synced, observer.HasSynced)
@@ -132,26 +128,13 @@ func (c *Controller) changed(resource schema.GroupResource) {
 
 // Run works until the context ends. It returns when all its goroutines have ended.
 func (c *Controller) Run(ctx context.Context) {
-	defer utilruntime.HandleCrashWithContext(ctx)
-
-	logger := klog.FromContext(ctx)
-	logger.Info("Starting storage version migration trigger")
-	var workers sync.WaitGroup
-	defer func() {
-		logger.Info("Shutting down storage version migration trigger")
-		c.queue.ShutDown()
-		workers.Wait()
-	}()
-
-	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
-		return
-	}
-	for _, resource := range c.observer.Resources() {
-		c.queue.Add(resource)
-	}
-	defer gauges.Show(c)()
-	workers.Go(func() { controller.Work(ctx, c.clock, c.queue, minRetry, c.sync) })
-	<-ctx.Done()
+	defer gauges.Hide(c)
+	controller.Run(ctx, c.synced, func() {
+		for _, resource := range c.observer.Resources() {
+			c.queue.Add(resource)
+		}
+		gauges.Show(c)
+	}, c.queue)
 }
 
 // sync returns when to look again.

@@ -23,7 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -45,33 +46,26 @@ func Decide(in Input) Decision {
 		// The observation is complete within seconds.
 		return Decision{Reason: reasonNothingKnown, LookAgain: in.Observation.Problem.Since.Add(in.Periods.Hold)}
 	}
-	for _, step := range steps {
-		step(e)
-	}
+	// Each step reads what those before it found.
+	e.recordSightings()
+	e.acceptProof()
+	e.deleteOutdated()
+	e.findMigrations()
+	e.countFailure()
+	e.answerRetry()
+	e.nameVersions()
+	e.setConditions()
+	e.writeState()
 	return e.decision
-}
-
-// steps are all that a decision about a state consists of. Each reads what those before it found.
-var steps = []func(*evaluation){
-	(*evaluation).recordSightings,
-	(*evaluation).acceptProof,
-	(*evaluation).deleteOutdated,
-	(*evaluation).findMigrations,
-	(*evaluation).countFailure,
-	(*evaluation).answerRetry,
-	(*evaluation).nameVersions,
-	(*evaluation).setConditions,
-	(*evaluation).createMigration,
-	(*evaluation).writeState,
 }
 
 // evaluation is the way from an input to a decision about a state that exists.
 type evaluation struct {
 	in  Input
-	old *v1alpha1.StorageStateStatus
+	old *migrationv1alpha1.StorageStateStatus
 	// next is the status as it should be. It shares memory with old: steps replace its lists and pointers, and change
 	// nothing behind them.
-	next v1alpha1.StorageStateStatus
+	next migrationv1alpha1.StorageStateStatus
 	// last is the latest sighting, zero if there was none.
 	last storageversion.Sighting
 
@@ -87,13 +81,10 @@ type evaluation struct {
 
 	// proof is a migration after which only the current encoding is stored. It counts when the servers are known to
 	// still agree.
-	proof *v1alpha1.StorageVersionMigration
+	proof *migrationv1alpha1.StorageVersionMigration
 
 	// findMigrations finds the latest attempt of this epoch, and a migration that has not ended, whoever created it.
-	latest, underWay *v1alpha1.StorageVersionMigration
-
-	// create is true if nothing speaks against creating a migration.
-	create bool
+	latest, underWay *migrationv1alpha1.StorageVersionMigration
 
 	decision Decision
 }
@@ -114,7 +105,7 @@ func definitionDeleted(in Input) bool {
 	// The definition was deleted while nobody watched.
 	return o.Class == "" && o.Presence == storageversion.NotServed &&
 		in.State != nil && in.State.Status.Evidence != nil &&
-		in.State.Status.Evidence.Source == v1alpha1.EvidenceFromCustomResourceDefinition
+		in.State.Status.Evidence.Source == migrationv1alpha1.EvidenceFromCustomResourceDefinition
 }
 
 func decideWithoutDefinition(in Input) Decision {
@@ -141,7 +132,7 @@ func decideWithoutState(in Input) Decision {
 
 // writtenByOtherController reports whether the epochs of a state cannot be trusted. Another controller wrote it, or
 // it was written while the definition of StorageStates did not know epochs and dropped them.
-func writtenByOtherController(state *v1alpha1.StorageState) bool {
+func writtenByOtherController(state *migrationv1alpha1.StorageState) bool {
 	return state.Status.Epoch == 0 && state.Status.CurrentStorageVersionHash != ""
 }
 
@@ -232,7 +223,7 @@ func (e *evaluation) held() bool {
 	return problem != nil && e.in.Now.Before(problem.Since.Add(e.in.Periods.Hold))
 }
 
-func isMigrated(status *v1alpha1.StorageStateStatus) bool {
+func isMigrated(status *migrationv1alpha1.StorageStateStatus) bool {
 	current, persisted := status.CurrentStorageVersionHash, status.PersistedStorageVersionHashes
 	return current != storageversion.Unknown && len(persisted) == 1 && persisted[0] == current
 }

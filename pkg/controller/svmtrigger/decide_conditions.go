@@ -26,25 +26,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// finding is what a rule found out: a condition without its type.
-type finding struct {
-	status          metav1.ConditionStatus
-	reason, message string
-	// create is true if a migration is to be created.
-	create bool
+func yes(reason, message string) metav1.Condition {
+	return metav1.Condition{Status: metav1.ConditionTrue, Reason: reason, Message: message}
 }
 
-func yes(reason, message string) *finding {
-	return &finding{status: metav1.ConditionTrue, reason: reason, message: message}
-}
-
-func no(reason, message string) *finding {
-	return &finding{status: metav1.ConditionFalse, reason: reason, message: message}
+func no(reason, message string) metav1.Condition {
+	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
 // setConditions sets the conditions by their rules. While an observation is incomplete for a moment only, they stay
@@ -55,47 +48,36 @@ func (e *evaluation) setConditions() {
 	}
 	e.next.Conditions = slices.Clone(e.old.Conditions)
 	agreed, migrated := e.agreedCondition(), e.migratedCondition()
-	e.create = migrated.create
-	e.set(v1alpha1.StorageStateAgreed, agreed)
-	e.set(v1alpha1.StorageStateMigrated, migrated)
-	e.set(v1alpha1.StorageStateSafeToRemoveOldVersions, e.safeCondition(agreed, migrated))
-	e.set(v1alpha1.StorageStateServed, e.servedCondition())
+	e.set(migrationv1alpha1.StorageStateAgreed, agreed)
+	e.set(migrationv1alpha1.StorageStateMigrated, migrated)
+	e.set(migrationv1alpha1.StorageStateSafeToRemoveOldVersions, e.safeCondition(agreed, migrated))
+	e.set(migrationv1alpha1.StorageStateServed, e.servedCondition())
 }
 
-func (e *evaluation) set(conditionType string, f *finding) {
-	meta.SetStatusCondition(&e.next.Conditions, metav1.Condition{
-		Type: conditionType, Status: f.status, Reason: f.reason,
-		Message:            v1alpha1.TruncateRunes(f.message, v1alpha1.MaxStateConditionMessageLength),
-		LastTransitionTime: metav1.NewTime(e.in.Now.Truncate(time.Second)),
-	})
+func (e *evaluation) set(conditionType string, c metav1.Condition) {
+	c.Type = conditionType
+	c.Message = migrationv1alpha1.TruncateRunes(c.Message, migrationv1alpha1.MaxStateConditionMessageLength)
+	c.LastTransitionTime = metav1.NewTime(e.in.Now.Truncate(time.Second))
+	meta.SetStatusCondition(&e.next.Conditions, c)
 }
 
-func (e *evaluation) migratedCondition() *finding {
-	for _, rule := range migratedRules {
-		if f := rule(e); f != nil {
-			return f
-		}
-	}
-	return nil // The last rule applies to everything.
-}
-
-func (e *evaluation) agreedCondition() *finding {
+func (e *evaluation) agreedCondition() metav1.Condition {
 	o, current := &e.in.Observation, e.next.CurrentEncodingVersion
 	switch {
 	case o.Problem != nil:
 		return no(o.Problem.Reason, controller.Sentence(o.Problem.Message))
 	case o.Presence == storageversion.NotServed:
-		return no(v1alpha1.StateReasonNotServed, "No server writes the resource.")
+		return no(migrationv1alpha1.StateReasonNotServed, "No server writes the resource.")
 	case len(e.last.Writing) == 0:
-		return no(v1alpha1.StateReasonServersUnseen, "No server was seen to write the resource yet.")
+		return no(migrationv1alpha1.StateReasonServersUnseen, "No server was seen to write the resource yet.")
 	case e.next.CurrentStorageVersionHash == storageversion.Unknown:
-		return no(v1alpha1.StateReasonServersDisagree, "The servers write different encodings: "+e.writers()+".")
+		return no(migrationv1alpha1.StateReasonServersDisagree, "The servers write different encodings: "+e.writers()+".")
 	case !e.agreed:
-		return no(v1alpha1.StateReasonSettling, fmt.Sprintf(
+		return no(migrationv1alpha1.StateReasonSettling, fmt.Sprintf(
 			"All servers write %s. That counts from %s on, when writes that began earlier have landed.",
 			current, e.agreedFrom.UTC().Format(time.RFC3339)))
 	default:
-		return yes(v1alpha1.StateReasonServersAgree, "All servers write "+current+".")
+		return yes(migrationv1alpha1.StateReasonServersAgree, "All servers write "+current+".")
 	}
 }
 
@@ -120,37 +102,37 @@ func (e *evaluation) writers() string {
 	return strings.Join(parts, "; ")
 }
 
-func (e *evaluation) safeCondition(agreed, migrated *finding) *finding {
+func (e *evaluation) safeCondition(agreed, migrated metav1.Condition) metav1.Condition {
 	stored := storedVersions(e.next.Evidence)
 	switch {
-	case migrated.status != metav1.ConditionTrue:
+	case migrated.Status != metav1.ConditionTrue:
 		return migrated
-	case agreed.status != metav1.ConditionTrue:
+	case agreed.Status != metav1.ConditionTrue:
 		return agreed
 	case len(stored) > 1:
-		return no(v1alpha1.StateReasonStoredVersionsNotPruned, "Every object is stored in the current encoding, but "+
-			"status.storedVersions of the CustomResourceDefinition still lists "+strings.Join(stored, ", ")+
+		return no(migrationv1alpha1.StateReasonStoredVersionsNotPruned, "Every object is stored in the current encoding, "+
+			"but status.storedVersions of the CustomResourceDefinition still lists "+strings.Join(stored, ", ")+
 			", so the API server refuses to remove any of these versions. The events of the migration say why.")
 	default:
 		return migrated
 	}
 }
 
-func (e *evaluation) servedCondition() *finding {
+func (e *evaluation) servedCondition() metav1.Condition {
 	switch e.in.Observation.Presence {
 	case storageversion.Served:
-		return yes(v1alpha1.StateReasonServed, "The resource is served.")
+		return yes(migrationv1alpha1.StateReasonServed, "The resource is served.")
 	case storageversion.NotServed:
-		return no(v1alpha1.StateReasonNotServed, "No server serves the resource. Its objects may still be stored.")
+		return no(migrationv1alpha1.StateReasonNotServed, "No server serves the resource. Its objects may still be stored.")
 	}
-	f := finding{
-		status: metav1.ConditionUnknown, reason: v1alpha1.StateReasonDiscoveryFailed,
-		message: "It is not known whether the resource is served.",
+	c := metav1.Condition{
+		Status: metav1.ConditionUnknown, Reason: migrationv1alpha1.StateReasonDiscoveryFailed,
+		Message: "It is not known whether the resource is served.",
 	}
 	if problem := e.in.Observation.Problem; problem != nil {
-		f.reason, f.message = problem.Reason, controller.Sentence(problem.Message)
+		c.Reason, c.Message = problem.Reason, controller.Sentence(problem.Message)
 	}
-	return &f
+	return c
 }
 
 // nameVersions fills the fields that give the versions of hashes.
@@ -165,11 +147,11 @@ func (e *evaluation) nameVersions() {
 			names[hash] = name
 		}
 	}
-	var encodings []v1alpha1.StorageEncoding
+	var encodings []migrationv1alpha1.StorageEncoding
 	for _, hash := range slices.Sorted(maps.Keys(names)) {
-		if len(encodings) < v1alpha1.MaxEncodings {
+		if len(encodings) < migrationv1alpha1.MaxEncodings {
 			encodings = append(encodings,
-				v1alpha1.StorageEncoding{StorageVersionHash: hash, EncodingVersion: names[hash]})
+				migrationv1alpha1.StorageEncoding{StorageVersionHash: hash, EncodingVersion: names[hash]})
 		}
 	}
 	e.next.Encodings = encodings
@@ -180,7 +162,7 @@ func (e *evaluation) nameVersions() {
 	}
 	e.next.PersistedEncodingVersions = persisted
 	var shared []string
-	for _, other := range o.SharedWith[:min(len(o.SharedWith), v1alpha1.MaxStorageSharedWith)] {
+	for _, other := range o.SharedWith[:min(len(o.SharedWith), migrationv1alpha1.MaxStorageSharedWith)] {
 		shared = append(shared, other.String())
 	}
 	e.next.StorageSharedWith = shared

@@ -20,9 +20,11 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -40,20 +42,21 @@ const (
 	eventNotServed               = "NotServed"
 )
 
-// transition is the change of a condition to a reason.
-type transition struct{ condition, reason string }
-
-// transitionEvents are sent with the message of the condition.
-var transitionEvents = map[transition]struct {
-	reason  string
-	warning bool
-}{
-	{v1alpha1.StorageStateAgreed, v1alpha1.StateReasonServersDisagree}:       {eventServersDisagree, true},
-	{v1alpha1.StorageStateAgreed, v1alpha1.StateReasonServersUnseen}:         {eventServersUnseen, true},
-	{v1alpha1.StorageStateAgreed, v1alpha1.StateReasonDiscoveryFailed}:       {eventServersUnseen, true},
-	{v1alpha1.StorageStateAgreed, v1alpha1.StateReasonServersAgree}:          {eventServersAgree, false},
-	{v1alpha1.StorageStateMigrated, v1alpha1.StateReasonOnlyCurrentEncoding}: {eventMigrated, false},
-	{v1alpha1.StorageStateServed, v1alpha1.StateReasonNotServed}:             {eventNotServed, true},
+// transitionEvents are sent when a condition, by its type, gets one of these reasons. They have the message of the
+// condition.
+var transitionEvents = map[string]map[string]struct{ reason, eventType string }{
+	migrationv1alpha1.StorageStateAgreed: {
+		migrationv1alpha1.StateReasonServersDisagree: {eventServersDisagree, corev1.EventTypeWarning},
+		migrationv1alpha1.StateReasonServersUnseen:   {eventServersUnseen, corev1.EventTypeWarning},
+		migrationv1alpha1.StateReasonDiscoveryFailed: {eventServersUnseen, corev1.EventTypeWarning},
+		migrationv1alpha1.StateReasonServersAgree:    {eventServersAgree, corev1.EventTypeNormal},
+	},
+	migrationv1alpha1.StorageStateMigrated: {
+		migrationv1alpha1.StateReasonOnlyCurrentEncoding: {eventMigrated, corev1.EventTypeNormal},
+	},
+	migrationv1alpha1.StorageStateServed: {
+		migrationv1alpha1.StateReasonNotServed: {eventNotServed, corev1.EventTypeWarning},
+	},
 }
 
 // events reports what is new in the next status. The first status of a state is not.
@@ -63,46 +66,47 @@ func (e *evaluation) events() []Event {
 	}
 	old, next := e.old, &e.next
 	var events []Event
-	add := func(warning bool, reason, message string) {
-		events = append(events, Event{Warning: warning, Reason: reason, Message: message})
+	add := func(eventType, reason, message string) {
+		events = append(events, Event{Type: eventType, Reason: reason, Message: message})
 	}
 	current := next.CurrentStorageVersionHash
 	if current != old.CurrentStorageVersionHash && current != storageversion.Unknown {
-		add(false, eventEncodingChanged, "The servers write objects in "+next.CurrentEncodingVersion+
+		add(corev1.EventTypeNormal, eventEncodingChanged, "The servers write objects in "+next.CurrentEncodingVersion+
 			" now. Before, it was "+e.versionName(old.CurrentStorageVersionHash)+".")
 	}
 	for _, condition := range next.Conditions {
-		event, ok := transitionEvents[transition{condition.Type, condition.Reason}]
+		event, ok := transitionEvents[condition.Type][condition.Reason]
 		before := meta.FindStatusCondition(old.Conditions, condition.Type)
 		switch {
 		case !ok || before != nil && before.Reason == condition.Reason:
 		case event.reason == eventServersAgree && next.Epoch == 1: // They never disagreed.
-		case event.reason == eventNotServed && (before == nil || before.Reason != v1alpha1.StateReasonServed):
+		case event.reason == eventNotServed && (before == nil || before.Reason != migrationv1alpha1.StateReasonServed):
 		default:
-			add(event.warning, event.reason, condition.Message)
+			add(event.eventType, event.reason, condition.Message)
 		}
 	}
 	if slices.Contains(next.PersistedStorageVersionHashes, storageversion.Unknown) &&
 		!slices.Contains(normalized(old.PersistedStorageVersionHashes), storageversion.Unknown) {
-		add(true, eventEncodingsUnknown, "Servers may have written in encodings that nobody saw. Objects must be migrated.")
+		add(corev1.EventTypeWarning, eventEncodingsUnknown,
+			"Servers may have written in encodings that nobody saw. Objects must be migrated.")
 	}
 	if lost := lostVersions(old.Evidence, next.Evidence); len(lost) > 0 && !isMigrated(next) {
-		add(true, eventStoredVersionsShortened, "Somebody removed "+strings.Join(lost, ", ")+" from status.storedVersions "+
-			"of the CustomResourceDefinition. Objects may still be stored in what was removed. It stays among the persisted "+
-			"encodings until a migration succeeds.")
+		add(corev1.EventTypeWarning, eventStoredVersionsShortened, "Somebody removed "+strings.Join(lost, ", ")+
+			" from status.storedVersions of the CustomResourceDefinition. Objects may still be stored in what was removed. It "+
+			"stays among the persisted encodings until a migration succeeds.")
 	}
 	if ref := next.Migration; ref != nil && e.latest != nil && (old.Migration == nil || old.Migration.Name != ref.Name) {
-		add(false, eventMigrationDue, "The migration "+ref.Name+" was created to bring all objects to "+
+		add(corev1.EventTypeNormal, eventMigrationDue, "The migration "+ref.Name+" was created to bring all objects to "+
 			next.CurrentEncodingVersion+".")
 	}
 	if backoff := next.Backoff; backoff != nil && (old.Backoff == nil || old.Backoff.Failures < backoff.Failures) {
-		add(true, eventMigrationFailed, failureMessage(backoff))
+		add(corev1.EventTypeWarning, eventMigrationFailed, failureMessage(backoff))
 	}
 	return events
 }
 
 // lostVersions returns the stored versions that a definition listed and does not list any more.
-func lostVersions(before, after *v1alpha1.StorageEvidence) []string {
+func lostVersions(before, after *migrationv1alpha1.StorageEvidence) []string {
 	if after == nil || after.CustomResourceDefinition == nil {
 		return nil
 	}

@@ -22,7 +22,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -65,7 +66,7 @@ func (e *evaluation) recordSightings() {
 		slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
 			return len(s.Writing) > 0 && !slices.Equal(s.Writing, []string{e.old.CurrentStorageVersionHash})
 		})
-	if len(persisted) > v1alpha1.MaxPersistedStorageVersionHashes {
+	if len(persisted) > migrationv1alpha1.MaxPersistedStorageVersionHashes {
 		persisted = []string{storageversion.Unknown, current}
 	}
 	e.next.PersistedStorageVersionHashes = persisted
@@ -81,7 +82,7 @@ func (e *evaluation) recordEvidence(news bool) {
 		e.next.Migration, e.next.Backoff = nil, nil
 	}
 	if e.newEpoch || e.old.EpochStartTime == nil {
-		began := metav1.NewTime(v1alpha1.RoundUp(e.in.Now))
+		began := metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now))
 		e.next.EpochStartTime = &began
 	}
 	// Unchanged evidence keeps the time at which it was seen first, maybe by another process.
@@ -125,7 +126,7 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 
 // expired reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.
 // What happened before the epoch began does not matter any more.
-func (e *evaluation) expired(recorded *v1alpha1.StorageEvidence) bool {
+func (e *evaluation) expired(recorded *migrationv1alpha1.StorageEvidence) bool {
 	if storageversion.Durable(*recorded) {
 		return false
 	}
@@ -141,8 +142,8 @@ func (e *evaluation) expired(recorded *v1alpha1.StorageEvidence) bool {
 func (e *evaluation) writtenByServers() bool {
 	recorded := e.old.Evidence
 	return e.in.Observation.Class == storageversion.BuiltIn || recorded == nil ||
-		recorded.Source == v1alpha1.EvidenceFromServerDiscovery ||
-		recorded.Source == v1alpha1.EvidenceFromStorageVersion
+		recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery ||
+		recorded.Source == migrationv1alpha1.EvidenceFromStorageVersion
 }
 
 // notRecorded reports whether the writer of the state had not asked the server. Evidence of servers without addresses
@@ -150,10 +151,10 @@ func (e *evaluation) writtenByServers() bool {
 func (e *evaluation) notRecorded(server storageversion.Server) bool {
 	recorded := e.old.Evidence
 	if recorded == nil ||
-		(recorded.Source == v1alpha1.EvidenceFromServerDiscovery && len(recorded.Endpoints) == 0) {
+		(recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery && len(recorded.Endpoints) == 0) {
 		return true
 	}
-	return !slices.ContainsFunc(recorded.Servers, func(known v1alpha1.ServerEvidence) bool {
+	return !slices.ContainsFunc(recorded.Servers, func(known migrationv1alpha1.ServerEvidence) bool {
 		return known.Identity == server.Identity && known.Incarnation == server.Incarnation
 	})
 }
@@ -191,7 +192,7 @@ func normalized(hashes []string) []string {
 	return all
 }
 
-func storedVersions(evidence *v1alpha1.StorageEvidence) []string {
+func storedVersions(evidence *migrationv1alpha1.StorageEvidence) []string {
 	if evidence == nil || evidence.CustomResourceDefinition == nil {
 		return nil
 	}

@@ -22,140 +22,74 @@ import (
 	"strings"
 	"time"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// migratedRules make the Migrated condition, and with that the decision whether to create a migration. The first one
+// migratedCondition makes the Migrated condition, and with that decides whether to create a migration. The first case
 // that applies says what is done about objects in old encodings, or why nothing is.
-var migratedRules = []func(*evaluation) *finding{
-	onlyCurrentEncodingStored,
-	objectsExpire,
-	resourceNotServed,
-	proofUnconfirmed,
-	primaryUnknown,
-	migratedWithPrimary,
-	migrationUnderWay,
-	failedMigrationWaits,
-	serversNotAgreed,
-	paused,
-	notSelected,
-	migrationDue,
-}
-
-func onlyCurrentEncodingStored(e *evaluation) *finding {
-	if !isMigrated(&e.next) {
-		return nil
-	}
-	return yes(v1alpha1.StateReasonOnlyCurrentEncoding, "Every object is stored in "+e.next.CurrentEncodingVersion+".")
-}
-
-func objectsExpire(e *evaluation) *finding {
-	if !e.in.Observation.Expires {
-		return nil
-	}
-	return e.notMigrated(v1alpha1.StateReasonObjectsExpire, "The trigger never migrates them, because a rewrite "+
-		"would prolong their life: the API servers delete them when their --event-ttl has passed.")
-}
-
-func resourceNotServed(e *evaluation) *finding {
-	if e.in.Observation.Presence != storageversion.NotServed {
-		return nil
-	}
-	return e.notMigrated(v1alpha1.StateReasonNotServed, "No server serves the resource, so nothing can migrate them.")
-}
-
-func proofUnconfirmed(e *evaluation) *finding {
-	if e.proof == nil {
-		return nil
-	}
-	return e.notMigrated(v1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
-		" succeeded, which counts when the servers are next seen to agree.")
-}
-
-func primaryUnknown(e *evaluation) *finding {
-	if o := &e.in.Observation; o.SharedBy == o.Resource || e.in.SharedBy != nil {
-		return nil
-	}
-	return e.notMigrated(v1alpha1.StateReasonAwaitingAgreement, "They share their storage with "+
-		e.in.Observation.SharedBy.String()+", which has no StorageState yet.")
-}
-
-func migratedWithPrimary(e *evaluation) *finding {
-	if e.in.SharedBy == nil || e.primaryAlreadyMigrated() {
-		return nil
-	}
-	return e.notMigrated(v1alpha1.StateReasonMigrationRunning, "They share their storage with "+e.in.SharedBy.Name+
-		" and are migrated with it.")
-}
-
-// migrationUnderWay says nothing about how far the migration is: states must not be written because of progress.
-func migrationUnderWay(e *evaluation) *finding {
-	switch m := e.underWay; {
-	case m == nil:
-		return nil
-	case m.Status.StartTime == nil:
-		return e.notMigrated(v1alpha1.StateReasonMigrationQueued, "The migration "+m.Name+
+func (e *evaluation) migratedCondition() metav1.Condition {
+	o, primary, m, backoff := &e.in.Observation, e.in.SharedBy, e.underWay, e.next.Backoff
+	switch {
+	case isMigrated(&e.next):
+		return yes(migrationv1alpha1.StateReasonOnlyCurrentEncoding,
+			"Every object is stored in "+e.next.CurrentEncodingVersion+".")
+	case o.Expires:
+		return e.notMigrated(migrationv1alpha1.StateReasonObjectsExpire, "The trigger never migrates them, because a "+
+			"rewrite would prolong their life: the API servers delete them when their --event-ttl has passed.")
+	case o.Presence == storageversion.NotServed:
+		return e.notMigrated(migrationv1alpha1.StateReasonNotServed,
+			"No server serves the resource, so nothing can migrate them.")
+	case e.proof != nil:
+		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
+			" succeeded, which counts when the servers are next seen to agree.")
+	case o.SharedBy != o.Resource && primary == nil:
+		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "They share their storage with "+
+			o.SharedBy.String()+", which has no StorageState yet.")
+	case primary != nil && !e.primaryAlreadyMigrated():
+		return e.notMigrated(migrationv1alpha1.StateReasonMigrationRunning, "They share their storage with "+primary.Name+
+			" and are migrated with it.")
+	// Nothing is said about how far a migration is: states must not be written because of progress.
+	case m != nil && m.Status.StartTime == nil:
+		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "The migration "+m.Name+
 			" is created and waits until the migrator begins it.")
-	default:
-		return e.notMigrated(v1alpha1.StateReasonMigrationRunning, "The migration "+m.Name+
+	case m != nil:
+		return e.notMigrated(migrationv1alpha1.StateReasonMigrationRunning, "The migration "+m.Name+
 			" rewrites them in the current encoding.")
+	case backoff != nil && (backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
+		return e.notMigrated(migrationv1alpha1.StateReasonMigrationFailed, failureMessage(backoff))
+	case !e.agreed:
+		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")
+	case e.in.State.Annotations[migrationv1alpha1.PausedAnnotation] == "true":
+		return e.notMigrated(migrationv1alpha1.StateReasonPaused, "A migration is due: remove the annotation "+
+			migrationv1alpha1.PausedAnnotation+" to let it start.")
+	case !e.in.AutoMigrate:
+		return e.notMigrated(migrationv1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves the "+
+			"resource out: create a StorageVersionMigration to migrate it.")
+	default:
+		e.createMigration()
+		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that "+
+			"fails, the log of svm-controller-manager says why.")
 	}
-}
-
-func failedMigrationWaits(e *evaluation) *finding {
-	backoff := e.next.Backoff
-	if backoff == nil || backoff.NextAttemptTime != nil && !e.in.Now.Before(backoff.NextAttemptTime.Time) {
-		return nil
-	}
-	return e.notMigrated(v1alpha1.StateReasonMigrationFailed, failureMessage(backoff))
 }
 
 // failureMessage is about the last migration that failed.
-func failureMessage(backoff *v1alpha1.MigrationBackoff) string {
+func failureMessage(backoff *migrationv1alpha1.MigrationBackoff) string {
 	message := fmt.Sprintf("The migration %s ended without success, %d in a row; see its status.",
 		backoff.LastFailedMigration.Name, backoff.Failures)
 	if backoff.NextAttemptTime == nil {
 		return message + " Another attempt would fail as well: mend the cause, then set the annotation " +
-			v1alpha1.RetryAnnotation + " to a new value."
+			migrationv1alpha1.RetryAnnotation + " to a new value."
 	}
 	return message + " The next one is due at " + backoff.NextAttemptTime.UTC().Format(time.RFC3339) +
-		", or when the annotation " + v1alpha1.RetryAnnotation + " gets a new value."
-}
-
-func serversNotAgreed(e *evaluation) *finding {
-	if e.agreed {
-		return nil
-	}
-	return e.notMigrated(v1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")
-}
-
-func paused(e *evaluation) *finding {
-	if e.in.State.Annotations[v1alpha1.PausedAnnotation] != "true" {
-		return nil
-	}
-	return e.notMigrated(v1alpha1.StateReasonPaused, "A migration is due: remove the annotation "+
-		v1alpha1.PausedAnnotation+" to let it start.")
-}
-
-func notSelected(e *evaluation) *finding {
-	if e.in.AutoMigrate {
-		return nil
-	}
-	return e.notMigrated(v1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves the "+
-		"resource out: create a StorageVersionMigration to migrate it.")
-}
-
-// migrationDue applies where nothing before it does.
-func migrationDue(e *evaluation) *finding {
-	f := e.notMigrated(v1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that fails, "+
-		"the log of svm-controller-manager says why.")
-	f.create = true
-	return f
+		", or when the annotation " + migrationv1alpha1.RetryAnnotation + " gets a new value."
 }
 
 // notMigrated says first what may be stored.
-func (e *evaluation) notMigrated(reason, message string) *finding {
+func (e *evaluation) notMigrated(reason, message string) metav1.Condition {
 	stored := "Objects may be stored in " + strings.Join(e.next.PersistedEncodingVersions, ", ") + ". "
 	if slices.Contains(e.next.PersistedStorageVersionHashes, storageversion.Unknown) {
 		stored = "Objects may be stored in encodings that nobody has a record of. "

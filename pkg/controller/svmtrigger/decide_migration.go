@@ -30,7 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // maxNameLength leaves room for what is appended to the name of a resource.
@@ -53,7 +53,7 @@ func (e *evaluation) storage() storage {
 }
 
 // targets reports whether a migration with that target is one of the storage in the current epoch.
-func (s storage) targets(m *v1alpha1.StorageVersionMigration, target *v1alpha1.MigrationTarget) bool {
+func (s storage) targets(m *migrationv1alpha1.StorageVersionMigration, target *migrationv1alpha1.MigrationTarget) bool {
 	return m.GroupResource() == s.resource && target != nil && target.Epoch != nil && *target.Epoch == s.epoch &&
 		target.StorageStateUID == s.state
 }
@@ -85,8 +85,8 @@ func (e *evaluation) acceptProof() {
 
 // proves reports whether a migration succeeded, was for the current encoding in this epoch, and began when no write in
 // another encoding could land behind it.
-func (e *evaluation) proves(m *v1alpha1.StorageVersionMigration) bool {
-	return m.HasCondition(v1alpha1.MigrationSucceeded) && e.storage().targets(m, m.Status.Target) &&
+func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
+	return m.HasCondition(migrationv1alpha1.MigrationSucceeded) && e.storage().targets(m, m.Status.Target) &&
 		m.Status.Target.StorageVersionHash == e.next.CurrentStorageVersionHash &&
 		m.Status.StartTime != nil && !m.Status.StartTime.Time.Before(e.agreedFrom)
 }
@@ -94,7 +94,7 @@ func (e *evaluation) proves(m *v1alpha1.StorageVersionMigration) bool {
 // confirmed reports whether the servers were seen to agree after the migration had ended. Evidence that is watched
 // shows that, unless the latest read met a server that was about to be replaced. Evidence that is polled must be of a
 // later poll.
-func (e *evaluation) confirmed(m *v1alpha1.StorageVersionMigration) bool {
+func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) bool {
 	o := &e.in.Observation
 	if e.in.Now.Before(o.Confirmed) {
 		e.lookAgain(o.Confirmed)
@@ -147,12 +147,12 @@ func (e *evaluation) findMigrations() {
 		e.latest = e.attempt(ref.Name)
 	}
 	if m := e.latest; m != nil && (ref == nil || ref.Name != m.Name || ref.UID != m.UID) {
-		e.next.Migration = &v1alpha1.MigrationReference{Name: m.Name, UID: m.UID}
+		e.next.Migration = &migrationv1alpha1.MigrationReference{Name: m.Name, UID: m.UID}
 	}
 }
 
 // attempt returns the attempt of that name, nil if there is none.
-func (e *evaluation) attempt(name string) *v1alpha1.StorageVersionMigration {
+func (e *evaluation) attempt(name string) *migrationv1alpha1.StorageVersionMigration {
 	for _, m := range e.in.Migrations {
 		if m.Name == name && e.storage().targets(m, m.Spec.Target) {
 			return m
@@ -174,23 +174,23 @@ func (e *evaluation) countFailure() {
 		}
 		failures += before.Failures
 	}
-	e.next.Backoff = &v1alpha1.MigrationBackoff{
+	e.next.Backoff = &migrationv1alpha1.MigrationBackoff{
 		Failures:            failures,
 		LastFailureTime:     metav1.NewTime(e.in.Now.Truncate(time.Second)),
-		LastFailedMigration: &v1alpha1.MigrationReference{Name: m.Name, UID: m.UID},
+		LastFailedMigration: &migrationv1alpha1.MigrationReference{Name: m.Name, UID: m.UID},
 	}
 	if !hopeless(m) {
 		wait := float64(e.in.Periods.MinBackoff) * math.Pow(2, float64(min(failures-1, 30)))
 		wait = min(wait, float64(e.in.Periods.MaxBackoff))
-		next := metav1.NewTime(v1alpha1.RoundUp(e.in.Now.Add(time.Duration(wait))))
+		next := metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now.Add(time.Duration(wait))))
 		e.next.Backoff.NextAttemptTime = &next
 	}
 }
 
 // answerRetry makes the next attempt due if an administrator asks for it, and records that the request was answered.
 func (e *evaluation) answerRetry() {
-	request := e.in.State.Annotations[v1alpha1.RetryAnnotation]
-	request = v1alpha1.TruncateRunes(request, v1alpha1.MaxRetryLength)
+	request := e.in.State.Annotations[migrationv1alpha1.RetryAnnotation]
+	request = migrationv1alpha1.TruncateRunes(request, migrationv1alpha1.MaxRetryLength)
 	asked := request != "" && request != e.old.LastHandledRetry
 	if asked {
 		e.next.LastHandledRetry = request
@@ -211,17 +211,14 @@ func (e *evaluation) answerRetry() {
 // createMigration creates the next attempt. Its name is the same in each decision until the attempt is recorded, so
 // that creating it again, after a crash or on an old cache, makes no second one.
 func (e *evaluation) createMigration() {
-	if !e.create {
-		return
-	}
 	storage := e.storage()
-	e.decision.Create = &v1alpha1.StorageVersionMigration{
+	e.decision.Create = &migrationv1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: e.nextName()},
-		Spec: v1alpha1.StorageVersionMigrationSpec{
-			Resource: v1alpha1.GroupVersionResource{
+		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
+			Resource: migrationv1alpha1.GroupVersionResource{
 				Group: storage.resource.Group, Version: e.servedVersion(), Resource: storage.resource.Resource,
 			},
-			Target: &v1alpha1.MigrationTarget{
+			Target: &migrationv1alpha1.MigrationTarget{
 				StorageVersionHash: e.next.CurrentStorageVersionHash,
 				EncodingVersion:    e.versionName(e.next.CurrentStorageVersionHash),
 				Epoch:              &storage.epoch,
@@ -260,7 +257,7 @@ func (e *evaluation) servedVersion() string {
 }
 
 // boundTo returns the epoch that a migration was made for, or that it began in. It is nil if it is bound to none.
-func boundTo(m *v1alpha1.StorageVersionMigration) *v1alpha1.MigrationTarget {
+func boundTo(m *migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.MigrationTarget {
 	target := cmp.Or(m.Status.Target, m.Spec.Target)
 	if target == nil || target.Epoch == nil {
 		return nil
@@ -269,11 +266,11 @@ func boundTo(m *v1alpha1.StorageVersionMigration) *v1alpha1.MigrationTarget {
 }
 
 // hopeless reports whether another attempt would fail for the same reason, until something else changes.
-func hopeless(m *v1alpha1.StorageVersionMigration) bool {
-	failed := m.Status.Condition(v1alpha1.MigrationFailed)
-	return m.HasCondition(v1alpha1.MigrationFailed) &&
-		(failed.Reason == v1alpha1.MigrationReasonInvalidResource ||
-			failed.Reason == v1alpha1.MigrationReasonVerbsNotSupported)
+func hopeless(m *migrationv1alpha1.StorageVersionMigration) bool {
+	failed := m.Status.Condition(migrationv1alpha1.MigrationFailed)
+	return m.HasCondition(migrationv1alpha1.MigrationFailed) &&
+		(failed.Reason == migrationv1alpha1.MigrationReasonInvalidResource ||
+			failed.Reason == migrationv1alpha1.MigrationReasonVerbsNotSupported)
 }
 
 func fingerprint(s string) uint64 {

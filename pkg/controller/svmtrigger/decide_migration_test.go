@@ -24,7 +24,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -34,9 +35,9 @@ func TestReins(t *testing.T) {
 		reason string
 	}{
 		"paused": {func(in *Input) {
-			in.State.Annotations = map[string]string{v1alpha1.PausedAnnotation: "true"}
-		}, v1alpha1.StateReasonPaused},
-		"not selected": {func(in *Input) { in.AutoMigrate = false }, v1alpha1.StateReasonNotSelected},
+			in.State.Annotations = map[string]string{migrationv1alpha1.PausedAnnotation: "true"}
+		}, migrationv1alpha1.StateReasonPaused},
+		"not selected": {func(in *Input) { in.AutoMigrate = false }, migrationv1alpha1.StateReasonNotSelected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLife(t)
@@ -46,7 +47,7 @@ func TestReins(t *testing.T) {
 			if len(l.created) != 0 {
 				t.Errorf("created %q", l.created)
 			}
-			l.reasons(v1alpha1.StateReasonServersAgree, tc.reason, tc.reason)
+			l.reasons(migrationv1alpha1.StateReasonServersAgree, tc.reason, tc.reason)
 			l.in.State.Annotations, l.in.AutoMigrate = nil, true
 			l.decide()
 			l.migration()
@@ -58,28 +59,29 @@ func TestFailedMigration(t *testing.T) {
 	l := newLife(t)
 	l.decide()
 	l.after(time.Minute)
-	fail := func(reason string) { l.ends(l.migration(), v1alpha1.MigrationFailed, reason) }
-	fail(v1alpha1.MigrationReasonObjectsDenied)
+	fail := func(reason string) { l.ends(l.migration(), migrationv1alpha1.MigrationFailed, reason) }
+	fail(migrationv1alpha1.MigrationReasonObjectsDenied)
 	l.after(4 * time.Minute)
-	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationFailed, v1alpha1.StateReasonMigrationFailed)
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationFailed,
+		migrationv1alpha1.StateReasonMigrationFailed)
 	if len(l.created) != 1 {
 		t.Fatalf("created %q before the backoff was over", l.created)
 	}
 	l.in.Migrations = nil // cleaned up
 	l.after(6 * time.Minute)
-	fail(v1alpha1.MigrationReasonObjectsDenied)
+	fail(migrationv1alpha1.MigrationReasonObjectsDenied)
 	l.after(9 * time.Minute)
 	if len(l.created) != 2 || l.in.State.Status.Backoff.Failures != 2 {
 		t.Fatalf("created %q, backoff %+v", l.created, l.in.State.Status.Backoff)
 	}
-	l.in.State.Annotations = map[string]string{v1alpha1.RetryAnnotation: strings.Repeat("é", 300)}
+	l.in.State.Annotations = map[string]string{migrationv1alpha1.RetryAnnotation: strings.Repeat("é", 300)}
 	l.decide()
-	fail(v1alpha1.MigrationReasonVerbsNotSupported)
+	fail(migrationv1alpha1.MigrationReasonVerbsNotSupported)
 	l.after(48 * time.Hour)
 	if len(l.created) != 3 || l.in.State.Status.Backoff.NextAttemptTime != nil {
 		t.Fatalf("created %q, backoff %+v", l.created, l.in.State.Status.Backoff)
 	}
-	l.in.State.Annotations[v1alpha1.RetryAnnotation] = "again"
+	l.in.State.Annotations[migrationv1alpha1.RetryAnnotation] = "again"
 	l.decide()
 	l.succeeds()
 	l.after(time.Second)
@@ -112,7 +114,7 @@ func TestAttemptThatWasNotRecorded(t *testing.T) {
 		t.Fatalf("a migration that is due is created first, under one name: %+v, then %+v", first, second)
 	}
 	l.act(first)
-	l.ends(l.migration(), v1alpha1.MigrationFailed, v1alpha1.MigrationReasonObjectsDenied)
+	l.ends(l.migration(), migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied)
 	l.decide()
 	status := l.in.State.Status
 	if status.Migration == nil || status.Migration.Name != first.Create.Name || status.Backoff == nil ||
@@ -132,7 +134,8 @@ func TestMigrationThatCannotBeCreated(t *testing.T) {
 		t.Fatalf("the state is silent: %+v", d)
 	}
 	l.act(d)
-	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationQueued, v1alpha1.StateReasonMigrationQueued)
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationQueued,
+		migrationv1alpha1.StateReasonMigrationQueued)
 	if d := Decide(l.in); d.State != KeepState || d.Create == nil {
 		t.Errorf("creating is not tried again: %+v", d)
 	}
@@ -141,10 +144,11 @@ func TestMigrationThatCannotBeCreated(t *testing.T) {
 func TestMigrationByHandIsWaitedFor(t *testing.T) {
 	l := newLife(t)
 	l.decide()
-	l.in.Migrations = []*v1alpha1.StorageVersionMigration{{
+	l.in.Migrations = []*migrationv1alpha1.StorageVersionMigration{{
 		ObjectMeta: metav1.ObjectMeta{Name: "by-hand", UID: "by-hand"},
-		Spec: v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: "example.com",
-			Resource: "widgets"}},
+		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
+			Resource: migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"},
+		},
 	}}
 	l.after(time.Minute)
 	if len(l.created) != 0 {
@@ -153,7 +157,9 @@ func TestMigrationByHandIsWaitedFor(t *testing.T) {
 	epoch := int64(1)
 	m := l.in.Migrations[0]
 	l.succeeds()
-	m.Status.Target = &v1alpha1.MigrationTarget{StorageVersionHash: v1, Epoch: &epoch, StorageStateUID: l.in.State.UID}
+	m.Status.Target = &migrationv1alpha1.MigrationTarget{
+		StorageVersionHash: v1, Epoch: &epoch, StorageStateUID: l.in.State.UID,
+	}
 	l.after(time.Second)
 	l.expect(1, v1, v1)
 }
@@ -163,26 +169,26 @@ func newShared(t *testing.T) *life {
 	t.Helper()
 	l := newLife(t)
 	l.sharedBy = gadgets
-	l.in.SharedBy = &v1alpha1.StorageState{
+	l.in.SharedBy = &migrationv1alpha1.StorageState{
 		ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com", UID: "gadgets"},
-		Status: v1alpha1.StorageStateStatus{
+		Status: migrationv1alpha1.StorageStateStatus{
 			Epoch: 3, CurrentStorageVersionHash: v1, PersistedStorageVersionHashes: []string{v1},
-			Migration: &v1alpha1.MigrationReference{Name: "gadgets-old", UID: "old"},
+			Migration: &migrationv1alpha1.MigrationReference{Name: "gadgets-old", UID: "old"},
 		},
 	}
-	l.in.Migrations = []*v1alpha1.StorageVersionMigration{l.ofGadgets("gadgets-old")}
-	l.ends(l.in.Migrations[0], v1alpha1.MigrationSucceeded, v1alpha1.MigrationReasonAllObjectsMigrated)
+	l.in.Migrations = []*migrationv1alpha1.StorageVersionMigration{l.ofGadgets("gadgets-old")}
+	l.ends(l.in.Migrations[0], migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated)
 	return l
 }
 
 // ofGadgets is a migration in the epoch that the other name has.
-func (l *life) ofGadgets(name string) *v1alpha1.StorageVersionMigration {
+func (l *life) ofGadgets(name string) *migrationv1alpha1.StorageVersionMigration {
 	epoch := l.in.SharedBy.Status.Epoch
-	return &v1alpha1.StorageVersionMigration{
+	return &migrationv1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: l.uid()},
-		Spec: v1alpha1.StorageVersionMigrationSpec{
-			Resource: v1alpha1.GroupVersionResource{Group: "example.com", Resource: "gadgets"},
-			Target: &v1alpha1.MigrationTarget{StorageVersionHash: v1, EncodingVersion: "example.com/v1", Epoch: &epoch,
+		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
+			Resource: migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "gadgets"},
+			Target: &migrationv1alpha1.MigrationTarget{StorageVersionHash: v1, EncodingVersion: "example.com/v1", Epoch: &epoch,
 				StorageStateUID: "gadgets"},
 		},
 	}
@@ -203,7 +209,7 @@ func TestNameThatIsYoungerThanTheProofOfItsStorage(t *testing.T) {
 		t.Errorf("the migration %s should have a name of its own, and the state %+v refer to it", m.Name,
 			l.in.State.Status.Migration)
 	}
-	l.ends(m, v1alpha1.MigrationFailed, v1alpha1.MigrationReasonObjectsDenied)
+	l.ends(m, migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied)
 	l.after(time.Second)
 	if backoff := l.in.State.Status.Backoff; backoff == nil || backoff.Failures != 1 {
 		t.Errorf("one failure of its own has to be counted, got %+v", backoff)
@@ -234,7 +240,7 @@ func TestNameIsMigratedWithItsStorage(t *testing.T) {
 	l := newShared(t)
 	status := &l.in.SharedBy.Status
 	status.PersistedStorageVersionHashes = []string{storageversion.Unknown, v1}
-	status.Migration = &v1alpha1.MigrationReference{Name: "gadgets-new", UID: "new"}
+	status.Migration = &migrationv1alpha1.MigrationReference{Name: "gadgets-new", UID: "new"}
 	l.decide()
 	l.after(time.Minute)
 	if diff := cmp.Diff(status.Migration, l.in.State.Status.Migration); diff != "" || len(l.created) > 0 {

@@ -25,7 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -33,7 +34,8 @@ func TestLifeOfAState(t *testing.T) {
 	l := newLife(t)
 	d := l.decide()
 	l.expect(1, v1, storageversion.Unknown, v1)
-	l.reasons(v1alpha1.StateReasonSettling, v1alpha1.StateReasonAwaitingAgreement, v1alpha1.StateReasonAwaitingAgreement)
+	l.reasons(migrationv1alpha1.StateReasonSettling, migrationv1alpha1.StateReasonAwaitingAgreement,
+		migrationv1alpha1.StateReasonAwaitingAgreement)
 	if want := start.Add(time.Minute); !d.LookAgain.Equal(want) {
 		t.Errorf("look again at %v, want %v, when the evidence has settled", d.LookAgain, want)
 	}
@@ -42,18 +44,20 @@ func TestLifeOfAState(t *testing.T) {
 		t.Error("a migration was created before the evidence settled")
 	}
 	l.after(time.Second)
-	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationQueued, v1alpha1.StateReasonMigrationQueued)
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationQueued,
+		migrationv1alpha1.StateReasonMigrationQueued)
 	m := l.migration()
 	if writes := l.writes; writes != 2 {
 		t.Errorf("%d writes before the migration begins, want 2: evidence, then agreement and migration", writes)
 	}
 	l.begins(m)
 	l.decide()
-	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonMigrationRunning, v1alpha1.StateReasonMigrationRunning)
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationRunning,
+		migrationv1alpha1.StateReasonMigrationRunning)
 	epoch := int64(1)
-	want := v1alpha1.StorageVersionMigrationSpec{
-		Resource: v1alpha1.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
-		Target: &v1alpha1.MigrationTarget{StorageVersionHash: v1, EncodingVersion: "example.com/v1", Epoch: &epoch,
+	want := migrationv1alpha1.StorageVersionMigrationSpec{
+		Resource: migrationv1alpha1.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"},
+		Target: &migrationv1alpha1.MigrationTarget{StorageVersionHash: v1, EncodingVersion: "example.com/v1", Epoch: &epoch,
 			StorageStateUID: l.in.State.UID},
 	}
 	if diff := cmp.Diff(want, m.Spec); diff != "" {
@@ -62,8 +66,8 @@ func TestLifeOfAState(t *testing.T) {
 	l.succeeds()
 	d = l.after(time.Minute)
 	l.expect(1, v1, v1)
-	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonOnlyCurrentEncoding,
-		v1alpha1.StateReasonOnlyCurrentEncoding)
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonOnlyCurrentEncoding,
+		migrationv1alpha1.StateReasonOnlyCurrentEncoding)
 	if d.LookAgain.Before(l.in.Now.Add(45*time.Minute)) || d.LookAgain.After(l.in.Now.Add(time.Hour)) {
 		t.Errorf("nothing is to be done before the heartbeat, but it looks again at %v", d.LookAgain)
 	}
@@ -75,8 +79,8 @@ func TestLifeOfAState(t *testing.T) {
 	l.succeeds()
 	l.after(time.Second)
 	l.expect(2, v2, v2)
-	l.reasons(v1alpha1.StateReasonServersAgree, v1alpha1.StateReasonOnlyCurrentEncoding,
-		v1alpha1.StateReasonStoredVersionsNotPruned)
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonOnlyCurrentEncoding,
+		migrationv1alpha1.StateReasonStoredVersionsNotPruned)
 	if diff := cmp.Diff([]string{eventMigrationDue, eventMigrated, eventEncodingChanged, eventServersAgree,
 		eventMigrationDue, eventMigrated}, l.events); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
@@ -98,7 +102,7 @@ func TestFlipDuringMigration(t *testing.T) {
 	if len(l.in.Migrations) != 0 {
 		t.Error("the migration of the epoch before has to go")
 	}
-	l.ends(first, v1alpha1.MigrationSucceeded, "")
+	l.ends(first, migrationv1alpha1.MigrationSucceeded, "")
 	l.in.Migrations = append(l.in.Migrations, first)
 	l.after(2 * time.Minute)
 	l.expect(2, v1, storageversion.Unknown, v1, v2)
@@ -108,28 +112,30 @@ func TestFlipDuringMigration(t *testing.T) {
 }
 
 func TestWhatProvesNothing(t *testing.T) {
-	for name, spoil := range map[string]func(l *life, m *v1alpha1.StorageVersionMigration){
-		"a success without a target": func(_ *life, m *v1alpha1.StorageVersionMigration) { m.Status.Target = nil },
-		"another encoding": func(_ *life, m *v1alpha1.StorageVersionMigration) {
+	for name, spoil := range map[string]func(l *life, m *migrationv1alpha1.StorageVersionMigration){
+		"a success without a target": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) { m.Status.Target = nil },
+		"another encoding": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) {
 			m.Status.Target = m.Spec.Target.DeepCopy()
 			m.Status.Target.StorageVersionHash = v1
 		},
-		"another epoch": func(_ *life, m *v1alpha1.StorageVersionMigration) {
+		"another epoch": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) {
 			m.Status.Target = m.Spec.Target.DeepCopy()
 			*m.Status.Target.Epoch--
 		},
-		"another state": func(_ *life, m *v1alpha1.StorageVersionMigration) {
+		"another state": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) {
 			m.Status.Target = m.Spec.Target.DeepCopy()
 			m.Status.Target.StorageStateUID = "other"
 		},
-		"another resource": func(_ *life, m *v1alpha1.StorageVersionMigration) { m.Spec.Resource.Resource = "other" },
-		"a start before the evidence settled": func(l *life, m *v1alpha1.StorageVersionMigration) {
+		"another resource": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) {
+			m.Spec.Resource.Resource = "other"
+		},
+		"a start before the evidence settled": func(l *life, m *migrationv1alpha1.StorageVersionMigration) {
 			early := metav1.NewTime(l.in.State.Status.EpochStartTime.Add(59 * time.Second))
 			m.Status.StartTime = &early
 		},
-		"no start": func(_ *life, m *v1alpha1.StorageVersionMigration) { m.Status.StartTime = nil },
-		"a failure": func(_ *life, m *v1alpha1.StorageVersionMigration) {
-			m.Status.Conditions[0].Type = v1alpha1.MigrationFailed
+		"no start": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) { m.Status.StartTime = nil },
+		"a failure": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) {
+			m.Status.Conditions[0].Type = migrationv1alpha1.MigrationFailed
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -209,7 +215,7 @@ func TestDefinitionDeleted(t *testing.T) {
 func TestStateOfAnotherController(t *testing.T) {
 	l := newLife(t)
 	l.decide()
-	l.in.State.Status = v1alpha1.StorageStateStatus{CurrentStorageVersionHash: v1,
+	l.in.State.Status = migrationv1alpha1.StorageStateStatus{CurrentStorageVersionHash: v1,
 		PersistedStorageVersionHashes: []string{v1, v1}}
 	l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
 	if d := Decide(l.in); d.State != RecreateState {
@@ -222,7 +228,7 @@ func TestStateOfAnotherController(t *testing.T) {
 func TestServersThatCannotBeSeen(t *testing.T) {
 	l := newLife(t)
 	l.migrated()
-	problem := &storageversion.Problem{Reason: v1alpha1.StateReasonServersUnseen, Message: "b was not asked",
+	problem := &storageversion.Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: "b was not asked",
 		Since: l.in.Now}
 	o := l.ledger.Observe(l.in.Now, widgets)
 	o.Problem = problem
@@ -235,7 +241,7 @@ func TestServersThatCannotBeSeen(t *testing.T) {
 	}
 	l.in.Now = l.in.Now.Add(periods.Hold)
 	if d := decide(o); !slices.Equal(d.Status.PersistedStorageVersionHashes, []string{v1}) ||
-		meta.IsStatusConditionTrue(d.Status.Conditions, v1alpha1.StorageStateAgreed) {
+		meta.IsStatusConditionTrue(d.Status.Conditions, migrationv1alpha1.StorageStateAgreed) {
 		t.Errorf("the servers do not agree, but nothing unknown was stored: %+v", d.Status)
 	}
 	o.Class, o.Unseen = storageversion.BuiltIn, []storageversion.Server{{Identity: "b", Incarnation: "2"}}

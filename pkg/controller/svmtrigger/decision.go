@@ -19,7 +19,7 @@ package svmtrigger
 import (
 	"time"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // Reason is why a decision is what it is. Logs, metrics and tests use it.
@@ -63,12 +63,12 @@ const (
 type Decision struct {
 	State StateAction
 	// Status is the whole status to write where State is UpdateState.
-	Status v1alpha1.StorageStateStatus
+	Status migrationv1alpha1.StorageStateStatus
 	// Delete are migrations to delete, if they are still the ones that were decided on.
-	Delete []*v1alpha1.StorageVersionMigration
+	Delete []*migrationv1alpha1.StorageVersionMigration
 	// Create is a migration to create, if the state and the migration before it are still the ones that were decided
 	// on.
-	Create *v1alpha1.StorageVersionMigration
+	Create *migrationv1alpha1.StorageVersionMigration
 	// Reason is why.
 	Reason Reason
 	// Events report transitions that Status records. They are sent when it was stored.
@@ -79,7 +79,6 @@ type Decision struct {
 
 // Event is an event about the StorageState.
 type Event struct {
-	Warning bool
-	Reason  string
-	Message string
+	// Type is Normal or Warning.
+	Type, Reason, Message string
 }

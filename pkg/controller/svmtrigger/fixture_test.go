@@ -38,7 +38,7 @@ import (
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
 	"sigs.k8s.io/svm-api/client/informers/externalversions"
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -52,7 +52,7 @@ type observations struct {
 	changed   []func(schema.GroupResource)
 	// askedInVain is how many times it is asked in vain whether all is known.
 	askedInVain int
-	looks       map[v1alpha1.EvidenceSource]time.Time
+	looks       map[migrationv1alpha1.EvidenceSource]time.Time
 }
 
 func (o *observations) HasSynced() bool {
@@ -90,7 +90,7 @@ func (o *observations) Observe(resource schema.GroupResource) storageversion.Obs
 	return storageversion.Observation{Resource: resource, SharedBy: resource}
 }
 
-func (o *observations) LastLook() map[v1alpha1.EvidenceSource]time.Time { return o.looks }
+func (o *observations) LastLook() map[migrationv1alpha1.EvidenceSource]time.Time { return o.looks }
 
 // see is what a new observation is.
 func (o *observations) see(seen storageversion.Observation) {
@@ -169,8 +169,8 @@ func (f *fixture) serve(action clienttesting.Action) (bool, runtime.Object, erro
 		object := a.GetObject().DeepCopyObject()
 		metaOf(object).SetUID(types.UID("uid-" + version))
 		metaOf(object).SetResourceVersion(version)
-		if state, isState := object.(*v1alpha1.StorageState); isState {
-			state.Status = v1alpha1.StorageStateStatus{}
+		if state, isState := object.(*migrationv1alpha1.StorageState); isState {
+			state.Status = migrationv1alpha1.StorageStateStatus{}
 		}
 		return true, object, tracker.Create(resource, object, "")
 	case clienttesting.DeleteActionImpl:
@@ -202,7 +202,7 @@ func (f *fixture) cache(t *testing.T, cached ...runtime.Object) {
 	t.Helper()
 	for _, object := range cached {
 		indexer := f.factory.Migration().V1alpha1().StorageStates().Informer().GetIndexer()
-		if _, isMigration := object.(*v1alpha1.StorageVersionMigration); isMigration {
+		if _, isMigration := object.(*migrationv1alpha1.StorageVersionMigration); isMigration {
 			indexer = f.factory.Migration().V1alpha1().StorageVersionMigrations().Informer().GetIndexer()
 		}
 		if err := indexer.Add(object); err != nil {
@@ -212,7 +212,7 @@ func (f *fixture) cache(t *testing.T, cached ...runtime.Object) {
 }
 
 // stored returns the state that the API server has.
-func (f *fixture) stored(t *testing.T, resource schema.GroupResource) *v1alpha1.StorageState {
+func (f *fixture) stored(t *testing.T, resource schema.GroupResource) *migrationv1alpha1.StorageState {
 	t.Helper()
 	state, err := f.client.MigrationV1alpha1().StorageStates().Get(f.ctx, resource.String(), metav1.GetOptions{})
 	if err != nil {
@@ -266,19 +266,19 @@ func (f *fixture) told() []string {
 	}
 }
 
-func stateOf(resource schema.GroupResource, resourceVersion string) *v1alpha1.StorageState {
+func stateOf(resource schema.GroupResource, resourceVersion string) *migrationv1alpha1.StorageState {
 	state := newState(resource, metav1.ObjectMeta{Annotations: map[string]string{"note": "kept"}})
 	state.UID, state.ResourceVersion = types.UID("uid-"+resource.Resource), resourceVersion
 	return state
 }
 
-func migrationOf(resource schema.GroupResource, name string) *v1alpha1.StorageVersionMigration {
+func migrationOf(resource schema.GroupResource, name string) *migrationv1alpha1.StorageVersionMigration {
 	epoch := int64(1)
-	return &v1alpha1.StorageVersionMigration{
+	return &migrationv1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), ResourceVersion: "5"},
-		Spec: v1alpha1.StorageVersionMigrationSpec{
-			Resource: v1alpha1.GroupVersionResource{Group: resource.Group, Version: "v1", Resource: resource.Resource},
-			Target: &v1alpha1.MigrationTarget{
+		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
+			Resource: migrationv1alpha1.GroupVersionResource{Group: resource.Group, Version: "v1", Resource: resource.Resource},
+			Target: &migrationv1alpha1.MigrationTarget{
 				StorageVersionHash: "hash=", EncodingVersion: "example.com/v1", Epoch: &epoch,
 				StorageStateUID: types.UID("uid-" + resource.Resource),
 			},

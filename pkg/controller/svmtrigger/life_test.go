@@ -29,7 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -117,7 +118,7 @@ func (l *life) act(d Decision) {
 	}
 	switch d.State {
 	case CreateState, RecreateState:
-		l.in.State = &v1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", UID: l.uid()}}
+		l.in.State = &migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", UID: l.uid()}}
 	case DeleteState:
 		l.in.State = nil
 	case UpdateState:
@@ -130,7 +131,7 @@ func (l *life) act(d Decision) {
 	}
 	for _, m := range d.Delete {
 		l.in.Migrations = slices.DeleteFunc(l.in.Migrations,
-			func(other *v1alpha1.StorageVersionMigration) bool { return other.UID == m.UID })
+			func(other *migrationv1alpha1.StorageVersionMigration) bool { return other.UID == m.UID })
 	}
 	if d.Create != nil {
 		m := d.Create.DeepCopy()
@@ -147,9 +148,9 @@ func (l *life) after(d time.Duration) Decision {
 }
 
 // migration returns the only unfinished one.
-func (l *life) migration() *v1alpha1.StorageVersionMigration {
+func (l *life) migration() *migrationv1alpha1.StorageVersionMigration {
 	l.t.Helper()
-	var unfinished []*v1alpha1.StorageVersionMigration
+	var unfinished []*migrationv1alpha1.StorageVersionMigration
 	for _, m := range l.in.Migrations {
 		if !m.Finished() {
 			unfinished = append(unfinished, m)
@@ -162,21 +163,25 @@ func (l *life) migration() *v1alpha1.StorageVersionMigration {
 }
 
 // begins begins a migration as a migrator does.
-func (l *life) begins(m *v1alpha1.StorageVersionMigration) {
+func (l *life) begins(m *migrationv1alpha1.StorageVersionMigration) {
 	now := metav1.NewTime(l.in.Now.Truncate(time.Second))
 	m.Status.StartTime, m.Status.Target = &now, m.Spec.Target
 }
 
 // ends ends a migration as a migrator does.
-func (l *life) ends(m *v1alpha1.StorageVersionMigration, condition v1alpha1.MigrationConditionType, reason string) {
+func (l *life) ends(
+	m *migrationv1alpha1.StorageVersionMigration, condition migrationv1alpha1.MigrationConditionType, reason string,
+) {
 	l.begins(m)
 	m.Status.CompletionTime = m.Status.StartTime
-	m.Status.Conditions = []v1alpha1.MigrationCondition{{Type: condition, Status: corev1.ConditionTrue, Reason: reason}}
+	m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+		{Type: condition, Status: corev1.ConditionTrue, Reason: reason},
+	}
 }
 
 func (l *life) succeeds() {
 	l.t.Helper()
-	l.ends(l.migration(), v1alpha1.MigrationSucceeded, v1alpha1.MigrationReasonAllObjectsMigrated)
+	l.ends(l.migration(), migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated)
 }
 
 // migrated brings the resource to the end of its first migration.
@@ -204,8 +209,8 @@ func (l *life) expect(epoch int64, current string, persisted ...string) {
 func (l *life) reasons(want ...string) {
 	l.t.Helper()
 	var got []string
-	for _, conditionType := range []string{v1alpha1.StorageStateAgreed, v1alpha1.StorageStateMigrated,
-		v1alpha1.StorageStateSafeToRemoveOldVersions} {
+	for _, conditionType := range []string{migrationv1alpha1.StorageStateAgreed, migrationv1alpha1.StorageStateMigrated,
+		migrationv1alpha1.StorageStateSafeToRemoveOldVersions} {
 		got = append(got, meta.FindStatusCondition(l.in.State.Status.Conditions, conditionType).Reason)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -28,7 +28,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
@@ -68,7 +69,7 @@ func collectGauges(c *Controller, gauge controller.Gauge) {
 	persisted, reasons := map[string]int{"1": 0, "2": 0, "3+": 0, "unknown": 0}, map[string]int{}
 	for _, state := range states {
 		persisted[persistedCount(state)]++
-		agreed := meta.FindStatusCondition(state.Status.Conditions, v1alpha1.StorageStateAgreed)
+		agreed := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
 		if agreed != nil && agreed.Status != metav1.ConditionTrue {
 			reasons[agreed.Reason]++
 		}
@@ -91,10 +92,10 @@ func collectGauges(c *Controller, gauge controller.Gauge) {
 	}
 }
 
-func persistedCount(state *v1alpha1.StorageState) string {
+func persistedCount(state *migrationv1alpha1.StorageState) string {
 	hashes := state.Status.PersistedStorageVersionHashes
 	switch n := len(hashes); {
-	case n == 0 || slices.Contains(hashes, v1alpha1.Unknown):
+	case n == 0 || slices.Contains(hashes, migrationv1alpha1.Unknown):
 		return "unknown"
 	case n > 2:
 		return "3+"

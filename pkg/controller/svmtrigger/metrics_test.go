@@ -28,7 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics/legacyregistry"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 func TestMetrics(t *testing.T) {
@@ -39,23 +39,25 @@ func TestMetrics(t *testing.T) {
 	one.Status.PersistedStorageVersionHashes = []string{"1="}
 	two.Status.PersistedStorageVersionHashes = []string{"1=", "2="}
 	three.Status.PersistedStorageVersionHashes = []string{"1=", "2=", "3=", "4="}
-	unknown.Status.PersistedStorageVersionHashes = []string{"1=", v1alpha1.Unknown}
-	one.Status.Conditions = []metav1.Condition{{Type: v1alpha1.StorageStateAgreed, Status: metav1.ConditionTrue,
-		Reason: v1alpha1.StateReasonServersAgree}}
-	two.Status.Conditions = []metav1.Condition{{Type: v1alpha1.StorageStateAgreed, Status: metav1.ConditionFalse,
-		Reason: v1alpha1.StateReasonServersDisagree}}
+	unknown.Status.PersistedStorageVersionHashes = []string{"1=", migrationv1alpha1.Unknown}
+	one.Status.Conditions = []metav1.Condition{{Type: migrationv1alpha1.StorageStateAgreed, Status: metav1.ConditionTrue,
+		Reason: migrationv1alpha1.StateReasonServersAgree}}
+	two.Status.Conditions = []metav1.Condition{{Type: migrationv1alpha1.StorageStateAgreed, Status: metav1.ConditionFalse,
+		Reason: migrationv1alpha1.StateReasonServersDisagree}}
 	f.cache(t, one, two, three, unknown, empty)
-	f.observations.looks = map[v1alpha1.EvidenceSource]time.Time{
-		v1alpha1.EvidenceFromServerDiscovery: start.Add(-time.Minute),
+	f.observations.looks = map[migrationv1alpha1.EvidenceSource]time.Time{
+		migrationv1alpha1.EvidenceFromServerDiscovery: start.Add(-time.Minute),
 	}
 	begun, ended := migrationOf(widgets, "begun"), migrationOf(widgets, "ended")
 	begun.Status.StartTime = &metav1.Time{Time: start}
-	ended.Status.Conditions = []v1alpha1.MigrationCondition{{Type: v1alpha1.MigrationFailed, Status: corev1.ConditionTrue}}
+	ended.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+		{Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue},
+	}
 	f.cache(t, begun, ended, migrationOf(gadgets, "waits"), migrationOf(gadgets, "waits-too"))
 	if got := shownGauges(t); len(got) > 0 {
 		t.Errorf("nothing runs, and yet there is %v", got)
 	}
-	conceal := gauges.Show(f.Controller)
+	gauges.Show(f.Controller)
 	want := map[string]float64{
 		"storage_states 1":                               1,
 		"storage_states 2":                               1,
@@ -68,7 +70,7 @@ func TestMetrics(t *testing.T) {
 	if diff := cmp.Diff(want, shownGauges(t)); diff != "" {
 		t.Errorf("gauges (-want +got):\n%s", diff)
 	}
-	conceal()
+	gauges.Hide(f.Controller)
 	if got := shownGauges(t); len(got) > 0 {
 		t.Errorf("nothing runs any more, and yet there is %v", got)
 	}

@@ -17,8 +17,32 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
+
+// Input is everything that a decision about one resource depends on.
+type Input struct {
+	// Observation is what the servers write.
+	Observation storageversion.Observation
+	// State is the StorageState of the resource, nil if there is none.
+	State *migrationv1alpha1.StorageState
+	// SharedBy is the StorageState of Observation.SharedBy where that is another resource, nil if there is none.
+	SharedBy *migrationv1alpha1.StorageState
+	// Migrations are all of the resource, and of Observation.SharedBy where that is another one.
+	Migrations []*migrationv1alpha1.StorageVersionMigration
+	// AutoMigrate is true if the administrator lets the trigger create migrations of this resource.
+	AutoMigrate bool
+	// Now is the time of the decision.
+	Now time.Time
+	// Periods are the same in all decisions.
+	Periods Periods
+}
 
 // observe reads all that a decision about the resource depends on. It sends no request.
 func (c *Controller) observe(resource schema.GroupResource) Input {

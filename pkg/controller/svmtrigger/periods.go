@@ -43,6 +43,22 @@ const (
 	maxBackoff = 24 * time.Hour
 )
 
+// Periods are the durations that decisions depend on.
+type Periods struct {
+	// Settle is how long the servers must write one encoding before they count as agreed: as long as a write that an
+	// API server accepted earlier can take to land, and the servers to notice a change.
+	Settle time.Duration
+	// Hold is how long an observation may be incomplete before a decision reports that.
+	Hold time.Duration
+	// Poll is how often the observer reads what it cannot watch. Evidence that cannot be compared with later evidence
+	// is valid for that long.
+	Poll time.Duration
+	// Heartbeat is how often a state is written although nothing changed.
+	Heartbeat time.Duration
+	// MinBackoff and MaxBackoff bound the time from a failed migration to the next.
+	MinBackoff, MaxBackoff time.Duration
+}
+
 // DefaultPeriods returns the periods that the flags of the manager start from. Only Settle and Poll have flags. The
 // others do not depend on the cluster.
 func DefaultPeriods() Periods {

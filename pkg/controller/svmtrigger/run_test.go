@@ -32,7 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -59,9 +59,9 @@ func seen() storageversion.Observation {
 		Resource: widgets, SharedBy: widgets, Time: start, Looked: start, Class: storageversion.Custom,
 		Presence: storageversion.Served,
 		Sightings: []storageversion.Sighting{{
-			Evidence: v1alpha1.StorageEvidence{
-				Source: v1alpha1.EvidenceFromCustomResourceDefinition,
-				CustomResourceDefinition: &v1alpha1.CustomResourceDefinitionEvidence{UID: "crd", Generation: 1,
+			Evidence: migrationv1alpha1.StorageEvidence{
+				Source: migrationv1alpha1.EvidenceFromCustomResourceDefinition,
+				CustomResourceDefinition: &migrationv1alpha1.CustomResourceDefinitionEvidence{UID: "crd", Generation: 1,
 					StoredVersions: []string{"v1"}},
 			},
 			Writing: []string{v1}, Stored: []string{v1},
@@ -76,13 +76,13 @@ func TestFromTheFirstSightToTheEnd(t *testing.T) {
 	f.observations.see(seen())
 	f.run(t)
 
-	state := f.until(t, "it waits for agreement", func(state *v1alpha1.StorageState) bool {
-		return reason(state, v1alpha1.StorageStateAgreed) == v1alpha1.StateReasonSettling
+	state := f.until(t, "it waits for agreement", func(state *migrationv1alpha1.StorageState) bool {
+		return reason(state, migrationv1alpha1.StorageStateAgreed) == migrationv1alpha1.StateReasonSettling
 	})
-	if diff := cmp.Diff([]string{v1alpha1.Unknown, v1}, state.Status.PersistedStorageVersionHashes); diff != "" {
+	if diff := cmp.Diff([]string{migrationv1alpha1.Unknown, v1}, state.Status.PersistedStorageVersionHashes); diff != "" {
 		t.Errorf("persisted (-want +got):\n%s", diff)
 	}
-	state = f.until(t, "a migration is created and recorded", func(state *v1alpha1.StorageState) bool {
+	state = f.until(t, "a migration is created and recorded", func(state *migrationv1alpha1.StorageState) bool {
 		f.clock.Step(time.Second)
 		return state.Status.Migration != nil && state.Status.Migration.UID != ""
 	})
@@ -102,13 +102,13 @@ func TestFromTheFirstSightToTheEnd(t *testing.T) {
 	migration.Status.Target = migration.Spec.Target
 	now := metav1.NewTime(f.clock.Now())
 	migration.Status.StartTime = &now
-	migration.Status.Conditions = []v1alpha1.MigrationCondition{{Type: v1alpha1.MigrationSucceeded,
+	migration.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationSucceeded,
 		Status: corev1.ConditionTrue}}
 	if _, err := migrations.UpdateStatus(f.ctx, migration, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	state = f.until(t, "it is migrated", func(state *v1alpha1.StorageState) bool {
-		return meta.IsStatusConditionTrue(state.Status.Conditions, v1alpha1.StorageStateMigrated)
+	state = f.until(t, "it is migrated", func(state *migrationv1alpha1.StorageState) bool {
+		return meta.IsStatusConditionTrue(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
 	})
 	if diff := cmp.Diff([]string{v1}, state.Status.PersistedStorageVersionHashes); diff != "" {
 		t.Errorf("persisted (-want +got):\n%s", diff)
@@ -117,9 +117,9 @@ func TestFromTheFirstSightToTheEnd(t *testing.T) {
 	if err := f.client.MigrationV1alpha1().StorageStates().Delete(f.ctx, state.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	f.until(t, "a state that somebody deleted starts over", func(anew *v1alpha1.StorageState) bool {
+	f.until(t, "a state that somebody deleted starts over", func(anew *migrationv1alpha1.StorageState) bool {
 		return anew.UID != state.UID && anew.Status.Epoch == 1 &&
-			anew.Status.PersistedStorageVersionHashes[0] == v1alpha1.Unknown
+			anew.Status.PersistedStorageVersionHashes[0] == migrationv1alpha1.Unknown
 	})
 
 	gone := seen()
@@ -135,9 +135,11 @@ func TestFromTheFirstSightToTheEnd(t *testing.T) {
 }
 
 // until waits until the state of widgets is as it is to be.
-func (f *fixture) until(t *testing.T, what string, is func(*v1alpha1.StorageState) bool) *v1alpha1.StorageState {
+func (f *fixture) until(
+	t *testing.T, what string, is func(*migrationv1alpha1.StorageState) bool,
+) *migrationv1alpha1.StorageState {
 	t.Helper()
-	var state *v1alpha1.StorageState
+	var state *migrationv1alpha1.StorageState
 	err := wait.PollUntilContextTimeout(f.ctx, 10*time.Millisecond, wait.ForeverTestTimeout, true,
 		func(ctx context.Context) (bool, error) {
 			got, err := f.client.MigrationV1alpha1().StorageStates().Get(ctx, widgets.String(), metav1.GetOptions{})
@@ -153,7 +155,7 @@ func (f *fixture) until(t *testing.T, what string, is func(*v1alpha1.StorageStat
 	return state
 }
 
-func reason(state *v1alpha1.StorageState, conditionType string) string {
+func reason(state *migrationv1alpha1.StorageState, conditionType string) string {
 	if condition := meta.FindStatusCondition(state.Status.Conditions, conditionType); condition != nil {
 		return condition.Reason
 	}
@@ -181,7 +183,7 @@ func TestEventsLeadToASync(t *testing.T) {
 		},
 		"a migration of a resource in the same storage ends": func(f *fixture) error {
 			migration := migrationOf(gadgets, "other")
-			migration.Status.Conditions = []v1alpha1.MigrationCondition{{Type: v1alpha1.MigrationFailed,
+			migration.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationFailed,
 				Status: corev1.ConditionTrue}}
 			_, err := f.client.MigrationV1alpha1().StorageVersionMigrations().UpdateStatus(f.ctx, migration,
 				metav1.UpdateOptions{})
@@ -215,7 +217,7 @@ func pause(f *fixture) error {
 		return err
 	}
 	state = state.DeepCopy()
-	state.Annotations[v1alpha1.PausedAnnotation] = "true"
+	state.Annotations[migrationv1alpha1.PausedAnnotation] = "true"
 	_, err = states.Update(f.ctx, state, metav1.UpdateOptions{})
 	return err
 }

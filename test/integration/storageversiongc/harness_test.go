@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
 
 	gc "sigs.k8s.io/svm-controller-manager/pkg/controller/storageversiongc"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -142,8 +143,11 @@ func startCollector(t *testing.T, cfg *rest.Config, o collectorOptions) *collect
 
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
-	controller := gc.NewStorageVersionGC(ctx, newClient(t, intercepted),
-		leaseFactory.Coordination().V1().Leases(), storageVersionFactory.Internal().V1alpha1().StorageVersions())
+	controller, err := gc.New(ctx, newClient(t, intercepted), leaseFactory.Coordination().V1().Leases(),
+		storageVersionFactory.Internal().V1alpha1().StorageVersions(), clock.RealClock{})
+	if err != nil {
+		t.Fatal(err)
+	}
 	storageVersionFactory.Start(ctx.Done())
 	leaseFactory.Start(ctx.Done())
 	var running sync.WaitGroup

@@ -18,18 +18,26 @@ package options
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 
-	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmtrigger"
 )
 
-func defaultObservation() config.Observation {
-	return config.Observation{SettlePeriod: svmtrigger.DefaultSettlePeriod, PollInterval: svmtrigger.DefaultPollInterval}
+// Observation says how to observe what the API servers write. All controllers share one observer.
+type Observation struct {
+	// SettlePeriod is how long the servers must write one encoding before they count as agreed.
+	SettlePeriod time.Duration
+	// PollInterval is how often the observer reads what no event announces.
+	PollInterval time.Duration
 }
 
-func addObservationFlags(fs *pflag.FlagSet, o *config.Observation) {
+func defaultObservation() Observation {
+	return Observation{SettlePeriod: svmtrigger.DefaultSettlePeriod, PollInterval: svmtrigger.DefaultPollInterval}
+}
+
+func addObservationFlags(fs *pflag.FlagSet, o *Observation) {
 	fs.DurationVar(&o.SettlePeriod, "settle-period", o.SettlePeriod,
 		"How long the API servers must write one encoding before the manager trusts that they agree. It has to cover a "+
 			"write that was accepted before, and the time in which the servers notice a new storage version. The default "+
@@ -40,7 +48,7 @@ func addObservationFlags(fs *pflag.FlagSet, o *config.Observation) {
 			"reads at once what they write.", svmtrigger.MinPollInterval))
 }
 
-func validateObservation(o config.Observation) []error {
+func validateObservation(o Observation) []error {
 	var errs []error
 	if o.SettlePeriod < 0 {
 		errs = append(errs, fmt.Errorf("--settle-period must not be negative, got %v", o.SettlePeriod))

@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package options turns the command line into a Config: defaults, flags, validation.
+// Package options turns the command line into a Config: defaults, flags, validation, and the clients and servers that
+// are made from them.
 package options
 
 import (
@@ -30,6 +31,9 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	apiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/flagz"
 	apiserveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
@@ -44,7 +48,6 @@ import (
 	cmconfigv1alpha1 "k8s.io/controller-manager/config/v1alpha1"
 	cmoptions "k8s.io/controller-manager/options"
 
-	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
@@ -79,12 +82,39 @@ type Options struct {
 	Authorization  *apiserveroptions.DelegatingAuthorizationOptions
 	Metrics        *metrics.Options
 	Logs           *logs.Options
-	Observation    config.Observation
+	Observation    Observation
 
 	ShutdownTimeout time.Duration
 
 	controllers Controllers
-	parsed      cliflag.NamedFlagSets
+}
+
+// Config is everything that Run needs.
+type Config struct {
+	// Generic is what every controller manager of Kubernetes has: the controllers to run, leader election, leader
+	// migration, and settings of clients.
+	Generic cmconfig.GenericControllerManagerConfiguration
+
+	// SecureServing is nil if the secure port is off.
+	SecureServing  *apiserver.SecureServingInfo
+	Authentication apiserver.AuthenticationInfo
+	Authorization  apiserver.AuthorizationInfo
+
+	// Kubeconfig is what the configurations of all clients are copied from.
+	Kubeconfig *restclient.Config
+	// Client is for the manager itself: for leader election, for events, and to see whether the API server answers.
+	Client kubernetes.Interface
+
+	// Reachable is closed once the API server has answered.
+	Reachable chan struct{}
+
+	Observation Observation
+
+	// ShutdownTimeout is how long the manager waits for controllers to end. Zero is for ever.
+	ShutdownTimeout time.Duration
+
+	// Flags is what the flagz page shows.
+	Flags flagz.Reader
 }
 
 // New returns options with defaults.
@@ -94,9 +124,7 @@ func New(controllers Controllers) *Options {
 	internal := cmconfig.GenericControllerManagerConfiguration{}
 	convert := cmconfigv1alpha1.
 		Convert_v1alpha1_GenericControllerManagerConfiguration_To_config_GenericControllerManagerConfiguration
-	if err := convert(&generic, &internal, nil); err != nil {
-		panic(err) // The library converts a value of its own.
-	}
+	utilruntime.Must(convert(&generic, &internal, nil)) // The library converts a value of its own.
 	internal.LeaderElection.ResourceName = names.Manager
 	internal.LeaderElection.ResourceNamespace = metav1.NamespaceSystem
 	// Each client picks the best encoding of its API. One encoding for all would break clients of custom resources, which
@@ -125,10 +153,7 @@ func New(controllers Controllers) *Options {
 
 // Flags returns all flags in named groups.
 func (o *Options) Flags() *cliflag.NamedFlagSets {
-	fss := &o.parsed
-	if len(fss.Order) > 0 {
-		return fss
-	}
+	fss := &cliflag.NamedFlagSets{}
 	o.Generic.AddFlags(fss, o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases)
 	generic := fss.FlagSet("generic")
 	generic.StringVar(&o.Generic.ClientConnection.Kubeconfig, "kubeconfig", o.Generic.ClientConnection.Kubeconfig,
@@ -233,7 +258,7 @@ func (o *Options) validateElection() []error {
 
 // Config checks the options and makes a Config of them. It sends nothing over the network, so it does not matter
 // whether the API server is up.
-func (o *Options) Config() (*config.Config, error) {
+func (o *Options) Config() (*Config, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
@@ -253,7 +278,7 @@ func (o *Options) Config() (*config.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a client of the kubeconfig: %w", err)
 	}
-	c := &config.Config{
+	c := &Config{
 		Kubeconfig:      kubeconfig,
 		Client:          client,
 		Reachable:       make(chan struct{}),

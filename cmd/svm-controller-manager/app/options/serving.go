@@ -25,8 +25,6 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	apiserveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
-
-	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/config"
 )
 
 // applySecureServing sets up the secure port with delegated authentication and authorization.
@@ -34,7 +32,7 @@ import (
 // The library looks up the authentication configuration of the cluster while it builds the handler, and fails if the
 // API server does not answer. This manager may start before the API server. So it gives the library a client CA that it
 // looks up later. It leaves out the request headers of a front proxy, because nothing aggregates a controller manager.
-func (o *Options) applySecureServing(c *config.Config) error {
+func (o *Options) applySecureServing(c *Config) error {
 	if err := o.SecureServing.ApplyTo(&c.SecureServing); err != nil {
 		return fmt.Errorf("secure serving: %w", err)
 	}

@@ -119,7 +119,8 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 	w := &rewriter{
-		objects:    &objects{client: e.client, resource: resource.GroupVersionResource},
+		client:     e.client,
+		resource:   resource.GroupVersionResource,
 		clock:      e.clock,
 		aggregated: resource.Class == storageversion.Aggregated,
 		newer:      newer(resource.Class),
@@ -154,7 +155,7 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 		r.list, r.rewrite = e.lister(w), w.rewrite
 	}
 	if task.retried == nil {
-		task.retried = sweep.New(from, sweepOptions(resource.Class))
+		task.retried = sweep.New(from, newer(resource.Class))
 	}
 	r.sweep = task.retried
 	if !task.Stuck() {
@@ -201,21 +202,9 @@ func mergeRetried(first, second sweep.Counts) sweep.Counts {
 	return merged
 }
 
-func sweepOptions(class storageversion.Class) sweep.Options {
-	return sweep.Options{Newer: newer(class), MaxDenials: migrationv1alpha1.MaxDeniedObjects}
-}
-
-// NewBackoff returns the delays between tries: a random time up to half a second, doubling up to half a minute.
-// Requests that failed together do not come back together.
-func NewBackoff() wait.Backoff {
-	return wait.Backoff{Duration: minRetry / 2, Factor: 2, Jitter: 1, Steps: maxDoublings + 1, Cap: maxRetry / 2}
-}
-
-// retryDelay is the time before a try, the first of which has the number 1.
-func retryDelay(try int) time.Duration {
-	backoff := NewBackoff()
-	for range min(try-1, maxDoublings) {
-		backoff.Step()
-	}
-	return backoff.Step()
+// RetryDelay is the time before a try, the first of which has the number 1: a random time up to half a second, doubling
+// up to half a minute. Requests that failed together do not come back together.
+func RetryDelay(try int) time.Duration {
+	longest := min(minRetry<<min(try-1, maxDoublings), maxRetry)
+	return wait.Jitter(longest/2, 1)
 }

@@ -43,7 +43,7 @@ type listing struct {
 // lister returns a function that lists one chunk of the objects that w rewrites.
 func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sweep.Chunk, error) {
 	return func(ctx context.Context, token string) (sweep.Chunk, error) {
-		list, err := w.objects.list(ctx, token, e.chunkSize)
+		list, err := w.list(ctx, token, e.chunkSize)
 		if err != nil {
 			return sweep.Chunk{}, err
 		}
@@ -83,7 +83,7 @@ func (r *sweepRunner) startList(ctx context.Context) {
 // listed handles the answer to a list.
 func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 	if l.err == nil {
-		r.listBackoff, r.listRetry, r.vanishing = NewBackoff(), Retry{}, time.Time{}
+		r.listTries, r.listRetry, r.vanishing = 0, Retry{}, time.Time{}
 		r.task.progressed(r.clock.Now())
 		r.sweep.Listed(l.chunk)
 		return nil
@@ -112,7 +112,8 @@ func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 		}
 	}
 	now := r.clock.Now()
-	r.listAt = now.Add(max(r.listBackoff.Step(), f.retryAfter))
+	r.listTries++
+	r.listAt = now.Add(max(RetryDelay(r.listTries), f.retryAfter))
 	if r.listRetry.Since.IsZero() {
 		r.listRetry.Since = now
 	}

@@ -44,8 +44,10 @@ import (
 // patch is a conflict. Nothing is left to do then, because all servers write the target encoding. The uid keeps the
 // patch off a new object of the same name. A merge patch never creates an object.
 type rewriter struct {
-	objects *objects
-	clock   clock.PassiveClock
+	client rest.Interface
+	// resource is what the objects are of, at the version at which they are listed and written.
+	resource schema.GroupVersionResource
+	clock    clock.PassiveClock
 	// subresource is where the patch goes instead of the object itself. Empty or one name.
 	subresource []string
 	// cleaner is nil if managedFields stay as they are.
@@ -101,7 +103,7 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 		return a
 	}
 	started := r.clock.Now()
-	written, err := r.objects.patch(ctx, object, body, r.subresource...)
+	written, err := r.patch(ctx, object, body)
 	if err == nil {
 		a.latency = r.clock.Since(started)
 		a.outcome = sweep.Rewritten
@@ -172,7 +174,7 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 // read returns the metadata of an object, or nil and the result of the attempt.
 func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, attempt) {
 	a := attempt{object: object}
-	live, err := r.objects.get(ctx, object)
+	live, err := r.get(ctx, object)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		a.failure.kind = interrupted
@@ -235,24 +237,18 @@ func newObjectsClient(config *rest.Config) (rest.Interface, error) {
 	return client, nil
 }
 
-// objects sends requests about the objects of one resource at one version.
-type objects struct {
-	client   rest.Interface
-	resource schema.GroupVersionResource
-}
-
 // prepare addresses a request.
-func (o *objects) prepare(request *rest.Request, accept string, timeout time.Duration) *rest.Request {
-	root := "/apis/" + o.resource.GroupVersion().String()
-	if o.resource.Group == "" {
-		root = "/api/" + o.resource.Version
+func (r *rewriter) prepare(request *rest.Request, accept string, timeout time.Duration) *rest.Request {
+	root := "/apis/" + r.resource.GroupVersion().String()
+	if r.resource.Group == "" {
+		root = "/api/" + r.resource.Version
 	}
-	return request.AbsPath(root).Resource(o.resource.Resource).SetHeader("Accept", accept).MaxRetries(0).Timeout(timeout)
+	return request.AbsPath(root).Resource(r.resource.Resource).SetHeader("Accept", accept).MaxRetries(0).Timeout(timeout)
 }
 
 // list returns a chunk of the metadata of all objects in all namespaces.
-func (o *objects) list(ctx context.Context, token string, limit int64) (*metav1.PartialObjectMetadataList, error) {
-	request := o.prepare(o.client.Get(), acceptList, listTimeout).Param("limit", strconv.FormatInt(limit, 10))
+func (r *rewriter) list(ctx context.Context, token string, limit int64) (*metav1.PartialObjectMetadataList, error) {
+	request := r.prepare(r.client.Get(), acceptList, listTimeout).Param("limit", strconv.FormatInt(limit, 10))
 	if token != "" {
 		request.Param("continue", token)
 	}
@@ -260,19 +256,19 @@ func (o *objects) list(ctx context.Context, token string, limit int64) (*metav1.
 	return list, request.Do(ctx).Into(list)
 }
 
-func (o *objects) get(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, error) {
+func (r *rewriter) get(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, error) {
 	live := &metav1.PartialObjectMetadata{}
-	return live, o.prepare(o.client.Get(), acceptObject, readTimeout).
+	return live, r.prepare(r.client.Get(), acceptObject, readTimeout).
 		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).Do(ctx).Into(live)
 }
 
 // patch sends a merge patch. A merge patch never creates an object: the answer for one that is gone is not found.
-func (o *objects) patch(
-	ctx context.Context, object *sweep.Object, body []byte, subresource ...string,
+func (r *rewriter) patch(
+	ctx context.Context, object *sweep.Object, body []byte,
 ) (*metav1.PartialObjectMetadata, error) {
 	written := &metav1.PartialObjectMetadata{}
-	return written, o.prepare(o.client.Patch(types.MergePatchType), acceptObject, patchTimeout).
-		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).SubResource(subresource...).
+	return written, r.prepare(r.client.Patch(types.MergePatchType), acceptObject, patchTimeout).
+		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).SubResource(r.subresource...).
 		Param("fieldManager", FieldManager).
 		// An object may have fields that its schema does not know any more. That is no reason to refuse, nor to warn.
 		Param("fieldValidation", metav1.FieldValidationIgnore).

@@ -22,7 +22,6 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -79,8 +78,9 @@ type sweepRunner struct {
 	inFlight   int
 
 	// listAt is when the next list may be sent.
-	listAt      time.Time
-	listBackoff wait.Backoff
+	listAt time.Time
+	// listTries is how often the list failed in a row.
+	listTries int
 	// restart means that the list starts from the beginning as soon as the current chunk is done.
 	restart  bool
 	restarts int
@@ -96,7 +96,6 @@ type sweepRunner struct {
 func (r *sweepRunner) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	r.attempts, r.lists = make(chan attempt), make(chan listing, 1)
-	r.listBackoff = NewBackoff()
 	work := make(chan *sweep.Object)
 	r.goroutines.Go(func() { r.dispatch(ctx, work) })
 	defer func() {
@@ -234,7 +233,7 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 			return nil
 		}
 	}
-	next := now.Add(max(retryDelay(a.object.Tries+1), a.failure.retryAfter))
+	next := now.Add(max(RetryDelay(a.object.Tries+1), a.failure.retryAfter))
 	r.sweep.Retry(a.object, next)
 	RetriedRequests.WithLabelValues(string(a.failure.kind)).Inc()
 	name := klog.KRef(a.object.Namespace, a.object.Name)
@@ -281,22 +280,21 @@ var permanentFailures = map[failureKind]PermanentError{
 	resourceGone: {migrationv1alpha1.MigrationReasonResourceNotServed, "The resource is not served any more"},
 }
 
-// permanent returns the error that ends the run, or nil if the request has to be repeated.
+// permanent returns the error that ends the run, or nil if the request has to be repeated. What servers have said for
+// only a short time may pass.
 func (r *sweepRunner) permanent(f Failure) error {
 	p, permanent := permanentFailures[f.kind]
-	if !permanent || f.kind != unsupported && r.mayReturn() {
+	if !permanent {
 		return nil
 	}
-	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s", p.Message, f)}
-}
-
-// mayReturn reports whether servers have refused the resource for only a short time.
-func (r *sweepRunner) mayReturn() bool {
 	now := r.clock.Now()
 	if r.vanishing.IsZero() {
 		r.vanishing = now
 	}
-	return now.Sub(r.vanishing) < vanishPatience
+	if f.kind != unsupported && now.Sub(r.vanishing) < vanishPatience {
+		return nil
+	}
+	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s", p.Message, f)}
 }
 
 // newTimer returns a timer that fires when an object or a list is due.

@@ -69,7 +69,7 @@ type Task struct {
 
 // NewTask returns a task that resumes from a position. The zero Position is the beginning.
 func NewTask(class storageversion.Class, from sweep.Position) *Task {
-	return &Task{swept: sweep.New(from, sweepOptions(class)), state: Rewriting}
+	return &Task{swept: sweep.New(from, newer(class)), state: Rewriting}
 }
 
 // Stuck reports whether the last run made no progress.

@@ -48,12 +48,6 @@ var Outcomes = []Outcome{Rewritten, AlreadyCurrent, WrittenByOthers, Gone, Denie
 // String returns the name of the outcome, as metrics and logs show it.
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// Migrated reports whether nothing is left to do about an object with this outcome. A migration succeeds only if that
-// holds for all its objects.
-func (o Outcome) Migrated() bool {
-	return o == Rewritten || o == AlreadyCurrent || o == WrittenByOthers || o == Gone
-}
-
 // Counts has the number of objects of each outcome.
 type Counts [outcomeCount]int64
 
@@ -64,12 +58,4 @@ func (c Counts) Processed() int64 {
 		processed += c[outcome]
 	}
 	return processed
-}
-
-// Plus returns the sum of both.
-func (c Counts) Plus(other Counts) Counts {
-	for outcome := range c {
-		c[outcome] += other[outcome]
-	}
-	return c
 }

@@ -62,7 +62,7 @@ type Position struct {
 	Counts   Counts
 	// Retried counts the requests that were repeated.
 	Retried int64
-	// Denied names the first denied objects, up to Options.MaxDenials. Counts has the number of all.
+	// Denied names the first denied objects, up to MaxDeniedObjects. Counts has the number of all.
 	Denied []migrationv1alpha1.DeniedObject
 	// Complete means that every object has its outcome.
 	Complete bool
@@ -70,17 +70,10 @@ type Position struct {
 	Remaining *int64
 }
 
-// Options of a sweep.
-type Options struct {
-	// Newer reports whether resource version a is surely newer than b.
-	Newer func(a, b string) bool
-	// MaxDenials is how many denied objects the position names.
-	MaxDenials int
-}
-
 // Sweep goes once over the objects of a resource. Two goroutines must not use it at the same time.
 type Sweep struct {
-	options Options
+	// newer reports whether resource version a is surely newer than b.
+	newer func(a, b string) bool
 	// position is behind the last chunk that is done.
 	position Position
 
@@ -111,9 +104,10 @@ type retry struct {
 	at     time.Time
 }
 
-// New returns a sweep that resumes from a position. The zero Position is the beginning.
-func New(from Position, options Options) *Sweep {
-	return &Sweep{options: options, position: from, token: from.Token, listedAll: from.Complete}
+// New returns a sweep that resumes from a position. The zero Position is the beginning. newer reports whether resource
+// version a is surely newer than b.
+func New(from Position, newer func(a, b string) bool) *Sweep {
+	return &Sweep{newer: newer, position: from, token: from.Token, listedAll: from.Complete}
 }
 
 // List reports whether the caller has to list a chunk now, and with which continue token. The sweep counts the list as
@@ -156,7 +150,7 @@ func (s *Sweep) ListExpired(token string) {
 // Restart starts the sweep from the beginning, because the list cannot continue. It keeps the baseline, so that objects
 // with a newer resource version are not rewritten again. No request may be in flight.
 func (s *Sweep) Restart() {
-	*s = *New(Position{Baseline: s.position.Baseline, Retried: s.Progress().Retried}, s.options)
+	*s = *New(Position{Baseline: s.position.Baseline, Retried: s.Progress().Retried}, s.newer)
 }
 
 // startChunk makes the chunk that was listed ahead the current one, if there is no current one.
@@ -167,7 +161,7 @@ func (s *Sweep) startChunk() {
 	s.current, s.ahead = chunk{Chunk: *s.ahead, started: true}, nil
 	for _, object := range s.current.Objects {
 		// Such objects appear only in a list that continued after its token expired, or that was restarted.
-		if s.options.Newer(object.ResourceVersion, s.position.Baseline) {
+		if s.newer(object.ResourceVersion, s.position.Baseline) {
 			s.current.counts[WrittenByOthers]++
 			continue
 		}
@@ -221,13 +215,8 @@ func (s *Sweep) Retry(object *Object, at time.Time) {
 	c.inFlight--
 	c.retried++
 	object.Tries++
-	i, _ := slices.BinarySearchFunc(c.waiting, at, func(r retry, at time.Time) int {
-		if r.at.After(at) {
-			return 1
-		}
-		return -1 // behind those of the same time
-	})
-	c.waiting = slices.Insert(c.waiting, i, retry{object: object, at: at})
+	c.waiting = append(c.waiting, retry{object: object, at: at})
+	slices.SortStableFunc(c.waiting, func(a, b retry) int { return a.at.Compare(b.at) })
 }
 
 // Return takes back an object that was not tried.
@@ -273,7 +262,7 @@ func (s *Sweep) ChunkDone() (Position, bool) {
 	}
 	p := s.Progress()
 	p.Token, p.Complete, p.Remaining = c.Next, c.Next == "", c.Remaining
-	room := max(0, s.options.MaxDenials-len(p.Denied))
+	room := max(0, migrationv1alpha1.MaxDeniedObjects-len(p.Denied))
 	p.Denied = slices.Concat(p.Denied, c.denied[:min(room, len(c.denied))])
 	return p, true
 }
@@ -300,6 +289,9 @@ func (s *Sweep) Position() Position { return s.position }
 // Progress is Position with the counts of the current chunk added.
 func (s *Sweep) Progress() Position {
 	p := s.position
-	p.Counts, p.Retried = p.Counts.Plus(s.current.counts), p.Retried+s.current.retried
+	for outcome, count := range s.current.counts {
+		p.Counts[outcome] += count
+	}
+	p.Retried += s.current.retried
 	return p
 }

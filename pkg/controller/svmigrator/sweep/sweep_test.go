@@ -25,6 +25,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // world is a server with objects, what they were given as outcomes, and what was stored of the sweep.
@@ -42,9 +44,7 @@ type world struct {
 	crashes   int
 }
 
-func options() Options {
-	return Options{MaxDenials: 3, Newer: func(a, b string) bool { return number(a) > number(b) }}
-}
+func newer(a, b string) bool { return number(a) > number(b) }
 
 func number(s string) int {
 	n, _ := strconv.Atoi(s)
@@ -162,7 +162,7 @@ func (w *world) crash() {
 	w.crashes++
 	w.flying, w.asked = nil, nil
 	w.since = map[string]int{}
-	w.sweep = New(w.stored, options())
+	w.sweep = New(w.stored, newer)
 }
 
 func (w *world) check() {
@@ -179,7 +179,7 @@ func (w *world) check() {
 
 func TestEveryObjectGetsItsOutcome(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		w := &world{t: t, sweep: New(Position{}, options()), now: time.Unix(0, 0)}
+		w := &world{t: t, sweep: New(Position{}, newer), now: time.Unix(0, 0)}
 		w.given, w.since = map[string]int{}, map[string]int{}
 		w.chunkSize = rapid.IntRange(1, 7).Draw(t, "chunk size")
 		for i := range rapid.IntRange(0, 30).Draw(t, "objects") {
@@ -204,7 +204,7 @@ func TestEveryObjectGetsItsOutcome(t *testing.T) {
 		if counts.Processed() != int64(len(w.objects)) {
 			t.Errorf("%d of %d objects were processed: %+v", counts.Processed(), len(w.objects), counts)
 		}
-		if named := len(w.stored.Denied); int64(named) != min(3, counts[Denied]) {
+		if named := len(w.stored.Denied); int64(named) != counts[Denied] {
 			t.Errorf("%d denied objects are named of %d", named, counts[Denied])
 		}
 	})
@@ -223,7 +223,7 @@ func take(t *testing.T, s *Sweep, now time.Time) *Object {
 
 func twoChunks(t *testing.T) *Sweep {
 	t.Helper()
-	s := New(Position{}, options())
+	s := New(Position{}, newer)
 	if token, wanted := s.List(); token != "" || !wanted {
 		t.Fatalf("the first list is %q, %v", token, wanted)
 	}
@@ -307,6 +307,23 @@ func TestATokenThatExpiredIsReplacedInThePosition(t *testing.T) {
 	}
 }
 
+func TestSomeDeniedObjectsAreNamed(t *testing.T) {
+	const objects = migrationv1alpha1.MaxDeniedObjects + 5
+	s, now := New(Position{}, newer), time.Unix(0, 0)
+	for _, next := range []string{"more", ""} {
+		s.List()
+		s.Listed(Chunk{Objects: slices.Repeat([]*Object{{}}, objects), ResourceVersion: "10", Next: next})
+		for range objects {
+			s.Done(take(t, s, now), Denied, "", "no")
+		}
+		s.Advance()
+		p := s.Position()
+		if named := len(p.Denied); named != migrationv1alpha1.MaxDeniedObjects || p.Counts[Denied]%objects != 0 {
+			t.Errorf("%d denied objects are named of %d", named, p.Counts[Denied])
+		}
+	}
+}
+
 func TestASweepBeginsAnew(t *testing.T) {
 	s, now := twoChunks(t), time.Unix(0, 0)
 	a, b := take(t, s, now), take(t, s, now)
@@ -336,7 +353,7 @@ func TestOutcomesAreComplete(t *testing.T) {
 }
 
 func TestASweepWithoutObjectsIsComplete(t *testing.T) {
-	s := New(Position{}, options())
+	s := New(Position{}, newer)
 	s.List()
 	s.Listed(Chunk{ResourceVersion: "10"})
 	if position, done := s.ChunkDone(); !done || !position.Complete {

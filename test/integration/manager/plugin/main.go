@@ -115,11 +115,7 @@ func (o *writerOptions) Validate() []error {
 }
 
 func (o *writerOptions) newWriter(_ context.Context, c app.ControllerContext) (app.Controller, error) {
-	client, err := c.Client()
-	if err != nil {
-		return nil, err
-	}
-	return &writer{client: client, interval: o.interval}, nil
+	return &writer{client: c.Client, interval: o.interval}, nil
 }
 
 // writer writes its process number into a config map, over and over.
