@@ -5,8 +5,8 @@ VERSION ?= v0.1.0-dev+$(shell git rev-parse --short=12 HEAD 2>/dev/null || echo 
 LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(VERSION) -X k8s.io/client-go/pkg/version.gitVersion=$(VERSION)
 FOCUS   ?= .
 HISTORIES ?= 1000000
-# Everything is built without cgo, as the servers are, so that packages are compiled once; but the race detector needs cgo,
-# hence a C compiler.
+# Everything is built without cgo, as the servers are, so that packages are compiled once; but the race detector needs
+# cgo, hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests whose controllers run in managers, which are built with the race detector: the tests themselves need none.
 OF_MANAGERS := svmigrator svmtrigger manager api
@@ -24,7 +24,7 @@ build: ## Build the project's programs into _output/bin
 	CGO_ENABLED=0 go build -ldflags "$(LDFLAGS)" -o $(OUTPUT)/bin/ ./cmd/...
 
 .PHONY: controlplane
-controlplane: ## Build etcd, kube-apiserver, sample-apiserver and the program that runs them (with=..., e.g. kube-controller-manager, adds more)
+controlplane: ## Build etcd, API servers and the program that runs them (with=kube-controller-manager adds that)
 	hack/build-controlplane.sh etcd kube-apiserver sample-apiserver $(with)
 	CGO_ENABLED=0 go build -o $(OUTPUT)/bin/ ./test/controlplane/cmd/controlplane
 
@@ -70,7 +70,8 @@ integration-in-process:
 
 .PHONY: test-binaries
 test-binaries: ## Build the servers and the managers that tests run
-	@hack/step.sh "build of servers" hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager
+	@hack/step.sh "build of servers" \
+		hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager
 	@hack/step.sh "build of managers" hack/build-managers.sh $(RACE)
 
 ##@ Change
@@ -82,7 +83,7 @@ update: ## Regenerate what is generated and tidy what can be tidied
 ##@ Show
 
 .PHONY: demo
-demo: build ## Show a CRD version being migrated away on three API servers, through a kill -9 and a denied object; tears everything down
+demo: build ## Show a CRD version being migrated away on three API servers, through a kill -9 and a denied object
 	hack/build-controlplane.sh etcd kube-apiserver
 	CGO_ENABLED=0 go run ./test/demo
 

@@ -33,13 +33,15 @@ package_of() {
     kube-apiserver | kube-controller-manager | kubectl) echo "k8s.io/kubernetes/cmd/$1" ;;
     sample-apiserver) echo k8s.io/sample-apiserver ;;
     *)
-      echo "$0: unknown binary \"$1\": it builds etcd, kube-apiserver, kube-controller-manager, kubectl and sample-apiserver" >&2
+      echo "$0: unknown binary \"$1\": it builds" \
+        "etcd, kube-apiserver, kube-controller-manager, kubectl and sample-apiserver" >&2
       return 1
       ;;
   esac
 }
 
-# link_flags stamps the version of Kubernetes that go.mod names: an unstamped server calls itself v0.0.0, and refuses emulation.
+# link_flags stamps the version of Kubernetes that go.mod names: an unstamped server calls itself v0.0.0, and refuses
+# emulation.
 link_flags() {
   local version major minor package
   version="$(cd "${module}" && go list -m -f '{{.Version}}' k8s.io/kubernetes)"

@@ -1,23 +1,29 @@
-# Sourced by the scripts beside it: strict mode, the repository's root, the lists of modules and sources, builds that report.
+# Sourced by the scripts beside it: strict mode, the repository's root, the lists of modules and sources, builds that
+# report.
 set -o errexit -o nounset -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ROOT="${PWD}"
 TOOLS="${ROOT}/_output/tools"
 
+# existing lists the files that match, committed or not. Git also knows of files that were deleted since.
+existing() {
+  git ls-files --cached --others --exclude-standard -- "$@" |
+    while IFS= read -r file; do if [[ -e "${file}" ]]; then echo "${file}"; fi; done
+}
+
 # modules lists the folder of every Go module.
 modules() {
-  git ls-files --cached --others --exclude-standard -- 'go.mod' '*/go.mod' | xargs -n1 dirname
+  existing 'go.mod' '*/go.mod' | xargs -n1 dirname
 }
 
 # sources lists every Go file that a person wrote.
 sources() {
-  git ls-files --cached --others --exclude-standard -- '*.go' ':!:*zz_generated*' ':!:staging/*/client/*' ':!:*/testdata/*' |
-    while read -r file; do if [[ -e "${file}" ]]; then echo "${file}"; fi; done
+  existing '*.go' ':!:*zz_generated*' ':!:staging/*/client/*' ':!:*/testdata/*'
 }
 
-# build_with_progress WHAT FLAG... -- PACKAGE... is go build, which reports every ten seconds how far it is: a cold build of
-# kube-apiserver takes minutes, in which go says nothing.
+# build_with_progress WHAT FLAG... -- PACKAGE... is go build, which reports every ten seconds how far it is: a cold
+# build of kube-apiserver takes minutes, in which go says nothing.
 build_with_progress() {
   local what="$1" flags=() packages
   shift

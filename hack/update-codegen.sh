@@ -14,11 +14,12 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Generates everything that follows from the API types: deepcopy, apply configurations, clientset, listers, informers and
-# CustomResourceDefinitions. Needs Go and nothing else; the generators are built from hack/tools/codegen.
+# Generates everything that follows from the API types: deepcopy, apply configurations, clientset, listers, informers
+# and CustomResourceDefinitions. Needs Go and nothing else; the generators are built from hack/tools/codegen.
 #
 # usage: hack/update-codegen.sh [tree]
-# With an argument it works on that copy of the tree instead (hack/verify-codegen.sh does); the generators stay this tree's.
+# With an argument it works on that copy of the tree instead (hack/verify-codegen.sh does); the generators stay this
+# tree's.
 
 set -o errexit -o nounset -o pipefail
 
@@ -62,8 +63,8 @@ echo "generating deepcopy" >&2
   --output-file=zz_generated.deepcopy.go \
   "./${API}"
 
-# Apply configurations, and the fake clientset with them, need a schema that says how lists and maps merge. It is made of
-# Go code that nobody else needs, hence the directory that goes again; its underscore hides it from "./...".
+# Apply configurations, and the fake clientset with them, need a schema that says how lists and maps merge. It is made
+# of Go code that nobody else needs, hence the directory that goes again; its underscore hides it from "./...".
 echo "generating apply configurations" >&2
 SCHEMA_DIR=_modelschema
 trap 'rm -rf "${STAGING:?}/${SCHEMA_DIR}"' EXIT

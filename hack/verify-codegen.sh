@@ -14,8 +14,8 @@
 # See the License for the specific language governing permissions and
 # limitations under the License.
 
-# Fails if hack/update-codegen.sh would change, add or remove a file. It generates into a copy, so that it needs no clean
-# work tree, leaves none changed, and sees files that git does not know of.
+# Fails if hack/update-codegen.sh would change, add or remove a file. It generates into a copy, so that it needs no
+# clean work tree, leaves none changed, and sees files that git does not know of.
 
 set -o errexit -o nounset -o pipefail
 

@@ -1,22 +1,20 @@
 #!/usr/bin/env bash
-# Fails if docs/flags.md is not what the flags of the manager say, or if lines of prose are too long.
+# Fails if docs/flags.md is not what the flags of the manager say, or if lines of documents or scripts are too long.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # As everything but the race detector is built, so that packages are compiled once.
 export CGO_ENABLED=0
-
-# The check of long lines only reports unless this is true.
-limit_lines=false
 
 if ! go run ./hack/flagdocs | diff -u docs/flags.md - >&2; then
   echo "docs/flags.md is out of date, run 'make update'" >&2
   exit 1
 fi
 
-# Rows of tables and lines with a URL cannot be broken. The first design notes are frozen, and docs/flags.md is generated.
-long="$(git ls-files --cached --others --exclude-standard -- '*.md' ':!:docs/designs/000[1-6]-*' ':!:docs/flags.md' |
+# Rows of tables and lines with a URL cannot be broken. The first design notes are frozen, and docs/flags.md is
+# generated. The linter limits lines of Go.
+long="$(existing '*.md' '*.sh' ':!:docs/designs/000[1-6]-*' ':!:docs/flags.md' |
   LC_ALL=C.UTF-8 xargs grep -HnE '^.{121,}' | grep -vE '^[^:]*:[0-9]+: *\||https?:' || true)"
 if [[ -n "${long}" ]]; then
   printf 'lines with more than 120 characters:\n%s\n' "${long}" >&2
-  [[ "${limit_lines}" == false ]]
+  exit 1
 fi

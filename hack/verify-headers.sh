@@ -2,16 +2,16 @@
 # Fails where a Go file, generated or not, does not carry the license header.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-header="$(cat hack/boilerplate.go.txt)"
-lines="$(wc -l < hack/boilerplate.go.txt)"
-bad=()
-while read -r file; do
+header=hack/boilerplate.go.txt
+bad="$(existing '*.go' ':!:*/testdata/*' | xargs awk -v header="${header}" '
+  FILENAME == header { want[++lines] = $0; next }
+  FNR == 1 { line = 0; constrained = /^\/\/go:build / }
   # A build constraint may stand above the header, as generators put it.
-  start="$(sed -e '/^\/\/go:build /,/^$/d' "${file}" | sed -n "1,${lines}p")"
-  [[ "${start}" == "${header}" ]] || bad+=("${file}")
-done < <(git ls-files --cached --others --exclude-standard -- '*.go' ':!:*/testdata/*' | while read -r file; do if [[ -e "${file}" ]]; then echo "${file}"; fi; done)
-if (( ${#bad[@]} )); then
+  constrained { constrained = NF > 0; next }
+  line < lines && $0 != want[++line] { print FILENAME; nextfile }
+' "${header}")"
+if [[ -n "${bad}" ]]; then
   echo "no license header, run 'make update':" >&2
-  printf '%s\n' "${bad[@]}" >&2
+  echo "${bad}" >&2
   exit 1
 fi

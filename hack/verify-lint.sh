@@ -1,12 +1,16 @@
 #!/usr/bin/env bash
-# Runs vet and the project's own linter (hack/tools/lint) on both modules of the workspace, and the linter's own tests.
+# Runs the project's own linter (hack/tools/lint) on both modules of the workspace and on itself, and its tests. It
+# includes whatever go vet checks.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # As everything but the race detector is built, so that packages are compiled once.
 export CGO_ENABLED=0
 mkdir -p "${TOOLS}"
-(cd hack/tools/lint && GOWORK=off go build -o "${TOOLS}/lint" . && GOWORK=off go test ./...)
-patterns=(./... sigs.k8s.io/svm-api/...)
-go vet "${patterns[@]}"
-# -size.enforce also limits the length of lines, functions and files.
-go vet -vettool="${TOOLS}/lint" "${patterns[@]}"
+(
+  cd hack/tools/lint
+  export GOWORK=off
+  go build -o "${TOOLS}/lint" .
+  go vet -vettool="${TOOLS}/lint" ./...
+  go test -vet=off ./...
+)
+go vet -vettool="${TOOLS}/lint" ./... sigs.k8s.io/svm-api/...

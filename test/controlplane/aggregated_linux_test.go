@@ -43,7 +43,8 @@ func TestAnAggregatedServerAndControllersRunBesideTheServers(t *testing.T) {
 			"apiVersion": flunders.GroupVersion().String(), "kind": "Flunder", "metadata": map[string]any{"name": "fritz"},
 			"spec": map[string]any{"flunderReference": "x", "referenceType": "Flunder"},
 		}}
-		_, err := dynamicFor(t, cp).Resource(flunders).Namespace("default").Create(t.Context(), object, metav1.CreateOptions{})
+		client := dynamicFor(t, cp).Resource(flunders).Namespace("default")
+		_, err := client.Create(t.Context(), object, metav1.CreateOptions{})
 		must(t, err)
 		stored := storedOnly(t, cp, flunders.GroupResource(), "fritz")
 		if diff := cmp.Diff("wardle.example.com/v1alpha1", stored.Encoding); diff != "" {
@@ -62,9 +63,10 @@ func TestAnAggregatedServerAndControllersRunBesideTheServers(t *testing.T) {
 		must(t, sample.Kill())
 		_, err := cp.StartSampleServer(t.Context(), "aggregated", "--watch-cache=false")
 		must(t, err)
-		flunders := dynamicFor(t, cp).Resource(schema.GroupVersionResource{Group: SampleGroup, Version: "v1alpha1", Resource: "flunders"})
+		flunders := schema.GroupVersionResource{Group: SampleGroup, Version: "v1alpha1", Resource: "flunders"}
+		client := dynamicFor(t, cp).Resource(flunders).Namespace("default")
 		eventually(t, "its object is served", func(ctx context.Context) error {
-			_, err := flunders.Namespace("default").Get(ctx, "fritz", metav1.GetOptions{})
+			_, err := client.Get(ctx, "fritz", metav1.GetOptions{})
 			return err
 		})
 	})

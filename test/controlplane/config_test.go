@@ -109,16 +109,81 @@ func TestFoldersAreRecognizedByWhatIsInThem(t *testing.T) {
 		gr     schema.GroupResource
 		want   bool
 	}{
-		{"a folder under another name", StoredObject{Key: "/registry/minions/n", Name: "n", Encoding: "v1", Kind: "Node"}, schema.GroupResource{Resource: "nodes"}, true},
-		{"a folder in a folder", StoredObject{Key: "/registry/services/specs/ns/n", Namespace: "ns", Name: "n", Encoding: "v1", Kind: "Service"}, schema.GroupResource{Resource: "services"}, true},
-		{"what its neighbor is not", StoredObject{Key: "/registry/services/endpoints/ns/n", Namespace: "ns", Name: "n", Encoding: "v1", Kind: "Endpoints"}, schema.GroupResource{Resource: "services"}, false},
-		{"a plural that cannot be guessed", StoredObject{Key: "/registry/example.com/oxen/ns/n", Namespace: "ns", Name: "n", Encoding: "example.com/v1", Kind: "Ox"}, schema.GroupResource{Group: "example.com", Resource: "oxen"}, true},
-		{"the same name in another group", StoredObject{Key: "/registry/example.com/secrets/ns/n", Namespace: "ns", Name: "n", Encoding: "example.com/v1", Kind: "Secret"}, schema.GroupResource{Resource: "secrets"}, false},
-		{"events of the newer group", StoredObject{Key: "/registry/events/ns/n", Namespace: "ns", Name: "n", Encoding: "v1", Kind: "Event"}, schema.GroupResource{Group: "events.k8s.io", Resource: "events"}, true},
-		{"sealed built-ins", StoredObject{Key: "/registry/secrets/ns/n", Namespace: "ns", Name: "n", Provider: "aescbc:v1:k"}, schema.GroupResource{Resource: "secrets"}, true},
-		{"sealed custom resources", StoredObject{Key: "/registry/example.com/secrets/ns/n", Namespace: "ns", Name: "n", Provider: "aescbc:v1:k"}, schema.GroupResource{Resource: "secrets"}, false},
-		{"sealed custom resources of this group", StoredObject{Key: "/registry/example.com/oxen/n", Name: "n", Provider: "aescbc:v1:k"}, schema.GroupResource{Group: "example.com", Resource: "oxen"}, true},
-		{"bookkeeping without a name", StoredObject{Key: "/registry/masterleases/10.0.0.1", Encoding: "v1", Kind: "Endpoints"}, schema.GroupResource{Resource: "endpoints"}, false},
+		{
+			name:   "a folder under another name",
+			object: StoredObject{Key: "/registry/minions/n", Name: "n", Encoding: "v1", Kind: "Node"},
+			gr:     schema.GroupResource{Resource: "nodes"},
+			want:   true,
+		},
+		{
+			name: "a folder in a folder",
+			object: StoredObject{
+				Key: "/registry/services/specs/ns/n", Namespace: "ns", Name: "n",
+				Encoding: "v1", Kind: "Service",
+			},
+			gr:   schema.GroupResource{Resource: "services"},
+			want: true,
+		},
+		{
+			name: "what its neighbor is not",
+			object: StoredObject{
+				Key: "/registry/services/endpoints/ns/n", Namespace: "ns", Name: "n",
+				Encoding: "v1", Kind: "Endpoints",
+			},
+			gr:   schema.GroupResource{Resource: "services"},
+			want: false,
+		},
+		{
+			name: "a plural that cannot be guessed",
+			object: StoredObject{
+				Key: "/registry/example.com/oxen/ns/n", Namespace: "ns", Name: "n",
+				Encoding: "example.com/v1", Kind: "Ox",
+			},
+			gr:   schema.GroupResource{Group: "example.com", Resource: "oxen"},
+			want: true,
+		},
+		{
+			name: "the same name in another group",
+			object: StoredObject{
+				Key: "/registry/example.com/secrets/ns/n", Namespace: "ns", Name: "n",
+				Encoding: "example.com/v1", Kind: "Secret",
+			},
+			gr:   schema.GroupResource{Resource: "secrets"},
+			want: false,
+		},
+		{
+			name:   "events of the newer group",
+			object: StoredObject{Key: "/registry/events/ns/n", Namespace: "ns", Name: "n", Encoding: "v1", Kind: "Event"},
+			gr:     schema.GroupResource{Group: "events.k8s.io", Resource: "events"},
+			want:   true,
+		},
+		{
+			name:   "sealed built-ins",
+			object: StoredObject{Key: "/registry/secrets/ns/n", Namespace: "ns", Name: "n", Provider: "aescbc:v1:k"},
+			gr:     schema.GroupResource{Resource: "secrets"},
+			want:   true,
+		},
+		{
+			name: "sealed custom resources",
+			object: StoredObject{
+				Key: "/registry/example.com/secrets/ns/n", Namespace: "ns", Name: "n",
+				Provider: "aescbc:v1:k",
+			},
+			gr:   schema.GroupResource{Resource: "secrets"},
+			want: false,
+		},
+		{
+			name:   "sealed custom resources of this group",
+			object: StoredObject{Key: "/registry/example.com/oxen/n", Name: "n", Provider: "aescbc:v1:k"},
+			gr:     schema.GroupResource{Group: "example.com", Resource: "oxen"},
+			want:   true,
+		},
+		{
+			name:   "bookkeeping without a name",
+			object: StoredObject{Key: "/registry/masterleases/10.0.0.1", Encoding: "v1", Kind: "Endpoints"},
+			gr:     schema.GroupResource{Resource: "endpoints"},
+			want:   false,
+		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -19,6 +19,7 @@ package controlplane
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 )
 
 var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
@@ -34,8 +35,9 @@ var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmap
 func TestContinueTokensExpire(t *testing.T) {
 	t.Parallel()
 	cp := Start(t, Config{})
-	client := clientFor(t, cp.AdminConfig())
-	if err := cp.ExpireContinueTokens(t.Context(), schema.GroupVersionResource{Version: "v1", Resource: "pods"}); err == nil {
+	client := clientFor(t, cp.AdminConfig()).CoreV1().ConfigMaps("default")
+	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	if err := cp.ExpireContinueTokens(t.Context(), pods); err == nil {
 		t.Error("tokens of a resource without objects expired")
 	}
 	if err := cp.ExpireContinueTokens(t.Context()); err == nil {
@@ -43,14 +45,12 @@ func TestContinueTokensExpire(t *testing.T) {
 	}
 	for i := range 5 {
 		object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("chapter-%d", i), Namespace: "default"}}
-		_, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{})
+		_, err := client.Create(t.Context(), object, metav1.CreateOptions{})
 		must(t, err)
 	}
 	createTestCRD(t, cp, "v1")
-	for _, name := range []string{"berta", "egon"} {
-		_, err := dynamicFor(t, cp).Resource(testResource).Namespace("default").Create(t.Context(), testOx(name), metav1.CreateOptions{})
-		must(t, err)
-	}
+	createTestOx(t, cp, "berta")
+	createTestOx(t, cp, "egon")
 
 	t.Run("of servers that remember old revisions", func(t *testing.T) { checkExpiry(t, cp, client) })
 	t.Run("a second time", func(t *testing.T) { checkExpiry(t, cp, client) })
@@ -58,22 +58,23 @@ func TestContinueTokensExpire(t *testing.T) {
 	t.Run("of servers that do not", func(t *testing.T) { checkExpiry(t, cp, client) })
 }
 
-func checkExpiry(t *testing.T, cp *ControlPlane, client *kubernetes.Clientset) {
-	first, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 2})
+func checkExpiry(t *testing.T, cp *ControlPlane, client corev1client.ConfigMapInterface) {
+	first, err := client.List(t.Context(), metav1.ListOptions{Limit: 2})
 	must(t, err)
-	second, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 2, Continue: first.Continue})
+	second, err := client.List(t.Context(), metav1.ListOptions{Limit: 2, Continue: first.Continue})
 	must(t, err)
 	began := time.Now()
 	must(t, cp.ExpireContinueTokens(t.Context(), configMaps, testResource))
 	t.Logf("tokens were expired after %v", time.Since(began).Round(time.Millisecond))
 
 	for page, token := range map[string]string{"first": first.Continue, "second": second.Continue} {
-		_, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 2, Continue: token})
-		var status apierrors.APIStatus
-		if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) || status.Status().Code != 410 || status.Status().Continue == "" {
+		_, err := client.List(t.Context(), metav1.ListOptions{Limit: 2, Continue: token})
+		var expired apierrors.APIStatus
+		if !apierrors.IsResourceExpired(err) || !errors.As(err, &expired) ||
+			expired.Status().Code != http.StatusGone || expired.Status().Continue == "" {
 			t.Fatalf("the token of the %s page was answered with %v", page, err)
 		}
-		rest, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{Limit: 2, Continue: status.Status().Continue})
+		rest, err := client.List(t.Context(), metav1.ListOptions{Limit: 2, Continue: expired.Status().Continue})
 		must(t, err)
 		want := map[string]string{"first": "chapter-2", "second": "chapter-4"}[page]
 		if len(rest.Items) == 0 || rest.Items[0].Name != want {
@@ -81,7 +82,7 @@ func checkExpiry(t *testing.T, cp *ControlPlane, client *kubernetes.Clientset) {
 		}
 	}
 	// Lists that begin now are whole.
-	if all, err := client.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{}); err != nil || len(all.Items) < 5 {
+	if all, err := client.List(t.Context(), metav1.ListOptions{}); err != nil || len(all.Items) < 5 {
 		t.Errorf("a new list has %v, %v", all, err)
 	}
 }

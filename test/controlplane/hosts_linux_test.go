@@ -68,7 +68,9 @@ func TestThreeServersOnHosts(t *testing.T) {
 
 func checkMembership(t *testing.T, cp *ControlPlane) {
 	client := clientFor(t, cp.AdminConfig())
-	leases, err := client.CoordinationV1().Leases("kube-system").List(t.Context(), metav1.ListOptions{LabelSelector: "apiserver.kubernetes.io/identity=kube-apiserver"})
+	leases, err := client.CoordinationV1().Leases("kube-system").List(t.Context(), metav1.ListOptions{
+		LabelSelector: "apiserver.kubernetes.io/identity=kube-apiserver",
+	})
 	must(t, err)
 	slice, err := client.DiscoveryV1().EndpointSlices("default").Get(t.Context(), "kubernetes", metav1.GetOptions{})
 	must(t, err)
@@ -96,7 +98,8 @@ func checkMembership(t *testing.T, cp *ControlPlane) {
 }
 
 func checkStorageVersions(t *testing.T, cp *ControlPlane) {
-	versions, err := clientFor(t, cp.AdminConfig()).InternalV1alpha1().StorageVersions().List(t.Context(), metav1.ListOptions{})
+	client := clientFor(t, cp.AdminConfig()).InternalV1alpha1().StorageVersions()
+	versions, err := client.List(t.Context(), metav1.ListOptions{})
 	must(t, err)
 	if len(versions.Items) == 0 {
 		t.Error("there are no StorageVersion objects")
@@ -289,7 +292,8 @@ func checkEtcdCut(t *testing.T, cp *ControlPlane) {
 	must(t, cp.Etcd().Cut())
 	config := cp.Servers()[0].Config(adminUser, adminGroup)
 	config.Timeout = time.Second
-	if _, err := clientFor(t, config).CoreV1().ConfigMaps("default").Get(t.Context(), "any", metav1.GetOptions{}); err == nil {
+	client := clientFor(t, config).CoreV1().ConfigMaps("default")
+	if _, err := client.Get(t.Context(), "any", metav1.GetOptions{}); err == nil {
 		t.Error("a server answered without etcd")
 	}
 	must(t, cp.Etcd().Heal())
@@ -341,12 +345,14 @@ func checkPrograms(t *testing.T, cp *ControlPlane) {
 	// A program where this process is, reached from a host.
 	listener, err := net.Listen("tcp", net.JoinHostPort(cp.ListenAddress(), "0"))
 	must(t, err)
-	webhook := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") }), ReadHeaderTimeout: time.Second}
+	here := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "here") })
+	webhook := &http.Server{Handler: here, ReadHeaderTimeout: time.Second}
 	go func() { _ = webhook.Serve(listener) }()
 	t.Cleanup(func() { must(t, webhook.Close()) })
 	host, err := cp.Host("elsewhere")
 	must(t, err)
-	response, err := (&http.Client{Transport: &http.Transport{DialContext: host.DialContext, DisableKeepAlives: true}}).Get("http://" + listener.Addr().String())
+	client := &http.Client{Transport: &http.Transport{DialContext: host.DialContext, DisableKeepAlives: true}}
+	response, err := client.Get("http://" + listener.Addr().String())
 	must(t, err)
 	defer response.Body.Close()
 	if body, err := io.ReadAll(response.Body); err != nil || string(body) != "here" {

@@ -25,7 +25,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -83,7 +82,8 @@ func (s *spoiled) patch(ctx context.Context) error {
 }
 
 func (s *spoiled) send(ctx context.Context) error {
-	_, err := s.through.CoreV1().ConfigMaps("default").Patch(ctx, "spoiled", types.MergePatchType, s.body(), metav1.PatchOptions{})
+	objects := s.through.CoreV1().ConfigMaps("default")
+	_, err := objects.Patch(ctx, "spoiled", types.MergePatchType, s.body(), metav1.PatchOptions{})
 	return err
 }
 
@@ -94,7 +94,8 @@ func (s *spoiled) body() []byte {
 // done tells whether the last patch was applied, from the server itself.
 func (s *spoiled) done(t *testing.T) bool {
 	t.Helper()
-	object, err := clientFor(t, s.cp.AdminConfig()).CoreV1().ConfigMaps("default").Get(t.Context(), "spoiled", metav1.GetOptions{})
+	objects := clientFor(t, s.cp.AdminConfig()).CoreV1().ConfigMaps("default")
+	object, err := objects.Get(t.Context(), "spoiled", metav1.GetOptions{})
 	must(t, err)
 	return len(object.Data["number"]) == s.number
 }
@@ -146,18 +147,9 @@ func ends(w watch.Interface) bool {
 	}
 }
 
-func whoAmI(t *testing.T, config *rest.Config) authenticationv1.UserInfo {
-	t.Helper()
-	review, err := clientFor(t, config).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	must(t, err)
-	return review.Status.UserInfo
-}
-
 func checkVouching(t *testing.T, s *spoiled) {
 	user := whoAmI(t, s.interceptor.Config("bob", "developers"))
-	if diff := cmp.Diff([]string{"bob", "developers", "system:authenticated"}, append([]string{user.Username}, user.Groups...)); diff != "" {
-		t.Errorf("user and groups (-want +got):\n%s", diff)
-	}
+	expectUser(t, user, "bob", "developers", "system:authenticated")
 	forged := s.interceptor.Config("bob")
 	forged.WrapTransport = func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
@@ -178,7 +170,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 
 func checkToken(t *testing.T, s *spoiled) {
 	accounts := clientFor(t, s.cp.AdminConfig()).CoreV1().ServiceAccounts("default")
-	_, err := accounts.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
+	robot := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}
+	_, err := accounts.Create(t.Context(), robot, metav1.CreateOptions{})
 	must(t, err)
 	token, err := accounts.CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	must(t, err)
@@ -244,7 +237,8 @@ func checkStatus(t *testing.T, s *spoiled) {
 	}
 	s.spoil(Verdict{
 		Status: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}},
-		Body: `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"out for lunch","code":403}`,
+		Body: `{"kind":"Status","apiVersion":"v1","status":"Failure",` +
+			`"reason":"Forbidden","message":"out for lunch","code":403}`,
 	})
 	if err := s.patch(t.Context()); !apierrors.IsForbidden(err) || err.Error() != "out for lunch" || s.done(t) {
 		t.Errorf("the patch was answered with %v", err)
@@ -256,7 +250,8 @@ func checkStatus(t *testing.T, s *spoiled) {
 func checkCutBefore(t *testing.T, s *spoiled) {
 	w := s.watch(t)
 	s.spoil(Verdict{Cut: CutBefore})
-	if err := s.patch(t.Context()); err == nil || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown || s.done(t) {
+	err := s.patch(t.Context())
+	if err == nil || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown || s.done(t) {
 		t.Errorf("the patch was answered with %v", err)
 	}
 	s.interceptor.Intercept(nil)

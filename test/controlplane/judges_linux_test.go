@@ -34,9 +34,8 @@ import (
 func TestWhatCannotBeReadIsThere(t *testing.T) {
 	cp := Start(t, Config{})
 	for _, name := range []string{"one", "two"} {
-		if _, err := cp.Etcd().Client().Put(t.Context(), "/registry/example.com/oxen/default/"+name, "\xd9\xd9\xf7\xa1"); err != nil {
-			t.Fatal(err)
-		}
+		_, err := cp.Etcd().Client().Put(t.Context(), "/registry/example.com/oxen/default/"+name, "\xd9\xd9\xf7\xa1")
+		must(t, err)
 	}
 	objects, err := cp.Stored(t.Context(), schema.GroupResource{Group: "example.com", Resource: "oxen"})
 	if err != nil {

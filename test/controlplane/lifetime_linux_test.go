@@ -123,18 +123,22 @@ func gone(pid int) error {
 	return errors.Join(fmt.Errorf("process %d is in state %c", pid, state), err)
 }
 
+func killProcess(t *testing.T, v *victim) { must(t, v.cmd.Process.Kill()) }
+
 func TestNothingOutlivesTheProcess(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, shape string
 		end         func(t *testing.T, v *victim)
 	}{
-		{"kill -9 of a process with hosts", onHosts, func(t *testing.T, v *victim) { must(t, v.cmd.Process.Kill()) }},
+		{"kill -9 of a process with hosts", onHosts, killProcess},
 		{"kill -9 of the run inside of the namespaces", onHosts, func(t *testing.T, v *victim) {
 			must(t, syscall.Kill(v.report.Pids[0], syscall.SIGKILL))
 		}},
-		{"an interrupt that nobody handles", onHosts, func(t *testing.T, v *victim) { must(t, v.cmd.Process.Signal(os.Interrupt)) }},
-		{"kill -9 of a process with a server on loopback", onLoopback, func(t *testing.T, v *victim) { must(t, v.cmd.Process.Kill()) }},
+		{"an interrupt that nobody handles", onHosts, func(t *testing.T, v *victim) {
+			must(t, v.cmd.Process.Signal(os.Interrupt))
+		}},
+		{"kill -9 of a process with a server on loopback", onLoopback, killProcess},
 		{"a panic", panicking, func(t *testing.T, v *victim) { must(t, v.stdin.Close()) }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -27,7 +27,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +37,9 @@ import (
 func TestOneServerOnLoopbackFromStartToEnd(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	cp := Start(t, Config{Servers: []Server{{Name: "only", ExtraArgs: []string{"--service-cluster-ip-range=10.97.0.0/16"}}}})
+	cp := Start(t, Config{Servers: []Server{
+		{Name: "only", ExtraArgs: []string{"--service-cluster-ip-range=10.97.0.0/16"}},
+	}})
 	t.Logf("one server was ready after %v", time.Since(began).Round(time.Millisecond))
 	server := cp.Servers()[0]
 	client := clientFor(t, cp.AdminConfig())
@@ -119,14 +120,10 @@ func checkIdentityOfClient(t *testing.T, cp *ControlPlane) {
 	must(t, cp.WriteKubeconfig(path, cp.Config("alice", "developers", "testers")))
 	config, err := clientcmd.BuildConfigFromFlags("", path)
 	must(t, err)
-	client := clientFor(t, config)
-	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	must(t, err)
-	user := review.Status.UserInfo
+	user := whoAmI(t, config)
 	slices.Sort(user.Groups) // a certificate holds a set
-	if diff := cmp.Diff([]string{"alice", "developers", "system:authenticated", "testers"}, append([]string{user.Username}, user.Groups...)); diff != "" {
-		t.Errorf("user and groups (-want +got):\n%s", diff)
-	}
+	expectUser(t, user, "alice", "developers", "system:authenticated", "testers")
+	client := clientFor(t, config)
 	if _, err := client.CoreV1().Secrets("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("a user without rights lists secrets: %v", err)
 	}
@@ -156,7 +153,9 @@ func checkAudit(t *testing.T, cp *ControlPlane) {
 	watched.Verb = "watch"
 	expect(t, cp, RequestFilter{Users: []string{"carol"}}, RequestCounts{created: 3, got: 1, watched: 1})
 	expect(t, cp, RequestFilter{Users: []string{"carol"}, Since: before, Until: after}, RequestCounts{created: 3})
-	expect(t, cp, RequestFilter{Users: []string{"carol"}, Verbs: []string{"get"}, Resources: []schema.GroupResource{resource}}, RequestCounts{got: 1})
+	expect(t, cp, RequestFilter{
+		Users: []string{"carol"}, Verbs: []string{"get"}, Resources: []schema.GroupResource{resource},
+	}, RequestCounts{got: 1})
 	expect(t, cp, RequestFilter{Users: []string{"nobody"}}, RequestCounts{})
 }
 

@@ -143,7 +143,8 @@ func joinLegacyEndpoints(ctx context.Context, client kubernetes.Interface, addre
 }
 
 func joinEndpointSlice(ctx context.Context, client kubernetes.Interface, addresses []string) error {
-	slice, err := client.DiscoveryV1().EndpointSlices(endpointsNamespace).Get(ctx, endpointsName, metav1.GetOptions{})
+	endpointSlices := client.DiscoveryV1().EndpointSlices(endpointsNamespace)
+	slice, err := endpointSlices.Get(ctx, endpointsName, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("reading the endpoint slice of the API: %w", err)
 	}
@@ -161,7 +162,7 @@ func joinEndpointSlice(ctx context.Context, client kubernetes.Interface, address
 			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)},
 		})
 	}
-	if _, err := client.DiscoveryV1().EndpointSlices(endpointsNamespace).Update(ctx, slice, metav1.UpdateOptions{}); err != nil {
+	if _, err := endpointSlices.Update(ctx, slice, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("completing the endpoint slice of the API: %w", err)
 	}
 	return nil

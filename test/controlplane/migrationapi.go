@@ -31,8 +31,11 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// servedWithin is how long a server may take to serve a definition.
-const servedWithin = time.Minute
+const (
+	// servedWithin is how long a server may take to serve a definition.
+	servedWithin = time.Minute
+	servedPoll   = 100 * time.Millisecond
+)
 
 // InstallMigrationAPI creates the definitions of the migration API where config leads, and returns when they are
 // served: an API server that is stopped between its two writes about a new definition never comes to the second.
@@ -53,11 +56,12 @@ func InstallMigrationAPI(ctx context.Context, config *rest.Config) error {
 	}
 	for _, resource := range []string{"storagestates", "storageversionmigrations"} {
 		var last error
-		err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, servedWithin, true, func(ctx context.Context) (bool, error) {
-			_, last = client.Resource(v1alpha1.SchemeGroupVersion.WithResource(resource)).List(ctx, metav1.ListOptions{Limit: 1})
+		served := func(ctx context.Context) (bool, error) {
+			gvr := v1alpha1.SchemeGroupVersion.WithResource(resource)
+			_, last = client.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1})
 			return last == nil, nil
-		})
-		if err != nil {
+		}
+		if err := wait.PollUntilContextTimeout(ctx, servedPoll, servedWithin, true, served); err != nil {
 			return fmt.Errorf("waiting until %s are served: %w: %w", resource, err, last)
 		}
 	}

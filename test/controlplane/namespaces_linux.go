@@ -44,7 +44,8 @@ const (
 	outsideListeners = 8
 
 	namespaceAdvice = "hosts need Linux network namespaces: run as root, or allow unprivileged user namespaces " +
-		"(sysctl user.max_user_namespaces > 0, kernel.unprivileged_userns_clone=1, kernel.apparmor_restrict_unprivileged_userns=0), " +
+		"(sysctl user.max_user_namespaces > 0, kernel.unprivileged_userns_clone=1, " +
+		"kernel.apparmor_restrict_unprivileged_userns=0), " +
 		"with the kernel modules bridge and veth; in a container, give it --privileged"
 )
 

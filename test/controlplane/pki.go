@@ -71,7 +71,10 @@ func (cp *ControlPlane) writeServiceAccountKeys() error {
 	if err != nil {
 		return fmt.Errorf("encoding the service accounts' key: %w", err)
 	}
-	for name, content := range map[string][]byte{serviceAccountPrivate: private, serviceAccountPublic: encode("PUBLIC KEY", der)} {
+	for name, content := range map[string][]byte{
+		serviceAccountPrivate: private,
+		serviceAccountPublic:  encode("PUBLIC KEY", der),
+	} {
 		if err := os.WriteFile(cp.pkiPath(name), content, 0o600); err != nil {
 			return fmt.Errorf("writing the service accounts' key: %w", err)
 		}

@@ -80,7 +80,8 @@ func startProcess(h *Host, p Program, logPath string) (*Process, error) {
 	cmd.Dir = p.WorkDir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = childAttributes()
-	if _, err := fmt.Fprintf(log, "# %s started: %s\n", time.Now().Format(time.RFC3339Nano), strings.Join(cmd.Args, " ")); err != nil {
+	now, commandLine := time.Now().Format(time.RFC3339Nano), strings.Join(cmd.Args, " ")
+	if _, err := fmt.Fprintf(log, "# %s started: %s\n", now, commandLine); err != nil {
 		return nil, fmt.Errorf("writing the log of %s: %w", p.Name, err)
 	}
 	if err := h.thread.do(cmd.Start); err != nil {

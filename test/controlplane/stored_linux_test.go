@@ -18,14 +18,11 @@ package controlplane
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
@@ -37,6 +34,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+
+	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
 var (
@@ -44,27 +43,11 @@ var (
 	mutatingPolices = schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingadmissionpolicies"}
 )
 
-// encryptWith is an encryption configuration for secrets whose keys are used in this order.
-func encryptWith(keys ...string) string {
-	config := `apiVersion: apiserver.config.k8s.io/v1
-kind: EncryptionConfiguration
-resources:
-- resources: [secrets]
-  providers:
-  - aescbc:
-      keys:
-`
-	for _, key := range keys {
-		material := sha256.Sum256([]byte(key)) // of the right length
-		config += fmt.Sprintf("      - {name: %s, secret: %s}\n", key, base64.StdEncoding.EncodeToString(material[:]))
-	}
-	return config
-}
-
 func TestStoredTellsWhatEtcdHas(t *testing.T) {
 	t.Parallel()
-	old := Server{EmulatedVersion: "1.36", RuntimeConfig: []string{"api/all=true"}, EncryptionConfig: encryptWith("key1")}
-	cp := Start(t, Config{Servers: []Server{old}})
+	cp := Start(t, Config{Servers: []Server{{
+		EmulatedVersion: "1.36", RuntimeConfig: []string{"api/all=true"}, EncryptionConfig: samples.Encryption("key1"),
+	}}})
 	client := clientFor(t, cp.AdminConfig())
 
 	createTestCRD(t, cp, "v1alpha1")
@@ -72,7 +55,9 @@ func TestStoredTellsWhatEtcdHas(t *testing.T) {
 	t.Run("every object of every resource is found", func(t *testing.T) { checkEveryResource(t, cp) })
 	t.Run("a custom resource keeps its hash in another encoding", func(t *testing.T) { checkCustomResource(t, cp) })
 	t.Run("a resource without objects, or unknown, has none", func(t *testing.T) {
-		for _, gr := range []schema.GroupResource{{Group: "batch", Resource: "jobs"}, {Group: "no.such", Resource: "things"}, {Resource: "masterleases"}} {
+		for _, gr := range []schema.GroupResource{
+			{Group: "batch", Resource: "jobs"}, {Group: "no.such", Resource: "things"}, {Resource: "masterleases"},
+		} {
 			objects, err := cp.Stored(t.Context(), gr)
 			must(t, err)
 			if len(objects) > 0 {
@@ -81,21 +66,25 @@ func TestStoredTellsWhatEtcdHas(t *testing.T) {
 		}
 	})
 
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "sealed"}, StringData: map[string]string{"password": "opensesame"}}
-	_, err := client.CoreV1().Secrets("default").Create(t.Context(), secret, metav1.CreateOptions{})
+	ofSecrets := client.CoreV1().Secrets("default")
+	ofPolicies := client.AdmissionregistrationV1().MutatingAdmissionPolicies()
+	_, err := ofSecrets.Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "sealed"}, StringData: map[string]string{"password": "opensesame"},
+	}, metav1.CreateOptions{})
 	must(t, err)
-	_, err = client.AdmissionregistrationV1().MutatingAdmissionPolicies().Create(t.Context(), testPolicy(), metav1.CreateOptions{})
+	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	_, err = ofPolicies.Create(t.Context(), samples.Policy("policy", pods), metav1.CreateOptions{})
 	must(t, err)
 	secretBefore, policyBefore := storedOnly(t, cp, secrets, "sealed"), storedOnly(t, cp, mutatingPolices, "policy")
 
 	must(t, cp.Servers()[0].Restart(func(s *Server) {
 		s.EmulatedVersion = ""
-		s.EncryptionConfig = encryptWith("key2", "key1")
+		s.EncryptionConfig = samples.Encryption("key2", "key1")
 	}))
 	rewrite := []byte("{}")
-	_, err = client.CoreV1().Secrets("default").Patch(t.Context(), "sealed", types.MergePatchType, rewrite, metav1.PatchOptions{})
+	_, err = ofSecrets.Patch(t.Context(), "sealed", types.MergePatchType, rewrite, metav1.PatchOptions{})
 	must(t, err)
-	_, err = client.AdmissionregistrationV1().MutatingAdmissionPolicies().Patch(t.Context(), "policy", types.MergePatchType, rewrite, metav1.PatchOptions{})
+	_, err = ofPolicies.Patch(t.Context(), "policy", types.MergePatchType, rewrite, metav1.PatchOptions{})
 	must(t, err)
 	secretAfter, policyAfter := storedOnly(t, cp, secrets, "sealed"), storedOnly(t, cp, mutatingPolices, "policy")
 
@@ -134,7 +123,8 @@ func TestStoredTellsWhatEtcdHas(t *testing.T) {
 func expectStored(t *testing.T, o StoredObject, key, encoding, provider string, version int64) {
 	t.Helper()
 	want := StoredObject{Key: key, Encoding: encoding, Provider: provider, Version: version}
-	if diff := cmp.Diff(want, StoredObject{Key: o.Key, Encoding: o.Encoding, Provider: o.Provider, Version: o.Version}); diff != "" {
+	got := StoredObject{Key: o.Key, Encoding: o.Encoding, Provider: o.Provider, Version: o.Version}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("stored object (-want +got):\n%s", diff)
 	}
 }
@@ -155,17 +145,17 @@ func expectSameContent(t *testing.T, a, b StoredObject) {
 
 func checkCustomResource(t *testing.T, cp *ControlPlane) {
 	oxen := dynamicFor(t, cp).Resource(testResource).Namespace("default")
-	_, err := oxen.Create(t.Context(), testOx("berta"), metav1.CreateOptions{})
-	must(t, err)
+	createTestOx(t, cp, "berta")
 	before := storedOnly(t, cp, testResource.GroupResource(), "berta")
 	expectStored(t, before, "/registry/example.com/oxen/default/berta", "example.com/v1alpha1", "", 1)
 
-	crds, err := apiextensions.NewForConfig(cp.AdminConfig())
+	client, err := apiextensions.NewForConfig(cp.AdminConfig())
 	must(t, err)
-	crd, err := crds.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), testResource.GroupResource().String(), metav1.GetOptions{})
+	crds := client.ApiextensionsV1().CustomResourceDefinitions()
+	crd, err := crds.Get(t.Context(), testResource.GroupResource().String(), metav1.GetOptions{})
 	must(t, err)
 	crd.Spec = testCRD("v1").Spec
-	_, err = crds.ApiextensionsV1().CustomResourceDefinitions().Update(t.Context(), crd, metav1.UpdateOptions{})
+	_, err = crds.Update(t.Context(), crd, metav1.UpdateOptions{})
 	must(t, err)
 	var after StoredObject
 	eventually(t, "writes are stored as v1", func(ctx context.Context) error {
@@ -180,7 +170,8 @@ func checkCustomResource(t *testing.T, cp *ControlPlane) {
 	expectStored(t, after, before.Key, "example.com/v1", "", 2)
 	expectSameContent(t, before, after)
 
-	_, err = oxen.Patch(t.Context(), "berta", types.MergePatchType, []byte(`{"spec":{"weight":9007199254740994}}`), metav1.PatchOptions{})
+	heavier := []byte(`{"spec":{"weight":9007199254740994}}`)
+	_, err = oxen.Patch(t.Context(), "berta", types.MergePatchType, heavier, metav1.PatchOptions{})
 	must(t, err)
 	changed := storedOnly(t, cp, testResource.GroupResource(), "berta")
 	if changed.ContentHash == after.ContentHash || changed.WholeHash == after.WholeHash {
@@ -193,8 +184,10 @@ func checkCustomResource(t *testing.T, cp *ControlPlane) {
 		"spec": map[string]any{"horns": int64(2)},
 	}}, metav1.ApplyOptions{FieldManager: "another"})
 	must(t, err)
-	if claimed := storedOnly(t, cp, testResource.GroupResource(), "berta"); claimed.ContentHash != changed.ContentHash || claimed.WholeHash == changed.WholeHash {
-		t.Errorf("a change of managedFields alone must change the whole hash, and it alone:\n%q\n%q", changed.Raw, claimed.Raw)
+	claimed := storedOnly(t, cp, testResource.GroupResource(), "berta")
+	if claimed.ContentHash != changed.ContentHash || claimed.WholeHash == changed.WholeHash {
+		t.Errorf("a change of managedFields alone must change the whole hash, and it alone:\n%q\n%q",
+			changed.Raw, claimed.Raw)
 	}
 }
 
@@ -208,7 +201,9 @@ func createUnusual(t *testing.T, client *kubernetes.Clientset) {
 	}
 	_, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: name}, create)
 	must(t, err)
-	_, err = client.CoreV1().PodTemplates("default").Create(ctx, &corev1.PodTemplate{ObjectMeta: name, Template: template}, create)
+	_, err = client.CoreV1().PodTemplates("default").Create(ctx, &corev1.PodTemplate{
+		ObjectMeta: name, Template: template,
+	}, create)
 	must(t, err)
 	_, err = client.CoreV1().ReplicationControllers("default").Create(ctx, &corev1.ReplicationController{
 		ObjectMeta: name, Spec: corev1.ReplicationControllerSpec{Selector: map[string]string{"a": "b"}, Template: &template},
@@ -287,23 +282,4 @@ func compareStored(listed *metav1.PartialObjectMetadataList, stored []StoredObje
 		return fmt.Errorf("objects by the API and in etcd (-want +got):\n%s", diff)
 	}
 	return nil
-}
-
-func testPolicy() *admissionregistrationv1.MutatingAdmissionPolicy {
-	ignore := admissionregistrationv1.Ignore
-	rule := admissionregistrationv1.NamedRuleWithOperations{}
-	rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
-	rule.APIGroups, rule.APIVersions, rule.Resources = []string{""}, []string{"v1"}, []string{"pods"}
-	return &admissionregistrationv1.MutatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: "policy"},
-		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
-			FailurePolicy:      &ignore,
-			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
-			MatchConstraints:   &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule}},
-			Mutations: []admissionregistrationv1.Mutation{{
-				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
-				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: "Object{}"},
-			}},
-		},
-	}
 }

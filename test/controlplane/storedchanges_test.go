@@ -68,7 +68,9 @@ func TestCompareStored(t *testing.T) {
 			name:   "an object came, one went, and one was created anew and says the same",
 			before: []StoredObject{object("gone", "x/v1", "h", 2, 2, 1), object("anew", "x/v1", "h", 3, 3, 1)},
 			after:  []StoredObject{object("new", "x/v1", "h", 9, 9, 1), object("anew", "x/v1", "h", 8, 8, 1)},
-			want:   StoredChanges{Created: []string{"anew", "new"}, Deleted: []string{"anew", "gone"}, Writes: map[string]int64{}},
+			want: StoredChanges{
+				Created: []string{"anew", "new"}, Deleted: []string{"anew", "gone"}, Writes: map[string]int64{},
+			},
 		},
 		{
 			name:          "an object that cannot be read was left alone",

@@ -21,6 +21,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +32,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
 const (
@@ -66,6 +70,23 @@ func clientFor(t *testing.T, config *rest.Config) *kubernetes.Clientset {
 	return client
 }
 
+// whoAmI asks a server who it takes the client for.
+func whoAmI(t *testing.T, config *rest.Config) authenticationv1.UserInfo {
+	t.Helper()
+	reviews := clientFor(t, config).AuthenticationV1().SelfSubjectReviews()
+	review, err := reviews.Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	must(t, err)
+	return review.Status.UserInfo
+}
+
+func expectUser(t *testing.T, user authenticationv1.UserInfo, name string, groups ...string) {
+	t.Helper()
+	want, got := append([]string{name}, groups...), append([]string{user.Username}, user.Groups...)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("user and groups (-want +got):\n%s", diff)
+	}
+}
+
 // testResource is the resource of testCRD.
 var testResource = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "oxen"}
 
@@ -74,7 +95,8 @@ func createTestCRD(t *testing.T, cp *ControlPlane, storageVersion string) {
 	t.Helper()
 	client, err := apiextensions.NewForConfig(cp.AdminConfig())
 	must(t, err)
-	_, err = client.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), testCRD(storageVersion), metav1.CreateOptions{})
+	definitions := client.ApiextensionsV1().CustomResourceDefinitions()
+	_, err = definitions.Create(t.Context(), testCRD(storageVersion), metav1.CreateOptions{})
 	must(t, err)
 	oxen := dynamicFor(t, cp).Resource(testResource)
 	eventually(t, "the custom resource is served", func(ctx context.Context) error {
@@ -84,24 +106,7 @@ func createTestCRD(t *testing.T, cp *ControlPlane, storageVersion string) {
 }
 
 func testCRD(storageVersion string) *apiextensionsv1.CustomResourceDefinition {
-	preserve := true
-	crd := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: testResource.GroupResource().String()},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: testResource.Group,
-			Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: testResource.Resource, Singular: "ox", Kind: "Ox", ListKind: "OxList"},
-		},
-	}
-	for _, version := range []string{"v1alpha1", "v1"} {
-		crd.Spec.Versions = append(crd.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-			Name: version, Served: true, Storage: version == storageVersion,
-			Schema: &apiextensionsv1.CustomResourceValidation{
-				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &preserve},
-			},
-		})
-	}
-	return crd
+	return samples.Definition(testResource.GroupResource(), "Ox", storageVersion, "v1alpha1", "v1")
 }
 
 func testOx(name string) *unstructured.Unstructured {
@@ -111,6 +116,13 @@ func testOx(name string) *unstructured.Unstructured {
 		"metadata":   map[string]any{"name": name, "namespace": metav1.NamespaceDefault},
 		"spec":       map[string]any{"horns": int64(2), "weight": int64(9007199254740993)},
 	}}
+}
+
+func createTestOx(t *testing.T, cp *ControlPlane, name string) {
+	t.Helper()
+	oxen := dynamicFor(t, cp).Resource(testResource).Namespace(metav1.NamespaceDefault)
+	_, err := oxen.Create(t.Context(), testOx(name), metav1.CreateOptions{})
+	must(t, err)
 }
 
 func dynamicFor(t *testing.T, cp *ControlPlane) dynamic.Interface {

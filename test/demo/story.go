@@ -134,18 +134,25 @@ func (d *demo) showWrites(ctx context.Context) error {
 	return nil
 }
 
+// showOnce shows the state once that is reached, and returns the versions that the definition lists as stored then.
+func (d *demo) showOnce(
+	ctx context.Context, what string, reached func(*migrationv1alpha1.StorageState) bool,
+) ([]string, error) {
+	if err := d.untilState(ctx, what, reached); err != nil {
+		return nil, err
+	}
+	if err := d.showState(ctx); err != nil {
+		return nil, err
+	}
+	return d.storedVersions(ctx)
+}
+
 // showRefusal shows that the state and the API server keep people from dropping v1.
 func (d *demo) showRefusal(ctx context.Context) error {
 	d.out.step("So v1 is still needed, and both the state and the API server say so")
-	failed := func(state *migrationv1alpha1.StorageState) bool { return state.Status.Backoff != nil }
-	err := d.untilState(ctx, "the migration failed", failed)
-	if err != nil {
-		return err
-	}
-	if err := d.showState(ctx); err != nil {
-		return err
-	}
-	versions, err := d.storedVersions(ctx)
+	versions, err := d.showOnce(ctx, "the migration failed", func(state *migrationv1alpha1.StorageState) bool {
+		return state.Status.Backoff != nil
+	})
 	if err != nil {
 		return err
 	}
@@ -189,16 +196,9 @@ func (d *demo) showSecondAttempt(ctx context.Context) error {
 // showRemoval drops the old version.
 func (d *demo) showRemoval(ctx context.Context) error {
 	d.out.step("It is proven that every object is stored as v2, so v1 can be dropped")
-	err := d.untilState(ctx, "old versions may be removed", func(state *migrationv1alpha1.StorageState) bool {
+	versions, err := d.showOnce(ctx, "old versions may be removed", func(state *migrationv1alpha1.StorageState) bool {
 		return holds(state, migrationv1alpha1.StorageStateSafeToRemoveOldVersions)
 	})
-	if err != nil {
-		return err
-	}
-	if err := d.showState(ctx); err != nil {
-		return err
-	}
-	versions, err := d.storedVersions(ctx)
 	if err != nil {
 		return err
 	}

@@ -23,21 +23,18 @@ import (
 	"testing"
 	"time"
 
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
-const (
-	testPoll    = 20 * time.Millisecond
-	testTimeout = time.Minute
-)
+const testTimeout = time.Minute
 
 var oxen = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "oxen"}
 
@@ -45,21 +42,6 @@ func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
-	}
-}
-
-// eventually polls until check returns nil, and fails the test with its last error.
-func eventually(t *testing.T, what string, check func(ctx context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
-	var last error
-	err := wait.PollUntilContextCancel(ctx, testPoll, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v: %v", what, err, last)
 	}
 }
 
@@ -71,26 +53,8 @@ type herd struct {
 
 func newHerd(t *testing.T, cp *controlplane.ControlPlane, hook *Hook) herd {
 	t.Helper()
-	preserve := true
-	definition := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: oxen.GroupResource().String()},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: oxen.Group,
-			Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{
-				Plural: oxen.Resource, Singular: "ox", Kind: "Ox", ListKind: "OxList",
-			},
-			Conversion: hook.CustomResourceConversion(),
-		},
-	}
-	for _, version := range []string{"v1", "v2"} {
-		definition.Spec.Versions = append(definition.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-			Name: version, Served: true, Storage: version == "v1",
-			Schema: &apiextensionsv1.CustomResourceValidation{
-				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &preserve},
-			},
-		})
-	}
+	definition := samples.Definition(oxen.GroupResource(), "Ox", "v1", "v1", "v2")
+	definition.Spec.Conversion = hook.CustomResourceConversion()
 	definitions, err := apiextensions.NewForConfig(cp.AdminConfig())
 	must(t, err)
 	created := definitions.ApiextensionsV1().CustomResourceDefinitions()
@@ -98,7 +62,7 @@ func newHerd(t *testing.T, cp *controlplane.ControlPlane, hook *Hook) herd {
 	must(t, err)
 	client, err := dynamic.NewForConfig(cp.AdminConfig())
 	must(t, err)
-	eventually(t, "both versions are served", func(ctx context.Context) error {
+	framework.Eventually(t, testTimeout, func(ctx context.Context) error {
 		for _, version := range []string{"v1", "v2"} {
 			if _, err := client.Resource(oxen.GroupResource().WithVersion(version)).List(ctx, metav1.ListOptions{}); err != nil {
 				return err
@@ -206,7 +170,7 @@ func (h herd) inBackground(t *testing.T, name string) <-chan error {
 	t.Helper()
 	ended := make(chan error, 1)
 	go func() { ended <- h.mass(t.Context(), name) }()
-	eventually(t, "the hook holds the request", func(context.Context) error {
+	framework.Eventually(t, testTimeout, func(context.Context) error {
 		if h.hook.Waiting() == 0 {
 			return fmt.Errorf("of %d requests none waits", h.hook.Requests())
 		}

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // TestValidationOnDemand has its API server on a host of its own, as the tests of several servers have.
@@ -64,7 +65,7 @@ func TestValidationOnDemand(t *testing.T) {
 		Webhooks:   []admissionregistrationv1.ValidatingWebhook{hook.ValidatingWebhook("stubborn.example.com", rule)},
 	}, metav1.CreateOptions{})
 	must(t, err)
-	eventually(t, "the hook is asked", func(ctx context.Context) error {
+	framework.Eventually(t, testTimeout, func(ctx context.Context) error {
 		if err := rewrite(ctx, "mule"); err == nil {
 			return errors.New("a rewrite was allowed")
 		}

@@ -92,7 +92,8 @@ func (m *manager) lead(
 	return err
 }
 
-// afterRun returns why the process ends, and allows to give the lease back if nothing runs any more and it was not lost.
+// afterRun returns why the process ends, and allows to give the lease back if nothing runs any more and it was not
+// lost.
 func (l *termLock) afterRun(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, errStillRunning):

@@ -32,8 +32,9 @@ const (
 // bordersAnalyzer keeps the rooms of the repository apart.
 var bordersAnalyzer = &analysis.Analyzer{
 	Name: "borders",
-	Doc: "report imports across borders: nothing imports k8s.io/kubernetes, only tests import test/, pkg/ never imports cmd/, " +
-		"controllers never import each other, the API module imports nothing of the main module",
+	Doc: "report imports across borders: nothing imports k8s.io/kubernetes, only tests import test/, " +
+		"pkg/ never imports cmd/, controllers never import each other, " +
+		"the API module imports nothing of the main module",
 	Run: runBorders,
 }
 

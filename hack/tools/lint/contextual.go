@@ -28,8 +28,9 @@ import (
 // contextualAnalyzer holds the project to contextual logging and to contexts that are handed down.
 var contextualAnalyzer = &analysis.Analyzer{
 	Name: "contextual",
-	Doc:  "report logging that does not go through a logger from the context, and contexts made from nothing, outside of main packages and test/",
-	Run:  runContextual,
+	Doc: "report logging that does not go through a logger from the context, and contexts made from nothing, " +
+		"outside of main packages and test/",
+	Run: runContextual,
 }
 
 // klogContextual are the functions of klog that contextual logging needs.

@@ -32,30 +32,36 @@ func TestContextual(t *testing.T) {
 
 func TestSize(t *testing.T) {
 	analyzer := newSizeAnalyzer(limits{line: 80, function: 4, file: 19})
-	if err := analyzer.Flags.Set("enforce", "true"); err != nil {
-		t.Fatal(err)
-	}
 	analysistest.Run(t, analysistest.TestData(), analyzer, "sizes")
 }
 
 func TestBorders(t *testing.T) {
-	const root = "sigs.k8s.io/svm-controller-manager"
+	const (
+		trigger  = rootModule + "/pkg/controller/svmtrigger"
+		migrator = rootModule + "/pkg/controller/svmigrator"
+		features = rootModule + "/pkg/features"
+		app      = rootModule + "/cmd/svm-controller-manager/app"
+		names    = rootModule + "/cmd/svm-controller-manager/names"
+		servers  = rootModule + "/test/controlplane"
+		tests    = rootModule + "/test/integration/manager"
+		upstream = "k8s.io/kubernetes/pkg/apis/core"
+	)
 	for name, tc := range map[string]struct {
 		from, to string
 		test     bool
 		allowed  bool
 	}{
-		"a controller imports another":             {from: root + "/pkg/controller/svmtrigger", to: root + "/pkg/controller/svmigrator"},
-		"a controller imports a part of itself":    {from: root + "/pkg/controller/svmigrator", to: root + "/pkg/controller/svmigrator/sweep", allowed: true},
-		"a part of a controller imports another":   {from: root + "/pkg/controller/svmigrator/sweep", to: root + "/pkg/controller/svmtrigger"},
-		"the manager imports a controller":         {from: root + "/cmd/svm-controller-manager/app", to: root + "/pkg/controller/svmtrigger", allowed: true},
-		"the manager imports the test environment": {from: root + "/cmd/svm-controller-manager/app", to: root + "/test/controlplane"},
-		"a test of the manager imports it":         {from: root + "/cmd/svm-controller-manager/app", to: root + "/test/controlplane", test: true, allowed: true},
-		"an integration test imports it":           {from: root + "/test/integration/manager", to: root + "/test/controlplane", allowed: true},
-		"anything imports Kubernetes itself":       {from: root + "/test/integration/manager", to: "k8s.io/kubernetes/pkg/apis/core", test: true},
-		"a library imports a program":              {from: root + "/pkg/features", to: root + "/cmd/svm-controller-manager/names"},
-		"a controller imports a program's names":   {from: root + "/pkg/controller/svmigrator", to: root + "/cmd/svm-controller-manager/names"},
-		"the API imports the main module":          {from: "sigs.k8s.io/svm-api/migration/v1alpha1", to: root + "/pkg/features"},
+		"a controller imports another":             {from: trigger, to: migrator},
+		"a controller imports a part of itself":    {from: migrator, to: migrator + "/sweep", allowed: true},
+		"a part of a controller imports another":   {from: migrator + "/sweep", to: trigger},
+		"the manager imports a controller":         {from: app, to: trigger, allowed: true},
+		"the manager imports the test environment": {from: app, to: servers},
+		"a test of the manager imports it":         {from: app, to: servers, test: true, allowed: true},
+		"an integration test imports it":           {from: tests, to: servers, allowed: true},
+		"anything imports Kubernetes itself":       {from: tests, to: upstream, test: true},
+		"a library imports a program":              {from: features, to: names},
+		"a controller imports a program's names":   {from: migrator, to: names},
+		"the API imports the main module":          {from: apiModule + "/migration/v1alpha1", to: features},
 	} {
 		t.Run(name, func(t *testing.T) {
 			why := forbidden(tc.from, tc.to, tc.test)

@@ -15,13 +15,15 @@ limitations under the License.
 */
 
 // Lint is a vet tool with the rules of this project: `go vet -vettool=<this> ./...`. Being a vet tool, its results are
-// kept in Go's build cache.
+// kept in Go's build cache. It includes what go vet checks by itself, so that packages are analyzed only once.
 package main
 
 import (
+	"slices"
+
 	"github.com/kisielk/errcheck/errcheck"
 	"github.com/timonwong/loggercheck"
-	"golang.org/x/tools/go/analysis"
+	"golang.org/x/tools/go/analysis/suite/vet"
 	"golang.org/x/tools/go/analysis/unitchecker"
 	"honnef.co/go/tools/analysis/lint"
 	"honnef.co/go/tools/simple"
@@ -40,14 +42,14 @@ var disabledRules = map[string]bool{
 }
 
 func main() {
-	analyzers := []*analysis.Analyzer{
+	analyzers := append(slices.Clone(vet.Suite),
 		quiet(errcheck.Analyzer, ignorable),
 		loggercheck.NewAnalyzer(loggercheck.WithRequireStringKey(true), loggercheck.WithNoPrintfLike(true)),
 		bordersAnalyzer,
 		contextualAnalyzer,
 		pureAnalyzer,
 		sizeAnalyzer,
-	}
+	)
 	for _, set := range [][]*lint.Analyzer{staticcheck.Analyzers, simple.Analyzers, stylecheck.Analyzers} {
 		for _, a := range set {
 			if !disabledRules[a.Analyzer.Name] {

@@ -34,14 +34,9 @@ type limits struct {
 
 var sizeAnalyzer = newSizeAnalyzer(limits{line: 120, function: 60, file: 400})
 
-// newSizeAnalyzer returns an analyzer of the files that people write. It reports nothing unless -size.enforce is set.
+// newSizeAnalyzer returns an analyzer of the files that people write.
 func newSizeAnalyzer(most limits) *analysis.Analyzer {
-	a := &analysis.Analyzer{Name: "size", Doc: "limit the length of lines, functions and files"}
-	enforce := a.Flags.Bool("enforce", false, "report what is too long")
-	a.Run = func(pass *analysis.Pass) (any, error) {
-		if !*enforce {
-			return nil, nil
-		}
+	run := func(pass *analysis.Pass) (any, error) {
 		for _, file := range pass.Files {
 			if err := checkSize(pass, file, most); err != nil {
 				return nil, err
@@ -49,7 +44,7 @@ func newSizeAnalyzer(most limits) *analysis.Analyzer {
 		}
 		return nil, nil
 	}
-	return a
+	return &analysis.Analyzer{Name: "size", Doc: "limit the length of lines, functions and files", Run: run}
 }
 
 func checkSize(pass *analysis.Pass, file *ast.File, most limits) error {

@@ -36,6 +36,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
 const (
@@ -73,22 +74,8 @@ func Define(
 		Current: schema.GroupVersionResource{Group: Group, Version: "v1", Resource: plural},
 		cp:      cp, kind: kind, size: size, definitions: definitions,
 	}
-	open := true
-	definition := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: plural + "." + Group},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: Group, Scope: apiextensionsv1.NamespaceScoped, Conversion: conversion,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind},
-		},
-	}
-	for _, version := range []string{"v1", "v2"} {
-		definition.Spec.Versions = append(definition.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-			Name: version, Served: true, Storage: version == r.Current.Version,
-			Schema: &apiextensionsv1.CustomResourceValidation{
-				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &open},
-			},
-		})
-	}
+	definition := samples.Definition(r.Current.GroupResource(), kind, r.Current.Version, "v1", "v2")
+	definition.Spec.Conversion = conversion
 	_, err = definitions.ApiextensionsV1().CustomResourceDefinitions().Create(ctx, definition, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("creating a definition: %w", err)

@@ -46,9 +46,10 @@ const configMaps = 200
 
 // others is the other client, in a process of its own, so that it shares nothing with the migrator but the machine.
 type others struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-	read  chan struct{} // closed when its output ended
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	read   chan struct{} // closed when its output ended
+	broken error         // why its output could not be read to the end, known when read is closed
 
 	mu      sync.Mutex
 	samples []sample
@@ -101,6 +102,7 @@ func (o *others) collect(from io.Reader) {
 		o.samples = append(o.samples, sample{time.Unix(0, due), time.Duration(took)})
 		o.mu.Unlock()
 	}
+	o.broken = lines.Err()
 }
 
 func (o *others) stop() error {
@@ -109,7 +111,7 @@ func (o *others) stop() error {
 	}
 	err := o.stdin.Close() // which ends it
 	<-o.read
-	return errors.Join(err, o.cmd.Wait())
+	return errors.Join(err, o.broken, o.cmd.Wait())
 }
 
 // between are the latencies of operations that were due in that time.

@@ -20,7 +20,6 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -34,6 +33,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/test/bench/custom"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/samples"
 	"sigs.k8s.io/svm-controller-manager/test/webhook"
 )
 
@@ -101,7 +101,7 @@ func newBuiltIn(ctx context.Context, cp *controlplane.ControlPlane, o options) (
 		if err := server.Stop(); err != nil {
 			return err
 		}
-		err := server.Restart(func(s *controlplane.Server) { s.EncryptionConfig = encryption(first, second) })
+		err := server.Restart(func(s *controlplane.Server) { s.EncryptionConfig = samples.Encryption(first, second) })
 		if err != nil {
 			return err
 		}
@@ -147,16 +147,4 @@ func object(apiVersion, kind, name string, content map[string]any) *unstructured
 	o.SetNamespace(metav1.NamespaceDefault)
 	o.SetName(name)
 	return o
-}
-
-// encryption returns a configuration that encrypts secrets with the first key.
-func encryption(keys ...string) string {
-	var b strings.Builder
-	b.WriteString("apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n" +
-		"- resources: [secrets]\n  providers:\n  - aescbc:\n      keys:\n")
-	for _, key := range keys {
-		secret := base64.StdEncoding.EncodeToString([]byte(strings.Repeat(key, 11)[:32]))
-		fmt.Fprintf(&b, "      - {name: %s, secret: %s}\n", key, secret)
-	}
-	return b.String()
 }

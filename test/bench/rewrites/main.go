@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
 type options struct {
@@ -61,7 +62,7 @@ func main() {
 }
 
 func measure(ctx context.Context, o options) (err error) {
-	server := controlplane.Server{EncryptionConfig: encryption("one", "two")}
+	server := controlplane.Server{EncryptionConfig: samples.Encryption("one", "two")}
 	cp, err := controlplane.New(ctx, controlplane.Config{Servers: []controlplane.Server{server}})
 	if err != nil {
 		return fmt.Errorf("starting a control plane: %w", err)

@@ -27,7 +27,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	metav1ac "k8s.io/client-go/applyconfigurations/meta/v1"
 	migrationac "sigs.k8s.io/svm-api/client/applyconfiguration/migration/v1alpha1"
@@ -44,14 +43,13 @@ func TestNoFieldIsPruned(t *testing.T) {
 	fixture(t, "StorageState", &state)
 	ignored := cmp.Options{cmpopts.IgnoreTypes(metav1.TypeMeta{}, metav1.ObjectMeta{})}
 	ctx, client := t.Context(), shared.migration.MigrationV1alpha1()
-	strict := metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict}
 
-	gotMigration, err := client.StorageVersionMigrations().Create(ctx, &migration, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	gotMigration, err := client.StorageVersionMigrations().Create(ctx, &migration, strictCreate)
 	if err != nil {
 		t.Fatal(err)
 	}
 	gotMigration.Status = migration.Status
-	if _, err = client.StorageVersionMigrations().UpdateStatus(ctx, gotMigration, strict); err != nil {
+	if _, err = client.StorageVersionMigrations().UpdateStatus(ctx, gotMigration, strictUpdate); err != nil {
 		t.Fatal(err)
 	}
 	if gotMigration, err = client.StorageVersionMigrations().Get(ctx, migration.Name, metav1.GetOptions{}); err != nil {
@@ -61,12 +59,12 @@ func TestNoFieldIsPruned(t *testing.T) {
 		t.Errorf("the API server stored another migration (-sent +got):\n%s", diff)
 	}
 
-	gotState, err := client.StorageStates().Create(ctx, &state, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	gotState, err := client.StorageStates().Create(ctx, &state, strictCreate)
 	if err != nil {
 		t.Fatal(err)
 	}
 	gotState.Status = state.Status
-	if _, err = client.StorageStates().UpdateStatus(ctx, gotState, strict); err != nil {
+	if _, err = client.StorageStates().UpdateStatus(ctx, gotState, strictUpdate); err != nil {
 		t.Fatal(err)
 	}
 	if gotState, err = client.StorageStates().Get(ctx, state.Name, metav1.GetOptions{}); err != nil {
@@ -79,10 +77,7 @@ func TestNoFieldIsPruned(t *testing.T) {
 
 func fixture(t *testing.T, kind string, into any) {
 	t.Helper()
-	object := objectsIn(t, filepath.Join(fixtures, "wire", kind+".yaml"))[0]
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, into, true); err != nil {
-		t.Fatal(err)
-	}
+	convert(t, objectsIn(t, filepath.Join(fixtures, "wire", kind+".yaml"))[0], into)
 }
 
 func TestSpecAndStatusAreWrittenApart(t *testing.T) {
@@ -105,7 +100,8 @@ func TestSpecAndStatusAreWrittenApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if updated.Spec.ContinueToken != "" || updated.Status.BaselineResourceVersion != "2" {
-		t.Errorf("updating the status left token %q and baseline %q", updated.Spec.ContinueToken, updated.Status.BaselineResourceVersion)
+		t.Errorf("updating the status left token %q and baseline %q",
+			updated.Spec.ContinueToken, updated.Status.BaselineResourceVersion)
 	}
 	if updated.Generation != created.Generation {
 		t.Error("updating the status raised the generation")
@@ -183,7 +179,9 @@ func TestApplyNeverMixesEvidence(t *testing.T) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	apply := func(evidence *migrationac.StorageEvidenceApplyConfiguration, options metav1.ApplyOptions) (*v1alpha1.StorageState, error) {
+	apply := func(
+		evidence *migrationac.StorageEvidenceApplyConfiguration, options metav1.ApplyOptions,
+	) (*v1alpha1.StorageState, error) {
 		return client.ApplyStatus(ctx, migrationac.StorageState("pods").WithStatus(
 			migrationac.StorageStateStatus().WithEvidence(evidence)), options)
 	}
@@ -202,7 +200,10 @@ func TestApplyNeverMixesEvidence(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := &v1alpha1.StorageEvidence{Source: v1alpha1.EvidenceFromServerDiscovery, Servers: []v1alpha1.ServerEvidence{{Identity: "b"}}}
+	want := &v1alpha1.StorageEvidence{
+		Source:  v1alpha1.EvidenceFromServerDiscovery,
+		Servers: []v1alpha1.ServerEvidence{{Identity: "b"}},
+	}
 	if diff := cmp.Diff(want, state.Status.Evidence); diff != "" {
 		t.Errorf("evidence after the second proof (-want +got):\n%s", diff)
 	}

@@ -33,11 +33,12 @@ func TestDefinitionsAreAcceptedWithoutComplaint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	client := shared.apiextensions.ApiextensionsV1().CustomResourceDefinitions()
 	for _, definition := range definitions {
 		t.Run(definition.Name, func(t *testing.T) {
 			var conditions []apiextensionsv1.CustomResourceDefinitionCondition
 			if err := poll(t.Context(), func(ctx context.Context) (bool, error) {
-				got, err := shared.apiextensions.ApiextensionsV1().CustomResourceDefinitions().Get(ctx, definition.Name, metav1.GetOptions{})
+				got, err := client.Get(ctx, definition.Name, metav1.GetOptions{})
 				if err != nil {
 					return false, err
 				}

@@ -54,11 +54,17 @@ const (
 )
 
 // fixtures is where the API module keeps serialized objects.
-var fixtures = filepath.Join("..", "..", "..", "staging", "src", "sigs.k8s.io", "svm-api", "migration", "v1alpha1", "testdata")
+var fixtures = filepath.FromSlash("../../../staging/src/sigs.k8s.io/svm-api/migration/v1alpha1/testdata")
 
 var (
 	migrationsResource = v1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations")
 	statesResource     = v1alpha1.SchemeGroupVersion.WithResource("storagestates")
+)
+
+// With these options the API server refuses unknown fields.
+var (
+	strictCreate = metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
+	strictUpdate = metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict}
 )
 
 // shared is the API server that all tests use but those that need other definitions.
@@ -124,14 +130,14 @@ func newCluster(config *rest.Config) (*cluster, error) {
 func (c *cluster) install(ctx context.Context, definitions []*apiextensionsv1.CustomResourceDefinition) error {
 	client := c.apiextensions.ApiextensionsV1().CustomResourceDefinitions()
 	for _, definition := range definitions {
-		_, err := client.Create(ctx, definition, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+		_, err := client.Create(ctx, definition, strictCreate)
 		if apierrors.IsAlreadyExists(err) {
 			var present *apiextensionsv1.CustomResourceDefinition
 			if present, err = client.Get(ctx, definition.Name, metav1.GetOptions{}); err != nil {
 				return fmt.Errorf("getting CustomResourceDefinition %q: %w", definition.Name, err)
 			}
 			present.Spec, present.Annotations = definition.Spec, definition.Annotations
-			_, err = client.Update(ctx, present, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
+			_, err = client.Update(ctx, present, strictUpdate)
 		}
 		if err != nil {
 			return fmt.Errorf("writing CustomResourceDefinition %q: %w", definition.Name, err)
@@ -182,7 +188,7 @@ func (c *cluster) resourceOf(object *unstructured.Unstructured) dynamic.Resource
 // createWithStatus creates object and writes its status, which creation leaves out.
 func (c *cluster) createWithStatus(t *testing.T, object *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
-	created, err := c.resourceOf(object).Create(t.Context(), object, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
+	created, err := c.resourceOf(object).Create(t.Context(), object, strictCreate)
 	if err != nil {
 		t.Fatalf("creating %s %q: %v", object.GetKind(), object.GetName(), err)
 	}
@@ -191,7 +197,7 @@ func (c *cluster) createWithStatus(t *testing.T, object *unstructured.Unstructur
 		return created
 	}
 	created.Object["status"] = status
-	updated, err := c.resourceOf(object).UpdateStatus(t.Context(), created, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
+	updated, err := c.resourceOf(object).UpdateStatus(t.Context(), created, strictUpdate)
 	if err != nil {
 		t.Fatalf("writing the status of %s %q: %v", object.GetKind(), object.GetName(), err)
 	}
@@ -203,7 +209,9 @@ func (c *cluster) clear(t *testing.T) {
 	t.Helper()
 	for _, gvr := range []schema.GroupVersionResource{migrationsResource, statesResource} {
 		// The test's own context has ended when this runs as a cleanup.
-		if err := c.dynamic.Resource(gvr).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		err := c.dynamic.Resource(gvr).
+			DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{})
+		if err != nil {
 			t.Errorf("deleting all %s: %v", gvr.Resource, err)
 		}
 	}
@@ -228,6 +236,15 @@ func objectsIn(t *testing.T, pattern string) []*unstructured.Unstructured {
 		t.Fatalf("no objects in %s", pattern)
 	}
 	return objects
+}
+
+// convert decodes object into a typed one, and fails the test if a field is unknown.
+func convert(t *testing.T, object *unstructured.Unstructured, into any) {
+	t.Helper()
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, into, true)
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 func parseObjects(t *testing.T, data []byte) []*unstructured.Unstructured {

@@ -101,9 +101,7 @@ func oldDefinitions(t *testing.T) []*apiextensionsv1.CustomResourceDefinition {
 	var definitions []*apiextensionsv1.CustomResourceDefinition
 	for _, object := range objectsIn(t, filepath.Join("testdata", "kube-storage-version-migrator-crds.yaml")) {
 		definition := &apiextensionsv1.CustomResourceDefinition{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, definition, true); err != nil {
-			t.Fatal(err)
-		}
+		convert(t, object, definition)
 		definitions = append(definitions, definition)
 	}
 	return definitions
@@ -128,12 +126,13 @@ func (c *cluster) waitForOurValidation(t *testing.T) {
 // requireReadAsStored fails the test if the typed client loses or changes anything of what was stored.
 func (c *cluster) requireReadAsStored(t *testing.T, stored *unstructured.Unstructured) {
 	t.Helper()
+	client, name := c.migration.MigrationV1alpha1(), stored.GetName()
 	var typed runtime.Object
 	var err error
 	if stored.GetKind() == "StorageState" {
-		typed, err = c.migration.MigrationV1alpha1().StorageStates().Get(t.Context(), stored.GetName(), metav1.GetOptions{})
+		typed, err = client.StorageStates().Get(t.Context(), name, metav1.GetOptions{})
 	} else {
-		typed, err = c.migration.MigrationV1alpha1().StorageVersionMigrations().Get(t.Context(), stored.GetName(), metav1.GetOptions{})
+		typed, err = client.StorageVersionMigrations().Get(t.Context(), name, metav1.GetOptions{})
 	}
 	if err != nil {
 		t.Fatal(err)

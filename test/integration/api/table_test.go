@@ -38,11 +38,16 @@ func TestTableOfMigrations(t *testing.T) {
 		"b-running": `{
 			target: {storageVersionHash: a=, encodingVersion: apps/v1, epoch: 4, storageStateUID: u},
 			conditions: [{type: Running, status: "True", reason: Rewriting, message: in the third chunk}],
-			progress: {percentComplete: 75, estimatedTotal: 2000, processed: 1500, rewritten: 1400, alreadyCurrent: 98, denied: 2, gone: 0, writtenByOthers: 0, retried: 7, objectsPerMinute: 6000},
+			progress: {
+				percentComplete: 75, estimatedTotal: 2000, processed: 1500,
+				rewritten: 1400, alreadyCurrent: 98, denied: 2, gone: 0, writtenByOthers: 0,
+				retried: 7, objectsPerMinute: 6000},
 			estimatedCompletionTime: "2100-01-01T00:00:00Z"}`,
 		"c-failed": `{
 			target: {storageVersionHash: a=, encodingVersion: apps/v1},
-			conditions: [{type: Running, status: "False", reason: Finished}, {type: Failed, status: "True", reason: ObjectsDenied, message: one object cannot be written}],
+			conditions: [
+				{type: Running, status: "False", reason: Finished},
+				{type: Failed, status: "True", reason: ObjectsDenied, message: one object cannot be written}],
 			progress: {percentComplete: 100, estimatedTotal: 10, processed: 10, rewritten: 9, denied: 1}}`,
 		"d-succeeded-long-ago": `{conditions: [{type: Succeeded, status: "True", lastUpdateTime: "2021-03-04T05:06:07Z"}]}`,
 	} {
@@ -76,19 +81,28 @@ func TestTableOfStates(t *testing.T) {
 			evidence: {source: StorageVersion}, migration: {name: pods-x7k2p},
 			backoff: {failures: 2, lastFailureTime: "2030-01-01T00:00:00Z"},
 			conditions: [
-				{type: Agreed, status: "True", reason: ServersAgree, message: "", lastTransitionTime: "2030-01-01T00:00:00Z"},
-				{type: Migrated, status: "False", reason: MigrationFailed, message: tried again at noon, lastTransitionTime: "2030-01-01T00:00:00Z"},
-				{type: SafeToRemoveOldVersions, status: "False", reason: MigrationFailed, message: tried again at noon, lastTransitionTime: "2030-01-01T00:00:00Z"}]}`,
+				{type: Agreed, status: "True", reason: ServersAgree,
+					message: "", lastTransitionTime: "2030-01-01T00:00:00Z"},
+				{type: Migrated, status: "False", reason: MigrationFailed,
+					message: tried again at noon, lastTransitionTime: "2030-01-01T00:00:00Z"},
+				{type: SafeToRemoveOldVersions, status: "False", reason: MigrationFailed,
+					message: tried again at noon, lastTransitionTime: "2030-01-01T00:00:00Z"}]}`,
 		"nodes": `{
-			persistedStorageVersionHashes: [a=, b=], currentStorageVersionHash: b=, persistedEncodingVersions: [a=, v1], currentEncodingVersion: v1,
+			persistedStorageVersionHashes: [a=, b=], currentStorageVersionHash: b=,
+			persistedEncodingVersions: [a=, v1], currentEncodingVersion: v1,
 			conditions: [
-				{type: Migrated, status: "False", reason: OldEncodingsPersisted, message: "", lastTransitionTime: "2030-01-01T00:00:00Z"},
-				{type: SafeToRemoveOldVersions, status: "False", reason: NotServed, message: no server serves nodes, lastTransitionTime: "2030-01-01T00:00:00Z"}]}`,
+				{type: Migrated, status: "False", reason: OldEncodingsPersisted,
+					message: "", lastTransitionTime: "2030-01-01T00:00:00Z"},
+				{type: SafeToRemoveOldVersions, status: "False", reason: NotServed,
+					message: no server serves nodes, lastTransitionTime: "2030-01-01T00:00:00Z"}]}`,
 		"roles": `{
-			persistedStorageVersionHashes: [b=], currentStorageVersionHash: b=, persistedEncodingVersions: [v1], currentEncodingVersion: v1,
+			persistedStorageVersionHashes: [b=], currentStorageVersionHash: b=,
+			persistedEncodingVersions: [v1], currentEncodingVersion: v1,
 			conditions: [
-				{type: Migrated, status: "True", reason: OnlyCurrentEncodingPersisted, message: "", lastTransitionTime: "2030-01-01T00:00:00Z"},
-				{type: SafeToRemoveOldVersions, status: "False", reason: StoredVersionsNotPruned, message: v1beta1 is still listed, lastTransitionTime: "2030-01-01T00:00:00Z"}]}`,
+				{type: Migrated, status: "True", reason: OnlyCurrentEncodingPersisted,
+					message: "", lastTransitionTime: "2030-01-01T00:00:00Z"},
+				{type: SafeToRemoveOldVersions, status: "False", reason: StoredVersionsNotPruned,
+					message: v1beta1 is still listed, lastTransitionTime: "2030-01-01T00:00:00Z"}]}`,
 		"secrets": `{persistedStorageVersionHashes: [Unknown], currentStorageVersionHash: c=}`,
 	} {
 		object := objectOf(t, "StorageState", resource, "spec", `{resource: {resource: `+resource+`}}`)

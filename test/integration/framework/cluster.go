@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned"
+	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
@@ -64,6 +65,16 @@ func Use(t *testing.T, cp *controlplane.ControlPlane, cfg *rest.Config) *Cluster
 		t.Fatal(err)
 	}
 	return c
+}
+
+// Migrations is a client for migrations.
+func (c *Cluster) Migrations() migrationclient.StorageVersionMigrationInterface {
+	return c.Migration.MigrationV1alpha1().StorageVersionMigrations()
+}
+
+// States is a client for StorageStates.
+func (c *Cluster) States() migrationclient.StorageStateInterface {
+	return c.Migration.MigrationV1alpha1().StorageStates()
 }
 
 // InstallMigrationAPI is to be called once for a control plane.

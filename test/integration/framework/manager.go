@@ -36,12 +36,14 @@ const logTail = 150
 // QuickElection makes leases change hands within seconds. A leader keeps its lease while a busy machine lets it wait
 // for less than the renew deadline.
 var QuickElection = []string{
-	"--leader-elect=true", "--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=500ms",
+	"--leader-elect=true",
+	"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=500ms",
 }
 
 // misbehaviour is what must never be in a log.
 var misbehaviour = regexp.MustCompile(
-	`(?m)^.*(DATA RACE|panic:|Observed a panic|must contain currentStorageVersionHash|an entry leaves persisted|epoch never goes down).*$`,
+	`(?m)^.*(DATA RACE|panic:|Observed a panic|` +
+		`must contain currentStorageVersionHash|an entry leaves persisted|epoch never goes down).*$`,
 )
 
 // Process is a manager to be started.

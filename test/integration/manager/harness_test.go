@@ -80,8 +80,12 @@ func (p *managerProcess) get(t *testing.T, cfg *rest.Config, path string) (int, 
 		}
 		tlsConfig.InsecureSkipVerify, tlsConfig.RootCAs = true, nil
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}, Timeout: 5 * time.Second}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d%s", p.port, path), nil)
+	client := &http.Client{
+		Transport: &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true},
+		Timeout:   5 * time.Second,
+	}
+	url := fmt.Sprintf("https://127.0.0.1:%d%s", p.port, path)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +108,8 @@ func (p *managerProcess) get(t *testing.T, cfg *rest.Config, path string) (int, 
 func (p *managerProcess) runs(t *testing.T, cp *controlplane.ControlPlane, controller string) bool {
 	t.Helper()
 	_, body := p.get(t, cp.AdminConfig(), "/metrics")
-	return regexp.MustCompile(`(?m)^running_managed_controllers\{.*name="` + regexp.QuoteMeta(controller) + `".*\} 1$`).MatchString(body)
+	running := `(?m)^running_managed_controllers\{.*name="` + regexp.QuoteMeta(controller) + `".*\} 1$`
+	return regexp.MustCompile(running).MatchString(body)
 }
 
 // eventually polls until ok says yes, and fails the test with what was awaited when that takes too long.
@@ -157,9 +162,17 @@ func (p *managerProcess) leads(t *testing.T, cp *controlplane.ControlPlane) bool
 // storageVersionControlPlane serves all that the project's controllers need.
 func storageVersionControlPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
-	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})}})
+	cp := startStorageVersionAPI(t)
 	installMigrationAPI(t, cp)
 	return cp
+}
+
+// startStorageVersionAPI starts a server of StorageVersion objects, without the migration API.
+func startStorageVersionAPI(t *testing.T) *controlplane.ControlPlane {
+	t.Helper()
+	return controlplane.Start(t, controlplane.Config{
+		Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})},
+	})
 }
 
 func installMigrationAPI(t *testing.T, cp *controlplane.ControlPlane) {

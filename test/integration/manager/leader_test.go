@@ -70,12 +70,15 @@ func TestLeadership(t *testing.T) {
 
 	t.Run("a stop while controllers are made is none of their errors", func(t *testing.T) {
 		p := startManager(t, cp, pluginBinary, "stopped-early", "--controllers=unmade")
-		eventually(t, soon, "a controller is being made", func() bool { return strings.Contains(p.Log(), "Making a controller") })
+		eventually(t, soon, "a controller is being made", func() bool {
+			return strings.Contains(p.Log(), "Making a controller")
+		})
 		framework.StopManager(t, p.Process)
 	})
 
 	t.Run("a leader whose controllers do not end keeps the lease", func(t *testing.T) {
-		p := startManager(t, cp, pluginBinary, "stubborn-leader", "--controllers=stubborn", "--controller-shutdown-timeout=1s", "--leader-elect-lease-duration=60s")
+		p := startManager(t, cp, pluginBinary, "stubborn-leader",
+			"--controllers=stubborn", "--controller-shutdown-timeout=1s", "--leader-elect-lease-duration=60s")
 		eventually(t, soon, "it leads", func() bool { return p.runs(t, cp, "stubborn-controller") })
 		held := holder(t.Context(), c, managerLease)
 		if err := p.Stop(); err != nil {
@@ -90,7 +93,8 @@ func TestLeadership(t *testing.T) {
 		if now := holder(t.Context(), c, managerLease); now != held || now == "" {
 			t.Errorf("the lease of %q is held by %q: the next leader starts while a controller runs", held, now)
 		}
-		if err := c.CoordinationV1().Leases(metav1.NamespaceSystem).Delete(t.Context(), managerLease, metav1.DeleteOptions{}); err != nil {
+		leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
+		if err := leases.Delete(t.Context(), managerLease, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -110,12 +114,12 @@ func TestLeadership(t *testing.T) {
 func TestNoWriteAfterTheLease(t *testing.T) {
 	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{})
-	c := client(t, cp.AdminConfig())
+	configMaps := client(t, cp.AdminConfig()).CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	args := append([]string{"--controllers=writer"}, framework.QuickElection...)
 
 	frozen := startManager(t, cp, pluginBinary, "frozen", args...)
 	writtenBy := func() string {
-		m, err := c.CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(t.Context(), "written", metav1.GetOptions{})
+		m, err := configMaps.Get(t.Context(), "written", metav1.GetOptions{})
 		if err != nil {
 			return ""
 		}
@@ -126,7 +130,7 @@ func TestNoWriteAfterTheLease(t *testing.T) {
 	heir := startManager(t, cp, pluginBinary, "heir", args...)
 	eventually(t, soon, "the second is up", func() bool { code, _ := heir.get(t, nil, "/readyz"); return code == 200 })
 
-	changes, err := c.CoreV1().ConfigMaps(metav1.NamespaceDefault).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=written"})
+	changes, err := configMaps.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=written"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +154,7 @@ func TestNoWriteAfterTheLease(t *testing.T) {
 
 	// Every write is in the watch: once the second has written, the first never does again.
 	marker := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "written"}, Data: map[string]string{"by": "the end"}}
-	if _, err := c.CoreV1().ConfigMaps(metav1.NamespaceDefault).Update(t.Context(), marker, metav1.UpdateOptions{}); err != nil {
+	if _, err := configMaps.Update(t.Context(), marker, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	seen := map[string]int{}

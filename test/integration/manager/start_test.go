@@ -170,8 +170,9 @@ func TestHelp(t *testing.T) {
 		"--help": {
 			"Generic flags:", "Secure serving flags:", "Feature gates flags:", "Logs flags:",
 			"All controllers: " + triggerController + ", " + migratorController + ", " + gcController,
-			"StorageVersionGarbageCollector=true|false", "StorageVersionMigrationTrigger=true|false", "StorageVersionMigrator=true|false",
-			"StatusSubresourceFallback=true|false", "CRDStoredVersionsPruning=true|false", "CRDManagedFieldsCleaning=true|false",
+			"StorageVersionGarbageCollector=true|false", "StorageVersionMigrationTrigger=true|false",
+			"StorageVersionMigrator=true|false", "StatusSubresourceFallback=true|false",
+			"CRDStoredVersionsPruning=true|false", "CRDManagedFieldsCleaning=true|false",
 			"Storage-version-migrator-controller flags:", "--max-concurrent-rewrites", "--finished-migration-ttl",
 			"Observation flags:", "--settle-period", "Storage-version-migration-trigger-controller flags:", "--auto-migrate",
 		},
@@ -203,9 +204,9 @@ func TestWrongCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := startManager(t, cp, framework.Manager, "wrong-credentials", "--kubeconfig="+kubeconfig)
-	eventually(
-		t, soon, "it says that the server is not there", func() bool { return strings.Contains(p.Log(), "to become ready") },
-	)
+	eventually(t, soon, "it says that the server is not there", func() bool {
+		return strings.Contains(p.Log(), "to become ready")
+	})
 	if err := server.Restart(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -223,18 +224,56 @@ func TestWrongFlags(t *testing.T) {
 		args []string
 		want string
 	}{
-		"unknown controller": {args: []string{"--controllers=svmtriger"}, want: `"svmtriger" is not in the list of known controllers, --controllers knows ["storage-version-migration-trigger-controller" "storage-version-migrator-controller" "storageversion-`},
-		"nothing selected":   {args: []string{"--controllers=-storageversiongc"}, want: "nothing to run: --controllers and --feature-gates leave no controller"},
-		"gated off":          {args: []string{"--feature-gates=StorageVersionGarbageCollector=false,StorageVersionMigrationTrigger=false,StorageVersionMigrator=false"}, want: "nothing to run"},
-		"a wrong selection":  {args: []string{"--auto-migrate=-secrets"}, want: `--auto-migrate: "-secrets" leaves something out of nothing: write "*,-secrets"`},
-		"no time to settle":  {args: []string{"--settle-period=-1s"}, want: "--settle-period must not be negative"},
-		"too many looks":     {args: []string{"--poll-interval=1s"}, want: "--poll-interval must be at least 10s, got 1s"},
-		"no time at all":     {args: []string{"--max-rewrites-per-second=-1"}, want: "--max-rewrites-per-second must be zero, which is no bound, or between 0.01 and 1e+06, got -1"},
-		"a chunk of nothing": {args: []string{"--migration-chunk-size=0"}, want: "--migration-chunk-size must be between 1 and 10000, got 0"},
-		"too many at a time": {args: []string{"--max-concurrent-rewrites=100000"}, want: "--max-concurrent-rewrites must be between 1 and 1000, got 100000"},
-		"unknown gate":       {args: []string{"--feature-gates=NoSuchGate=true"}, want: "unrecognized feature gate: NoSuchGate"},
-		"unknown flag":       {args: []string{"--no-such-flag"}, want: "unknown flag: --no-such-flag"},
-		"an argument":        {args: []string{"run"}, want: `unknown command "run" for "svm-controller-manager"`},
+		"unknown controller": {
+			args: []string{"--controllers=svmtriger"},
+			want: `"svmtriger" is not in the list of known controllers, --controllers knows ` +
+				`["storage-version-migration-trigger-controller" "storage-version-migrator-controller" "storageversion-`,
+		},
+		"nothing selected": {
+			args: []string{"--controllers=-storageversiongc"},
+			want: "nothing to run: --controllers and --feature-gates leave no controller",
+		},
+		"gated off": {
+			args: []string{"--feature-gates=StorageVersionGarbageCollector=false," +
+				"StorageVersionMigrationTrigger=false,StorageVersionMigrator=false"},
+			want: "nothing to run",
+		},
+		"a wrong selection": {
+			args: []string{"--auto-migrate=-secrets"},
+			want: `--auto-migrate: "-secrets" leaves something out of nothing: write "*,-secrets"`,
+		},
+		"no time to settle": {
+			args: []string{"--settle-period=-1s"},
+			want: "--settle-period must not be negative",
+		},
+		"too many looks": {
+			args: []string{"--poll-interval=1s"},
+			want: "--poll-interval must be at least 10s, got 1s",
+		},
+		"no time at all": {
+			args: []string{"--max-rewrites-per-second=-1"},
+			want: "--max-rewrites-per-second must be zero, which is no bound, or between 0.01 and 1e+06, got -1",
+		},
+		"a chunk of nothing": {
+			args: []string{"--migration-chunk-size=0"},
+			want: "--migration-chunk-size must be between 1 and 10000, got 0",
+		},
+		"too many at a time": {
+			args: []string{"--max-concurrent-rewrites=100000"},
+			want: "--max-concurrent-rewrites must be between 1 and 1000, got 100000",
+		},
+		"unknown gate": {
+			args: []string{"--feature-gates=NoSuchGate=true"},
+			want: "unrecognized feature gate: NoSuchGate",
+		},
+		"unknown flag": {
+			args: []string{"--no-such-flag"},
+			want: "unknown flag: --no-such-flag",
+		},
+		"an argument": {
+			args: []string{"run"},
+			want: `unknown command "run" for "svm-controller-manager"`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := startManager(t, cp, framework.Manager, "wrong-"+strings.ReplaceAll(name, " ", "-"), tc.args...)
@@ -251,9 +290,7 @@ func TestWrongFlags(t *testing.T) {
 // TestPlugin runs a manager with somebody else's controllers compiled in.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(
-		t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})}},
-	)
+	cp := startStorageVersionAPI(t)
 	p := startManager(t, cp, pluginBinary, "plugin")
 	eventually(t, soon, "the project's controller runs beside", func() bool { return p.runs(t, cp, gcController) })
 	if p.runs(t, cp, "waiter-controller") || p.runs(t, cp, "writer-controller") {
@@ -288,20 +325,34 @@ func TestSelection(t *testing.T) {
 		args []string
 		runs []string
 	}{
-		"everything that is on by default": {args: nil, runs: []string{gcController, triggerController}},
-		"an alias":                         {args: []string{"--controllers=storageversiongc"}, runs: []string{gcController}},
-		"another alias":                    {args: []string{"--controllers=svmtrigger"}, runs: []string{triggerController}},
-		"all but one, and one by alias":    {args: []string{"--controllers=*,writer,-storageversiongc,-waiter"}, runs: []string{"writer-controller", triggerController}},
-		"a gate":                           {args: []string{"--controllers=*,writer,-waiter", "--feature-gates=StorageVersionGarbageCollector=false"}, runs: []string{"writer-controller", triggerController}},
-		"another gate":                     {args: []string{"--controllers=*,-waiter", "--feature-gates=StorageVersionMigrationTrigger=false"}, runs: []string{gcController}},
+		"everything that is on by default": {
+			args: nil,
+			runs: []string{gcController, triggerController},
+		},
+		"an alias": {
+			args: []string{"--controllers=storageversiongc"},
+			runs: []string{gcController},
+		},
+		"another alias": {
+			args: []string{"--controllers=svmtrigger"},
+			runs: []string{triggerController},
+		},
+		"all but one, and one by alias": {
+			args: []string{"--controllers=*,writer,-storageversiongc,-waiter"},
+			runs: []string{"writer-controller", triggerController},
+		},
+		"a gate": {
+			args: []string{"--controllers=*,writer,-waiter", "--feature-gates=StorageVersionGarbageCollector=false"},
+			runs: []string{"writer-controller", triggerController},
+		},
+		"another gate": {
+			args: []string{"--controllers=*,-waiter", "--feature-gates=StorageVersionMigrationTrigger=false"},
+			runs: []string{gcController},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := startManager(
-				t,
-				cp,
-				pluginBinary,
-				"selection-"+tc.runs[0],
-				append([]string{"--leader-elect=false"}, tc.args...)...)
+			args := append([]string{"--leader-elect=false"}, tc.args...)
+			p := startManager(t, cp, pluginBinary, "selection-"+tc.runs[0], args...)
 			eventually(t, soon, "it runs what was selected", func() bool {
 				for _, controller := range []string{gcController, triggerController, "writer-controller"} {
 					if p.runs(t, cp, controller) != slices.Contains(tc.runs, controller) {

@@ -45,11 +45,14 @@ func (s server) entry() apiserverinternalv1alpha1.ServerStorageVersion {
 
 // publish does what API servers do: get or create, put the own entries in, compute the rest, update the status.
 // It returns the object as it is then.
-func publish(ctx context.Context, client kubernetes.Interface, name string, servers ...server) (*apiserverinternalv1alpha1.StorageVersion, error) {
+func publish(
+	ctx context.Context, client kubernetes.Interface, name string, servers ...server,
+) (*apiserverinternalv1alpha1.StorageVersion, error) {
 	api := client.InternalV1alpha1().StorageVersions()
 	object, err := api.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		object, err = api.Create(ctx, &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		object = &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		object, err = api.Create(ctx, object, metav1.CreateOptions{})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("preparing storage version %q: %w", name, err)
@@ -112,7 +115,8 @@ type witness struct {
 
 func startWitness(t *testing.T, client kubernetes.Interface) *witness {
 	t.Helper()
-	list, err := client.InternalV1alpha1().StorageVersions().List(t.Context(), metav1.ListOptions{})
+	storageVersions := client.InternalV1alpha1().StorageVersions()
+	list, err := storageVersions.List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +124,7 @@ func startWitness(t *testing.T, client kubernetes.Interface) *witness {
 	for i := range list.Items {
 		w.events[list.Items[i].Name] = []watch.Event{{Type: watch.Added, Object: &list.Items[i]}}
 	}
-	w.watch, err = client.InternalV1alpha1().StorageVersions().Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	w.watch, err = storageVersions.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +197,9 @@ func (w *witness) neverLost(t *testing.T, serverID string) int {
 	return objects
 }
 
-func entryOf(object *apiserverinternalv1alpha1.StorageVersion, serverID string) *apiserverinternalv1alpha1.ServerStorageVersion {
+func entryOf(
+	object *apiserverinternalv1alpha1.StorageVersion, serverID string,
+) *apiserverinternalv1alpha1.ServerStorageVersion {
 	for i := range object.Status.StorageVersions {
 		if object.Status.StorageVersions[i].APIServerID == serverID {
 			return &object.Status.StorageVersions[i]
@@ -215,7 +221,8 @@ func mentions(ctx context.Context, client kubernetes.Interface, serverID string,
 		}
 	}
 	if len(wrong) > 0 {
-		return fmt.Errorf("entry of %s present: %t, in %d of %d objects: %v", serverID, !want, len(wrong), len(list.Items), wrong)
+		return fmt.Errorf("entry of %s present: %t, in %d of %d objects: %v",
+			serverID, !want, len(wrong), len(list.Items), wrong)
 	}
 	return nil
 }

@@ -66,15 +66,12 @@ var failures = map[string]hook{
 	"internal error": answer(http.StatusInternalServerError, "text/plain", "etcdserver: leader changed"),
 	"forbidden": answer(http.StatusForbidden, "application/json",
 		`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`),
-	"too many requests": answer(
-		http.StatusTooManyRequests, "text/plain", "Too many requests, please try again later.",
-	),
+	"too many requests": answer(http.StatusTooManyRequests, "text/plain",
+		"Too many requests, please try again later."),
 	"not found by a proxy, which knows of no lease": answer(http.StatusNotFound, "text/plain", "404 page not found"),
-	"not found, but what?": answer(
-		http.StatusNotFound,
-		"application/json",
-		`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,"details":{"name":"kube-system","kind":"namespaces"}}`,
-	),
+	"not found, but what?": answer(http.StatusNotFound, "application/json",
+		`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404,`+
+			`"details":{"name":"kube-system","kind":"namespaces"}}`),
 	"connection reset": func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
 		if !readsLease(r) {
 			return next.RoundTrip(r)
@@ -327,7 +324,8 @@ func mustPrepare(t *testing.T, client kubernetes.Interface, c garbageCase) {
 		return
 	}
 	object := &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: prefix + c.name}}
-	if _, err := client.InternalV1alpha1().StorageVersions().Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+	_, err := client.InternalV1alpha1().StorageVersions().Create(t.Context(), object, metav1.CreateOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -61,7 +61,8 @@ func TestServersThatComeAndGo(t *testing.T) {
 		}
 		checkAlone(t, client, stays)
 		// The server that stays has put its Lease back, well before its entries would have gone with the others'.
-		lease, err := client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), stays.Identity(), metav1.GetOptions{})
+		leases := client.CoordinationV1().Leases(metav1.NamespaceSystem)
+		lease, err := leases.Get(t.Context(), stays.Identity(), metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -88,7 +89,9 @@ func TestServersThatComeAndGo(t *testing.T) {
 		back := startWitness(t, client)
 		gate.open()
 		framework.Eventually(t, soon, func(ctx context.Context) error { return noFences(ctx, client) })
-		framework.During(t, 3*time.Second, func(ctx context.Context) error { return mentions(ctx, client, returns.Identity(), true) })
+		framework.During(t, 3*time.Second, func(ctx context.Context) error {
+			return mentions(ctx, client, returns.Identity(), true)
+		})
 		if back.neverLost(t, returns.Identity()) == 0 {
 			t.Error("the server that came back is in no object")
 		}

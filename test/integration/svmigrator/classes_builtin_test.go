@@ -17,8 +17,6 @@ limitations under the License.
 package svmigrator
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
 	"fmt"
 	"maps"
 	"testing"
@@ -30,6 +28,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
 var (
@@ -46,24 +45,27 @@ const (
 // testBuiltIn upgrades a server that writes policies in another encoding from then on, and secrets under another key.
 func testBuiltIn(t *testing.T) {
 	c := startCluster(t, controlplane.Server{
-		EmulatedVersion: "1.36", RuntimeConfig: []string{"api/all=true"}, EncryptionConfig: encryptWith("key1"),
+		EmulatedVersion: "1.36", RuntimeConfig: []string{"api/all=true"}, EncryptionConfig: samples.Encryption("key1"),
 	})
 	manager := c.startManager(t, "manager")
+	ofPolicies := c.Kube.AdmissionregistrationV1().MutatingAdmissionPolicies()
+	absent := schema.GroupVersionResource{Group: "absent.migration.test", Version: "v1", Resource: "absents"}
 	for i := range policyCount {
-		policy := newPolicy(fmt.Sprintf("policy-%02d", i))
-		if _, err := c.Kube.AdmissionregistrationV1().MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+		policy := samples.Policy(fmt.Sprintf("policy-%02d", i), absent)
+		if _, err := ofPolicies.Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
+	ofSecrets := c.Kube.CoreV1().Secrets(metav1.NamespaceDefault)
 	for i := range secretCount {
 		name := fmt.Sprintf("secret-%03d", i)
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name}, StringData: map[string]string{"name": name}}
-		if _, err := c.Kube.CoreV1().Secrets(metav1.NamespaceDefault).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+		if _, err := ofSecrets.Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	c.restart(t, func(s *controlplane.Server) {
-		s.EmulatedVersion, s.EncryptionConfig = "", encryptWith("key2", "key1")
+		s.EmulatedVersion, s.EncryptionConfig = "", samples.Encryption("key2", "key1")
 	})
 	if !manager.Running() {
 		t.Fatal("the manager ended with the server")
@@ -102,7 +104,7 @@ func testNewKey(t *testing.T, c *cluster) {
 	}
 	progress(t, m, v1alpha1.MigrationProgress{Rewritten: secretCount})
 
-	c.restart(t, func(s *controlplane.Server) { s.EncryptionConfig = encryptWith("key2") })
+	c.restart(t, func(s *controlplane.Server) { s.EncryptionConfig = samples.Encryption("key2") })
 	list, err := c.Kube.CoreV1().Secrets(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -146,50 +148,5 @@ func (c *cluster) restart(t *testing.T, change func(*controlplane.Server)) {
 	t.Helper()
 	if err := c.Servers()[0].Restart(change); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// encryptWith is an encryption configuration for secrets whose keys are used in this order.
-func encryptWith(keys ...string) string {
-	config := `apiVersion: apiserver.config.k8s.io/v1
-kind: EncryptionConfiguration
-resources:
-- resources: [secrets]
-  providers:
-  - aescbc:
-      keys:
-`
-	for _, key := range keys {
-		material := sha256.Sum256([]byte(key)) // of the right length
-		config += fmt.Sprintf("      - {name: %s, secret: %s}\n", key, base64.StdEncoding.EncodeToString(material[:]))
-	}
-	return config
-}
-
-// newPolicy is a policy about a resource that does not exist.
-func newPolicy(name string) *admissionregistrationv1.MutatingAdmissionPolicy {
-	rule := admissionregistrationv1.NamedRuleWithOperations{}
-	rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
-	rule.APIGroups, rule.APIVersions, rule.Resources = []string{
-		"absent.migration.test",
-	}, []string{
-		"v1",
-	}, []string{
-		"absents",
-	}
-	ignore := admissionregistrationv1.Ignore
-	return &admissionregistrationv1.MutatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
-			FailurePolicy:      &ignore,
-			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
-			MatchConstraints: &admissionregistrationv1.MatchResources{
-				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule},
-			},
-			Mutations: []admissionregistrationv1.Mutation{{
-				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
-				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: "Object{}"},
-			}},
-		},
 	}
 }

@@ -107,7 +107,9 @@ func testWithdrawn(t *testing.T, c *cluster, r custom) {
 	c.flip(t, r, "v1")
 	c.migrate(t, "withdrawn", r.WithVersion("v2"))
 	c.processed(t, "withdrawn", 50)
-	c.change(t, r, func(d *apiextensionsv1.CustomResourceDefinition) { d.Spec.Versions[1].Served = false })
+	c.ChangeDefinition(t, r.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Spec.Versions[1].Served = false
+	})
 	m := c.ended(t, "withdrawn", soon)
 	mustFail(t, m, v1alpha1.MigrationReasonVersionNotServed, `"v2"`, `only at ["v1"]`)
 	if versions := c.storedVersions(t, r); !sameStrings(versions, "v2", "v1") {
@@ -194,7 +196,7 @@ func testImpossible(t *testing.T, c *cluster, served custom) {
 func testSubresource(t *testing.T, c *cluster, r custom) {
 	m := &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "subresource"}}
 	m.Spec.Resource = v1alpha1.GroupVersionResource{Group: r.Group, Version: "v1", Resource: r.Resource + "/status"}
-	_, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), m, metav1.CreateOptions{})
+	_, err := c.Migrations().Create(t.Context(), m, metav1.CreateOptions{})
 	if err == nil || !strings.Contains(err.Error(), "a subresource is stored with its resource") {
 		t.Errorf("creating a migration of a subresource is answered with: %v", err)
 	}
@@ -247,7 +249,7 @@ func (c *cluster) tamper(
 			changed.Status.Progress = &counters
 		}
 		changed.Status.Progress.ContinueToken = "nonsense"
-		_, err = c.Migration.MigrationV1alpha1().StorageVersionMigrations().UpdateStatus(ctx, changed, metav1.UpdateOptions{})
+		_, err = c.Migrations().UpdateStatus(ctx, changed, metav1.UpdateOptions{})
 		return err
 	})
 	return m

@@ -25,7 +25,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -51,9 +50,10 @@ type herd struct {
 // does not.
 func testConversionWebhook(t *testing.T) {
 	c := startCluster(t, controlplane.Server{})
-	hook := webhook.Start(t, c.ListenAddress()).Conversion(webhook.RenamedField(map[string]string{"v1": "weight", "v2": "mass"}))
+	renamed := webhook.RenamedField(map[string]string{"v1": "weight", "v2": "mass"})
+	hook := webhook.Start(t, c.ListenAddress()).Conversion(renamed)
 	h := &herd{cluster: c, custom: newCustom("oxen", "Ox"), hook: hook}
-	c.define(t, h.custom, func(d *apiextensionsv1.CustomResourceDefinition) { d.Spec.Conversion = hook.CustomResourceConversion() })
+	c.define(t, h.custom, convertedBy(hook))
 	for i := range oxCount {
 		ox := h.object(fmt.Sprintf("ox-%03d", i))
 		ox.Object["spec"] = map[string]any{"weight": int64(i), "horns": int64(2)}
@@ -88,7 +88,9 @@ func (h *herd) start(t *testing.T, name string) *judgement {
 }
 
 // migrated waits for the end of a migration, and wants that oxen are read as before and stored at the version.
-func (h *herd) migrated(t *testing.T, name, version string, judge *judgement, before []unstructured.Unstructured) *v1alpha1.StorageVersionMigration {
+func (h *herd) migrated(
+	t *testing.T, name, version string, judge *judgement, before []unstructured.Unstructured,
+) *v1alpha1.StorageVersionMigration {
 	t.Helper()
 	m := h.ended(t, name, 2*soon)
 	mustSucceed(t, m)
@@ -100,7 +102,8 @@ func (h *herd) migrated(t *testing.T, name, version string, judge *judgement, be
 	}
 	changes := controlplane.CompareStored(judge.before, after)
 	if len(changes.Created) > 0 || len(changes.Deleted) > 0 || len(changes.Encoded) != oxCount {
-		t.Errorf("created %v, deleted %v, and %d are encoded otherwise than before", changes.Created, changes.Deleted, len(changes.Encoded))
+		t.Errorf("created %v, deleted %v, and %d are encoded otherwise than before",
+			changes.Created, changes.Deleted, len(changes.Encoded))
 	}
 	for key, writes := range changes.Writes {
 		if writes != 1 {
@@ -136,7 +139,9 @@ func (h *herd) breaks(t *testing.T, name string) {
 	t.Helper()
 	h.hook.Behave(webhook.Behaviour{Fail: true})
 	running := h.reports(t, name, v1alpha1.MigrationRunning, corev1.ConditionTrue, v1alpha1.MigrationReasonRetrying, soon)
-	for _, part := range []string{"conversion webhook for migration.test/v2", "this webhook was told to fail", "the next try is at"} {
+	for _, part := range []string{
+		"conversion webhook for migration.test/v2", "this webhook was told to fail", "the next try is at",
+	} {
 		if !strings.Contains(running.Message, part) {
 			t.Errorf("while it is broken the message does not say %q: %s", part, running.Message)
 		}

@@ -28,7 +28,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -59,7 +58,8 @@ func testExpiry(t *testing.T, c *cluster) {
 		c.flip(t, r, "v2")
 	}
 	c.seal(t, guarded, "object.metadata.name == 'guarded-00004'", "guarded-00004")
-	c.startManager(t, "expiry", "--finished-migration-ttl="+finishedTTL.String(), "--feature-gates=StatusSubresourceFallback=false")
+	c.startManager(t, "expiry",
+		"--finished-migration-ttl="+finishedTTL.String(), "--feature-gates=StatusSubresourceFallback=false")
 	c.migrate(t, "guarded", guarded.WithVersion(""))
 	mustFail(t, c.ended(t, "guarded", soon), v1alpha1.MigrationReasonObjectsDenied, "guarded-00004")
 	c.migrate(t, "plain", plain.WithVersion(""))
@@ -72,12 +72,12 @@ func testExpiry(t *testing.T, c *cluster) {
 		return err
 	})
 
-	if err := c.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().Delete(t.Context(), guarded.Resource, metav1.DeleteOptions{}); err != nil {
+	bindings := c.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	if err := bindings.Delete(t.Context(), guarded.Resource, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	framework.Eventually(t, soon, func(ctx context.Context) error {
-		_, err := c.at(guarded, "v1").Patch(ctx, "guarded-00004", types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-		return err
+		return c.tryPatch(ctx, guarded, "guarded-00004", []byte("{}"))
 	})
 	c.migrate(t, "newer", guarded.WithVersion(""))
 	m = c.ended(t, "newer", soon)
@@ -125,11 +125,14 @@ func testManagedFields(t *testing.T, c *cluster) {
 	plain := c.startManager(t, "plain")
 	c.migrate(t, "things", things.WithVersion(""))
 	mustSucceed(t, c.ended(t, "things", soon))
-	c.change(t, things, func(d *apiextensionsv1.CustomResourceDefinition) { d.Spec.Versions = d.Spec.Versions[1:] })
+	c.ChangeDefinition(t, things.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Spec.Versions = d.Spec.Versions[1:]
+	})
 	framework.Eventually(t, soon, func(ctx context.Context) error {
 		for _, name := range []string{"only", "both"} {
 			// Dry: one that is done before the server notices the change would put things right.
-			if err := c.apply(ctx, things, "v2", name, "second", metav1.DryRunAll); err == nil || !strings.Contains(err.Error(), things.encoding("v1")) {
+			err := c.apply(ctx, things, "v2", name, "second", metav1.DryRunAll)
+			if err == nil || !strings.Contains(err.Error(), things.encoding("v1")) {
 				return fmt.Errorf("applying %s without a cleaning is answered with: %v", name, err)
 			}
 		}
@@ -216,7 +219,8 @@ func (c *cluster) apply(ctx context.Context, r custom, version, name, payload st
 	if payload != "" {
 		object.Object["spec"] = map[string]any{"applied": true, "payload": payload}
 	}
-	_, err := c.at(r, version).Apply(ctx, name, object, metav1.ApplyOptions{FieldManager: "applier", Force: true, DryRun: dryRun})
+	options := metav1.ApplyOptions{FieldManager: "applier", Force: true, DryRun: dryRun}
+	_, err := c.at(r, version).Apply(ctx, name, object, options)
 	return err
 }
 

@@ -20,31 +20,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+	"sigs.k8s.io/svm-controller-manager/test/webhook"
 )
 
 // atOnce is how long what needs no migrating may take, on a busy machine.
 const atOnce = time.Minute
 
 // migrateWith is migrate for a migration that is not like others.
-func (c *cluster) migrateWith(t *testing.T, name string, resource schema.GroupVersionResource, change func(*v1alpha1.StorageVersionMigration)) *v1alpha1.StorageVersionMigration {
+func (c *cluster) migrateWith(
+	t *testing.T, name string, resource schema.GroupVersionResource, change func(*v1alpha1.StorageVersionMigration),
+) *v1alpha1.StorageVersionMigration {
 	t.Helper()
-	m := &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	m.Spec.Resource = v1alpha1.GroupVersionResource{Group: resource.Group, Version: resource.Version, Resource: resource.Resource}
+	m := newMigration(name, resource)
 	change(m)
-	m, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), m, metav1.CreateOptions{})
+	m, err := c.Migrations().Create(t.Context(), m, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +58,7 @@ func (c *cluster) migrateWith(t *testing.T, name string, resource schema.GroupVe
 
 // fetch reads a migration.
 func (c *cluster) fetch(ctx context.Context, name string) (*v1alpha1.StorageVersionMigration, error) {
-	return c.Migration.MigrationV1alpha1().StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
+	return c.Migrations().Get(ctx, name, metav1.GetOptions{})
 }
 
 // processed waits until so many objects of a migration have an outcome on record, while it has not ended.
@@ -80,6 +85,42 @@ func (c *cluster) at(r custom, version string) dynamic.ResourceInterface {
 	return c.Dynamic.Resource(r.WithVersion(version)).Namespace(metav1.NamespaceDefault)
 }
 
+// tryPatch asks the API server whether it would patch an object at v1, by way of a subresource or none.
+func (c *cluster) tryPatch(ctx context.Context, r custom, name string, patch []byte, subresource ...string) error {
+	dry := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+	_, err := c.at(r, "v1").Patch(ctx, name, types.MergePatchType, patch, dry, subresource...)
+	return err
+}
+
+// ask has the API server ask a webhook about every update of objects of a definition, by whatever way.
+func (c *cluster) ask(t *testing.T, hook *webhook.Hook, r custom) {
+	t.Helper()
+	rule := r.updates(r.Resource, r.Resource+"/status")
+	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: r.Resource},
+		Webhooks:   []admissionregistrationv1.ValidatingWebhook{hook.ValidatingWebhook(r.String(), rule)},
+	}
+	configurations := c.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// updates are updates of objects by these ways: the resource, a subresource of it.
+func (r custom) updates(ways ...string) admissionregistrationv1.RuleWithOperations {
+	return admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{r.Group}, APIVersions: []string{"*"}, Resources: ways,
+		},
+	}
+}
+
+// convertedBy has a webhook convert objects of a definition.
+func convertedBy(hook *webhook.Hook) func(*apiextensionsv1.CustomResourceDefinition) {
+	return func(d *apiextensionsv1.CustomResourceDefinition) { d.Spec.Conversion = hook.CustomResourceConversion() }
+}
+
 // encoding is the group version that the definition calls so.
 func (r custom) encoding(version string) string {
 	return r.WithVersion(version).GroupVersion().String()
@@ -102,7 +143,10 @@ func progress(t *testing.T, m *v1alpha1.StorageVersionMigration, want v1alpha1.M
 		t.Errorf("%s has no counters", words(m))
 		return
 	}
-	if got.Rewritten != want.Rewritten || got.AlreadyCurrent != want.AlreadyCurrent || got.WrittenByOthers != want.WrittenByOthers || got.Gone != want.Gone || got.Denied != want.Denied {
+	outcomes := func(p *v1alpha1.MigrationProgress) []int64 {
+		return []int64{p.Rewritten, p.AlreadyCurrent, p.WrittenByOthers, p.Gone, p.Denied}
+	}
+	if !slices.Equal(outcomes(got), outcomes(&want)) {
 		t.Errorf("%s does not count %+v", words(m), want)
 	}
 }
@@ -112,24 +156,34 @@ func progress(t *testing.T, m *v1alpha1.StorageVersionMigration, want v1alpha1.M
 func (c *cluster) tries(t *testing.T, resource schema.GroupResource, since time.Time) map[string][]string {
 	t.Helper()
 	tries := map[string][]string{}
-	_, err := c.Requests(controlplane.RequestFilter{
-		Since: since, Users: []string{framework.ManagerUser}, Verbs: []string{"patch"}, Resources: []schema.GroupResource{resource},
-		Match: func(event *auditv1.Event) bool {
-			tries[event.ObjectRef.Name] = append(tries[event.ObjectRef.Name], event.ObjectRef.Subresource)
-			return true
-		},
-	})
-	if err != nil {
+	filter := patchesOfManager(resource, since)
+	filter.Match = func(event *auditv1.Event) bool {
+		tries[event.ObjectRef.Name] = append(tries[event.ObjectRef.Name], event.ObjectRef.Subresource)
+		return true
+	}
+	if _, err := c.Requests(filter); err != nil {
 		t.Fatal(err)
 	}
 	return tries
+}
+
+// patchesOfManager are the PATCH requests for objects of a resource that servers received from the manager since then.
+func patchesOfManager(resource schema.GroupResource, since time.Time) controlplane.RequestFilter {
+	return controlplane.RequestFilter{
+		Since:     since,
+		Users:     []string{framework.ManagerUser},
+		Verbs:     []string{"patch"},
+		Resources: []schema.GroupResource{resource},
+	}
 }
 
 // said waits until there are so many events of a reason about a migration, and wants that each says one of the things.
 func (c *cluster) said(t *testing.T, migration, reason string, n int, oneOf ...string) {
 	t.Helper()
 	framework.Eventually(t, atOnce, func(ctx context.Context) error {
-		events, err := c.Kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + migration + ",reason=" + reason})
+		events, err := c.Kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{
+			FieldSelector: "involvedObject.name=" + migration + ",reason=" + reason,
+		})
 		if err != nil {
 			return err
 		}

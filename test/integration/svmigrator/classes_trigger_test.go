@@ -80,7 +80,7 @@ func testWithTrigger(t *testing.T) {
 // migrationsOf are all migrations of a resource.
 func (c *cluster) migrationsOf(t *testing.T, r custom) map[types.UID]v1alpha1.StorageVersionMigration {
 	t.Helper()
-	list, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().List(t.Context(), metav1.ListOptions{})
+	list, err := c.Migrations().List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func (c *cluster) migrationsOf(t *testing.T, r custom) map[types.UID]v1alpha1.St
 
 // safe complains unless the StorageState says that all objects are stored at the version, and that the others may go.
 func (c *cluster) safe(ctx context.Context, r custom, version string) error {
-	state, err := c.Migration.MigrationV1alpha1().StorageStates().Get(ctx, r.String(), metav1.GetOptions{})
+	state, err := c.States().Get(ctx, r.String(), metav1.GetOptions{})
 	if err != nil {
 		return err
 	}

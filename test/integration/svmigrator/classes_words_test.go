@@ -26,11 +26,9 @@ import (
 	"testing"
 	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -58,7 +56,8 @@ func denials() map[string]metav1.Status {
 	denials := map[string]metav1.Status{}
 	deny := func(code int32, reason metav1.StatusReason, details func(name string) *metav1.StatusDetails) {
 		name := fmt.Sprintf("note-%05d", 3+4*len(denials))
-		status := metav1.Status{Code: code, Reason: reason, Message: fmt.Sprintf("%s is not to be written, says %d", name, code)}
+		message := fmt.Sprintf("%s is not to be written, says %d", name, code)
+		status := metav1.Status{Code: code, Reason: reason, Message: message}
 		if details != nil {
 			status.Details = details(name)
 		}
@@ -87,7 +86,10 @@ func denials() map[string]metav1.Status {
 func delays() map[string]metav1.Status {
 	delays := map[string]metav1.Status{}
 	for name, status := range map[string]metav1.Status{
-		"note-00001": {Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Details: &metav1.StatusDetails{RetryAfterSeconds: int32(asksForPatience / time.Second)}},
+		"note-00001": {
+			Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
+			Details: &metav1.StatusDetails{RetryAfterSeconds: int32(asksForPatience / time.Second)},
+		},
 		"note-00002": {Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable},
 		"note-00004": {Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout},
 		"note-00005": {Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError},
@@ -135,7 +137,8 @@ func testDeniedInManyWords(t *testing.T) {
 		hook.Behave(webhook.Behaviour{Deny: statuses})
 		decided := time.Now()
 		m := c.ended(t, "notes", deniedWithin)
-		t.Logf("it took %v, %v of it after the webhook had made up its mind", time.Since(began).Round(time.Millisecond), time.Since(decided).Round(time.Millisecond))
+		t.Logf("it took %v, %v of it after the webhook had made up its mind",
+			time.Since(began).Round(time.Millisecond), time.Since(decided).Round(time.Millisecond))
 		mustFail(t, m, v1alpha1.MigrationReasonObjectsDenied, fmt.Sprintf("%d of %d", len(denied), noteCount))
 		progress(t, m, v1alpha1.MigrationProgress{Rewritten: int64(noteCount - len(denied)), Denied: int64(len(denied))})
 		namesWith(t, m, says)
@@ -154,7 +157,8 @@ func testDeniedInManyWords(t *testing.T) {
 		took, longest := bystanders.writes.pace(bystanderCount)
 		t.Logf("its objects were written in %v, and %v between two of them; usually they are in %v", took, longest, usually)
 		if took > usually+unheldUp || longest > unheldUp {
-			t.Errorf("its objects were written in %v, %v between two of them, and usually they are in %v", took, longest, usually)
+			t.Errorf("its objects were written in %v, %v between two of them, and usually they are in %v",
+				took, longest, usually)
 		}
 	})
 }
@@ -163,15 +167,7 @@ func testDeniedInManyWords(t *testing.T) {
 func (c *cluster) denyNotes(t *testing.T, hook *webhook.Hook, statuses map[string]metav1.Status) {
 	t.Helper()
 	hook.Behave(webhook.Behaviour{Deny: statuses})
-	rule := admissionregistrationv1.RuleWithOperations{Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update}}
-	rule.APIGroups, rule.APIVersions, rule.Resources = []string{notes.Group}, []string{"*"}, []string{notes.Resource, notes.Resource + "/status"}
-	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: notes.Resource},
-		Webhooks:   []admissionregistrationv1.ValidatingWebhook{hook.ValidatingWebhook("notes.migration.test", rule)},
-	}
-	if _, err := c.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	c.ask(t, hook, notes)
 	for name, status := range statuses {
 		if status.Code == http.StatusMethodNotAllowed {
 			c.awaitDenial(t, notes, name, status.Message)
@@ -198,7 +194,7 @@ func (c *cluster) sealTooLarge(t *testing.T, name string) {
 	})
 	framework.Eventually(t, soon, func(ctx context.Context) error {
 		for _, way := range viaStatusToo {
-			_, err := c.at(notes, "v1").Patch(ctx, name, types.MergePatchType, []byte("{}"), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, way)
+			err := c.tryPatch(ctx, notes, name, []byte("{}"), way)
 			if !apierrors.IsRequestEntityTooLargeError(err) || !strings.Contains(err.Error(), sealed) {
 				return fmt.Errorf("writing %s by way of %q is answered with %v", name, way, err)
 			}
@@ -213,7 +209,7 @@ func namesWith(t *testing.T, m *v1alpha1.StorageVersionMigration, says map[strin
 	missing := maps.Clone(says)
 	for _, object := range m.Status.DeniedObjects {
 		message, wanted := missing[object.Name]
-		if !wanted || object.UID == "" || object.Namespace != metav1.NamespaceDefault || !strings.Contains(object.Message, message) {
+		if !wanted || !identifies(object) || !strings.Contains(object.Message, message) {
 			t.Errorf("among the denied objects is %+v", object)
 		}
 		delete(missing, object.Name)

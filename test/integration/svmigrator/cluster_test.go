@@ -68,7 +68,8 @@ func (c *cluster) startManager(t *testing.T, name string, args ...string) *contr
 func (c *cluster) startProcess(t *testing.T, p framework.Process) *controlplane.Process {
 	t.Helper()
 	p.Args = append([]string{
-		"-v=4", "--controllers=svmigrator", "--leader-elect=false", "--settle-period=" + settle.String(), "--max-rewrites-per-second=0",
+		"-v=4", "--controllers=svmigrator", "--leader-elect=false",
+		"--settle-period=" + settle.String(), "--max-rewrites-per-second=0",
 	}, p.Args...)
 	process, _ := framework.StartManager(t, c.ControlPlane, p)
 	return process

@@ -29,9 +29,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/retry"
 
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
 // writers is how many objects are created at a time.
@@ -49,22 +49,11 @@ func newCustom(plural, kind string) custom {
 
 // definition has the versions v1 and v2, both with a status, and stores one of them.
 func (r custom) definition(storage string) *apiextensionsv1.CustomResourceDefinition {
-	preserve := true
-	definition := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: r.String()},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: r.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: r.Resource, Kind: r.kind},
-		},
-	}
-	for _, version := range []string{"v1", "v2"} {
-		definition.Spec.Versions = append(definition.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-			Name: version, Served: true, Storage: version == storage,
-			Subresources: &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
-			Schema: &apiextensionsv1.CustomResourceValidation{
-				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &preserve},
-			},
-		})
+	definition := samples.Definition(r.GroupResource, r.kind, storage, "v1", "v2")
+	for i := range definition.Spec.Versions {
+		definition.Spec.Versions[i].Subresources = &apiextensionsv1.CustomResourceSubresources{
+			Status: &apiextensionsv1.CustomResourceSubresourceStatus{},
+		}
 	}
 	return definition
 }
@@ -76,7 +65,7 @@ func (c *cluster) define(t *testing.T, r custom, changes ...func(*apiextensionsv
 	for _, change := range changes {
 		change(definition)
 	}
-	if _, err := c.Extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Definitions().Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	framework.Eventually(t, soon, func(ctx context.Context) error {
@@ -90,38 +79,16 @@ func (c *cluster) objects(r custom) dynamic.ResourceInterface {
 	return c.Dynamic.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault)
 }
 
-// change changes a definition.
-func (c *cluster) change(t *testing.T, r custom, change func(*apiextensionsv1.CustomResourceDefinition)) {
-	t.Helper()
-	client := c.Extensions.ApiextensionsV1().CustomResourceDefinitions()
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		definition, err := client.Get(t.Context(), r.String(), metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		change(definition)
-		_, err = client.Update(t.Context(), definition, metav1.UpdateOptions{})
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-}
-
 // flip makes the definition store that version.
 func (c *cluster) flip(t *testing.T, r custom, version string) {
 	t.Helper()
-	c.change(t, r, func(d *apiextensionsv1.CustomResourceDefinition) {
-		for i := range d.Spec.Versions {
-			d.Spec.Versions[i].Storage = d.Spec.Versions[i].Name == version
-		}
-	})
+	c.StoreVersion(t, r.GroupResource, version)
 }
 
 // storedVersions are those that the definition lists.
 func (c *cluster) storedVersions(t *testing.T, r custom) []string {
 	t.Helper()
-	definition, err := c.Extensions.ApiextensionsV1().CustomResourceDefinitions().Get(t.Context(), r.String(), metav1.GetOptions{})
+	definition, err := c.Definitions().Get(t.Context(), r.String(), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,13 +104,15 @@ func (c *cluster) fill(t *testing.T, r custom, prefix string, n int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	objects := client.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault)
 	numbers := make(chan int)
 	var running sync.WaitGroup
 	for range writers {
 		running.Go(func() {
 			for i := range numbers {
 				object := r.object(fmt.Sprintf("%s-%05d", prefix, i))
-				if _, err := client.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault).Create(t.Context(), object, metav1.CreateOptions{FieldManager: "filler"}); err != nil {
+				_, err := objects.Create(t.Context(), object, metav1.CreateOptions{FieldManager: "filler"})
+				if err != nil {
 					t.Error(err)
 				}
 			}

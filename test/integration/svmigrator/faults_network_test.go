@@ -36,7 +36,8 @@ func testNetworkCut(t *testing.T) {
 	c := useCluster(t, cp, cp.AdminConfig())
 	s := c.stage(t, "islands", "Island", objects)
 	manager := c.startProcess(t, framework.Process{
-		Name: "manager-1", Host: "manager-1", Config: c.Config(framework.ManagerUser, framework.Masters), Args: steadily(150, "--migration-chunk-size=100"),
+		Name: "manager-1", Host: "manager-1", Config: c.Config(framework.ManagerUser, framework.Masters),
+		Args: steadily(150, "--migration-chunk-size=100"),
 	})
 	s.migrate(t)
 	s.writes.reach(t, objects/5+newMoments(t).IntN(objects/5), soon)

@@ -32,6 +32,10 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
+// sinceAndUntil finds in the message of a migration that is refused since when it is, and when it tries again.
+var sinceAndUntil = regexp.MustCompile(`^Rewriting fails for \d+ objects? since (\S+), the next try is at (\S+): ` +
+	`.*(unable to handle|Service Unavailable)`)
+
 // testServerPushesBack lets the servers refuse rewrites, and lose answers to them.
 func testServerPushesBack(t *testing.T) {
 	const burdens = 700
@@ -43,7 +47,9 @@ func testServerPushesBack(t *testing.T) {
 	}
 	server := &moody{}
 	gate.Intercept(server.judge)
-	c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters), Args: steadily(150)})
+	c.startProcess(t, framework.Process{
+		Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters), Args: steadily(150),
+	})
 	refused.migrate(t)
 
 	refused.writes.reach(t, 100, soon)
@@ -59,9 +65,10 @@ func testServerPushesBack(t *testing.T) {
 
 	server.be(func(int) controlplane.Verdict { return controlplane.Verdict{Status: http.StatusServiceUnavailable} })
 	began := time.Now()
-	retrying := c.reports(t, "burdens", v1alpha1.MigrationRunning, corev1.ConditionTrue, v1alpha1.MigrationReasonRetrying, soon)
+	retrying := c.reports(t, "burdens",
+		v1alpha1.MigrationRunning, corev1.ConditionTrue, v1alpha1.MigrationReasonRetrying, soon)
 	t.Logf("%v after the first refusal the migration said: %s", time.Since(began), retrying.Message)
-	toldOf := regexp.MustCompile(`^Rewriting fails for \d+ objects? since (\S+), the next try is at (\S+): .*(unable to handle|Service Unavailable)`).FindStringSubmatch(retrying.Message)
+	toldOf := sinceAndUntil.FindStringSubmatch(retrying.Message)
 	if toldOf == nil {
 		t.Errorf("the message does not say since when, until when and why: %s", retrying.Message)
 	} else {
@@ -71,7 +78,8 @@ func testServerPushesBack(t *testing.T) {
 	away := time.Since(began)
 	arrivals = server.be(nil)
 	if most := 10 + 5*int(away.Seconds()); len(arrivals) > most {
-		t.Errorf("%d PATCH requests were sent to a server that was not available for %v, want %d at most", len(arrivals), away, most)
+		t.Errorf("%d PATCH requests were sent to a server that was not available for %v, want %d at most",
+			len(arrivals), away, most)
 	}
 	recovering := time.Now()
 	written = refused.writes.count()

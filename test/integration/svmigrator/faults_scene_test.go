@@ -27,11 +27,9 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
-	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 var faultSeed = flag.Int64(
@@ -130,9 +128,7 @@ func (s *scene) succeeded(
 // patches counts the PATCH requests for objects of the resource that the servers received from the manager since then.
 func (s *scene) patches(t *testing.T, since time.Time) int {
 	t.Helper()
-	counts, err := s.Requests(controlplane.RequestFilter{
-		Since: since, Users: []string{framework.ManagerUser}, Verbs: []string{"patch"}, Resources: []schema.GroupResource{s.GroupResource},
-	})
+	counts, err := s.Requests(patchesOfManager(s.GroupResource, since))
 	if err != nil {
 		t.Fatal(err)
 	}

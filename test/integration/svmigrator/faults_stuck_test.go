@@ -89,7 +89,7 @@ func testStuckMigrations(t *testing.T) {
 func (c *cluster) stageConverted(t *testing.T, plural, kind string, hook *webhook.Hook) *scene {
 	t.Helper()
 	r := newCustom(plural, kind)
-	c.define(t, r, func(d *apiextensionsv1.CustomResourceDefinition) { d.Spec.Conversion = hook.CustomResourceConversion() })
+	c.define(t, r, convertedBy(hook))
 	c.fill(t, r, "object", stuckObjects)
 	c.flip(t, r, "v2")
 	return &scene{cluster: c, custom: r, n: stuckObjects, judge: c.judge(t, r.GroupResource), writes: c.watchWrites(t, r)}
@@ -134,7 +134,9 @@ func testEndCannotBeWritten(t *testing.T) {
 		}
 		return controlplane.Verdict{}
 	})
-	c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters), Args: steadily(100)})
+	c.startProcess(t, framework.Process{
+		Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters), Args: steadily(100),
+	})
 
 	t.Run("stored versions cannot be pruned", func(t *testing.T) {
 		unpruned.migrate(t)
@@ -192,11 +194,16 @@ func (s *scene) definitionPath() string {
 
 // forbidden is the API server's answer to those who may not do what they ask for.
 func (s *scene) forbidden() controlplane.Verdict {
-	status := apierrors.NewForbidden(apiextensionsv1.Resource("customresourcedefinitions"), s.String(), errors.New(forbidding)).Status()
+	definitions := apiextensionsv1.Resource("customresourcedefinitions")
+	status := apierrors.NewForbidden(definitions, s.String(), errors.New(forbidding)).Status()
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 	body, err := json.Marshal(status)
 	if err != nil {
 		return controlplane.Verdict{Status: http.StatusInternalServerError, Body: err.Error()}
 	}
-	return controlplane.Verdict{Status: http.StatusForbidden, Header: http.Header{"Content-Type": {"application/json"}}, Body: string(body)}
+	return controlplane.Verdict{
+		Status: http.StatusForbidden,
+		Header: http.Header{"Content-Type": {"application/json"}},
+		Body:   string(body),
+	}
 }

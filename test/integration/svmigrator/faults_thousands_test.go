@@ -19,6 +19,7 @@ package svmigrator
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -99,7 +100,8 @@ func (c *cluster) copies(t *testing.T, r custom, prefix string, n int) {
 					t.Error(err)
 					continue
 				}
-				if _, err := c.Etcd().Client().Put(t.Context(), original.Key[:len(original.Key)-len(original.Name)]+name, string(raw)); err != nil {
+				key := strings.TrimSuffix(original.Key, original.Name) + name
+				if _, err := c.Etcd().Client().Put(t.Context(), key, string(raw)); err != nil {
 					t.Error(err)
 				}
 			}

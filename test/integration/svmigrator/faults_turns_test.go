@@ -64,7 +64,7 @@ func testTurnsOfEvents(t *testing.T) {
 func migrationDeleted(t *testing.T, s *scene) {
 	s.migrate(t)
 	s.writes.reach(t, turnObjects/5, soon)
-	if err := s.Migration.MigrationV1alpha1().StorageVersionMigrations().Delete(t.Context(), s.Resource, metav1.DeleteOptions{}); err != nil {
+	if err := s.Migrations().Delete(t.Context(), s.Resource, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	s.stopped(t, time.Now())
@@ -106,7 +106,7 @@ func definitionFlipsToAndFro(t *testing.T, s *scene) {
 func versionNotServed(t *testing.T, s *scene) {
 	s.migrate(t)
 	s.writes.reach(t, turnObjects/5, soon)
-	s.change(t, s.custom, func(d *apiextensionsv1.CustomResourceDefinition) {
+	s.ChangeDefinition(t, s.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
 		d.Spec.Versions[1].Served = false
 	})
 	changed := time.Now()
@@ -117,7 +117,7 @@ func versionNotServed(t *testing.T, s *scene) {
 func definitionDeleted(t *testing.T, s *scene) {
 	s.migrate(t)
 	s.writes.reach(t, turnObjects/20, soon)
-	if err := s.Extensions.ApiextensionsV1().CustomResourceDefinitions().Delete(t.Context(), s.String(), metav1.DeleteOptions{}); err != nil {
+	if err := s.Definitions().Delete(t.Context(), s.String(), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	deleted := time.Now()
@@ -133,7 +133,7 @@ func secondMigration(t *testing.T, s *scene) {
 	s.writes.reach(t, 1, soon) // either may be the first that is looked at when both may begin
 	s.cluster.migrate(t, second, s.WithVersion(""))
 	s.writes.reach(t, turnObjects/5, soon)
-	waits, err := s.Migration.MigrationV1alpha1().StorageVersionMigrations().Get(t.Context(), second, metav1.GetOptions{})
+	waits, err := s.Migrations().Get(t.Context(), second, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

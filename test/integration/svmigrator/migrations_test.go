@@ -37,15 +37,19 @@ import (
 // migrate creates a migration as people do.
 func (c *cluster) migrate(t *testing.T, name string, resource schema.GroupVersionResource) {
 	t.Helper()
+	if _, err := c.Migrations().Create(t.Context(), newMigration(name, resource), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newMigration(name string, resource schema.GroupVersionResource) *v1alpha1.StorageVersionMigration {
 	m := &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	m.Spec.Resource = v1alpha1.GroupVersionResource{
 		Group:    resource.Group,
 		Version:  resource.Version,
 		Resource: resource.Resource,
 	}
-	if _, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), m, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	return m
 }
 
 // ended waits until the migration has ended, and returns it.
@@ -53,8 +57,7 @@ func (c *cluster) ended(t *testing.T, name string, within time.Duration) *v1alph
 	t.Helper()
 	var m *v1alpha1.StorageVersionMigration
 	framework.Eventually(t, within, func(ctx context.Context) (err error) {
-		m, err = c.Migration.MigrationV1alpha1().StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
+		if m, err = c.fetch(ctx, name); err != nil {
 			return err
 		}
 		if condition(m, v1alpha1.MigrationSucceeded) == nil && condition(m, v1alpha1.MigrationFailed) == nil {
@@ -84,7 +87,7 @@ func (c *cluster) reports(
 	t.Helper()
 	var found v1alpha1.MigrationCondition
 	framework.Eventually(t, within, func(ctx context.Context) error {
-		m, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
+		m, err := c.fetch(ctx, name)
 		if err != nil {
 			return err
 		}

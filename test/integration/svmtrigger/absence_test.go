@@ -89,7 +89,7 @@ func (c *cluster) ageHeartbeat(t *testing.T, name string, by time.Duration) {
 	t.Helper()
 	then := metav1.NewTime(time.Now().Add(-by))
 	patch := fmt.Appendf(nil, `{"status":{"lastHeartbeatTime":%q}}`, then.UTC().Format(time.RFC3339))
-	_, err := c.Migration.MigrationV1alpha1().StorageStates().Patch(t.Context(), name, types.MergePatchType, patch,
+	_, err := c.States().Patch(t.Context(), name, types.MergePatchType, patch,
 		metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatal(err)

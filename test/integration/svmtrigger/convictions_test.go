@@ -93,7 +93,7 @@ func testTheJudgeConvicts(t *testing.T) {
 		Spec: v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: honestly.Group,
 			Resource: honestly.Resource}},
 	}
-	if _, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), migration,
+	if _, err := c.Migrations().Create(t.Context(), migration,
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func complaints(found []string) []error {
 // record writes a state as a controller would that takes v2 for the current version and lists these hashes.
 func (c *cluster) record(t *testing.T, r resource, listed ...string) {
 	t.Helper()
-	states := c.Migration.MigrationV1alpha1().StorageStates()
+	states := c.States()
 	if c.state(r.String()) == nil {
 		state := &v1alpha1.StorageState{
 			ObjectMeta: metav1.ObjectMeta{Name: r.String()},

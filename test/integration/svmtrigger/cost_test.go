@@ -119,8 +119,8 @@ func (c *cluster) defineMany(t *testing.T) {
 			for number := range idlePerGroup {
 				r := custom(fmt.Sprintf("group-%d.example.com", group), fmt.Sprintf("things%ds", number),
 					fmt.Sprintf("Things%d", number))
-				if _, err := c.Extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(),
-					newDefinition(r, "v1"), metav1.CreateOptions{}); err != nil {
+				_, err := c.Definitions().Create(t.Context(), newDefinition(r, "v1"), metav1.CreateOptions{})
+				if err != nil {
 					t.Error(err)
 				}
 			}

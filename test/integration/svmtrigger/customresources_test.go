@@ -31,35 +31,19 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
 // newDefinition is a definition with the versions v1 and v2, without conversion, that stores one of them.
 func newDefinition(r resource, storage string) *apiextensionsv1.CustomResourceDefinition {
-	preserve := true
-	definition := &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: r.String()},
-		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
-			Group: r.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: r.Resource, Kind: r.kind},
-		},
-	}
-	for _, version := range []string{"v1", "v2"} {
-		definition.Spec.Versions = append(definition.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-			Name: version, Served: true, Storage: version == storage,
-			Schema: &apiextensionsv1.CustomResourceValidation{
-				OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &preserve},
-			},
-		})
-	}
-	return definition
+	return samples.Definition(r.GroupResource, r.kind, storage, "v1", "v2")
 }
 
 // define creates definitions that store v1, and waits until they are served.
 func (c *cluster) define(t *testing.T, resources ...resource) {
 	t.Helper()
 	for _, r := range resources {
-		if _, err := c.Extensions.ApiextensionsV1().CustomResourceDefinitions().Create(t.Context(), newDefinition(r, "v1"),
-			metav1.CreateOptions{}); err != nil {
+		if _, err := c.Definitions().Create(t.Context(), newDefinition(r, "v1"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -76,40 +60,17 @@ func (c *cluster) objects(r resource) dynamic.ResourceInterface {
 	return c.Dynamic.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault)
 }
 
-// change changes a definition's spec and returns when the API server has taken it.
-func (c *cluster) change(t *testing.T, r resource,
-	change func(*apiextensionsv1.CustomResourceDefinitionSpec)) time.Time {
-	t.Helper()
-	client := c.Extensions.ApiextensionsV1().CustomResourceDefinitions()
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		definition, err := client.Get(t.Context(), r.String(), metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		change(&definition.Spec)
-		_, err = client.Update(t.Context(), definition, metav1.UpdateOptions{})
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return time.Now()
-}
-
-// flip makes the definition store that version.
+// flip makes the definition store that version, and returns when the API server has taken that.
 func (c *cluster) flip(t *testing.T, r resource, version string) time.Time {
 	t.Helper()
-	return c.change(t, r, func(spec *apiextensionsv1.CustomResourceDefinitionSpec) {
-		for i := range spec.Versions {
-			spec.Versions[i].Storage = spec.Versions[i].Name == version
-		}
-	})
+	c.StoreVersion(t, r.GroupResource, version)
+	return time.Now()
 }
 
 // setStoredVersions edits what the definition says was stored, as people do by hand.
 func (c *cluster) setStoredVersions(t *testing.T, r resource, versions ...string) {
 	t.Helper()
-	client := c.Extensions.ApiextensionsV1().CustomResourceDefinitions()
+	client := c.Definitions()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		definition, err := client.Get(t.Context(), r.String(), metav1.GetOptions{})
 		if err != nil {
@@ -127,7 +88,7 @@ func (c *cluster) setStoredVersions(t *testing.T, r resource, versions ...string
 // undefine deletes a definition, with its objects, and returns when it is gone.
 func (c *cluster) undefine(t *testing.T, r resource) {
 	t.Helper()
-	client := c.Extensions.ApiextensionsV1().CustomResourceDefinitions()
+	client := c.Definitions()
 	if err := client.Delete(t.Context(), r.String(), metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

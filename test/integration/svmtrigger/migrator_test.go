@@ -245,7 +245,7 @@ func (m *migrator) finish(ctx context.Context, migration *v1alpha1.StorageVersio
 // update changes the status until that works, and returns false if the migration is gone.
 func (m *migrator) update(ctx context.Context, migration *v1alpha1.StorageVersionMigration,
 	change func(*v1alpha1.StorageVersionMigrationStatus)) bool {
-	client := m.cluster.Migration.MigrationV1alpha1().StorageVersionMigrations()
+	client := m.cluster.Migrations()
 	for ctx.Err() == nil {
 		present, err := client.Get(ctx, migration.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && present.UID != migration.UID {

@@ -154,7 +154,7 @@ func testBoasted(t *testing.T, c *cluster, m *migrator, r resource) {
 func testDeleted(t *testing.T, c *cluster, m *migrator, r resource) {
 	framework.Eventually(t, soon, func(context.Context) error { return c.migrationCount(r, 0, 1) })
 	life := c.migrationsOf(r.GroupResource, 0)[0]
-	if err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Delete(t.Context(), life.last().Name,
+	if err := c.Migrations().Delete(t.Context(), life.last().Name,
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +173,7 @@ func testByHand(t *testing.T, c *cluster, r resource) {
 		Spec: v1alpha1.StorageVersionMigrationSpec{Resource: v1alpha1.GroupVersionResource{Group: r.Group,
 			Resource: r.Resource}},
 	}
-	if _, err := c.Migration.MigrationV1alpha1().StorageVersionMigrations().Create(t.Context(), migration,
+	if _, err := c.Migrations().Create(t.Context(), migration,
 		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func testByHand(t *testing.T, c *cluster, r resource) {
 // new one.
 func testStartedOver(t *testing.T, c *cluster, r resource) {
 	began, old := c.mark(t), c.state(r.String())
-	if err := c.Migration.MigrationV1alpha1().StorageStates().Delete(t.Context(), r.String(),
+	if err := c.States().Delete(t.Context(), r.String(),
 		metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -209,8 +209,8 @@ func testStartedOver(t *testing.T, c *cluster, r resource) {
 // inherit leaves what kube-storage-version-migrator leaves: a state without an epoch, and a success without a target.
 func (c *cluster) inherit(t *testing.T, r resource) {
 	t.Helper()
-	states, migrations := c.Migration.MigrationV1alpha1().StorageStates(),
-		c.Migration.MigrationV1alpha1().StorageVersionMigrations()
+	states, migrations := c.States(),
+		c.Migrations()
 	state, err := states.Create(t.Context(), &v1alpha1.StorageState{
 		ObjectMeta: metav1.ObjectMeta{Name: r.String()},
 		Spec:       v1alpha1.StorageStateSpec{Resource: v1alpha1.GroupResource{Group: r.Group, Resource: r.Resource}},
@@ -242,7 +242,7 @@ func (c *cluster) inherit(t *testing.T, r resource) {
 func (c *cluster) annotate(t *testing.T, r resource, key, value string) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
-	_, err := c.Migration.MigrationV1alpha1().StorageStates().Patch(t.Context(), r.String(), types.MergePatchType,
+	_, err := c.States().Patch(t.Context(), r.String(), types.MergePatchType,
 		patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -20,7 +20,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -34,6 +33,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
 // oldServer writes policies and bindings as v1beta1; without the emulation it writes them as v1.
@@ -282,7 +282,8 @@ func (w *writer) write(ctx context.Context, turn int) {
 	api := client.AdmissionregistrationV1()
 	if _, err := api.MutatingAdmissionPolicies().Patch(ctx, name, types.MergePatchType, patch,
 		metav1.PatchOptions{}); err != nil {
-		_, _ = api.MutatingAdmissionPolicies().Create(ctx, newPolicy(name), metav1.CreateOptions{})
+		absent := schema.GroupVersionResource{Group: "absent.example.com", Version: "v1", Resource: name}
+		_, _ = api.MutatingAdmissionPolicies().Create(ctx, samples.Policy(name, absent), metav1.CreateOptions{})
 	}
 	if _, err := api.MutatingAdmissionPolicyBindings().Patch(ctx, name, types.MergePatchType, patch,
 		metav1.PatchOptions{}); err != nil {
@@ -291,28 +292,5 @@ func (w *writer) write(ctx context.Context, turn int) {
 			Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: name},
 		}
 		_, _ = api.MutatingAdmissionPolicyBindings().Create(ctx, binding, metav1.CreateOptions{})
-	}
-}
-
-// newPolicy is a policy about a resource that does not exist.
-func newPolicy(name string) *admissionregistrationv1.MutatingAdmissionPolicy {
-	rule := admissionregistrationv1.NamedRuleWithOperations{}
-	rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Create}
-	rule.APIGroups, rule.APIVersions, rule.Resources = []string{"absent.example.com"}, []string{"v1"},
-		[]string{strings.ToLower(name)}
-	ignore := admissionregistrationv1.Ignore
-	return &admissionregistrationv1.MutatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: name},
-		Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
-			FailurePolicy:      &ignore,
-			ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,
-			MatchConstraints: &admissionregistrationv1.MatchResources{
-				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{rule},
-			},
-			Mutations: []admissionregistrationv1.Mutation{{
-				PatchType:          admissionregistrationv1.PatchTypeApplyConfiguration,
-				ApplyConfiguration: &admissionregistrationv1.ApplyConfiguration{Expression: "Object{}"},
-			}},
-		},
 	}
 }

@@ -36,8 +36,9 @@ func newCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "controlplane",
 		Short: "Run etcd and real kube-apiservers on this machine until interrupted",
-		Long: `Runs etcd and one or more kube-apiservers as real processes, prints a kubeconfig for other terminals, and ends everything when it is
-interrupted, or dies. Several API servers have hosts of their own (Linux namespaces); where that is not possible, one server runs on loopback.`,
+		Long: `Runs etcd and one or more kube-apiservers as real processes, prints a kubeconfig for other terminals, and ends
+everything when it is interrupted, or dies. Several API servers have hosts of their own (Linux namespaces); where that
+is not possible, one server runs on loopback.`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,

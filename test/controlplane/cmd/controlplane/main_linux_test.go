@@ -33,11 +33,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 const (
@@ -46,7 +46,6 @@ const (
 	plain      = "plain"
 	restricted = "restricted"
 
-	testPoll    = 50 * time.Millisecond
 	testTimeout = 3 * time.Minute
 )
 
@@ -130,7 +129,7 @@ func (c *command) wait(t *testing.T) error {
 func (c *command) ready(t *testing.T) *kubernetes.Clientset {
 	t.Helper()
 	said := regexp.MustCompile(`export KUBECONFIG=(.+)\n(?:.*\n)*.*Interrupt`)
-	poll(t, "the command is up", func(context.Context) error {
+	framework.Eventually(t, testTimeout, func(context.Context) error {
 		select {
 		case err := <-c.done:
 			t.Fatalf("the command ended: %v\n%s", err, c.out)
@@ -150,20 +149,6 @@ func (c *command) ready(t *testing.T) *kubernetes.Clientset {
 		t.Fatal(err)
 	}
 	return client
-}
-
-func poll(t *testing.T, what string, check func(context.Context) error) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
-	defer cancel()
-	var last error
-	err := wait.PollUntilContextCancel(ctx, testPoll, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v: %v", what, err, last)
-	}
 }
 
 func TestThreeServersAreReachedFromOutside(t *testing.T) {
@@ -212,7 +197,10 @@ func TestWithoutNamespacesOneServerRunsAndTheCommandSaysWhy(t *testing.T) {
 	if _, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Error(err)
 	}
-	for _, want := range []string{"Running one API server instead of 3", "run as root, or allow unprivileged user namespaces"} {
+	for _, want := range []string{
+		"Running one API server instead of 3",
+		"run as root, or allow unprivileged user namespaces",
+	} {
 		if !strings.Contains(c.out.String(), want) {
 			t.Errorf("the command does not say %q:\n%s", want, c.out)
 		}
@@ -238,7 +226,11 @@ func TestWrongFlagsAreRefusedWithAdvice(t *testing.T) {
 	}{
 		{"no servers", []string{"--servers=0"}, "--servers=0: it must be between 1 and 20"},
 		{"too many servers", []string{"--servers=21"}, "between 1 and 20"},
-		{"a version that is none", []string{"--emulated-version=next"}, `--emulated-version="next": it must be a major and a minor version, as 1.36`},
+		{
+			"a version that is none",
+			[]string{"--emulated-version=next"},
+			`--emulated-version="next": it must be a major and a minor version, as 1.36`,
+		},
 		{"a version with a patch", []string{"--emulated-version=1.36.1"}, "it must be a major and a minor version"},
 		{"an unknown flag", []string{"--server=3"}, "unknown flag: --server"},
 		{"an argument", []string{"three"}, `unknown command "three"`},

@@ -55,7 +55,8 @@ func (o *options) addFlags(fs *pflag.FlagSet) {
 		&o.emulatedVersion,
 		"emulated-version",
 		o.emulatedVersion,
-		"The Kubernetes version that the last API server emulates, as 1.36; the others emulate none, as in a rolling upgrade.",
+		"The Kubernetes version that the last API server emulates, as 1.36; "+
+			"the others emulate none, as in a rolling upgrade.",
 	)
 	fs.Var(
 		cliflag.NewMapStringBool(&o.featureGates), "feature-gates", "Feature gates of every API server, as A=true,B=false.",
