@@ -33,7 +33,7 @@ limitations under the License.
 //   - Sprints follow a polite window in which nobody was noticed: one after the first such window, two after the second,
 //     and so on up to eight. A polite window in which others are noticed halves that number. The limit of sprints begins
 //     at one, and grows by half while requests take hardly longer than in the polite window. When they take 1.5 times
-//     as long, our own requests are too many: the limit halves, and a polite window follows.
+//     as long, our own requests are too many, and the limit halves. If it is one already, a polite window follows.
 //
 // So beside others a migration goes on at 0.7, and a window that was calm by chance costs them one sprint of one request
 // at a time. On a server that nobody else uses, most windows are sprints.

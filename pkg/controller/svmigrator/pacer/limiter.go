@@ -135,8 +135,9 @@ func (l *limiter) listened(ratio float64) {
 func (l *limiter) sprinted(ratio float64) {
 	l.sprints--
 	switch {
-	case ratio > tooSlow:
+	case ratio > tooSlow && l.speed == 1:
 		l.sprints = 0
+	case ratio > tooSlow:
 		l.slowDown()
 	case ratio < asQuick:
 		l.speed = min(l.speed*climb, l.most)
