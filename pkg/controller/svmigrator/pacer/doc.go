@@ -24,25 +24,26 @@ limitations under the License.
 // each, so that requests are out for that share of the time: at 0.7 the pause is 0.43 times as long as the request.
 // When others use the server requests take longer, and so do the pauses.
 //
-// The limiter judges the latencies of a lane in windows of 64. It notices others by two signs:
+// The limiter judges the latencies of a lane in windows of 64 requests:
 //
-//   - The slow requests of a window (the 90th percentile) take more than 1.6 times as long as the quick ones (the
-//     20th). Requests that queue behind those of others take longer by chance. This sign needs no memory: it works from
-//     the first window on, also where others are there before the migration.
-//   - The quick requests take more than 1.5 times as long as they did alone, which is one at a time and without pauses.
-//     What a lane takes alone falls at once, and rises over hours only, so that others who stay are not taken for the
-//     normal state. This sign bounds what our own requests do to each other. It counts while the limit is one or more.
+//   - A polite window has the limit 0.7. Others are noticed when the slow requests (the 80th percentile) take more than
+//     1.4 times as long as the quick ones (the 20th): requests that queue behind those of others take longer by chance.
+//     This needs no memory. It works where others are there before the migration, and others who stay are noticed
+//     every time.
+//   - Sprints follow a polite window in which nobody was noticed: one after the first such window, two after the second,
+//     and so on up to eight. A polite window in which others are noticed halves that number. The limit of sprints begins
+//     at one, and grows by half while requests take hardly longer than in the polite window. When they take 1.5 times
+//     as long, our own requests are too many, and the limit halves. If it is one already, a polite window follows.
 //
-// After each window in which others are noticed the limit falls by half, down to one, and from one to 0.7. After each
-// other window it climbs by 0.7. So a migration that is wrong about others costs little: it is somewhat slower than one
-// rewrite after the other.
+// So beside others a migration goes on at 0.7, and a window that was calm by chance costs them one sprint of one request
+// at a time. On a server that nobody else uses, most windows are sprints.
 //
 // The package promises:
 //
 //   - At any time no more places are out than Options.MaxConcurrent. In any second no more are given than
 //     Options.MaxPerSecond, and a fiftieth of that to make up for timers that come late.
-//   - A refusal (429, 503) or a timeout halves the limit, down to a tenth. Nobody sends for a quarter of a second, or
-//     before the time that the server asked for, whichever lane it told.
+//   - A refusal (429, 503) or a timeout ends sprints, and halves the limit, down to a tenth. Nobody sends for a quarter
+//     of a second, or before the time that the server asked for, whichever lane it told.
 //   - While no server answers, one request at a time asks whether that is still so, after times that double to half a
 //     minute.
 //   - Lanes that wait get equal shares of the time spent in requests, whatever their requests cost.

@@ -166,7 +166,7 @@ func (s *scheduler) release(p *Place, result Result, now time.Time) {
 	s.rate.count(now)
 	if result.Signal == Unreachable {
 		s.gate.lost(p, now)
-		s.limiter.restart(now)
+		s.limiter.restart(s.limiter.limit, now)
 		return
 	}
 	s.gate.answered()

@@ -22,8 +22,7 @@ import (
 )
 
 const (
-	// politeLimit leaves a pause after each request that is about half as long as the request. It is for when others are
-	// noticed, and while nothing is known.
+	// politeLimit leaves a pause after each request that is about half as long as the request.
 	politeLimit = 0.7
 	// lowestLimit is how far refusals and timeouts bring the limit down. It is not zero, or a migration would never go on.
 	lowestLimit = 0.1
@@ -32,15 +31,18 @@ const (
 
 	// window is how many latencies of a lane are judged together.
 	window = 64
-	// Others are noticed when the slow requests of a window take spread times as long as the quick ones, because requests
-	// that queue behind others take longer by chance, or when the quick ones take slower times as long as they did alone.
-	spread = 1.6
-	slower = 1.5
-	// forgetPerHour is the share by which the time that they took alone rises in an hour.
-	forgetPerHour = 0.25
+	// mostSprints is how many sprints may follow a polite window.
+	mostSprints = 8
+	// Others are noticed when the slow requests of a polite window take spread times as long as the quick ones. Requests
+	// that queue behind those of others take longer by chance.
+	spread = 1.4
+	// A sprint is too fast when its requests take tooSlow times as long as those of the last polite window. While they
+	// take less than asQuick times as long, the next sprint may be faster.
+	tooSlow = 1.5
+	asQuick = 1.2
 
-	fall  = 0.5 // what the limit is multiplied with when others are noticed, and after a refusal
-	climb = 0.7 // what is added to it when nobody else is noticed
+	fall  = 0.5 // what a limit is multiplied with when it is too high
+	climb = 1.5 // what the limit of sprints is multiplied with when it may be higher
 )
 
 // limiter is how many requests may be out at a time. A limit below one means one at a time, and a pause after each, so
@@ -50,10 +52,14 @@ type limiter struct {
 	fixed       bool // the limit falls after refusals only
 	changed     time.Time
 	restUntil   time.Time
+
+	calm    int     // grows with each polite window in which nobody else is noticed, and halves with each other one
+	sprints int     // how many sprints there are before the next polite window; zero in a polite window
+	speed   float64 // the limit of the next sprint
 }
 
 func newLimiter(most int, fixed bool) limiter {
-	l := limiter{limit: politeLimit, most: float64(most), fixed: fixed}
+	l := limiter{limit: politeLimit, most: float64(most), fixed: fixed, speed: 1}
 	if fixed {
 		l.limit = l.most
 	}
@@ -76,25 +82,9 @@ func (l *limiter) rest(took time.Duration, now time.Time) {
 
 // pattern is what the latencies of one lane look like.
 type pattern struct {
-	latencies []time.Duration // that are not judged yet
-	// alone is how long its quick requests take one at a time and without pauses. It falls at once and rises over hours:
-	// others who stay must not become the measure.
-	alone   time.Duration
-	learned time.Time
-}
-
-// judge says whether others are noticed in a window. A pause makes the next request take longer, up to twice as long on
-// an idle machine, so windows with pauses say nothing about how long requests take alone.
-func (p *pattern) judge(limit float64, now time.Time) (noticed bool) {
-	slices.Sort(p.latencies)
-	quick, slow := p.latencies[len(p.latencies)/5], p.latencies[len(p.latencies)*9/10]
-	p.latencies = p.latencies[:0]
-	p.alone += time.Duration(float64(p.alone) * forgetPerHour * now.Sub(p.learned).Hours())
-	p.learned = now
-	if limit >= 1 && limit < 2 && (p.alone == 0 || quick < p.alone) {
-		p.alone = quick
-	}
-	return float64(slow) > spread*float64(quick) || limit >= 1 && float64(quick) > slower*float64(p.alone)
+	latencies []time.Duration // since the limit changed
+	since     time.Time       // when that was
+	polite    time.Duration   // the median of the last polite window of this lane; zero before the first one
 }
 
 // observe learns from a request that did its work, and changes the limit after each window.
@@ -102,32 +92,75 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 	if !began.After(l.changed) {
 		return // sent at another limit
 	}
+	if !p.since.Equal(l.changed) {
+		p.since, p.latencies = l.changed, p.latencies[:0]
+	}
 	if p.latencies = append(p.latencies, latency); len(p.latencies) < window {
 		return
 	}
-	switch noticed := p.judge(l.limit, now); {
+	slices.Sort(p.latencies)
+	quick, median, slow := p.latencies[window/5], p.latencies[window/2], p.latencies[window*4/5]
+	switch {
 	case l.fixed:
 		l.set(l.limit/fall, now) // back to where it was before a refusal
-	case noticed && l.limit > 1:
-		l.set(max(l.limit*fall, 1), now) // one window may be slow by chance
-	case noticed:
-		l.set(min(l.limit, politeLimit), now)
+		return
 	case l.limit < politeLimit:
 		l.set(min(l.limit/fall, politeLimit), now)
+		return
+	case l.sprints > 0:
+		l.sprinted(float64(median) / float64(p.polite))
 	default:
-		l.set(l.limit+climb, now)
+		p.polite = median
+		l.listened(float64(slow) / float64(quick))
+	}
+	if l.sprints > 0 {
+		l.set(l.speed, now)
+	} else {
+		l.set(politeLimit, now)
 	}
 }
+
+// listened judges a polite window by how far its latencies spread.
+func (l *limiter) listened(ratio float64) {
+	if ratio > spread {
+		l.calm /= 2
+		l.slowDown()
+		return
+	}
+	l.calm++
+	l.sprints = min(l.calm, mostSprints)
+}
+
+// sprinted judges a sprint by how long its requests took, compared with those of the last polite window.
+func (l *limiter) sprinted(ratio float64) {
+	l.sprints--
+	switch {
+	case ratio > tooSlow && l.speed == 1:
+		l.sprints = 0
+	case ratio > tooSlow:
+		l.slowDown()
+	case ratio < asQuick:
+		l.speed = min(l.speed*climb, l.most)
+	}
+}
+
+func (l *limiter) slowDown() { l.speed = max(l.speed*fall, 1) }
 
 // refused makes the limit fall once for all requests that were sent before it fell.
 func (l *limiter) refused(began, now time.Time) {
 	if began.After(l.changed) {
-		l.set(l.limit*fall, now)
+		l.restart(l.limit*fall, now)
 	}
 }
 
-// restart begins anew after an outage.
-func (l *limiter) restart(now time.Time) { l.set(min(l.limit, politeLimit), now) }
+// restart begins anew at no more than a limit, after refusals and outages.
+func (l *limiter) restart(limit float64, now time.Time) {
+	l.calm, l.sprints, l.speed = 0, 0, 1
+	if !l.fixed {
+		limit = min(limit, politeLimit)
+	}
+	l.set(limit, now)
+}
 
 func (l *limiter) set(limit float64, now time.Time) {
 	l.limit, l.changed = min(max(limit, lowestLimit), l.most), now
