@@ -20,9 +20,9 @@ limitations under the License.
 // A process has one [Pacer], and one [Lane] for each running migration. A worker acquires a [Place] before each
 // request, releases it afterwards, and says how the request went.
 //
-// The limit is how many requests may be out at a time. A limit below one means one request at a time with a pause after
-// each, so that requests are out for that share of the time: at 0.7 the pause is 0.43 times as long as the request.
-// When others use the server requests take longer, and so do the pauses.
+// The limit is how many requests may be out at a time. A limit below one means one request at a time with pauses, so
+// that requests are out for that share of the time: at 0.7 the pauses are 0.43 times as long as the requests. They are
+// saved up to at least 25 ms. When others use the server requests take longer, and so do the pauses.
 //
 // The limiter judges the latencies of a lane in windows of 64 requests:
 //
