@@ -34,7 +34,7 @@ const (
 	// window is how many latencies of a lane are judged together.
 	window = 64
 	// mostSprints is how many sprints may follow a polite window.
-	mostSprints = 8
+	mostSprints = 12
 	// Others are noticed when the slow requests of a polite window take spread times as long as the quick ones. Requests
 	// that queue behind those of others take longer by chance.
 	spread = 1.4
@@ -131,11 +131,10 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 func (l *limiter) listened(ratio float64) {
 	if ratio > spread {
 		l.calm /= 2
-		l.slowDown()
 		return
 	}
 	l.calm++
-	l.sprints = min(l.calm, mostSprints)
+	l.sprints = min(2*l.calm, mostSprints)
 }
 
 // sprinted judges a sprint by how long its requests took, compared with those of the last polite window.
@@ -145,13 +144,11 @@ func (l *limiter) sprinted(ratio float64) {
 	case ratio > tooSlow && l.speed == 1:
 		l.sprints = 0
 	case ratio > tooSlow:
-		l.slowDown()
+		l.speed = max(l.speed*fall, 1)
 	case ratio < asQuick:
 		l.speed = min(l.speed*climb, l.most)
 	}
 }
-
-func (l *limiter) slowDown() { l.speed = max(l.speed*fall, 1) }
 
 // refused makes the limit fall once for all requests that were sent before it fell.
 func (l *limiter) refused(began, now time.Time) {
