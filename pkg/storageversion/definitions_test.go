@@ -51,7 +51,9 @@ func TestCustomResourceInDocuments(t *testing.T) {
 	s.servers(true, "a/1")
 	s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
 	document := writes(appsV1)
-	document.Resources[widgets] = Resource{Kind: "Widget", Versions: []string{"v2", "v1"}, Hash: widgetV1, Migratable: true}
+	document.Resources[widgets] = Resource{
+		Kind: "Widget", Versions: []string{"v2", "v1"}, Hash: widgetV1, Migratable: true,
+	}
 	s.looks(at(document), "a/1")
 	expect(t, s, widgets, "", []string{widgetV1})
 	s.SetCustomResource(s.tick(), widgets, nil)

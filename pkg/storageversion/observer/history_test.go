@@ -130,19 +130,81 @@ func TestWhoLivedBetweenTwoLists(t *testing.T) {
 		want            string
 		err             error
 	}{
-		"a restart of the only server":                {timelines: timelines{"AAAAAA.BBB"}, from: 1, requests: 5, want: "B"},
-		"one that lived briefly in between":           {timelines: timelines{"AAA.B.CCC"}, from: 2, requests: 7, want: "B C"},
-		"no gap between two Leases":                   {timelines: timelines{"AAABBB"}, from: 1, requests: 4, want: "B"},
-		"no request if nobody came":                   {timelines: timelines{"AAAAAAA"}, from: 2},
-		"no request about the next revision":          {timelines: timelines{"AAAAAB"}, from: 5, want: "B"},
-		"a server that came and went":                 {timelines: timelines{"AAA.B.."}, from: 4, requests: 2, want: "B"},
-		"a server that left":                          {timelines: timelines{"AAA..."}, from: 1, requests: 4},
-		"two servers, one after the other":            {timelines: timelines{"AAAA.BB", "XX.YYYY"}, from: 1, requests: 5, want: "AY BY"},
-		"a server restarts beside one that stays":     {timelines: timelines{"AAAA.BB", "XXXXXXX"}, from: 1, requests: 4, want: "BX"},
-		"too long an absence":                         {timelines: timelines{"A........B"}, from: 1, requests: 5, err: errTooLong},
-		"compacted since the watch broke":             {timelines: timelines{"AAAA.BBB"}, from: 1, compacted: 6, requests: 9, err: errForgotten},
-		"not known up to where the watch came":        {timelines: timelines{"AAA.B"}, from: 0, requests: 9, err: errContradiction},
-		"a state from before what the watch has said": {timelines: timelines{"AAA.B"}, from: 9, requests: 9, err: errContradiction},
+		"a restart of the only server": {
+			timelines: timelines{"AAAAAA.BBB"},
+			from:      1,
+			requests:  5,
+			want:      "B",
+		},
+		"one that lived briefly in between": {
+			timelines: timelines{"AAA.B.CCC"},
+			from:      2,
+			requests:  7,
+			want:      "B C",
+		},
+		"no gap between two Leases": {
+			timelines: timelines{"AAABBB"},
+			from:      1,
+			requests:  4,
+			want:      "B",
+		},
+		"no request if nobody came": {
+			timelines: timelines{"AAAAAAA"},
+			from:      2,
+		},
+		"no request about the next revision": {
+			timelines: timelines{"AAAAAB"},
+			from:      5,
+			want:      "B",
+		},
+		"a server that came and went": {
+			timelines: timelines{"AAA.B.."},
+			from:      4,
+			requests:  2,
+			want:      "B",
+		},
+		"a server that left": {
+			timelines: timelines{"AAA..."},
+			from:      1,
+			requests:  4,
+		},
+		"two servers, one after the other": {
+			timelines: timelines{"AAAA.BB", "XX.YYYY"},
+			from:      1,
+			requests:  5,
+			want:      "AY BY",
+		},
+		"a server restarts beside one that stays": {
+			timelines: timelines{"AAAA.BB", "XXXXXXX"},
+			from:      1,
+			requests:  4,
+			want:      "BX",
+		},
+		"too long an absence": {
+			timelines: timelines{"A........B"},
+			from:      1,
+			requests:  5,
+			err:       errTooLong,
+		},
+		"compacted since the watch broke": {
+			timelines: timelines{"AAAA.BBB"},
+			from:      1,
+			compacted: 6,
+			requests:  9,
+			err:       errForgotten,
+		},
+		"not known up to where the watch came": {
+			timelines: timelines{"AAA.B"},
+			from:      0,
+			requests:  9,
+			err:       errContradiction,
+		},
+		"a state from before what the watch has said": {
+			timelines: timelines{"AAA.B"},
+			from:      9,
+			requests:  9,
+			err:       errContradiction,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			from := min(tc.from, int64(len(tc.timelines[0]))-1)
