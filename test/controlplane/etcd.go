@@ -174,7 +174,7 @@ func (e *Etcd) arguments() arguments {
 		"--unsafe-no-fsync=" + strconv.FormatBool(!e.config.Fsync),
 		"--quota-backend-bytes=" + strconv.FormatInt(etcdQuota, 10),
 		// The only member waits for one election timeout at every start.
-		"--heartbeat-interval=20",
+		"--heartbeat-interval=40", // at most a fifth of the timeout; each one takes processor time
 		"--election-timeout=200",
 		"--log-level=warn",
 	}.with(e.config.ExtraArgs...)

@@ -54,7 +54,10 @@ type victimReport struct {
 
 // beVictim makes this process one that starts a control plane, reports, and waits for its end.
 func beVictim(shape string) {
-	cfg := Config{BinDir: os.Getenv(victimBinEnv), Hosts: shape != onLoopback && shape != panicking}
+	cfg := Config{
+		BinDir: os.Getenv(victimBinEnv), Hosts: shape != onLoopback && shape != panicking,
+		Servers: []Server{{AllowAll: true}}, environment: collectLate,
+	}
 	var err error
 	if shape == onHosts {
 		err = EnterNamespaces()

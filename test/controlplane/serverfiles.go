@@ -114,6 +114,9 @@ func (f serverFiles) arguments(spec Server) (arguments, error) {
 	if len(spec.RuntimeConfig) > 0 {
 		args = args.with("--runtime-config=" + strings.Join(spec.RuntimeConfig, ","))
 	}
+	if spec.AllowAll {
+		args = args.with("--authorization-mode=AlwaysAllow")
+	}
 	if spec.EmulatedVersion != "" {
 		args = args.with("--emulated-version=" + spec.EmulatedVersion)
 	}

@@ -31,7 +31,7 @@ import (
 // testThousands kills the manager, the API server and etcd again and again while many objects are migrated.
 func testThousands(t *testing.T) {
 	const (
-		objects = 20000
+		objects = 6000 // a dozen chunks
 		kills   = 9
 	)
 	c := startCluster(t)

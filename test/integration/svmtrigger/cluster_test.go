@@ -41,9 +41,16 @@ type cluster struct {
 	*history
 }
 
-// startCluster starts servers, and installs the definitions of the migration API.
+// startCluster starts servers, and installs the definitions of the migration API. The managers of these tests are
+// administrators, whom RBAC lets do everything too.
 func startCluster(t *testing.T, servers ...controlplane.Server) *cluster {
 	t.Helper()
+	if len(servers) == 0 {
+		servers = []controlplane.Server{{}}
+	}
+	for i := range servers {
+		servers[i].AllowAll = true
+	}
 	cp := controlplane.Start(t, controlplane.Config{Servers: servers})
 	return useCluster(t, cp, cp.AdminConfig())
 }
