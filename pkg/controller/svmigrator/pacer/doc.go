@@ -30,14 +30,14 @@ limitations under the License.
 //     1.4 times as long as the quick ones (the 20th): requests that queue behind those of others take longer by chance.
 //     This needs no memory. It works where others are there before the migration, and others who stay are noticed
 //     every time.
-//   - Sprints follow a polite window in which nobody was noticed: two after the first such window, four after the
-//     second, and so on up to twelve. A polite window in which others are noticed halves that number. The limit of
-//     sprints begins at one, and grows by half while requests take hardly longer than in the polite window. When they
-//     take 1.5 times as long, our own requests are too many, and the limit halves. If it is one already, a polite
-//     window follows.
+//   - Sprints follow a polite window in which nobody was noticed: one after the first such window, three after the
+//     second, and so on up to eleven. The limit of sprints begins at one, and grows by half while requests take hardly
+//     longer than in the polite window. When they take 1.5 times as long, our own requests are too many, and the limit
+//     halves. If it is one already, a polite window follows. A polite window in which others are noticed halves the
+//     number of windows that count. When none is left, the limit of sprints begins at one again.
 //
-// So beside others a migration goes on at 0.7, and a window that was calm by chance costs them two short sprints. On a
-// server that nobody else uses, most windows are sprints.
+// So beside others a migration goes on at 0.7, and a window that was calm by chance costs them one sprint of one request
+// at a time. On a server that nobody else uses, most windows are sprints.
 //
 // The package promises:
 //

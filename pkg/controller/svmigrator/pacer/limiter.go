@@ -34,7 +34,7 @@ const (
 	// window is how many latencies of a lane are judged together.
 	window = 64
 	// mostSprints is how many sprints may follow a polite window.
-	mostSprints = 12
+	mostSprints = 11
 	// Others are noticed when the slow requests of a polite window take spread times as long as the quick ones. Requests
 	// that queue behind those of others take longer by chance.
 	spread = 1.4
@@ -129,12 +129,14 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 
 // listened judges a polite window by how far its latencies spread.
 func (l *limiter) listened(ratio float64) {
-	if ratio > spread {
-		l.calm /= 2
+	if ratio <= spread {
+		l.calm++
+		l.sprints = min(2*l.calm-1, mostSprints)
 		return
 	}
-	l.calm++
-	l.sprints = min(2*l.calm, mostSprints)
+	if l.calm /= 2; l.calm == 0 {
+		l.speed = 1
+	}
 }
 
 // sprinted judges a sprint by how long its requests took, compared with those of the last polite window.
