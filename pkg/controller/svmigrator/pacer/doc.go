@@ -36,8 +36,8 @@ limitations under the License.
 //     halves. If it is one already, a polite window follows. A polite window in which others are noticed halves the
 //     number of windows that count. When none is left, the limit of sprints begins at one again.
 //
-// So beside others a migration goes on at 0.7, and a window that was calm by chance costs them one sprint of one request
-// at a time. On a server that nobody else uses, most windows are sprints.
+// So beside others a migration goes on at 0.7, and a window that was calm by chance costs them one sprint of one
+// request at a time. On a server that nobody else uses, most windows are sprints.
 //
 // The package promises:
 //

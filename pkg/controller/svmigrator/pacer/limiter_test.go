@@ -94,8 +94,8 @@ func TestTheLimitStaysWithinItsBounds(t *testing.T) {
 	w := newWorld(t, Options{MaxConcurrent: 3}, 64) // dispatch checks that no more than three are out
 	w.migrate(work, away)
 	w.run(30 * time.Second)
-	if got := w.scheduler.limiter.limit; got != 3 {
-		t.Errorf("the limit is %v on a server that nobody else uses", got)
+	if got := w.scheduler.limiter.speed; got != 3 {
+		t.Errorf("the limit of sprints is %v on a server that nobody else uses", got)
 	}
 	w.refuses = true
 	w.run(time.Minute)
@@ -104,8 +104,8 @@ func TestTheLimitStaysWithinItsBounds(t *testing.T) {
 	}
 	w.refuses = false
 	w.run(time.Minute)
-	if got := w.scheduler.limiter.limit; got != 3 {
-		t.Errorf("the limit is %v a minute after the last refusal", got)
+	if got := w.scheduler.limiter.speed; got != 3 {
+		t.Errorf("the limit of sprints is %v a minute after the last refusal", got)
 	}
 }
 
