@@ -62,7 +62,7 @@ integration: test-binaries ## Run the tests against real servers; FOCUS= is a re
 .PHONY: integration-of-managers
 integration-of-managers:
 	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh "integration, managers" \
-		go test -vet=off -p 2 -timeout 20m -run '$(FOCUS)' $(OF_MANAGERS:%=./test/integration/%)
+		go test -vet=off -p 1 -timeout 20m -run '$(FOCUS)' $(OF_MANAGERS:%=./test/integration/%)
 
 .PHONY: integration-in-process
 integration-in-process:

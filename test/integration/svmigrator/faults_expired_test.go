@@ -48,7 +48,7 @@ func testExpiredToken(t *testing.T) {
 	}
 
 	expire(first)
-	m, _ := first.succeeded(t, 2*time.Minute, 1)
+	m, _ := first.succeeded(t, soon, 1)
 	if patches := first.patches(t, time.Time{}); patches != objects {
 		t.Errorf("%d objects got %d PATCH requests: %s", objects, patches, words(m))
 	}
@@ -62,7 +62,7 @@ func testExpiredToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	heir := c.startManager(t, "heir", args...)
-	m, _ = second.succeeded(t, 2*time.Minute, 1)
+	m, _ = second.succeeded(t, soon, 1)
 	if patches := second.patches(t, time.Time{}); patches > objects+chunkSize {
 		t.Errorf("%d objects got %d PATCH requests, with one chunk done again: %s", objects, patches, words(m))
 	}

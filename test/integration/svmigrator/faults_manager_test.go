@@ -48,7 +48,7 @@ func testManagerKilled(t *testing.T) {
 		t.Logf("kill %d came after %d writes", i+1, s.writes.count())
 		manager = c.startManager(t, "manager", args...)
 	}
-	m, _ := s.succeeded(t, 2*time.Minute, 1)
+	m, _ := s.succeeded(t, soon, 1)
 	patches := s.patches(t, time.Time{})
 	t.Logf("%d PATCH requests for %d objects; %s", patches, objects, words(m))
 	if most := objects + kills*chunkSize; patches > most {

@@ -70,6 +70,6 @@ func testNetworkCut(t *testing.T) {
 		written,
 		time.Since(healed),
 	)
-	m, _ := s.succeeded(t, 2*time.Minute, 1)
+	m, _ := s.succeeded(t, soon, 1)
 	t.Logf("%d PATCH requests; %s", s.patches(t, time.Time{}), words(m))
 }

@@ -85,7 +85,7 @@ func testServerPushesBack(t *testing.T) {
 	written = refused.writes.count()
 	refused.writes.reach(t, written+1, soon)
 	first := time.Since(recovering)
-	m, _ := refused.succeeded(t, 2*time.Minute, 1)
+	m, _ := refused.succeeded(t, soon, 1)
 	t.Logf("%d refusals in %v; the next write came %v after, the end with %d objects more %v: %s",
 		len(arrivals), away, first, burdens-written, time.Since(recovering), words(m))
 	if m.Status.Progress.Rewritten != burdens || m.Status.Progress.Retried == 0 {
@@ -105,7 +105,7 @@ func losesAnswers(t *testing.T, s *scene, server *moody) {
 		return controlplane.Verdict{Cut: controlplane.CutAfter}
 	})
 	s.migrate(t)
-	m, _ := s.succeeded(t, 2*time.Minute, 1)
+	m, _ := s.succeeded(t, soon, 1)
 	arrivals := server.be(nil)
 	p := m.Status.Progress
 	t.Logf("%d answers of %d were lost; %s", lost, len(arrivals), words(m))

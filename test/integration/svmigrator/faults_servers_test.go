@@ -67,7 +67,7 @@ func testServersKilled(t *testing.T) {
 		}
 	}
 	restarted := time.Now()
-	m, changes := s.succeeded(t, 2*time.Minute, 2)
+	m, changes := s.succeeded(t, soon, 2)
 	t.Logf("it ended %v after the last restart", time.Since(restarted))
 	mean := meanWrites(changes)
 	t.Logf("%.4f writes an object; %s", mean, words(m))

@@ -18,7 +18,6 @@ package svmigrator
 
 import (
 	"testing"
-	"time"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
@@ -33,7 +32,7 @@ func testCustomResources(t *testing.T) {
 	c.startManager(t, "manager")
 	judge := c.judge(t, gadgets.GroupResource)
 	c.migrate(t, "gadgets", gadgets.WithVersion(""))
-	m := c.ended(t, "gadgets", 2*time.Minute)
+	m := c.ended(t, "gadgets", soon)
 	mustSucceed(t, m)
 	judge.stored(t, gadgets.WithVersion("v2").GroupVersion().String())
 	changes := judge.onlyEncodings(t, 1)

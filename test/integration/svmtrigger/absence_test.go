@@ -43,7 +43,7 @@ func testAbsence(t *testing.T) {
 	startJudge(t, c, append(all, configMaps, flowSchema)...)
 	startMigrator(t, c)
 	first := c.startManager(t, "first")
-	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
+	framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
 	before := c.allStates()
 	framework.StopManager(t, first)
 

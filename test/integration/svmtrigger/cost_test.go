@@ -127,7 +127,7 @@ func (c *cluster) defineMany(t *testing.T) {
 		})
 	}
 	creating.Wait()
-	framework.Eventually(t, 2*time.Minute, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		served := 0
 		for _, gr := range migratable(t, c) {
 			if strings.HasPrefix(gr.Group, "group-") {

@@ -23,7 +23,6 @@ import (
 	"net"
 	"sync"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -40,7 +39,7 @@ func testServersBehindALoadBalancer(t *testing.T) {
 	startJudge(t, c, configMaps, flowSchema)
 	startMigrator(t, c)
 	c.startManager(t, "manager")
-	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
+	framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
 
 	began := c.mark(t)
 	c.hideServers(t)

@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -55,7 +54,7 @@ func testLeaderChange(t *testing.T) {
 	}
 	killed := c.mark(t)
 	t.Logf("the leader was killed when %d of %d migrations were created", len(c.migrationsAfter(0)), len(expected))
-	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
+	framework.Eventually(t, soon, func(context.Context) error { return c.allMigrated(expected) })
 	for _, gr := range expected {
 		if err := c.migratedOnce(gr); err != nil {
 			t.Error(err)

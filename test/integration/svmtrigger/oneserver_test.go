@@ -61,7 +61,7 @@ func testFirstInstallation(t *testing.T) {
 		t.Errorf("the first migration was created %v after the start, before the settle period", early)
 	}
 	startMigrator(t, c)
-	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
+	framework.Eventually(t, soon, func(context.Context) error { return c.allMigrated(expected) })
 	t.Logf("everything is migrated %v after the start of the manager", time.Since(began).Round(time.Millisecond))
 	t.Log("\n" + table(t, c))
 

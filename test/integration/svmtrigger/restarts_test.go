@@ -39,7 +39,7 @@ func testRestarts(t *testing.T) {
 	startJudge(t, c, configMaps, flowSchema)
 	startMigrator(t, c)
 	leader := c.startManager(t, "leader", framework.QuickElection...)
-	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
+	framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
 
 	t.Run("a node goes with its server and its leader", func(t *testing.T) { testNode(t, c, leader) })
 	t.Run("all servers begin to publish storage versions", func(t *testing.T) { testPublishing(t, c) })
@@ -86,7 +86,7 @@ func (c *cluster) staysTheSame(
 	t.Helper()
 	if longest > doubtedAfter {
 		t.Logf("a restart took %v, so that states may have been doubted", longest.Round(time.Millisecond))
-		framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
+		framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
 		return
 	}
 	framework.During(t, 2*settle, func(context.Context) error {

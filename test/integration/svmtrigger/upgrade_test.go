@@ -64,7 +64,7 @@ func testUpgrade(t *testing.T, spec controlplane.Server, source v1alpha1.Evidenc
 	started := time.Now()
 	w := startWriter(t, c.Servers()...)
 
-	framework.Eventually(t, 2*time.Minute, func(context.Context) error { return c.everythingMigrated() })
+	framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
 	for _, r := range []resource{policies, bindings} {
 		if err := c.migrated(r, "v1beta1"); err != nil {
 			t.Fatal(err)
