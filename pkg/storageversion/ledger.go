@@ -94,7 +94,7 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 	}
 	l.looks.forget(left, unbroken)
 	l.publications.publishers.Delete(left...)
-	return l.note(now, l.builtIns.all())
+	return l.notePublications(now)
 }
 
 // Living returns the processes of kube-apiserver that live, in order.
@@ -131,7 +131,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 			l.sightings.append(now, resource, departure)
 		}
 	}
-	return l.note(now, l.builtIns.all())
+	return l.notePublications(now)
 }
 
 // NeedsLook reports whether another look may find out more.

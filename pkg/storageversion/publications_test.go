@@ -19,6 +19,8 @@ package storageversion
 import (
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 func TestStorageVersions(t *testing.T) {
@@ -92,5 +94,23 @@ func TestStorageVersions(t *testing.T) {
 		s.servers(true, "a/2", "b/2", "c/1")
 		s.looks(at(writes(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/2", "b/2", "c/1")
 		expect(t, s, deployments, "", []string{appsV1}, sortedSet([]string{appsV1, appsV1beta1}))
+	})
+	t.Run("an aggregated server needs the API on every kube-apiserver", func(t *testing.T) {
+		s, gv := newStory(), schema.GroupVersion{Group: flunders.Group, Version: "v1"}
+		published, read := hashOf("wardle.example.com/v1alpha1", "Flunder"), flunderV1
+		s.servers(true, "a/1", "b/1")
+		entry := "flunder-server=wardle.example.com/v1alpha1"
+		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", object("1", entry), false)
+		s.SetStorageVersionsServed(s.tick(), true)
+		s.SetAggregated(s.tick(), gv, &AggregatedDocument{Resources: map[schema.GroupResource]Resource{
+			flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: read, Migratable: true},
+		}})
+		s.looks(at(publishing(appsV1), writes(appsV1)), "a/1", "b/1")
+		expect(t, s, flunders, "", []string{read})
+		s.servers(true, "a/1", "b/2")
+		s.looks(at(publishing(appsV1), publishing(appsV1)), "a/1", "b/2")
+		expect(t, s, flunders, "", []string{read}, []string{published})
+		s.servers(true, "a/1", "b/3")
+		expect(t, s, flunders, "", []string{read}, []string{published}, []string{read})
 	})
 }
