@@ -19,11 +19,13 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -54,15 +56,36 @@ func InstallMigrationAPI(ctx context.Context, config *rest.Config) error {
 			return fmt.Errorf("creating the definition %q: %w", object.GetName(), err)
 		}
 	}
-	for _, resource := range []string{"storagestates", "storageversionmigrations"} {
-		var last error
-		served := func(ctx context.Context) (bool, error) {
-			gvr := v1alpha1.SchemeGroupVersion.WithResource(resource)
-			_, last = client.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1})
-			return last == nil, nil
+	documents, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making a client for discovery: %w", err)
+	}
+	var last error
+	done := func(ctx context.Context) (bool, error) {
+		last = served(ctx, client, documents)
+		return last == nil, nil
+	}
+	if err := wait.PollUntilContextTimeout(ctx, servedPoll, servedWithin, true, done); err != nil {
+		return fmt.Errorf("waiting until the migration API is served: %w: %w", err, last)
+	}
+	return nil
+}
+
+// served returns why the migration API is not served yet, or is not in the discovery document, which a server writes
+// on its own.
+func served(ctx context.Context, client dynamic.Interface, documents discovery.DiscoveryInterface) error {
+	document, err := documents.ServerResourcesForGroupVersion(v1alpha1.SchemeGroupVersion.String())
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"storagestates", "storageversionmigrations"} {
+		named := func(r metav1.APIResource) bool { return r.Name == name }
+		if !slices.ContainsFunc(document.APIResources, named) {
+			return fmt.Errorf("%s are not in the discovery document", name)
 		}
-		if err := wait.PollUntilContextTimeout(ctx, servedPoll, servedWithin, true, served); err != nil {
-			return fmt.Errorf("waiting until %s are served: %w: %w", resource, err, last)
+		resource := v1alpha1.SchemeGroupVersion.WithResource(name)
+		if _, err := client.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
+			return err
 		}
 	}
 	return nil
