@@ -24,7 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-const poll = 100 * time.Millisecond
+// poll is how often a condition is looked at. Looks cost the servers of tests processor time.
+const poll = 200 * time.Millisecond
 
 // Eventually polls until check has nothing to complain about.
 func Eventually(t *testing.T, within time.Duration, check func(ctx context.Context) error) {

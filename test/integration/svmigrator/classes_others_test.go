@@ -36,12 +36,12 @@ import (
 )
 
 const (
-	ledgerCount = 2000
-	changers    = 4
+	ledgerCount = 1000
+	changers    = 2
 	// changed is how many of the first objects others change.
-	changed = 400
+	changed = 200
 	// restBetweenWrites leaves the API server some time for the migration.
-	restBetweenWrites = 20 * time.Millisecond
+	restBetweenWrites = 40 * time.Millisecond
 )
 
 // testOthersWrite migrates objects that others create, change and delete all the time.
@@ -51,7 +51,7 @@ func testOthersWrite(t *testing.T) {
 	c.define(t, ledgers)
 	c.fill(t, ledgers, "ledger", ledgerCount)
 	// The rate is bounded so that others have the time to do something.
-	c.startManager(t, "manager", "--max-rewrites-per-second=200")
+	c.startManager(t, "manager", "--max-rewrites-per-second=100")
 	o := startOthers(t, c, ledgers)
 	c.flip(t, ledgers, "v2")
 	judge := c.judge(t, ledgers.GroupResource)

@@ -18,23 +18,27 @@ package svmigrator
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
-	"sync"
+	"strings"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
-// writers is how many objects are created at a time.
+// writers is how many objects are written at a time.
 const writers = 16
 
 // custom is the resource of a definition of ours.
@@ -95,37 +99,58 @@ func (c *cluster) storedVersions(t *testing.T, r custom) []string {
 	return definition.Status.StoredVersions
 }
 
-// fill creates n objects with names that start with prefix, many at a time.
+// fill puts n objects into etcd with names that start with prefix. The API server creates the first. The others are
+// stored as that one is: to ask the API server for each would take longer than most tests.
 func (c *cluster) fill(t *testing.T, r custom, prefix string, n int) {
 	t.Helper()
-	cfg := rest.CopyConfig(c.AdminConfig)
-	cfg.QPS = -1
-	client, err := dynamic.NewForConfig(cfg)
+	name := func(i int) string { return fmt.Sprintf("%s-%05d", prefix, i) }
+	options := metav1.CreateOptions{FieldManager: "filler"}
+	if _, err := c.objects(r).Create(t.Context(), r.object(name(0)), options); err != nil {
+		t.Fatal(err)
+	}
+	stored, err := c.Stored(t.Context(), r.GroupResource)
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects := client.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault)
-	numbers := make(chan int)
-	var running sync.WaitGroup
-	for range writers {
-		running.Go(func() {
-			for i := range numbers {
-				object := r.object(fmt.Sprintf("%s-%05d", prefix, i))
-				_, err := objects.Create(t.Context(), object, metav1.CreateOptions{FieldManager: "filler"})
-				if err != nil {
-					t.Error(err)
-				}
+	original := stored[slices.IndexFunc(stored, func(o controlplane.StoredObject) bool { return o.Name == name(0) })]
+	folder := strings.TrimSuffix(original.Key, original.Name)
+	var copying errgroup.Group
+	copying.SetLimit(writers)
+	for i := 1; i < n; i++ {
+		copying.Go(func() error {
+			raw, err := r.copyOf(original, name(i))
+			if err != nil {
+				return err
 			}
+			_, err = c.Etcd().Client().Put(t.Context(), folder+name(i), string(raw))
+			return err
 		})
 	}
-	for i := range n {
-		numbers <- i
+	if err := copying.Wait(); err != nil {
+		t.Fatal(err)
 	}
-	close(numbers)
-	running.Wait()
-	if t.Failed() {
-		t.FailNow()
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		list, err := c.objects(r).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return err
+		}
+		if more := ptr.Deref(list.GetRemainingItemCount(), 0); more != int64(len(stored)+n-2) {
+			return fmt.Errorf("the API server counts %d objects and one", more)
+		}
+		return nil
+	})
+}
+
+// copyOf is an object as it is stored, with the name, uid and content of another one.
+func (r custom) copyOf(original controlplane.StoredObject, name string) ([]byte, error) {
+	fields := map[string]any{}
+	if err := json.Unmarshal(original.Raw, &fields); err != nil {
+		return nil, err
 	}
+	metadata := fields["metadata"].(map[string]any)
+	metadata["name"], metadata["uid"] = name, uuid.NewUUID()
+	fields["spec"] = r.object(name).Object["spec"]
+	return json.Marshal(fields)
 }
 
 func (r custom) object(name string) *unstructured.Unstructured {

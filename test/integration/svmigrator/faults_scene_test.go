@@ -85,14 +85,9 @@ type scene struct {
 // stage defines a resource, creates n objects of it, and has the next version stored.
 func (c *cluster) stage(t *testing.T, plural, kind string, n int) *scene {
 	t.Helper()
-	return c.enter(t, newCustom(plural, kind), n, c.fill)
-}
-
-// enter is stage with another way to make objects.
-func (c *cluster) enter(t *testing.T, r custom, n int, fill func(t *testing.T, r custom, prefix string, n int)) *scene {
-	t.Helper()
+	r := newCustom(plural, kind)
 	c.define(t, r)
-	fill(t, r, "object", n)
+	c.fill(t, r, "object", n)
 	c.flip(t, r, "v2")
 	return &scene{cluster: c, custom: r, n: n, judge: c.judge(t, r.GroupResource), writes: c.watchWrites(t, r)}
 }

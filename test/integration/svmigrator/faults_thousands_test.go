@@ -17,15 +17,8 @@ limitations under the License.
 package svmigrator
 
 import (
-	"encoding/json"
-	"fmt"
-	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
 // testThousands kills the manager, the API server and etcd again and again while many objects are migrated.
@@ -35,7 +28,7 @@ func testThousands(t *testing.T) {
 		kills   = 9
 	)
 	c := startCluster(t)
-	s := c.enter(t, newCustom("legions", "Legion"), objects, c.copies)
+	s := c.stage(t, "legions", "Legion", objects)
 	moments := newMoments(t)
 	args := steadily(500)
 	manager := c.startManager(t, "manager", args...)
@@ -68,58 +61,5 @@ func testThousands(t *testing.T) {
 	t.Logf("%.4f writes an object, %d PATCH requests; %s", mean, s.patches(t, time.Time{}), words(m))
 	if mean > 1.05 {
 		t.Errorf("each object was written %.4f times on average", mean)
-	}
-}
-
-// copies puts n objects into etcd which are stored as one is that the API server created: to ask it for so many would
-// take longer than the test.
-func (c *cluster) copies(t *testing.T, r custom, prefix string, n int) {
-	t.Helper()
-	c.fill(t, r, prefix, 1)
-	stored, err := c.Stored(t.Context(), r.GroupResource)
-	if err != nil || len(stored) != 1 {
-		t.Fatalf("found %d objects of %s in etcd: %v", len(stored), r, err)
-	}
-	original := stored[0]
-	numbers := make(chan int)
-	var running sync.WaitGroup
-	for range writers {
-		running.Go(func() {
-			for i := range numbers {
-				name := fmt.Sprintf("%s-%05d", prefix, i)
-				fields := map[string]any{}
-				if err := json.Unmarshal(original.Raw, &fields); err != nil {
-					t.Error(err)
-					continue
-				}
-				metadata := fields["metadata"].(map[string]any)
-				metadata["name"], metadata["uid"] = name, uuid.NewUUID()
-				fields["spec"] = r.object(name).Object["spec"]
-				raw, err := json.Marshal(fields)
-				if err != nil {
-					t.Error(err)
-					continue
-				}
-				key := strings.TrimSuffix(original.Key, original.Name) + name
-				if _, err := c.Etcd().Client().Put(t.Context(), key, string(raw)); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	for i := 1; i < n; i++ {
-		numbers <- i
-	}
-	close(numbers)
-	running.Wait()
-	if t.Failed() {
-		t.FailNow()
-	}
-	list, err := c.objects(r).List(t.Context(), metav1.ListOptions{Limit: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if remaining := list.GetRemainingItemCount(); remaining == nil || *remaining != int64(n-1) {
-		t.Fatalf("the API server does not count %d objects", n)
 	}
 }

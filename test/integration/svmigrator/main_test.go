@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { framework.Main(m, []string{"sample-apiserver"}) }
 
 // TestMigrator begins with the tests that take longest.
 func TestMigrator(t *testing.T) {
-	framework.RunTogether(t, 4, []framework.Test{
+	framework.RunTogether(t, 3, []framework.Test{
 		{Name: "Thousands", Servers: 1, Run: testThousands},
 		{Name: "StuckMigrations", Servers: 1, Run: testStuckMigrations},
 		{Name: "ServerPushesBack", Servers: 1, Run: testServerPushesBack},

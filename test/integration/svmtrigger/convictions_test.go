@@ -105,7 +105,7 @@ func testTheJudgeConvicts(t *testing.T) {
 		return nil
 	})
 	c.record(t, honestly, honestly.hash("v2"))
-	framework.During(t, 2*grace*judgeInterval, func(context.Context) error {
+	framework.During(t, (grace+10)*judgeInterval, func(context.Context) error {
 		innocent.mu.Lock()
 		defer innocent.mu.Unlock()
 		return errors.Join(complaints(innocent.found)...)

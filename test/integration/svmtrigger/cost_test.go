@@ -37,7 +37,7 @@ import (
 )
 
 const (
-	idleGroups, idlePerGroup = 10, 10
+	idleGroups, idlePerGroup = 10, 3
 	idleWindow               = time.Minute
 	// Where polling is made quicker than by default, to see what one round costs.
 	pollWindow, quickPoll = 30 * time.Second, 10 * time.Second

@@ -26,18 +26,18 @@ func TestMain(m *testing.M) { framework.Main(m, []string{"sample-apiserver"}) }
 
 // TestTrigger begins with the tests that take longest.
 func TestTrigger(t *testing.T) {
-	framework.RunTogether(t, 6, []framework.Test{
-		{Name: "IdleCost", Servers: 3, Run: testIdleCost},
+	framework.RunTogether(t, 9, []framework.Test{
 		{Name: "UpgradeSeenInStorageVersions", Servers: 3, Run: testUpgradeSeenInStorageVersions},
 		{Name: "UpgradeSeenInDiscovery", Servers: 3, Run: testUpgradeSeenInDiscovery},
-		{Name: "Reins", Servers: 1, Run: testReins},
-		{Name: "Aggregated", Servers: 1, Run: testAggregatedServer},
-		{Name: "Absence", Servers: 1, Run: testAbsence},
-		{Name: "Restarts", Servers: 3, Run: testRestarts},
+		{Name: "IdleCost", Servers: 3, Run: testIdleCost},
 		{Name: "ServersBehindALoadBalancer", Servers: 3, Run: testServersBehindALoadBalancer},
+		{Name: "Aggregated", Servers: 1, Run: testAggregatedServer},
+		{Name: "Restarts", Servers: 3, Run: testRestarts},
+		{Name: "Reins", Servers: 1, Run: testReins},
+		{Name: "Absence", Servers: 1, Run: testAbsence},
+		{Name: "TheJudgeConvicts", Servers: 1, Run: testTheJudgeConvicts},
 		{Name: "Definitions", Servers: 1, Run: testDefinitions},
 		{Name: "LeaderChange", Servers: 1, Run: testLeaderChange},
 		{Name: "FirstInstallation", Servers: 1, Run: testFirstInstallation},
-		{Name: "TheJudgeConvicts", Servers: 1, Run: testTheJudgeConvicts},
 	})
 }
