@@ -50,7 +50,9 @@ limitations under the License.
 //
 //   - A migration succeeds only if every object is stored in the target encoding or was deleted, and the servers agreed
 //     on the target from its start to its end.
-//   - A rewrite changes nothing but the encoding, unless CRDManagedFieldsCleaning is on.
+//   - A rewrite changes nothing but the encoding, unless CRDManagedFieldsCleaning is on. If a mutating webhook or policy
+//     changes what a rewrite writes, the migration fails: before the first write if a dry run shows it, else at the
+//     first object whose metadata changed.
 //   - A crash repeats at most one chunk, or the work of half a second if chunks take less.
 //   - The status names the objects that the API server refuses to write, with the server's words. They hold up nothing
 //     else.
@@ -59,7 +61,8 @@ limitations under the License.
 //
 // It never
 //
-//   - reads the body of an object, neither in a list nor in an answer;
+//   - reads the body of an object, neither in a list nor in an answer, but for one object of each namespace, which it
+//     compares with the answer to a dry run;
 //   - takes an error for an outcome: an object is gone only if the API server says so;
 //   - prunes status.storedVersions after a failure, or if somebody wrote the definition after it was read;
 //   - creates a migration, or writes a StorageState.

@@ -158,6 +158,9 @@ func (c *cluster) tries(t *testing.T, resource schema.GroupResource, since time.
 	tries := map[string][]string{}
 	filter := patchesOfManager(resource, since)
 	filter.Match = func(event *auditv1.Event) bool {
+		if dryRun(event) {
+			return false
+		}
 		tries[event.ObjectRef.Name] = append(tries[event.ObjectRef.Name], event.ObjectRef.Subresource)
 		return true
 	}
@@ -168,14 +171,18 @@ func (c *cluster) tries(t *testing.T, resource schema.GroupResource, since time.
 }
 
 // patchesOfManager are the PATCH requests for objects of a resource that servers received from the manager since then.
+// Dry runs do not count.
 func patchesOfManager(resource schema.GroupResource, since time.Time) controlplane.RequestFilter {
 	return controlplane.RequestFilter{
 		Since:     since,
 		Users:     []string{framework.ManagerUser},
 		Verbs:     []string{"patch"},
 		Resources: []schema.GroupResource{resource},
+		Match:     func(event *auditv1.Event) bool { return !dryRun(event) },
 	}
 }
+
+func dryRun(event *auditv1.Event) bool { return strings.Contains(event.RequestURI, "dryRun=All") }
 
 // said waits until there are so many events of a reason about a migration, and wants that each says one of the things.
 func (c *cluster) said(t *testing.T, migration, reason string, n int, oneOf ...string) {

@@ -64,7 +64,8 @@ type Resource struct {
 	// GroupVersionResource has the version at which the objects are listed and written.
 	schema.GroupVersionResource
 	Class storageversion.Class
-	// RetryStatus means that denied objects are tried once more through their status subresource.
+	// RetryStatus means that objects have a status subresource through which they may be written. Denied objects are tried
+	// once more there, and so are objects that a rewrite of the resource itself would change.
 	RetryStatus bool
 	// CleanVersions are the served versions. Entries of managedFields in other versions are dropped. Nil leaves all
 	// entries.
@@ -122,9 +123,13 @@ func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 		client:     e.client,
 		resource:   resource.GroupVersionResource,
 		clock:      e.clock,
+		ways:       []string{""},
 		aggregated: resource.Class == storageversion.Aggregated,
 		newer:      newer(resource.Class),
 		baseline:   baseline,
+	}
+	if resource.RetryStatus {
+		w.ways = append(w.ways, statusWay)
 	}
 	if resource.CleanVersions != nil {
 		w.cleaner = &cleaner{group: resource.Group, served: resource.CleanVersions, kept: resource.Version}
@@ -143,7 +148,7 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	}
 	w := e.newRewriter(resource, swept.Baseline)
 	if resource.RetryStatus {
-		w.subresource = []string{"status"}
+		w.ways = []string{statusWay}
 	}
 	r := &sweepRunner{clock: e.clock, lane: lane, task: task, migration: m, normal: RetryingDenied}
 	from := sweep.Position{}

@@ -59,6 +59,8 @@ const (
 	unsupported failureKind = "Unsupported"
 	// refused: the API server will give the same answer until the object or the rules change.
 	refused failureKind = "Refused"
+	// changing: the rewrite changes more than the encoding, or would.
+	changing failureKind = "Changing"
 )
 
 // Failure is an error of an API server, or on the way to it, with what it means.

@@ -56,9 +56,7 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 			object := &sweep.Object{
 				Namespace: item.Namespace, Name: item.Name, UID: item.UID, ResourceVersion: item.ResourceVersion,
 			}
-			if w.cleaner != nil {
-				w.cleaner.prepare(object, item)
-			}
+			w.keep(object, item)
 			chunk.Objects = append(chunk.Objects, object)
 		}
 		return chunk, nil

@@ -21,8 +21,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
 // cleaner drops entries of managedFields whose version is not served any more. The API server cannot convert such an
@@ -34,21 +32,18 @@ type cleaner struct {
 	kept   string
 }
 
-// prepare sets object.Extra to the managedFields that the object must get, or to nil if it has no entry to drop. It
-// reports whether there is anything to change.
-func (c *cleaner) prepare(object *sweep.Object, live *metav1.PartialObjectMetadata) bool {
-	object.Extra = nil
+// cleaned returns the managedFields that the object must get, or nil if it has no entry to drop.
+func (c *cleaner) cleaned(live *metav1.PartialObjectMetadata) []metav1.ManagedFieldsEntry {
 	kept := slices.DeleteFunc(slices.Clone(live.ManagedFields), c.stale)
 	if len(kept) == len(live.ManagedFields) {
-		return false
+		return nil
 	}
 	if len(kept) == 0 {
 		// If no entry were left, the next apply would give all fields to a manager "before-first-apply", and whoever applies
 		// could never remove one of them. An entry for the name alone prevents that.
 		kept = []metav1.ManagedFieldsEntry{c.seed(live)}
 	}
-	object.Extra = kept
-	return true
+	return kept
 }
 
 func (c *cleaner) stale(entry metav1.ManagedFieldsEntry) bool {

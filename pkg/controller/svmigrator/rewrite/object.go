@@ -48,8 +48,10 @@ type rewriter struct {
 	// resource is what the objects are of, at the version at which they are listed and written.
 	resource schema.GroupVersionResource
 	clock    clock.PassiveClock
-	// subresource is where the patch goes instead of the object itself. Empty or one name.
-	subresource []string
+	// ways are where the patch may go: the empty string is the object itself, others are subresources. A rewrite takes the
+	// first one that changes nothing.
+	ways       []string
+	rehearsals rehearsals
 	// cleaner is nil if managedFields stay as they are.
 	cleaner *cleaner
 	// aggregated means that a server behind the API server has the objects.
@@ -93,22 +95,27 @@ type precondition struct {
 // rewrite writes an object as it was listed.
 func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	a := attempt{object: object}
-	fields := precondition{UID: object.UID, ResourceVersion: object.ResourceVersion}
-	if cleaned, ok := object.Extra.([]metav1.ManagedFieldsEntry); ok {
-		fields.ManagedFields = cleaned
-	}
+	before := object.Extra.(*listed)
+	fields := precondition{object.UID, object.ResourceVersion, before.managedFields}
 	body, err := json.Marshal(map[string]any{"metadata": fields})
 	if err != nil {
 		a.failure = Failure{kind: refused, message: fmt.Sprintf("encoding the patch: %v", err)}
 		return a
 	}
+	way, failure := r.rehearse(ctx, object, body)
+	if failure.kind != "" {
+		a.failure = failure
+		return a
+	}
 	started := r.clock.Now()
-	written, err := r.patch(ctx, object, body)
+	written, err := r.patch(ctx, object, body, way)
 	if err == nil {
 		a.latency = r.clock.Since(started)
 		a.outcome = sweep.Rewritten
 		if written.ResourceVersion == object.ResourceVersion {
 			a.outcome = sweep.AlreadyCurrent
+		} else if changed := before.differs(fingerprintOf(&written.ObjectMeta)); changed != "" {
+			a.failure = r.changing(object, "has changed", changed)
 		}
 		return a
 	}
@@ -138,7 +145,7 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 	case live == nil && a.failure.kind != refused:
 		return a
 	case live != nil && live.ResourceVersion != object.ResourceVersion:
-		if r.cleaner == nil || !r.cleaner.prepare(object, live) {
+		if !r.keep(object, live) {
 			a.outcome = sweep.WrittenByOthers
 			return a
 		}
@@ -165,9 +172,7 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 		return a
 	}
 	object.ResourceVersion = live.ResourceVersion
-	if r.cleaner != nil {
-		r.cleaner.prepare(object, live)
-	}
+	r.keep(object, live)
 	return r.rewrite(ctx, object)
 }
 
@@ -211,10 +216,12 @@ const (
 	// readTimeout is for single objects.
 	readTimeout = 15 * time.Second
 
-	// The rewriter never asks for bodies: an API server that cannot leave them out refuses the request.
+	// Except for dry runs, the rewriter never asks for bodies: an API server that cannot leave them out refuses the
+	// request.
 	asObject     = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 	asList       = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 	acceptObject = runtime.ContentTypeProtobuf + asObject + "," + runtime.ContentTypeJSON + asObject
+	acceptWhole  = runtime.ContentTypeJSON
 	acceptList   = runtime.ContentTypeProtobuf + asList + "," + runtime.ContentTypeJSON + asList
 )
 
@@ -264,13 +271,21 @@ func (r *rewriter) get(ctx context.Context, object *sweep.Object) (*metav1.Parti
 
 // patch sends a merge patch. A merge patch never creates an object: the answer for one that is gone is not found.
 func (r *rewriter) patch(
-	ctx context.Context, object *sweep.Object, body []byte,
+	ctx context.Context, object *sweep.Object, body []byte, way string,
 ) (*metav1.PartialObjectMetadata, error) {
 	written := &metav1.PartialObjectMetadata{}
-	return written, r.prepare(r.client.Patch(types.MergePatchType), acceptObject, patchTimeout).
-		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).SubResource(r.subresource...).
+	return written, r.patchRequest(object, body, way, acceptObject).Do(ctx).Into(written)
+}
+
+func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way, accept string) *rest.Request {
+	request := r.prepare(r.client.Patch(types.MergePatchType), accept, patchTimeout).
+		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).
 		Param("fieldManager", FieldManager).
 		// An object may have fields that its schema does not know any more. That is no reason to refuse, nor to warn.
 		Param("fieldValidation", metav1.FieldValidationIgnore).
-		Body(body).Do(ctx).Into(written)
+		Body(body)
+	if way != "" {
+		request.SubResource(way)
+	}
+	return request
 }

@@ -212,6 +212,9 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 	if a.outcome != sweep.NoOutcome {
 		r.done(ctx, a)
 		r.vanishing = time.Time{}
+		if a.failure.kind == changing {
+			return r.permanent(a.failure)
+		}
 		return nil
 	}
 	if a.failure.kind == interrupted {
@@ -278,6 +281,8 @@ var permanentFailures = map[failureKind]PermanentError{
 		"The API server cannot rewrite objects of the resource in the way that a migration does"},
 	refused:      {migrationv1alpha1.MigrationReasonListRefused, "The API server refuses to list the objects"},
 	resourceGone: {migrationv1alpha1.MigrationReasonResourceNotServed, "The resource is not served any more"},
+	changing: {migrationv1alpha1.MigrationReasonRewritesChangeObjects,
+		"Writing the objects changes more than their encoding"},
 }
 
 // permanent returns the error that ends the run, or nil if the request has to be repeated. What servers have said for
@@ -291,7 +296,7 @@ func (r *sweepRunner) permanent(f Failure) error {
 	if r.vanishing.IsZero() {
 		r.vanishing = now
 	}
-	if f.kind != unsupported && now.Sub(r.vanishing) < vanishPatience {
+	if f.kind != unsupported && f.kind != changing && now.Sub(r.vanishing) < vanishPatience {
 		return nil
 	}
 	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s", p.Message, f)}

@@ -107,6 +107,8 @@ const (
 	MigrationReasonVerbsNotSupported = "VerbsNotSupported"
 	// MigrationReasonListRefused: the API server refuses to list the objects, for example because a permission is missing.
 	MigrationReasonListRefused = "ListRefused"
+	// MigrationReasonRewritesChangeObjects: a mutating webhook or policy changes objects when they are rewritten.
+	MigrationReasonRewritesChangeObjects = "RewritesChangeObjects"
 	// MigrationReasonTargetChanged: the servers now write another encoding than the target.
 	MigrationReasonTargetChanged = "TargetChanged"
 	// MigrationReasonAgreementLost: the servers did not agree on the target all the time from the start to the end.

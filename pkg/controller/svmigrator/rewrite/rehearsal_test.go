@@ -1,0 +1,81 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rewrite
+
+import (
+	"encoding/json"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestDifference(t *testing.T) {
+	const before = `{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"list":[{"image":"x"}],"empty":{}}}`
+	for name, test := range map[string]struct{ after, want string }{
+		"only the resource version": {
+			`{"metadata":{"name":"a","resourceVersion":"2"},"spec":{"list":[{"image":"x"}],"empty":{}}}`, "",
+		},
+		"a label": {
+			`{"metadata":{"name":"a","labels":{"l":"1"}},"spec":{"list":[{"image":"x"}],"empty":{}}}`, ".metadata.labels",
+		},
+		"an item":       {`{"metadata":{"name":"a"},"spec":{"list":[{"image":"y"}],"empty":{}}}`, ".spec.list[0].image"},
+		"another item":  {`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"},{}],"empty":{}}}`, ".spec.list[1]"},
+		"a field less":  {`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"}]}}`, ".spec.empty"},
+		"another shape": {`{"metadata":{"name":"a"},"spec":{"list":{"image":"x"},"empty":{}}}`, ".spec.list.image"},
+		"what resourceVersion is elsewhere": {
+			`{"metadata":{"name":"a"},"spec":{"list":[{"image":"x"}],"empty":{},"resourceVersion":"2"}}`,
+			".spec.resourceVersion",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var a, b map[string]any
+			if err := json.Unmarshal([]byte(before), &a); err != nil {
+				t.Fatal(err)
+			}
+			if err := json.Unmarshal([]byte(test.after), &b); err != nil {
+				t.Fatal(err)
+			}
+			if got := difference(a, b, ""); got != test.want {
+				t.Errorf("the difference is at %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+func TestFingerprint(t *testing.T) {
+	meta := func(change func(*metav1.ObjectMeta)) fingerprint {
+		m := &metav1.ObjectMeta{
+			Generation: 3, Labels: map[string]string{"a": "1", "b": "2"}, Annotations: map[string]string{"c": "3"},
+			Finalizers: []string{"f"}, OwnerReferences: []metav1.OwnerReference{{Name: "o"}}, ResourceVersion: "1",
+		}
+		change(m)
+		return fingerprintOf(m)
+	}
+	before := meta(func(*metav1.ObjectMeta) {})
+	for want, change := range map[string]func(*metav1.ObjectMeta){
+		"":                          func(m *metav1.ObjectMeta) { m.ResourceVersion = "2" },
+		".metadata.labels":          func(m *metav1.ObjectMeta) { m.Labels["a"] = "2" },
+		".metadata.annotations":     func(m *metav1.ObjectMeta) { m.Annotations = nil },
+		".metadata.finalizers":      func(m *metav1.ObjectMeta) { m.Finalizers = append(m.Finalizers, "g") },
+		".metadata.ownerReferences": func(m *metav1.ObjectMeta) { m.OwnerReferences[0].Name = "p" },
+		"what .metadata.generation counts, the spec for most resources": func(m *metav1.ObjectMeta) { m.Generation++ },
+	} {
+		if got := before.differs(meta(change)); got != want {
+			t.Errorf("what differs is %q, want %q", got, want)
+		}
+	}
+}

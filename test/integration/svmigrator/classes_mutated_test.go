@@ -1,0 +1,191 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+	"sigs.k8s.io/svm-controller-manager/test/samples"
+	"sigs.k8s.io/svm-controller-manager/test/webhook"
+)
+
+// workloadCount is how many Deployments and ConfigMaps there are.
+const workloadCount = 40
+
+var (
+	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	configMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+)
+
+// testChangedByAdmission has rules that change what is updated, and so change what a rewrite writes.
+func testChangedByAdmission(t *testing.T) {
+	c := startCluster(t, controlplane.Server{})
+	hook := webhook.Start(t, c.ListenAddress()).Mutation(`[{"op": "add", "path": "/data", "value": {"mutated": "yes"}}]`)
+	c.deploy(t)
+	c.startManager(t, "manager", "--max-rewrites-per-second=40")
+	t.Run("a policy for a resource with its status", func(t *testing.T) {
+		c.mutate(t, deployments, "annotations", "deployments", "deployments/status")
+		judge := c.judge(t, deployments.GroupResource())
+		c.migrate(t, "deployments", deployments)
+		m := c.ended(t, "deployments", soon)
+		mustFail(t, m, v1alpha1.MigrationReasonRewritesChangeObjects, "default/workload-", ".metadata.annotations",
+			"MutatingAdmissionPolicy", "deployments.apps")
+		judge.onlyEncodings(t, 0)
+	})
+	t.Run("a webhook, for a resource without generation", func(t *testing.T) {
+		c.mutateByWebhook(t, hook)
+		judge := c.judge(t, configMaps.GroupResource())
+		c.migrate(t, "configmaps", configMaps)
+		m := c.ended(t, "configmaps", soon)
+		mustFail(t, m, v1alpha1.MigrationReasonRewritesChangeObjects, ".data", "mutating webhook")
+		judge.onlyEncodings(t, 0)
+	})
+	t.Run("a policy for a resource without its status", func(t *testing.T) {
+		scrolls := newCustom("scrolls", "Scroll")
+		c.define(t, scrolls)
+		c.fill(t, scrolls, "scroll", workloadCount)
+		c.mutate(t, scrolls.WithVersion("v1"), "labels", "scrolls")
+		c.flip(t, scrolls, "v2")
+		judge := c.judge(t, scrolls.GroupResource)
+		c.migrate(t, "scrolls", scrolls.WithVersion(""))
+		m := c.ended(t, "scrolls", soon)
+		mustSucceed(t, m)
+		judge.stored(t, scrolls.encoding("v2"))
+		judge.onlyEncodings(t, 1)
+	})
+	t.Run("a policy that comes during the migration", func(t *testing.T) { testPolicyComesLate(t, c) })
+}
+
+// testPolicyComesLate wants the migration to stop at the first change. One object at a time is in flight here.
+func testPolicyComesLate(t *testing.T, c *cluster) {
+	const count = 600
+	tomes := newCustom("tomes", "Tome")
+	c.define(t, tomes)
+	c.fill(t, tomes, "tome", count)
+	c.flip(t, tomes, "v2")
+	c.migrate(t, "tomes", tomes.WithVersion(""))
+	c.processed(t, "tomes", 20)
+	c.mutate(t, tomes.WithVersion("v1"), "labels", "tomes", "tomes/status")
+	m := c.ended(t, "tomes", soon)
+	mustFail(t, m, v1alpha1.MigrationReasonRewritesChangeObjects, "default/tome-", "has changed .metadata.labels")
+	list, err := c.objects(tomes).List(t.Context(), metav1.ListOptions{LabelSelector: "mutated"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(list.Items); n == 0 || n > 3 {
+		t.Errorf("%d objects were changed", n)
+	}
+}
+
+// deploy creates Deployments and ConfigMaps. No controller works on them.
+func (c *cluster) deploy(t *testing.T) {
+	t.Helper()
+	labels := map[string]string{"app": "workload"}
+	ofDeployments := c.Kube.AppsV1().Deployments(metav1.NamespaceDefault)
+	ofConfigMaps := c.Kube.CoreV1().ConfigMaps(metav1.NamespaceDefault)
+	for i := range workloadCount {
+		meta := metav1.ObjectMeta{Name: fmt.Sprintf("workload-%02d", i)}
+		deployment := &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "main", Image: "main"}}},
+			},
+		}}
+		_, err := ofDeployments.Create(t.Context(), deployment, metav1.CreateOptions{})
+		if err == nil {
+			_, err = ofConfigMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// mutate has a policy set one of the labels or annotations at each update by these ways, and waits until it does.
+func (c *cluster) mutate(t *testing.T, resource schema.GroupVersionResource, what string, ways ...string) {
+	t.Helper()
+	policy := samples.Policy("mutates-"+resource.Resource, resource)
+	rule := &policy.Spec.MatchConstraints.ResourceRules[0].RuleWithOperations
+	rule.Operations, rule.APIVersions = []admissionregistrationv1.OperationType{admissionregistrationv1.Update}, []string{"*"}
+	rule.Resources = ways
+	policy.Spec.Mutations[0].ApplyConfiguration.Expression = fmt.Sprintf(
+		`Object{metadata: Object.metadata{%s: {"mutated": "yes"}}}`, what)
+	api := c.Kube.AdmissionregistrationV1()
+	if _, err := api.MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
+		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policy.Name},
+	}
+	if _, err := api.MutatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitMutation(t, c.Dynamic.Resource(resource).Namespace(metav1.NamespaceDefault))
+}
+
+func (c *cluster) mutateByWebhook(t *testing.T, hook *webhook.Hook) {
+	t.Helper()
+	rule := admissionregistrationv1.RuleWithOperations{
+		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+		Rule: admissionregistrationv1.Rule{
+			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
+		},
+	}
+	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
+		ObjectMeta: metav1.ObjectMeta{Name: "configmaps"},
+		Webhooks:   []admissionregistrationv1.MutatingWebhook{hook.MutatingWebhook("configmaps.migration.test", rule)},
+	}
+	configurations := c.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
+	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitMutation(t, c.Dynamic.Resource(configMaps).Namespace(metav1.NamespaceDefault))
+}
+
+// awaitMutation waits until an update that changes nothing would change an object.
+func (c *cluster) awaitMutation(t *testing.T, objects dynamic.ResourceInterface) {
+	t.Helper()
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return err
+		}
+		before := list.Items[0]
+		dry := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+		after, err := objects.Patch(ctx, before.GetName(), types.MergePatchType, []byte("{}"), dry)
+		if err == nil && fmt.Sprint(before.Object) == fmt.Sprint(after.Object) {
+			err = errors.New("the rule is not in force")
+		}
+		return err
+	})
+}
