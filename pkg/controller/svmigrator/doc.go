@@ -50,9 +50,9 @@ limitations under the License.
 //
 //   - A migration succeeds only if every object is stored in the target encoding or was deleted, and the servers agreed
 //     on the target from its start to its end.
-//   - A rewrite changes nothing but the encoding, unless CRDManagedFieldsCleaning is on. If a mutating webhook or policy
-//     changes what a rewrite writes, the migration fails: before the first write if a dry run shows it, else at the
-//     first object whose metadata changed.
+//   - A rewrite changes nothing but the encoding, unless CRDManagedFieldsCleaning is on. If a mutating webhook or
+//     policy changes what a rewrite writes, the migration fails: before the first write if a dry run shows it, else at
+//     the first object whose metadata changed.
 //   - A crash repeats at most one chunk, or the work of half a second if chunks take less.
 //   - The status names the objects that the API server refuses to write, with the server's words. They hold up nothing
 //     else.

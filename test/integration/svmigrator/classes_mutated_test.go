@@ -135,8 +135,8 @@ func (c *cluster) mutate(t *testing.T, resource schema.GroupVersionResource, wha
 	t.Helper()
 	policy := samples.Policy("mutates-"+resource.Resource, resource)
 	rule := &policy.Spec.MatchConstraints.ResourceRules[0].RuleWithOperations
-	rule.Operations, rule.APIVersions = []admissionregistrationv1.OperationType{admissionregistrationv1.Update}, []string{"*"}
-	rule.Resources = ways
+	rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Update}
+	rule.APIVersions, rule.Resources = []string{"*"}, ways
 	policy.Spec.Mutations[0].ApplyConfiguration.Expression = fmt.Sprintf(
 		`Object{metadata: Object.metadata{%s: {"mutated": "yes"}}}`, what)
 	api := c.Kube.AdmissionregistrationV1()

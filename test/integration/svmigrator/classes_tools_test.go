@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -158,7 +159,7 @@ func (c *cluster) tries(t *testing.T, resource schema.GroupResource, since time.
 	tries := map[string][]string{}
 	filter := patchesOfManager(resource, since)
 	filter.Match = func(event *auditv1.Event) bool {
-		if dryRun(event) {
+		if rehearsed(event) {
 			return false
 		}
 		tries[event.ObjectRef.Name] = append(tries[event.ObjectRef.Name], event.ObjectRef.Subresource)
@@ -171,18 +172,22 @@ func (c *cluster) tries(t *testing.T, resource schema.GroupResource, since time.
 }
 
 // patchesOfManager are the PATCH requests for objects of a resource that servers received from the manager since then.
-// Dry runs do not count.
+// Dry runs count if they fail, because then nothing else is tried.
 func patchesOfManager(resource schema.GroupResource, since time.Time) controlplane.RequestFilter {
 	return controlplane.RequestFilter{
 		Since:     since,
 		Users:     []string{framework.ManagerUser},
 		Verbs:     []string{"patch"},
 		Resources: []schema.GroupResource{resource},
-		Match:     func(event *auditv1.Event) bool { return !dryRun(event) },
+		Match:     func(event *auditv1.Event) bool { return !rehearsed(event) },
 	}
 }
 
-func dryRun(event *auditv1.Event) bool { return strings.Contains(event.RequestURI, "dryRun=All") }
+// rehearsed reports whether the request was a dry run that succeeded.
+func rehearsed(event *auditv1.Event) bool {
+	failed := event.ResponseStatus != nil && event.ResponseStatus.Code >= http.StatusBadRequest
+	return strings.Contains(event.RequestURI, "dryRun=All") && !failed
+}
 
 // said waits until there are so many events of a reason about a migration, and wants that each says one of the things.
 func (c *cluster) said(t *testing.T, migration, reason string, n int, oneOf ...string) {

@@ -102,13 +102,15 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 		a.failure = Failure{kind: refused, message: fmt.Sprintf("encoding the patch: %v", err)}
 		return a
 	}
-	way, failure := r.rehearse(ctx, object, body)
-	if failure.kind != "" {
-		a.failure = failure
+	way, changed, err := r.rehearse(ctx, object, body)
+	if changed != "" {
+		a.failure = r.changing(object, "would change", changed)
 		return a
 	}
-	started := r.clock.Now()
-	written, err := r.patch(ctx, object, body, way)
+	started, written := r.clock.Now(), &metav1.PartialObjectMetadata{}
+	if err == nil {
+		err = r.patchRequest(object, body, way, acceptObject).Do(ctx).Into(written)
+	}
 	if err == nil {
 		a.latency = r.clock.Since(started)
 		a.outcome = sweep.Rewritten
@@ -269,14 +271,7 @@ func (r *rewriter) get(ctx context.Context, object *sweep.Object) (*metav1.Parti
 		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).Do(ctx).Into(live)
 }
 
-// patch sends a merge patch. A merge patch never creates an object: the answer for one that is gone is not found.
-func (r *rewriter) patch(
-	ctx context.Context, object *sweep.Object, body []byte, way string,
-) (*metav1.PartialObjectMetadata, error) {
-	written := &metav1.PartialObjectMetadata{}
-	return written, r.patchRequest(object, body, way, acceptObject).Do(ctx).Into(written)
-}
-
+// patchRequest makes a merge patch. That never creates an object: the answer for one that is gone is not found.
 func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way, accept string) *rest.Request {
 	request := r.prepare(r.client.Patch(types.MergePatchType), accept, patchTimeout).
 		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).

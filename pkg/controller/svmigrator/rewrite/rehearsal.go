@@ -17,18 +17,22 @@ limitations under the License.
 package rewrite
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"math"
 	"reflect"
 	"slices"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
@@ -37,13 +41,13 @@ import (
 // A rewrite must change nothing, but a mutating webhook or a MutatingAdmissionPolicy sees it as an update, and may
 // change the object. Two things keep that from spreading:
 //
-//   - Before the first rewrite in a namespace the rewriter sends it as a dry run, and compares the whole object.
+//   - Before the first rewrite in a namespace, and before every hundredth, the rewriter sends it as a dry run, and
+//     compares the whole object.
 //   - It compares the metadata in each answer with what was listed: see fingerprint. That also notices a rule that
 //     was made later or applies to some objects only, but not before an object has changed.
 
-// maxRehearsals is how many objects of a namespace are tried if the API server answers dry runs with errors. A webhook
-// that has side effects refuses all of them.
-const maxRehearsals = 3
+// rehearsalInterval is how many objects of a namespace there are from one dry run to the next.
+const rehearsalInterval = 100
 
 // statusWay leads around rules about the resource alone. The API server encodes the whole object anew there too.
 const statusWay = "status"
@@ -56,58 +60,58 @@ type rehearsals struct {
 
 // rehearsed is what is known of one namespace.
 type rehearsed struct {
-	mu    sync.Mutex // held during the dry run, so that no other object of the namespace is rewritten meanwhile
-	done  bool
-	tries int
+	mu      sync.Mutex // held during the dry run, so that no other object of the namespace is rewritten meanwhile
+	objects int
+	next    int // the first object before which there is another dry run
 	// way is the subresource through which rewrites change nothing, empty for the resource itself.
 	way string
 }
 
-func (r *rehearsals) of(namespace string) *rehearsed {
+// of returns what is known of a namespace. Rewrites go the first way until a dry run finds a better one.
+func (r *rehearsals) of(namespace, first string) *rehearsed {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.namespaces == nil {
 		r.namespaces = map[string]*rehearsed{}
 	}
 	if r.namespaces[namespace] == nil {
-		r.namespaces[namespace] = &rehearsed{}
+		r.namespaces[namespace] = &rehearsed{way: first}
 	}
 	return r.namespaces[namespace]
 }
 
-// rehearse returns the way through which a rewrite changes nothing. If each way changes something, the failure says
-// what. An error of a dry run is no failure: the rewrite itself will tell what is wrong.
-func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []byte) (way string, f Failure) {
-	n := r.rehearsals.of(object.Namespace)
+// rehearse returns the way through which a rewrite changes nothing. If each way changes something, changed says what.
+// An error is the answer that the rewrite itself would get.
+func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []byte) (way, changed string, err error) {
+	n := r.rehearsals.of(object.Namespace, r.ways[0])
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.done {
-		return n.way, Failure{}
+	if n.objects++; n.objects < n.next {
+		return n.way, "", nil
 	}
-	n.way = r.ways[0]
 	before, err := r.getWhole(ctx, object)
-	if err != nil || before.GetResourceVersion() != object.ResourceVersion {
-		return n.way, Failure{}
+	if err != nil {
+		return "", "", err
 	}
-	var changed string
 	for _, way := range r.ways {
 		after, err := r.dryRun(ctx, object, body, way)
-		if err != nil {
-			n.tries++
-			n.done = n.tries == maxRehearsals
-			klog.FromContext(ctx).V(4).Info("A dry run failed", "object", klog.KRef(object.Namespace, object.Name), "err", err)
-			return n.way, Failure{}
+		switch {
+		case apierrors.IsBadRequest(err):
+			klog.FromContext(ctx).V(2).Info("A webhook does not support dry runs, so only metadata shows what rewrites change",
+				"object", klog.KRef(object.Namespace, object.Name), "err", err)
+			n.next = math.MaxInt
+			return n.way, "", nil
+		case err != nil:
+			return "", "", err
 		}
 		path := difference(before.Object, after.Object, "")
 		if path == "" {
-			n.done, n.way = true, way
-			return way, Failure{}
+			n.way, n.next = way, n.objects+rehearsalInterval
+			return way, "", nil
 		}
-		if changed == "" {
-			changed = path
-		}
+		changed = cmp.Or(changed, path)
 	}
-	return "", r.changing(object, "would change", changed)
+	return "", changed, nil
 }
 
 // changing is the failure of a rewrite that is no no-op.
@@ -119,18 +123,20 @@ func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 
 func (r *rewriter) getWhole(ctx context.Context, object *sweep.Object) (*unstructured.Unstructured, error) {
 	request := r.prepare(r.client.Get(), acceptWhole, readTimeout)
-	raw, err := request.NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).Do(ctx).Raw()
-	return decode(raw, err)
+	return decode(request.NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).Do(ctx))
 }
 
 func (r *rewriter) dryRun(
 	ctx context.Context, object *sweep.Object, body []byte, way string,
 ) (*unstructured.Unstructured, error) {
-	raw, err := r.patchRequest(object, body, way, acceptWhole).Param("dryRun", metav1.DryRunAll).Do(ctx).Raw()
-	return decode(raw, err)
+	return decode(r.patchRequest(object, body, way, acceptWhole).Param("dryRun", metav1.DryRunAll).Do(ctx))
 }
 
-func decode(raw []byte, err error) (*unstructured.Unstructured, error) {
+func decode(answer rest.Result) (*unstructured.Unstructured, error) {
+	if err := answer.Error(); err != nil { // The error of Raw has nothing of what the API server says.
+		return nil, err
+	}
+	raw, err := answer.Raw()
 	if err != nil {
 		return nil, err
 	}
