@@ -210,7 +210,9 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 		}
 		r.health.missing.Delete(checkName(d, need))
 	}
-	controller, err := r.makeController(controllerCtx, ctx, d)
+	controllerCtx, fail := context.WithCancelCause(controllerCtx)
+	defer fail(nil)
+	controller, err := r.makeController(controllerCtx, ctx, d, fail)
 	if ctx.Err() != nil {
 		return nil // The manager stops. Informers that have stopped make constructors fail.
 	}
@@ -224,12 +226,18 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 	logger.Info("Controller runs")
 	defer logger.Info("Controller has ended")
 	controller.Run(controllerCtx)
-	return nil
+	if ctx.Err() != nil {
+		return nil // The manager stops.
+	}
+	return context.Cause(controllerCtx)
 }
 
 // makeController makes a controller and starts the informers that it asked for. These run, and log, for all
 // controllers: informerCtx carries no controller's name.
-func (r *runner) makeController(ctx, informerCtx context.Context, d ControllerDescriptor) (Controller, error) {
+// Whoever calls fail ends the manager.
+func (r *runner) makeController(
+	ctx, informerCtx context.Context, d ControllerDescriptor, fail context.CancelCauseFunc,
+) (Controller, error) {
 	r.making.Lock()
 	defer r.making.Unlock()
 	c := r.shared
@@ -238,9 +246,11 @@ func (r *runner) makeController(ctx, informerCtx context.Context, d ControllerDe
 	if c.Client, err = kubernetes.NewForConfig(c.Config); err != nil {
 		return nil, err
 	}
-	if c.MigrationClient, err = migrationclient.NewForConfig(forCustomResources(c.Config)); err != nil {
+	migrations, err := migrationclient.NewForConfig(forCustomResources(c.Config))
+	if err != nil {
 		return nil, err
 	}
+	c.MigrationClient = checkedClient{migrations, fail}
 	controller, err := d.New(ctx, c)
 	if err != nil {
 		return nil, err

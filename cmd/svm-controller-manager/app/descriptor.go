@@ -60,6 +60,9 @@ type ControllerDescriptor struct {
 // Need is a resource without which a controller cannot run.
 type Need struct {
 	Resource schema.GroupVersionResource
+	// Kind and Field name a field without which a definition of the resource is another project's, or is too old: the
+	// kind of the objects, and the path of the field with dots. No field means that any definition will do.
+	Kind, Field string
 	// Optional means that a normal cluster may lack the resource. Readiness does not wait for it.
 	Optional bool
 }

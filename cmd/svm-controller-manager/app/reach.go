@@ -61,7 +61,7 @@ func waitForAPIServer(ctx context.Context, client kubernetes.Interface, host str
 	})
 }
 
-// waitForNeed returns when the API server serves the resource, or with an error when ctx ends.
+// waitForNeed returns when the API server serves the resource as it is needed, or with an error when ctx ends.
 func waitForNeed(ctx context.Context, client discovery.DiscoveryInterface, need Need) error {
 	longest := longestInterval
 	if need.Optional {
@@ -69,9 +69,9 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterface, need 
 	}
 	var failures retry.Streak
 	return askUntil(ctx, longest, func(ctx context.Context) bool {
-		served, err := discovery.IsResourceEnabled(client, need.Resource)
+		found, err := definitionOf(client, need)
 		switch {
-		case served:
+		case found == fits:
 			failures.Succeeded(ctx, "The resource is served now", "resource", need.String())
 		case err != nil:
 			failures.Failed(ctx, "unanswered", "Waiting for a resource: asking the API server for it failed",
@@ -79,11 +79,14 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterface, need 
 		case need.Optional:
 			failures.Failed(ctx, "optional", "The resource is not served; the controller starts when it is",
 				"resource", need.String())
+		case found == another:
+			failures.Failed(ctx, "another", "Waiting: the CustomResourceDefinition of a resource lacks a field, so it is "+
+				"another project's or too old; apply the one of this release", "resource", need.String(), "field", need.Field)
 		default:
 			failures.Failed(ctx, "missing", "Waiting for a resource to be served; "+
 				"check that its CustomResourceDefinition is installed", "resource", need.String())
 		}
-		return served
+		return found == fits
 	})
 }
 

@@ -33,8 +33,14 @@ import (
 
 // migrationAPI is what the trigger and the migrator need.
 var migrationAPI = []Need{
-	{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates")},
-	{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations")},
+	{
+		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates"),
+		Kind:     "StorageState", Field: "status.epoch",
+	},
+	{
+		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations"),
+		Kind:     "StorageVersionMigration", Field: "status.target",
+	},
 }
 
 func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {

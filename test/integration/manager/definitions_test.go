@@ -1,0 +1,169 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package manager
+
+import (
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/svm-api/migration/crds"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+	"sigs.k8s.io/svm-controller-manager/test/samples"
+)
+
+// longEnoughToLoop is how long a controller that loops would write hundreds of states.
+const longEnoughToLoop = 20 * time.Second
+
+// TestDefinitionsOfOthers begins where kube-storage-version-migrator's definitions are installed, and puts them back
+// under a manager that runs.
+func TestDefinitionsOfOthers(t *testing.T) {
+	t.Parallel()
+	cp := controlplane.Start(t, controlplane.Config{})
+	theirs := definitionsOfKubeStorageVersionMigrator(t)
+	ours, err := crds.Objects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, cp, theirs...)
+	p := startManager(t, cp, framework.Manager, "patient", "--leader-elect=false")
+	eventually(t, soon, "the manager says that the definitions are of others", func() bool {
+		return strings.Contains(p.Log(), "lacks a field")
+	})
+	time.Sleep(longEnoughToLoop)
+	const check = "-needs-storagestates.v1alpha1.migration.k8s.io failed"
+	if _, body := p.get(t, nil, "/readyz"); !strings.Contains(body, check) {
+		t.Errorf("/readyz does not say what is missing:\n%s", body)
+	}
+	if n := stateWrites(t, cp, "patient"); n != 0 {
+		t.Errorf("%d writes of states that could not be stored", n)
+	}
+	if n := strings.Count(p.Log(), "lacks a field"); n > 4 {
+		t.Errorf("two controllers that wait for two resources said so %d times:\n%s", n, p.Log())
+	}
+
+	apply(t, cp, ours...)
+	states := dynamicClient(t, cp).Resource(v1alpha1.SchemeGroupVersion.WithResource("storagestates"))
+	eventually(t, soon, "states are recorded", func() bool {
+		list, err := states.List(t.Context(), metav1.ListOptions{})
+		return err == nil && len(list.Items) > 0 && hasEpoch(list.Items)
+	})
+
+	apply(t, cp, theirs...)
+	latecomer := samples.Definition(
+		schema.GroupResource{Group: "late.example.com", Resource: "latecomers"}, "Latecomer", "v1", "v1")
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(latecomer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply(t, cp, &unstructured.Unstructured{Object: fields}) // which needs a new state
+	select {
+	case <-p.Done():
+	case <-time.After(soon):
+		t.Fatal("the manager goes on although its writes are lost")
+	}
+	if log := p.Log(); p.Wait() == nil || !strings.Contains(log, "dropped fields of the status") {
+		t.Errorf("the manager ended with %v, and does not say why:\n%s", p.Wait(), log)
+	}
+	again := startManager(t, cp, framework.Manager, "again", "--leader-elect=false")
+	eventually(t, soon, "the next one waits", func() bool { return strings.Contains(again.Log(), "lacks a field") })
+	time.Sleep(longEnoughToLoop)
+	if n := stateWrites(t, cp, "again"); n != 0 {
+		t.Errorf("%d writes of states that could not be stored", n)
+	}
+}
+
+func definitionsOfKubeStorageVersionMigrator(t *testing.T) []*unstructured.Unstructured {
+	t.Helper()
+	file, err := os.Open("../api/testdata/kube-storage-version-migrator-crds.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	var definitions []*unstructured.Unstructured
+	for decoder := yaml.NewYAMLOrJSONDecoder(file, 4096); ; {
+		definition := &unstructured.Unstructured{}
+		err := decoder.Decode(&definition.Object)
+		if errors.Is(err, io.EOF) {
+			return definitions
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if definition.Object != nil {
+			definitions = append(definitions, definition)
+		}
+	}
+}
+
+// apply puts the definitions in the place of those that are there.
+func apply(t *testing.T, cp *controlplane.ControlPlane, definitions ...*unstructured.Unstructured) {
+	t.Helper()
+	client := dynamicClient(t, cp).Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
+	for _, definition := range definitions {
+		present, err := client.Get(t.Context(), definition.GetName(), metav1.GetOptions{})
+		if err != nil {
+			_, err = client.Create(t.Context(), definition, metav1.CreateOptions{})
+		} else {
+			present.Object["spec"] = definition.Object["spec"]
+			_, err = client.Update(t.Context(), present, metav1.UpdateOptions{})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func dynamicClient(t *testing.T, cp *controlplane.ControlPlane) dynamic.Interface {
+	t.Helper()
+	client, err := dynamic.NewForConfig(cp.AdminConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+func hasEpoch(states []unstructured.Unstructured) bool {
+	_, found, err := unstructured.NestedInt64(states[0].Object, "status", "epoch")
+	return found && err == nil
+}
+
+// stateWrites counts the requests of a manager that would write states.
+func stateWrites(t *testing.T, cp *controlplane.ControlPlane, user string) int {
+	t.Helper()
+	counts, err := cp.Requests(controlplane.RequestFilter{
+		Users: []string{user}, Verbs: []string{"create", "update", "patch", "delete"},
+		Resources: []schema.GroupResource{v1alpha1.Resource("storagestates")},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counts.Total()
+}
