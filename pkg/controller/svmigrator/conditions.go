@@ -144,7 +144,11 @@ func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1al
 		eventType, event, message = corev1.EventTypeWarning, eventFailed, result.Reason+": "
 	}
 	logger.Info("Migration ended", "status", result.Type, "reason", result.Reason, "progress", status.Progress)
-	migrations.WithLabelValues(m.GroupResource().String(), string(result.Type)).Inc()
+	resource := m.GroupResource().String()
+	if status.Target == nil {
+		resource = "" // It never began, so whoever created it may have made up the name.
+	}
+	migrations.WithLabelValues(resource, string(result.Type)).Inc()
 	if status.StartTime != nil {
 		took := max(0, c.clock.Since(status.StartTime.Time))
 		migrationDuration.WithLabelValues(string(result.Type)).Observe(took.Seconds())

@@ -47,7 +47,7 @@ const (
 	// a condition about failing requests.
 	reportTimeout = 2 * time.Second
 	reportPeriod  = 15 * time.Second
-	// maxDenialEvents is how many denied objects get an event in each run. The log has all of them.
+	// maxDenialEvents is how many denied objects get an event in each run. The log has more of them.
 	maxDenialEvents = 10
 )
 

@@ -45,6 +45,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "Aggregated", Servers: 1, Run: testAggregated},
 		{Name: "Denied", Servers: 1, Run: testDenied},
 		{Name: "ChangedByAdmission", Servers: 1, Run: testChangedByAdmission},
+		{Name: "Forbidden", Servers: 1, Run: testForbidden},
 		{Name: "Tidy", Servers: 1, Run: testTidy},
 		{Name: "OthersWrite", Servers: 1, Run: testOthersWrite},
 		{Name: "SuccessHeldBack", Servers: 1, Run: testSuccessHeldBack},

@@ -31,10 +31,10 @@ import (
 
 const (
 	judgeInterval = 500 * time.Millisecond
-	// grace is how often the judge may find an encoding in etcd of which the state says nothing: for half a minute,
-	// because the manager waits 15 s for the documents of a server that came. It counts looks, not seconds: on a
-	// machine on which the controller is slow, the judge is slow too.
-	grace = 60
+	// grace is how often the judge may find an encoding in etcd of which the state says nothing: for 70 seconds, because
+	// the manager doubts a state when the documents of a server that came are missing for a minute. It counts looks, not
+	// seconds: on a machine on which the controller is slow, the judge is slow too.
+	grace = 140
 )
 
 // judge compares all the time what is stored in etcd with what the states say of it.

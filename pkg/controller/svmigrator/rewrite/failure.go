@@ -66,7 +66,7 @@ const (
 // Failure is an error of an API server, or on the way to it, with what it means.
 type Failure struct {
 	kind failureKind
-	// reason and message are the API server's own words.
+	// reason and message are the API server's own words, but for the values of fields.
 	reason  metav1.StatusReason
 	message string
 	// retryAfter is how long the API server asks clients to wait.
@@ -83,7 +83,7 @@ func Classify(err error, name string) Failure {
 		return classifyUnanswered(err)
 	}
 	status := answer.Status()
-	f := Failure{reason: status.Reason, message: status.Message, token: status.Continue}
+	f := Failure{reason: status.Reason, message: messageOf(status), token: status.Continue}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		f.retryAfter = time.Duration(seconds) * time.Second
 	}
@@ -153,6 +153,12 @@ func classifyUnanswered(err error) Failure {
 		f.kind = overloaded
 	}
 	return f
+}
+
+// lacksPermission reports whether this program must not write objects of the resource, whichever it is.
+func (f Failure) lacksPermission() bool {
+	return f.kind == refused && f.reason == metav1.StatusReasonForbidden &&
+		strings.Contains(f.message, " cannot patch resource ")
 }
 
 // Passes reports whether the same request may succeed later.

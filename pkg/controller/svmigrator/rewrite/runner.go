@@ -47,6 +47,11 @@ const (
 	giveUpMost     = 10
 	outageAtMost   = 30 * time.Minute
 
+	// If this program must not write refusedAtLeast objects, and was allowed to write none, the others are not tried.
+	refusedAtLeast = 100
+	// maxDenialLines is how many denied objects each run logs at the default verbosity.
+	maxDenialLines = 100
+
 	// vanishPatience is how long a server may say that it does not serve the resource, or that the objects must not be
 	// listed. A server that has just started says so for a moment.
 	vanishPatience = 15 * time.Second
@@ -87,6 +92,11 @@ type sweepRunner struct {
 
 	// objectRetry and listRetry describe the latest failures.
 	objectRetry, listRetry Retry
+	// denials counts the denied objects, and unauthorized those that were denied before any was written, because this
+	// program lacks a permission.
+	denials, unauthorized int
+	// written means that an object was written, so this program has the permission.
+	written bool
 	// vanishing is since when servers say that the resource is not served, or must not be listed. Zero if they do not.
 	vanishing time.Time
 }
@@ -215,7 +225,7 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 		if a.failure.kind == changing {
 			return r.permanent(a.failure)
 		}
-		return nil
+		return r.refusesAll(a)
 	}
 	if a.failure.kind == interrupted {
 		r.sweep.Return(a.object)
@@ -250,6 +260,9 @@ func (r *sweepRunner) done(ctx context.Context, a attempt) {
 	logger, name := klog.FromContext(ctx), klog.KRef(a.object.Namespace, a.object.Name)
 	switch {
 	case a.outcome == sweep.Denied:
+		if r.denials++; r.denials > maxDenialLines {
+			logger = logger.V(4)
+		}
 		logger.Info("The API server refuses to rewrite an object", "object", name, "uid", a.object.UID, "answer", a.failure)
 	case r.retriesDenied():
 		logger.V(2).Info("Rewrote an object that was denied before", "object", name, "outcome", a.outcome)
@@ -264,6 +277,21 @@ func (r *sweepRunner) done(ctx context.Context, a attempt) {
 }
 
 func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }
+
+// refusesAll returns an error if the answers so far show that this program must not write any object of the resource.
+func (r *sweepRunner) refusesAll(a attempt) error {
+	switch {
+	case a.outcome == sweep.Rewritten || a.outcome == sweep.AlreadyCurrent:
+		r.written = true
+	case a.outcome == sweep.Denied && a.failure.lacksPermission():
+		r.unauthorized++
+	}
+	if r.written || r.unauthorized < refusedAtLeast {
+		return nil
+	}
+	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
+		"The API server refuses to rewrite any object, so only %d were tried: %s", r.unauthorized, a.failure)}
+}
 
 // givesUpOn reports whether the API server failed on the object for so long that others must not wait for it any more.
 func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {

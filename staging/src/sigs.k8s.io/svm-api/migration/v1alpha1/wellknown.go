@@ -107,6 +107,9 @@ const (
 	MigrationReasonVerbsNotSupported = "VerbsNotSupported"
 	// MigrationReasonListRefused: the API server refuses to list the objects, for example because a permission is missing.
 	MigrationReasonListRefused = "ListRefused"
+	// MigrationReasonRewritesRefused: the controller must not write any object of the resource, because a permission is
+	// missing.
+	MigrationReasonRewritesRefused = "RewritesRefused"
 	// MigrationReasonRewritesChangeObjects: a mutating webhook or policy changes objects when they are rewritten.
 	MigrationReasonRewritesChangeObjects = "RewritesChangeObjects"
 	// MigrationReasonTargetChanged: the servers now write another encoding than the target.

@@ -1,0 +1,61 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rewrite
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// valued are the types of invalid fields whose values the API server tells, in its words.
+var valued = []string{"Invalid value", "Unsupported value", "Duplicate value", "Not found", "Too many", "Too few"}
+
+// messageOf returns what an API server says, without the values of invalid fields: whoever may read migrations need
+// not be allowed to read the objects.
+func messageOf(status metav1.Status) string {
+	if status.Reason != metav1.StatusReasonInvalid || status.Details == nil || len(status.Details.Causes) == 0 {
+		return status.Message
+	}
+	var fields []string
+	for _, cause := range status.Details.Causes {
+		if cause.Field == "" {
+			return status.Message // Not the schema but a policy denied the request, in words of its own.
+		}
+		fields = append(fields, cause.Field+": "+withoutValue(cause.Message))
+	}
+	return fmt.Sprintf("%s %q is invalid: %s", status.Details.Kind, status.Details.Name, strings.Join(fields, ", "))
+}
+
+// withoutValue takes the value out of what the API server says about a field: its type, the value, and the detail.
+func withoutValue(message string) string {
+	kind, rest, _ := strings.Cut(message, ": ")
+	if !slices.Contains(valued, kind) {
+		return message
+	}
+	value := rest
+	if quoted, err := strconv.QuotedPrefix(rest); err == nil {
+		value = quoted
+	} else if decoder := json.NewDecoder(strings.NewReader(rest)); decoder.Decode(new(any)) == nil {
+		value = rest[:decoder.InputOffset()]
+	}
+	return kind + strings.TrimPrefix(rest, value)
+}
