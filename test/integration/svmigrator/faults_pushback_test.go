@@ -173,7 +173,8 @@ func (m *moody) be(mood func(number int) controlplane.Verdict) []time.Time {
 }
 
 func (m *moody) judge(r *http.Request) controlplane.Verdict {
-	if r.Method != http.MethodPatch || !strings.Contains(r.URL.Path, fmt.Sprintf("/apis/%s/", newCustom("", "").Group)) {
+	ours := strings.Contains(r.URL.Path, fmt.Sprintf("/apis/%s/", newCustom("", "").Group))
+	if r.Method != http.MethodPatch || !ours || r.URL.Query().Has("dryRun") {
 		return controlplane.Verdict{}
 	}
 	m.mu.Lock()

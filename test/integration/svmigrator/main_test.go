@@ -39,6 +39,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "ManagerKilled", Servers: 1, Run: testManagerKilled},
 		{Name: "NetworkCut", Servers: 1, Run: testNetworkCut},
 		{Name: "ExpiredToken", Servers: 1, Run: testExpiredToken},
+		{Name: "SlowList", Servers: 1, Run: testSlowList},
 		{Name: "CustomResources", Servers: 1, Run: testCustomResources},
 		{Name: "BuiltIn", Servers: 1, Run: testBuiltIn},
 		{Name: "ConversionWebhook", Servers: 1, Run: testConversionWebhook},

@@ -40,13 +40,17 @@ type listing struct {
 	err   error
 }
 
-// lister returns a function that lists one chunk of the objects that w rewrites.
+// lister returns a function that lists one chunk of the objects that w rewrites. A list that fails may have asked for
+// too much, for instance of a slow conversion webhook, so the next one asks for half.
 func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sweep.Chunk, error) {
+	limit := e.chunkSize
 	return func(ctx context.Context, token string) (sweep.Chunk, error) {
-		list, err := w.list(ctx, token, e.chunkSize)
+		list, err := w.list(ctx, token, limit)
 		if err != nil {
+			limit = max(1, limit/2)
 			return sweep.Chunk{}, err
 		}
+		limit = min(2*limit, e.chunkSize)
 		chunk := sweep.Chunk{Next: list.Continue, ResourceVersion: list.ResourceVersion, Remaining: list.RemainingItemCount}
 		if chunk.Next == "" {
 			chunk.Remaining = ptr.To[int64](0)

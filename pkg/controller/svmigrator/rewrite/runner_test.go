@@ -41,8 +41,8 @@ var noon = time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
 
 var errStopped = errors.New("stopped by the test")
 
-// rehearsal is a run whose requests are answered by a script, in a time of its own. It is its own Migration.
-type rehearsal struct {
+// fakeRun is a run whose requests are answered by a script, in a time of its own. It is its own Migration.
+type fakeRun struct {
 	*sweepRunner
 	fake *clocktesting.FakeClock
 
@@ -56,23 +56,23 @@ type rehearsal struct {
 	crowded bool
 }
 
-func (r *rehearsal) SavePosition(_ context.Context, position sweep.Position) error {
+func (r *fakeRun) SavePosition(_ context.Context, position sweep.Position) error {
 	r.saved = append(r.saved, position)
 	return nil
 }
 
-func (r *rehearsal) ObjectDone(Result) {}
+func (r *fakeRun) ObjectDone(Result) {}
 
-func (r *rehearsal) ReportState(_ context.Context, report Report) {
+func (r *fakeRun) ReportState(_ context.Context, report Report) {
 	r.reports = append(r.reports, report)
 }
 
-func (r *rehearsal) MustYield() bool { return r.crowded }
+func (r *fakeRun) MustYield() bool { return r.crowded }
 
-// rehearse makes a run over objects. answer says what becomes of an object at its nth try.
-func rehearse(objects int, answer func(name string, n int, now time.Time) attempt) *rehearsal {
+// newFakeRun makes a run over objects. answer says what becomes of an object at its nth try.
+func newFakeRun(objects int, answer func(name string, n int, now time.Time) attempt) *fakeRun {
 	clk := clocktesting.NewFakeClock(noon)
-	r := &rehearsal{fake: clk, tries: map[string]int{}, tick: 250 * time.Millisecond}
+	r := &fakeRun{fake: clk, tries: map[string]int{}, tick: 250 * time.Millisecond}
 	task := NewTask(storageversion.Custom, sweep.Position{})
 	r.sweepRunner = &sweepRunner{
 		clock:     clk,
@@ -101,7 +101,7 @@ func rehearse(objects int, answer func(name string, n int, now time.Time) attemp
 }
 
 // play runs for as long as the script may take.
-func (r *rehearsal) play(t *testing.T, within time.Duration) error {
+func (r *fakeRun) play(t *testing.T, within time.Duration) error {
 	t.Helper()
 	ctx, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
@@ -131,7 +131,7 @@ func failing(kind failureKind) attempt {
 }
 
 func TestOneObjectThatFailsIsGivenUpOn(t *testing.T) {
-	r := rehearse(20, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
 		if name == "object-07" {
 			return failing(internal)
 		}
@@ -151,7 +151,7 @@ func TestOneObjectThatFailsIsGivenUpOn(t *testing.T) {
 }
 
 func TestManyObjectsThatFailAreGivenUpOn(t *testing.T) {
-	r := rehearse(40, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(40, func(name string, n int, now time.Time) attempt {
 		if name >= "object-10" {
 			return failing(internal)
 		}
@@ -170,7 +170,7 @@ func TestManyObjectsThatFailAreGivenUpOn(t *testing.T) {
 }
 
 func TestObjectsThatFailOnceMoreAreDenied(t *testing.T) {
-	r := rehearse(15, func(string, int, time.Time) attempt { return failing(internal) })
+	r := newFakeRun(15, func(string, int, time.Time) attempt { return failing(internal) })
 	r.normal = RetryingDenied
 	if err := r.play(t, outageAtMost); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestObjectsThatFailOnceMoreAreDenied(t *testing.T) {
 }
 
 func TestReportsThatItIsStuck(t *testing.T) {
-	r := rehearse(20, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
 		if now.Before(noon.Add(2 * StuckAfter)) {
 			return failing(unreachable)
 		}
@@ -200,7 +200,7 @@ func TestReportsThatItIsStuck(t *testing.T) {
 }
 
 func TestYieldsToOthers(t *testing.T) {
-	r := rehearse(20, func(string, int, time.Time) attempt { return failing(unreachable) })
+	r := newFakeRun(20, func(string, int, time.Time) attempt { return failing(unreachable) })
 	if err := r.play(t, 2*StuckAfter); !errors.Is(err, errStopped) {
 		t.Fatalf("nobody waits, and it ended with %v", err)
 	}
@@ -232,7 +232,7 @@ func TestListsThatCannotGoOn(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := rehearse(5, fine)
+			r := newFakeRun(5, fine)
 			first, lists := r.list, 0
 			r.list = func(ctx context.Context, token string) (sweep.Chunk, error) {
 				if lists++; token != "" {
@@ -266,7 +266,7 @@ func TestAnOutageIsWaitedFor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			back := noon.Add(3 * giveUpTime)
-			r := rehearse(20, func(name string, n int, now time.Time) attempt {
+			r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
 				if now.Before(back) {
 					return failing(kind)
 				}
@@ -309,7 +309,7 @@ func TestFailuresThatEndAMigration(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := rehearse(5, func(string, int, time.Time) attempt { return failing(test.kind) })
+			r := newFakeRun(5, func(string, int, time.Time) attempt { return failing(test.kind) })
 			err := r.play(t, time.Hour)
 			var ended *PermanentError
 			if !errors.As(err, &ended) || ended.Reason != test.reason {
@@ -323,7 +323,7 @@ func TestFailuresThatEndAMigration(t *testing.T) {
 }
 
 func TestAServerThatHasJustStartedIsForgiven(t *testing.T) {
-	r := rehearse(5, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(5, func(name string, n int, now time.Time) attempt {
 		if n < 3 {
 			return failing(resourceGone)
 		}
@@ -335,7 +335,7 @@ func TestAServerThatHasJustStartedIsForgiven(t *testing.T) {
 }
 
 func TestWhatWasDoneWhenItStoppedIsNotDoneAgain(t *testing.T) {
-	r := rehearse(20, func(name string, n int, now time.Time) attempt {
+	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
 		if name > "object-09" && now.Before(noon.Add(time.Minute)) {
 			return failing(overloaded)
 		}
