@@ -51,7 +51,7 @@ func (d *demo) showManagers(ctx context.Context) error {
 	d.out.command("%s %s", names.Manager, strings.Join(hasty[:1], " "))
 	d.out.explain("In this demo the servers have to agree for 5 s before a migration starts. The default is 65 s, " +
 		"because a write that began before a change may end as late as the request timeout of the API servers, which " +
-		"is 60 s. The demo also has leases of 4 s instead of 15 s, and allows 150 rewrites a second instead of 50.")
+		"is 60 s. The demo also has leases of 4 s instead of 15 s, and at most 150 rewrites a second instead of no bound.")
 	for _, name := range []string{"manager-a", "manager-b"} {
 		if err := d.startManager(name); err != nil {
 			return err
