@@ -103,6 +103,7 @@ func TestSecurePort(t *testing.T) {
 			t.Errorf("%s answers nobody %d, want 403", path, code)
 		}
 	}
+	eventually(t, soon, "the manager is ready", func() bool { code, _ := p.get(t, nil, "/readyz"); return code == 200 })
 	for _, path := range []string{"/healthz", "/livez", "/readyz", "/readyz/kube-apiserver", "/livez/leaderElection"} {
 		if path == "/readyz/kube-apiserver" || path == "/livez/leaderElection" {
 			if code, body := p.get(t, cp.AdminConfig(), path); code != 200 {

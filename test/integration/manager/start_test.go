@@ -304,7 +304,7 @@ func TestPlugin(t *testing.T) {
 
 	installMigrationAPI(t, cp)
 	eventually(t, soon, "the controllers that waited run", func() bool {
-		return p.runs(t, cp, "waiter-controller") && p.runs(t, cp, triggerController)
+		return p.runs(t, cp, "waiter-controller") && p.runs(t, cp, triggerController) && p.runs(t, cp, migratorController)
 	})
 	if code, body := p.get(t, nil, "/readyz?verbose"); code != 200 || !strings.Contains(body, "[+]"+check+" ok") {
 		t.Errorf("/readyz answers %d:\n%s", code, body)
