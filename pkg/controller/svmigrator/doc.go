@@ -61,8 +61,8 @@ limitations under the License.
 //
 // It never
 //
-//   - reads the body of an object, neither in a list nor in an answer, but for one object of each namespace, which it
-//     compares with the answer to a dry run;
+//   - reads the body of an object, neither in a list nor in an answer, but for the first and every hundredth of each
+//     namespace, which it compares with the answer to a dry run;
 //   - takes an error for an outcome: an object is gone only if the API server says so;
 //   - prunes status.storedVersions after a failure, or if somebody wrote the definition after it was read;
 //   - creates a migration, or writes a StorageState.

@@ -22,8 +22,8 @@ limitations under the License.
 //
 //  1. It lists the objects in chunks, as metadata, in the order that package sweep decides (lists.go).
 //  2. It sends a merge patch for each object, as fast as package pacer allows (runner.go, object.go), and puts each
-//     answer into its class (failure.go). An object gets one outcome; a request that failed in passing is repeated. A
-//     dry run for each namespace, and the metadata in each answer, show whether admission changes what is written; that
+//     answer into its class (failure.go). An object gets one outcome; a request that failed in passing is repeated. Dry
+//     runs in each namespace, and the metadata in each answer, show whether admission changes what is written; that
 //     ends the run (rehearsal.go).
 //  3. It tries the denied objects once more when all others are done (engine.go).
 //

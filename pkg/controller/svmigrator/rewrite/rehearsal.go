@@ -26,6 +26,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -96,7 +97,7 @@ func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []by
 	for _, way := range r.ways {
 		after, err := r.dryRun(ctx, object, body, way)
 		switch {
-		case apierrors.IsBadRequest(err):
+		case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"):
 			klog.FromContext(ctx).V(2).Info("A webhook does not support dry runs, so only metadata shows what rewrites change",
 				"object", klog.KRef(object.Namespace, object.Name), "err", err)
 			n.next = math.MaxInt

@@ -92,11 +92,8 @@ type sweepRunner struct {
 
 	// objectRetry and listRetry describe the latest failures.
 	objectRetry, listRetry Retry
-	// denials counts the denied objects, and unauthorized those that were denied before any was written, because this
-	// program lacks a permission.
+	// denials counts the denied objects, and unauthorized those that were denied because this program lacks a permission.
 	denials, unauthorized int
-	// written means that an object was written, so this program has the permission.
-	written bool
 	// vanishing is since when servers say that the resource is not served, or must not be listed. Zero if they do not.
 	vanishing time.Time
 }
@@ -280,14 +277,14 @@ func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }
 
 // refusesAll returns an error if the answers so far show that this program must not write any object of the resource.
 func (r *sweepRunner) refusesAll(a attempt) error {
-	switch {
-	case a.outcome == sweep.Rewritten || a.outcome == sweep.AlreadyCurrent:
-		r.written = true
-	case a.outcome == sweep.Denied && a.failure.lacksPermission():
-		r.unauthorized++
-	}
-	if r.written || r.unauthorized < refusedAtLeast {
+	if a.outcome != sweep.Denied || !a.failure.lacksPermission() || r.retriesDenied() {
 		return nil
+	}
+	if r.unauthorized++; r.unauthorized < refusedAtLeast {
+		return nil
+	}
+	if counts := r.sweep.Progress().Counts; counts[sweep.Rewritten]+counts[sweep.AlreadyCurrent] > 0 {
+		return nil // Only some namespaces are out of bounds, or the permission was taken away on the way.
 	}
 	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
 		"The API server refuses to rewrite any object, so only %d were tried: %s", r.unauthorized, a.failure)}
