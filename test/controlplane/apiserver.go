@@ -149,7 +149,23 @@ func (s *APIServer) Restart(change func(*Server)) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), s.cp.config.StartTimeout)
 	defer cancel()
-	return s.Ready(ctx)
+	return s.comeUp(ctx)
+}
+
+// comeUp waits until the server is ready. On a slow machine kube-apiserver ends if one of its hooks takes too long. It
+// is started again then, as a kubelet does.
+func (s *APIServer) comeUp(ctx context.Context) error {
+	const starts = 3
+	for n := 1; ; n++ {
+		err := s.Ready(ctx)
+		hook := err != nil && !s.Process().Running() && strings.Contains(err.Error(), "PostStartHook")
+		if !hook || n == starts {
+			return err
+		}
+		if err := s.start(); err != nil {
+			return err
+		}
+	}
 }
 
 func (s *APIServer) start() error {

@@ -103,7 +103,7 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 	}
 	// Started together, waited for one after the other: the last one decides.
 	for _, s := range cp.servers {
-		if err := s.Ready(ctx); err != nil {
+		if err := s.comeUp(ctx); err != nil {
 			return err
 		}
 	}
@@ -221,7 +221,7 @@ func (cp *ControlPlane) AddServer(ctx context.Context, spec Server) (*APIServer,
 	}
 	ctx, cancel := context.WithTimeout(ctx, cp.config.StartTimeout)
 	defer cancel()
-	return s, s.Ready(ctx)
+	return s, s.comeUp(ctx)
 }
 
 // Host returns the host of that name, and adds it if there is none. Without hosts of their own there is only this

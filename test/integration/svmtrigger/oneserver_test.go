@@ -108,10 +108,12 @@ func migratable(t *testing.T, c *cluster) []schema.GroupResource {
 	}
 	// Only the legacy documents tell what is stored.
 	client.UseLegacyDiscovery = true
-	_, lists, err := client.ServerGroupsAndResources()
-	if err != nil {
-		t.Fatal(err)
-	}
+	var lists []*metav1.APIResourceList
+	// A group may be in the list of groups before it can be read.
+	framework.Eventually(t, soon, func(context.Context) error {
+		_, lists, err = client.ServerGroupsAndResources()
+		return err
+	})
 	found := map[schema.GroupResource]bool{}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
