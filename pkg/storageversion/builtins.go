@@ -89,7 +89,7 @@ func (b *builtIns) read(now time.Time, resource schema.GroupResource) (Sighting,
 	}
 	if b.looks.incomplete(now, resource.Group) == nil {
 		sighting := b.sightingOfLook(resource)
-		if b.servers.departedLately(now) == 0 {
+		if !b.looks.mayStandIn(now) {
 			known.recentHashes = sets.New(sighting.Writing...)
 		} else {
 			// A departed server may have answered in the place of one that was read before and is hidden now.

@@ -77,6 +77,9 @@ type Document struct {
 type Look struct {
 	// Servers are the processes that lived when the look began.
 	Servers []Server
+	// Advertised are the addresses at which servers say that they answer, by identity. Servers before Kubernetes 1.36 do
+	// not say it. Several servers behind one address say the same.
+	Advertised map[string]string
 	// Direct says that each document is from a server's own address. Otherwise there is one document, from whichever
 	// server answered at the address that this program was given.
 	Direct bool

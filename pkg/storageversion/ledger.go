@@ -52,7 +52,9 @@ func NewLedger(linger time.Duration) *Ledger {
 		aggregated:  aggregated{},
 		sightings:   sightings{},
 	}
-	l.looks = &looks{servers: l.servers, groups: map[string]groupReads{}}
+	l.looks = &looks{
+		servers: l.servers, groups: map[string]groupReads{}, advertised: map[string]string{}, said: map[Server]Document{},
+	}
 	l.builtIns = &builtIns{
 		servers: l.servers, looks: l.looks, sharing: l.sharing, resources: map[schema.GroupResource]builtIn{},
 	}

@@ -35,13 +35,16 @@ const confirmation = 5 * time.Second
 // looks knows what the last look read, and for each API group which processes the last complete look read.
 //
 // What a process writes never changes, so a complete look stays true for as long as the same processes live.
-// Documents do not say which process they are from, so a look counts: it is complete only if at least as many
-// addresses answered as servers live.
+// Documents do not say which process they are from. Where each server advertises an address of its own, the address
+// tells. Elsewhere a look counts: it is complete only if at least as many addresses answered as servers live.
 type looks struct {
 	servers      *servers
 	last         *Look
-	addresses    []string  // of last, in order
-	failingSince time.Time // when looks began to fail; zero while they do not
+	addresses    []string            // of last, in order
+	advertised   map[string]string   // by identity, of the servers that live or departed lately
+	byAddress    bool                // each server advertises an address of its own, so its address tells its document
+	said         map[Server]Document // the last whole document that each process gave at its own address
+	failingSince time.Time           // when looks began to fail; zero while they do not
 	groups       map[string]groupReads
 }
 
@@ -54,6 +57,8 @@ type groupReads struct {
 
 // set takes over a look. It reports whether all earlier looks have become doubtful.
 func (l *looks) set(now time.Time, look Look) (doubtful bool) {
+	l.learnAddresses(now, look)
+	look.Documents = l.recall(look)
 	l.last, l.addresses = &look, slices.Sorted(maps.Keys(look.Documents))
 	switch {
 	case len(look.Incomplete()) == 0:
@@ -88,6 +93,62 @@ func (l *looks) set(now time.Time, look Look) (doubtful bool) {
 	return doubtful
 }
 
+// learnAddresses takes over which addresses the servers advertise. It finds out whether each server that may answer
+// advertises an address that no other advertises.
+func (l *looks) learnAddresses(now time.Time, look Look) {
+	l.servers.departedLately(now)
+	maps.DeleteFunc(l.advertised, func(identity, _ string) bool {
+		_, departed := l.servers.departed[identity]
+		return !departed
+	})
+	maps.Copy(l.advertised, look.Advertised)
+	maps.DeleteFunc(l.said, func(server Server, _ Document) bool { return !l.servers.lives(server) })
+
+	identities, addresses := sets.KeySet(l.servers.departed), sets.Set[string]{}
+	for _, server := range look.Servers {
+		identities.Insert(server.Identity)
+	}
+	for identity := range identities {
+		addresses.Insert(l.advertised[identity])
+	}
+	shown := slices.ContainsFunc(look.Servers, func(server Server) bool {
+		_, shown := look.Documents[l.advertised[server.Identity]]
+		return shown
+	})
+	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(identities) && l.servers.are(look.Servers)
+}
+
+// recall returns the documents of a look. What a process said before at its own address stands for what could not be
+// read there now: the process writes the same for as long as it lives.
+func (l *looks) recall(look Look) map[string]Document {
+	if !l.byAddress {
+		return look.Documents
+	}
+	documents := maps.Clone(look.Documents)
+	for _, server := range look.Servers {
+		address := l.advertised[server.Identity]
+		if document, asked := documents[address]; asked && document.Failure == "" && len(document.FailedGroups) == 0 {
+			l.said[server] = document
+		} else if said, before := l.said[server]; before {
+			documents[address] = said
+		}
+	}
+	return documents
+}
+
+// readAtOwnAddress reports whether the process gave a document of the group at its own address in the last look.
+func (l *looks) readAtOwnAddress(server Server, group string) bool {
+	document, asked := l.last.Documents[l.advertised[server.Identity]]
+	_, failed := document.FailedGroups[group]
+	return l.byAddress && asked && document.Failure == "" && !failed
+}
+
+// mayStandIn reports whether a document of the last look may be from a server that departed, at an address that is
+// taken for that of another.
+func (l *looks) mayStandIn(now time.Time) bool {
+	return l.servers.departedLately(now) > 0 && !l.byAddress
+}
+
 // missedDeparture reports whether the last look met fewer addresses than an earlier look counted, so soon after the
 // start that a server may have left just before it: the earlier look may have counted the address of that server for
 // one that has none yet.
@@ -97,7 +158,7 @@ func (l *looks) missedDeparture(now time.Time) bool {
 		read.Insert(reads.processes...)
 	}
 	counted := read.Intersection(sets.New(l.servers.living...))
-	return l.servers.mayHaveMissedDeparture(now) && l.ofLiving() && len(l.last.Documents) < len(counted)
+	return !l.byAddress && l.servers.mayHaveMissedDeparture(now) && l.ofLiving() && len(l.last.Documents) < len(counted)
 }
 
 // forget forgets the processes that left. Unless the watch of Leases was unbroken, the others have to be read again.
@@ -177,7 +238,7 @@ func (l *looks) incomplete(now time.Time, group string) *Problem {
 		return l.problem(group, "API servers started or stopped (alive: %s), and their discovery documents have not been "+
 			"read since. The manager reads them within seconds", l.servers.names())
 	}
-	for _, address := range l.addresses {
+	for _, address := range l.needed() {
 		document := l.last.Documents[address]
 		if document.Failure != "" {
 			return l.problem(group, "the discovery documents of the API server at %s could not be read: %s. Make sure that "+
@@ -193,10 +254,32 @@ func (l *looks) incomplete(now time.Time, group string) *Problem {
 	return l.uncounted(now, group)
 }
 
+// needed returns the addresses of the last look from which a complete look needs documents.
+func (l *looks) needed() []string {
+	if !l.byAddress {
+		return l.addresses
+	}
+	var own []string
+	for _, server := range l.servers.living {
+		if address := l.advertised[server.Identity]; slices.Contains(l.addresses, address) {
+			own = append(own, address)
+		}
+	}
+	return own
+}
+
 // uncounted returns why a server may live that no address of the last look leads to, or nil.
 func (l *looks) uncounted(now time.Time, group string) *Problem {
 	answering, living, asked := len(l.addresses), len(l.servers.living), strings.Join(l.addresses, ", ")
+	absent := slices.IndexFunc(l.servers.living, func(server Server) bool {
+		return l.byAddress && !l.readAtOwnAddress(server, group)
+	})
 	switch {
+	case absent >= 0:
+		server := l.servers.living[absent].Identity
+		return l.problem(group, "the API server %s has a living identity Lease and advertises the address %s, which is not "+
+			"in the EndpointSlices of default/kubernetes (%s). If it is gone for good, this ends by itself within minutes",
+			server, l.advertised[server], asked)
 	case l.last.Direct && answering < living:
 		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
 			"default/kubernetes have %d addresses (%s). Make every API server advertise an address of its own, or delete "+
@@ -205,7 +288,7 @@ func (l *looks) uncounted(now time.Time, group string) *Problem {
 		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
 			"default/kubernetes have no address, and %s leads to any one of the servers. Make every API server advertise an "+
 			"address of its own", living, l.servers.names(), asked)
-	case len(l.unread(group)) > 0 && answering < living+l.servers.departedLately(now):
+	case len(l.unread(group)) > 0 && l.mayStandIn(now) && answering < living+l.servers.departedLately(now):
 		return l.problem(group, "an API server that stopped may still answer at one of the addresses %s, in the place of "+
 			"one that lives (%s). This ends by itself within minutes", asked, l.servers.names())
 	case l.servers.lostAllLeases():

@@ -165,3 +165,68 @@ func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
 		t.Errorf("the first look at the group met the process: %+v", run)
 	}
 }
+
+// looksAt takes over a look at servers that advertise addresses of their own.
+func looksAt(s *story, documents map[string]Document, living ...string) {
+	look := Look{Direct: true, Documents: documents, Servers: serversOf(living), Advertised: map[string]string{}}
+	for _, server := range look.Servers {
+		look.Advertised[server.Identity] = "of-" + server.Identity
+	}
+	s.SetLook(s.now, look)
+}
+
+func TestAServerReplacesOneThatCrashed(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	looksAt(s, map[string]Document{"of-a": writes(appsV1), "of-b": writes(appsV1)}, "a/1", "b/1")
+	// b crashed. Its Lease stays for an hour.
+	s.servers(true, "a/1", "b/1", "c/1")
+	looksAt(s, map[string]Document{"of-a": writes(appsV1)}, "a/1", "b/1", "c/1")
+	expect(t, s, deployments, unseen, []string{appsV1})
+	if o := s.Observe(s.now, deployments); !slices.Equal(o.Unseen, serversOf([]string{"c/1"})) {
+		t.Errorf("only the new server is unseen: %v", o.Unseen)
+	}
+	looksAt(s, map[string]Document{"of-a": writes(appsV1), "of-c": writes(appsV1)}, "a/1", "b/1", "c/1")
+	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1})
+	if s.NeedsLook() {
+		t.Error("everything is known")
+	}
+	s.servers(true, "a/1", "c/1")
+	looksAt(s, map[string]Document{"of-a": writes(appsV1), "of-c": writes(appsV1)}, "a/1", "c/1")
+	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1}, []string{appsV1})
+}
+
+func TestAServerStopsAndAnotherComesAtOnce(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	looksAt(s, map[string]Document{"of-a": writes(appsV1), "of-b": writes(appsV1)}, "a/1", "b/1")
+	s.servers(true, "a/1")
+	s.servers(true, "a/1", "c/1")
+	looksAt(s, map[string]Document{"of-a": writes(appsV1), "of-b": writes(appsV1)}, "a/1", "c/1")
+	expect(t, s, deployments, unseen, []string{appsV1})
+	looksAt(s, map[string]Document{
+		"of-a": writes(appsV1), "of-b": {Failure: "connection refused"}, "of-c": writes(appsV1beta1),
+	}, "a/1", "c/1")
+	expect(t, s, deployments, "", []string{appsV1}, sortedSet([]string{appsV1, appsV1beta1}))
+}
+
+func TestServersThatAdvertiseOneAddressAreCounted(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	look := func(living ...string) {
+		look := Look{Direct: true, Documents: map[string]Document{"shared": writes(appsV1)}, Servers: serversOf(living),
+			Advertised: map[string]string{"a": "shared", "b": "shared"}}
+		s.SetLook(s.now, look)
+	}
+	look("a/1")
+	expect(t, s, deployments, "", []string{appsV1})
+	s.servers(true, "a/1", "b/1")
+	look("a/1", "b/1")
+	expect(t, s, deployments, unseen, []string{appsV1})
+	s.servers(true, "b/1")
+	look("b/1")
+	expect(t, s, deployments, unseen, []string{appsV1})
+	s.now = s.now.Add(2 * time.Minute)
+	look("b/1")
+	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1})
+}

@@ -73,11 +73,16 @@ func (s *servers) set(now time.Time, living []Server, unbroken bool) (left []Ser
 	return left, true
 }
 
+// lives reports whether the process lives.
+func (s *servers) lives(server Server) bool {
+	_, lives := s.came[server]
+	return lives
+}
+
 // are reports whether the given processes live, and no others.
 func (s *servers) are(processes []Server) bool {
 	return len(processes) == len(s.living) && !slices.ContainsFunc(processes, func(server Server) bool {
-		_, lives := s.came[server]
-		return !lives
+		return !s.lives(server)
 	})
 }
 

@@ -43,9 +43,22 @@ type setting struct {
 	servers    int
 	release    int
 	publishing publishing
-	// balanced says that the servers advertise no addresses: all that there is is a balancer.
-	balanced bool
+	addressing addressing
 }
+
+// addressing tells how servers can be asked.
+type addressing string
+
+const (
+	// own: each server has an address, which its Lease does not name.
+	own addressing = "own"
+	// advertised: each server has an address. Its Lease names it, from release 1 on.
+	advertised addressing = "advertised"
+	// shared: all servers advertise one address, behind which any of them answers.
+	shared addressing = "shared"
+	// none: servers advertise no addresses. All that there is is a balancer.
+	none addressing = "none"
+)
 
 // publishing tells which servers publish StorageVersions.
 type publishing int
@@ -63,9 +76,9 @@ type server struct {
 	release   int
 	publishes bool
 	// lives until the process ends; answers at its address; accepts writes; leased once it had its Lease; leaves since it
-	// gave it up.
-	lives, answers, accepts, leased, leaves bool
-	source                                  *source
+	// gave it up; frozen while it can neither write nor renew its Lease.
+	lives, answers, accepts, leased, leaves, frozen bool
+	source                                          *source
 	// follows is the storage version of custom resources that its handler has heard of, noticed the generation.
 	follows customVersion
 	noticed int64
@@ -77,13 +90,17 @@ type lease struct {
 	// unwatched says that it appeared while nobody watched, or that whoever saw it ended before that was recorded.
 	unwatched bool
 	since     time.Time
+	// address is the one that the Lease names.
+	address string
+	// silent says that observers count the server as gone.
+	silent bool
 }
 
 // cluster is what is to be observed.
 type cluster struct {
 	w          *world
 	publishing publishing
-	balanced   bool
+	addressing addressing
 	started    int
 	// sources are those of server processes, by incarnation, and of changes of definitions.
 	sources map[string]*source
@@ -115,7 +132,7 @@ func newCluster(w *world) *cluster {
 
 // setUp makes servers that have been there for long, and objects of times before.
 func (c *cluster) setUp(s setting) {
-	c.publishing, c.balanced = s.publishing, s.balanced
+	c.publishing, c.addressing = s.publishing, s.addressing
 	past := &source{name: "the past", began: c.w.now.Add(-time.Hour), grace: c.processGrace()}
 	c.definition = &definition{uid: "definition-1", generation: 1, stored: []customVersion{0}}
 	c.definition.sources[0] = past
@@ -126,8 +143,8 @@ func (c *cluster) setUp(s setting) {
 		c.sources[one.incarnation] = past
 		c.publish(one)
 		one.leased = true
-		c.leases[one.identity] = &lease{incarnation: one.incarnation}
-		if !s.balanced {
+		c.leases[one.identity] = &lease{incarnation: one.incarnation, address: c.advertisedBy(one)}
+		if c.addressed() {
 			c.addresses = append(c.addresses, one.address)
 		}
 	}
@@ -137,6 +154,9 @@ func (c *cluster) setUp(s setting) {
 		}
 	}
 	c.w.store.add(crontabs, past, customEncodings[1], customEncodings[0], customEncodings[0])
+	if s.addressing == shared {
+		c.addresses = []string{balancer}
+	}
 	c.w.store.add(flunders, past, c.aggregated.encoding(), c.aggregated.encoding(), c.aggregated.encoding())
 }
 
@@ -193,10 +213,48 @@ func (c *cluster) accepting() []*server {
 	return all
 }
 
+// addressed reports whether each server has an address of its own.
+func (c *cluster) addressed() bool { return c.addressing == own || c.addressing == advertised }
+
+// advertisedBy is the address that the Lease of a server names.
+func (c *cluster) advertisedBy(s *server) string {
+	switch {
+	case s.release > 0 && c.addressing == advertised:
+		return s.address
+	case s.release > 0 && c.addressing == shared:
+		return balancer
+	default:
+		return ""
+	}
+}
+
+// advertised are the addresses that Leases name, by identity.
+func (c *cluster) advertised() map[string]string {
+	all := map[string]string{}
+	for identity, l := range c.leases {
+		if l.address != "" {
+			all[identity] = l.address
+		}
+	}
+	return all
+}
+
+// holders are those that have a Lease, in order.
+func (c *cluster) holders() []storageversion.Server {
+	return c.serversOf(func(*lease) bool { return true })
+}
+
 // living is what the Leases say.
 func (c *cluster) living() []storageversion.Server {
+	return c.serversOf(func(l *lease) bool { return !l.silent })
+}
+
+func (c *cluster) serversOf(which func(*lease) bool) []storageversion.Server {
 	var all []storageversion.Server
 	for identity, l := range c.leases {
+		if !which(l) {
+			continue
+		}
 		all = append(all, storageversion.Server{Identity: identity, Incarnation: l.incarnation})
 	}
 	slices.SortFunc(all, func(a, b storageversion.Server) int { return strings.Compare(a.Identity, b.Identity) })
@@ -217,7 +275,10 @@ func (c *cluster) reachable() []string {
 func (c *cluster) setLease(s *server) {
 	c.w.log("Lease of %s", s.incarnation)
 	s.leased = true
-	c.leases[s.identity] = &lease{incarnation: s.incarnation, unwatched: !c.w.feeds.watched(streamLeases), since: c.w.now}
+	c.leases[s.identity] = &lease{
+		incarnation: s.incarnation, unwatched: !c.w.feeds.watched(streamLeases), since: c.w.now,
+		address: c.advertisedBy(s),
+	}
 	c.w.feeds.publish(streamLeases, livingTold(c.living()))
 }
 
@@ -234,7 +295,7 @@ func (c *cluster) dropLease(identity string) {
 func (c *cluster) showAddress(address string, shown bool) {
 	i, found := slices.BinarySearch(c.addresses, address)
 	switch {
-	case shown == found, shown && c.balanced:
+	case shown == found, !c.addressed():
 		return
 	case shown:
 		c.addresses = slices.Insert(slices.Clone(c.addresses), i, address)

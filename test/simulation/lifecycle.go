@@ -97,6 +97,82 @@ func (c *cluster) kill(identity string) {
 		c.w.store.forgive(func(from *source) bool { return from == s.source })
 	}
 	c.w.after(c.w.dice.upTo(addressDelay), func() { c.forgetAddress(s) })
+	c.w.after(silence+c.w.dice.upTo(renewal), func() { c.fallSilent(s) })
+}
+
+// freeze cuts a server off from etcd: it can neither write nor renew its Lease.
+func (c *cluster) freeze(identity string, d time.Duration) {
+	s := c.of(identity)
+	if s == nil || !s.accepts || !s.leased || s.leaves {
+		return
+	}
+	c.w.log("%s freezes", s.incarnation)
+	s.frozen, s.accepts = true, false
+	c.w.after(c.w.dice.upTo(addressDelay), func() {
+		if s.frozen {
+			c.forgetAddress(s)
+		}
+	})
+	c.w.after(silence+c.w.dice.upTo(renewal), func() { c.fallSilent(s) })
+	c.w.after(d, func() { c.thaw(s) })
+}
+
+// thaw ends what freeze began. A server that counts as gone is like one that comes: nobody knows of it until it renews
+// its Lease.
+func (c *cluster) thaw(s *server) {
+	if !s.frozen || !s.lives {
+		return
+	}
+	c.w.log("%s thaws", s.incarnation)
+	s.frozen, s.accepts = false, true
+	l := c.leases[s.identity]
+	if l == nil || l.incarnation != s.incarnation || l.silent {
+		s.source = &source{
+			name: s.incarnation, identity: s.identity, began: c.w.now, grace: c.processGrace() + renewal,
+		}
+		c.sources[s.incarnation] = s.source
+	}
+	c.w.after(c.w.dice.upTo(renewal), func() {
+		if s.accepts && !s.leaves && c.of(s.identity) == s {
+			c.setLease(s)
+		}
+	})
+	c.w.after(c.w.dice.upTo(addressDelay), func() {
+		if s.accepts {
+			c.showAddress(s.address, true)
+		}
+	})
+}
+
+// fallSilent has observers count a server as gone that renews its Lease no more, once its address is gone as well.
+func (c *cluster) fallSilent(s *server) {
+	l := c.leases[s.identity]
+	switch {
+	case l == nil, l.incarnation != s.incarnation, s.lives && !s.frozen:
+	case c.lostAddress(s):
+		c.w.log("Lease of %s is silent", s.incarnation)
+		l.silent = true
+		c.w.feeds.publish(streamLeases, livingTold(c.living()))
+	default:
+		c.w.after(renewal, func() { c.fallSilent(s) })
+	}
+}
+
+// lostAddress stands for the rule by which package observer tells whether a server lost its address.
+func (c *cluster) lostAddress(silent *server) bool {
+	shown := c.reachable()
+	var renewing []*server
+	for _, s := range c.servers {
+		if l := c.leases[s.identity]; l != nil && l.incarnation == s.incarnation && !s.frozen {
+			renewing = append(renewing, s)
+		}
+	}
+	if c.addressing == advertised && silent.release > 0 {
+		return !slices.Contains(shown, silent.address) && slices.ContainsFunc(renewing, func(s *server) bool {
+			return slices.Contains(shown, c.advertisedBy(s))
+		})
+	}
+	return len(renewing) > 0 && len(renewing) == len(shown)
 }
 
 func (c *cluster) end(s *server) {
@@ -161,7 +237,7 @@ func (c *cluster) loseLease(identity string) {
 
 // expireLeases takes away the Leases of processes that are gone, as the API servers do after an hour.
 func (c *cluster) expireLeases() {
-	for _, one := range c.living() {
+	for _, one := range c.holders() {
 		s := c.of(one.Identity)
 		if (s == nil || s.incarnation != one.Incarnation && !s.accepts) && c.mayLeave(one.Identity) {
 			c.dropLease(one.Identity)
@@ -191,7 +267,7 @@ func (c *cluster) noteUnwatched() {
 // there.
 func (c *cluster) hushLeaving() {
 	for _, s := range c.servers {
-		if s.leaves && c.balanced {
+		if s.leaves && !c.addressed() {
 			s.answers = false
 		}
 	}

@@ -40,6 +40,7 @@ var mutants = map[string]struct {
 	"takes the success of an earlier epoch for a proof": {mutant: mutant{input: skipEpochs}},
 	"takes any success for a proof":                     {mutant: mutant{input: believeAll}},
 	"ignores one server":                                {mutant: mutant{living: withoutOne, look: withoutOneDocument}},
+	"takes a shared address for that of one server":     {mutant: mutant{look: shareNothing}},
 	"takes an error for absence":                        {mutant: mutant{look: failedAsEmpty}},
 	"creates migrations before the state is written":    {mutant: mutant{decision: createAtOnce, createsFirst: true}},
 	"creates migrations without reading the state":      {mutant: mutant{trustsStates: true}, first: 3000},
@@ -125,6 +126,23 @@ func withoutOne(living []storageversion.Server, unbroken bool) ([]storageversion
 func withoutOneDocument(look storageversion.Look) storageversion.Look {
 	look.Documents = maps.Clone(look.Documents)
 	maps.DeleteFunc(look.Documents, func(address string, _ storageversion.Document) bool { return address == "10.0.0.b" })
+	return look
+}
+
+// shareNothing takes the address that all servers share for that of the first, and invents one for each of the others.
+func shareNothing(look storageversion.Look) storageversion.Look {
+	if _, shared := look.Documents[balancer]; !shared || !look.Direct {
+		return look
+	}
+	look.Documents = maps.Clone(look.Documents)
+	look.Advertised = maps.Clone(look.Advertised)
+	for i, server := range look.Servers {
+		look.Advertised[server.Identity] = balancer
+		if i > 0 {
+			look.Advertised[server.Identity] = "of " + server.Identity
+			look.Documents["of "+server.Identity] = look.Documents[balancer]
+		}
+	}
 	return look
 }
 

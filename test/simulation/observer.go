@@ -34,6 +34,10 @@ const (
 	aggregatedRetry = time.Minute
 	// answerDelay is how long a server may take to answer.
 	answerDelay = 2 * time.Second
+	// silence is for how long a server that has no address any more must not have renewed its Lease to count as gone,
+	// renewal how often servers renew them.
+	silence = 90 * time.Second
+	renewal = 10 * time.Second
 )
 
 // observer stands for package observer: it does what that does, without requests.
@@ -53,6 +57,8 @@ type observer struct {
 
 	// known are the sources of encodings that were heard of.
 	known map[*source]bool
+	// heardOf are the processes that were heard of.
+	heardOf map[string]bool
 
 	watchesStorageVersions, listedStorageVersions bool
 }
@@ -60,7 +66,7 @@ type observer struct {
 func newObserver(m *manager) *observer {
 	return &observer{
 		m: m, ledger: storageversion.NewLedger(linger), retry: firstRetry,
-		known: map[*source]bool{},
+		known: map[*source]bool{}, heardOf: map[string]bool{},
 	}
 }
 
@@ -69,6 +75,7 @@ func (o *observer) list() {
 	c := o.m.w.cluster
 	o.listed = true
 	c.hushLeaving()
+	o.setLiving(c.holders(), true)
 	o.setLiving(c.living(), true)
 	c.noteWatched()
 	o.addresses = c.reachable()
@@ -95,6 +102,7 @@ func (o *observer) setLiving(living []storageversion.Server, unbroken bool) {
 	}
 	o.living = living
 	for _, one := range living {
+		o.heardOf[one.Incarnation] = true
 		o.known[o.m.w.cluster.sources[one.Incarnation]] = true
 	}
 	o.heard(o.ledger.SetServers(o.m.w.now, living, unbroken))
@@ -158,7 +166,7 @@ func (o *observer) look() {
 	}
 	w := o.m.w
 	o.looking, o.moved = true, false
-	look := storageversion.Look{Servers: o.living, Direct: len(o.addresses) > 0,
+	look := storageversion.Look{Servers: o.living, Advertised: w.cluster.advertised(), Direct: len(o.addresses) > 0,
 		Documents: map[string]storageversion.Document{}}
 	longest := time.Duration(0)
 	addresses := o.addresses
@@ -316,6 +324,11 @@ func (o *observer) relist(on stream) {
 	c := o.m.w.cluster
 	switch on {
 	case streamLeases:
+		// Who came meanwhile may be gone already.
+		lived := c.serversOf(func(l *lease) bool { return !l.silent || !o.heardOf[l.incarnation] })
+		if len(lived) > len(c.living()) {
+			o.setLiving(lived, true)
+		}
 		o.setLiving(c.living(), false)
 	case streamAddresses:
 		o.setAddresses(c.reachable())

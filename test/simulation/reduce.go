@@ -63,20 +63,9 @@ func reduce(s script, fails func(script) bool) script {
 
 // smaller are settings like this one with one thing less in it.
 func (s setting) smaller() []setting {
-	var all []setting
-	if s.servers > 1 {
-		all = append(all, setting{s.servers - 1, s.release, s.publishing, s.balanced})
-	}
-	if s.release > 0 {
-		all = append(all, setting{s.servers, 0, s.publishing, s.balanced})
-	}
-	if s.balanced {
-		all = append(all, setting{s.servers, s.release, s.publishing, false})
-	}
-	if s.publishing > 0 {
-		all = append(all, setting{s.servers, s.release, 0, s.balanced})
-	}
-	return all
+	fewer, older, silent, simple := s, s, s, s
+	fewer.servers, older.release, silent.publishing, simple.addressing = max(s.servers-1, 1), 0, noneOfThem, own
+	return []setting{fewer, older, silent, simple}
 }
 
 // smaller are steps like this one with less in it.

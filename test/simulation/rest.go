@@ -74,6 +74,9 @@ func (w *world) calmDown() {
 // settleServers has one release on all servers, and all of them seen.
 func (w *world) settleServers() {
 	c := w.cluster
+	for _, s := range c.servers {
+		c.thaw(s)
+	}
 	c.hidden = map[string]bool{}
 	c.tellAddresses()
 	c.define(0)
@@ -83,7 +86,7 @@ func (w *world) settleServers() {
 			switch {
 			case !found:
 				release, found = s.release, true
-			case c.balanced:
+			case !c.addressed():
 				c.stop(s.identity) // Several servers behind a balancer cannot be told apart.
 			case s.release != release:
 				c.restart(s.identity, release, s.publishes)

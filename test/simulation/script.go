@@ -79,6 +79,9 @@ var actions = []action{
 	{"hide an address", func(w *world, who, _ int) { w.cluster.hide(who, true) }},
 	{"show an address", func(w *world, who, _ int) { w.cluster.hide(who, false) }},
 	{"let documents fail", failDocuments},
+	{"freeze a server", func(w *world, who, what int) {
+		w.cluster.freeze(identityOf(who), []time.Duration{30 * time.Second, 2 * time.Minute, 5 * time.Minute}[what%3])
+	}},
 	{"delete a Lease", func(w *world, who, _ int) { w.cluster.loseLease(identityOf(who)) }},
 	{"let Leases expire", func(w *world, _, _ int) { w.cluster.expireLeases() }},
 
@@ -212,8 +215,8 @@ func (s script) play(m mutant, tell func(string)) (*world, error) {
 // String shows the script in the form that parse reads: the setting, and a line for each step.
 func (s script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "servers %d, release %d, publishing %d, balanced %v\n", s.Setting.servers, s.Setting.release,
-		s.Setting.publishing, s.Setting.balanced)
+	fmt.Fprintf(&b, "servers %d, release %d, publishing %d, addresses %s\n", s.Setting.servers, s.Setting.release,
+		s.Setting.publishing, s.Setting.addressing)
 	for _, one := range s.Steps {
 		if one.Do != 0 || one.Wait != 0 {
 			fmt.Fprintf(&b, "%s (%d, %d), %s, seed %d\n", actions[one.Do].name, one.Who, one.What, waits[one.Wait], one.Seed)
@@ -226,8 +229,8 @@ func (s script) String() string {
 func parse(text string) (script, error) {
 	var s script
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	if _, err := fmt.Sscanf(strings.TrimSpace(lines[0]), "servers %d, release %d, publishing %d, balanced %t",
-		&s.Setting.servers, &s.Setting.release, &s.Setting.publishing, &s.Setting.balanced); err != nil {
+	if _, err := fmt.Sscanf(strings.TrimSpace(lines[0]), "servers %d, release %d, publishing %d, addresses %s",
+		&s.Setting.servers, &s.Setting.release, &s.Setting.publishing, &s.Setting.addressing); err != nil {
 		return s, fmt.Errorf("reading the setting %q: %w", lines[0], err)
 	}
 	for _, line := range lines[1:] {

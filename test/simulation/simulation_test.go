@@ -47,7 +47,8 @@ var scripts = rapid.Custom(func(t *rapid.T) script {
 			servers:    rapid.IntRange(1, 3).Draw(t, "servers"),
 			release:    rapid.IntRange(0, releases-1).Draw(t, "release"),
 			publishing: publishing(rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "publishing")),
-			balanced:   rapid.SampledFrom([]bool{false, false, false, false, false, true}).Draw(t, "balanced"),
+			addressing: rapid.SampledFrom(
+				[]addressing{own, own, advertised, advertised, advertised, shared, none}).Draw(t, "addressing"),
 		},
 		Steps: rapid.SliceOfN(steps, 8, 24).Draw(t, "steps"),
 	}

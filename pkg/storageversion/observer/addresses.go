@@ -66,6 +66,13 @@ func (w *addressWatcher) run(ctx context.Context) {
 	}, nil)
 }
 
+// current returns the addresses of servers that are ready, in order.
+func (w *addressWatcher) current() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.ready
+}
+
 // addressesIn returns the addresses of servers that are ready, each with the port.
 func addressesIn(slice *discoveryv1.EndpointSlice) []string {
 	port := int32(0)

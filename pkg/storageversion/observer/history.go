@@ -26,6 +26,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -55,11 +56,15 @@ var (
 // lease is an identity Lease. The zero value means that there was none. As long as one Lease object lives, it is about
 // one process, because every process creates its own.
 type lease struct {
-	uid     types.UID
-	holder  string
-	server  bool // of kube-apiserver
-	created time.Time
-	expires time.Time // never if zero
+	uid      types.UID
+	holder   string
+	server   bool   // of kube-apiserver
+	address  string // that the server advertises; empty before Kubernetes 1.36
+	created  time.Time
+	renewed  time.Time
+	duration time.Duration // for ever if zero
+	// heardAt is when the observer heard of a renewal last, see serverLeases.
+	heardAt time.Duration
 }
 
 func leaseFrom(object *coordinationv1.Lease) lease {
@@ -67,11 +72,11 @@ func leaseFrom(object *coordinationv1.Lease) lease {
 		uid:     object.UID,
 		holder:  ptr.Deref(object.Spec.HolderIdentity, ""),
 		server:  object.Labels[identityLabel] == kubeAPIServer,
+		address: object.Annotations[corev1.AnnotationPeerAdvertiseAddress],
 		created: object.CreationTimestamp.Time,
+		renewed: ptr.Deref(object.Spec.RenewTime, metav1.MicroTime{}).Time,
 	}
-	if renewed, seconds := object.Spec.RenewTime, object.Spec.LeaseDurationSeconds; renewed != nil && seconds != nil {
-		l.expires = renewed.Add(time.Duration(*seconds) * time.Second)
-	}
+	l.duration = time.Duration(ptr.Deref(object.Spec.LeaseDurationSeconds, 0)) * time.Second
 	return l
 }
 

@@ -35,13 +35,23 @@ const (
 	// the Leases of those that write built-in resources.
 	identityLabel = "apiserver.kubernetes.io/identity"
 	kubeAPIServer = "kube-apiserver"
+
+	// silenceOfTheDead is for how long a server that has no address any more must not have renewed its Lease to count as
+	// gone. Servers renew their Leases every ten seconds. The Lease of a server that crashed stays for an hour.
+	silenceOfTheDead = 90 * time.Second
+
+	// newsGap is the longest time between two news in which a renewal would have been heard.
+	newsGap = 15 * time.Second
 )
 
 // leaseWatcher tells the Ledger which server processes live.
 type leaseWatcher struct {
 	*facts
 	source     *source
+	addresses  *addressWatcher
 	aggregated *aggregatedReader
+
+	advertised map[string]string // the addresses that servers advertise, by identity; guarded by facts.mu
 
 	// Only the goroutine of the watch uses these.
 	leases   serverLeases
@@ -55,7 +65,7 @@ func (w *leaseWatcher) run(ctx context.Context) {
 		w.leases.hear(n, w.clock.Now())
 		if n.listed {
 			earlier, unbroken := w.lookBack(ctx, was)
-			w.report(ctx, earlier, unbroken)
+			w.report(ctx, append(earlier, w.goneUnheard(was)...), unbroken)
 			return
 		}
 		w.report(ctx, nil, true)
@@ -70,7 +80,7 @@ func (w *leaseWatcher) lookBack(
 ) (earlier [][]storageversion.Server, unbroken bool) {
 	first, young := was.byName == nil, false
 	h := &history{at: w.source.leasesOfServers, identities: sets.KeySet(w.leases.lastHeld)}
-	living, _ := w.leases.living()
+	living, _, _ := w.leases.processes(w.addresses.current())
 	for _, server := range living {
 		h.identities.Insert(server.Identity)
 		young = young || w.clock.Since(w.leases.byName[server.Identity].created) <= historyKept
@@ -91,10 +101,28 @@ func (w *leaseWatcher) lookBack(
 	}
 }
 
+// goneUnheard returns, as a set of processes, those that live and those of which a list tells for the first time and
+// which are gone already. Each of these may have written something, and nobody has read it.
+func (w *leaseWatcher) goneUnheard(was leasesAt) [][]storageversion.Server {
+	living, gone, _ := w.leases.processes(w.addresses.current())
+	unheard := slices.DeleteFunc(gone, func(server storageversion.Server) bool {
+		return was.byName[server.Identity].sameProcess(w.leases.byName[server.Identity])
+	})
+	if len(unheard) == 0 {
+		return nil
+	}
+	lived := append(living, unheard...)
+	slices.SortFunc(lived, byIdentity)
+	return [][]storageversion.Server{lived}
+}
+
 // report tells the Ledger which processes lived one after the other, and which live now. unbroken says that it misses
 // none of them.
 func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Server, unbroken bool) {
-	living, others := w.leases.living()
+	living, gone, others := w.leases.processes(w.addresses.current())
+	w.mu.Lock()
+	w.advertised = w.leases.advertised()
+	w.mu.Unlock()
 	if !maps.Equal(others, w.others) {
 		w.others = others
 		w.aggregated.wake.raise()
@@ -104,7 +132,7 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Se
 	}
 	w.reported = true
 	klog.FromContext(ctx).V(2).Info("API servers started or stopped", "earlier", earlier, "living", living,
-		"unbroken", unbroken)
+		"gone", gone, "unbroken", unbroken)
 	w.update(func(now time.Time) storageversion.Changes {
 		changes := storageversion.Changes{}
 		for _, lived := range earlier {
@@ -117,30 +145,47 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Se
 }
 
 // serverLeases is what lists and watches have told about identity Leases.
+//
+// When a server stopped to renew its Lease is measured by the time in which other news arrived here. The times in
+// Leases are by the clocks of other hosts, and an observer that is cut off from the API hears of no renewal.
 type serverLeases struct {
 	leasesAt
 	// lastHeld is when each server held a Lease last, if etcd may remember it.
 	lastHeld map[string]time.Time
-	// heardUntil is the time up to which the state of Leases is known: the time of the last news, not the time on the
-	// clock. An observer that is cut off from the API hears of no renewal, and must not conclude that all servers stopped.
-	heardUntil time.Time
+	// heard is for how long news have arrived, up to lastNews.
+	heard    time.Duration
+	lastNews time.Time
 }
 
 func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 	l.noteHeld(now)
+	l.heard += min(max(now.Sub(l.lastNews), 0), newsGap)
+	l.lastNews = now
+	before := l.byName
 	if n.listed {
 		l.leasesAt = leasesAt{byName: map[string]lease{}}
 	}
+	newest := time.Time{}
 	for _, object := range n.set {
-		l.set(object)
+		if one := leaseFrom(object); one.renewed.After(newest) {
+			newest = one.renewed
+		}
+	}
+	for _, object := range n.set {
+		one := leaseFrom(object)
+		one.heardAt = l.heard
+		if known, exists := before[object.Name]; exists && known.sameProcess(one) && known.renewed.Equal(one.renewed) {
+			one.heardAt = known.heardAt
+		} else if n.listed && !one.renewed.IsZero() {
+			// Whether another host's clock was right shows at the next renewal, within ten seconds.
+			one.heardAt -= newest.Sub(one.renewed)
+		}
+		l.byName[object.Name] = one
 	}
 	for _, name := range n.gone {
 		delete(l.byName, name)
 	}
 	l.revision = max(l.revision, n.revision)
-	if n.upToDate() {
-		l.reached(now)
-	}
 }
 
 func (l *serverLeases) noteHeld(now time.Time) {
@@ -152,31 +197,61 @@ func (l *serverLeases) noteHeld(now time.Time) {
 	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return now.Sub(last) > historyKept })
 }
 
-func (l *serverLeases) set(object *coordinationv1.Lease) {
-	l.byName[object.Name] = leaseFrom(object)
-	if renewed := object.Spec.RenewTime; renewed != nil {
-		l.reached(renewed.Time)
-	}
-}
-
-func (l *serverLeases) reached(now time.Time) {
-	if now.After(l.heardUntil) {
-		l.heardUntil = now
-	}
-}
-
-// living returns the processes of kube-apiserver in order, and the holders of the Leases of other servers by name.
-func (l *serverLeases) living() (servers []storageversion.Server, others map[string]string) {
+// processes returns the processes of kube-apiserver that live and those that are gone, although their Leases are still
+// there, given the addresses of servers that are ready. It also returns the holders of the Leases of other servers by
+// name. It leaves out whose Lease expired.
+func (l *serverLeases) processes(ready []string) (living, gone []storageversion.Server, others map[string]string) {
 	others = map[string]string{}
-	for name, known := range l.byName {
+	renewing := l.renewing()
+	for name, one := range l.byName {
+		server, silence := storageversion.Server{Identity: name, Incarnation: one.holder}, l.silence(one)
 		switch {
-		case !known.expires.IsZero() && known.expires.Before(l.heardUntil):
-		case known.server:
-			servers = append(servers, storageversion.Server{Identity: name, Incarnation: known.holder})
+		case one.duration > 0 && silence > one.duration:
+		case !one.server:
+			others[name] = one.holder
+		case silence > silenceOfTheDead && lostAddress(one, renewing, ready):
+			gone = append(gone, server)
 		default:
-			others[name] = known.holder
+			living = append(living, server)
 		}
 	}
-	slices.SortFunc(servers, func(a, b storageversion.Server) int { return cmp.Compare(a.Identity, b.Identity) })
-	return servers, others
+	slices.SortFunc(living, byIdentity)
+	return living, gone, others
+}
+
+func byIdentity(a, b storageversion.Server) int { return cmp.Compare(a.Identity, b.Identity) }
+
+// renewing returns the Leases of servers of kube-apiserver that still renew them.
+func (l *serverLeases) renewing() []lease {
+	return slices.DeleteFunc(slices.Collect(maps.Values(l.byName)), func(one lease) bool {
+		return !one.server || l.silence(one) > silenceOfTheDead
+	})
+}
+
+// lostAddress reports whether the addresses that are ready show that a server is gone which does not renew its Lease.
+// A server that writes, but that something keeps from renewing its Lease, keeps its address.
+func lostAddress(silent lease, renewing []lease, ready []string) bool {
+	shown, taken := false, silent.address == ""
+	for _, one := range renewing {
+		shown = shown || slices.Contains(ready, one.address)
+		taken = taken || one.address == silent.address
+	}
+	if taken { // It is not known which address was that of the server alone.
+		return len(renewing) > 0 && len(ready) == len(renewing)
+	}
+	return shown && !slices.Contains(ready, silent.address)
+}
+
+// silence is for how long a Lease was not renewed while other news arrived.
+func (l *serverLeases) silence(one lease) time.Duration { return l.heard - one.heardAt }
+
+// advertised returns the addresses that servers of kube-apiserver advertise, by identity.
+func (l *serverLeases) advertised() map[string]string {
+	addresses := map[string]string{}
+	for name, one := range l.byName {
+		if one.server && one.address != "" {
+			addresses[name] = one.address
+		}
+	}
+	return addresses
 }

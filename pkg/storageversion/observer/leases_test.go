@@ -43,6 +43,26 @@ func list(leases ...*coordinationv1.Lease) news[*coordinationv1.Lease] {
 	return news[*coordinationv1.Lease]{set: leases, listed: true}
 }
 
+func renewal(object *coordinationv1.Lease) news[*coordinationv1.Lease] {
+	return news[*coordinationv1.Lease]{set: []*coordinationv1.Lease{object}}
+}
+
+// at adds to a Lease the address that its server advertises.
+func at(host string, object *coordinationv1.Lease) *coordinationv1.Lease {
+	object.Annotations = map[string]string{"kubernetes.io/peer-advertise-address": host + ":6443"}
+	return object
+}
+
+// renewFor renews one Lease every ten seconds for some time.
+func renewFor(l *serverLeases, d time.Duration, object *coordinationv1.Lease) {
+	for range d / (10 * time.Second) {
+		renewed := object.DeepCopy()
+		renewed.Spec.RenewTime.Time = renewed.Spec.RenewTime.Add(10 * time.Second)
+		l.hear(renewal(renewed), l.lastNews.Add(10*time.Second))
+		object = renewed
+	}
+}
+
 func TestWhichProcessesLive(t *testing.T) {
 	a := storageversion.Server{Identity: "a", Incarnation: "a_1"}
 	b := storageversion.Server{Identity: "b", Incarnation: "b_1"}
@@ -55,6 +75,7 @@ func TestWhichProcessesLive(t *testing.T) {
 		name       string
 		listed     []*coordinationv1.Lease
 		then       func(l *serverLeases)
+		ready      []string
 		want       []storageversion.Server
 		wantOthers map[string]string
 	}{
@@ -76,22 +97,87 @@ func TestWhichProcessesLive(t *testing.T) {
 			want:   []storageversion.Server{a, b},
 		},
 		{
-			name:   "one goes when another is renewed later than it should have been",
-			listed: []*coordinationv1.Lease{process("a_1", noon), process("b_1", noon)},
-			then:   func(l *serverLeases) { l.set(process("a_1", noon.Add(61*time.Minute))) },
+			name:   "one whose address is gone as well is gone after 90 seconds without a renewal",
+			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
+			then:   func(l *serverLeases) { renewFor(l, 110*time.Second, at("a", process("a_1", noon))) },
+			ready:  []string{"a:6443"},
 			want:   []storageversion.Server{a},
 		},
 		{
-			name:   "nobody goes because old news come late",
-			listed: []*coordinationv1.Lease{process("a_1", noon), process("b_1", noon)},
-			// The watch was cut off for two hours, and goes on where it ended.
-			then: func(l *serverLeases) { l.set(process("a_1", noon.Add(10*time.Second))) },
-			want: []storageversion.Server{a, b},
+			name:   "one that keeps its address lives, whatever keeps it from renewing its Lease",
+			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
+			then:   func(l *serverLeases) { renewFor(l, 30*time.Minute, at("a", process("a_1", noon))) },
+			ready:  []string{"a:6443", "b:6443"},
+			want:   []storageversion.Server{a, b},
 		},
 		{
-			name:   "the only one goes when the API server says that there is no other news",
-			listed: []*coordinationv1.Lease{process("a_1", noon)},
-			then:   func(l *serverLeases) { l.hear(news[*coordinationv1.Lease]{}, noon.Add(61*time.Minute)) },
+			name:   "addresses that no server advertises say nothing",
+			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
+			then:   func(l *serverLeases) { renewFor(l, 30*time.Minute, at("a", process("a_1", noon))) },
+			ready:  []string{"10.0.0.1:6443", "10.0.0.2:6443"},
+			want:   []storageversion.Server{a, b},
+		},
+		{
+			name:   "where Leases name no address, as many addresses as renewed Leases show that one is gone",
+			listed: []*coordinationv1.Lease{process("a_1", noon), process("b_1", noon)},
+			then:   func(l *serverLeases) { renewFor(l, 110*time.Second, process("a_1", noon)) },
+			ready:  []string{"10.0.0.1:6443"},
+			want:   []storageversion.Server{a},
+		},
+		{
+			name:   "another server has taken the address",
+			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("a", process("b_1", noon))},
+			then:   func(l *serverLeases) { renewFor(l, 110*time.Second, at("a", process("a_1", noon))) },
+			ready:  []string{"a:6443"},
+			want:   []storageversion.Server{a},
+		},
+		{
+			name:   "one whose Lease expired is gone, whatever its address",
+			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
+			then:   func(l *serverLeases) { renewFor(l, 61*time.Minute, at("a", process("a_1", noon))) },
+			ready:  []string{"a:6443", "b:6443"},
+			want:   []storageversion.Server{a},
+		},
+		{
+			name: "one whose host is two hours behind lives when it has renewed its Lease",
+			listed: []*coordinationv1.Lease{
+				at("a", process("a_1", noon)), at("b", process("b_1", noon.Add(-2*time.Hour)))},
+			then: func(l *serverLeases) {
+				renewFor(l, 10*time.Second, at("b", process("b_1", noon.Add(-2*time.Hour))))
+				renewFor(l, 80*time.Second, at("a", process("a_1", noon)))
+			},
+			ready: []string{"a:6443"},
+			want:  []storageversion.Server{a, b},
+		},
+		{
+			name: "one whose host is two hours ahead makes no other expire",
+			listed: []*coordinationv1.Lease{
+				at("a", process("a_1", noon)), at("b", process("b_1", noon))},
+			then: func(l *serverLeases) {
+				renewFor(l, 10*time.Second, at("a", process("a_1", noon.Add(2*time.Hour))))
+			},
+			ready: []string{"a:6443"},
+			want:  []storageversion.Server{a, b},
+		},
+		{
+			name:   "nobody is gone because the watch was cut off for two hours",
+			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
+			then: func(l *serverLeases) {
+				l.hear(renewal(at("a", process("a_1", noon.Add(2*time.Hour)))), noon.Add(2*time.Hour))
+			},
+			ready: []string{"a:6443"},
+			want:  []storageversion.Server{a, b},
+		},
+		{
+			name:   "a new list shows again what was not renewed since",
+			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
+			then: func(l *serverLeases) {
+				renewFor(l, 80*time.Second, at("a", process("a_1", noon)))
+				l.hear(list(at("a", process("a_1", noon)), at("b", process("b_1", noon))), l.lastNews)
+				renewFor(l, 20*time.Second, at("a", process("a_1", noon.Add(time.Minute))))
+			},
+			ready: []string{"a:6443"},
+			want:  []storageversion.Server{a},
 		},
 		{
 			name:   "a list leaves nothing of what was known before",
@@ -102,7 +188,7 @@ func TestWhichProcessesLive(t *testing.T) {
 		{
 			name:   "another process under the same identity",
 			listed: []*coordinationv1.Lease{process("a_0", noon)},
-			then:   func(l *serverLeases) { l.set(process("a_1", noon)) },
+			then:   func(l *serverLeases) { l.hear(renewal(process("a_1", noon)), noon) },
 			want:   []storageversion.Server{a},
 		},
 	}
@@ -116,7 +202,7 @@ func TestWhichProcessesLive(t *testing.T) {
 			if test.wantOthers == nil {
 				test.wantOthers = map[string]string{}
 			}
-			living, others := l.living()
+			living, _, others := l.processes(test.ready)
 			if diff := cmp.Diff(test.want, living); diff != "" {
 				t.Errorf("living (-want +got):\n%s", diff)
 			}

@@ -85,10 +85,12 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 		},
 	}
 	o.leases = &leaseWatcher{
-		facts: f, source: c.leases, aggregated: o.aggregated, leases: serverLeases{lastHeld: map[string]time.Time{}},
+		facts: f, source: c.leases, addresses: o.addresses,
+		aggregated: o.aggregated, leases: serverLeases{lastHeld: map[string]time.Time{}},
 	}
 	o.poller = &discoveryPoller{
-		facts: f, clients: c, addresses: o.addresses, aggregated: o.aggregated, storageVersions: o.storageVersions,
+		facts: f, clients: c, leases: o.leases, addresses: o.addresses,
+		aggregated: o.aggregated, storageVersions: o.storageVersions,
 	}
 	return o, nil
 }

@@ -38,6 +38,7 @@ var retryBackoff = wait.Backoff{
 type discoveryPoller struct {
 	*facts
 	clients         *clients
+	leases          *leaseWatcher
 	addresses       *addressWatcher
 	aggregated      *aggregatedReader
 	storageVersions *storageVersionWatcher

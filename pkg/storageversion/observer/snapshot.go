@@ -60,7 +60,8 @@ func (p *discoveryPoller) readServer(
 func (p *discoveryPoller) readServers(ctx context.Context) (storageversion.Look, map[string]catalog) {
 	p.mu.Lock()
 	look := storageversion.Look{
-		Servers: p.ledger.Living(), Direct: true, Documents: map[string]storageversion.Document{},
+		Servers: p.ledger.Living(), Advertised: p.leases.advertised, Direct: true,
+		Documents: map[string]storageversion.Document{},
 	}
 	addresses := p.addresses.ready
 	p.mu.Unlock()

@@ -69,9 +69,6 @@ type news[T watchable] struct {
 	revision int64
 }
 
-// upToDate says that there were no other changes up to now.
-func (n news[T]) upToDate() bool { return n.listed || len(n.set) == 0 && len(n.gone) == 0 }
-
 // source is what can be listed and watched. Nobody follows it twice at the same time.
 type source struct {
 	client    rest.Interface

@@ -22,6 +22,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
@@ -45,9 +47,53 @@ func TestThreeServers(t *testing.T) {
 		checkVersions(t, s)
 	})
 	t.Run("polls cost two requests a server", func(t *testing.T) { testPolls(t, cp) })
-	t.Run("custom resources", func(t *testing.T) { testCustomResources(t, s, cp) })
 	t.Run("aggregated resources", func(t *testing.T) { testAggregatedResources(t, s, cp) })
+	var crashed *controlplane.APIServer
+	t.Run("a server takes the place of one that crashed", func(t *testing.T) { crashed = testReplacement(t, s, cp) })
+	t.Run("custom resources", func(t *testing.T) { testCustomResources(t, s, cp) })
+	t.Run("the crashed server is gone, and its Lease is not", func(t *testing.T) {
+		within(t, 3*eventually, func() error {
+			if s.knows(crashed) {
+				return fmt.Errorf("%s still counts", crashed.Identity())
+			}
+			return s.complete(deployments, storageversion.BuiltIn, 1)
+		})
+		client := kubernetes.NewForConfigOrDie(cp.AdminConfig())
+		_, err := client.CoordinationV1().Leases("kube-system").Get(t.Context(), crashed.Identity(), metav1.GetOptions{})
+		if err != nil {
+			t.Error(err)
+		}
+	})
 	s.stop()
+}
+
+// testReplacement kills a server, whose identity Lease stays for an hour, and starts another one elsewhere.
+func testReplacement(
+	t *testing.T, s *observed, cp *controlplane.ControlPlane,
+) (crashed *controlplane.APIServer) {
+	crashed = cp.Servers()[1]
+	if err := crashed.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	successor, err := cp.AddServer(t.Context(), controlplane.Server{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, soon, func() error {
+		if !s.knows(successor) {
+			return fmt.Errorf("nothing is known of %s", successor.Identity())
+		}
+		return s.complete(deployments, storageversion.BuiltIn, 1)
+	})
+	return crashed
+}
+
+// knows reports whether what is known of Deployments is from that server among others.
+func (s *observed) knows(server *controlplane.APIServer) bool {
+	last, _ := ptrTo(s.Observe(deployments)).Last()
+	return slices.ContainsFunc(last.Evidence.Servers, func(one migrationv1alpha1.ServerEvidence) bool {
+		return one.Identity == server.Identity()
+	})
 }
 
 // TestPublishingServers has the StorageVersion API.
