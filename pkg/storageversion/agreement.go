@@ -33,7 +33,7 @@ func (o *Observation) AgreedFrom(hash string, since time.Time, settle time.Durat
 			if len(sighting.Unseen) > 0 || !slices.Equal(sighting.Writing, []string{hash}) {
 				break
 			}
-			since = sighting.Evidence.FirstObservedTime.Time
+			since = sighting.Since
 		}
 	}
 	last, seen := o.Last()

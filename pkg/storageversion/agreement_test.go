@@ -19,17 +19,12 @@ package storageversion
 import (
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 func TestAgreedFrom(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	at := func(minute int, writing ...string) Sighting {
-		seen := metav1.NewTime(noon.Add(time.Duration(minute) * time.Minute))
-		return Sighting{Evidence: migrationv1alpha1.StorageEvidence{FirstObservedTime: &seen}, Writing: writing}
+		return Sighting{Since: noon.Add(time.Duration(minute) * time.Minute), Writing: writing}
 	}
 	unread := at(2, "new=")
 	unread.Unseen = []Server{{Identity: "a", Incarnation: "1"}}

@@ -88,6 +88,8 @@ type Observation struct {
 type Sighting struct {
 	// Evidence identifies what was read. No two sightings of an observation have the same FirstObservedTime.
 	Evidence migrationv1alpha1.StorageEvidence
+	// Since is when this process saw it first, by its own clock.
+	Since time.Time
 	// Writing are the encodings that servers write, sorted. One means that they agree, none that nobody writes.
 	Writing []Encoding
 	// Unseen are processes that left before anybody read them. They may have written anything, unless whoever keeps a

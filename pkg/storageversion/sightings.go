@@ -48,7 +48,7 @@ func (s sightings) append(now time.Time, resource schema.GroupResource, sighting
 			seen = next
 		}
 	}
-	sighting.Evidence.FirstObservedTime = &metav1.Time{Time: seen}
+	sighting.Since, sighting.Evidence.FirstObservedTime = now, &metav1.Time{Time: seen}
 	s[resource] = newest(append(row, sighting))
 }
 

@@ -37,6 +37,9 @@ const (
 type manager struct {
 	w        *world
 	observer *observer
+	// skew is by how much the clock of its host is ahead.
+	skew   time.Duration
+	memory svmtrigger.Memory
 
 	states     map[string]*migrationv1alpha1.StorageState
 	migrations map[string]*migrationv1alpha1.StorageVersionMigration
@@ -60,7 +63,9 @@ func (w *world) startManager() {
 	}
 	w.lives++
 	w.log("manager %d starts", w.lives)
-	m := &manager{w: w}
+	m := &manager{w: w, memory: svmtrigger.Memory{}}
+	host := newDice(w.dice.state)
+	m.skew = skews[host.below(len(skews))]
 	m.observer = newObserver(m)
 	w.manager = m
 	w.feeds.reset()
@@ -73,6 +78,20 @@ func (w *world) startManager() {
 			m.observer.list()
 		}
 	})
+}
+
+// skews are by how much the clock of a host may be ahead.
+var skews = []time.Duration{0, 0, 0, 66 * time.Second, -66 * time.Second, 2 * time.Hour, -2 * time.Hour}
+
+// now is the time on the clock of the host.
+func (m *manager) now() time.Time { return m.w.now.Add(m.skew) }
+
+// clock is the time on the clock of whoever runs the manager.
+func (w *world) clock() time.Time {
+	if w.manager == nil {
+		return w.now
+	}
+	return w.manager.now()
 }
 
 // endManager kills the process. If it had sent a request, that may arrive later.
@@ -143,7 +162,7 @@ func (m *manager) changed(resource schema.GroupResource) {
 	if storageOf(resource) != newIngresses {
 		return
 	}
-	for _, other := range m.observer.ledger.Observe(m.w.now, resource).SharedWith {
+	for _, other := range m.observer.ledger.Observe(m.now(), resource).SharedWith {
 		m.enqueue(other)
 	}
 }
@@ -207,8 +226,8 @@ func (m *manager) decide(j *job) {
 // input gathers what is known, as the controller does.
 func (m *manager) input(resource schema.GroupResource) svmtrigger.Input {
 	in := svmtrigger.Input{
-		Observation: m.observer.ledger.Observe(m.w.now, resource), State: m.states[nameOf(resource)],
-		AutoMigrate: true, Now: m.w.now, Periods: m.w.periods,
+		Observation: m.observer.ledger.Observe(m.now(), resource), State: m.states[nameOf(resource)],
+		AutoMigrate: true, Now: m.now(), Periods: m.w.periods,
 	}
 	by := in.Observation.SharedBy
 	if by != resource && by != (schema.GroupResource{}) {
@@ -222,6 +241,7 @@ func (m *manager) input(resource schema.GroupResource) svmtrigger.Input {
 			in.Migrations = append(in.Migrations, m.migrations[name])
 		}
 	}
+	m.memory.Recall(&in)
 	return in
 }
 
@@ -255,7 +275,7 @@ func (m *manager) done(j *job, err error) {
 	default:
 		*failures = 0
 		if !j.again.IsZero() {
-			m.enqueueAfter(j.resource, max(j.again.Sub(m.w.now), minRetry))
+			m.enqueueAfter(j.resource, max(j.again.Sub(m.now()), minRetry))
 		}
 	}
 	m.work()

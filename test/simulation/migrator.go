@@ -111,7 +111,7 @@ func (g *migrator) bind(s *sweep, m *migrationv1alpha1.StorageVersionMigration) 
 		}
 	}
 	return g.w.api.updateMigration(s.name, s.uid, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
-		now := metav1.NewTime(g.w.now.Truncate(time.Second))
+		now := metav1.NewTime(g.w.clock().Truncate(time.Second))
 		status.Target, status.StartTime = target, &now
 		status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: migrationv1alpha1.MigrationRunning,
 			Status: corev1.ConditionTrue}}
@@ -183,7 +183,7 @@ func (g *migrator) end(s *sweep, m *migrationv1alpha1.StorageVersionMigration) {
 func (g *migrator) finish(m *migrationv1alpha1.StorageVersionMigration,
 	result migrationv1alpha1.MigrationConditionType) {
 	g.w.api.updateMigration(m.Name, m.UID, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
-		now := metav1.NewTime(g.w.now.Truncate(time.Second))
+		now := metav1.NewTime(g.w.clock().Truncate(time.Second))
 		status.CompletionTime = &now
 		status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: result, Status: corev1.ConditionTrue}}
 	})

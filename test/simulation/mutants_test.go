@@ -45,6 +45,7 @@ var mutants = map[string]struct {
 	"creates migrations before the state is written":    {mutant: mutant{decision: createAtOnce, createsFirst: true}},
 	"creates migrations without reading the state":      {mutant: mutant{trustsStates: true}, first: 3000},
 	"creates one beside one that the cache lacks":       {mutant: mutant{trustsMigrations: true}, first: 2400},
+	"settles by the clock of another host":              {mutant: mutant{input: believeClocks}},
 	"does not settle":                                   {mutant: mutant{input: settleAtOnce}},
 	"closes its eyes to gaps":                           {mutant: mutant{input: forgetGaps}},
 	"ignores how far the generation is":                 {mutant: mutant{input: forgetGenerations}},
@@ -173,6 +174,13 @@ func createAtOnce(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
 }
 
 func settleAtOnce(_ *world, in *svmtrigger.Input) { in.Periods.Settle = 0 }
+
+// believeClocks measures the settle period from when another host says that the epoch began.
+func believeClocks(_ *world, in *svmtrigger.Input) {
+	if in.State != nil && in.State.Status.EpochStartTime != nil {
+		in.EpochKnown = in.State.Status.EpochStartTime.Time
+	}
+}
 
 // forgetGaps has the state say that it was written when what is known begins.
 func forgetGaps(_ *world, in *svmtrigger.Input) {

@@ -105,7 +105,7 @@ func (o *observer) setLiving(living []storageversion.Server, unbroken bool) {
 		o.heardOf[one.Incarnation] = true
 		o.known[o.m.w.cluster.sources[one.Incarnation]] = true
 	}
-	o.heard(o.ledger.SetServers(o.m.w.now, living, unbroken))
+	o.heard(o.ledger.SetServers(o.m.now(), living, unbroken))
 	o.lookSoon()
 }
 
@@ -128,13 +128,13 @@ func (o *observer) setDefinition(definition *storageversion.CustomResource) {
 	if mutate := o.m.w.mutant.definition; mutate != nil {
 		definition = mutate(definition)
 	}
-	o.heard(o.ledger.SetCustomResource(o.m.w.now, crontabs, definition))
+	o.heard(o.ledger.SetCustomResource(o.m.now(), crontabs, definition))
 }
 
 func (o *observer) setStorageVersion(resource schema.GroupResource, object *storageversion.StorageVersion,
 	unbroken bool) {
 	if o.watchesStorageVersions {
-		o.heard(o.ledger.SetStorageVersion(o.m.w.now, nameOfStorageVersion(resource), object, unbroken))
+		o.heard(o.ledger.SetStorageVersion(o.m.now(), nameOfStorageVersion(resource), object, unbroken))
 	}
 }
 
@@ -197,7 +197,7 @@ func (o *observer) conclude(look storageversion.Look) {
 	if w.tell != nil {
 		w.log("looked: servers %v, documents %s", look.Servers, documentsInWords(look.Documents))
 	}
-	o.heard(o.ledger.SetLook(w.now, look))
+	o.heard(o.ledger.SetLook(o.m.now(), look))
 	if !o.synced {
 		o.m.begin()
 	}
@@ -283,17 +283,17 @@ func (o *observer) decideAboutStorageVersions() {
 		})
 	case !serves && certain && o.watchesStorageVersions:
 		o.watchesStorageVersions = false
-		o.heard(o.ledger.SetStorageVersionsServed(o.m.w.now, false))
+		o.heard(o.ledger.SetStorageVersionsServed(o.m.now(), false))
 	}
 }
 
 func (o *observer) listStorageVersions() {
 	for _, b := range builtIns {
 		object := o.m.w.cluster.published[b.resource]
-		o.heard(o.ledger.SetStorageVersion(o.m.w.now, nameOfStorageVersion(b.resource), object, !o.listedStorageVersions))
+		o.heard(o.ledger.SetStorageVersion(o.m.now(), nameOfStorageVersion(b.resource), object, !o.listedStorageVersions))
 	}
 	o.listedStorageVersions = true
-	o.heard(o.ledger.SetStorageVersionsServed(o.m.w.now, true))
+	o.heard(o.ledger.SetStorageVersionsServed(o.m.now(), true))
 }
 
 // pollAggregated reads the documents of the aggregated server, and soon again if that failed.
@@ -310,7 +310,7 @@ func (o *observer) pollAggregated() {
 		if mutate := w.mutant.aggregated; mutate != nil {
 			document = mutate(document)
 		}
-		o.heard(o.ledger.SetAggregated(w.now, gv, document))
+		o.heard(o.ledger.SetAggregated(o.m.now(), gv, document))
 	}
 	w.after(next, func() {
 		if w.manager == o.m {

@@ -37,6 +37,9 @@ func reduce(s script, fails func(script) bool) script {
 		for i := len(s.Steps) - 2; i >= 0; i-- {
 			if i+1 < len(s.Steps) && s.Steps[i+1].Do == 0 {
 				for wait := range len(waits) {
+					if i+1 >= len(s.Steps) {
+						break // The step has gone with a wait before this one.
+					}
 					steps := slices.Delete(slices.Clone(s.Steps), i+1, i+2)
 					steps[i].Wait = wait
 					try(script{s.Setting, steps})

@@ -77,6 +77,7 @@ type Controller struct {
 	// Only the one worker uses these. A second worker could decide on a state while the first one writes it, and
 	// would win nothing: a sync without a write takes microseconds, and the client's rate limit bounds the writes.
 	stateWrites, migrationWrites ownWrites
+	memory                       Memory
 }
 
 // New returns a controller that is not running yet.
@@ -105,6 +106,7 @@ func New(
 		caches:          caches,
 		stateWrites:     newOwnWrites(states.GetStore()),
 		migrationWrites: newOwnWrites(migrations.GetStore()),
+		memory:          Memory{},
 	}
 	c.queue = controller.NewQueue(controller.QueueOptions[schema.GroupResource]{
 		Name: queueName, Clock: clk, Handle: c.sync, Workers: 1, MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry,

@@ -75,7 +75,8 @@ type evaluation struct {
 	newEpoch bool
 	// unseenServers is true if servers live that neither the observer nor the writer of the state has asked.
 	unseenServers bool
-	// agreed is true if all servers have written the current encoding for the settle period, which ended at agreedFrom.
+	// agreed is true if all servers have written the current encoding for the settle period. If this process has to wait
+	// for that, the period ends at agreedFrom.
 	agreed     bool
 	agreedFrom time.Time
 
@@ -196,9 +197,15 @@ func (e *evaluation) heartbeat() (observed time.Time, due bool) {
 	interval := e.in.Periods.Heartbeat
 	interval -= time.Duration(uint64(interval/5) / 1000 * (fingerprint(e.in.State.Name) % 1000))
 	at := e.old.LastHeartbeatTime.Add(interval)
+	if e.inFuture(e.old.LastHeartbeatTime.Time) {
+		at = e.in.Now
+	}
 	e.lookAgain(at)
 	return e.in.Now, !e.in.Now.Before(at)
 }
+
+// inFuture reports whether a recorded time was written by a clock that was ahead of the one of this host.
+func (e *evaluation) inFuture(at time.Time) bool { return at.After(e.in.Now.Add(clockTolerance)) }
 
 // evidenceComparable reports whether later evidence can show that nothing happened in between. Other evidence proves
 // nothing but the moment at which it was seen.

@@ -75,7 +75,7 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 	case !e.agreed:
 		return no(migrationv1alpha1.StateReasonSettling, fmt.Sprintf(
 			"All servers write %s. That counts from %s on, when writes that began earlier have landed.",
-			current, e.agreedFrom.UTC().Format(time.RFC3339)))
+			current, e.settledTime().UTC().Format(time.RFC3339)))
 	default:
 		return yes(migrationv1alpha1.StateReasonServersAgree, "All servers write "+current+".")
 	}

@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -95,9 +96,16 @@ func (e *evaluation) recordEvidence(news bool) {
 // recordAgreement finds out whether the servers agree, and when to look again if they do not.
 func (e *evaluation) recordAgreement() {
 	o := &e.in.Observation
+	since := e.in.EpochKnown
+	if e.newEpoch || since.IsZero() {
+		since = e.in.Now
+	}
 	var all bool
-	e.agreedFrom, all = o.AgreedFrom(e.next.CurrentStorageVersionHash, e.next.EpochStartTime.Time, e.in.Periods.Settle)
-	e.agreed = all && !e.newEpoch && !e.in.Now.Before(e.agreedFrom)
+	e.agreedFrom, all = o.AgreedFrom(e.next.CurrentStorageVersionHash, since, e.in.Periods.Settle)
+	// What an earlier process found out in this epoch still counts.
+	settled := meta.IsStatusConditionTrue(e.old.Conditions, migrationv1alpha1.StorageStateAgreed) ||
+		!e.in.Now.Before(e.agreedFrom)
+	e.agreed = all && !e.newEpoch && settled
 	switch {
 	case e.held():
 		e.lookAgain(o.Problem.Since.Add(e.in.Periods.Hold))
@@ -125,7 +133,8 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 }
 
 // expired reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.
-// What happened before the epoch began does not matter any more.
+// What happened before the epoch began does not matter any more. A record from the future was made by another clock,
+// and nobody knows how old it is.
 func (e *evaluation) expired(recorded *migrationv1alpha1.StorageEvidence) bool {
 	if storageversion.Durable(*recorded) {
 		return false
@@ -134,7 +143,7 @@ func (e *evaluation) expired(recorded *migrationv1alpha1.StorageEvidence) bool {
 	if began := e.old.EpochStartTime; began != nil && began.After(seen) {
 		seen = began.Time
 	}
-	return e.in.Observation.Looked.Sub(seen) > e.in.Periods.Poll*3/2
+	return e.in.Observation.Looked.Sub(seen) > e.in.Periods.Poll*3/2 || e.inFuture(seen)
 }
 
 // writtenByServers reports whether each kube-apiserver may write the resource in an encoding of its own, or could

@@ -84,12 +84,24 @@ func (e *evaluation) acceptProof() {
 }
 
 // proves reports whether a migration succeeded, was for the current encoding in this epoch, and began when no write in
-// another encoding could land behind it.
+// another encoding could land behind it. No migration is bound to an epoch before its state says that the servers
+// agree.
 func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 	return m.HasCondition(migrationv1alpha1.MigrationSucceeded) && e.storage().targets(m, m.Status.Target) &&
-		m.Status.Target.StorageVersionHash == e.next.CurrentStorageVersionHash &&
-		m.Status.StartTime != nil && !m.Status.StartTime.Time.Before(e.agreedFrom)
+		m.Status.Target.StorageVersionHash == e.next.CurrentStorageVersionHash && m.Status.StartTime != nil &&
+		(e.in.SharedBy == nil || e.beganAgreed(m))
 }
+
+// beganAgreed reports whether a migration of the primary began when the servers agreed in the epoch of this resource,
+// which may be younger than that of the primary. Times that another process wrote are not compared: that costs
+// another migration at worst.
+func (e *evaluation) beganAgreed(m *migrationv1alpha1.StorageVersionMigration) bool {
+	return e.in.EpochWatched && !m.Status.StartTime.Time.Before(e.settledTime()) ||
+		!e.in.MigrationsKnown[m.UID].Since.Before(e.agreedFrom)
+}
+
+// settledTime returns when the settle period of the epoch ended, by the clock of whoever wrote the state.
+func (e *evaluation) settledTime() time.Time { return e.next.EpochStartTime.Add(e.in.Periods.Settle) }
 
 // confirmed reports whether the servers were seen to agree after the migration had ended. Evidence that is watched
 // shows that, unless the latest read met a server that was about to be replaced. Evidence that is polled must be of a
@@ -100,9 +112,7 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 		e.lookAgain(o.Confirmed)
 		return false
 	}
-	// The API stores whole seconds, so that the end may be up to a second later than it says.
-	return e.evidenceComparable() ||
-		(m.Status.CompletionTime != nil && o.Looked.Sub(m.Status.CompletionTime.Time) >= time.Second)
+	return e.evidenceComparable() || o.Looked.After(e.in.MigrationsKnown[m.UID].Finished)
 }
 
 // deleteOutdated deletes unfinished migrations that were made for an earlier epoch, or for a state before this one.

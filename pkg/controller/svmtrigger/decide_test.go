@@ -23,7 +23,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -128,10 +127,6 @@ func TestWhatProvesNothing(t *testing.T) {
 		},
 		"another resource": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) {
 			m.Spec.Resource.Resource = "other"
-		},
-		"a start before the evidence settled": func(l *life, m *migrationv1alpha1.StorageVersionMigration) {
-			early := metav1.NewTime(l.in.State.Status.EpochStartTime.Add(59 * time.Second))
-			m.Status.StartTime = &early
 		},
 		"no start": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) { m.Status.StartTime = nil },
 		"a failure": func(_ *life, m *migrationv1alpha1.StorageVersionMigration) {

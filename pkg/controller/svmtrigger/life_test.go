@@ -51,6 +51,7 @@ type life struct {
 	// sharedBy is the name that stands for all of the storage, if it is another.
 	sharedBy schema.GroupResource
 	in       Input
+	memory   Memory
 	uids     int
 	events   []string
 	created  []string
@@ -58,7 +59,7 @@ type life struct {
 }
 
 func newLife(t *testing.T) *life {
-	l := &life{t: t, ledger: storageversion.NewLedger(time.Minute)}
+	l := &life{t: t, ledger: storageversion.NewLedger(time.Minute), memory: Memory{}}
 	l.in = Input{AutoMigrate: true, Now: start, Periods: periods}
 	l.definition = storageversion.CustomResource{UID: "crd", Generation: 1, Group: "example.com",
 		Kind:           "Widget",
@@ -101,6 +102,7 @@ func (l *life) decide() Decision {
 		if l.in.SharedBy != nil {
 			l.in.Observation.SharedBy, l.in.Observation.SharedWith = l.sharedBy, []schema.GroupResource{l.sharedBy}
 		}
+		l.memory.Recall(&l.in)
 		d := Decide(l.in)
 		if d.State == KeepState && len(d.Delete) == 0 && d.Create == nil {
 			return d

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -40,6 +41,12 @@ type Input struct {
 	AutoMigrate bool
 	// Now is the time of the decision.
 	Now time.Time
+	// EpochKnown is since when this process has known the epoch of State. Zero if it has just heard of it.
+	EpochKnown time.Time
+	// EpochWatched says that the epoch began while this process watched.
+	EpochWatched bool
+	// MigrationsKnown is since when this process has known the migrations, by their UIDs.
+	MigrationsKnown map[types.UID]MigrationKnown
 	// Periods are the same in all decisions.
 	Periods Periods
 }
@@ -62,5 +69,6 @@ func (c *Controller) observe(resource schema.GroupResource) Input {
 		in.SharedBy = c.caches.State(primary)
 		in.Migrations = append(in.Migrations, c.caches.MigrationsOf(primary)...)
 	}
+	c.memory.Recall(&in)
 	return in
 }

@@ -20,12 +20,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
@@ -40,9 +42,11 @@ const managerKnowsWhoLeft = 100 * time.Second
 // reach, but what it wrote in was seen.
 func testCrash(t *testing.T, c *cluster, managerStarted time.Time) {
 	time.Sleep(time.Until(managerStarted.Add(managerKnowsWhoLeft)))
+	crashed := c.Servers()[2]
+	// A server may be ready long before it has a Lease, and nobody reads it before that.
+	framework.Eventually(t, soon, func(ctx context.Context) error { return c.everyStateKnows(ctx, crashed) })
 	before := c.allStates()
 	began := c.mark(t)
-	crashed := c.Servers()[2]
 	if err := crashed.Kill(); err != nil {
 		t.Fatal(err)
 	}
@@ -67,6 +71,26 @@ func testCrash(t *testing.T, c *cluster, managerStarted time.Time) {
 		return c.says(flowSchema, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
 	})
 	framework.During(t, 2*settle, unchanged)
+}
+
+// everyStateKnows complains unless the evidence of every built-in resource names the process of the server that runs.
+func (c *cluster) everyStateKnows(ctx context.Context, server *controlplane.APIServer) error {
+	lease, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, server.Identity(), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for name, state := range c.allStates() {
+		evidence := state.Status.Evidence
+		if evidence == nil || evidence.Source != v1alpha1.EvidenceFromServerDiscovery {
+			continue
+		}
+		if !slices.ContainsFunc(evidence.Servers, func(known v1alpha1.ServerEvidence) bool {
+			return known.Incarnation == *lease.Spec.HolderIdentity
+		}) {
+			return fmt.Errorf("the state of %s does not know %s", name, *lease.Spec.HolderIdentity)
+		}
+	}
+	return nil
 }
 
 // nothingDoubted complains if a state lists, or takes for current, another encoding than before, or counts another

@@ -1,0 +1,69 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"testing"
+	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// TestALeaderWithAnotherClock has a leader change its host just after the storage version changed.
+func TestALeaderWithAnotherClock(t *testing.T) {
+	for name, ahead := range map[string]time.Duration{"ahead": 2 * time.Hour, "behind": -2 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			l := newLife(t)
+			l.decide()
+			l.after(time.Minute)
+			l.ends(l.migration(), migrationv1alpha1.MigrationSucceeded, "")
+			l.decide()
+			l.flip("v2")
+			l.decide()
+			if l.in.State.Status.Epoch != 2 {
+				t.Fatalf("epoch %d, want 2", l.in.State.Status.Epoch)
+			}
+
+			l.in.Now = l.in.Now.Add(ahead)
+			l.memory = Memory{}
+			l.unwatched()
+			l.define()
+			l.decide()
+			l.after(periods.Settle - time.Second)
+			if len(l.created) != 1 {
+				t.Fatal("a write that began earlier may still land, and there is a migration")
+			}
+			l.after(time.Second)
+			l.ends(l.migration(), migrationv1alpha1.MigrationSucceeded, "")
+			l.decide()
+			if status := &l.in.State.Status; !isMigrated(status) || status.Epoch != 2 {
+				t.Errorf("epoch %d, persisted %q", status.Epoch, status.PersistedStorageVersionHashes)
+			}
+
+			// Another leader has the clock of the first again. It believes what was found out.
+			l.in.Now = l.in.Now.Add(-ahead)
+			l.memory = Memory{}
+			writes := l.writes
+			if l.decide(); l.writes > writes+1 {
+				t.Errorf("%d writes", l.writes-writes)
+			}
+			if status := &l.in.State.Status; !isMigrated(status) || status.Epoch != 2 {
+				t.Errorf("epoch %d, persisted %q", status.Epoch, status.PersistedStorageVersionHashes)
+			}
+		})
+	}
+}
