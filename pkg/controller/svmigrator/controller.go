@@ -62,6 +62,8 @@ type Observer interface {
 	Observe(resource schema.GroupResource) storageversion.Observation
 	// ReadAggregated asks the observer to read the documents of aggregated servers again.
 	ReadAggregated()
+	// AskEach asks each API server that is ready, at its own address. It returns what went wrong, with the address.
+	AskEach(ctx context.Context, ask func(ctx context.Context, server documents.Reader) error) error
 }
 
 // Clients are the clients that the controller reads and writes with.
@@ -265,8 +267,12 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 			c.queue.Add(other.Name) // It may have waited for this one.
 		}
 	}
+	var waits *waiting
 	switch {
 	case ctx.Err() != nil:
+		return time.Time{}, nil
+	case errors.As(err, &waits):
+		c.queue.AddAfter(name, waits.until.Sub(c.cluster.clock.Now()))
 		return time.Time{}, nil
 	case errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.Is(err, rewrite.ErrStuck):
 		// Not at once: the caches may not have yet what stopped it, or that it has ended.

@@ -133,7 +133,7 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 		return d
 	}
 	last, _ := in.Observation.Last() // pauseReason has made sure that there is one.
-	if d.LookAgain = last.Evidence.FirstObservedTime.Add(stateUpdatedWithin); !in.Now.Before(d.LookAgain) {
+	if d.LookAgain = last.Since.Add(stateUpdatedWithin); !in.Now.Before(d.LookAgain) {
 		return fails(migrationv1alpha1.MigrationReasonAgreementLost,
 			"no trigger updates the StorageState, so it does not show whether the servers agreed on %s all the time. "+
 				"Run the trigger, or create a migration without spec.target", versionName(target))

@@ -43,6 +43,7 @@ const period = time.Minute
 func written(minutesAgo int, generation int64, hashes ...string) storageversion.Sighting {
 	seen := metav1.NewTime(noon.Add(-time.Duration(minutesAgo) * time.Minute))
 	return storageversion.Sighting{
+		Since: seen.Time,
 		Evidence: migrationv1alpha1.StorageEvidence{
 			Source:                   migrationv1alpha1.EvidenceFromCustomResourceDefinition,
 			FirstObservedTime:        &seen,

@@ -98,7 +98,14 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	}
 	switch r.class {
 	case storageversion.Custom:
-		if err := r.verifyAndPruneDefinition(ctx, observation); err != nil {
+		err := r.everyServerFollows(ctx, m.Status.Target)
+		if errors.Is(err, errLags) {
+			return r.end(ctx, failed(lagged(err, m.Status.Target)))
+		}
+		if err == nil {
+			err = r.verifyAndPruneDefinition(ctx, observation)
+		}
+		if err != nil {
 			return err
 		}
 	case storageversion.Aggregated:

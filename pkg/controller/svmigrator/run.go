@@ -63,6 +63,9 @@ type migrationRun struct {
 	resource schema.GroupResource
 	// task is kept between the runs of a migration. Nil before the first one.
 	task *rewrite.Task
+	// followedFrom is from when on all servers have followed the definition for long enough. It is nil if none was seen to
+	// lag behind, and points to zero while one does. It is kept between the runs of a migration.
+	followedFrom *time.Time
 	// stop ends the run. The controller then decides again.
 	stop context.CancelCauseFunc
 	// waiting has the migrations that wait for a place.
@@ -107,6 +110,9 @@ func (r *migrationRun) run(ctx context.Context) error {
 	if r.serverWritesAnother(decision.Target) {
 		r.cluster.observer.ReadAggregated()
 		return fmt.Errorf("the server does not write %s any more: %w", versionName(decision.Target), controller.ErrOutdated)
+	}
+	if err := r.awaitFollowers(ctx, decision.Target); err != nil {
+		return err
 	}
 	if err := r.bindTarget(ctx, decision); err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,10 +37,14 @@ type runs struct {
 	mu      sync.Mutex
 	running map[schema.GroupResource]*migrationRun
 	tasks   map[types.UID]*rewrite.Task
+	lags    map[types.UID]*time.Time // see migrationRun.followedFrom
 }
 
 func newRuns() *runs {
-	return &runs{running: map[schema.GroupResource]*migrationRun{}, tasks: map[types.UID]*rewrite.Task{}}
+	return &runs{
+		running: map[schema.GroupResource]*migrationRun{},
+		tasks:   map[types.UID]*rewrite.Task{}, lags: map[types.UID]*time.Time{},
+	}
 }
 
 // claimResource starts a run, unless another migration of the resource runs.
@@ -49,7 +54,7 @@ func (r *runs) claimResource(run *migrationRun) bool {
 	if r.running[run.resource] != nil {
 		return false
 	}
-	r.running[run.resource], run.task = run, r.tasks[run.uid]
+	r.running[run.resource], run.task, run.followedFrom = run, r.tasks[run.uid], r.lags[run.uid]
 	return true
 }
 
@@ -59,8 +64,15 @@ func (r *runs) release(run *migrationRun, err error) {
 	defer r.mu.Unlock()
 	delete(r.running, run.resource)
 	delete(r.tasks, run.uid)
-	if err != nil && !errors.Is(err, errMigrationGone) && run.task != nil {
+	delete(r.lags, run.uid)
+	if err == nil || errors.Is(err, errMigrationGone) {
+		return
+	}
+	if run.task != nil {
 		r.tasks[run.uid] = run.task
+	}
+	if run.followedFrom != nil {
+		r.lags[run.uid] = run.followedFrom
 	}
 }
 
@@ -98,4 +110,5 @@ func (r *runs) forget(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.tasks, uid)
+	delete(r.lags, uid)
 }

@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
@@ -33,6 +34,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 const defaultPollInterval = 10 * time.Minute
@@ -157,3 +159,28 @@ func (o *Observer) LastLook() map[migrationv1alpha1.EvidenceSource]time.Time {
 // ReadAggregated makes the Observer read the documents of all aggregated servers soon. Callers have seen that one of
 // these servers has changed.
 func (o *Observer) ReadAggregated() { o.aggregated.wake.raise() }
+
+// AskEach asks each API server that is ready, all at once and at its own address. If no address is known, it asks
+// whichever server answers at the configured host. It returns what went wrong, with the address.
+func (o *Observer) AskEach(
+	ctx context.Context, ask func(ctx context.Context, server documents.Reader) error,
+) error {
+	addresses, direct := o.addresses.current(), true
+	if len(addresses) == 0 {
+		addresses, direct = []string{o.clients.host.Client.Get().URL().Host}, false
+	}
+	var asking errgroup.Group
+	for _, address := range addresses {
+		asking.Go(func() error {
+			server, err := o.clients.reader(address, direct)
+			if err == nil {
+				err = ask(ctx, server)
+			}
+			if err != nil {
+				return fmt.Errorf("the API server at %s: %w", address, err)
+			}
+			return nil
+		})
+	}
+	return asking.Wait()
+}

@@ -31,6 +31,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "StuckMigrations", Servers: 1, Run: testStuckMigrations},
 		{Name: "ServerPushesBack", Servers: 1, Run: testServerPushesBack},
 		{Name: "ServersKilled", Servers: 1, Run: testServersKilled},
+		{Name: "LaggingServer", Servers: 2, Run: testLaggingServer},
 		{Name: "TurnsOfEvents", Servers: 1, Run: testTurnsOfEvents},
 		{Name: "MadeByHand", Servers: 1, Run: testMadeByHand},
 		{Name: "DeniedInManyWords", Servers: 1, Run: testDeniedInManyWords},

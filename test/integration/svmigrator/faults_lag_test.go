@@ -1,0 +1,228 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/mem"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+)
+
+// testLaggingServer has two servers, one of which does not hear that the storage version of a definition has changed.
+// It goes on to write the old version.
+func testLaggingServer(t *testing.T) {
+	const objects = 30
+	c := startCluster(t, controlplane.Server{}, controlplane.Server{})
+	r := newCustom("laggards", "Laggard")
+	c.define(t, r)
+	c.fill(t, r, "laggard", objects)
+	laggard := c.Servers()[1]
+	etcd := startEtcdProxy(t, c.ListenAddress(), strings.TrimPrefix(c.Etcd().URL(), "http://"))
+	if err := laggard.Restart(func(s *controlplane.Server) {
+		s.ExtraArgs = append(s.ExtraArgs, "--etcd-servers=http://"+etcd.address)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// A manager that asks the server which lags would do nothing at all.
+	c.startProcess(t, framework.Process{
+		Name: "manager", Config: c.Servers()[0].Config(framework.ManagerUser, framework.Masters),
+	})
+
+	etcd.holdWatches()
+	c.flip(t, r, "v2")
+	c.migrate(t, "lag", r.WithVersion(""))
+	var waiting v1alpha1.MigrationCondition
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		m, err := c.fetch(ctx, "lag")
+		if err != nil {
+			return err
+		}
+		if c := m.Status.Condition(v1alpha1.MigrationRunning); c != nil {
+			waiting = *c
+		}
+		if waiting.Status != corev1.ConditionFalse || !strings.Contains(waiting.Message, laggard.Address()) {
+			return fmt.Errorf("the condition does not name the server: %+v", waiting)
+		}
+		return nil
+	})
+	t.Logf("while a server lags: %s", waiting.Message)
+	writeThrough(t, laggard, r, "late")
+	if n := c.encodings(t, r.GroupResource)[r.encoding("v1")]; n != objects+1 {
+		t.Fatalf("%d objects are stored in v1, so the server does not lag", n)
+	}
+	framework.During(t, 20*time.Second, func(ctx context.Context) error {
+		m, err := c.fetch(ctx, "lag")
+		if err == nil && m.Status.StartTime != nil {
+			err = fmt.Errorf("the migration has started: %s", words(m))
+		}
+		return err
+	})
+
+	etcd.releaseWatches()
+	if m := c.ended(t, "lag", soon); condition(m, v1alpha1.MigrationSucceeded) == nil {
+		t.Errorf("the migration failed: %s", words(m))
+	}
+	if stored := c.encodings(t, r.GroupResource); stored[r.encoding("v2")] != objects+1 {
+		t.Errorf("stored are %v, want %d in v2", stored, objects+1)
+	}
+}
+
+// writeThrough creates an object through one server.
+func writeThrough(t *testing.T, server *controlplane.APIServer, r custom, name string) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(server.Config("writer", framework.Masters))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = client.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault).
+		Create(t.Context(), r.object(name), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// etcdProxy stands between one server and etcd. It can hold back what etcd says on watches, and nothing else.
+type etcdProxy struct {
+	address string
+	etcd    *grpc.ClientConn
+
+	mu   sync.Mutex
+	held chan struct{} // closed when watches go on; nil while they do
+}
+
+func startEtcdProxy(t *testing.T, listenAddress, etcd string) *etcdProxy {
+	t.Helper()
+	listener, err := net.Listen("tcp", net.JoinHostPort(listenAddress, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &etcdProxy{address: listener.Addr().String()}
+	unlimited := grpc.MaxCallRecvMsgSize(1 << 30)
+	p.etcd, err = grpc.NewClient("passthrough:///"+etcd, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{}), unlimited))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer(grpc.ForceServerCodecV2(rawCodec{}), grpc.UnknownServiceHandler(p.pass))
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) })
+	t.Cleanup(func() {
+		p.releaseWatches()
+		server.Stop()
+		serving.Wait()
+		_ = p.etcd.Close()
+	})
+	return p
+}
+
+func (p *etcdProxy) holdWatches() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held = make(chan struct{})
+}
+
+func (p *etcdProxy) releaseWatches() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held != nil {
+		close(p.held)
+		p.held = nil
+	}
+}
+
+// await returns when watches are not held back.
+func (p *etcdProxy) await(ctx context.Context) error {
+	p.mu.Lock()
+	held := p.held
+	p.mu.Unlock()
+	if held == nil {
+		return nil
+	}
+	select {
+	case <-held:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// pass passes the messages of one call on, in both directions.
+func (p *etcdProxy) pass(_ any, client grpc.ServerStream) error {
+	method, _ := grpc.MethodFromServerStream(client)
+	ctx, cancel := context.WithCancel(client.Context())
+	defer cancel()
+	etcd, err := p.etcd.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method)
+	if err != nil {
+		return err
+	}
+	go func() {
+		for message := (raw{}); client.RecvMsg(&message) == nil; {
+			if etcd.SendMsg(&message) != nil {
+				return
+			}
+		}
+		_ = etcd.CloseSend()
+	}()
+	for message := (raw{}); ; {
+		if err := etcd.RecvMsg(&message); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return err
+		}
+		if strings.HasPrefix(method, "/etcdserverpb.Watch/") {
+			if err := p.await(ctx); err != nil {
+				return err
+			}
+		}
+		if err := client.SendMsg(&message); err != nil {
+			return err
+		}
+	}
+}
+
+// raw is a message that nobody decodes.
+type raw struct{ bytes []byte }
+
+type rawCodec struct{}
+
+func (rawCodec) Name() string { return "raw" }
+
+func (rawCodec) Marshal(message any) (mem.BufferSlice, error) {
+	return mem.BufferSlice{mem.SliceBuffer(message.(*raw).bytes)}, nil
+}
+
+func (rawCodec) Unmarshal(data mem.BufferSlice, message any) error {
+	message.(*raw).bytes = data.Materialize()
+	return nil
+}
