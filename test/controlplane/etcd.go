@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"sync"
@@ -147,6 +148,32 @@ func (e *Etcd) Restart(change func(*EtcdConfig)) error {
 	ctx, cancel := context.WithTimeout(context.Background(), e.startTimeout)
 	defer cancel()
 	return e.Ready(ctx)
+}
+
+// Save stops etcd, copies its data to a folder, and starts it again.
+func (e *Etcd) Save(folder string) error {
+	if err := e.Stop(); err != nil {
+		return err
+	}
+	if err := os.CopyFS(folder, os.DirFS(e.dataDir)); err != nil {
+		return fmt.Errorf("copying the data of etcd: %w", err)
+	}
+	return e.Restart(nil)
+}
+
+// Restore stops etcd, puts back the data that Save copied, and starts it again. Its revisions begin anew where they
+// were then. API servers must be restarted, because their caches have what is gone.
+func (e *Etcd) Restore(folder string) error {
+	if err := e.Stop(); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(e.dataDir); err != nil {
+		return fmt.Errorf("removing the data of etcd: %w", err)
+	}
+	if err := os.CopyFS(e.dataDir, os.DirFS(folder)); err != nil {
+		return fmt.Errorf("putting back the data of etcd: %w", err)
+	}
+	return e.Restart(nil)
 }
 
 func (e *Etcd) start() error {

@@ -78,12 +78,16 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 	events, stopEvents := newRecorder(serving, c.Client)
 	defer stopEvents()
 	m := &manager{Config: c, health: health, events: events}
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
 	if slices.ContainsFunc(selected, func(d ControllerDescriptor) bool { return d.Observes }) {
 		// The observer runs as long as the process, whoever leads. A leader that started to observe only when it took over
 		// would not know what the API servers did before. It would have to assume the worst, and migrate everything each
 		// time a node goes down. The observer only reads, so no term has to guard it.
 		kubeconfig := restclient.AddUserAgent(restclient.CopyConfig(m.Kubeconfig), names.Manager+"/observer")
-		m.observer, err = observer.New(kubeconfig, observer.Options{PollInterval: m.Observation.PollInterval})
+		m.observer, err = observer.New(kubeconfig, observer.Options{
+			PollInterval: m.Observation.PollInterval, Restored: func(err error) { fail(err) },
+		})
 		if err != nil {
 			return fmt.Errorf("making an observer: %w", err)
 		}
@@ -92,7 +96,11 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 		ended.Go(func() { m.observer.Run(observing) })
 		defer func() { stopObserving(); ended.Wait() }()
 	}
-	return m.run(ctx, selected)
+	err = m.run(ctx, selected)
+	if cause := context.Cause(ctx); errors.Is(cause, observer.ErrRestored) {
+		return cause
+	}
+	return err
 }
 
 // newRecorder returns a recorder that writes through client until stop is called.

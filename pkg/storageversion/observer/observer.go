@@ -18,6 +18,7 @@ package observer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -45,7 +46,14 @@ type Options struct {
 	PollInterval time.Duration
 	// Clock is the real one if nil.
 	Clock clock.WithTicker
+	// Restored is called when somebody has restored etcd from a backup, if it is not nil. The error says so. Nothing that
+	// this process knows of the cluster counts then, and its watches may be silent for ever.
+	Restored func(error)
 }
+
+// ErrRestored says that etcd was restored from a backup.
+var ErrRestored = errors.New("etcd was restored from a backup, so what this process knows is of another time. " +
+	"It ends, and its successor reads everything anew")
 
 // Observer knows how the servers of a cluster encode every resource. Any goroutine may call its methods at any time.
 type Observer struct {
@@ -72,6 +80,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	if options.PollInterval == 0 {
 		options.PollInterval = defaultPollInterval
 	}
+	c.leases.restored = options.Restored
 	f := &facts{
 		clock: options.Clock, pollInterval: options.PollInterval, ledger: storageversion.NewLedger(linger),
 		lastRead: map[migrationv1alpha1.EvidenceSource]time.Time{}, serversChanged: newSignal(),

@@ -18,10 +18,12 @@ package observer
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -75,6 +77,8 @@ type source struct {
 	resource  string
 	namespace string
 	labels    string
+	// restored is called when etcd has an earlier state than a watch has shown, if it is not nil.
+	restored func(error)
 
 	// listed is closed when the first list has been heard.
 	listed chan struct{}
@@ -176,12 +180,37 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 }
 
 func (l *listWatch) beginWatch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	if err := l.checkRevision(ctx, revisionOf(options.ResourceVersion)); err != nil {
+		return nil, err
+	}
 	options.Watch = true
 	request := l.request(options)
 	if options.TimeoutSeconds != nil {
 		request.Timeout(time.Duration(*options.TimeoutSeconds) * time.Second)
 	}
 	return request.Watch(ctx)
+}
+
+// checkRevision makes sure that etcd still knows what was heard before. A watch that begins at a later revision than
+// etcd has is accepted, and shows nothing until etcd gets there.
+func (l *listWatch) checkRevision(ctx context.Context, heard int64) error {
+	if l.restored == nil || heard == 0 {
+		return nil
+	}
+	list, err := l.request(metav1.ListOptions{Limit: 1}).Timeout(pageTimeout).MaxRetries(0).Do(ctx).Get()
+	if err != nil {
+		return err
+	}
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return err
+	}
+	if now := revisionOf(accessor.GetResourceVersion()); now != 0 && now < heard {
+		err := fmt.Errorf("%w (it is at revision %d, and revision %d was seen)", ErrRestored, now, heard)
+		l.restored(err)
+		return err
+	}
+	return nil
 }
 
 func (l *listWatch) failed(ctx context.Context, err error) {
