@@ -19,7 +19,10 @@ package svmigrator
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -45,18 +48,42 @@ func (r *migrationRun) everyServerFollows(ctx context.Context, target *migration
 	if r.class != storageversion.Custom {
 		return nil
 	}
+	served := r.cluster.observer.Observe(r.resource).Served
+	tells := slices.ContainsFunc(served, func(version string) bool {
+		return r.resource.WithVersion(version).GroupVersion().String() == target.EncodingVersion
+	})
 	return r.cluster.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
-		list, err := server.Resources(ctx, r.endpoint.GroupVersion())
-		if err != nil && !documents.NotServed(err) {
+		hash, err := r.hashAt(ctx, server)
+		switch {
+		case err != nil:
 			return err
+		case hash == "" && tells:
+			return errors.New("it does not say what it writes")
+		case hash != "" && hash != target.StorageVersionHash:
+			return errLags
 		}
-		for _, served := range list.APIResources {
-			if served.Name == r.resource.Resource && served.StorageVersionHash == target.StorageVersionHash {
-				return nil
+		return nil
+	})
+}
+
+// hashAt returns what a server says that it writes. It is empty if the storage version is not served.
+func (r *migrationRun) hashAt(ctx context.Context, server documents.Reader) (string, error) {
+	versions, err := server.Versions(ctx, r.resource.Group)
+	if err != nil {
+		return "", err
+	}
+	for _, version := range versions {
+		list, err := server.Resources(ctx, schema.GroupVersion{Group: r.resource.Group, Version: version})
+		if err != nil && !documents.NotServed(err) {
+			return "", err
+		}
+		for _, one := range list.APIResources {
+			if one.Name == r.resource.Resource {
+				return one.StorageVersionHash, nil // It is the same at every version.
 			}
 		}
-		return errLags
-	})
+	}
+	return "", nil
 }
 
 // awaitFollowers returns an error while a migration must not start because of a server that lags behind. When all
