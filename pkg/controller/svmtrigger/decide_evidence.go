@@ -19,6 +19,7 @@ package svmtrigger
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,6 +100,11 @@ func (e *evaluation) recordAgreement() {
 	since := e.in.EpochKnown
 	if e.newEpoch || since.IsZero() {
 		since = e.in.Now
+	}
+	// Times in the API are in whole seconds, rounded up. Nobody should see a migration start before the settle period of
+	// the epoch is over.
+	if ahead := e.next.EpochStartTime.Sub(since); ahead > 0 && ahead < time.Second {
+		since = since.Add(ahead)
 	}
 	var all bool
 	e.agreedFrom, all = o.AgreedFrom(e.next.CurrentStorageVersionHash, since, e.in.Periods.Settle)
