@@ -177,8 +177,13 @@ func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 		if known, exists := before[object.Name]; exists && known.sameProcess(one) && known.renewed.Equal(one.renewed) {
 			one.heardAt = known.heardAt
 		} else if n.listed && !one.renewed.IsZero() {
-			// Whether another host's clock was right shows at the next renewal, within ten seconds.
-			one.heardAt -= newest.Sub(one.renewed)
+			// Whether another host's clock was right shows at the next renewal, within ten seconds. Where the Lease names an
+			// address, the clock does not decide alone.
+			age := newest.Sub(one.renewed)
+			if one.address != "" {
+				age = min(age, silenceOfTheDead+time.Second)
+			}
+			one.heardAt -= age
 		}
 		l.byName[object.Name] = one
 	}

@@ -150,6 +150,13 @@ func TestWhichProcessesLive(t *testing.T) {
 			want:  []storageversion.Server{a, b},
 		},
 		{
+			name: "one whose host is two hours behind, and whose address is there, lives from the first list on",
+			listed: []*coordinationv1.Lease{
+				at("a", process("a_1", noon)), at("b", process("b_1", noon.Add(-2*time.Hour)))},
+			ready: []string{"a:6443", "b:6443"},
+			want:  []storageversion.Server{a, b},
+		},
+		{
 			name: "one whose host is two hours ahead makes no other expire",
 			listed: []*coordinationv1.Lease{
 				at("a", process("a_1", noon)), at("b", process("b_1", noon))},
