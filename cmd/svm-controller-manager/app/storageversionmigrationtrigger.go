@@ -56,6 +56,7 @@ func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
 			autoMigrate, _ := svmtrigger.ParseSelection(flags.AutoMigrate) // It is valid.
 			options := svmtrigger.Options{AutoMigrate: autoMigrate, Periods: svmtrigger.DefaultPeriods()}
+			options.CleanManagedFields = features.DefaultFeatureGate.Enabled(features.CRDManagedFieldsCleaning)
 			options.Periods.Soak = flags.SoakPeriod
 			options.Periods.Settle = c.Observation.SettlePeriod
 			options.Periods.Poll = c.Observation.PollInterval

@@ -204,6 +204,9 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	status := &statusWriter{cluster: c.cluster, stored: m}
 	switch decision.Verdict {
 	case Go:
+		if at := c.runs.before(m.UID).notBefore; c.cluster.clock.Now().Before(at) {
+			return at, nil // The status says what it waits for.
+		}
 		return c.awaitPlace(ctx, status)
 	case Wait:
 		err = status.write(ctx, awaiting(decision))
@@ -292,6 +295,10 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 	}
 	err = run.run(runCtx)
 	c.endCovered(ctx, run)
+	var waits *waiting
+	if run.notBefore = (time.Time{}); errors.As(err, &waits) {
+		run.notBefore = waits.until
+	}
 	c.runs.release(run, err)
 	klog.FromContext(ctx).V(4).Info("Run ended", "cause", err)
 	for _, other := range c.cluster.caches.MigrationsOf(run.resource) {
@@ -299,11 +306,10 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 			c.queue.Add(other.Name) // It may have waited for this one.
 		}
 	}
-	var waits *waiting
 	switch {
 	case ctx.Err() != nil:
 		return time.Time{}, nil
-	case errors.As(err, &waits):
+	case waits != nil:
 		c.queue.AddAfter(name, waits.until.Sub(c.cluster.clock.Now()))
 		return time.Time{}, nil
 	case errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.Is(err, rewrite.ErrStuck),

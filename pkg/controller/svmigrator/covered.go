@@ -26,6 +26,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/features"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // This file keeps migrations from doing what others have done. Whoever may create migrations can create many of one
@@ -90,7 +93,9 @@ func coveredBy(first *migrationv1alpha1.StorageVersionMigration) statusChange {
 func (r *migrationRun) deniedBefore(
 	target *migrationv1alpha1.MigrationTarget,
 ) *migrationv1alpha1.StorageVersionMigration {
-	if r.status.stored.Spec.Target == nil || target.Epoch == nil {
+	// Objects that the earlier one has rewritten may still name versions that were served at that time.
+	cleans := r.class == storageversion.Custom && r.cluster.features.Enabled(features.CRDManagedFieldsCleaning)
+	if r.status.stored.Spec.Target == nil || target.Epoch == nil || cleans {
 		return nil
 	}
 	var last *migrationv1alpha1.StorageVersionMigration

@@ -42,9 +42,6 @@ func objectsExpire() Decision {
 // time to live does not prove that they are gone: etcd counts it anew when it elects another leader. The resource
 // versions of those that exist do.
 func (r *migrationRun) awaitExpired(ctx context.Context) error {
-	if r.cluster.clock.Now().Before(r.listAt) {
-		return &waiting{r.listAt}
-	}
 	resource := rewrite.Resource{GroupVersionResource: r.endpoint.GroupVersionResource, Class: r.class}
 	status := &r.status.stored.Status
 	older, listed, err := r.cluster.engine.WrittenBefore(ctx, resource, status.BaselineResourceVersion)
@@ -64,6 +61,5 @@ func (r *migrationRun) awaitExpired(ctx context.Context) error {
 	}
 	now := r.cluster.clock.Now()
 	interval := now.Sub(status.StartTime.Time) / 4
-	r.listAt = now.Add(min(max(interval, minExpiryInterval), maxExpiryInterval))
-	return &waiting{r.listAt}
+	return &waiting{now.Add(min(max(interval, minExpiryInterval), maxExpiryInterval))}
 }

@@ -17,6 +17,8 @@ limitations under the License.
 package svmigrator
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -58,6 +60,12 @@ func positionOf(status *migrationv1alpha1.StorageVersionMigrationStatus) sweep.P
 		position.Counts[outcome] = *count
 	}
 	position.Denied = status.DeniedObjects
+	for _, counted := range status.ManagedFieldsVersions {
+		if position.Versions == nil {
+			position.Versions = map[string]int64{}
+		}
+		position.Versions[counted.Version] = counted.Objects
+	}
 	return position
 }
 
@@ -76,6 +84,7 @@ func putPosition(position sweep.Position, perMinute *int64) statusChange {
 		if status.SweepCompletionTime != nil {
 			return // Only denied objects were tried once more.
 		}
+		status.ManagedFieldsVersions = countedVersions(position.Versions)
 		status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = position.Baseline, position.Token, perMinute
 		if position.Complete {
 			swept := metav1.NewTime(now)
@@ -83,6 +92,17 @@ func putPosition(position sweep.Position, perMinute *int64) statusChange {
 		}
 		putEstimates(status, position, now)
 	}
+}
+
+// countedVersions returns counts by version in order.
+func countedVersions(counts map[string]int64) []migrationv1alpha1.ManagedFieldsVersion {
+	var counted []migrationv1alpha1.ManagedFieldsVersion
+	for _, version := range slices.Sorted(maps.Keys(counts)) {
+		if len(counted) < migrationv1alpha1.MaxManagedFieldsVersions {
+			counted = append(counted, migrationv1alpha1.ManagedFieldsVersion{Version: version, Objects: counts[version]})
+		}
+	}
+	return counted
 }
 
 // putEstimates stores how many objects there are, and when the migration will be done.

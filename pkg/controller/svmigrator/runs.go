@@ -49,8 +49,8 @@ type kept struct {
 	followedFrom *time.Time
 	// hadTurn means that the migration gave its place to others.
 	hadTurn bool
-	// listAt is when to list objects that expire again.
-	listAt time.Time
+	// notBefore is when the migration may run again.
+	notBefore time.Time
 	// covered are other migrations of the resource that existed before this one began.
 	covered sets.Set[types.UID]
 }

@@ -59,6 +59,8 @@ type Options struct {
 	// AutoMigrate selects the resources that the trigger creates migrations of.
 	AutoMigrate Selection
 	Periods     Periods
+	// CleanManagedFields makes the trigger create a migration of a custom resource when a version is not served any more.
+	CleanManagedFields bool
 }
 
 // Controller keeps StorageStates true and creates StorageVersionMigrations that are due.

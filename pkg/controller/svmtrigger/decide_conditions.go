@@ -52,6 +52,11 @@ func (e *evaluation) setConditions() {
 	e.set(migrationv1alpha1.StorageStateMigrated, migrated)
 	e.set(migrationv1alpha1.StorageStateSafeToRemoveOldVersions, e.safeCondition(agreed, migrated))
 	e.set(migrationv1alpha1.StorageStateServed, e.servedCondition())
+	if !e.cleansManagedFields() {
+		meta.RemoveStatusCondition(&e.next.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
+	} else if isMigrated(&e.next) {
+		e.set(migrationv1alpha1.StorageStateManagedFieldsServed, e.managedFieldsCondition())
+	}
 }
 
 func (e *evaluation) set(conditionType string, c metav1.Condition) {

@@ -30,14 +30,20 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// migratedCondition makes the Migrated condition, and with that decides whether to create a migration. The first case
-// that applies says what is done about objects in old encodings, or why nothing is.
+// migratedCondition makes the Migrated condition.
 func (e *evaluation) migratedCondition() metav1.Condition {
-	o, primary, m, backoff := &e.in.Observation, e.in.SharedBy, e.underWay, e.next.Backoff
-	switch {
-	case isMigrated(&e.next):
+	if isMigrated(&e.next) {
 		return yes(migrationv1alpha1.StateReasonOnlyCurrentEncoding,
 			"Every object is stored in "+e.next.CurrentEncodingVersion+".")
+	}
+	return e.nextStep()
+}
+
+// nextStep decides whether to create a migration. The first case that applies says what is done about objects that must
+// be rewritten, or why nothing is.
+func (e *evaluation) nextStep() metav1.Condition {
+	o, primary, m, backoff := &e.in.Observation, e.in.SharedBy, e.underWay, e.next.Backoff
+	switch {
 	case o.Presence == storageversion.NotServed:
 		return e.notMigrated(migrationv1alpha1.StateReasonNotServed,
 			"No server serves the resource, so nothing can migrate them.")
@@ -130,6 +136,10 @@ func failureMessage(backoff *migrationv1alpha1.MigrationBackoff) string {
 
 // notMigrated says first what may be stored.
 func (e *evaluation) notMigrated(reason, message string) metav1.Condition {
+	if isMigrated(&e.next) {
+		return no(reason, "Objects may name "+strings.Join(e.unservedVersions(), ", ")+" in metadata.managedFields, which is "+
+			"not served, so the API server refuses to apply them. "+message)
+	}
 	stored := "Objects may be stored in " + strings.Join(e.next.PersistedEncodingVersions, ", ") + ". "
 	if slices.Contains(e.next.PersistedStorageVersionHashes, storageversion.Unknown) {
 		stored = "Objects may be stored in encodings that nobody has a record of. "

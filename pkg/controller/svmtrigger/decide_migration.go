@@ -68,6 +68,7 @@ func (e *evaluation) primaryAlreadyMigrated() bool {
 // acceptProof shortens the list of persisted encodings to the current one after a migration that proves it.
 func (e *evaluation) acceptProof() {
 	if isMigrated(&e.next) {
+		e.acceptCleaning()
 		return
 	}
 	for _, m := range e.in.Migrations {
@@ -78,6 +79,7 @@ func (e *evaluation) acceptProof() {
 		if e.agreed && e.confirmed(m) {
 			e.next.PersistedStorageVersionHashes = []string{e.next.CurrentStorageVersionHash}
 			e.next.Backoff = nil
+			e.recordManagedFields(m)
 			return
 		}
 	}
@@ -132,7 +134,7 @@ func (e *evaluation) deleteOutdated() {
 func (e *evaluation) findMigrations() {
 	shared := e.in.Observation.SharedBy != e.in.Observation.Resource
 	switch {
-	case isMigrated(&e.next), e.proof != nil, shared && e.in.SharedBy == nil:
+	case isMigrated(&e.next) && !e.cleaningDue(), e.proof != nil, shared && e.in.SharedBy == nil:
 		return
 	case shared && !e.primaryAlreadyMigrated():
 		e.next.Migration = e.in.SharedBy.Status.Migration
@@ -174,7 +176,7 @@ func (e *evaluation) attempt(name string) *migrationv1alpha1.StorageVersionMigra
 // countFailure counts an attempt that ended without a proof, once, and says when the next one is due.
 func (e *evaluation) countFailure() {
 	m := e.latest
-	if m == nil || !m.Finished() {
+	if m == nil || !m.Finished() || isMigrated(&e.next) && m.HasCondition(migrationv1alpha1.MigrationSucceeded) {
 		return
 	}
 	failures := int32(1)

@@ -41,6 +41,8 @@ type Input struct {
 	Migrations []*migrationv1alpha1.StorageVersionMigration
 	// AutoMigrate is true if the administrator lets the trigger create migrations of this resource.
 	AutoMigrate bool
+	// CleanManagedFields is true if migrations of custom resources clean managedFields.
+	CleanManagedFields bool
 	// Now is the time of the decision.
 	Now time.Time
 	// EpochKnown is since when this process has known the epoch of State. Zero if it has just heard of it.
@@ -61,7 +63,9 @@ func (c *Controller) observe(resource schema.GroupResource) Input {
 		Migrations:  c.caches.MigrationsOf(resource),
 		AutoMigrate: c.options.AutoMigrate.Selects(resource),
 		Now:         c.clock.Now(),
-		Periods:     c.options.Periods,
+
+		CleanManagedFields: c.options.CleanManagedFields,
+		Periods:            c.options.Periods,
 	}
 	for _, other := range in.Observation.SharedWith {
 		// One migration rewrites them all, so the administrator must select all of them.

@@ -150,18 +150,6 @@ func testImpossible(t *testing.T, c *cluster, served custom) {
 			[]string{"deployments", "check spec.resource", "group"},
 		},
 		{
-			"core-events",
-			schema.GroupVersionResource{Resource: "events"},
-			v1alpha1.MigrationReasonInvalidResource,
-			[]string{"expire", "--event-ttl"},
-		},
-		{
-			"new-events",
-			schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"},
-			v1alpha1.MigrationReasonInvalidResource,
-			[]string{"expire"},
-		},
-		{
 			"token-reviews",
 			authenticationv1.SchemeGroupVersion.WithResource("tokenreviews"),
 			v1alpha1.MigrationReasonVerbsNotSupported,

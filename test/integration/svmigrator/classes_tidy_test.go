@@ -19,6 +19,7 @@ package svmigrator
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,6 +27,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -150,6 +152,63 @@ func testManagedFields(t *testing.T, c *cluster) {
 	framework.StopManager(t, plain)
 
 	t.Run("with the gate", func(t *testing.T) { testCleaning(t, c, things) })
+	t.Run("started by the trigger", func(t *testing.T) { testTriggeredCleaning(t, c) })
+}
+
+// testTriggeredCleaning drops a version, and wants the trigger to have its entries cleaned. Nobody creates a migration.
+func testTriggeredCleaning(t *testing.T, c *cluster) {
+	const n = 5
+	tools := newCustom("tools", "Tool")
+	c.define(t, tools)
+	for i := range n {
+		if err := c.apply(t.Context(), tools, "v1", fmt.Sprintf("tool-%d", i), "first"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.flip(t, tools, "v2")
+	manager := c.startManager(t, "triggered", "--controllers=*", "--auto-migrate=tools."+tools.Group,
+		"--feature-gates=CRDManagedFieldsCleaning=true")
+	framework.Eventually(t, soon, func(ctx context.Context) error { return c.safe(ctx, tools, "v2") })
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		return c.managedFields(ctx, tools, metav1.ConditionTrue, v1alpha1.ManagedFieldsVersion{Version: "v1", Objects: n},
+			v1alpha1.ManagedFieldsVersion{Version: "v2"})
+	})
+	c.ChangeDefinition(t, tools.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Spec.Versions = d.Spec.Versions[1:]
+	})
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		return c.managedFields(ctx, tools, metav1.ConditionTrue, v1alpha1.ManagedFieldsVersion{Version: "v2", Objects: n})
+	})
+	if err := c.safe(t.Context(), tools, "v2"); err != nil {
+		t.Error(err)
+	}
+	for i := range n {
+		if err := c.apply(t.Context(), tools, "v2", fmt.Sprintf("tool-%d", i), "second"); err != nil {
+			t.Errorf("applying after the cleaning: %v", err)
+		}
+	}
+	framework.During(t, 3*settle, func(context.Context) error {
+		if made := len(c.migrationsOf(t, tools)); made != 2 {
+			return fmt.Errorf("there are %d migrations, want one for the encoding and one for the cleaning", made)
+		}
+		return nil
+	})
+	framework.StopManager(t, manager)
+}
+
+// managedFields complains unless the state says that about managedFields.
+func (c *cluster) managedFields(
+	ctx context.Context, r custom, status metav1.ConditionStatus, counts ...v1alpha1.ManagedFieldsVersion,
+) error {
+	state, err := c.Migration.MigrationV1alpha1().StorageStates().Get(ctx, r.String(), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	served := meta.FindStatusCondition(state.Status.Conditions, v1alpha1.StorageStateManagedFieldsServed)
+	if served == nil || served.Status != status || !slices.Equal(state.Status.ManagedFieldsVersions, counts) {
+		return fmt.Errorf("the condition is %+v, and the counts are %+v", served, state.Status.ManagedFieldsVersions)
+	}
+	return nil
 }
 
 // testCleaning wants the entries of the dropped version gone, those of others as they were, and server-side apply to

@@ -68,10 +68,10 @@ func testLaggingServer(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if c := m.Status.Condition(v1alpha1.MigrationRunning); c != nil {
+		if c := m.Status.Condition(v1alpha1.MigrationWaiting); c != nil {
 			waiting = *c
 		}
-		if waiting.Status != corev1.ConditionFalse || !strings.Contains(waiting.Message, laggard.Address()) {
+		if waiting.Status != corev1.ConditionTrue || !strings.Contains(waiting.Message, laggard.Address()) {
 			return fmt.Errorf("the condition does not name the server: %+v", waiting)
 		}
 		return nil

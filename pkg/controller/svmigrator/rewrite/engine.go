@@ -130,6 +130,8 @@ func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 		aggregated: resource.Class == storageversion.Aggregated,
 		newer:      newer(resource.Class),
 		baseline:   baseline,
+
+		countsVersions: resource.Class == storageversion.Custom,
 	}
 	if resource.RetryStatus {
 		w.ways = append(w.ways, statusWay)

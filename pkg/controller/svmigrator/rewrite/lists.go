@@ -61,7 +61,11 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 			object := &sweep.Object{
 				Namespace: item.Namespace, Name: item.Name, UID: item.UID, ResourceVersion: item.ResourceVersion,
 			}
-			w.keep(object, item)
+			entries := item.ManagedFields
+			if w.keep(object, item) {
+				entries = object.Extra.(*listed).managedFields
+			}
+			chunk.Versions = w.countVersions(chunk.Versions, entries)
 			chunk.Objects = append(chunk.Objects, object)
 		}
 		return chunk, nil

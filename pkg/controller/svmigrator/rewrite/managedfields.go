@@ -21,6 +21,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // cleaner drops entries of managedFields whose version is not served any more. The API server cannot convert such an
@@ -61,4 +62,25 @@ func (c *cleaner) seed(live *metav1.PartialObjectMetadata) metav1.ManagedFieldsE
 		FieldsType: "FieldsV1",
 		FieldsV1:   metav1.NewFieldsV1(`{"f:metadata":{"f:name":{}}}`),
 	}
+}
+
+// countVersions counts the versions of the resource that the managedFields of an object name after its rewrite. Only
+// custom resources have versions that people drop.
+func (r *rewriter) countVersions(counts map[string]int64, entries []metav1.ManagedFieldsEntry) map[string]int64 {
+	if !r.countsVersions {
+		return nil
+	}
+	if counts == nil {
+		counts = map[string]int64{}
+	}
+	named := sets.New[string]()
+	for _, entry := range entries {
+		if version, err := schema.ParseGroupVersion(entry.APIVersion); err == nil && version.Group == r.resource.Group {
+			named.Insert(version.Version)
+		}
+	}
+	for version := range named {
+		counts[version]++
+	}
+	return counts
 }

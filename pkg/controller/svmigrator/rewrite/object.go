@@ -54,6 +54,8 @@ type rewriter struct {
 	rehearsals rehearsals
 	// cleaner is nil if managedFields stay as they are.
 	cleaner *cleaner
+	// countsVersions means that the versions in managedFields are counted.
+	countsVersions bool
 	// aggregated means that a server behind the API server has the objects.
 	aggregated bool
 	// newer reports whether a resource version is surely newer than another.

@@ -17,6 +17,7 @@ limitations under the License.
 package sweep
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -51,6 +52,8 @@ type Chunk struct {
 	ResourceVersion string
 	// Remaining is how many objects come after this chunk, or nil if the server does not say.
 	Remaining *int64
+	// Versions counts the objects whose managedFields name a version.
+	Versions map[string]int64
 }
 
 // Position is what an interrupted sweep is resumed from.
@@ -68,6 +71,8 @@ type Position struct {
 	Complete bool
 	// Remaining is how many objects have no outcome yet, or nil if the server does not say.
 	Remaining *int64
+	// Versions counts the objects whose managedFields name a version.
+	Versions map[string]int64
 }
 
 // Sweep goes once over the objects of a resource. Two goroutines must not use it at the same time.
@@ -263,6 +268,15 @@ func (s *Sweep) ChunkDone() (Position, bool) {
 	p := s.Progress()
 	p.Token, p.Complete, p.Remaining = c.Next, c.Next == "", c.Remaining
 	room := max(0, migrationv1alpha1.MaxDeniedObjects-len(p.Denied))
+	if len(c.Versions) > 0 {
+		p.Versions = maps.Clone(p.Versions)
+		for version, objects := range c.Versions {
+			if p.Versions == nil {
+				p.Versions = map[string]int64{}
+			}
+			p.Versions[version] += objects
+		}
+	}
 	p.Denied = slices.Concat(p.Denied, c.denied[:min(room, len(c.denied))])
 	return p, true
 }

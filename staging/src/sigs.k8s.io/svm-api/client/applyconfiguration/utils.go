@@ -42,6 +42,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &migrationv1alpha1.GroupResourceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("GroupVersionResource"):
 		return &migrationv1alpha1.GroupVersionResourceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ManagedFieldsVersion"):
+		return &migrationv1alpha1.ManagedFieldsVersionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("MigrationBackoff"):
 		return &migrationv1alpha1.MigrationBackoffApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("MigrationCondition"):

@@ -196,6 +196,15 @@ type StorageStateStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=253
 	StorageSharedWith []string `json:"storageSharedWith,omitempty"`
+	// managedFieldsVersions counts the objects of a custom resource whose metadata.managedFields name a version of it, as
+	// the last complete migration found them. Objects may have been applied at any served version since.
+	// The API server refuses server-side apply of an object whose managedFields name a version that is not served. At most
+	// 32 versions are listed.
+	// +optional
+	// +listType=map
+	// +listMapKey=version
+	// +kubebuilder:validation:MaxItems=32
+	ManagedFieldsVersions []ManagedFieldsVersion `json:"managedFieldsVersions,omitempty"`
 	// migration is the latest migration of the current epoch. Its name follows from this status. So after a crash, or
 	// with an old cache, the trigger does not create a second one.
 	// +optional
@@ -218,6 +227,19 @@ type StorageStateStatus struct {
 	// +patchStrategy=merge
 	// +kubebuilder:validation:MaxItems=32
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
+}
+
+// ManagedFieldsVersion counts the objects whose metadata.managedFields name a version.
+type ManagedFieldsVersion struct {
+	// version is the name of the version, without the group.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Version string `json:"version"`
+	// objects is how many objects name the version. It is zero for a served version that none names.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Objects int64 `json:"objects"`
 }
 
 // StorageEncoding is an encoding with its hash and its version.

@@ -182,6 +182,15 @@ type StorageVersionMigrationStatus struct {
 	// progress counts the objects by outcome, and says where to continue.
 	// +optional
 	Progress *MigrationProgress `json:"progress,omitempty"`
+	// managedFieldsVersions counts the objects of a custom resource whose metadata.managedFields name a version of it that
+	// are left. It counts an object when it is listed.
+	// The API server refuses server-side apply of an object whose managedFields name a version that is not served. At most
+	// 32 versions are listed.
+	// +optional
+	// +listType=map
+	// +listMapKey=version
+	// +kubebuilder:validation:MaxItems=32
+	ManagedFieldsVersions []ManagedFieldsVersion `json:"managedFieldsVersions,omitempty"`
 	// deniedObjects names objects that the API server permanently refuses to rewrite, at most 100 of them. progress.denied
 	// has the number of all.
 	// +optional

@@ -44,6 +44,8 @@ const (
 	// MaxRetryLength is the length of status.lastHandledRetry.
 	MaxRetryLength = 253
 
+	// MaxManagedFieldsVersions is the most entries of status.managedFieldsVersions.
+	MaxManagedFieldsVersions = 32
 	// MaxEvidenceServers is the most servers of an evidence.
 	MaxEvidenceServers = 256
 	// MaxEvidenceEndpoints is the most endpoints of an evidence.
@@ -145,6 +147,9 @@ const (
 	// others may be dropped from a CustomResourceDefinition, or by an upgrade or a downgrade. While it is not True, its
 	// reason and message are those of Migrated, or say what else prevents it.
 	StorageStateSafeToRemoveOldVersions = "SafeToRemoveOldVersions"
+	// StorageStateManagedFieldsServed means that the managedFields of no object name a version that is not served. The
+	// condition exists for custom resources, if the feature gate CRDManagedFieldsCleaning is on.
+	StorageStateManagedFieldsServed = "ManagedFieldsServed"
 	// StorageStateServed means that the resource is served. Objects of a resource that is not served may still be stored.
 	StorageStateServed = "Served"
 )
@@ -166,6 +171,10 @@ const (
 	// StateReasonNotServed: no server serves the resource, so objects that may still be stored cannot be migrated.
 	StateReasonNotServed = "NotServed"
 )
+
+// StateReasonOnlyServedVersions is the reason of the condition ManagedFieldsServed when it is True. Its other reasons
+// are those of Migrated.
+const StateReasonOnlyServedVersions = "OnlyServedVersions"
 
 // Reasons of the conditions Migrated and SafeToRemoveOldVersions, besides StateReasonNotServed.
 const (

@@ -262,6 +262,17 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
     elementRelationship: atomic
+- name: io.k8s.sigs.svm-api.migration.v1alpha1.ManagedFieldsVersion
+  map:
+    fields:
+    - name: objects
+      type:
+        scalar: numeric
+      default: 0
+    - name: version
+      type:
+        scalar: string
+      default: ""
 - name: io.k8s.sigs.svm-api.migration.v1alpha1.MigrationBackoff
   map:
     fields:
@@ -509,6 +520,14 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: lastHeartbeatTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: managedFieldsVersions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.sigs.svm-api.migration.v1alpha1.ManagedFieldsVersion
+          elementRelationship: associative
+          keys:
+          - version
     - name: migration
       type:
         namedType: io.k8s.sigs.svm-api.migration.v1alpha1.MigrationReference
@@ -611,6 +630,14 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: evidence
       type:
         namedType: io.k8s.sigs.svm-api.migration.v1alpha1.StorageEvidence
+    - name: managedFieldsVersions
+      type:
+        list:
+          elementType:
+            namedType: io.k8s.sigs.svm-api.migration.v1alpha1.ManagedFieldsVersion
+          elementRelationship: associative
+          keys:
+          - version
     - name: progress
       type:
         namedType: io.k8s.sigs.svm-api.migration.v1alpha1.MigrationProgress

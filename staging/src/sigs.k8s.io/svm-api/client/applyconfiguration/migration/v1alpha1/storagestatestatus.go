@@ -68,6 +68,11 @@ type StorageStateStatusApplyConfiguration struct {
 	// events and events.events.k8s.io. One migration serves them all. This field is for people: status.migration of each
 	// of these states names the migration.
 	StorageSharedWith []string `json:"storageSharedWith,omitempty"`
+	// managedFieldsVersions counts the objects of a custom resource whose metadata.managedFields name a version of it, as
+	// the last complete migration found them. Objects may have been applied at any served version since.
+	// The API server refuses server-side apply of an object whose managedFields name a version that is not served. At most
+	// 32 versions are listed.
+	ManagedFieldsVersions []ManagedFieldsVersionApplyConfiguration `json:"managedFieldsVersions,omitempty"`
 	// migration is the latest migration of the current epoch. Its name follows from this status. So after a crash, or
 	// with an old cache, the trigger does not create a second one.
 	Migration *MigrationReferenceApplyConfiguration `json:"migration,omitempty"`
@@ -183,6 +188,19 @@ func (b *StorageStateStatusApplyConfiguration) WithEvidence(value *StorageEviden
 func (b *StorageStateStatusApplyConfiguration) WithStorageSharedWith(values ...string) *StorageStateStatusApplyConfiguration {
 	for i := range values {
 		b.StorageSharedWith = append(b.StorageSharedWith, values[i])
+	}
+	return b
+}
+
+// WithManagedFieldsVersions adds the given value to the ManagedFieldsVersions field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the ManagedFieldsVersions field.
+func (b *StorageStateStatusApplyConfiguration) WithManagedFieldsVersions(values ...*ManagedFieldsVersionApplyConfiguration) *StorageStateStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithManagedFieldsVersions")
+		}
+		b.ManagedFieldsVersions = append(b.ManagedFieldsVersions, *values[i])
 	}
 	return b
 }

@@ -42,6 +42,11 @@ type StorageVersionMigrationStatusApplyConfiguration struct {
 	BaselineResourceVersion *string `json:"baselineResourceVersion,omitempty"`
 	// progress counts the objects by outcome, and says where to continue.
 	Progress *MigrationProgressApplyConfiguration `json:"progress,omitempty"`
+	// managedFieldsVersions counts the objects of a custom resource whose metadata.managedFields name a version of it that
+	// are left. It counts an object when it is listed.
+	// The API server refuses server-side apply of an object whose managedFields name a version that is not served. At most
+	// 32 versions are listed.
+	ManagedFieldsVersions []ManagedFieldsVersionApplyConfiguration `json:"managedFieldsVersions,omitempty"`
 	// deniedObjects names objects that the API server permanently refuses to rewrite, at most 100 of them. progress.denied
 	// has the number of all.
 	DeniedObjects []DeniedObjectApplyConfiguration `json:"deniedObjects,omitempty"`
@@ -105,6 +110,19 @@ func (b *StorageVersionMigrationStatusApplyConfiguration) WithBaselineResourceVe
 // If called multiple times, the Progress field is set to the value of the last call.
 func (b *StorageVersionMigrationStatusApplyConfiguration) WithProgress(value *MigrationProgressApplyConfiguration) *StorageVersionMigrationStatusApplyConfiguration {
 	b.Progress = value
+	return b
+}
+
+// WithManagedFieldsVersions adds the given value to the ManagedFieldsVersions field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the ManagedFieldsVersions field.
+func (b *StorageVersionMigrationStatusApplyConfiguration) WithManagedFieldsVersions(values ...*ManagedFieldsVersionApplyConfiguration) *StorageVersionMigrationStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithManagedFieldsVersions")
+		}
+		b.ManagedFieldsVersions = append(b.ManagedFieldsVersions, *values[i])
+	}
 	return b
 }
 

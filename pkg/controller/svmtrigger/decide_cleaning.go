@@ -1,0 +1,103 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// When a version of a custom resource is not served any more, the API server refuses server-side apply of objects whose
+// managedFields name it. A migration drops such entries, if the feature gate is on. This file finds out when one is due.
+
+// cleansManagedFields reports whether migrations of the resource clean managedFields.
+func (e *evaluation) cleansManagedFields() bool {
+	o := &e.in.Observation
+	return e.in.CleanManagedFields && o.Class == storageversion.Custom && o.Presence == storageversion.Served
+}
+
+// recordManagedFields records which versions managedFields may name after a migration: those that it has found, and all
+// that are served.
+func (e *evaluation) recordManagedFields(m *migrationv1alpha1.StorageVersionMigration) {
+	if e.in.Observation.Class != storageversion.Custom {
+		return
+	}
+	counted := slices.Clone(m.Status.ManagedFieldsVersions)
+	for _, version := range e.in.Observation.Served {
+		known := slices.ContainsFunc(counted, func(v migrationv1alpha1.ManagedFieldsVersion) bool {
+			return v.Version == version
+		})
+		if !known && len(counted) < migrationv1alpha1.MaxManagedFieldsVersions {
+			counted = append(counted, migrationv1alpha1.ManagedFieldsVersion{Version: version})
+		}
+	}
+	slices.SortFunc(counted, func(a, b migrationv1alpha1.ManagedFieldsVersion) int {
+		return strings.Compare(a.Version, b.Version)
+	})
+	e.next.ManagedFieldsVersions = counted
+}
+
+// unservedVersions returns the versions that managedFields may name and that are not served.
+func (e *evaluation) unservedVersions() []string {
+	var unserved []string
+	for _, v := range e.next.ManagedFieldsVersions {
+		if !slices.Contains(e.in.Observation.Served, v.Version) {
+			unserved = append(unserved, v.Version)
+		}
+	}
+	return unserved
+}
+
+func (e *evaluation) cleaningDue() bool {
+	return e.cleansManagedFields() && len(e.unservedVersions()) > 0
+}
+
+// acceptCleaning records what a migration has cleaned that began with the definition as it is now. What it has left it
+// will leave again, so that is not tried again.
+func (e *evaluation) acceptCleaning() {
+	if !e.cleaningDue() || e.last.Evidence.CustomResourceDefinition == nil {
+		return
+	}
+	for _, m := range e.in.Migrations {
+		began := m.Status.Evidence
+		if e.proves(m) && began != nil && began.CustomResourceDefinition != nil &&
+			began.CustomResourceDefinition.Generation == e.last.Evidence.CustomResourceDefinition.Generation {
+			e.recordManagedFields(m)
+			e.next.ManagedFieldsVersions = slices.DeleteFunc(e.next.ManagedFieldsVersions,
+				func(v migrationv1alpha1.ManagedFieldsVersion) bool {
+					return !slices.Contains(e.in.Observation.Served, v.Version)
+				})
+			e.next.Backoff = nil
+			return
+		}
+	}
+}
+
+// managedFieldsCondition makes the ManagedFieldsServed condition, and with that decides whether to create a migration.
+func (e *evaluation) managedFieldsCondition() metav1.Condition {
+	if e.cleaningDue() {
+		return e.nextStep()
+	}
+	return yes(migrationv1alpha1.StateReasonOnlyServedVersions,
+		"The last migration left no version in metadata.managedFields that is not served.")
+}

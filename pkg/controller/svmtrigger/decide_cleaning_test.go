@@ -1,0 +1,112 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// unserve stops to serve v2 of a resource that is migrated.
+func (l *life) unserve() {
+	l.definition.ServedVersions = []string{"v1"}
+	l.definition.Generation++
+	l.define()
+	l.decide()
+	l.after(time.Minute)
+}
+
+// managedFields checks the condition about managedFields, and that the resource stays migrated.
+func (l *life) managedFields(status metav1.ConditionStatus, reason string) {
+	l.t.Helper()
+	l.expect(1, v1, v1)
+	c := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
+	if c == nil || c.Status != status || c.Reason != reason {
+		l.t.Fatalf("the condition about managedFields is %+v, want %s because of %s", c, status, reason)
+	}
+}
+
+// cleans ends the migration as a migrator does that has the definition as it is now.
+func (l *life) cleans() {
+	m := l.migration()
+	m.Status.Evidence = l.in.State.Status.Evidence
+	l.succeeds()
+	l.after(time.Second)
+}
+
+func TestVersionThatIsNotServedAnyMore(t *testing.T) {
+	l := newLife(t)
+	l.in.CleanManagedFields = true
+	l.decide()
+	l.after(time.Minute)
+	l.migration().Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v2", Objects: 37}}
+	l.succeeds()
+	l.after(time.Second)
+	l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
+	if got := l.in.State.Status.ManagedFieldsVersions; len(got) != 2 || got[1].Objects != 37 {
+		t.Errorf("the state counts %+v", got)
+	}
+	l.unserve()
+	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationQueued)
+	l.ends(l.migration(), migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied)
+	l.after(time.Second)
+	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationFailed)
+	l.after(periods.MinBackoff)
+	l.cleans()
+	l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
+	l.after(24 * time.Hour)
+	if len(l.created) != 3 || l.in.State.Status.Backoff != nil {
+		t.Errorf("created %q, backoff %+v", l.created, l.in.State.Status.Backoff)
+	}
+}
+
+// TestVersionThatComesBack serves a version again before its entries were cleaned.
+func TestVersionThatComesBack(t *testing.T) {
+	l := newLife(t)
+	l.in.CleanManagedFields = true
+	l.migrated()
+	l.in.State.Spec.Paused = true
+	l.unserve()
+	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonPaused)
+	l.definition.ServedVersions = []string{"v2", "v1"}
+	l.definition.Generation++
+	l.define()
+	l.decide()
+	l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
+	if len(l.created) != 0 {
+		t.Errorf("created %q", l.created)
+	}
+}
+
+func TestManagedFieldsStayWithoutTheGate(t *testing.T) {
+	l := newLife(t)
+	l.migrated()
+	l.unserve()
+	l.after(time.Hour)
+	if len(l.created) != 0 {
+		t.Errorf("created %q", l.created)
+	}
+	conditions := l.in.State.Status.Conditions
+	if c := meta.FindStatusCondition(conditions, migrationv1alpha1.StorageStateManagedFieldsServed); c != nil {
+		t.Errorf("without the gate the state has the condition %+v", c)
+	}
+}
