@@ -27,6 +27,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -52,6 +53,8 @@ const (
 // other, and documents have a limit of their own.
 type clients struct {
 	leases, endpointSlices, storageVersions, definitions, apiServices *source
+
+	replicas *replicas
 
 	// host asks whichever server answers behind the configured host.
 	host documents.Reader
@@ -100,6 +103,11 @@ func (c *clients) addSources(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	pods, err := metadata.NewForConfigAndClient(compact, c.hostHTTP)
+	if err != nil {
+		return err
+	}
+	c.replicas = &replicas{kube: clientset, pods: pods}
 	c.leases = newSource(clientset.CoordinationV1().RESTClient(), "leases", metav1.NamespaceSystem, identityLabel)
 	c.endpointSlices = newSource(
 		clientset.DiscoveryV1().RESTClient(), "endpointslices", metav1.NamespaceDefault, endpointsSelector)

@@ -91,7 +91,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 		definitions:     &definitionWatcher{facts: f, source: c.definitions},
 		storageVersions: &storageVersionWatcher{facts: f, source: c.storageVersions, served: newSignal()},
 		aggregated: &aggregatedReader{
-			facts: f, apiServices: c.apiServices, host: c.host, wake: newSignal(),
+			facts: f, apiServices: c.apiServices, host: c.host, replicas: c.replicas, wake: newSignal(),
 			services: map[schema.GroupVersion]service{},
 		},
 	}

@@ -66,7 +66,7 @@ func testServersBehindALoadBalancer(t *testing.T) {
 		return c.serversUnseen()
 	})
 	c.Balancer().SetBackends()
-	framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
+	framework.Eventually(t, soon, func(context.Context) error { return c.upgraded("v1beta1") })
 }
 
 // serversUnseen complains unless the states of built-in resources say that not all servers were seen, and that these
