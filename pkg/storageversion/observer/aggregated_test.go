@@ -159,8 +159,9 @@ func TestReplicasOfAggregatedServers(t *testing.T) {
 		"one Pod, and one that is gone": {endpoints: []object{pod("a"), with(pod("b"), stopped)}},
 		"two Pods of one ReplicaSet": {endpoints: []object{pod("a"), pod("b")}, pods: map[string]object{
 			"a": owner("ReplicaSet", "1", nil), "b": owner("ReplicaSet", "1", nil)}},
-		"a rollout": {endpoints: []object{pod("a"), with(pod("b"), stopping)}, unasked: "2 revisions", pods: map[string]object{
-			"a": owner("ReplicaSet", "2", nil), "b": owner("ReplicaSet", "1", nil)}},
+		"a rollout": {endpoints: []object{pod("a"), with(pod("b"), stopping)}, unasked: "2 revisions",
+			pods: map[string]object{
+				"a": owner("ReplicaSet", "2", nil), "b": owner("ReplicaSet", "1", nil)}},
 		"two Pods of one revision of a DaemonSet": {endpoints: []object{pod("a"), pod("b")}, pods: map[string]object{
 			"a": owner("DaemonSet", "1", hashed("x")), "b": owner("DaemonSet", "1", hashed("x"))}},
 		"a rollout of a StatefulSet": {endpoints: []object{pod("a"), pod("b")}, unasked: "2 revisions",

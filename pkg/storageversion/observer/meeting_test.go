@@ -130,6 +130,8 @@ func (m *meeting) confirmAll(ctx context.Context) error {
 
 func TestMeeting(t *testing.T) {
 	around := func(connection, _ int) int { return connection % 3 }
+	hidesOne := func(connection, _ int) int { return connection % 2 }
+	onlyOne := func(int, int) int { return 0 }
 	for name, test := range map[string]struct {
 		choose           func(connection, request int) int
 		http1            bool
@@ -139,8 +141,8 @@ func TestMeeting(t *testing.T) {
 	}{
 		"a balancer that goes round": {choose: around, met: 3, connections: 3},
 		"the same, without HTTP/2":   {choose: around, met: 3, connections: 3, http1: true},
-		"a balancer that hides one":  {choose: func(n, _ int) int { return n % 2 }, met: 2, connections: 30, unmet: "led to only 2"},
-		"one server is left":         {choose: func(int, int) int { return 0 }, met: 1, connections: 30, unmet: "load balancer"},
+		"a balancer that hides one":  {choose: hidesOne, met: 2, connections: 30, unmet: "led to only 2"},
+		"a balancer that likes one":  {choose: onlyOne, met: 1, connections: 30, unmet: "load balancer"},
 		"nobody may see start times": {choose: func(int, int) int { return -1 }, connections: 1, unmet: "Allow the manager"},
 		"a proxy that spreads requests": {
 			choose: func(n, request int) int { return (n + request) % 3 }, met: 3, connections: 3, confirmation: errMixed,

@@ -208,7 +208,9 @@ func (r *replicated) endpoint(t *testing.T, address, replicaSet string) *discove
 		},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{endpoint},
-		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To(""), Port: ptr.To(int32(number)), Protocol: ptr.To(corev1.ProtocolTCP)}},
+		Ports: []discoveryv1.EndpointPort{
+			{Name: ptr.To(""), Port: ptr.To(int32(number)), Protocol: ptr.To(corev1.ProtocolTCP)},
+		},
 	}
 }
 

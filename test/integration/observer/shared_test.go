@@ -117,7 +117,10 @@ func testForbidden(t *testing.T, cp *controlplane.ControlPlane) {
 			t.Fatal(err)
 		}
 	}
-	grant("objects", rbacv1.PolicyRule{Verbs: []string{"list", "watch"}, APIGroups: []string{"*"}, Resources: []string{"*"}})
+	everything := []string{"*"}
+	grant("objects", rbacv1.PolicyRule{
+		Verbs: []string{"list", "watch"}, APIGroups: everything, Resources: everything,
+	})
 	s := startObserver(t, cp.Config(user), observer.Options{})
 	reason := func() error { return s.saysUnmet("cannot get path", "/metrics", "Allow the manager") }
 	within(t, eventually, reason)
