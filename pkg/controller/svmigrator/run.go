@@ -61,11 +61,7 @@ type migrationRun struct {
 	name     string
 	uid      types.UID
 	resource schema.GroupResource
-	// task is kept between the runs of a migration. Nil before the first one.
-	task *rewrite.Task
-	// followedFrom is from when on all servers have followed the definition for long enough. It is nil if none was seen to
-	// lag behind, and points to zero while one does. It is kept between the runs of a migration.
-	followedFrom *time.Time
+	kept
 	// stop ends the run. The controller then decides again.
 	stop context.CancelCauseFunc
 	// waiting has the migrations that wait for a place.
@@ -118,6 +114,9 @@ func (r *migrationRun) run(ctx context.Context) error {
 		return err
 	}
 	defer r.bound.Store(nil)
+	if r.cluster.observer.Observe(r.resource).Expires {
+		return r.awaitExpired(ctx)
+	}
 	resource, err := r.rewriteResource(ctx)
 	if err != nil {
 		return err
@@ -162,6 +161,9 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	if r.task == nil {
 		r.task = rewrite.NewTask(r.class, positionOf(status))
 	}
+	if status.StartTime == nil {
+		r.covered = r.others()
+	}
 	if status.StartTime != nil && !r.task.Stuck() {
 		klog.FromContext(ctx).Info("Migration continues", "target", versionName(decision.Target), "progress", status.Progress)
 	}
@@ -172,7 +174,10 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 			status.StartTime, status.Target, status.Evidence = &started, decision.Target, decision.Evidence
 		}
 		c := status.Condition(migrationv1alpha1.MigrationRunning)
-		if c == nil || c.Reason != migrationv1alpha1.MigrationReasonNoProgress || !r.task.Stuck() {
+		switch {
+		case r.cluster.observer.Observe(r.resource).Expires:
+			awaiting(objectsExpire())(status, now)
+		case c == nil || c.Reason != migrationv1alpha1.MigrationReasonNoProgress || !r.task.Stuck():
 			running(status.Target, rewrite.Report{State: rewrite.Rewriting})(status, now)
 		}
 	})
