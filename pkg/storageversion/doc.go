@@ -36,7 +36,8 @@ limitations under the License.
 //   - Built-in resources, if every living server publishes StorageVersions: these objects. A server publishes before it
 //     writes, and every publication that changes something moves the resource version.
 //   - Other built-in resources: the discovery documents of every server, read at its own address, or on a connection
-//     that stays with it. What a process writes never changes, so a complete look stays true for as long as the same processes live.
+//     that stays with it. What a process writes never changes, so a complete look stays true for as long as the same
+//     processes live.
 //   - Aggregated resources: their StorageVersions, else the discovery document behind the aggregator. A document
 //     proves nothing about the time before it.
 //

@@ -73,7 +73,8 @@ func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
 		r.update(func(now time.Time) storageversion.Changes {
 			changes := storageversion.Changes{}
 			for _, s := range n.set {
-				maps.Copy(changes, r.set(now, s.GroupVersion(), service{s.BuiltIn(), s.Address(), s.ServiceName(), s.Availability()}))
+				by := service{s.BuiltIn(), s.Address(), s.ServiceName(), s.Availability()}
+				maps.Copy(changes, r.set(now, s.GroupVersion(), by))
 			}
 			for _, name := range n.gone {
 				version, group, _ := strings.Cut(name, ".")

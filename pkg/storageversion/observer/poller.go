@@ -107,15 +107,15 @@ func (p *discoveryPoller) takeSnapshot(ctx context.Context) {
 	}
 	p.update(func(now time.Time) storageversion.Changes {
 		p.synced, p.allMet = true, look.Shared && look.Unmet == ""
-		if len(look.Incomplete()) == 0 {
+		if len(look.Incomplete()) == 0 && look.Unmet == "" {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now
 		}
 		return p.ledger.SetLook(now, look)
 	})
 }
 
-// livingBehindShared returns how many servers live behind addresses that they share. It is zero if they do not, or could
-// not be met there.
+// livingBehindShared returns how many servers live behind addresses that they share. It is zero if they share none, or
+// could not be met there.
 func (p *discoveryPoller) livingBehindShared() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

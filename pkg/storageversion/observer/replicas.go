@@ -100,8 +100,8 @@ func answeringEndpoints(all []discoveryv1.EndpointSlice) (pods sets.Set[string],
 	return pods, others
 }
 
-// revisionOfPod returns what Pods have in common that were made from the same template. A ReplicaSet has one template. The
-// other workloads label their Pods. A Pod that no workload controls has a revision of its own.
+// revisionOfPod returns what Pods have in common that were made from the same template. A ReplicaSet has one template.
+// StatefulSets and DaemonSets label their Pods. Any other Pod is a revision of its own.
 func revisionOfPod(pod *metav1.PartialObjectMetadata) string {
 	owner := metav1.GetControllerOfNoCopy(pod)
 	if owner == nil {
