@@ -39,7 +39,8 @@ type aggregatedVersion struct {
 	// AggregatedDocument is the last one that could be read, and the failure of the last one that could not. A resource
 	// that is no longer served stays, without versions, because its objects may still be stored.
 	AggregatedDocument
-	readAt       time.Time
+	readAt time.Time // when a document was read last that stands for all replicas
+	// failingSince is since when there is none.
 	failingSince time.Time
 }
 
@@ -47,24 +48,28 @@ type aggregatedVersion struct {
 // returns the resources that it is about.
 func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) resourceSet {
 	known, exists := a[gv]
+	failing := known.Failure != "" || known.Unasked != ""
 	switch {
 	case document == nil && !exists:
 		return nil
 	case document != nil && document.Failure != "":
-		if known.Failure == "" {
-			known.failingSince = now
-		}
 		known.Failure = document.Failure
 	default:
 		resources := map[schema.GroupResource]Resource{}
 		for resource, before := range known.Resources {
 			resources[resource] = Resource{Kind: before.Kind, Migratable: before.Migratable}
 		}
+		known.Resources, known.Failure, known.Unasked = resources, "", ""
 		if document != nil {
-			known.Address, known.readAt = document.Address, now
+			known.Address, known.Unasked = document.Address, document.Unasked
 			maps.Copy(resources, document.Resources)
 		}
-		known.Resources, known.Failure = resources, ""
+		if document != nil && known.Unasked == "" {
+			known.readAt = now
+		}
+	}
+	if !failing {
+		known.failingSince = now
 	}
 	a[gv] = known
 	return sets.KeySet(known.Resources)
@@ -118,7 +123,7 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 	var writing []Encoding
 	for _, gv := range a.versions(resource) {
 		known := a[gv]
-		if known.Failure != "" {
+		if known.Failure != "" || known.Unasked != "" {
 			return Sighting{}, false
 		}
 		hash := known.Resources[resource].Hash
@@ -144,9 +149,11 @@ func (a aggregated) observe(o *Observation) {
 		if o.Looked.IsZero() || known.readAt.Before(o.Looked) {
 			o.Looked = known.readAt
 		}
+		if known.Failure != "" || known.Unasked != "" {
+			o.Problem = known.problem(gv)
+		}
 		switch {
 		case known.Failure != "":
-			o.Problem = known.problem(gv)
 		case len(known.Resources[o.Resource].Versions) > 0:
 			o.Presence = Served
 			o.Served = append(o.Served, gv.Version)
@@ -169,6 +176,9 @@ func (a aggregated) problem(group string) *Problem {
 }
 
 func (v *aggregatedVersion) problem(gv schema.GroupVersion) *Problem {
+	if v.Failure == "" {
+		return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: v.Unasked, Since: v.failingSince}
+	}
 	return &Problem{
 		Reason: migrationv1alpha1.StateReasonDiscoveryFailed,
 		Message: "the discovery document of " + gv.String() + " could not be read through the aggregator: " + v.Failure +

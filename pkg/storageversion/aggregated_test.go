@@ -48,3 +48,28 @@ func TestAggregatedResource(t *testing.T) {
 		t.Errorf("unexpected observation %+v", o)
 	}
 }
+
+func TestAggregatedResourceWithReplicasThatNobodyAsked(t *testing.T) {
+	v1 := schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
+	document := AggregatedDocument{Address: "wardle/api:443", Resources: map[schema.GroupResource]Resource{
+		flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: flunderV1, Migratable: true},
+	}}
+	partial := document
+	partial.Unasked = "two replicas may differ"
+	s := newStory()
+	s.SetAggregated(s.tick(), v1, &partial)
+	expect(t, s, flunders, unseen)
+	if o := s.Observe(s.now, flunders); o.Presence != Served || !o.Looked.IsZero() || !o.Problem.Since.Equal(s.now) {
+		t.Errorf("unexpected observation %+v", o)
+	}
+	s.SetAggregated(s.tick(), v1, &document)
+	read := s.now
+	expect(t, s, flunders, "", []string{flunderV1})
+	s.SetAggregated(s.tick(), v1, &partial)
+	expect(t, s, flunders, unseen, []string{flunderV1})
+	s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "wardle/api:443", Failure: "service unavailable"})
+	expect(t, s, flunders, failed, []string{flunderV1})
+	if o := s.Observe(s.now, flunders); !o.Looked.Equal(read) || !o.Problem.Since.Equal(read.Add(confirmation)) {
+		t.Errorf("unexpected observation %+v", o)
+	}
+}

@@ -35,8 +35,9 @@ limitations under the License.
 //     the generation shows whether a change went by unseen. An entry that left status.storedVersions proves nothing.
 //   - Built-in resources, if every living server publishes StorageVersions: these objects. A server publishes before it
 //     writes, and every publication that changes something moves the resource version.
-//   - Other built-in resources: the discovery documents of every server, read at its own address. What a process writes
-//     never changes, so a complete look stays true for as long as the same processes live.
+//   - Other built-in resources: the discovery documents of every server, read at its own address, or on a connection
+//     that stays with it. What a process writes never changes, so a complete look stays true for as long as the same
+//     processes live.
 //   - Aggregated resources: their StorageVersions, else the discovery document behind the aggregator. A document
 //     proves nothing about the time before it.
 //

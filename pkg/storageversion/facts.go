@@ -83,7 +83,12 @@ type Look struct {
 	// Direct says that each document is from a server's own address. Otherwise there is one document, from whichever
 	// server answered at the address that this program was given.
 	Direct bool
-	// Documents are by address.
+	// Shared says that servers share addresses, so that each document is from a process that was met behind one. See
+	// SharesAddresses.
+	Shared bool
+	// Unmet is why not all processes behind shared addresses were met, and what to do. Empty if they were.
+	Unmet string
+	// Documents are by address. Behind a shared address the start time of the process is added to it.
 	Documents map[string]Document
 }
 
@@ -92,7 +97,9 @@ type AggregatedDocument struct {
 	// Address names the service that serves the group version.
 	Address string
 	// Failure is why the document could not be read.
-	Failure   string
+	Failure string
+	// Unasked is why other replicas of the server may write something else, and what to do. Empty if they do not.
+	Unasked   string
 	Resources map[schema.GroupResource]Resource
 }
 

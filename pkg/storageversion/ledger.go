@@ -85,6 +85,9 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 	if !changed {
 		return nil
 	}
+	if l.servers.someCameAt(now) {
+		l.looks.takeBack(now)
+	}
 	if !unbroken {
 		l.departedUnread = nil
 		for resource := range l.builtIns.all() {

@@ -36,10 +36,12 @@ const confirmation = 5 * time.Second
 //
 // What a process writes never changes, so a complete look stays true for as long as the same processes live.
 // Documents do not say which process they are from. Where each server advertises an address of its own, the address
-// tells. Elsewhere a look counts: it is complete only if at least as many addresses answered as servers live.
+// tells. Elsewhere a look counts: it is complete only if at least as many addresses answered as servers live. Where
+// servers share addresses, it counts the processes that were met there instead.
 type looks struct {
 	servers      *servers
 	last         *Look
+	lookedAt     time.Time           // when last was taken over
 	addresses    []string            // of last, in order
 	advertised   map[string]string   // by identity, of the servers that live or departed lately
 	byAddress    bool                // each server advertises an address of its own, so its address tells its document
@@ -59,7 +61,7 @@ type groupReads struct {
 func (l *looks) set(now time.Time, look Look) (doubtful bool) {
 	l.learnAddresses(now, look)
 	look.Documents = l.recall(look)
-	l.last, l.addresses = &look, slices.Sorted(maps.Keys(look.Documents))
+	l.last, l.lookedAt, l.addresses = &look, now, slices.Sorted(maps.Keys(look.Documents))
 	switch {
 	case len(look.Incomplete()) == 0:
 		l.failingSince = time.Time{}
@@ -174,6 +176,22 @@ func (l *looks) forget(left []Server, unbroken bool) {
 	}
 }
 
+// takeBack makes looks of the last seconds at shared addresses doubtful, because a server came. It answers before its
+// Lease is there, so such a look may have met it in the place of another.
+func (l *looks) takeBack(now time.Time) {
+	if l.last == nil || !l.last.Shared {
+		return
+	}
+	for group, reads := range l.groups {
+		maps.DeleteFunc(reads.firstRead, func(_ Server, first time.Time) bool { return now.Sub(first) < confirmation })
+		reads.processes = slices.DeleteFunc(slices.Clone(reads.processes), func(server Server) bool {
+			_, read := reads.firstRead[server]
+			return !read
+		})
+		l.groups[group] = reads
+	}
+}
+
 // ofLiving reports whether the last look began when the same processes lived as now.
 func (l *looks) ofLiving() bool {
 	return l.last != nil && l.servers.are(l.last.Servers)
@@ -181,10 +199,13 @@ func (l *looks) ofLiving() bool {
 
 // needAnother reports whether another look may find out more: servers came or left since the last look, part of it
 // failed, or an address that it counted may have been that of a server that left. Servers without an address or
-// without a Lease are no reason, because another look would not find them either.
+// without a Lease are no reason, because another look would not find them either. Behind a shared address another look
+// may meet other servers, and nothing tells when a server does not answer there any more that left before the start.
 func (l *looks) needAnother() bool {
 	switch living := len(l.servers.living); {
 	case !l.ofLiving() || len(l.last.Incomplete()) > 0:
+		return true
+	case l.last.Shared && (l.last.Unmet != "" || l.servers.mayHaveMissedDeparture(l.lookedAt)):
 		return true
 	case living == 0 || len(l.last.Documents) < living:
 		return false
@@ -280,11 +301,14 @@ func (l *looks) uncounted(now time.Time, group string) *Problem {
 		return l.problem(group, "the API server %s has a living identity Lease and advertises the address %s, which is not "+
 			"in the EndpointSlices of default/kubernetes (%s). If it is gone for good, this ends by itself within minutes",
 			server, l.advertised[server], asked)
+	case l.last.Unmet != "" && answering < living:
+		return l.problem(group, "%d API servers have a living identity Lease (%s), but %s", living, l.servers.names(),
+			l.last.Unmet)
 	case l.last.Direct && answering < living:
 		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
 			"default/kubernetes have %d addresses (%s). Make every API server advertise an address of its own, or delete "+
 			"the Leases in kube-system of API servers that are gone for good", living, l.servers.names(), answering, asked)
-	case !l.last.Direct && living > 1:
+	case !l.last.Direct && !l.last.Shared && living > 1:
 		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
 			"default/kubernetes have no address, and %s leads to any one of the servers. Make every API server advertise an "+
 			"address of its own", living, l.servers.names(), asked)
@@ -310,6 +334,21 @@ func (l *looks) problem(group, format string, args ...any) *Problem {
 	}
 	message := fmt.Sprintf(format, args...)
 	return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: message, Since: since}
+}
+
+// SharesAddresses reports whether servers may share the addresses at which servers answer, so that an address does not
+// tell who answers there: there are fewer addresses than servers, and it is not known which servers have none. certain
+// says that the servers advertise shared addresses. Otherwise addresses may still appear.
+func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
+	own, shown := sets.Set[string]{}, false
+	for _, server := range l.Servers {
+		address := l.Advertised[server.Identity]
+		own.Insert(address)
+		shown = shown || slices.Contains(answering, address)
+	}
+	advertised := shown && !own.Has("")
+	shares = len(answering) < len(l.Servers) && !(advertised && len(own) == len(l.Servers))
+	return shares, shares && advertised
 }
 
 // Incomplete returns the addresses from which something could not be read.

@@ -38,6 +38,71 @@ func TestTwoServersBehindOneAddress(t *testing.T) {
 	}
 }
 
+// shares is a look that met processes behind one address. Their documents are in the order of their start.
+func (s *story) shares(unmet string, documents map[string]Document, living ...string) {
+	s.SetLook(s.now, Look{Servers: serversOf(living), Direct: true, Shared: true, Unmet: unmet, Documents: documents})
+}
+
+func TestProcessesBehindOneAddress(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.shares("share one address", at(writes(appsV1)), "a/1", "b/1")
+	expect(t, s, deployments, unseen)
+	if !s.NeedsLook() {
+		t.Error("another look may meet the other server")
+	}
+	s.now = s.now.Add(2 * time.Minute)
+	s.shares("", at(writes(appsV1), writes(appsV1beta1)), "a/1", "b/1")
+	expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}))
+	if s.NeedsLook() {
+		t.Error("everything is known")
+	}
+}
+
+// TestServerThatIsMetBeforeItsLeaseIsThere is counted for one that nobody met, and that leaves unmet.
+func TestServerThatIsMetBeforeItsLeaseIsThere(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.shares("", at(writes(appsV1), writes(appsV1)), "a/1", "b/1")
+	s.now = s.now.Add(time.Second)
+	s.SetServers(s.now, serversOf([]string{"a/1", "b/1", "c/1"}), true)
+	s.shares("share one address", at(writes(appsV1), writes(appsV1)), "a/1", "b/1", "c/1")
+	expect(t, s, deployments, unseen, []string{appsV1})
+	s.servers(true, "a/1", "c/1")
+	o := s.Observe(s.now, deployments)
+	last, _ := o.Last()
+	if got := serversOf([]string{"b/1"}); !slices.Equal(last.Unseen, got) {
+		t.Errorf("left without having been read: %v, want %v", last.Unseen, got)
+	}
+}
+
+func TestWhoSharesAddresses(t *testing.T) {
+	advertised := func(addresses ...string) map[string]string {
+		all := map[string]string{}
+		for i, address := range addresses {
+			all[string(rune('a'+i))] = address
+		}
+		return all
+	}
+	for name, test := range map[string]struct {
+		advertised      map[string]string
+		answering       []string
+		shares, certain bool
+	}{
+		"as many addresses as servers":        {nil, []string{"1", "2"}, false, false},
+		"the address of one is missing":       {advertised("1", "2"), []string{"1"}, false, false},
+		"the same, of older servers":          {nil, []string{"1"}, true, false},
+		"a balancer":                          {advertised("1", "1"), []string{"1"}, true, true},
+		"a balancer, and addresses inside":    {advertised("2", "3"), []string{"1"}, true, false},
+		"a balancer that servers do not name": {advertised("", ""), []string{"1"}, true, false},
+	} {
+		look := Look{Servers: serversOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
+		if shares, certain := look.SharesAddresses(test.answering); shares != test.shares || certain != test.certain {
+			t.Errorf("%s: %t, %t", name, shares, certain)
+		}
+	}
+}
+
 func TestLookThatFailsChangesNothingOfServersThatWereSeen(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")

@@ -79,6 +79,11 @@ func (s *servers) lives(server Server) bool {
 	return lives
 }
 
+// someCameAt reports whether a process came at that time.
+func (s *servers) someCameAt(now time.Time) bool {
+	return slices.ContainsFunc(s.living, func(server Server) bool { return s.came[server].Equal(now) })
+}
+
 // are reports whether the given processes live, and no others.
 func (s *servers) are(processes []Server) bool {
 	return len(processes) == len(s.living) && !slices.ContainsFunc(processes, func(server Server) bool {

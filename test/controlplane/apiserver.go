@@ -83,6 +83,14 @@ func (s *APIServer) Host() string { return s.host.name }
 // Address is the IP address of the server.
 func (s *APIServer) Address() string { return s.host.address }
 
+// advertised is the IP address at which the server tells others to reach it.
+func (s *APIServer) advertised() string {
+	if s.cp.config.AdvertiseBalancer {
+		return s.cp.network.gateway()
+	}
+	return s.host.address
+}
+
 // URL is where clients reach this server.
 func (s *APIServer) URL() string { return "https://" + s.endpoint() }
 

@@ -52,6 +52,9 @@ type Config struct {
 	// Hosts gives every API server, and etcd, a host of its own: network, address, host name. It needs namespaces: see
 	// Main and EnterNamespaces.
 	Hosts bool
+	// AdvertiseBalancer makes all servers advertise the address of the balancer, so that the EndpointSlices of the API
+	// have that address only. It implies Hosts.
+	AdvertiseBalancer bool
 	// Etcd says how etcd is run.
 	Etcd EtcdConfig
 	// Dir is where data, certificates and logs go. It must be empty or absent, and it is left as it is at the end.
@@ -125,7 +128,7 @@ func (cfg Config) complete() (Config, error) {
 		servers = []Server{{}}
 	}
 	cfg.Servers = make([]Server, 0, len(servers))
-	cfg.Hosts = cfg.Hosts || len(servers) > 1
+	cfg.Hosts = cfg.Hosts || cfg.AdvertiseBalancer || len(servers) > 1
 	if cfg.StartTimeout == 0 {
 		cfg.StartTimeout = defaultStartTimeout
 	}

@@ -80,8 +80,8 @@ func (cp *ControlPlane) checkIdentities(ctx context.Context, client kubernetes.I
 func (cp *ControlPlane) joinEndpoints(ctx context.Context, client kubernetes.Interface) error {
 	want := sets.New[string]()
 	for _, s := range cp.Servers() {
-		want.Insert(s.Address())
-		if err := cp.register(ctx, s.Address()); err != nil {
+		want.Insert(s.advertised())
+		if err := cp.register(ctx, s.advertised()); err != nil {
 			return err
 		}
 	}

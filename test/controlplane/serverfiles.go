@@ -59,7 +59,7 @@ func newServerFiles(cp *ControlPlane, s *APIServer) (serverFiles, error) {
 	f.args = arguments{
 		"--etcd-servers=" + cp.etcd.URL(),
 		"--bind-address=" + s.host.address,
-		"--advertise-address=" + s.host.address,
+		"--advertise-address=" + s.advertised(),
 		"--secure-port=" + strconv.Itoa(s.port),
 		"--endpoint-reconciler-type=" + reconciler,
 		"--service-cluster-ip-range=" + serviceSubnet,

@@ -54,9 +54,9 @@ const (
 	own addressing = "own"
 	// advertised: each server has an address. Its Lease names it, from release 1 on.
 	advertised addressing = "advertised"
-	// shared: all servers advertise one address, behind which any of them answers.
+	// shared: all servers advertise one address, behind which each connection reaches any of them and stays with it.
 	shared addressing = "shared"
-	// none: servers advertise no addresses. All that there is is a balancer.
+	// none: servers advertise no addresses. All that there is is a balancer of the same kind.
 	none addressing = "none"
 )
 
@@ -110,6 +110,8 @@ type cluster struct {
 	addresses []string // in the EndpointSlices, sorted
 	hidden    map[string]bool
 	faults    map[string]fault // by address
+	// connections counts those that were made to the balancer.
+	connections int
 
 	published  map[schema.GroupResource]*storageversion.StorageVersion
 	definition *definition

@@ -33,16 +33,29 @@ const balancer = "balancer"
 // document is what whoever answers at an address says of itself.
 func (c *cluster) document(address string) storageversion.Document {
 	s := c.at(address)
-	answering := slices.DeleteFunc(c.accepting(), func(s *server) bool { return !s.answers })
-	if address == balancer && len(answering) > 0 {
-		s = answering[c.w.dice.below(len(answering))]
+	if address == balancer {
+		s = c.connect()
 	}
-	f := c.faults[address]
-	failing := c.w.now.Before(f.until)
-	switch {
-	case s == nil:
+	if s == nil {
 		return storageversion.Document{Failure: "connection refused"}
-	case failing && f.group == "":
+	}
+	return c.documentOf(s)
+}
+
+// connect returns the server that a new connection to the balancer reaches, nil if there is none.
+func (c *cluster) connect() *server {
+	answering := slices.DeleteFunc(c.accepting(), func(s *server) bool { return !s.answers })
+	if len(answering) == 0 {
+		return nil
+	}
+	c.connections++ // Without chance connections go round.
+	return answering[(c.connections+c.w.dice.below(len(answering)))%len(answering)]
+}
+
+func (c *cluster) documentOf(s *server) storageversion.Document {
+	f := c.faults[s.address]
+	failing := c.w.now.Before(f.until)
+	if failing && f.group == "" {
 		return storageversion.Document{Failure: "timeout"}
 	}
 	document := storageversion.Document{

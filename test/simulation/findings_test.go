@@ -117,6 +117,13 @@ func TestFindings(t *testing.T) {
 			nothing (0, 0), 1s, seed 0
 			replace a server by one elsewhere (0, 1), 0s, seed 0
 			delete a state (0, 0), 30s, seed 6`,
+		"S20: a server that was met before its Lease was there": `
+			servers 1, release 0, publishing 0, addresses none
+			freeze a server (0, 1), 0s, seed 0
+			start a server (2, 1), 0s, seed 1
+			start a server (1, 1), 1m6s, seed 0
+			replace a server by one elsewhere (1, 1), 16s, seed 0
+			replace a server by one elsewhere (0, 0), 8s, seed 21`,
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			s, err := parse(text)

@@ -28,10 +28,20 @@ type mutant struct {
 	look       func(storageversion.Look) storageversion.Look
 	definition func(*storageversion.CustomResource) *storageversion.CustomResource
 	aggregated func(*storageversion.AggregatedDocument) *storageversion.AggregatedDocument
-	input      func(*world, *svmtrigger.Input)
-	decision   func(*world, svmtrigger.Input, *svmtrigger.Decision)
+	// name tells by what the observer tells the process behind a connection from others.
+	name     func(s *server, connection int) string
+	input    func(*world, *svmtrigger.Input)
+	decision func(*world, svmtrigger.Input, *svmtrigger.Decision)
 	// createsFirst has migrations created before the state is written that they rest on.
 	createsFirst bool
 	// trustsStates and trustsMigrations have migrations created without reading the state, or the migration before.
 	trustsStates, trustsMigrations bool
+}
+
+// nameOf returns what stands for the process behind a connection: when it started, unless that is mistaken.
+func (m *mutant) nameOf(s *server, connection int) string {
+	if m.name != nil {
+		return m.name(s, connection)
+	}
+	return s.incarnation
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package simulation
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -41,6 +42,7 @@ var mutants = map[string]struct {
 	"takes any success for a proof":                     {mutant: mutant{input: believeAll}},
 	"ignores one server":                                {mutant: mutant{living: withoutOne, look: withoutOneDocument}},
 	"takes a shared address for that of one server":     {mutant: mutant{look: shareNothing}},
+	"counts connections and not processes":              {mutant: mutant{name: nameOfConnection}},
 	"takes an error for absence":                        {mutant: mutant{look: failedAsEmpty}},
 	"creates migrations before the state is written":    {mutant: mutant{decision: createAtOnce, createsFirst: true}},
 	"creates migrations without reading the state":      {mutant: mutant{trustsStates: true}, first: 3000},
@@ -130,21 +132,25 @@ func withoutOneDocument(look storageversion.Look) storageversion.Look {
 	return look
 }
 
-// shareNothing takes the address that all servers share for that of the first, and invents one for each of the others.
+// shareNothing takes what the first process behind a shared address says for what all others say at addresses of their
+// own.
 func shareNothing(look storageversion.Look) storageversion.Look {
-	if _, shared := look.Documents[balancer]; !shared || !look.Direct {
+	if !look.Shared {
 		return look
 	}
-	look.Documents = maps.Clone(look.Documents)
-	look.Advertised = maps.Clone(look.Advertised)
-	for i, server := range look.Servers {
-		look.Advertised[server.Identity] = balancer
-		if i > 0 {
-			look.Advertised[server.Identity] = "of " + server.Identity
-			look.Documents["of "+server.Identity] = look.Documents[balancer]
-		}
+	first := look.Documents[slices.Min(slices.Collect(maps.Keys(look.Documents)))]
+	look.Shared, look.Unmet, look.Direct = false, "", true
+	look.Documents, look.Advertised = map[string]storageversion.Document{}, map[string]string{}
+	for _, server := range look.Servers {
+		look.Advertised[server.Identity] = "of " + server.Identity
+		look.Documents["of "+server.Identity] = first
 	}
 	return look
+}
+
+// nameOfConnection takes every connection for one to another process.
+func nameOfConnection(_ *server, connection int) string {
+	return fmt.Sprintf("connection %d", connection)
 }
 
 func failedAsEmpty(look storageversion.Look) storageversion.Look {

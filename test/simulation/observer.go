@@ -30,6 +30,10 @@ const (
 	burst        = 250 * time.Millisecond
 	firstRetry   = 500 * time.Millisecond
 	longestRetry = 15 * time.Second
+	// longestMeetingRetry is the longest between attempts to meet all servers behind the balancer.
+	longestMeetingRetry = 5 * time.Minute
+	// connectionsPerServer is how many connections are made for each of them at most.
+	connectionsPerServer = 10
 	// aggregatedRetry is the longest between readings of documents of aggregated servers that failed.
 	aggregatedRetry = time.Minute
 	// answerDelay is how long a server may take to answer.
@@ -54,6 +58,8 @@ type observer struct {
 	looks          int // planned looks; only the latest takes place
 	retry          time.Duration
 	documents      map[string]storageversion.Document // of the last look
+	shared         bool                               // the same
+	unmet          string                             // the same
 
 	// known are the sources of encodings that were heard of.
 	known map[*source]bool
@@ -173,6 +179,13 @@ func (o *observer) look() {
 	if !look.Direct {
 		addresses = []string{balancer}
 	}
+	if look.Shared, _ = look.SharesAddresses(addresses); look.Shared {
+		if !w.cluster.addressed() {
+			o.meet(look)
+			return
+		}
+		look.Unmet = "share addresses"
+	}
 	for _, address := range addresses {
 		delay := w.dice.upTo(answerDelay)
 		longest = max(longest, delay)
@@ -185,11 +198,40 @@ func (o *observer) look() {
 	})
 }
 
+// meet makes connections to the balancer until it has met as many processes as live. Later each must still answer.
+func (o *observer) meet(look storageversion.Look) {
+	w := o.m.w
+	w.after(w.dice.upTo(answerDelay), func() {
+		met := map[string]*server{}
+		for i := 0; i < connectionsPerServer*len(look.Servers) && len(met) < len(look.Servers); i++ {
+			if s := w.cluster.connect(); s != nil {
+				met[w.mutant.nameOf(s, i)] = s
+			}
+		}
+		w.after(w.dice.upTo(answerDelay), func() {
+			if len(met) == 0 {
+				look.Documents[balancer] = storageversion.Document{Failure: "connection refused"}
+			}
+			for name, s := range met {
+				if s.lives {
+					look.Documents[balancer+" "+name] = w.cluster.documentOf(s)
+				}
+			}
+			if len(look.Documents) < len(look.Servers) {
+				look.Unmet = "share the balancer"
+			}
+			if w.manager == o.m {
+				o.conclude(look)
+			}
+		})
+	})
+}
+
 // conclude tells the ledger what servers answered.
 func (o *observer) conclude(look storageversion.Look) {
 	w := o.m.w
 	o.looking = false
-	o.documents = look.Documents
+	o.documents, o.shared, o.unmet = look.Documents, look.Shared, look.Unmet
 	o.decideAboutStorageVersions()
 	if mutate := w.mutant.look; mutate != nil {
 		look = mutate(look)
@@ -210,7 +252,11 @@ func (o *observer) planLook() {
 		o.lookAfter(burst, o.look)
 	case o.ledger.NeedsLook():
 		o.lookAfter(o.retry, o.lookForUnseen)
-		o.retry = min(2*o.retry, longestRetry)
+		longest := longestRetry
+		if o.unmet != "" {
+			longest = longestMeetingRetry
+		}
+		o.retry = min(2*o.retry, longest)
 	default:
 		o.retry = firstRetry
 		o.lookAfter(o.m.w.periods.Poll, o.poll)
@@ -219,7 +265,7 @@ func (o *observer) planLook() {
 
 // lookForUnseen looks again if nothing failed, or if something that failed does so no longer.
 func (o *observer) lookForUnseen() {
-	if o.failing() == 0 || o.recovered() {
+	if o.shared || o.failing() == 0 || o.recovered() {
 		o.look()
 		return
 	}
@@ -250,7 +296,7 @@ func (o *observer) recovered() bool {
 
 // poll looks if a server serves other resources than before. Otherwise what lives tells everything.
 func (o *observer) poll() {
-	differs := len(o.living) == 0 || o.failing() > 0
+	differs := len(o.living) == 0 || o.shared || o.failing() > 0
 	for address, before := range o.documents {
 		now := o.m.w.cluster.document(address)
 		for _, b := range builtIns {

@@ -86,8 +86,6 @@ func (w *world) settleServers() {
 			switch {
 			case !found:
 				release, found = s.release, true
-			case !c.addressed():
-				c.stop(s.identity) // Several servers behind a balancer cannot be told apart.
 			case s.release != release:
 				c.restart(s.identity, release, s.publishes)
 			}

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const (
@@ -80,6 +81,14 @@ func (s *APIService) Address() string {
 		port = *service.Port
 	}
 	return net.JoinHostPort(fmt.Sprintf("%s.%s.svc", service.Name, service.Namespace), strconv.Itoa(port))
+}
+
+// ServiceName is the name of the Service in front of an aggregated server.
+func (s *APIService) ServiceName() (name types.NamespacedName) {
+	if service := s.Spec.Service; service != nil {
+		name.Namespace, name.Name = service.Namespace, service.Name
+	}
+	return name
 }
 
 // Availability changes when the aggregator loses or finds the server, which may then be another process.

@@ -17,6 +17,7 @@ limitations under the License.
 package observer
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"strings"
@@ -24,6 +25,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
@@ -42,6 +44,7 @@ type aggregatedReader struct {
 	*facts
 	apiServices *source
 	host        documents.Reader // the aggregator
+	replicas    *replicas
 	wake        signal
 
 	// services are those of all group versions that ever had an APIService, because documents list a group version for a
@@ -53,6 +56,7 @@ type aggregatedReader struct {
 type service struct {
 	builtIn      bool   // kube-apiserver itself
 	address      string // of an aggregated server, otherwise empty
+	name         types.NamespacedName
 	availability string
 }
 
@@ -69,7 +73,8 @@ func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
 		r.update(func(now time.Time) storageversion.Changes {
 			changes := storageversion.Changes{}
 			for _, s := range n.set {
-				maps.Copy(changes, r.set(now, s.GroupVersion(), service{s.BuiltIn(), s.Address(), s.Availability()}))
+				by := service{s.BuiltIn(), s.Address(), s.ServiceName(), s.Availability()}
+				maps.Copy(changes, r.set(now, s.GroupVersion(), by))
 			}
 			for _, name := range n.gone {
 				version, group, _ := strings.Cut(name, ".")
@@ -110,7 +115,7 @@ func (r *aggregatedReader) read(ctx context.Context) error {
 
 	var readers errgroup.Group
 	for gv, s := range services {
-		readers.Go(func() error { return r.readVersion(ctx, gv, s.address) })
+		readers.Go(func() error { return r.readVersion(ctx, gv, s) })
 	}
 	err := readers.Wait()
 	if len(services) > 0 && err == nil {
@@ -121,7 +126,8 @@ func (r *aggregatedReader) read(ctx context.Context) error {
 
 // readVersion reads the document of a group version. Even "not served" is a failure, because an APIService says
 // otherwise.
-func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersion, address string) error {
+func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersion, of service) error {
+	address := of.address
 	document := &storageversion.AggregatedDocument{
 		Address: address, Resources: map[schema.GroupResource]storageversion.Resource{},
 	}
@@ -132,16 +138,22 @@ func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersi
 	if err == nil {
 		err = addResources(document.Resources, gv, list)
 	}
+	var unknown error
+	document.Unasked, unknown = r.replicas.unasked(ctx, of.name)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
 	if err != nil {
 		document = &storageversion.AggregatedDocument{Address: address, Failure: err.Error()}
 	}
 	klog.FromContext(ctx).V(4).Info("Read the discovery document of an aggregated server", "groupVersion", gv,
-		"address", address, "resources", len(document.Resources), "failure", document.Failure)
+		"address", address, "resources", len(document.Resources), "failure", document.Failure,
+		"unasked", document.Unasked)
 	r.update(func(now time.Time) storageversion.Changes {
 		if r.services[gv].address != address {
 			return nil // Another server serves it now. Its APIService has raised wake.
 		}
 		return r.ledger.SetAggregated(now, gv, document)
 	})
-	return err
+	return cmp.Or(err, unknown)
 }

@@ -20,9 +20,11 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -124,5 +126,95 @@ func TestAggregatedServers(t *testing.T) {
 			t.Errorf("asked %d times all the same", got)
 		}
 	})
+	c.stop()
+}
+
+// TestReplicasOfAggregatedServers has Services with all kinds of endpoints.
+func TestReplicasOfAggregatedServers(t *testing.T) {
+	pod := func(name string) object {
+		return object{"addresses": []string{"10.0.0.1"}, "targetRef": object{"kind": "Pod", "name": name}}
+	}
+	with := func(endpoint object, conditions object) object {
+		endpoint["conditions"] = conditions
+		return endpoint
+	}
+	address := func() object { return object{"addresses": []string{"10.0.0.1"}} }
+	stopped := object{"ready": false, "serving": false, "terminating": true}
+	stopping := object{"ready": false, "serving": true, "terminating": true}
+	owner := func(kind, uid string, labels object) object {
+		return object{"labels": labels, "uid": "of-one", "ownerReferences": []object{
+			{"apiVersion": "apps/v1", "kind": kind, "name": "api", "uid": uid, "controller": true}}}
+	}
+	hashed := func(hash string) object { return object{revisionLabel: hash} }
+	for name, test := range map[string]struct {
+		endpoints []object
+		pods      map[string]object // their metadata
+		unasked   string
+	}{
+		"no endpoints":                  {},
+		"one Pod":                       {endpoints: []object{pod("a")}},
+		"one address":                   {endpoints: []object{address()}},
+		"two addresses":                 {endpoints: []object{address(), address()}, unasked: "do not name Pods"},
+		"a Pod and an address":          {endpoints: []object{pod("a"), address()}, unasked: "do not name Pods"},
+		"one Pod, and one that is gone": {endpoints: []object{pod("a"), with(pod("b"), stopped)}},
+		"two Pods of one ReplicaSet": {endpoints: []object{pod("a"), pod("b")}, pods: map[string]object{
+			"a": owner("ReplicaSet", "1", nil), "b": owner("ReplicaSet", "1", nil)}},
+		"a rollout": {endpoints: []object{pod("a"), with(pod("b"), stopping)}, unasked: "2 revisions",
+			pods: map[string]object{
+				"a": owner("ReplicaSet", "2", nil), "b": owner("ReplicaSet", "1", nil)}},
+		"two Pods of one revision of a DaemonSet": {endpoints: []object{pod("a"), pod("b")}, pods: map[string]object{
+			"a": owner("DaemonSet", "1", hashed("x")), "b": owner("DaemonSet", "1", hashed("x"))}},
+		"a rollout of a StatefulSet": {endpoints: []object{pod("a"), pod("b")}, unasked: "2 revisions",
+			pods: map[string]object{
+				"a": owner("StatefulSet", "1", hashed("x")), "b": owner("StatefulSet", "1", hashed("y"))}},
+		"Pods of another workload": {endpoints: []object{pod("a"), pod("b")}, unasked: "2 revisions",
+			pods: map[string]object{"a": {"uid": "a"}, "b": {"uid": "b"}}},
+		"Pods that may not be read": {endpoints: []object{pod("a"), pod("b")}, unasked: "Allow the manager"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, 0)
+			c.host.change(func() {
+				c.sampleSlices.put("api", object{"addressType": "IPv4", "endpoints": test.endpoints})
+				for pod, metadata := range test.pods {
+					c.host.documents[samplePodsPath+pod] = marshal(object{
+						"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+					c.host.contentType[samplePodsPath+pod] = "application/json"
+				}
+			})
+			got, err := c.clients.replicas.unasked(t.Context(), types.NamespacedName{Namespace: "sample", Name: "api"})
+			if !strings.Contains(got, test.unasked) || (got == "") != (test.unasked == "") {
+				t.Errorf("%q (%v), want %q", got, err, test.unasked)
+			}
+			c.clients.closeIdleConnections()
+		})
+	}
+}
+
+// TestReplicasThatDiffer has a server that gets a second replica.
+func TestReplicasThatDiffer(t *testing.T) {
+	c := newCluster(t, 1)
+	v1 := schema.GroupVersion{Group: sampleV1.Group, Version: "v1"}
+	c.host.change(func() {
+		c.host.documents[sampleV1Path] = resourcesDocument("flunders", "Flunder", v1)
+		c.register(sampleV1, "", sample)
+	})
+	c.run(t)
+	c.until(t, c.sampled(v1))
+	look := c.Observe(flunders).Looked
+	c.host.change(func() {
+		c.sampleSlices.put("api", object{"addressType": "IPv4", "endpoints": []object{
+			{"addresses": []string{"10.0.0.1"}}, {"addresses": []string{"10.0.0.2"}}}})
+	})
+	c.clock.Step(defaultPollInterval)
+	c.until(t, func() error {
+		o := c.Observe(flunders)
+		if o.Problem == nil || o.Problem.Reason != migrationv1alpha1.StateReasonServersUnseen || !o.Looked.Equal(look) {
+			return fmt.Errorf("problem %v, looked at %v", o.Problem, o.Looked)
+		}
+		return nil
+	})
+	c.host.change(func() { c.sampleSlices.remove("api") })
+	c.clock.Step(defaultPollInterval)
+	c.until(t, c.sampled(v1))
 	c.stop()
 }

@@ -27,6 +27,7 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -53,10 +54,14 @@ const (
 type clients struct {
 	leases, endpointSlices, storageVersions, definitions, apiServices *source
 
+	replicas *replicas
+
 	// host asks whichever server answers behind the configured host.
 	host documents.Reader
 
-	// direct is the configuration for a server at its own address. It only lacks the address.
+	// hostConfig is the configuration for the configured host, direct that for a server at its own address. direct only
+	// lacks the address.
+	hostConfig *rest.Config
 	direct     *rest.Config
 	directHTTP *http.Client
 	hostHTTP   *http.Client
@@ -68,7 +73,7 @@ func newClients(config *rest.Config) (*clients, error) {
 	config.Timeout = 0 // It would end watches. Every other request has its own timeout.
 	config.ContentConfig = rest.ContentConfig{}
 
-	c := &clients{direct: directConfig(config)}
+	c := &clients{hostConfig: config, direct: directConfig(config)}
 	var err error
 	if c.hostHTTP, err = rest.HTTPClientFor(config); err != nil {
 		return nil, err
@@ -98,6 +103,11 @@ func (c *clients) addSources(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	pods, err := metadata.NewForConfigAndClient(compact, c.hostHTTP)
+	if err != nil {
+		return err
+	}
+	c.replicas = &replicas{kube: clientset, pods: pods}
 	c.leases = newSource(clientset.CoordinationV1().RESTClient(), "leases", metav1.NamespaceSystem, identityLabel)
 	c.endpointSlices = newSource(
 		clientset.DiscoveryV1().RESTClient(), "endpointslices", metav1.NamespaceDefault, endpointsSelector)
@@ -130,9 +140,14 @@ func (c *clients) reader(address string, direct bool) (documents.Reader, error) 
 	if !direct {
 		return c.host, nil
 	}
+	return newReader(c.directTo(address), c.directHTTP)
+}
+
+// directTo returns the configuration for a server at its own address.
+func (c *clients) directTo(address string) *rest.Config {
 	config := rest.CopyConfig(c.direct)
 	config.Host = (&url.URL{Scheme: "https", Host: address}).String()
-	return newReader(config, c.directHTTP)
+	return config
 }
 
 // forgetConnections makes the next requests to addresses use new connections. The process that listens there now then

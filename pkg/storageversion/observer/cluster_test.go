@@ -40,6 +40,8 @@ const (
 	leasesPath          = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 	endpointSlicesPath  = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
 	apiServicesPath     = "/apis/apiregistration.k8s.io/v1/apiservices"
+	sampleSlicesPath    = "/apis/discovery.k8s.io/v1/namespaces/sample/endpointslices"
+	samplePodsPath      = "/api/v1/namespaces/sample/pods/"
 	storageVersionsPath = "/apis/internal.apiserver.k8s.io/v1alpha1/storageversions"
 
 	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -76,7 +78,7 @@ type cluster struct {
 	mu   sync.Mutex
 	told map[schema.GroupResource]int
 
-	leases, slices, definitions, apiServices, storageVersions *collection
+	leases, slices, definitions, apiServices, storageVersions, sampleSlices *collection
 }
 
 // newCluster has that many servers. The Observer does not run yet.
@@ -87,6 +89,7 @@ func newCluster(t *testing.T, servers int) *cluster {
 	c := &cluster{host: newFakeServer(t), clock: clocktesting.NewFakeClock(noon), told: map[schema.GroupResource]int{}}
 	c.leases = c.host.collect(leasesPath, "coordination.k8s.io/v1", "Lease")
 	c.slices = c.host.collect(endpointSlicesPath, "discovery.k8s.io/v1", "EndpointSlice")
+	c.sampleSlices = c.host.collect(sampleSlicesPath, "discovery.k8s.io/v1", "EndpointSlice")
 	c.definitions = c.host.collect(definitionsPath, "apiextensions.k8s.io/v1", "CustomResourceDefinition")
 	c.apiServices = c.host.collect(apiServicesPath, "apiregistration.k8s.io/v1", "APIService")
 	for range servers {

@@ -33,9 +33,10 @@ limitations under the License.
 //   - The discovery documents of every server at the server's own address: at the start, when a process or an address
 //     changes, and again while something could not be read. A process does not change what it writes. Therefore a poll
 //     only compares the list of what each server serves. Without Leases the observer cannot tell processes apart, and
-//     every poll reads everything.
+//     every poll reads everything. Behind addresses that servers share it makes connections until it has met all of
+//     them, again at every poll, and reads the documents of each on its own connection.
 //   - The discovery documents of aggregated servers, through the aggregator: at every poll, and when an APIService or a
-//     Lease of such a server changes.
+//     Lease of such a server changes. With them the EndpointSlices of the Service, and the metadata of its Pods.
 //
 // # What it promises
 //

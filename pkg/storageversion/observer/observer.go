@@ -91,7 +91,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 		definitions:     &definitionWatcher{facts: f, source: c.definitions},
 		storageVersions: &storageVersionWatcher{facts: f, source: c.storageVersions, served: newSignal()},
 		aggregated: &aggregatedReader{
-			facts: f, apiServices: c.apiServices, host: c.host, wake: newSignal(),
+			facts: f, apiServices: c.apiServices, host: c.host, replicas: c.replicas, wake: newSignal(),
 			services: map[schema.GroupVersion]service{},
 		},
 	}
@@ -169,14 +169,18 @@ func (o *Observer) LastLook() map[migrationv1alpha1.EvidenceSource]time.Time {
 // these servers has changed.
 func (o *Observer) ReadAggregated() { o.aggregated.wake.raise() }
 
-// AskEach asks each API server that is ready, all at once and at its own address. If no address is known, it asks
-// whichever server answers at the configured host. It returns what went wrong, with the address.
+// AskEach asks each API server that is ready, all at once: at its own address, or behind shared addresses if the last
+// look met all servers there. Otherwise it asks whichever server answers at each address, or at the configured host if
+// no address is known. It returns what went wrong, with the address.
 func (o *Observer) AskEach(
 	ctx context.Context, ask func(ctx context.Context, server documents.Reader) error,
 ) error {
 	addresses, direct := o.addresses.current(), true
 	if len(addresses) == 0 {
 		addresses, direct = []string{o.clients.host.Client.Get().URL().Host}, false
+	}
+	if living := o.poller.livingBehindShared(); living > 0 {
+		return o.askMet(ctx, o.clients.meet(ctx, addresses, direct, living), ask)
 	}
 	var asking errgroup.Group
 	for _, address := range addresses {
@@ -187,6 +191,30 @@ func (o *Observer) AskEach(
 			}
 			if err != nil {
 				return fmt.Errorf("the API server at %s: %w", address, err)
+			}
+			return nil
+		})
+	}
+	return asking.Wait()
+}
+
+// askMet asks each API server that was met, and closes the meeting.
+func (o *Observer) askMet(
+	ctx context.Context, m *meeting, ask func(ctx context.Context, server documents.Reader) error,
+) error {
+	defer m.close()
+	if unmet := m.unmet(); unmet != "" {
+		return fmt.Errorf("the API servers %s", unmet)
+	}
+	var asking errgroup.Group
+	for started, one := range m.met {
+		asking.Go(func() error {
+			err := ask(ctx, one.reader)
+			if err == nil {
+				err = m.confirm(ctx, started, 1)
+			}
+			if err != nil {
+				return fmt.Errorf("the API server at %s: %w", m.name(started), err)
 			}
 			return nil
 		})

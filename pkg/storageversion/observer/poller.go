@@ -34,6 +34,15 @@ var retryBackoff = wait.Backoff{
 	Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: 15 * time.Second, Jitter: 0.1,
 }
 
+// meetingBackoff is between meetings that do not meet all servers. What may help soon is a balancer that finds out that
+// a server is ready. Everything else takes somebody who changes something.
+var meetingBackoff = wait.Backoff{
+	Duration: time.Second, Factor: 2, Steps: 20, Cap: 5 * time.Minute, Jitter: 0.1,
+}
+
+// addressDelay is how long the address of a server may be missing that has a Lease: it appears up to 25 s later.
+const addressDelay = 30 * time.Second
+
 // discoveryPoller tells the Ledger what servers say in their discovery documents.
 type discoveryPoller struct {
 	*facts
@@ -43,11 +52,16 @@ type discoveryPoller struct {
 	aggregated      *aggregatedReader
 	storageVersions *storageVersionWatcher
 
-	synced bool // whether there was a snapshot; guarded by facts.mu
+	// synced says whether there was a snapshot, allMet whether the last one met all servers behind addresses that they
+	// share. Guarded by facts.mu.
+	synced, allMet bool
 
 	// Only the goroutine of run uses these. They are of the last snapshot.
 	last     storageversion.Look
 	catalogs map[string]catalog
+	patience wait.Backoff
+	// shortSince is since when there are fewer addresses than servers, meetFrom when to look again behind them for all.
+	shortSince, meetFrom time.Time
 }
 
 func (p *discoveryPoller) run(ctx context.Context) {
@@ -66,6 +80,9 @@ func (p *discoveryPoller) run(ctx context.Context) {
 // read takes a snapshot if there may be news. It reports whether something is missing afterwards.
 func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
 	p.clients.forgetConnections()
+	if why == woken {
+		p.patience = meetingBackoff
+	}
 	if why == woken || why == incomplete && p.recovered(ctx) || why == intervalOver && p.outdated(ctx) {
 		p.takeSnapshot(ctx)
 	}
@@ -82,34 +99,52 @@ func (p *discoveryPoller) takeSnapshot(ctx context.Context) {
 		return // An interrupted request says nothing about its server.
 	}
 	p.last, p.catalogs = look, catalogs
+	if look.Unmet != "" && !p.clock.Now().Before(p.meetFrom) {
+		p.meetFrom = p.clock.Now().Add(p.patience.Step())
+	}
 	if look.ServesStorageVersions() {
 		p.storageVersions.served.raise()
 	}
 	p.update(func(now time.Time) storageversion.Changes {
-		p.synced = true
-		if len(look.Incomplete()) == 0 {
+		p.synced, p.allMet = true, look.Shared && look.Unmet == ""
+		if len(look.Incomplete()) == 0 && look.Unmet == "" {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now
 		}
 		return p.ledger.SetLook(now, look)
 	})
 }
 
+// livingBehindShared returns how many servers live behind addresses that they share. It is zero if they share none, or
+// could not be met there.
+func (p *discoveryPoller) livingBehindShared() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.allMet {
+		return 0
+	}
+	return len(p.ledger.Living())
+}
+
 // recovered says whether a server answers that failed before, or nothing failed and a server is missing all the same.
 // Then another snapshot reads documents that belong together. A server that stays away does not cost the others a
 // snapshot each time.
 func (p *discoveryPoller) recovered(ctx context.Context) bool {
+	if p.last.Shared {
+		return !p.clock.Now().Before(p.meetFrom)
+	}
 	failed := p.last.Incomplete()
 	return len(failed) == 0 || slices.ContainsFunc(failed, func(address string) bool {
 		before := p.last.Documents[address]
-		_, now := p.readServer(ctx, address, p.last.Direct)
+		now := p.readServer(ctx, address, p.last.Direct).document
 		return now.Failure == "" && (before.Failure != "" || len(now.FailedGroups) < len(before.FailedGroups))
 	})
 }
 
 // outdated says whether there is a reason for another snapshot that no watch has reported. A process does not change
-// how it encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves.
+// how it encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves. Behind
+// shared addresses a snapshot does the same.
 func (p *discoveryPoller) outdated(ctx context.Context) bool {
-	return len(p.living()) == 0 || len(p.last.Incomplete()) > 0 || p.catalogsChanged(ctx)
+	return len(p.living()) == 0 || p.last.Shared || len(p.last.Incomplete()) > 0 || p.catalogsChanged(ctx)
 }
 
 // catalogsChanged says whether a server serves other built-in group versions than for the last snapshot. It asks one

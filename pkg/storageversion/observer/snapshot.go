@@ -19,9 +19,11 @@ package observer
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -45,15 +47,21 @@ func (p *discoveryPoller) readCatalog(
 	return from, builtIn.only(p.aggregated.isBuiltIn), err
 }
 
+// answer is what a server said about its built-in resources.
+type answer struct {
+	serves   catalog
+	document storageversion.Document
+}
+
 // readServer asks a server for its catalog, and for the documents of all built-in group versions in it.
 func (p *discoveryPoller) readServer(
 	ctx context.Context, address string, direct bool,
-) (catalog, storageversion.Document) {
+) answer {
 	from, builtIn, err := p.readCatalog(ctx, address, direct)
 	if err != nil {
-		return nil, storageversion.Document{Failure: err.Error()}
+		return answer{document: storageversion.Document{Failure: err.Error()}}
 	}
-	return builtIn, readDocument(ctx, from, builtIn, p.aggregated.isBuiltIn)
+	return answer{builtIn, readDocument(ctx, from, builtIn, p.aggregated.isBuiltIn)}
 }
 
 // readServers asks all servers at once. It returns what they said about their built-in resources.
@@ -68,23 +76,103 @@ func (p *discoveryPoller) readServers(ctx context.Context) (storageversion.Look,
 	if len(addresses) == 0 {
 		addresses, look.Direct = []string{p.clients.host.Client.Get().URL().Host}, false
 	}
+	if p.mayMeet(&look, addresses) {
+		if catalogs, told := p.readProcesses(ctx, &look, addresses); told {
+			return look, catalogs
+		}
+	}
+	return look, collect(ctx, &look, addresses, func(address string) (answer, bool) {
+		return p.readServer(ctx, address, look.Direct), true
+	})
+}
 
+// mayMeet finds out whether servers share addresses. Where Leases do not say so it waits until the addresses of servers
+// that started should be there.
+func (p *discoveryPoller) mayMeet(look *storageversion.Look, addresses []string) bool {
+	shares, certain := look.SharesAddresses(addresses)
+	now := p.clock.Now()
+	if look.Shared = shares; !shares {
+		p.shortSince = time.Time{}
+		return false
+	}
+	if p.shortSince.IsZero() {
+		p.shortSince = now
+	}
+	p.meetFrom = p.shortSince.Add(addressDelay)
+	if certain || !now.Before(p.meetFrom) {
+		p.meetFrom = now
+		return true
+	}
+	look.Unmet = fmt.Sprintf("there are only %d addresses at which they answer (%s). If no other appears within %s, the "+
+		"manager looks for several servers behind each", len(addresses), strings.Join(addresses, ", "), addressDelay)
+	return false
+}
+
+// readProcesses asks each process that it meets behind addresses which servers share. It reports false if it cannot
+// tell processes apart. What a process writes never changes, so its documents are not read again while it lives.
+func (p *discoveryPoller) readProcesses(
+	ctx context.Context, look *storageversion.Look, addresses []string,
+) (map[string]catalog, bool) {
+	m := p.clients.meet(ctx, addresses, look.Direct, len(look.Servers))
+	defer m.close()
+	if look.Unmet = m.unmet(); len(m.met) == 0 {
+		return nil, false
+	}
+	processes := map[string]string{}
+	for started := range m.met {
+		processes[m.name(started)] = started
+	}
+	for address, err := range m.lost() {
+		look.Documents[address] = storageversion.Document{Failure: err.Error()}
+	}
+	var mu sync.Mutex
+	return collect(ctx, look, slices.Collect(maps.Keys(processes)), func(name string) (answer, bool) {
+		started, times := processes[name], manyTimes
+		from := m.met[started].reader
+		builtIn, err := readCatalog(ctx, from)
+		now := answer{serves: builtIn.only(p.aggregated.isBuiltIn)}
+		before, known := p.last.Documents[name]
+		switch {
+		case err != nil:
+			now.document.Failure = err.Error()
+		case known && p.last.Shared && slices.Equal(p.catalogs[name], now.serves) && before.Failure == "" &&
+			len(before.FailedGroups) == 0:
+			now.document, times = before, 1
+		default:
+			now.document = readDocument(ctx, from, now.serves, p.aggregated.isBuiltIn)
+		}
+		if err = m.confirm(ctx, started, times); err == nil {
+			return now, true
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		look.Unmet = m.unconfirmed(err)
+		return now, false
+	}), true
+}
+
+// collect asks several servers at once, and puts those documents into the look that count. It returns the catalogs.
+func collect(
+	ctx context.Context, look *storageversion.Look, names []string, ask func(name string) (answer, bool),
+) map[string]catalog {
 	catalogs := map[string]catalog{}
 	var mu sync.Mutex
 	var readers sync.WaitGroup
-	for _, address := range addresses {
+	for _, name := range names {
 		readers.Go(func() {
-			serves, document := p.readServer(ctx, address, look.Direct)
-			klog.FromContext(ctx).V(4).Info("Read the discovery documents of an API server", "address", address,
-				"direct", look.Direct, "resources", len(document.Resources), "failure", document.Failure,
-				"failedGroups", document.FailedGroups)
+			said, counts := ask(name)
+			klog.FromContext(ctx).V(4).Info("Read the discovery documents of an API server", "address", name,
+				"direct", look.Direct, "resources", len(said.document.Resources), "failure", said.document.Failure,
+				"failedGroups", said.document.FailedGroups, "counts", counts)
 			mu.Lock()
 			defer mu.Unlock()
-			catalogs[address], look.Documents[address] = serves, document
+			if counts {
+				catalogs[name], look.Documents[name] = said.serves, said.document
+			}
 		})
 	}
 	readers.Wait()
-	return look, catalogs
+	return catalogs
 }
 
 // readDocument asks a server for all group versions of its catalog. It leaves out those that have turned out to be

@@ -20,9 +20,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"sync"
+	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,56 +32,41 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// testServersBehindALoadBalancer has three servers that were restarted to advertise the address of their load balancer.
-// So there is one endpoint, behind which nobody can tell who answers, and what the others write is not known.
+// testServersBehindALoadBalancer has three servers that advertise the address of their load balancer, so that there is
+// one endpoint. One of them is upgraded and taken back. Then the balancer leads to another one only.
 func testServersBehindALoadBalancer(t *testing.T) {
-	c := startCluster(t, controlplane.Server{}, controlplane.Server{}, controlplane.Server{})
-	startJudge(t, c, configMaps, flowSchema)
+	spec := oldServer()
+	spec.AllowAll = true
+	cp := controlplane.Start(t, controlplane.Config{
+		AdvertiseBalancer: true, Servers: []controlplane.Server{spec, spec, spec},
+	})
+	c := useCluster(t, cp, cp.AdminConfig())
+	startJudge(t, c, policies, bindings, configMaps, flowSchema)
 	startMigrator(t, c)
+	started := time.Now()
 	c.startManager(t, "manager")
+	w := startWriter(t, c.Servers()...)
 	framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
+	t.Logf("everything is migrated %v after the start of the manager", time.Since(started).Round(time.Millisecond))
+	t.Run("an upgrade that is taken back", func(t *testing.T) { testRollback(t, c, w) })
 
 	began := c.mark(t)
-	c.hideServers(t)
+	c.Balancer().SetBackends(c.Servers()[0])
+	restart(t, c.Servers()[1], nil)
 	framework.Eventually(t, soon, func(context.Context) error { return c.serversUnseen() })
 	agreed := meta.FindStatusCondition(c.state(flowSchema.String()).Status.Conditions, v1alpha1.StorageStateAgreed)
 	t.Logf("told: %s", agreed.Message)
+	if want := "led to only 1 of them"; !strings.Contains(agreed.Message, want) {
+		t.Errorf("no %q in %q", want, agreed.Message)
+	}
 	framework.During(t, 2*settle, func(context.Context) error {
 		for _, life := range c.migrationsAfter(began) {
 			return fmt.Errorf("a migration was created: %v", life)
 		}
 		return c.serversUnseen()
 	})
-}
-
-// hideServers makes all servers advertise their load balancer.
-func (c *cluster) hideServers(t *testing.T) {
-	t.Helper()
-	host, _, err := net.SplitHostPort(c.Balancer().Address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	var restarts sync.WaitGroup
-	for _, server := range c.Servers() {
-		restarts.Go(func() {
-			if err := server.Restart(func(s *controlplane.Server) {
-				s.ExtraArgs = []string{"--advertise-address=" + host}
-			}); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	restarts.Wait()
-	framework.Eventually(t, soon, func(ctx context.Context) error {
-		slice, err := c.Kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).Get(ctx, "kubernetes", metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if len(slice.Endpoints) != 1 || slice.Endpoints[0].Addresses[0] != host {
-			return fmt.Errorf("the endpoints are %v", slice.Endpoints)
-		}
-		return nil
-	})
+	c.Balancer().SetBackends()
+	framework.Eventually(t, soon, func(context.Context) error { return c.upgraded("v1beta1") })
 }
 
 // serversUnseen complains unless the states of built-in resources say that not all servers were seen, and that these

@@ -127,7 +127,8 @@ type ServerEvidence struct {
 
 // EndpointEvidence is an address whose discovery document was read.
 type EndpointEvidence struct {
-	// address is the address and port that the document was read from.
+	// address is the address and port that the document was read from. If several servers share it, the time at which the
+	// process started follows.
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=300

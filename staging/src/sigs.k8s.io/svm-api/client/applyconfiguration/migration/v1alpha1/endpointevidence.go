@@ -23,7 +23,8 @@ package v1alpha1
 //
 // EndpointEvidence is an address whose discovery document was read.
 type EndpointEvidenceApplyConfiguration struct {
-	// address is the address and port that the document was read from.
+	// address is the address and port that the document was read from. If several servers share it, the time at which the
+	// process started follows.
 	Address *string `json:"address,omitempty"`
 	// storageVersionHash is the hash in the discovery document. It is empty if the server does not serve the resource.
 	StorageVersionHash *string `json:"storageVersionHash,omitempty"`

@@ -1,0 +1,148 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// connectionsPerServer bounds the connections of a meeting. With three servers, a balancer that chooses at random
+	// leaves one of them out in one of 60,000 meetings.
+	connectionsPerServer = 10
+
+	// meetingTimeout bounds how long a meeting keeps the observer from anything else.
+	meetingTimeout = 20 * time.Second
+
+	// manyTimes is how often a connection is asked for the start time on which documents were read. If each request on it
+	// reaches one of two processes by chance, this notices in all but one of 256 cases, for each of the connections.
+	manyTimes = 8
+)
+
+// meeting makes connections to addresses that several servers share, until it has met as many processes as live.
+type meeting struct {
+	addresses []string
+	wanted    int
+	open      []*connection
+	// met are the processes by their start times.
+	met map[string]*connection
+	// refused is why a process does not tell when it started. failures are the last reasons why connections to an address
+	// failed.
+	refused  error
+	failures map[string]error
+}
+
+// meet holds a meeting. The caller closes it.
+func (c *clients) meet(ctx context.Context, addresses []string, direct bool, wanted int) *meeting {
+	ctx, cancel := context.WithTimeout(ctx, meetingTimeout)
+	defer cancel()
+	m := &meeting{
+		addresses: addresses, wanted: wanted, met: map[string]*connection{}, failures: map[string]error{},
+	}
+	for i := 0; i < connectionsPerServer*wanted && len(m.met) < wanted && ctx.Err() == nil; i++ {
+		one, err := c.connect(addresses[i%len(addresses)], direct)
+		if err != nil {
+			m.failures[addresses[i%len(addresses)]] = err
+			continue
+		}
+		// All connections stay open until the end: some balancers choose the server with the fewest.
+		m.open = append(m.open, one)
+		started, err := readStart(ctx, one.reader)
+		switch {
+		case refused(err):
+			m.refused = err
+			return m
+		case err != nil:
+			m.failures[one.address] = err
+		case m.met[started] == nil:
+			m.met[started] = one
+		}
+	}
+	return m
+}
+
+// confirm makes sure that the process still answers on its connection, and no other one does. As this is asked when all
+// processes were met, they lived at one time. Otherwise a restart, or a clock that was set, would make two of one.
+func (m *meeting) confirm(ctx context.Context, started string, times int) error {
+	for range times {
+		again, err := readStart(ctx, m.met[started].reader)
+		if err != nil {
+			return err
+		}
+		if again != started {
+			return errMixed
+		}
+	}
+	return nil
+}
+
+// ownAddresses is what ends everything that can be the matter with a meeting.
+const ownAddresses = "make every API server advertise an address of its own"
+
+// unmet returns why not all processes were met, and what to do. It is empty if they were.
+func (m *meeting) unmet() string {
+	switch {
+	case len(m.met) >= m.wanted:
+		return ""
+	case m.refused != nil:
+		return fmt.Sprintf("share %s, and the manager cannot find out which of them answers there: %v. Allow the manager to "+
+			"get /metrics, or %s", m.where(), m.refused, ownAddresses)
+	default:
+		return fmt.Sprintf("share %s, and %d connections led to only %d of them (to processes that started at %s). Make "+
+			"sure that the load balancer there leads some of the connections of the manager to each API server, or %s, or "+
+			"delete the Leases in kube-system of API servers that are gone for good", m.where(), len(m.open), len(m.met),
+			cmp.Or(strings.Join(slices.Sorted(maps.Keys(m.met)), ", "), "no known time"), ownAddresses)
+	}
+}
+
+// unconfirmed returns why a process that was met does not count, and what to do.
+func (m *meeting) unconfirmed(err error) string {
+	if errors.Is(err, errMixed) {
+		return fmt.Sprintf("share %s, where %v. If this lasts, what answers there distributes requests. Make it pass TLS "+
+			"connections through, or %s", m.where(), err, ownAddresses)
+	}
+	return fmt.Sprintf("share %s, where one of them did not answer again: %v. The manager asks again", m.where(), err)
+}
+
+// name is what stands for the address of a process.
+func (m *meeting) name(started string) string {
+	return m.met[started].address + " (process started at " + started + ")"
+}
+
+func (m *meeting) where() string { return strings.Join(m.addresses, ", ") }
+
+// lost returns why nothing was met at addresses to which all connections failed.
+func (m *meeting) lost() map[string]error {
+	lost := maps.Clone(m.failures)
+	for _, one := range m.met {
+		delete(lost, one.address)
+	}
+	return lost
+}
+
+func (m *meeting) close() {
+	for _, one := range m.open {
+		one.close()
+	}
+}

@@ -1,0 +1,119 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/utils/ptr"
+)
+
+// replicas finds out whether the server behind a Service has replicas that may write different encodings. The
+// aggregator leads to any one of them, so a document is from one and stands for all. Replicas of one revision of a
+// workload have the same program and the same flags.
+type replicas struct {
+	kube kubernetes.Interface
+	pods metadata.Interface
+}
+
+// unasked returns why replicas may write something else than the one that is asked, and what to do. It is empty if they
+// do not. Without EndpointSlices the Service stands for one server somewhere else.
+func (r *replicas) unasked(ctx context.Context, service types.NamespacedName) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
+	defer cancel()
+	const allow = "Allow the manager to list EndpointSlices and to get Pods in the namespace of the Service"
+	list, err := r.kube.DiscoveryV1().EndpointSlices(service.Namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})
+	if err != nil {
+		return fmt.Sprintf("the replicas of the server behind the Service %s are not known: %v. %s", service, err, allow), err
+	}
+	pods, others := answeringEndpoints(list.Items)
+	switch {
+	case len(pods)+others <= 1:
+		return "", nil
+	case others > 0:
+		return fmt.Sprintf("%d replicas answer behind the Service %s, one for each request, and may write different "+
+			"encodings: its EndpointSlices do not name Pods. Let one replica answer while resources of this server are to be "+
+			"migrated, or run the replicas as Pods of one Deployment, StatefulSet or DaemonSet", len(pods)+others, service), nil
+	}
+	revisions := sets.Set[string]{}
+	for _, pod := range sets.List(pods) {
+		meta, err := r.pods.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(service.Namespace).
+			Get(ctx, pod, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Sprintf("the replicas of the server behind the Service %s are not known: %v. %s", service, err,
+				allow), err
+		}
+		revisions.Insert(revisionOfPod(meta))
+	}
+	if len(revisions) > 1 {
+		return fmt.Sprintf("%d replicas answer behind the Service %s, one for each request. They are of %d revisions, which "+
+			"may write different encodings. This ends when a rollout is over. If none is under way, let one replica answer, or "+
+			"run the replicas as Pods of one Deployment, StatefulSet or DaemonSet", len(pods), service, len(revisions)), nil
+	}
+	return "", nil
+}
+
+// answeringEndpoints returns the names of the Pods to which requests may go, and the number of endpoints that are none.
+// An endpoint that stops finishes requests. One with addresses of two families is in two slices.
+func answeringEndpoints(all []discoveryv1.EndpointSlice) (pods sets.Set[string], others int) {
+	pods = sets.Set[string]{}
+	addresses := map[discoveryv1.AddressType]sets.Set[string]{}
+	for _, slice := range all {
+		for i, endpoint := range slice.Endpoints {
+			if !ptr.Deref(endpoint.Conditions.Ready, true) && !ptr.Deref(endpoint.Conditions.Serving, false) {
+				continue
+			}
+			if target := endpoint.TargetRef; target != nil && target.Kind == "Pod" {
+				pods.Insert(target.Name)
+				continue
+			}
+			// The same address at another port is another server.
+			addresses[slice.AddressType] = addresses[slice.AddressType].Union(
+				sets.New(fmt.Sprintf("%s/%d", slice.Name, i)))
+			others = max(others, len(addresses[slice.AddressType]))
+		}
+	}
+	return pods, others
+}
+
+// revisionOfPod returns what Pods have in common that were made from the same template. A ReplicaSet has one template.
+// StatefulSets and DaemonSets label their Pods. Any other Pod is a revision of its own.
+func revisionOfPod(pod *metav1.PartialObjectMetadata) string {
+	owner := metav1.GetControllerOfNoCopy(pod)
+	if owner == nil {
+		return string(pod.UID)
+	}
+	labels := pod.Labels
+	hashed := slices.Contains([]string{"StatefulSet", "DaemonSet"}, owner.Kind)
+	if owner.Kind != "ReplicaSet" && !(hashed && labels[revisionLabel] != "") {
+		return string(pod.UID)
+	}
+	return string(owner.UID) + "/" + labels[revisionLabel]
+}
+
+// revisionLabel is on Pods of StatefulSets and DaemonSets.
+const revisionLabel = "controller-revision-hash"

@@ -1,0 +1,135 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+)
+
+// TestServersBehindOneAddress has three servers that advertise the address of their load balancer, as those of hosted
+// control planes do. The balancer passes TCP connections on.
+func TestServersBehindOneAddress(t *testing.T) {
+	t.Parallel()
+	cp := controlplane.Start(t, controlplane.Config{AdvertiseBalancer: true, Servers: make([]controlplane.Server, 3)})
+	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{})
+
+	t.Run("every server is met", func(t *testing.T) {
+		within(t, eventually, func() error { return s.completeBehind(3) })
+		last, _ := ptrTo(s.Observe(deployments)).Last()
+		t.Logf("asked %v", last.Evidence.Endpoints)
+		counted := make(chan struct{}, 3)
+		err := s.AskEach(t.Context(), func(context.Context, documents.Reader) error {
+			counted <- struct{}{}
+			return nil
+		})
+		if met := len(counted); err != nil || met != 3 {
+			t.Errorf("asked %d servers: %v", met, err)
+		}
+	})
+	t.Run("a server that comes back as another version is noticed", func(t *testing.T) {
+		emulate(t, s, cp.Servers()[2])
+		within(t, eventually, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
+		checkVersions(t, s)
+	})
+	t.Run("the balancer leads to one server only", func(t *testing.T) { testOneSided(t, cp) })
+	t.Run("start times may not be read", func(t *testing.T) { testForbidden(t, cp) })
+	s.stop()
+}
+
+// completeBehind wants a complete observation of processes behind one address.
+func (s *observed) completeBehind(processes int) error {
+	last, _ := ptrTo(s.Observe(deployments)).Last()
+	if got := len(last.Evidence.Endpoints); got != processes {
+		return fmt.Errorf("%d processes were met: %v", got, s.Observe(deployments).Problem)
+	}
+	return s.complete(deployments, storageversion.BuiltIn, 1)
+}
+
+// saysUnmet wants an incomplete observation that gives the reason.
+func (s *observed) saysUnmet(words ...string) error {
+	o := s.Observe(policies)
+	if last, _ := o.Last(); o.Problem == nil || len(last.Writing) > 0 {
+		return fmt.Errorf("problem %v, written %v", o.Problem, last.Writing)
+	}
+	for _, word := range words {
+		if !strings.Contains(o.Problem.Message, word) {
+			return fmt.Errorf("no %q in %q", word, o.Problem.Message)
+		}
+	}
+	return nil
+}
+
+// testOneSided has an observer that never meets two of the servers, one of which writes something else.
+func testOneSided(t *testing.T, cp *controlplane.ControlPlane) {
+	cp.Balancer().SetBackends(cp.Servers()[0])
+	s := startObserver(t, cp.Servers()[0].Config(observerUser, "system:masters"), observer.Options{})
+	reason := func() error { return s.saysUnmet("led to only 1 of them", "load balancer", "address of its own") }
+	within(t, eventually, reason)
+	t.Log(s.Observe(policies).Problem.Message)
+	during(t, 10*time.Second, reason)
+	cp.Balancer().SetBackends()
+	within(t, eventually, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
+	s.stop()
+}
+
+// testForbidden has an observer that may read everything but start times.
+func testForbidden(t *testing.T, cp *controlplane.ControlPlane) {
+	const user = "restricted"
+	client := kubernetes.NewForConfigOrDie(cp.AdminConfig())
+	grant := func(name string, rule rbacv1.PolicyRule) {
+		t.Helper()
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{rule}}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: name},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: user}},
+		}
+		if _, err := client.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	everything := []string{"*"}
+	grant("objects", rbacv1.PolicyRule{
+		Verbs: []string{"list", "watch"}, APIGroups: everything, Resources: everything,
+	})
+	s := startObserver(t, cp.Config(user), observer.Options{})
+	reason := func() error { return s.saysUnmet("cannot get path", "/metrics", "Allow the manager") }
+	within(t, eventually, reason)
+	t.Log(s.Observe(policies).Problem.Message)
+	during(t, 5*time.Second, reason)
+
+	grant("metrics", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}})
+	within(t, 2*eventually, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
+	last, _ := ptrTo(s.Observe(policies)).Last()
+	t.Logf("asked %v", last.Evidence.Endpoints)
+	s.stop()
+}
