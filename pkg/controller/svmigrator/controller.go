@@ -19,6 +19,7 @@ package svmigrator
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -123,6 +124,11 @@ func New(
 		pacer: pace,
 		runs:  newRuns(),
 	}
+	c.cluster.space = newSpace(c.cluster, func() {
+		for _, run := range c.runs.all() {
+			run.stop(errStopped)
+		}
+	})
 	c.queue = controller.NewQueue(controller.QueueOptions[string]{
 		Name: queueName, Clock: clock.RealClock{}, Handle: c.sync, Workers: syncWorkers,
 		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry,
@@ -140,6 +146,9 @@ func New(
 // Run works until the context ends. Nothing of it runs when it returns.
 func (c *Controller) Run(ctx context.Context) {
 	defer gauges.Hide(c)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { c.cluster.space.run(ctx) })
 	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.waiting)
 }
 

@@ -293,7 +293,11 @@ func fails(reason, format string, args ...any) Decision {
 }
 
 func waits(format string, args ...any) Decision {
-	d := fails(migrationv1alpha1.MigrationReasonAwaitingAgreement, format, args...)
+	return waitsFor(migrationv1alpha1.MigrationReasonAwaitingAgreement, format, args...)
+}
+
+func waitsFor(reason, format string, args ...any) Decision {
+	d := fails(reason, format, args...)
 	d.Verdict = Wait
 	return d
 }

@@ -50,6 +50,7 @@ type cluster struct {
 	features  featuregate.FeatureGate
 	clock     clock.WithTicker
 	options   Options
+	space     *space
 }
 
 // decideCached decides without a request. A cache that is behind may lead to Wait or Fail. Go is as good as what is

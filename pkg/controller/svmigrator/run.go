@@ -89,6 +89,9 @@ type migrationRun struct {
 
 // run rewrites the objects of the migration. It returns nil if the migration has ended.
 func (r *migrationRun) run(ctx context.Context) error {
+	if pause := r.cluster.space.admit(ctx); pause != nil {
+		return r.waitUntil(ctx, r.cluster.clock.Now().Add(spaceRetry), *pause)
+	}
 	// The cache may not have yet what the last run wrote.
 	if err := r.status.refresh(ctx); err != nil {
 		return err
@@ -220,6 +223,9 @@ func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position
 // ObjectDone counts the object, and records an event if it was denied for good.
 func (r *migrationRun) ObjectDone(result rewrite.Result) {
 	outcomes.WithLabelValues(result.Outcome.String()).Inc()
+	if result.Outcome == sweep.Rewritten {
+		r.cluster.space.rewritten()
+	}
 	if result.Outcome != sweep.Denied {
 		migratedObjects.WithLabelValues(r.resource.String()).Inc()
 	}

@@ -22,7 +22,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-func TestMain(m *testing.M) { framework.Main(m, []string{"sample-apiserver"}) }
+func TestMain(m *testing.M) {
+	framework.Main(m, []string{"sample-apiserver"})
+}
 
 // TestMigrator begins with the tests that take longest.
 func TestMigrator(t *testing.T) {
@@ -32,6 +34,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "ServerPushesBack", Servers: 1, Run: testServerPushesBack},
 		{Name: "ServersKilled", Servers: 1, Run: testServersKilled},
 		{Name: "LaggingServer", Servers: 2, Run: testLaggingServer},
+		{Name: "SpaceInEtcd", Servers: 1, Run: testSpaceInEtcd},
 		{Name: "TurnsOfEvents", Servers: 1, Run: testTurnsOfEvents},
 		{Name: "MadeByHand", Servers: 1, Run: testMadeByHand},
 		{Name: "DeniedInManyWords", Servers: 1, Run: testDeniedInManyWords},

@@ -80,6 +80,9 @@ const (
 	MigrationReasonRewriting = "Rewriting"
 	// MigrationReasonAwaitingAgreement: the servers do not agree on an encoding yet.
 	MigrationReasonAwaitingAgreement = "AwaitingAgreement"
+	// MigrationReasonAwaitingStorageSpace: rewrites have enlarged etcd's database as far as they may, and wait until etcd
+	// is compacted. Or nobody tells how large it is.
+	MigrationReasonAwaitingStorageSpace = "AwaitingStorageSpace"
 	// MigrationReasonRetrying: requests fail with transient errors, and are tried again.
 	MigrationReasonRetrying = "RetryingTransientErrors"
 	// MigrationReasonNoProgress: requests fail, and no object got an outcome for a long time. Migrations that wait go
