@@ -103,6 +103,9 @@ func (r *migrationRun) run(ctx context.Context) error {
 	if decision.Verdict != Go {
 		return errStopped
 	}
+	if err := r.awaitInTree(ctx); err != nil {
+		return err
+	}
 	missing, err := r.locate(ctx, decision.Target)
 	if err != nil {
 		return err

@@ -53,6 +53,9 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 		return e.notMigrated(migrationv1alpha1.StateReasonMigrationRunning, "They share their storage with "+primary.Name+
 			" and are migrated with it.")
 	// Nothing is said about how far a migration is: states must not be written because of progress.
+	case m != nil && waitsForInTree(m):
+		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "The migration "+m.Name+" waits. "+
+			m.Status.Condition(migrationv1alpha1.MigrationRunning).Message)
 	case m != nil && m.Status.StartTime == nil:
 		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "The migration "+m.Name+
 			" is created and waits until the migrator begins it.")
@@ -74,6 +77,12 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that "+
 			"fails, the log of svm-controller-manager says why.")
 	}
+}
+
+// waitsForInTree reports whether the migrator says that kube-controller-manager migrates the resource.
+func waitsForInTree(m *migrationv1alpha1.StorageVersionMigration) bool {
+	running := m.Status.Condition(migrationv1alpha1.MigrationRunning)
+	return running != nil && running.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree
 }
 
 // failureMessage is about the last migration that failed.

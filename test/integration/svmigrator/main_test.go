@@ -23,7 +23,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	framework.Main(m, []string{"sample-apiserver"})
+	framework.Main(m, []string{"sample-apiserver", "kube-controller-manager"})
 }
 
 // TestMigrator begins with the tests that take longest.
@@ -35,6 +35,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "ServersKilled", Servers: 1, Run: testServersKilled},
 		{Name: "LaggingServer", Servers: 2, Run: testLaggingServer},
 		{Name: "SpaceInEtcd", Servers: 1, Run: testSpaceInEtcd},
+		{Name: "InTreeMigrator", Servers: 1, Run: testInTreeMigrator},
 		{Name: "TurnsOfEvents", Servers: 1, Run: testTurnsOfEvents},
 		{Name: "MadeByHand", Servers: 1, Run: testMadeByHand},
 		{Name: "DeniedInManyWords", Servers: 1, Run: testDeniedInManyWords},
@@ -53,6 +54,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "Forbidden", Servers: 1, Run: testForbidden},
 		{Name: "Tidy", Servers: 1, Run: testTidy},
 		{Name: "OthersWrite", Servers: 1, Run: testOthersWrite},
+		{Name: "StorageMigrating", Servers: 1, Run: testStorageMigrating},
 		{Name: "SuccessHeldBack", Servers: 1, Run: testSuccessHeldBack},
 		{Name: "WithTrigger", Servers: 1, Run: testWithTrigger},
 	})

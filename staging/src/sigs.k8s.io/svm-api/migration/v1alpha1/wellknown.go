@@ -83,6 +83,8 @@ const (
 	// MigrationReasonAwaitingStorageSpace: rewrites have enlarged etcd's database as far as they may, and wait until etcd
 	// is compacted. Or nobody tells how large it is.
 	MigrationReasonAwaitingStorageSpace = "AwaitingStorageSpace"
+	// MigrationReasonAwaitingInTree: kube-controller-manager migrates the resource, and this migration goes on after it.
+	MigrationReasonAwaitingInTree = "AwaitingInTreeMigration"
 	// MigrationReasonRetrying: requests fail with transient errors, and are tried again.
 	MigrationReasonRetrying = "RetryingTransientErrors"
 	// MigrationReasonNoProgress: requests fail, and no object got an outcome for a long time. Migrations that wait go
