@@ -177,8 +177,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 			started := metav1.NewTime(migrationv1alpha1.RoundUp(now))
 			status.StartTime, status.Target, status.Evidence = &started, decision.Target, decision.Evidence
 		}
-		c := status.Condition(migrationv1alpha1.MigrationRunning)
-		if c == nil || c.Reason != migrationv1alpha1.MigrationReasonNoProgress || !r.task.Stuck() {
+		if !r.repeats(status) {
 			running(status.Target, rewrite.Report{State: rewrite.Rewriting})(status, now)
 		}
 	})
@@ -191,6 +190,16 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 		return errStopped
 	}
 	return nil
+}
+
+// repeats reports whether the Running condition says already what this run will find.
+func (r *migrationRun) repeats(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
+	c := status.Condition(migrationv1alpha1.MigrationRunning)
+	if c == nil {
+		return false
+	}
+	stuck := c.Reason == migrationv1alpha1.MigrationReasonNoProgress && r.task.Stuck()
+	return stuck || c.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree && status.SweepCompletionTime != nil
 }
 
 // rewriteResource returns what the engine rewrites, and how.

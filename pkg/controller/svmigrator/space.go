@@ -111,8 +111,8 @@ func (s *space) run(ctx context.Context) {
 		case <-s.due:
 			s.read(ctx)
 		case <-ticker.C():
-			s.tryResume(ctx)
 		}
+		s.tryResume(ctx)
 	}
 }
 
@@ -136,10 +136,14 @@ func (s *space) admit(ctx context.Context) *Decision {
 		return nil
 	}
 	if s.begin() {
-		for range firstReadings {
+		for i := 0; i < firstReadings && s.paused() == nil; i++ {
 			s.read(ctx)
 		}
 	}
+	return s.paused()
+}
+
+func (s *space) paused() *Decision {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.pause == nil {

@@ -29,6 +29,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -100,12 +101,20 @@ func testStorageMigrating(t *testing.T) {
 		v1alpha1.MigrationReasonAwaitingInTree, soon)
 	t.Logf("the migration waits: %s", waits.Message)
 	s.judge.stored(t, s.encoding("v2"))
-	framework.During(t, inTreeLook, func(context.Context) error {
+	said := time.Now()
+	framework.During(t, 2*inTreeLook, func(context.Context) error {
 		if versions := s.storedVersions(t, s.custom); !sameStrings(versions, "v1", "v2") {
 			return fmt.Errorf("status.storedVersions is %v already", versions)
 		}
 		return nil
 	})
+	counts, err := c.Requests(controlplane.RequestFilter{
+		Since: said, Users: []string{framework.ManagerUser}, Verbs: []string{"update"},
+		Resources: []schema.GroupResource{v1alpha1.Resource("storageversionmigrations")},
+	})
+	if err != nil || counts.Total() > 0 {
+		t.Errorf("the status was written although nothing changed: %v, %v", counts, err)
+	}
 	c.setStorageMigrating(t, s.custom, apiextensionsv1.ConditionFalse)
 	s.succeeded(t, soon, 1)
 }

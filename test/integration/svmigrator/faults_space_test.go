@@ -38,10 +38,10 @@ func testSpaceInEtcd(t *testing.T) {
 		objects  = 400
 		padding  = 100_000
 		growth   = 12 * mebibyte
-		quota    = 72 * mebibyte
+		quota    = 76 * mebibyte
 	)
 	cp := controlplane.Start(t, controlplane.Config{
-		Servers: []controlplane.Server{{AllowAll: true, ExtraArgs: []string{"--etcd-compaction-interval=4s"}}},
+		Servers: []controlplane.Server{{AllowAll: true, ExtraArgs: []string{"--etcd-compaction-interval=2s"}}},
 		Etcd:    controlplane.EtcdConfig{ExtraArgs: []string{fmt.Sprintf("--quota-backend-bytes=%d", quota)}},
 	})
 	c := useCluster(t, cp, cp.AdminConfig())
