@@ -134,7 +134,8 @@ func (c checkedStates) UpdateStatus(
 	ctx context.Context, sent *migrationv1alpha1.StorageState, options metav1.UpdateOptions,
 ) (*migrationv1alpha1.StorageState, error) {
 	stored, err := c.StorageStateInterface.UpdateStatus(ctx, sent, options)
-	if err == nil && stored.Status.Epoch != sent.Status.Epoch {
+	if err == nil && (stored.Status.Epoch != sent.Status.Epoch ||
+		sent.Status.CurrentSinceTime != nil && stored.Status.CurrentSinceTime == nil) {
 		c.fail(errFieldsDropped)
 		return nil, errFieldsDropped
 	}

@@ -19,6 +19,7 @@ package app
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/component-base/featuregate"
@@ -35,11 +36,11 @@ import (
 var migrationAPI = []Need{
 	{
 		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates"),
-		Kind:     "StorageState", Field: "status.epoch",
+		Kind:     "StorageState", Field: "status.currentSinceTime",
 	},
 	{
 		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations"),
-		Kind:     "StorageVersionMigration", Field: "status.target",
+		Kind:     "StorageVersionMigration", Field: "spec.suspend",
 	},
 }
 
@@ -55,6 +56,7 @@ func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
 			autoMigrate, _ := svmtrigger.ParseSelection(flags.AutoMigrate) // It is valid.
 			options := svmtrigger.Options{AutoMigrate: autoMigrate, Periods: svmtrigger.DefaultPeriods()}
+			options.Periods.Soak = flags.SoakPeriod
 			options.Periods.Settle = c.Observation.SettlePeriod
 			options.Periods.Poll = c.Observation.PollInterval
 			return svmtrigger.New(ctx, c.MigrationClient, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events,
@@ -64,7 +66,11 @@ func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
 }
 
 // migrationTriggerOptions are the flags of the trigger.
-type migrationTriggerOptions struct{ AutoMigrate []string }
+type migrationTriggerOptions struct {
+	AutoMigrate []string
+	// SoakPeriod is how long the servers must have written an encoding before a migration to it is created.
+	SoakPeriod time.Duration
+}
 
 // AddFlags implements options.ControllerOptions.
 func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
@@ -73,6 +79,10 @@ func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
 			"'deployments.apps' are resources, '*.example.com' is all resources of the group example.com, a '-' in front "+
 			"leaves out. The most specific item about a resource counts, whatever the order. With '-*' the trigger "+
 			"observes and reports only.")
+	fs.DurationVar(&o.SoakPeriod, "soak-period", o.SoakPeriod,
+		"How long the servers must have written an encoding before the trigger creates a migration to it. An upgrade, or a "+
+			"change of a storage version, can be rolled back during this time without a second migration. After the "+
+			"installation, all resources wait for it. spec.soakSeconds of a StorageState overrides it for one resource.")
 	fs.Int("max-triggered-migrations", 4, "Has no effect.") // Manifests that set the flag must keep working.
 	_ = fs.MarkDeprecated("max-triggered-migrations",       // never fails: the flag exists
 		"it has no effect: every migration that is due is created, and --concurrent-migrations bounds how many run.")
@@ -84,6 +94,9 @@ func (o *migrationTriggerOptions) Validate() []error {
 	_, wrong := svmtrigger.ParseSelection(o.AutoMigrate)
 	for _, err := range wrong {
 		errs = append(errs, fmt.Errorf("--auto-migrate: %w", err))
+	}
+	if o.SoakPeriod < 0 {
+		errs = append(errs, fmt.Errorf("--soak-period must not be negative, got %v", o.SoakPeriod))
 	}
 	return errs
 }

@@ -31,7 +31,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
-// This file has the reasons and messages of the Running and Succeeded conditions, and all events. The reasons and
+// This file has the reasons and messages of the conditions Running and Succeeded, and all events. The reasons and
 // messages of failures stand where they are found: in decide.go, observe.go and package rewrite, as arguments of
 // fails. To add a reason, add a constructor here or a case there.
 
@@ -43,7 +43,7 @@ type statusChange func(status *migrationv1alpha1.StorageVersionMigrationStatus, 
 
 // awaiting says that nothing is written for now.
 func awaiting(d Decision) statusChange {
-	return setCondition(migrationv1alpha1.MigrationRunning, corev1.ConditionFalse, d.Reason, d.Message)
+	return only(migrationv1alpha1.MigrationWaiting, d.Reason, d.Message, "The migration waits.")
 }
 
 // running says what a run does.
@@ -57,7 +57,7 @@ func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) s
 	default:
 		message = report.Retry.String()
 	}
-	return setCondition(migrationv1alpha1.MigrationRunning, corev1.ConditionTrue, string(report.State), message)
+	return only(migrationv1alpha1.MigrationRunning, string(report.State), message, "The migration runs.")
 }
 
 // succeeded ends a migration with success.
@@ -73,11 +73,25 @@ func failed(d Decision) statusChange {
 
 func ended(result migrationv1alpha1.MigrationConditionType, reason, message string) statusChange {
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
-		setCondition(migrationv1alpha1.MigrationRunning, corev1.ConditionFalse,
-			migrationv1alpha1.MigrationReasonFinished, "The migration has ended.")(status, now)
-		setCondition(result, corev1.ConditionTrue, reason, message)(status, now)
+		only(result, reason, message, "The migration has ended.")(status, now)
 		completed := metav1.NewTime(now)
 		status.CompletionTime, status.EstimatedCompletionTime = &completed, nil
+	}
+}
+
+// only makes one condition True, and those that the status has besides False.
+func only(state migrationv1alpha1.MigrationConditionType, reason, message, others string) statusChange {
+	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
+		othersReason := string(state)
+		if state != migrationv1alpha1.MigrationWaiting && state != migrationv1alpha1.MigrationRunning {
+			othersReason = migrationv1alpha1.MigrationReasonFinished
+		}
+		for _, c := range status.Conditions {
+			if c.Type != state {
+				setCondition(c.Type, corev1.ConditionFalse, othersReason, others)(status, now)
+			}
+		}
+		setCondition(state, corev1.ConditionTrue, reason, message)(status, now)
 	}
 }
 
@@ -138,7 +152,11 @@ func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1al
 	if before.Status.StartTime == nil && status.StartTime != nil {
 		target := versionName(status.Target)
 		logger.Info("Migration starts", "target", target, "epoch", ptr.Deref(status.Target.Epoch, 0))
-		c.recordEvent(m, corev1.EventTypeNormal, eventStarted, "All objects are being rewritten in "+target+".")
+		message := "All objects are being rewritten in " + target + "."
+		if m.HasCondition(migrationv1alpha1.MigrationWaiting) {
+			message = status.Condition(migrationv1alpha1.MigrationWaiting).Message
+		}
+		c.recordEvent(m, corev1.EventTypeNormal, eventStarted, message)
 	}
 	if before.Finished() || !m.Finished() {
 		return

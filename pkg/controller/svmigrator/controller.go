@@ -177,6 +177,8 @@ func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigrati
 	switch {
 	case run != nil && ended && (gone || !run.ending.Load()):
 		run.stop(errMigrationGone)
+	case run != nil && !ended && cached.Spec.Suspend:
+		run.stop(errStopped)
 	case run != nil && !ended:
 		return // The run writes the status all the time.
 	}
@@ -208,10 +210,14 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	if err != nil {
 		return time.Time{}, err
 	}
+	if pause := c.cluster.space.paused(); pause != nil && decision.Verdict == Go {
+		decision = *pause
+		decision.LookAgain = c.cluster.clock.Now().Add(spaceRetry)
+	}
 	status := &statusWriter{cluster: c.cluster, stored: m}
 	switch decision.Verdict {
 	case Go:
-		c.waiting.Add(name)
+		return c.awaitPlace(ctx, status)
 	case Wait:
 		err = status.write(ctx, awaiting(decision))
 	case Fail:
@@ -221,6 +227,32 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 		err = nil // An event about the change queues the migration again.
 	}
 	return decision.LookAgain, err
+}
+
+// awaitPlace queues a migration that may write. If it does not get a place at once, its status says so.
+func (c *Controller) awaitPlace(ctx context.Context, status *statusWriter) (again time.Time, err error) {
+	m, decision := status.stored, Decision{}
+	switch other := c.runs.of(m.GroupResource()); {
+	case other != nil:
+		// It is queued again at the end of the other run.
+		decision = waitsFor(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
+			"This one starts when that one ends", other.name)
+	case c.waiting.Len() > 0 || c.runs.len() >= c.cluster.options.ConcurrentMigrations:
+		c.waiting.Add(m.Name)
+		decision = waitsFor(migrationv1alpha1.MigrationReasonQueued,
+			"other migrations run. This one starts when one of them ends, and none that is more urgent waits")
+	default:
+		c.waiting.Add(m.Name)
+		return c.cluster.clock.Now().Add(minRetry), nil
+	}
+	if c.runs.isStuck(m.UID) || waitsForInTree(&m.Status) {
+		return time.Time{}, nil // The status says what failed, or what else it waits for.
+	}
+	err = status.write(ctx, awaiting(decision))
+	if errors.Is(err, errMigrationGone) || errors.Is(err, controller.ErrOutdated) {
+		err = nil // An event about the change queues the migration again.
+	}
+	return time.Time{}, err
 }
 
 // checkServed fails a waiting migration whose resource does not exist, because it might wait forever.
@@ -269,6 +301,7 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 		return time.Time{}, nil // It is queued again at the end of the other run.
 	}
 	err = run.run(runCtx)
+	c.endCovered(ctx, run)
 	c.runs.release(run, err)
 	klog.FromContext(ctx).V(4).Info("Run ended", "cause", err)
 	for _, other := range c.cluster.caches.MigrationsOf(run.resource) {

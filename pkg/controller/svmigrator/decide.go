@@ -87,17 +87,21 @@ func Decide(in Input) Decision {
 	case strings.Contains(resource.Resource, "/"):
 		return fails(migrationv1alpha1.MigrationReasonInvalidResource,
 			"%q is a subresource, and is stored with its resource. Create a migration of the resource", resource.Resource)
-	case in.Observation.Expires:
-		return fails(migrationv1alpha1.MigrationReasonInvalidResource,
-			"%s expire, and a rewrite would prolong their life. Wait for the --event-ttl of the API servers", resource)
 	case in.Observation.Presence == storageversion.Deleted:
 		return fails(migrationv1alpha1.MigrationReasonResourceNotServed,
 			"the CustomResourceDefinition of %s was deleted, and its objects with it", resource)
 	}
+	var d Decision
 	if target := cmp.Or(m.Status.Target, m.Spec.Target); target != nil && target.Epoch != nil {
-		return decideBound(in, target)
+		d = decideBound(in, target)
+	} else {
+		d = decideUnbound(in)
 	}
-	return decideUnbound(in)
+	if m.Spec.Suspend && d.Verdict != Fail {
+		return waitsFor(migrationv1alpha1.MigrationReasonSuspended,
+			"the migration is suspended. Set spec.suspend to false to let it go on")
+	}
+	return d
 }
 
 // decideBound is about a migration for one epoch of one StorageState. A new epoch begins whenever a server may have
@@ -246,11 +250,11 @@ func pauseReason(in Input, hash string) *Decision {
 	var d Decision
 	switch last, seen := o.Last(); {
 	case o.Problem != nil:
-		d = waits("%s", o.Problem.Message)
+		d = waitsFor(migrationv1alpha1.MigrationReasonServersUnseen, "%s", o.Problem.Message)
 	case !seen:
-		d = waits("nobody has asked the servers yet what they write")
+		d = waitsFor(migrationv1alpha1.MigrationReasonServersUnseen, "nobody has asked the servers yet what they write")
 	case o.Presence == storageversion.NotServed:
-		d = waits("no server serves %s", o.Resource)
+		d = waitsFor(migrationv1alpha1.MigrationReasonResourceNotServed, "no server serves %s", o.Resource)
 	case len(last.Writing) > 1:
 		d = waits("the servers write different encodings. The migration waits until all write the same")
 	case len(last.Writing) == 0 || last.Writing[0] == storageversion.Unknown:

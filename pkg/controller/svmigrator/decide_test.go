@@ -92,6 +92,13 @@ func polledState(written, confirmed int) *migrationv1alpha1.StorageState {
 	return state
 }
 
+// suspended is a copy of a migration that somebody suspended.
+func suspended(m *migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.StorageVersionMigration {
+	m = m.DeepCopy()
+	m.Spec.Suspend = true
+	return m
+}
+
 func made(change func(*migrationv1alpha1.StorageVersionMigration)) *migrationv1alpha1.StorageVersionMigration {
 	m := &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "m"}}
 	m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: widgets.Group, Resource: widgets.Resource}
@@ -155,7 +162,7 @@ func TestDecide(t *testing.T) {
 				}
 				return o
 			}(),
-			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "192.0.2.7",
+			want: Wait, reason: migrationv1alpha1.MigrationReasonServersUnseen, message: "192.0.2.7",
 		},
 		"it fails when a new epoch began": {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(4, v2, metav1.ConditionTrue),
@@ -296,9 +303,13 @@ func TestDecide(t *testing.T) {
 			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Spec.Resource.Resource = "" }),
 			want:      Fail, reason: migrationv1alpha1.MigrationReasonInvalidResource,
 		},
-		"objects that expire are left alone": {
-			migration: made(nil), observed: storageversion.Observation{Expires: true}, want: Fail,
-			reason: migrationv1alpha1.MigrationReasonInvalidResource, message: "expire",
+		"it waits while it is suspended": {
+			migration: suspended(made(nil)), observed: observed(written(5, 1, v2)),
+			want: Wait, reason: migrationv1alpha1.MigrationReasonSuspended, message: "spec.suspend",
+		},
+		"a migration that is suspended fails if it cannot succeed any more": {
+			migration: suspended(byTrigger), state: stateAt(4, v2, metav1.ConditionTrue), observed: observed(written(5, 1, v2)),
+			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost,
 		},
 		"the definition was deleted": {
 			migration: alone(written(5, 2, v2)), observed: storageversion.Observation{Presence: storageversion.Deleted},

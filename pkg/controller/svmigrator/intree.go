@@ -127,6 +127,12 @@ func (r *migrationRun) awaitInTreeEnd(ctx context.Context, definition *documents
 		inTreeResource)
 }
 
+// waitsForInTree reports whether the status says that kube-controller-manager migrates the resource.
+func waitsForInTree(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
+	c := status.Condition(migrationv1alpha1.MigrationWaiting)
+	return c != nil && c.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree
+}
+
 func (r *migrationRun) waitForInTree(ctx context.Context, format string, args ...any) error {
 	return r.waitUntil(ctx, r.cluster.clock.Now().Add(inTreeRetry),
 		waitsFor(migrationv1alpha1.MigrationReasonAwaitingInTree, format, args...))

@@ -61,11 +61,7 @@ type migrationRun struct {
 	name     string
 	uid      types.UID
 	resource schema.GroupResource
-	// task is kept between the runs of a migration. Nil before the first one.
-	task *rewrite.Task
-	// followedFrom is from when on all servers have followed the definition for long enough. It is nil if none was seen to
-	// lag behind, and points to zero while one does. It is kept between the runs of a migration.
-	followedFrom *time.Time
+	kept
 	// stop ends the run. The controller then decides again.
 	stop context.CancelCauseFunc
 	// waiting has the migrations that wait for a place.
@@ -124,6 +120,9 @@ func (r *migrationRun) run(ctx context.Context) error {
 		return err
 	}
 	defer r.bound.Store(nil)
+	if r.cluster.observer.Observe(r.resource).Expires {
+		return r.awaitExpired(ctx)
+	}
 	resource, err := r.rewriteResource(ctx)
 	if err != nil {
 		return err
@@ -168,6 +167,9 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	if r.task == nil {
 		r.task = rewrite.NewTask(r.class, positionOf(status))
 	}
+	if status.StartTime == nil {
+		r.covered = r.others()
+	}
 	if status.StartTime != nil && !r.task.Stuck() {
 		klog.FromContext(ctx).Info("Migration continues", "target", versionName(decision.Target), "progress", status.Progress)
 	}
@@ -177,7 +179,10 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 			started := metav1.NewTime(migrationv1alpha1.RoundUp(now))
 			status.StartTime, status.Target, status.Evidence = &started, decision.Target, decision.Evidence
 		}
-		if !r.repeats(status) {
+		switch {
+		case r.cluster.observer.Observe(r.resource).Expires:
+			awaiting(objectsExpire())(status, now)
+		case !r.repeats(status):
 			running(status.Target, rewrite.Report{State: rewrite.Rewriting})(status, now)
 		}
 	})
@@ -192,14 +197,11 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	return nil
 }
 
-// repeats reports whether the Running condition says already what this run will find.
+// repeats reports whether the conditions say already what this run will find.
 func (r *migrationRun) repeats(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	c := status.Condition(migrationv1alpha1.MigrationRunning)
-	if c == nil {
-		return false
-	}
-	stuck := c.Reason == migrationv1alpha1.MigrationReasonNoProgress && r.task.Stuck()
-	return stuck || c.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree && status.SweepCompletionTime != nil
+	stuck := c != nil && c.Reason == migrationv1alpha1.MigrationReasonNoProgress && r.task.Stuck()
+	return stuck || waitsForInTree(status) && status.SweepCompletionTime != nil
 }
 
 // rewriteResource returns what the engine rewrites, and how.

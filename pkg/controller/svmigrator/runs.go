@@ -25,26 +25,36 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
-// runs has the migrations that run, at most one of each resource, and the tasks of those that were interrupted. A task
-// saves work. After a restart of the process the status has enough.
+// runs has the migrations that run, at most one of each resource, and what is kept between the runs of a migration.
 type runs struct {
 	mu      sync.Mutex
 	running map[schema.GroupResource]*migrationRun
-	tasks   map[types.UID]*rewrite.Task
-	lags    map[types.UID]*time.Time // see migrationRun.followedFrom
+	kept    map[types.UID]kept
+}
+
+// kept is what a run leaves to the next run of the same migration. It saves work. After a restart of the process the
+// status has enough.
+type kept struct {
+	// task is nil before the migration begins.
+	task *rewrite.Task
+	// followedFrom is from when on all servers have followed the definition for long enough. It is nil if none was seen to
+	// lag behind, and points to zero while one does.
+	followedFrom *time.Time
+	// listAt is when to list objects that expire again.
+	listAt time.Time
+	// covered are other migrations of the resource that existed before this one began.
+	covered sets.Set[types.UID]
 }
 
 func newRuns() *runs {
-	return &runs{
-		running: map[schema.GroupResource]*migrationRun{},
-		tasks:   map[types.UID]*rewrite.Task{}, lags: map[types.UID]*time.Time{},
-	}
+	return &runs{running: map[schema.GroupResource]*migrationRun{}, kept: map[types.UID]kept{}}
 }
 
 // claimResource starts a run, unless another migration of the resource runs.
@@ -54,26 +64,26 @@ func (r *runs) claimResource(run *migrationRun) bool {
 	if r.running[run.resource] != nil {
 		return false
 	}
-	r.running[run.resource], run.task, run.followedFrom = run, r.tasks[run.uid], r.lags[run.uid]
+	r.running[run.resource], run.kept = run, r.kept[run.uid]
 	return true
 }
 
-// release ends a run. It keeps the task if the migration may run again.
+// release ends a run. It keeps what the next run of the migration can use.
 func (r *runs) release(run *migrationRun, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.running, run.resource)
-	delete(r.tasks, run.uid)
-	delete(r.lags, run.uid)
-	if err == nil || errors.Is(err, errMigrationGone) {
-		return
+	delete(r.kept, run.uid)
+	if err != nil && !errors.Is(err, errMigrationGone) {
+		r.kept[run.uid] = run.kept
 	}
-	if run.task != nil {
-		r.tasks[run.uid] = run.task
-	}
-	if run.followedFrom != nil {
-		r.lags[run.uid] = run.followedFrom
-	}
+}
+
+// len returns how many migrations run.
+func (r *runs) len() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.running)
 }
 
 // all returns all runs.
@@ -102,13 +112,12 @@ func (r *runs) ofMigration(m *migrationv1alpha1.StorageVersionMigration) *migrat
 func (r *runs) isStuck(uid types.UID) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	task := r.tasks[uid]
+	task := r.kept[uid].task
 	return task != nil && task.Stuck()
 }
 
 func (r *runs) forget(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.tasks, uid)
-	delete(r.lags, uid)
+	delete(r.kept, uid)
 }

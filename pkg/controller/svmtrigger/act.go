@@ -65,6 +65,9 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 	if err != nil {
 		return fmt.Errorf("%s of storage state %q: %w", d.State, resource, err)
 	}
+	if d.State == DeleteState {
+		c.memory.Forget(resource)
+	}
 	if stored != nil {
 		c.stateWrites.wrote(resource, stored.ResourceVersion)
 		state = stored
@@ -87,9 +90,8 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 func (c *Controller) storeState(
 	ctx context.Context, resource schema.GroupResource, state *migrationv1alpha1.StorageState, d Decision,
 ) (*migrationv1alpha1.StorageState, error) {
-	states, replaced := c.client.StorageStates(), metav1.ObjectMeta{}
+	states := c.client.StorageStates()
 	if d.State == DeleteState || d.State == RecreateState {
-		replaced = state.ObjectMeta
 		err := states.Delete(ctx, state.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion},
 		})
@@ -99,7 +101,7 @@ func (c *Controller) storeState(
 	}
 	switch d.State {
 	case CreateState, RecreateState:
-		return states.Create(ctx, newState(resource, replaced), metav1.CreateOptions{})
+		return states.Create(ctx, newState(resource, d.Replaced), metav1.CreateOptions{})
 	case UpdateState:
 		state = state.DeepCopy()
 		state.Status = d.Status
@@ -112,13 +114,13 @@ func (c *Controller) storeState(
 }
 
 // newState returns a state with what people wrote on the state that it replaces, if there is one.
-func newState(resource schema.GroupResource, replaced metav1.ObjectMeta) *migrationv1alpha1.StorageState {
-	return &migrationv1alpha1.StorageState{
-		ObjectMeta: metav1.ObjectMeta{Name: resource.String(), Annotations: replaced.Annotations, Labels: replaced.Labels},
-		Spec: migrationv1alpha1.StorageStateSpec{
-			Resource: migrationv1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource},
-		},
+func newState(resource schema.GroupResource, replaced *migrationv1alpha1.StorageState) *migrationv1alpha1.StorageState {
+	state := &migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: resource.String()}}
+	if replaced != nil {
+		state.Annotations, state.Labels, state.Spec = replaced.Annotations, replaced.Labels, replaced.Spec
 	}
+	state.Spec.Resource = migrationv1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}
+	return state
 }
 
 func (c *Controller) deleteMigrations(ctx context.Context, _ Input, d Decision) error {

@@ -252,11 +252,12 @@ func notServed(verb string) error {
 func TestRecreatedStateKeepsWhatPeopleWrote(t *testing.T) {
 	state := stateOf(widgets, "7")
 	state.Labels = map[string]string{"team": "a"}
+	state.Spec.Paused = true
 	state.Status.CurrentStorageVersionHash = "hash="
 	f := newFixture(t, state)
 	in := Input{State: state}
 	in.Observation.Resource = widgets
-	if err := f.act(f.ctx, in, Decision{State: RecreateState}); err != nil {
+	if err := f.act(f.ctx, in, Decide(in)); err != nil {
 		t.Fatal(err)
 	}
 	got, err := f.client.MigrationV1alpha1().StorageStates().Get(f.ctx, state.Name, metav1.GetOptions{})
@@ -266,8 +267,8 @@ func TestRecreatedStateKeepsWhatPeopleWrote(t *testing.T) {
 	if got.UID == state.UID {
 		t.Error("it is the same object")
 	}
-	want := newState(widgets, metav1.ObjectMeta{Annotations: state.Annotations, Labels: state.Labels})
-	want.UID, want.ResourceVersion = got.UID, got.ResourceVersion
+	want := state.DeepCopy()
+	want.UID, want.ResourceVersion, want.Status = got.UID, got.ResourceVersion, got.Status
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("recreated state (-want +got):\n%s", diff)
 	}

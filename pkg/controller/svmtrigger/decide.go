@@ -39,7 +39,7 @@ func Decide(in Input) Decision {
 	case in.State == nil:
 		return decideWithoutState(in)
 	case writtenByOtherController(in.State):
-		return Decision{State: RecreateState, Reason: reasonOtherController}
+		return Decision{State: RecreateState, Replaced: in.State, Reason: reasonOtherController}
 	}
 	e := newEvaluation(in)
 	if e.old.Epoch == 0 && e.held() {
@@ -122,13 +122,14 @@ func decideWithoutDefinition(in Input) Decision {
 	return d
 }
 
-// decideWithoutState creates a state without a status, which means that objects may be stored in any encoding.
-// Migrations that run belong to a state before it. The decision that writes the first status deletes them.
+// decideWithoutState creates a state without a status, which means that objects may be stored in any encoding. What
+// people asked for in a state that was deleted, such as a pause, still counts. Migrations that run belong to a state
+// before it. The decision that writes the first status deletes them.
 func decideWithoutState(in Input) Decision {
 	if in.Observation.Presence != storageversion.Served {
 		return Decision{Reason: reasonNothingKnown}
 	}
-	return Decision{State: CreateState, Reason: reasonNewResource}
+	return Decision{State: CreateState, Replaced: in.Deleted, Reason: reasonNewResource}
 }
 
 // writtenByOtherController reports whether the epochs of a state cannot be trusted. Another controller wrote it, or
@@ -173,6 +174,9 @@ func (e *evaluation) createsFirst() bool {
 	due := e.agreedFrom
 	if backoff := e.next.Backoff; backoff != nil && backoff.NextAttemptTime.After(due) {
 		due = backoff.NextAttemptTime.Time
+	}
+	if soaked := e.soakedFrom(); soaked.After(due) {
+		due = soaked
 	}
 	return e.in.Now.Before(due.Add(e.in.Periods.Hold)) &&
 		e.next.Epoch == e.old.Epoch &&

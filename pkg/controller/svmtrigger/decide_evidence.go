@@ -73,8 +73,23 @@ func (e *evaluation) recordSightings() {
 	}
 	e.next.PersistedStorageVersionHashes = persisted
 	e.next.CurrentStorageVersionHash = current
+	e.recordCurrentSince()
 	e.recordEvidence(len(sightings) > 0)
 	e.recordAgreement()
+}
+
+// recordCurrentSince records since when the servers have written the current encoding. A time from the future was
+// written by another clock, and nobody knows when it comes. A state of an earlier release has no time.
+func (e *evaluation) recordCurrentSince() {
+	since := e.old.CurrentSinceTime
+	switch {
+	case e.next.CurrentStorageVersionHash == storageversion.Unknown:
+		since = nil
+	case e.next.CurrentStorageVersionHash != e.old.CurrentStorageVersionHash, since == nil, e.inFuture(since.Time):
+		now := metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now))
+		since = &now
+	}
+	e.next.CurrentSinceTime = since
 }
 
 // recordEvidence begins a new epoch where one is needed, and records the evidence.

@@ -19,6 +19,7 @@ package svmtrigger
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -37,9 +38,6 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 	case isMigrated(&e.next):
 		return yes(migrationv1alpha1.StateReasonOnlyCurrentEncoding,
 			"Every object is stored in "+e.next.CurrentEncodingVersion+".")
-	case o.Expires:
-		return e.notMigrated(migrationv1alpha1.StateReasonObjectsExpire, "The trigger never migrates them, because a "+
-			"rewrite would prolong their life: the API servers delete them when their --event-ttl has passed.")
 	case o.Presence == storageversion.NotServed:
 		return e.notMigrated(migrationv1alpha1.StateReasonNotServed,
 			"No server serves the resource, so nothing can migrate them.")
@@ -50,28 +48,32 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "They share their storage with "+
 			o.SharedBy.String()+", which has no StorageState yet.")
 	case primary != nil && !e.primaryAlreadyMigrated():
-		return e.notMigrated(migrationv1alpha1.StateReasonMigrationRunning, "They share their storage with "+primary.Name+
+		reason := migrationv1alpha1.StateReasonMigrationRunning
+		if o.Expires {
+			reason = migrationv1alpha1.StateReasonObjectsExpire
+		}
+		return e.notMigrated(reason, "They share their storage with "+primary.Name+
 			" and are migrated with it.")
-	// Nothing is said about how far a migration is: states must not be written because of progress.
-	case m != nil && waitsForInTree(m):
-		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "The migration "+m.Name+" waits. "+
-			m.Status.Condition(migrationv1alpha1.MigrationRunning).Message)
-	case m != nil && m.Status.StartTime == nil:
-		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "The migration "+m.Name+
-			" is created and waits until the migrator begins it.")
 	case m != nil:
-		return e.notMigrated(migrationv1alpha1.StateReasonMigrationRunning, "The migration "+m.Name+
-			" rewrites them in the current encoding.")
+		return e.notMigrated(whatHappensTo(m, o.Expires))
 	case backoff != nil && (backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
 		return e.notMigrated(migrationv1alpha1.StateReasonMigrationFailed, failureMessage(backoff))
 	case !e.agreed:
 		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")
-	case e.in.State.Annotations[migrationv1alpha1.PausedAnnotation] == "true":
+	case e.in.State.Spec.Paused:
+		return e.notMigrated(migrationv1alpha1.StateReasonPaused, "A migration is due: set spec.paused to false to let it "+
+			"start.")
+	case pausedByAnnotation(e.in.State):
 		return e.notMigrated(migrationv1alpha1.StateReasonPaused, "A migration is due: remove the annotation "+
 			migrationv1alpha1.PausedAnnotation+" to let it start.")
 	case !e.in.AutoMigrate:
 		return e.notMigrated(migrationv1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves the "+
 			"resource out: create a StorageVersionMigration to migrate it.")
+	case e.in.Now.Before(e.soakedFrom()):
+		e.lookAgain(e.soakedFrom())
+		return e.notMigrated(migrationv1alpha1.StateReasonSoaking, fmt.Sprintf("A migration is due at %s, when the servers "+
+			"have written %s for the soak period of %v. Create a StorageVersionMigration to migrate earlier.",
+			e.soakedFrom().UTC().Format(time.RFC3339), e.next.CurrentEncodingVersion, e.soakPeriod()))
 	default:
 		e.createMigration()
 		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that "+
@@ -79,10 +81,51 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 	}
 }
 
-// waitsForInTree reports whether the migrator says that kube-controller-manager migrates the resource.
-func waitsForInTree(m *migrationv1alpha1.StorageVersionMigration) bool {
-	running := m.Status.Condition(migrationv1alpha1.MigrationRunning)
-	return running != nil && running.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree
+// whatHappensTo is the reason and the message about a migration that has not ended, of objects that expire or not. It
+// says nothing about how far the migration is: states must not be written because of progress.
+func whatHappensTo(m *migrationv1alpha1.StorageVersionMigration, expires bool) (reason, message string) {
+	waiting := m.Status.Condition(migrationv1alpha1.MigrationWaiting)
+	switch {
+	case m.Spec.Suspend:
+		return migrationv1alpha1.StateReasonMigrationSuspended, "The migration " + m.Name +
+			" is suspended: set its spec.suspend to false to let it go on."
+	case waiting != nil && waiting.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree:
+		return migrationv1alpha1.StateReasonMigrationQueued, "The migration " + m.Name + " waits. " + waiting.Message
+	case m.Status.StartTime == nil:
+		return migrationv1alpha1.StateReasonMigrationQueued, "The migration " + m.Name +
+			" is created and waits until the migrator begins it."
+	case expires:
+		return migrationv1alpha1.StateReasonObjectsExpire, "The migration " + m.Name +
+			" waits until the API servers have deleted those that were written before it began."
+	default:
+		return migrationv1alpha1.StateReasonMigrationRunning, "The migration " + m.Name +
+			" rewrites them in the current encoding."
+	}
+}
+
+// pausedByAnnotation reports whether the annotation keeps the trigger from creating migrations. A value that is neither
+// true nor false was meant to.
+func pausedByAnnotation(state *migrationv1alpha1.StorageState) bool {
+	value, annotated := state.Annotations[migrationv1alpha1.PausedAnnotation]
+	paused, err := strconv.ParseBool(value)
+	return annotated && (paused || err != nil)
+}
+
+// soakPeriod is how long the servers must have written the current encoding before a migration to it is created.
+func (e *evaluation) soakPeriod() time.Duration {
+	if seconds := e.in.State.Spec.SoakSeconds; seconds != nil {
+		return time.Duration(*seconds) * time.Second
+	}
+	return e.in.Periods.Soak
+}
+
+// soakedFrom returns the end of the soak period. It is zero if there is none.
+func (e *evaluation) soakedFrom() time.Time {
+	period := e.soakPeriod()
+	if e.next.CurrentSinceTime == nil || period == 0 {
+		return time.Time{}
+	}
+	return e.next.CurrentSinceTime.Add(period)
 }
 
 // failureMessage is about the last migration that failed.
@@ -90,11 +133,10 @@ func failureMessage(backoff *migrationv1alpha1.MigrationBackoff) string {
 	message := fmt.Sprintf("The migration %s ended without success, %d in a row; see its status.",
 		backoff.LastFailedMigration.Name, backoff.Failures)
 	if backoff.NextAttemptTime == nil {
-		return message + " Another attempt would fail as well: mend the cause, then set the annotation " +
-			migrationv1alpha1.RetryAnnotation + " to a new value."
+		return message + " Another attempt would fail as well: mend the cause, then set spec.retryToken to a new value."
 	}
 	return message + " The next one is due at " + backoff.NextAttemptTime.UTC().Format(time.RFC3339) +
-		", or when the annotation " + migrationv1alpha1.RetryAnnotation + " gets a new value."
+		", or when spec.retryToken gets a new value."
 }
 
 // notMigrated says first what may be stored.

@@ -199,7 +199,7 @@ func (e *evaluation) countFailure() {
 
 // answerRetry makes the next attempt due if an administrator asks for it, and records that the request was answered.
 func (e *evaluation) answerRetry() {
-	request := e.in.State.Annotations[migrationv1alpha1.RetryAnnotation]
+	request := cmp.Or(e.in.State.Spec.RetryToken, e.in.State.Annotations[migrationv1alpha1.RetryAnnotation])
 	request = migrationv1alpha1.TruncateRunes(request, migrationv1alpha1.MaxRetryLength)
 	asked := request != "" && request != e.old.LastHandledRetry
 	if asked {

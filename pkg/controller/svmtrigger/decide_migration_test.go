@@ -25,6 +25,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -36,10 +37,10 @@ func TestReins(t *testing.T) {
 		set    func(in *Input)
 		reason string
 	}{
-		"paused": {func(in *Input) {
-			in.State.Annotations = map[string]string{migrationv1alpha1.PausedAnnotation: "true"}
-		}, migrationv1alpha1.StateReasonPaused},
-		"not selected": {func(in *Input) { in.AutoMigrate = false }, migrationv1alpha1.StateReasonNotSelected},
+		"paused":                     {func(in *Input) { in.State.Spec.Paused = true }, migrationv1alpha1.StateReasonPaused},
+		"paused by an annotation":    {annotatedPause("true"), migrationv1alpha1.StateReasonPaused},
+		"paused by another spelling": {annotatedPause("Yes"), migrationv1alpha1.StateReasonPaused},
+		"not selected":               {func(in *Input) { in.AutoMigrate = false }, migrationv1alpha1.StateReasonNotSelected},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newLife(t)
@@ -50,10 +51,105 @@ func TestReins(t *testing.T) {
 				t.Errorf("created %q", l.created)
 			}
 			l.reasons(migrationv1alpha1.StateReasonServersAgree, tc.reason, tc.reason)
-			l.in.State.Annotations, l.in.AutoMigrate = nil, true
+			l.in.State.Annotations, l.in.AutoMigrate, l.in.State.Spec.Paused = nil, true, false
 			l.decide()
 			l.migration()
 		})
+	}
+	t.Run("not paused by an annotation", func(t *testing.T) {
+		l := newLife(t)
+		l.decide()
+		annotatedPause("False")(&l.in)
+		l.after(time.Minute)
+		l.migration()
+	})
+}
+
+func annotatedPause(value string) func(in *Input) {
+	return func(in *Input) {
+		in.State.Annotations = map[string]string{migrationv1alpha1.PausedAnnotation: value}
+	}
+}
+
+func TestSoakPeriod(t *testing.T) {
+	l := newLife(t)
+	l.in.Periods.Soak = time.Hour
+	l.decide()
+	l.after(59 * time.Minute)
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonSoaking,
+		migrationv1alpha1.StateReasonSoaking)
+	migrated := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
+	if due := start.Add(time.Hour).Format(time.RFC3339); !strings.Contains(migrated.Message, due) {
+		t.Errorf("%q does not say that the migration is due at %s", migrated.Message, due)
+	}
+	if len(l.created) > 0 {
+		t.Fatalf("created %q before the soak period was over", l.created)
+	}
+	if again := l.decide().LookAgain; !again.Equal(start.Add(time.Hour)) {
+		t.Errorf("the trigger looks again at %v", again)
+	}
+	l.after(time.Minute)
+	l.succeeds()
+	l.after(time.Second)
+	l.expect(1, v1, v1)
+
+	// A rollback within the period of the new version: nothing was written to it, but objects may be stored in it.
+	l.flip("v2")
+	l.decide()
+	l.after(30 * time.Minute)
+	l.flip("v1")
+	l.decide()
+	l.after(59 * time.Minute)
+	if len(l.created) != 1 {
+		t.Fatalf("created %q before the soak period was over", l.created)
+	}
+
+	// The resource has a period of its own, and a migration by hand does not wait.
+	l.in.State.Spec.SoakSeconds = ptr.To[int64](0)
+	l.decide()
+	l.migration()
+	if len(l.created) != 2 {
+		t.Errorf("created %q after the soak period of the resource", l.created)
+	}
+}
+
+func TestSoakPeriodWithAClockAhead(t *testing.T) {
+	l := newLife(t)
+	l.in.Periods.Soak = time.Hour
+	l.decide()
+	ahead := metav1.NewTime(start.Add(1000 * time.Hour))
+	l.in.State.Status.CurrentSinceTime = &ahead
+	l.decide()
+	l.after(time.Hour + time.Second)
+	l.migration()
+}
+
+func TestStateThatSomebodyDeletedComesBackPaused(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.in.State.Spec.Paused, l.in.State.Spec.SoakSeconds = true, ptr.To[int64](7)
+	l.decide()
+	l.in.State = nil
+	l.decide()
+	if spec := l.in.State.Spec; !spec.Paused || ptr.Deref(spec.SoakSeconds, 0) != 7 {
+		t.Errorf("the new state has spec %+v", spec)
+	}
+	l.after(time.Hour)
+	if len(l.created) > 0 {
+		t.Errorf("created %q although the resource is paused", l.created)
+	}
+}
+
+func TestSuspendedMigration(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	l.migration().Spec.Suspend = true
+	l.after(time.Hour)
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationSuspended,
+		migrationv1alpha1.StateReasonMigrationSuspended)
+	if len(l.created) != 1 {
+		t.Errorf("created %q beside a migration that is suspended", l.created)
 	}
 }
 
@@ -83,7 +179,7 @@ func TestFailedMigration(t *testing.T) {
 	if len(l.created) != 3 || l.in.State.Status.Backoff.NextAttemptTime != nil {
 		t.Fatalf("created %q, backoff %+v", l.created, l.in.State.Status.Backoff)
 	}
-	l.in.State.Annotations[migrationv1alpha1.RetryAnnotation] = "again"
+	l.in.State.Spec.RetryToken = "again"
 	l.decide()
 	l.succeeds()
 	l.after(time.Second)
@@ -99,7 +195,7 @@ func TestMigrationThatWaitsForKubeControllerManager(t *testing.T) {
 	l.after(time.Minute)
 	m := l.migration()
 	m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{
-		Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionFalse,
+		Type: migrationv1alpha1.MigrationWaiting, Status: corev1.ConditionTrue,
 		Reason: migrationv1alpha1.MigrationReasonAwaitingInTree, Message: `The migration "other" rewrites the same objects.`,
 	}}
 	l.decide()

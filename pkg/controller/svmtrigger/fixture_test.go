@@ -267,7 +267,8 @@ func (f *fixture) told() []string {
 }
 
 func stateOf(resource schema.GroupResource, resourceVersion string) *migrationv1alpha1.StorageState {
-	state := newState(resource, metav1.ObjectMeta{Annotations: map[string]string{"note": "kept"}})
+	state := newState(resource, nil)
+	state.Annotations = map[string]string{"note": "kept"}
 	state.UID, state.ResourceVersion = types.UID("uid-"+resource.Resource), resourceVersion
 	return state
 }

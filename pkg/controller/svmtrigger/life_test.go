@@ -120,7 +120,8 @@ func (l *life) act(d Decision) {
 	}
 	switch d.State {
 	case CreateState, RecreateState:
-		l.in.State = &migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", UID: l.uid()}}
+		l.in.State = newState(widgets, d.Replaced)
+		l.in.State.UID = l.uid()
 	case DeleteState:
 		l.in.State = nil
 	case UpdateState:

@@ -21,6 +21,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // Memory knows since when this process has known what it decides on. Times in objects are by the clocks of other
@@ -34,6 +36,8 @@ type known struct {
 	epochAt    time.Time
 	began      bool // while the process watched
 	migrations map[types.UID]MigrationKnown
+	// last is the state as it was last seen.
+	last *migrationv1alpha1.StorageState
 }
 
 // MigrationKnown is since when a process has known a migration, and that it is finished. Zero if it is not.
@@ -41,11 +45,21 @@ type MigrationKnown struct {
 	Since, Finished time.Time
 }
 
+// Forget makes the next state of the resource start without what people wrote on the last one.
+func (m Memory) Forget(resource schema.GroupResource) {
+	known := m[resource]
+	known.last = nil
+	m[resource] = known
+}
+
 // Recall completes an input with since when its facts are known.
 func (m Memory) Recall(in *Input) {
 	before, watched := m[in.Observation.Resource]
-	now := known{epochAt: in.Now, began: watched, migrations: map[types.UID]MigrationKnown{}}
-	if in.State != nil {
+	now := known{epochAt: in.Now, began: watched, migrations: map[types.UID]MigrationKnown{}, last: before.last}
+	if in.State == nil {
+		in.Deleted = before.last
+	} else {
+		now.last = in.State
 		now.state, now.epoch = in.State.UID, in.State.Status.Epoch
 		if now.state == before.state && now.epoch == before.epoch {
 			now.epochAt, now.began = before.epochAt, before.began

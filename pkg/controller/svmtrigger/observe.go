@@ -33,6 +33,8 @@ type Input struct {
 	Observation storageversion.Observation
 	// State is the StorageState of the resource, nil if there is none.
 	State *migrationv1alpha1.StorageState
+	// Deleted is the last state that this process has seen, if State is nil.
+	Deleted *migrationv1alpha1.StorageState
 	// SharedBy is the StorageState of Observation.SharedBy where that is another resource, nil if there is none.
 	SharedBy *migrationv1alpha1.StorageState
 	// Migrations are all of the resource, and of Observation.SharedBy where that is another one.

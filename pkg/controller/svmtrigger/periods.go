@@ -50,6 +50,9 @@ type Periods struct {
 	// Settle is how long the servers must write one encoding before they count as agreed: as long as a write that an
 	// API server accepted earlier can take to land, and the servers to notice a change.
 	Settle time.Duration
+	// Soak is how long the servers must have written an encoding before a migration to it is created, where the state does
+	// not say it.
+	Soak time.Duration
 	// Hold is how long an observation may be incomplete before a decision reports that.
 	Hold time.Duration
 	// Poll is how often the observer reads what it cannot watch. Evidence that cannot be compared with later evidence
@@ -61,7 +64,7 @@ type Periods struct {
 	MinBackoff, MaxBackoff time.Duration
 }
 
-// DefaultPeriods returns the periods that the flags of the manager start from. Only Settle and Poll have flags. The
+// DefaultPeriods returns the periods that the flags of the manager start from. Settle, Soak and Poll have flags. The
 // others do not depend on the cluster.
 func DefaultPeriods() Periods {
 	return Periods{

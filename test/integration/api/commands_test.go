@@ -151,8 +151,11 @@ func (k *kubectl) prepare(t *testing.T) {
 	state := objectOf(t, "StorageState", documentedResource, "spec", `{resource: {group: example.com, resource: widgets}}`)
 	setPart(t, state, "status", `{
 		persistedStorageVersionHashes: [b=], currentStorageVersionHash: b=,
-		conditions: [{type: SafeToRemoveOldVersions, status: "True", reason: OnlyCurrentEncodingPersisted,
-			message: "", lastTransitionTime: "2030-01-01T00:00:00Z"}]}`)
+		conditions: [
+			{type: Migrated, status: "True", reason: OnlyCurrentEncodingPersisted,
+				message: "", lastTransitionTime: "2030-01-01T00:00:00Z"},
+			{type: SafeToRemoveOldVersions, status: "True", reason: OnlyCurrentEncodingPersisted,
+				message: "", lastTransitionTime: "2030-01-01T00:00:00Z"}]}`)
 	shared.createWithStatus(t, state)
 }
 

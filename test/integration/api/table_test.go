@@ -49,6 +49,9 @@ func TestTableOfMigrations(t *testing.T) {
 				{type: Running, status: "False", reason: Finished},
 				{type: Failed, status: "True", reason: ObjectsDenied, message: one object cannot be written}],
 			progress: {percentComplete: 100, estimatedTotal: 10, processed: 10, rewritten: 9, denied: 1}}`,
+		"e-queued": `{conditions: [
+			{type: Waiting, status: "True", reason: Queued, message: three others run},
+			{type: Running, status: "False", reason: Waiting}]}`,
 		"d-succeeded-long-ago": `{conditions: [{type: Succeeded, status: "True", lastUpdateTime: "2021-03-04T05:06:07Z"}]}`,
 	} {
 		object := objectOf(t, "StorageVersionMigration", name, "spec", migrationOfDeployments)
@@ -67,6 +70,8 @@ func TestTableOfMigrations(t *testing.T) {
 				10.0, 10.0, 9.0, nil, nil, nil, "one object cannot be written"},
 			{"d-succeeded-long-ago", "deployments", "apps", nil, "Succeeded", nil, nil, nil, "AGE",
 				nil, nil, nil, nil, nil, nil, nil},
+			{"e-queued", "deployments", "apps", nil, "Waiting", "Queued", nil, nil, "AGE",
+				nil, nil, nil, nil, nil, nil, "three others run"},
 		})
 }
 

@@ -92,6 +92,18 @@ func TestValidationOfNewMigrations(t *testing.T) {
 			spec: `{resource: {version: apps/v1, resource: deployments}}`,
 			want: "give group and version each in its own field",
 		},
+		"a kind as group": {
+			spec: `{resource: {group: Apps, resource: deployments}}`,
+			want: "use the name of the API group alone and in lower case",
+		},
+		"a version that is no name": {
+			spec: `{resource: {version: "1", resource: pods}}`,
+			want: "use the name of a version, for example v1, or leave it empty",
+		},
+		"one that begins suspended": {
+			spec: `{resource: {resource: pods}, suspend: true}`,
+			want: accepted,
+		},
 		"a name that no resource has": {
 			spec: `{resource: {resource: ` + longLabel + `}}`,
 			want: "spec.resource.resource: Too long",
@@ -205,6 +217,26 @@ func TestValidationOfNewStates(t *testing.T) {
 			objectName: "replicasets.apps",
 			spec:       stateOfDeployments,
 			want:       "metadata.name must be <resource>.<group>",
+		},
+		"a kind as group": {
+			objectName: "deployments.Apps",
+			spec:       `{resource: {group: Apps, resource: deployments}}`,
+			want:       "use the name of the API group alone and in lower case",
+		},
+		"paused, with a soak period": {
+			objectName: "pods",
+			spec:       `{resource: {resource: pods}, paused: true, retryToken: now, soakSeconds: 0}`,
+			want:       accepted,
+		},
+		"a soak period of years": {
+			objectName: "pods",
+			spec:       `{resource: {resource: pods}, soakSeconds: 99999999}`,
+			want:       "spec.soakSeconds: Invalid value",
+		},
+		"a soak period with a unit": {
+			objectName: "pods",
+			spec:       `{resource: {resource: pods}, soakSeconds: 24h}`,
+			want:       "spec.soakSeconds: Invalid value",
 		},
 		"a group in the name only": {
 			objectName: "deployments.apps",

@@ -97,7 +97,7 @@ func testStorageMigrating(t *testing.T) {
 	c.setStorageMigrating(t, s.custom, apiextensionsv1.ConditionTrue)
 	c.startManager(t, "manager")
 	s.migrate(t)
-	waits := c.reports(t, s.Resource, v1alpha1.MigrationRunning, corev1.ConditionFalse,
+	waits := c.reports(t, s.Resource, v1alpha1.MigrationWaiting, corev1.ConditionTrue,
 		v1alpha1.MigrationReasonAwaitingInTree, soon)
 	t.Logf("the migration waits: %s", waits.Message)
 	s.judge.stored(t, s.encoding("v2"))

@@ -24,6 +24,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -69,8 +70,10 @@ func testSpaceInEtcd(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if running := m.Status.Condition(v1alpha1.MigrationRunning); running != nil {
-			said[running.Reason+": "+running.Message] = true
+		for _, c := range m.Status.Conditions {
+			if c.Status == corev1.ConditionTrue {
+				said[c.Reason+": "+c.Message] = true
+			}
 		}
 		if !m.Finished() {
 			return fmt.Errorf("%s has not ended", words(m))

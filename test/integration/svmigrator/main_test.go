@@ -52,6 +52,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "Denied", Servers: 1, Run: testDenied},
 		{Name: "ChangedByAdmission", Servers: 1, Run: testChangedByAdmission},
 		{Name: "Forbidden", Servers: 1, Run: testForbidden},
+		{Name: "Asked", Servers: 1, Run: testAsked},
 		{Name: "Tidy", Servers: 1, Run: testTidy},
 		{Name: "OthersWrite", Servers: 1, Run: testOthersWrite},
 		{Name: "StorageMigrating", Servers: 1, Run: testStorageMigrating},

@@ -66,7 +66,7 @@ func testLeaderChange(t *testing.T) {
 }
 
 func (c *cluster) migratedOnce(gr schema.GroupResource) error {
-	if expires(gr) {
+	if isSecondName(gr) {
 		return c.noMigrationsOf(0, resource{GroupResource: gr})
 	}
 	return c.migrationCount(resource{GroupResource: gr}, 0, 1)

@@ -67,7 +67,7 @@ func testFirstInstallation(t *testing.T) {
 
 	for _, gr := range expected {
 		want := 1
-		if expires(gr) {
+		if isSecondName(gr) {
 			want = 0
 		}
 		if got := c.migrationsOf(gr, 0); len(got) != want {
@@ -80,7 +80,7 @@ func testFirstInstallation(t *testing.T) {
 func (c *cluster) allQueued(resources []schema.GroupResource) error {
 	var errs []error
 	for _, gr := range resources {
-		if expires(gr) {
+		if isSecondName(gr) {
 			continue
 		}
 		state := c.state(gr.String())
@@ -96,8 +96,10 @@ func (c *cluster) allQueued(resources []schema.GroupResource) error {
 	return errors.Join(errs...)
 }
 
-// expires says that objects of the resource vanish by themselves.
-func expires(gr schema.GroupResource) bool { return gr.Resource == "events" }
+// isSecondName says that the resource shares its storage with another one, and is migrated with that.
+func isSecondName(gr schema.GroupResource) bool {
+	return gr == schema.GroupResource{Group: "events.k8s.io", Resource: "events"}
+}
 
 // migratable are all resources that can be listed, and updated or patched, as the API server's own documents say.
 func migratable(t *testing.T, c *cluster) []schema.GroupResource {
@@ -163,16 +165,11 @@ func (c *cluster) firstRecords() map[string]*v1alpha1.StorageState {
 	return first
 }
 
-// allMigrated complains unless every state lists its current encoding alone, but those whose objects expire.
+// allMigrated complains unless every state lists its current encoding alone.
 func (c *cluster) allMigrated(expected []schema.GroupResource) error {
 	var errs []error
 	for _, gr := range expected {
 		r := resource{GroupResource: gr}
-		if expires(gr) {
-			errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse,
-				v1alpha1.StateReasonObjectsExpire))
-			continue
-		}
 		state := c.state(gr.String())
 		if state == nil {
 			errs = append(errs, fmt.Errorf("there is no state of %s", gr))

@@ -19,6 +19,7 @@ package rewrite
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -122,4 +123,34 @@ func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 	r.listRetry.Failure, r.listRetry.Next = f, r.listAt
 	logger.V(4).Info("Listing failed, will retry", "failure", f, "next", r.listAt)
 	return nil
+}
+
+// WrittenBefore reports whether an object exists that may have been written before the baseline, which is the resource
+// version of a list. It also returns the resource version of its own first list. Without a baseline it reports true.
+func (e *Engine) WrittenBefore(
+	ctx context.Context, resource Resource, baseline string,
+) (older bool, listed string, err error) {
+	list, isNewer, token := e.lister(e.newRewriter(resource, "")), newer(resource.Class), ""
+	for {
+		chunk, err := list(ctx, token)
+		if err != nil {
+			failure := Classify(err, "")
+			if failure.kind != tokenExpired || failure.token == "" {
+				return false, "", fmt.Errorf("listing the objects: %w", err)
+			}
+			token = failure.token // What is listed from here on is newer than what was listed before.
+			continue
+		}
+		if listed == "" {
+			listed = chunk.ResourceVersion
+		}
+		if baseline == "" || slices.ContainsFunc(chunk.Objects, func(object *sweep.Object) bool {
+			return !isNewer(object.ResourceVersion, baseline)
+		}) {
+			return true, listed, nil
+		}
+		if token = chunk.Next; token == "" {
+			return false, listed, nil
+		}
+	}
 }

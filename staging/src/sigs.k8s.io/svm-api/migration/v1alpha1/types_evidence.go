@@ -25,8 +25,10 @@ import (
 // anything that matters may have changed. It is one proof and is applied as a whole: parts of two proofs prove nothing.
 // +structType=atomic
 type StorageEvidence struct {
-	// source is where the evidence comes from. It determines which of the other fields are set.
+	// source is where the evidence comes from. It determines which of the other fields are set. Later releases may add
+	// sources. A client that does not know a source cannot compare the evidence with other evidence.
 	// +required
+	// +unionDiscriminator
 	Source EvidenceSource `json:"source"`
 	// firstObservedTime is when this evidence was first observed. It has not changed since.
 	// +optional
@@ -51,8 +53,9 @@ type StorageEvidence struct {
 	Endpoints []EndpointEvidence `json:"endpoints,omitempty"`
 }
 
-// EvidenceSource is where evidence comes from.
-// +kubebuilder:validation:Enum=StorageVersion;ServerDiscovery;CustomResourceDefinition;AggregatedDiscovery
+// EvidenceSource is where evidence comes from. The set is open.
+// +kubebuilder:validation:MinLength=1
+// +kubebuilder:validation:MaxLength=64
 type EvidenceSource string
 
 const (

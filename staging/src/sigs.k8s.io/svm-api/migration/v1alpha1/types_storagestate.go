@@ -27,7 +27,7 @@ import (
 // +kubebuilder:resource:scope=Cluster,categories=storage-migration
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:metadata:annotations="api-approved.kubernetes.io=https://github.com/kubernetes/community/pull/2524"
+// +kubebuilder:metadata:annotations="api-approved.kubernetes.io=unapproved, experimental-only"
 // +kubebuilder:printcolumn:name="Current",type=string,JSONPath=".status.currentEncodingVersion",description="The version in which objects are written now."
 // +kubebuilder:printcolumn:name="Persisted",type=string,JSONPath=".status.persistedEncodingVersions",description="The versions in which objects may be stored."
 // +kubebuilder:printcolumn:name="Agreed",type=string,JSONPath=".status.conditions[?(@.type==\"Agreed\")].status",description="Whether all servers write the same encoding."
@@ -73,11 +73,28 @@ type StorageStateList struct {
 	Items []StorageState `json:"items"`
 }
 
-// StorageStateSpec names the resource of a StorageState.
+// StorageStateSpec names the resource of a StorageState, and says what administrators want of its migrations.
 type StorageStateSpec struct {
 	// resource is the resource that this StorageState is about. It cannot be changed.
 	// +required
 	Resource GroupResource `json:"resource,omitempty,omitzero"`
+	// paused keeps the trigger from creating migrations of the resource. The trigger still observes the resource.
+	// The annotation migration.k8s.io/paused does the same.
+	// +optional
+	Paused bool `json:"paused,omitempty"`
+	// retryToken requests another attempt after a failed migration at once, whatever status.backoff says. Any value other
+	// than status.lastHandledRetry is a new request, for example the present time. Nobody needs to remove it. The
+	// annotation migration.k8s.io/retry does the same. If both are set, this field counts.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	RetryToken string `json:"retryToken,omitempty"`
+	// soakSeconds is how long the servers must have written the current encoding before the trigger creates a migration to
+	// it. A storage version can be rolled back during this time without a second migration. If it is not set, the flag
+	// --soak-period of the manager counts. A migration that a person creates does not wait for it.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=31536000
+	SoakSeconds *int64 `json:"soakSeconds,omitempty"`
 }
 
 // GroupResource names a resource, in all its versions. The API server checks the names at creation. After that they
@@ -85,6 +102,7 @@ type StorageStateSpec struct {
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || (has(self.resource) && self.resource.size() > 0)",fieldPath=".resource",message="name the resource by its plural, for example deployments"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.resource) || !self.resource.contains('/')",fieldPath=".resource",message="a subresource is stored with its resource: name the resource alone, without the slash and what follows it"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.resource) || self.resource.contains('/') || self.resource.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",fieldPath=".resource",message="use the plural name in lower case, for example deployments, neither the kind nor a name with the group: the group has a field of its own"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.group) || self.group.size() == 0 || self.group.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",fieldPath=".group",message="use the name of the API group alone and in lower case, for example apps, or leave it empty for the core group"
 // +kubebuilder:validation:XValidation:rule=`(has(self.group) ? self.group : "") == (has(oldSelf.group) ? oldSelf.group : "") && (has(self.resource) ? self.resource : "") == (has(oldSelf.resource) ? oldSelf.resource : "")`,message="the resource of a StorageState cannot be changed: delete this StorageState and create another one"
 // +structType=atomic
 type GroupResource struct {
@@ -131,6 +149,10 @@ type StorageStateStatus struct {
 	// lastHeartbeatTime is when a controller last observed what the servers write and recorded it here.
 	// +optional
 	LastHeartbeatTime metav1.Time `json:"lastHeartbeatTime,omitempty,omitzero"`
+	// currentSinceTime is when all servers were first seen to write the current encoding. It is empty while
+	// currentStorageVersionHash is "Unknown". A rollback and a new change of the storage version set it anew.
+	// +optional
+	CurrentSinceTime *metav1.Time `json:"currentSinceTime,omitempty"`
 	// currentEncodingVersion is the version that has currentStorageVersionHash, for example apps/v1, or v1 for the core
 	// group. It is the hash itself if no known version has it, and "Unknown" if the hash is "Unknown".
 	// +optional
@@ -182,8 +204,8 @@ type StorageStateStatus struct {
 	// starts.
 	// +optional
 	Backoff *MigrationBackoff `json:"backoff,omitempty"`
-	// lastHandledRetry is the value of the annotation migration.k8s.io/retry that the trigger has handled last, truncated
-	// to 253 characters. Any other value of the annotation requests another attempt at once, whatever backoff says.
+	// lastHandledRetry is the value of spec.retryToken, or of the annotation migration.k8s.io/retry, that the trigger has
+	// handled last, truncated to 253 characters. Any other value requests another attempt at once, whatever backoff says.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	LastHandledRetry string `json:"lastHandledRetry,omitempty"`

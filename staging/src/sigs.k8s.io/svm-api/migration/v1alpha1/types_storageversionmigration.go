@@ -28,11 +28,11 @@ import (
 // +kubebuilder:resource:scope=Cluster,shortName=svm,categories=storage-migration
 // +kubebuilder:subresource:status
 // +kubebuilder:storageversion
-// +kubebuilder:metadata:annotations="api-approved.kubernetes.io=https://github.com/kubernetes/community/pull/2524"
+// +kubebuilder:metadata:annotations="api-approved.kubernetes.io=unapproved, experimental-only"
 // +kubebuilder:printcolumn:name="Resource",type=string,JSONPath=".spec.resource.resource",description="The resource to migrate."
 // +kubebuilder:printcolumn:name="Group",type=string,JSONPath=".spec.resource.group",description="The API group of the resource; empty for the core group."
 // +kubebuilder:printcolumn:name="Target",type=string,JSONPath=".status.target.encodingVersion",description="The version in which every object will be stored."
-// +kubebuilder:printcolumn:name="State",type=string,JSONPath=".status.conditions[?(@.status==\"True\")].type",description="Running, Succeeded or Failed. It is empty while the migration waits."
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=".status.conditions[?(@.status==\"True\")].type",description="Waiting, Running, Succeeded or Failed. It is empty until the migrator has seen the migration."
 // +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=".status.conditions[?(@.status==\"True\")].reason",description="Why the migration is in that state."
 // +kubebuilder:printcolumn:name="Done%",type=integer,JSONPath=".status.progress.percentComplete",description="How many of the objects have an outcome, in percent of the estimated total."
 // +kubebuilder:printcolumn:name="Denied",type=integer,JSONPath=".status.progress.denied",description="How many objects the API server refuses to rewrite. status.deniedObjects names them."
@@ -90,6 +90,11 @@ type StorageVersionMigrationSpec struct {
 	// request: a success proves something only if status.target is set.
 	// +optional
 	Target *MigrationTarget `json:"target,omitempty"`
+	// suspend stops the migration. It keeps its progress, and goes on from there when suspend is false again, unless the
+	// servers write another encoding by then. To keep the trigger from creating other migrations of the resource, set
+	// spec.paused of the StorageState.
+	// +optional
+	Suspend bool `json:"suspend,omitempty"`
 }
 
 // GroupVersionResource names a resource and the version for requests. The API server checks the names at creation.
@@ -98,6 +103,8 @@ type StorageVersionMigrationSpec struct {
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.resource) || !self.resource.contains('/')",fieldPath=".resource",message="a subresource is stored with its resource: name the resource alone, without the slash and what follows it"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.resource) || self.resource.contains('/') || self.resource.matches('^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$')",fieldPath=".resource",message="use the plural name in lower case, for example deployments, neither the kind nor a name with the group: the group has a field of its own"
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || ((!has(self.group) || !self.group.contains('/')) && (!has(self.version) || !self.version.contains('/')))",message="give group and version each in its own field, for example group: apps, version: v1"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.group) || self.group.size() == 0 || self.group.contains('/') || self.group.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')",fieldPath=".group",message="use the name of the API group alone and in lower case, for example apps, or leave it empty for the core group"
+// +kubebuilder:validation:XValidation:optionalOldSelf=true,rule="oldSelf.hasValue() || !has(self.version) || self.version.size() == 0 || self.version.contains('/') || self.version.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",fieldPath=".version",message="use the name of a version, for example v1, or leave it empty"
 // +kubebuilder:validation:XValidation:rule=`(has(self.group) ? self.group : "") == (has(oldSelf.group) ? oldSelf.group : "") && (has(self.version) ? self.version : "") == (has(oldSelf.version) ? oldSelf.version : "") && (has(self.resource) ? self.resource : "") == (has(oldSelf.resource) ? oldSelf.resource : "")`,message="the resource of a migration cannot be changed: create another StorageVersionMigration"
 // +structType=atomic
 type GroupVersionResource struct {
@@ -150,8 +157,8 @@ type MigrationTarget struct {
 
 // StorageVersionMigrationStatus says how far a migration is.
 type StorageVersionMigrationStatus struct {
-	// conditions are the current conditions of the migration. Known types are Running, Succeeded and Failed. The migrator
-	// keeps at most one of them True. The API server does not enforce that.
+	// conditions are the current conditions of the migration. Known types are Waiting, Running, Succeeded and Failed. The
+	// migrator keeps at most one of them True. The API server does not enforce that.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -204,7 +211,7 @@ type MigrationConditionType string
 
 // MigrationCondition is one condition of a migration.
 type MigrationCondition struct {
-	// type is the type of the condition: Running, Succeeded or Failed.
+	// type is the type of the condition: Waiting, Running, Succeeded or Failed.
 	// +required
 	Type MigrationConditionType `json:"type"`
 	// status is True, False or Unknown.

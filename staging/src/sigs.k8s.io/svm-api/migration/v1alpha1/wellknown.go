@@ -54,19 +54,21 @@ const (
 
 // Annotations that administrators and the kubectl plugin set on a StorageState.
 const (
-	// PausedAnnotation, set to "true", keeps the trigger from creating migrations of the resource. The trigger still
-	// observes the resource.
+	// PausedAnnotation keeps the trigger from creating migrations of the resource, like spec.paused. Only the value
+	// "false" and other spellings of it do not.
 	PausedAnnotation = "migration.k8s.io/paused"
-	// RetryAnnotation requests another attempt at once. Its value is opaque and is truncated to MaxRetryLength. A value
-	// other than status.lastHandledRetry is a new request. Nobody needs to remove the annotation.
+	// RetryAnnotation requests another attempt at once, like spec.retryToken. Its value is opaque and is truncated to
+	// MaxRetryLength.
 	RetryAnnotation = "migration.k8s.io/retry"
 )
 
-// Types of the conditions of a StorageVersionMigration. A migration without conditions waits to be started. The
-// migrator keeps at most one of these True, and does not touch a migration that is Succeeded or Failed. The API server
-// enforces neither.
+// Types of the conditions of a StorageVersionMigration. The migrator has not seen a migration without conditions. It
+// keeps at most one of these True, and does not touch a migration that is Succeeded or Failed. The API server enforces
+// neither.
 const (
-	// MigrationRunning means that objects are being rewritten. Its reason and message say what it waits for, if anything.
+	// MigrationWaiting means that nothing is rewritten now. Its reason and message say what the migration waits for.
+	MigrationWaiting MigrationConditionType = "Waiting"
+	// MigrationRunning means that objects are being rewritten. Its reason and message say what fails, if anything.
 	MigrationRunning MigrationConditionType = "Running"
 	// MigrationSucceeded means that every object is stored in the target encoding or was deleted.
 	MigrationSucceeded MigrationConditionType = "Succeeded"
@@ -74,17 +76,31 @@ const (
 	MigrationFailed MigrationConditionType = "Failed"
 )
 
-// Reasons of the Running condition.
+// Reasons of the Waiting condition. MigrationReasonResourceNotServed is one, too.
 const (
-	// MigrationReasonRewriting: objects are being listed and rewritten.
-	MigrationReasonRewriting = "Rewriting"
-	// MigrationReasonAwaitingAgreement: the servers do not agree on an encoding yet.
+	// MigrationReasonQueued: the migration may start, and waits for others to end. The flag --concurrent-migrations says
+	// how many run at a time.
+	MigrationReasonQueued = "Queued"
+	// MigrationReasonSuspended: spec.suspend is true.
+	MigrationReasonSuspended = "Suspended"
+	// MigrationReasonAwaitingAgreement: the servers do not agree on an encoding yet, or not for long enough.
 	MigrationReasonAwaitingAgreement = "AwaitingAgreement"
+	// MigrationReasonServersUnseen: at least one server that may write could not be observed.
+	MigrationReasonServersUnseen = "ServersUnseen"
 	// MigrationReasonAwaitingStorageSpace: rewrites have enlarged etcd's database as far as they may, and wait until etcd
 	// is compacted. Or nobody tells how large it is.
 	MigrationReasonAwaitingStorageSpace = "AwaitingStorageSpace"
 	// MigrationReasonAwaitingInTree: kube-controller-manager migrates the resource, and this migration goes on after it.
 	MigrationReasonAwaitingInTree = "AwaitingInTreeMigration"
+	// MigrationReasonObjectsExpire: the API servers delete the objects after some time, and the migration waits for that
+	// instead of rewriting them.
+	MigrationReasonObjectsExpire = "ObjectsExpire"
+)
+
+// Reasons of the Running condition. While the migration waits, the reason is Waiting.
+const (
+	// MigrationReasonRewriting: objects are being listed and rewritten.
+	MigrationReasonRewriting = "Rewriting"
 	// MigrationReasonRetrying: requests fail with transient errors, and are tried again.
 	MigrationReasonRetrying = "RetryingTransientErrors"
 	// MigrationReasonNoProgress: requests fail, and no object got an outcome for a long time. Migrations that wait go
@@ -172,6 +188,10 @@ const (
 	StateReasonMigrationRunning = "MigrationRunning"
 	// StateReasonMigrationFailed: the last migration failed. status.backoff says when the next one is due.
 	StateReasonMigrationFailed = "MigrationFailed"
+	// StateReasonSoaking: a migration is due when the soak period is over.
+	StateReasonSoaking = "Soaking"
+	// StateReasonMigrationSuspended: a migration exists, and somebody has suspended it.
+	StateReasonMigrationSuspended = "MigrationSuspended"
 	// StateReasonPaused: a migration is due, but an administrator has paused the resource.
 	StateReasonPaused = "Paused"
 	// StateReasonNotSelected: a migration is due, but --auto-migrate does not select the resource.

@@ -299,7 +299,7 @@ func (in *StorageState) DeepCopyInto(out *StorageState) {
 	*out = *in
 	out.TypeMeta = in.TypeMeta
 	in.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
-	out.Spec = in.Spec
+	in.Spec.DeepCopyInto(&out.Spec)
 	in.Status.DeepCopyInto(&out.Status)
 	return
 }
@@ -359,6 +359,11 @@ func (in *StorageStateList) DeepCopyObject() runtime.Object {
 func (in *StorageStateSpec) DeepCopyInto(out *StorageStateSpec) {
 	*out = *in
 	out.Resource = in.Resource
+	if in.SoakSeconds != nil {
+		in, out := &in.SoakSeconds, &out.SoakSeconds
+		*out = new(int64)
+		**out = **in
+	}
 	return
 }
 
@@ -381,6 +386,10 @@ func (in *StorageStateStatus) DeepCopyInto(out *StorageStateStatus) {
 		copy(*out, *in)
 	}
 	in.LastHeartbeatTime.DeepCopyInto(&out.LastHeartbeatTime)
+	if in.CurrentSinceTime != nil {
+		in, out := &in.CurrentSinceTime, &out.CurrentSinceTime
+		*out = (*in).DeepCopy()
+	}
 	if in.PersistedEncodingVersions != nil {
 		in, out := &in.PersistedEncodingVersions, &out.PersistedEncodingVersions
 		*out = make([]string, len(*in))

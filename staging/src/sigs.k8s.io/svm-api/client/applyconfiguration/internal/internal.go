@@ -450,10 +450,19 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: io.k8s.sigs.svm-api.migration.v1alpha1.StorageStateSpec
   map:
     fields:
+    - name: paused
+      type:
+        scalar: boolean
     - name: resource
       type:
         namedType: io.k8s.sigs.svm-api.migration.v1alpha1.GroupResource
       default: {}
+    - name: retryToken
+      type:
+        scalar: string
+    - name: soakSeconds
+      type:
+        scalar: numeric
 - name: io.k8s.sigs.svm-api.migration.v1alpha1.StorageStateStatus
   map:
     fields:
@@ -471,6 +480,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: currentEncodingVersion
       type:
         scalar: string
+    - name: currentSinceTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: currentStorageVersionHash
       type:
         scalar: string
@@ -561,6 +573,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         namedType: io.k8s.sigs.svm-api.migration.v1alpha1.GroupVersionResource
       default: {}
+    - name: suspend
+      type:
+        scalar: boolean
     - name: target
       type:
         namedType: io.k8s.sigs.svm-api.migration.v1alpha1.MigrationTarget

@@ -29,7 +29,7 @@ import (
 //
 // MigrationCondition is one condition of a migration.
 type MigrationConditionApplyConfiguration struct {
-	// type is the type of the condition: Running, Succeeded or Failed.
+	// type is the type of the condition: Waiting, Running, Succeeded or Failed.
 	Type *migrationv1alpha1.MigrationConditionType `json:"type,omitempty"`
 	// status is True, False or Unknown.
 	Status *v1.ConditionStatus `json:"status,omitempty"`

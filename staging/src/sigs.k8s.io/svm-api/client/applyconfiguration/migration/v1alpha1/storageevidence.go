@@ -29,7 +29,8 @@ import (
 // StorageEvidence is what shows in which encoding a resource is written. It has enough detail to see later whether
 // anything that matters may have changed. It is one proof and is applied as a whole: parts of two proofs prove nothing.
 type StorageEvidenceApplyConfiguration struct {
-	// source is where the evidence comes from. It determines which of the other fields are set.
+	// source is where the evidence comes from. It determines which of the other fields are set. Later releases may add
+	// sources. A client that does not know a source cannot compare the evidence with other evidence.
 	Source *migrationv1alpha1.EvidenceSource `json:"source,omitempty"`
 	// firstObservedTime is when this evidence was first observed. It has not changed since.
 	FirstObservedTime *v1.Time `json:"firstObservedTime,omitempty"`

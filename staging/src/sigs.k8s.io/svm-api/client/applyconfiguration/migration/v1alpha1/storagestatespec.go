@@ -21,10 +21,21 @@ package v1alpha1
 // StorageStateSpecApplyConfiguration represents a declarative configuration of the StorageStateSpec type for use
 // with apply.
 //
-// StorageStateSpec names the resource of a StorageState.
+// StorageStateSpec names the resource of a StorageState, and says what administrators want of its migrations.
 type StorageStateSpecApplyConfiguration struct {
 	// resource is the resource that this StorageState is about. It cannot be changed.
 	Resource *GroupResourceApplyConfiguration `json:"resource,omitempty"`
+	// paused keeps the trigger from creating migrations of the resource. The trigger still observes the resource.
+	// The annotation migration.k8s.io/paused does the same.
+	Paused *bool `json:"paused,omitempty"`
+	// retryToken requests another attempt after a failed migration at once, whatever status.backoff says. Any value other
+	// than status.lastHandledRetry is a new request, for example the present time. Nobody needs to remove it. The
+	// annotation migration.k8s.io/retry does the same. If both are set, this field counts.
+	RetryToken *string `json:"retryToken,omitempty"`
+	// soakSeconds is how long the servers must have written the current encoding before the trigger creates a migration to
+	// it. A storage version can be rolled back during this time without a second migration. If it is not set, the flag
+	// --soak-period of the manager counts. A migration that a person creates does not wait for it.
+	SoakSeconds *int64 `json:"soakSeconds,omitempty"`
 }
 
 // StorageStateSpecApplyConfiguration constructs a declarative configuration of the StorageStateSpec type for use with
@@ -38,5 +49,29 @@ func StorageStateSpec() *StorageStateSpecApplyConfiguration {
 // If called multiple times, the Resource field is set to the value of the last call.
 func (b *StorageStateSpecApplyConfiguration) WithResource(value *GroupResourceApplyConfiguration) *StorageStateSpecApplyConfiguration {
 	b.Resource = value
+	return b
+}
+
+// WithPaused sets the Paused field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Paused field is set to the value of the last call.
+func (b *StorageStateSpecApplyConfiguration) WithPaused(value bool) *StorageStateSpecApplyConfiguration {
+	b.Paused = &value
+	return b
+}
+
+// WithRetryToken sets the RetryToken field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the RetryToken field is set to the value of the last call.
+func (b *StorageStateSpecApplyConfiguration) WithRetryToken(value string) *StorageStateSpecApplyConfiguration {
+	b.RetryToken = &value
+	return b
+}
+
+// WithSoakSeconds sets the SoakSeconds field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SoakSeconds field is set to the value of the last call.
+func (b *StorageStateSpecApplyConfiguration) WithSoakSeconds(value int64) *StorageStateSpecApplyConfiguration {
+	b.SoakSeconds = &value
 	return b
 }

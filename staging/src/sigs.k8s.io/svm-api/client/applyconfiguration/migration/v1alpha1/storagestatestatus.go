@@ -40,6 +40,9 @@ type StorageStateStatusApplyConfiguration struct {
 	CurrentStorageVersionHash *string `json:"currentStorageVersionHash,omitempty"`
 	// lastHeartbeatTime is when a controller last observed what the servers write and recorded it here.
 	LastHeartbeatTime *v1.Time `json:"lastHeartbeatTime,omitempty"`
+	// currentSinceTime is when all servers were first seen to write the current encoding. It is empty while
+	// currentStorageVersionHash is "Unknown". A rollback and a new change of the storage version set it anew.
+	CurrentSinceTime *v1.Time `json:"currentSinceTime,omitempty"`
 	// currentEncodingVersion is the version that has currentStorageVersionHash, for example apps/v1, or v1 for the core
 	// group. It is the hash itself if no known version has it, and "Unknown" if the hash is "Unknown".
 	CurrentEncodingVersion *string `json:"currentEncodingVersion,omitempty"`
@@ -71,8 +74,8 @@ type StorageStateStatusApplyConfiguration struct {
 	// backoff says when to try again after a failed migration. It is removed when one succeeds and when a new epoch
 	// starts.
 	Backoff *MigrationBackoffApplyConfiguration `json:"backoff,omitempty"`
-	// lastHandledRetry is the value of the annotation migration.k8s.io/retry that the trigger has handled last, truncated
-	// to 253 characters. Any other value of the annotation requests another attempt at once, whatever backoff says.
+	// lastHandledRetry is the value of spec.retryToken, or of the annotation migration.k8s.io/retry, that the trigger has
+	// handled last, truncated to 253 characters. Any other value requests another attempt at once, whatever backoff says.
 	LastHandledRetry *string `json:"lastHandledRetry,omitempty"`
 	// conditions are the current conditions of the state. Known types are Agreed, Migrated, SafeToRemoveOldVersions and
 	// Served.
@@ -108,6 +111,14 @@ func (b *StorageStateStatusApplyConfiguration) WithCurrentStorageVersionHash(val
 // If called multiple times, the LastHeartbeatTime field is set to the value of the last call.
 func (b *StorageStateStatusApplyConfiguration) WithLastHeartbeatTime(value v1.Time) *StorageStateStatusApplyConfiguration {
 	b.LastHeartbeatTime = &value
+	return b
+}
+
+// WithCurrentSinceTime sets the CurrentSinceTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the CurrentSinceTime field is set to the value of the last call.
+func (b *StorageStateStatusApplyConfiguration) WithCurrentSinceTime(value v1.Time) *StorageStateStatusApplyConfiguration {
+	b.CurrentSinceTime = &value
 	return b
 }
 

@@ -34,6 +34,10 @@ type StorageVersionMigrationSpecApplyConfiguration struct {
 	// fails if the servers do not write its target, or stop writing it. The target cannot be changed. It is only a
 	// request: a success proves something only if status.target is set.
 	Target *MigrationTargetApplyConfiguration `json:"target,omitempty"`
+	// suspend stops the migration. It keeps its progress, and goes on from there when suspend is false again, unless the
+	// servers write another encoding by then. To keep the trigger from creating other migrations of the resource, set
+	// spec.paused of the StorageState.
+	Suspend *bool `json:"suspend,omitempty"`
 }
 
 // StorageVersionMigrationSpecApplyConfiguration constructs a declarative configuration of the StorageVersionMigrationSpec type for use with
@@ -63,5 +67,13 @@ func (b *StorageVersionMigrationSpecApplyConfiguration) WithContinueToken(value 
 // If called multiple times, the Target field is set to the value of the last call.
 func (b *StorageVersionMigrationSpecApplyConfiguration) WithTarget(value *MigrationTargetApplyConfiguration) *StorageVersionMigrationSpecApplyConfiguration {
 	b.Target = value
+	return b
+}
+
+// WithSuspend sets the Suspend field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Suspend field is set to the value of the last call.
+func (b *StorageVersionMigrationSpecApplyConfiguration) WithSuspend(value bool) *StorageVersionMigrationSpecApplyConfiguration {
+	b.Suspend = &value
 	return b
 }

@@ -27,8 +27,8 @@ import (
 //
 // StorageVersionMigrationStatus says how far a migration is.
 type StorageVersionMigrationStatusApplyConfiguration struct {
-	// conditions are the current conditions of the migration. Known types are Running, Succeeded and Failed. The migrator
-	// keeps at most one of them True. The API server does not enforce that.
+	// conditions are the current conditions of the migration. Known types are Waiting, Running, Succeeded and Failed. The
+	// migrator keeps at most one of them True. The API server does not enforce that.
 	Conditions []MigrationConditionApplyConfiguration `json:"conditions,omitempty"`
 	// target is the encoding in which this migration stores every object: spec.target, or the encoding that was current at
 	// the start. The migrator sets it once, before it rewrites the first object. A success proves something about what is

@@ -1,0 +1,83 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// Whoever may create migrations can create many of one resource. One that began after the others were created does what
+// they ask for, so all end with it.
+
+// others returns the other migrations of the resource that have not ended.
+func (r *migrationRun) others() sets.Set[types.UID] {
+	others := sets.New[types.UID]()
+	for _, m := range r.cluster.caches.MigrationsOf(r.resource) {
+		if m.UID != r.uid && !m.Finished() {
+			others.Insert(m.UID)
+		}
+	}
+	return others
+}
+
+// endCovered ends the migrations that existed when a migration began that has succeeded. One that it does not end runs
+// by itself.
+func (c *Controller) endCovered(ctx context.Context, run *migrationRun) {
+	first := run.status.stored
+	if !first.HasCondition(migrationv1alpha1.MigrationSucceeded) {
+		return
+	}
+	for _, m := range c.cluster.caches.MigrationsOf(run.resource) {
+		if m.Finished() || m.Spec.Suspend || !run.covered.Has(m.UID) || !wantsTarget(m, first.Status.Target) {
+			continue
+		}
+		status := &statusWriter{cluster: c.cluster, stored: m}
+		if err := status.update(ctx, coveredBy(first)); err != nil {
+			utilruntime.HandleErrorWithContext(ctx, err, "Ending a migration that another one covers failed; it will run",
+				"covered", m.Name)
+		}
+	}
+}
+
+// wantsTarget reports whether a success with that target is what a migration asks for.
+func wantsTarget(m *migrationv1alpha1.StorageVersionMigration, target *migrationv1alpha1.MigrationTarget) bool {
+	asked := m.Status.Target
+	if asked == nil {
+		asked = m.Spec.Target
+	}
+	return asked == nil || asked.StorageVersionHash == target.StorageVersionHash &&
+		(asked.Epoch == nil || target.Epoch != nil && *asked.Epoch == *target.Epoch) &&
+		(asked.StorageStateUID == "" || asked.StorageStateUID == target.StorageStateUID)
+}
+
+// coveredBy ends a migration with the success of another one.
+func coveredBy(first *migrationv1alpha1.StorageVersionMigration) statusChange {
+	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
+		status.Target, status.Evidence = first.Status.Target, first.Status.Evidence
+		status.StartTime = first.Status.StartTime
+		ended(migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated,
+			"The migration "+first.Name+", which began after this one was created, has brought every object to "+
+				versionName(first.Status.Target)+".")(status, now)
+	}
+}

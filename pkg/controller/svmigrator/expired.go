@@ -1,0 +1,69 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+)
+
+const (
+	// The objects are listed minExpiryInterval after the migration began, and then less and less often.
+	minExpiryInterval = 15 * time.Second
+	maxExpiryInterval = 10 * time.Minute
+)
+
+// objectsExpire says what a migration of objects that expire waits for.
+func objectsExpire() Decision {
+	return waitsFor(migrationv1alpha1.MigrationReasonObjectsExpire,
+		"the objects are not rewritten, because that would prolong their life. The migration ends when the API servers have "+
+			"deleted all that were written before it began, which their flag --event-ttl determines")
+}
+
+// awaitExpired ends the migration when all objects are gone that were written before it began. It rewrites none. The
+// time to live does not prove that they are gone: etcd counts it anew when it elects another leader. The resource
+// versions of those that exist do.
+func (r *migrationRun) awaitExpired(ctx context.Context) error {
+	if r.cluster.clock.Now().Before(r.listAt) {
+		return &waiting{r.listAt}
+	}
+	resource := rewrite.Resource{GroupVersionResource: r.endpoint.GroupVersionResource, Class: r.class}
+	status := &r.status.stored.Status
+	older, listed, err := r.cluster.engine.WrittenBefore(ctx, resource, status.BaselineResourceVersion)
+	if err != nil {
+		return err
+	}
+	if status.BaselineResourceVersion == "" {
+		err := r.status.update(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, _ time.Time) {
+			status.BaselineResourceVersion = listed
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if !older {
+		return r.finish(ctx)
+	}
+	now := r.cluster.clock.Now()
+	interval := now.Sub(status.StartTime.Time) / 4
+	r.listAt = now.Add(min(max(interval, minExpiryInterval), maxExpiryInterval))
+	return &waiting{r.listAt}
+}

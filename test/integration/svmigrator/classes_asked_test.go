@@ -1,0 +1,209 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+)
+
+// testAsked is what people may ask for: to suspend a migration, many migrations of one resource, one of objects that
+// expire.
+func testAsked(t *testing.T) {
+	c := startCluster(t, controlplane.Server{})
+	t.Run("suspend", func(t *testing.T) { testSuspend(t, c) })
+	t.Run("many migrations of one resource", func(t *testing.T) { testManyOfOneResource(t, c) })
+	t.Run("events", func(t *testing.T) { testEventsExpire(t, c) })
+}
+
+// suspend sets spec.suspend of a migration.
+func (c *cluster) suspend(t *testing.T, name string, suspend bool) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, suspend)
+	_, err := c.Migrations().Patch(t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// testSuspend suspends a migration in the middle, and wants it to go on where it stopped, also in another process.
+func testSuspend(t *testing.T, c *cluster) {
+	const n = 400
+	s := c.stage(t, "hammocks", "Hammock", n)
+	manager := c.startManager(t, "suspend", steadily(40, "--migration-chunk-size=50")...)
+	s.migrate(t)
+	s.writes.reach(t, n/5, soon)
+	c.suspend(t, s.Resource, true)
+	suspended := time.Now()
+	c.reports(t, s.Resource, v1alpha1.MigrationWaiting, corev1.ConditionTrue, v1alpha1.MigrationReasonSuspended, soon)
+	s.stopped(t, suspended)
+	m, err := c.fetch(t.Context(), s.Resource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if condition(m, v1alpha1.MigrationRunning) != nil {
+		t.Errorf("%s is suspended and runs", words(m))
+	}
+
+	framework.StopManager(t, manager)
+	manager = c.startManager(t, "suspend-2")
+	passes(t, settle+2*time.Second)
+	if late := s.patches(t, suspended.Add(stopWithin)); late > 0 {
+		t.Errorf("another process sent %d PATCH requests for a migration that is suspended", late)
+	}
+	c.suspend(t, s.Resource, false)
+	s.succeeded(t, soon, 1)
+	framework.StopManager(t, manager)
+}
+
+// testManyOfOneResource wants one sweep to do for all migrations that were created before it began.
+func testManyOfOneResource(t *testing.T, c *cluster) {
+	const n, others = 100, 20
+	s := c.stage(t, "crowds", "Crowd", n)
+	for i := range others {
+		c.migrate(t, fmt.Sprintf("crowd-%d", i), s.WithVersion(""))
+	}
+	began := time.Now()
+	s.migrate(t)
+	manager := c.startManager(t, "many", steadily(40)...)
+	framework.Eventually(t, soon, func(ctx context.Context) error { return s.allButOneWait(ctx, others) })
+	s.judgeOfMany(t, others)
+	lists, err := c.Requests(controlplane.RequestFilter{
+		Users: []string{framework.ManagerUser}, Verbs: []string{"list"}, Resources: []schema.GroupResource{s.GroupResource},
+		Since: began,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lists.Total() > 3 { // The first may have been asked for twice.
+		t.Errorf("%d migrations listed the objects %d times", others+1, lists.Total())
+	}
+	framework.StopManager(t, manager)
+}
+
+// allButOneWait complains unless one migration of the resource runs, or has ended, and all others say that they wait.
+func (s *scene) allButOneWait(ctx context.Context, others int) error {
+	all, err := s.Migrations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	queued, ended := 0, 0
+	for i := range all.Items {
+		m := &all.Items[i]
+		waiting := condition(m, v1alpha1.MigrationWaiting)
+		switch {
+		case m.GroupResource() != s.GroupResource:
+		case m.Finished():
+			ended++
+		case waiting != nil && waiting.Reason == v1alpha1.MigrationReasonQueued:
+			queued++
+		}
+	}
+	if queued < others && ended == 0 {
+		return fmt.Errorf("%d migrations say that they are queued, want %d", queued, others)
+	}
+	return nil
+}
+
+// judgeOfMany wants all migrations to succeed and each object to be written once.
+func (s *scene) judgeOfMany(t *testing.T, others int) {
+	t.Helper()
+	names := []string{s.Resource}
+	for i := range others {
+		names = append(names, fmt.Sprintf("crowd-%d", i))
+	}
+	for _, name := range names {
+		m := s.ended(t, name, soon)
+		mustSucceed(t, m)
+		if m.Status.Target == nil || m.Status.StartTime == nil {
+			t.Errorf("%s has no target, or no start", words(m))
+		}
+	}
+	s.judge.stored(t, s.WithVersion("v2").GroupVersion().String())
+	s.judge.onlyEncodings(t, 1)
+	if count := s.writes.count(); count != s.n {
+		t.Errorf("%d objects were written %d times", s.n, count)
+	}
+}
+
+// testEventsExpire wants the migration of events to end when the old ones are gone, and none to be rewritten. The API
+// server takes more than a minute to delete one, so the test does that.
+func testEventsExpire(t *testing.T, c *cluster) {
+	events := schema.GroupResource{Resource: "events"}
+	c.event(t, "old")
+	manager := c.startManager(t, "events")
+	c.migrate(t, "events", events.WithVersion("v1"))
+	c.reports(t, "events", v1alpha1.MigrationWaiting, corev1.ConditionTrue, v1alpha1.MigrationReasonObjectsExpire, soon)
+	lists := func() int {
+		count, err := c.Requests(controlplane.RequestFilter{
+			Users: []string{framework.ManagerUser}, Verbs: []string{"list"}, Resources: []schema.GroupResource{events},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return count.Total()
+	}
+	framework.Eventually(t, soon, func(context.Context) error {
+		if got := lists(); got < 2 {
+			return fmt.Errorf("the events were listed %d times", got)
+		}
+		return nil
+	})
+	if m, err := c.fetch(t.Context(), "events"); err != nil || m.Finished() {
+		t.Fatalf("%s ended while an old event exists (%v)", words(m), err)
+	}
+	all := c.Kube.CoreV1().Events("default")
+	if err := all.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.event(t, "new")
+	mustSucceed(t, c.ended(t, "events", soon))
+	if got := lists(); got > 6 {
+		t.Errorf("the events were listed %d times", got)
+	}
+	patches, err := c.Requests(patchesOfManager(events, time.Time{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if patches.Total() > 0 {
+		t.Errorf("%d events were rewritten, which prolongs their life", patches.Total())
+	}
+	framework.StopManager(t, manager)
+}
+
+// event creates an event.
+func (c *cluster) event(t *testing.T, name string) {
+	t.Helper()
+	_, err := c.Kube.CoreV1().Events("default").Create(t.Context(), &corev1.Event{
+		ObjectMeta:     metav1.ObjectMeta{Name: name},
+		InvolvedObject: corev1.ObjectReference{Namespace: "default", Name: "somebody", Kind: "Pod"},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("creating event %q: %v", name, err)
+	}
+}
