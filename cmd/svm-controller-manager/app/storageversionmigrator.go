@@ -45,6 +45,7 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 		ConcurrentMigrations: svmigrator.DefaultConcurrentMigrations,
 		Pace:                 pacer.Options{MaxConcurrent: pacer.DefaultMaxConcurrent},
 		ChunkSize:            svmigrator.DefaultChunkSize,
+		Turn:                 svmigrator.DefaultTurn,
 		FinishedTTL:          svmigrator.DefaultFinishedTTL,
 	}}
 	flags.storageGrowth.Quantity = resource.MustParse(svmigrator.DefaultMaxStorageGrowth)
@@ -80,6 +81,9 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.ConcurrentMigrations, "concurrent-migrations", o.ConcurrentMigrations,
 		"How many migrations run at a time. They share one pace, so more of them are not faster, but one that makes no "+
 			"progress does not hold up the others.")
+	fs.DurationVar(&o.Turn, "migration-turn", o.Turn,
+		"How long a migration runs while others wait for a place. Then it gives its place to them, and goes on later where "+
+			"it stopped, so that small migrations do not wait for the end of big ones. Zero lets each run until it ends.")
 	fs.IntVar(&o.Pace.MaxConcurrent, "max-concurrent-rewrites", o.Pace.MaxConcurrent,
 		"How many objects all migrations together rewrite at a time at most. "+
 			"They rewrite one at a time with pauses while other clients use the API server, and more while nobody else does.")
@@ -120,6 +124,9 @@ func (o *migratorOptions) Validate() []error {
 	if growth := o.storageGrowth.Value(); growth != 0 && growth < minStorageGrowth {
 		errs = append(errs, fmt.Errorf("--max-storage-growth must be zero, which is no bound, or at least 1Mi, got %v",
 			&o.storageGrowth))
+	}
+	if o.Turn < 0 {
+		errs = append(errs, fmt.Errorf("--migration-turn must not be negative, got %v; zero is no limit", o.Turn))
 	}
 	if o.FinishedTTL < 0 {
 		errs = append(errs, fmt.Errorf("--finished-migration-ttl must not be negative, got %v; "+

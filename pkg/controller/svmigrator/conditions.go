@@ -144,6 +144,8 @@ const (
 	eventDenied    = "ObjectDenied"
 	eventPruned    = "StoredVersionsPruned"
 	eventNotPruned = "StoredVersionsNotPruned"
+
+	eventNotWritten = "StatusNotWritten"
 )
 
 // recordTransition writes log entries, metrics and events about a change of the status that was stored.

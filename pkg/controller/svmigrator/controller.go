@@ -280,7 +280,7 @@ func (c *Controller) rankOfName(name string) rank {
 	if m == nil {
 		return rank{class: removed, name: name}
 	}
-	return rankOf(m, c.cluster.caches.State(m.GroupResource()), c.runs.isStuck(m.UID))
+	return rankOf(m, c.cluster.caches.State(m.GroupResource()), c.runs.before(m.UID))
 }
 
 // givePlace lets a migration run until it has ended or must stop.
@@ -296,6 +296,9 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 		cluster: c.cluster, status: &statusWriter{cluster: c.cluster, stored: m},
 		name: name, uid: m.UID, resource: m.GroupResource(),
 		stop: stop, waiting: c.waiting,
+	}
+	if turn := c.cluster.options.Turn; turn > 0 {
+		run.turnOver = c.cluster.clock.Now().Add(turn)
 	}
 	if !c.runs.claimResource(run) {
 		return time.Time{}, nil // It is queued again at the end of the other run.
@@ -316,7 +319,8 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 	case errors.As(err, &waits):
 		c.queue.AddAfter(name, waits.until.Sub(c.cluster.clock.Now()))
 		return time.Time{}, nil
-	case errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.Is(err, rewrite.ErrStuck):
+	case errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.Is(err, rewrite.ErrStuck),
+		errors.Is(err, errTurnOver):
 		// Not at once: the caches may not have yet what stopped it, or that it has ended.
 		c.queue.AddAfter(name, minRetry)
 		return time.Time{}, nil

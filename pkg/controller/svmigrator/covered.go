@@ -20,6 +20,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -27,8 +28,9 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// Whoever may create migrations can create many of one resource. One that began after the others were created does what
-// they ask for, so all end with it.
+// This file keeps migrations from doing what others have done. Whoever may create migrations can create many of one
+// resource. One that began after the others were created does what they ask for, so all end with it. And a migration
+// after one that failed because of denied objects tries only these.
 
 // others returns the other migrations of the resource that have not ended.
 func (r *migrationRun) others() sets.Set[types.UID] {
@@ -80,4 +82,31 @@ func coveredBy(first *migrationv1alpha1.StorageVersionMigration) statusChange {
 			"The migration "+first.Name+", which began after this one was created, has brought every object to "+
 				versionName(first.Status.Target)+".")(status, now)
 	}
+}
+
+// deniedBefore returns the earlier migration whose denied objects are all that is left to rewrite, or nil. In the same
+// epoch all others are stored in the target encoding: that migration has tried them, and the servers have written no
+// other encoding since. A migration that a person created rewrites all, because it may be for a new encryption key.
+func (r *migrationRun) deniedBefore(
+	target *migrationv1alpha1.MigrationTarget,
+) *migrationv1alpha1.StorageVersionMigration {
+	if r.status.stored.Spec.Target == nil || target.Epoch == nil {
+		return nil
+	}
+	var last *migrationv1alpha1.StorageVersionMigration
+	for _, m := range r.cluster.caches.MigrationsOf(r.resource) {
+		if namesAllDenied(m) && equality.Semantic.DeepEqual(m.Status.Target, target) &&
+			(last == nil || createdAfter(m, last)) {
+			last = m
+		}
+	}
+	return last
+}
+
+// namesAllDenied reports whether a migration has tried all objects and names each that was denied.
+func namesAllDenied(m *migrationv1alpha1.StorageVersionMigration) bool {
+	failed := m.Status.Condition(migrationv1alpha1.MigrationFailed)
+	return m.HasCondition(migrationv1alpha1.MigrationFailed) && m.Status.SweepCompletionTime != nil && namesDenied(m) &&
+		failed.Reason == migrationv1alpha1.MigrationReasonObjectsDenied &&
+		m.Status.Progress.Denied == int64(len(m.Status.DeniedObjects))
 }

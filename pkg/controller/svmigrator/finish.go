@@ -87,8 +87,6 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		return err
 	case decision.Verdict == Fail:
 		return r.end(ctx, failed(decision))
-	case namesDenied(m):
-		return r.end(ctx, failed(objectsDenied(&m.Status)))
 	case decision.Verdict != Go:
 		return errStopped
 	}
@@ -103,7 +101,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		if errors.Is(err, errLags) {
 			return r.end(ctx, failed(lagged(err, m.Status.Target)))
 		}
-		if err == nil {
+		if err == nil && !namesDenied(m) {
 			err = r.verifyAndPruneDefinition(ctx, observation)
 		}
 		if err != nil {
@@ -119,6 +117,10 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		case r.serverWritesAnother(m.Status.Target):
 			return r.end(ctx, failed(agreementLost(m.Status.Target)))
 		}
+	}
+	// The next migration relies on what this one has done, so the same must be sure as for a success.
+	if namesDenied(m) {
+		return r.end(ctx, failed(objectsDenied(&m.Status)))
 	}
 	return r.end(ctx, succeeded(m.Status.Target))
 }

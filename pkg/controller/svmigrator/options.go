@@ -29,6 +29,8 @@ const (
 	// DefaultConcurrentMigrations is more than one, so that a migration without progress does not hold up all others. They
 	// share one pace.
 	DefaultConcurrentMigrations = 3
+	// DefaultTurn is long beside the cost of another turn, which is one list, and short for people who wait.
+	DefaultTurn = 5 * time.Minute
 	// DefaultFinishedTTL is longer than a weekend.
 	DefaultFinishedTTL = 72 * time.Hour
 	// DefaultMaxStorageGrowth is a sixteenth of the quota that etcd has by default.
@@ -41,6 +43,8 @@ type Options struct {
 	ChunkSize int64
 	// ConcurrentMigrations is how many migrations run at a time.
 	ConcurrentMigrations int
+	// Turn is how long a migration runs while others wait for its place.
+	Turn time.Duration
 	// Pace bounds how fast all migrations together rewrite.
 	Pace pacer.Options
 	// FinishedTTL is how long a migration is kept after its end. Zero keeps it forever.

@@ -43,6 +43,8 @@ const (
 	outdated
 	// unexplored resources have encodings that nobody knows. After the installation these are all.
 	unexplored
+	// long migrations had a turn and are not done. Small ones do not wait for them.
+	long
 	// stuck migrations made no progress in their last run. They come behind all others, however many there are.
 	stuck
 )
@@ -59,11 +61,13 @@ func (a rank) before(b rank) bool {
 }
 
 // rankOf returns the rank of a migration. state is the StorageState of its resource, or nil.
-func rankOf(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState, isStuck bool) rank {
+func rankOf(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState, before kept) rank {
 	r := rank{class: unexplored, created: m.CreationTimestamp.Time, name: m.Name}
 	switch {
-	case isStuck:
+	case before.task != nil && before.task.Stuck():
 		r.class = stuck
+	case before.hadTurn:
+		r.class = long
 	case m.Status.StartTime != nil:
 		r.class = begun
 	case m.Spec.Target == nil, state != nil && listsSeveralVersions(state.Status.Evidence):

@@ -25,8 +25,20 @@ import (
 	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
+
+// taskOf returns a task whose last run made progress, or did not.
+func taskOf(stuck bool) *rewrite.Task {
+	task := rewrite.NewTask(storageversion.Custom, sweep.Position{})
+	if stuck {
+		task.Failing(noon)
+	}
+	return task
+}
 
 func TestOrder(t *testing.T) {
 	stored := func(persisted, versions []string) *migrationv1alpha1.StorageState {
@@ -41,6 +53,7 @@ func TestOrder(t *testing.T) {
 		begun   bool
 		byHand  bool
 		stuck   bool
+		hadTurn bool
 		state   *migrationv1alpha1.StorageState
 		deleted bool
 	}
@@ -53,6 +66,7 @@ func TestOrder(t *testing.T) {
 		"new encoding":            {age: 1, state: stored([]string{v1, v2}, []string{"v2"})},
 		"old":                     {age: 9, state: unknown},
 		"old, without a state":    {age: 8},
+		"had a turn":              {age: 12, begun: true, hadTurn: true, state: unknown},
 		"stuck":                   {age: 10, begun: true, stuck: true, state: unknown},
 		"stuck, with versions":    {age: 9, stuck: true, state: stored([]string{v1, v2}, []string{"v1", "v2"})},
 	}
@@ -69,7 +83,7 @@ func TestOrder(t *testing.T) {
 			if w.begun {
 				m.Status.StartTime = ptr.To(m.CreationTimestamp)
 			}
-		}), w.state, w.stuck)
+		}), w.state, kept{task: taskOf(w.stuck), hadTurn: w.hadTurn})
 	}}
 	for name := range waiters {
 		queue.Push(name)
@@ -81,7 +95,7 @@ func TestOrder(t *testing.T) {
 	want := []string{
 		"deleted", "begun before", "begun", "by hand", "several stored versions", "new encoding", "old",
 		"old, without a state",
-		"stuck", "stuck, with versions",
+		"had a turn", "stuck", "stuck, with versions",
 	}
 	if !slices.Equal(order, want) {
 		t.Errorf("migrations run in the order %q, want %q", order, want)

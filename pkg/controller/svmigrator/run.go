@@ -51,6 +51,9 @@ const (
 	maxDenialEvents = 10
 )
 
+// errTurnOver ends the run of a migration that takes long while others wait.
+var errTurnOver = errors.New("the turn is over, and other migrations wait")
+
 // errStopped ends the run of a migration that must not write for now.
 var errStopped = errors.New("the migration must not write for now")
 
@@ -66,6 +69,8 @@ type migrationRun struct {
 	stop context.CancelCauseFunc
 	// waiting has the migrations that wait for a place.
 	waiting interface{ Len() int }
+	// turnOver is when the migration gives its place to others that wait. Zero means never.
+	turnOver time.Time
 
 	endpoint *endpoint
 	class    storageversion.Class
@@ -169,6 +174,11 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	}
 	if status.StartTime == nil {
 		r.covered = r.others()
+		if before := r.deniedBefore(decision.Target); before != nil {
+			klog.FromContext(ctx).Info("Only the objects are rewritten that an earlier migration could not rewrite",
+				"earlier", before.Name, "objects", len(before.Status.DeniedObjects))
+			r.task = rewrite.NewTaskOf(r.class, before.Status.DeniedObjects, before.Status.BaselineResourceVersion)
+		}
 	}
 	if status.StartTime != nil && !r.task.Stuck() {
 		klog.FromContext(ctx).Info("Migration continues", "target", versionName(decision.Target), "progress", status.Progress)
@@ -222,15 +232,20 @@ func (r *migrationRun) rewriteResource(ctx context.Context) (rewrite.Resource, e
 	return resource, nil
 }
 
-// SavePosition stores the position, unless a position was stored a moment ago.
+// SavePosition stores the position, unless a position was stored a moment ago. It ends the run when its turn is over.
 func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position) error {
 	now := r.cluster.clock.Now()
 	perMinute := r.rate.perMinute(now, position.Counts.Processed())
-	if !position.Complete && now.Sub(r.savedAt) < saveInterval {
+	yields := !position.Complete && !r.turnOver.IsZero() && !now.Before(r.turnOver) && r.MustYield()
+	if !position.Complete && !yields && now.Sub(r.savedAt) < saveInterval {
 		return nil
 	}
 	err := r.status.update(ctx, putPosition(position, perMinute))
 	r.savedAt = r.cluster.clock.Now()
+	if err == nil && yields {
+		r.hadTurn = true
+		return errTurnOver
+	}
 	return err
 }
 

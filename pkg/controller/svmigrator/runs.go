@@ -47,6 +47,8 @@ type kept struct {
 	// followedFrom is from when on all servers have followed the definition for long enough. It is nil if none was seen to
 	// lag behind, and points to zero while one does.
 	followedFrom *time.Time
+	// hadTurn means that the migration gave its place to others.
+	hadTurn bool
 	// listAt is when to list objects that expire again.
 	listAt time.Time
 	// covered are other migrations of the resource that existed before this one began.
@@ -108,11 +110,16 @@ func (r *runs) ofMigration(m *migrationv1alpha1.StorageVersionMigration) *migrat
 	return nil
 }
 
-// isStuck reports whether a migration that does not run made no progress in its last run.
-func (r *runs) isStuck(uid types.UID) bool {
+// before returns what the last run of a migration that does not run has left.
+func (r *runs) before(uid types.UID) kept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	task := r.kept[uid].task
+	return r.kept[uid]
+}
+
+// isStuck reports whether a migration that does not run made no progress in its last run.
+func (r *runs) isStuck(uid types.UID) bool {
+	task := r.before(uid).task
 	return task != nil && task.Stuck()
 }
 

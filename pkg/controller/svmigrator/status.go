@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,6 +60,11 @@ func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 		return errMigrationGone
 	case apierrors.IsConflict(err):
 		return controller.ErrOutdated
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		// The status cannot say it.
+		w.cluster.recordEvent(w.stored, corev1.EventTypeWarning, eventNotWritten,
+			"The API server refuses the status of the migration, which does not go on before it is stored: "+err.Error())
+		fallthrough
 	default:
 		return fmt.Errorf("writing the status of migration %q: %w", m.Name, err)
 	}

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,6 +62,10 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) ||
 		controller.SaysMissing(err, stateResource, resource.String()) {
 		err = controller.ErrOutdated
+	}
+	if state != nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
+		c.events.Event(state, corev1.EventTypeWarning, eventNotWritten, migrationv1alpha1.TruncateRunes(
+			"The API server refuses the StorageState, so it does not say what is true now: "+err.Error(), maxEventLength))
 	}
 	if err != nil {
 		return fmt.Errorf("%s of storage state %q: %w", d.State, resource, err)

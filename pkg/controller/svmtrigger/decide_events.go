@@ -40,7 +40,12 @@ const (
 	eventMigrated                = "OnlyCurrentEncodingPersisted"
 	eventMigrationFailed         = "MigrationFailed"
 	eventNotServed               = "NotServed"
+	// eventNotWritten is not about a transition.
+	eventNotWritten = "StateNotWritten"
 )
+
+// maxEventLength is how long the API lets the message of an event be.
+const maxEventLength = 1024
 
 // transitionEvents are sent when a condition, by its type, gets one of these reasons. They have the message of the
 // condition.

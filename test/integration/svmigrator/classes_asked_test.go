@@ -38,6 +38,7 @@ func testAsked(t *testing.T) {
 	c := startCluster(t, controlplane.Server{})
 	t.Run("suspend", func(t *testing.T) { testSuspend(t, c) })
 	t.Run("many migrations of one resource", func(t *testing.T) { testManyOfOneResource(t, c) })
+	t.Run("a small migration beside a big one", func(t *testing.T) { testSmallBesideBig(t, c) })
 	t.Run("events", func(t *testing.T) { testEventsExpire(t, c) })
 }
 
@@ -149,6 +150,22 @@ func (s *scene) judgeOfMany(t *testing.T, others int) {
 	if count := s.writes.count(); count != s.n {
 		t.Errorf("%d objects were written %d times", s.n, count)
 	}
+}
+
+// testSmallBesideBig has a single place, and wants a big migration to give it to a small one.
+func testSmallBesideBig(t *testing.T, c *cluster) {
+	big, small := c.stage(t, "whales", "Whale", 600), c.stage(t, "shrimps", "Shrimp", 20)
+	manager := c.startManager(t, "turns", steadily(40, "--concurrent-migrations=1", "--migration-turn=1s",
+		"--migration-chunk-size=50")...)
+	big.migrate(t)
+	big.writes.reach(t, 10, soon)
+	small.migrate(t)
+	small.succeeded(t, soon, 1)
+	if count := big.writes.count(); count > big.n/2 {
+		t.Errorf("%d of %d objects of the big one were written before the end of the small one", count, big.n)
+	}
+	big.succeeded(t, soon, 1)
+	framework.StopManager(t, manager)
 }
 
 // testEventsExpire wants the migration of events to end when the old ones are gone, and none to be rewritten. The API

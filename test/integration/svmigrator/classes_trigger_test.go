@@ -21,8 +21,11 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -39,7 +42,8 @@ func testWithTrigger(t *testing.T) {
 	coins := newCustom("coins", "Coin")
 	c.define(t, coins)
 	c.fill(t, coins, "coin", coinCount)
-	c.startManager(t, "manager", "--controllers=*", "--auto-migrate=*."+coins.Group)
+	c.startManager(t, "manager", "--controllers=*", "--auto-migrate=*."+coins.Group,
+		"--feature-gates=StatusSubresourceFallback=false")
 	framework.Eventually(t, soon, func(ctx context.Context) error { return c.safe(ctx, coins, "v1") })
 	first := c.migrationsOf(t, coins)
 	if len(first) != 1 {
@@ -75,6 +79,57 @@ func testWithTrigger(t *testing.T) {
 	if err := c.safe(t.Context(), coins, "v2"); err != nil {
 		t.Error(err)
 	}
+	t.Run("the next attempt tries only denied objects", func(t *testing.T) { testRetryOfDenied(t, c, coins) })
+}
+
+// testRetryOfDenied has a migration fail because of one object, and wants the next one to read and write no other.
+func testRetryOfDenied(t *testing.T, c *cluster, coins custom) {
+	judge := c.judge(t, coins.GroupResource)
+	c.seal(t, coins, "object.metadata.name == 'coin-00007'", "coin-00007")
+	c.flip(t, coins, "v1")
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		return c.saysMigrated(ctx, coins, v1alpha1.StateReasonMigrationFailed)
+	})
+	judge.stored(t, coins.encoding("v1"), "coin-00007")
+	bindings := c.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
+	if err := bindings.Delete(t.Context(), coins.Resource, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		return c.tryPatch(ctx, coins, "coin-00007", []byte("{}"))
+	})
+	retried := time.Now()
+	patch := []byte(`{"spec":{"retryToken":"the policy is gone"}}`)
+	_, err := c.Migration.MigrationV1alpha1().StorageStates().
+		Patch(t.Context(), coins.String(), types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	framework.Eventually(t, soon, func(ctx context.Context) error { return c.safe(ctx, coins, "v1") })
+	judge.stored(t, coins.encoding("v1"))
+	judge.onlyEncodings(t, 1)
+	requests, err := c.Requests(controlplane.RequestFilter{
+		Users: []string{framework.ManagerUser}, Resources: []schema.GroupResource{coins.GroupResource}, Since: retried,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := requests.Total(); got == 0 || got > 4 { // two reads, a dry run and the rewrite
+		t.Errorf("the next attempt sent %d requests about objects", got)
+	}
+}
+
+// saysMigrated complains unless the condition Migrated of a resource has the reason.
+func (c *cluster) saysMigrated(ctx context.Context, r custom, reason string) error {
+	state, err := c.Migration.MigrationV1alpha1().StorageStates().Get(ctx, r.String(), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	condition := meta.FindStatusCondition(state.Status.Conditions, v1alpha1.StorageStateMigrated)
+	if condition == nil || condition.Reason != reason {
+		return fmt.Errorf("the condition is %+v, want the reason %s", condition, reason)
+	}
+	return nil
 }
 
 // migrationsOf are all migrations of a resource.

@@ -106,10 +106,13 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 	defer lane.Close()
 	task.lastProgress = e.clock.Now()
 	if !task.swept.Complete() {
-		w := e.newRewriter(resource, "")
+		w := e.newRewriter(resource, task.swept.Position().Baseline)
 		r := &sweepRunner{
 			clock: e.clock, lane: lane, task: task, migration: m, normal: Rewriting,
 			sweep: task.swept, list: e.lister(w), rewrite: w.rewrite,
+		}
+		if task.only != nil {
+			r.list, r.rewrite = listNamed(task.only), w.rewriteNamed
 		}
 		if err := r.run(ctx); err != nil {
 			return err

@@ -72,6 +72,8 @@ type Failure struct {
 	// reason and message are the API server's own words, but for the values of fields.
 	reason  metav1.StatusReason
 	message string
+	// timedOut means that the request took too long. That may be the fault of one object, or of the API server.
+	timedOut bool
 	// retryAfter is how long the API server asks clients to wait.
 	retryAfter time.Duration
 	// token continues the list whose token expired. It is empty if the server gave none.
@@ -97,7 +99,7 @@ func Classify(err error, name string) Failure {
 		f.kind = refused
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout,
 		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
-		f.kind = overloaded
+		f.kind, f.timedOut = overloaded, code == http.StatusGatewayTimeout || apierrors.IsTimeout(err)
 	case code == http.StatusNotFound && saysNotServed(err):
 		f.kind = resourceGone
 	case code != http.StatusInternalServerError && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
@@ -155,7 +157,7 @@ func classifyUnanswered(err error) Failure {
 		f.kind = unsupported
 		f.message = "it does not answer with metadata alone: " + f.message
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		f.kind = overloaded
+		f.kind, f.timedOut = overloaded, true
 	}
 	return f
 }

@@ -38,11 +38,11 @@ const (
 	maxRetry     = 30 * time.Second
 	maxDoublings = 10
 
-	// The runner gives up on an object on which the API server fails giveUpFailures times in giveUpTime, if at most
-	// giveUpMost objects of the chunk are left and others are done. It is tried once more when all others are done. More
-	// failing objects are an outage, for example of a webhook. The runner waits for the end of an outage, but not longer
-	// than outageAtMost: objects that fail forever must not hold up those behind them.
-	giveUpFailures = 8
+	// The runner gives up on an object on which the API server fails or times out for giveUpTime, and giveUpFailures times
+	// at least, if at most giveUpMost objects of the chunk are left and others are done. It is tried once more when all
+	// others are done. More failing objects are an outage, for example of a webhook. The runner waits for the end of an
+	// outage, but not longer than outageAtMost: objects that fail forever must not hold up those behind them.
+	giveUpFailures = 3
 	giveUpTime     = 2 * time.Minute
 	giveUpMost     = 10
 	outageAtMost   = 30 * time.Minute
@@ -233,7 +233,7 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 		return err
 	}
 	now := r.clock.Now()
-	if a.failure.kind == internal {
+	if a.failure.kind == internal || a.failure.timedOut {
 		if a.object.Failures++; a.object.FailingSince.IsZero() {
 			a.object.FailingSince = now
 		}

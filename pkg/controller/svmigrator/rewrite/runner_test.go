@@ -131,9 +131,17 @@ func failing(kind failureKind) attempt {
 }
 
 func TestOneObjectThatFailsIsGivenUpOn(t *testing.T) {
+	timeout := failing(overloaded)
+	timeout.failure.timedOut = true
+	for name, answer := range map[string]attempt{"fails": failing(internal), "times out": timeout} {
+		t.Run(name, func(t *testing.T) { testGivenUpOn(t, answer) })
+	}
+}
+
+func testGivenUpOn(t *testing.T, answer attempt) {
 	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
 		if name == "object-07" {
-			return failing(internal)
+			return answer
 		}
 		return fine(name, n, now)
 	})

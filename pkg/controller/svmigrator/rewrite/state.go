@@ -59,6 +59,8 @@ const (
 type Task struct {
 	// swept is the sweep over all objects.
 	swept *sweep.Sweep
+	// only are the objects to rewrite. Nil stands for all.
+	only []migrationv1alpha1.DeniedObject
 	// retried is the sweep over the denied objects. Nil before that begins.
 	retried *sweep.Sweep
 
@@ -70,6 +72,16 @@ type Task struct {
 // NewTask returns a task that resumes from a position. The zero Position is the beginning.
 func NewTask(class storageversion.Class, from sweep.Position) *Task {
 	return &Task{swept: sweep.New(from, newer(class)), state: Rewriting}
+}
+
+// NewTaskOf returns a task that rewrites only these objects. All others, and what was written after the baseline, are
+// stored in the target encoding.
+func NewTaskOf(
+	class storageversion.Class, only []migrationv1alpha1.DeniedObject, baseline string,
+) *Task {
+	task := NewTask(class, sweep.Position{Baseline: baseline})
+	task.only = only
+	return task
 }
 
 // Stuck reports whether the last run made no progress.
