@@ -74,7 +74,7 @@ integration-in-process:
 .PHONY: test-binaries
 test-binaries: ## Build the servers and the managers that tests run
 	@hack/step.sh "build of servers" \
-		hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager
+		hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager kubectl
 	@hack/step.sh "build of managers" hack/build-managers.sh $(RACE)
 
 ##@ Change

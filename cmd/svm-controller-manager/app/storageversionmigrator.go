@@ -21,6 +21,7 @@ import (
 	"fmt"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/component-base/featuregate"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
@@ -36,6 +37,7 @@ const (
 	maxConcurrent        = 100
 	minPerSecond         = 0.01
 	maxPerSecond         = 1e6
+	minStorageGrowth     = 1 << 20
 )
 
 func newStorageVersionMigratorDescriptor() ControllerDescriptor {
@@ -46,6 +48,7 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 		Turn:                 svmigrator.DefaultTurn,
 		FinishedTTL:          svmigrator.DefaultFinishedTTL,
 	}}
+	flags.storageGrowth.Quantity = resource.MustParse(svmigrator.DefaultMaxStorageGrowth)
 	return ControllerDescriptor{
 		Name:         names.StorageVersionMigratorController,
 		Aliases:      []string{"svmigrator"},
@@ -55,6 +58,7 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 		Options:      flags,
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
 			options := flags.Options
+			options.MaxStorageGrowth = flags.storageGrowth.Value()
 			options.SettlePeriod = c.Observation.SettlePeriod
 			options.Triggered = c.Selected(names.StorageVersionMigrationTriggerController)
 			clients := svmigrator.Clients{
@@ -67,7 +71,10 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 }
 
 // migratorOptions are the flags of the migrator. They set the options of the controller.
-type migratorOptions struct{ svmigrator.Options }
+type migratorOptions struct {
+	svmigrator.Options
+	storageGrowth resource.QuantityValue
+}
 
 // AddFlags implements options.ControllerOptions.
 func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
@@ -89,6 +96,9 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.Int64Var(&o.ChunkSize, "migration-chunk-size", o.ChunkSize,
 		"How many objects the migrator lists at a time. It saves its progress after each such chunk, so after a crash it "+
 			"repeats the work for one chunk at most.")
+	fs.Var(&o.storageGrowth, "max-storage-growth",
+		"By how many bytes rewrites may enlarge the database file of etcd, for example 128Mi. All migrations pause when it "+
+			"has grown by that, and use only what each compaction of etcd frees from then on. Zero is no bound.")
 	fs.DurationVar(&o.FinishedTTL, "finished-migration-ttl", o.FinishedTTL,
 		"How long the migrator keeps a StorageVersionMigration that has ended. It keeps one that names denied objects "+
 			"until a newer one of its resource has ended. Zero keeps all for ever.")
@@ -110,6 +120,10 @@ func (o *migratorOptions) Validate() []error {
 	if perSecond != 0 && !within {
 		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must be zero, which is no bound, or between %v and %v, "+
 			"got %v", minPerSecond, maxPerSecond, perSecond))
+	}
+	if growth := o.storageGrowth.Value(); growth != 0 && growth < minStorageGrowth {
+		errs = append(errs, fmt.Errorf("--max-storage-growth must be zero, which is no bound, or at least 1Mi, got %v",
+			&o.storageGrowth))
 	}
 	if o.Turn < 0 {
 		errs = append(errs, fmt.Errorf("--migration-turn must not be negative, got %v; zero is no limit", o.Turn))

@@ -19,6 +19,7 @@ package svmigrator
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -123,6 +124,11 @@ func New(
 		pacer: pace,
 		runs:  newRuns(),
 	}
+	c.cluster.space = newSpace(c.cluster, func() {
+		for _, run := range c.runs.all() {
+			run.stop(errStopped)
+		}
+	})
 	c.queue = controller.NewQueue(controller.QueueOptions[string]{
 		Name: queueName, Clock: clock.RealClock{}, Handle: c.sync, Workers: syncWorkers,
 		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry,
@@ -140,6 +146,9 @@ func New(
 // Run works until the context ends. Nothing of it runs when it returns.
 func (c *Controller) Run(ctx context.Context) {
 	defer gauges.Hide(c)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	watching.Go(func() { c.cluster.space.run(ctx) })
 	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.waiting)
 }
 
@@ -201,6 +210,10 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	if err != nil {
 		return time.Time{}, err
 	}
+	if pause := c.cluster.space.paused(); pause != nil && decision.Verdict == Go {
+		decision = *pause
+		decision.LookAgain = c.cluster.clock.Now().Add(spaceRetry)
+	}
 	status := &statusWriter{cluster: c.cluster, stored: m}
 	switch decision.Verdict {
 	case Go:
@@ -235,8 +248,8 @@ func (c *Controller) awaitPlace(ctx context.Context, status *statusWriter) (agai
 		c.waiting.Add(m.Name)
 		return c.cluster.clock.Now().Add(minRetry), nil
 	}
-	if c.runs.isStuck(m.UID) {
-		return time.Time{}, nil // The status says what failed.
+	if c.runs.isStuck(m.UID) || waitsForInTree(&m.Status) {
+		return time.Time{}, nil // The status says what failed, or what else it waits for.
 	}
 	err = status.write(ctx, awaiting(decision))
 	if errors.Is(err, errMigrationGone) || errors.Is(err, controller.ErrOutdated) {

@@ -35,8 +35,10 @@ limitations under the License.
 //     (finish.go).
 //  5. It prunes status.storedVersions of the definition, and ends the migration.
 //
-// The controller stops a run as soon as the migration may not write any more. What was done is kept. A run without
-// progress makes room for others that wait.
+// A migration waits while kube-controller-manager migrates the same resource (intree.go).
+//
+// The controller stops a run as soon as the migration may not write any more, and all runs when etcd's database has
+// grown too much (space.go). What was done is kept. A run without progress makes room for others that wait.
 //
 // It writes
 //

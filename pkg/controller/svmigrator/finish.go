@@ -53,8 +53,9 @@ func (r *migrationRun) finish(ctx context.Context) error {
 	began := r.cluster.clock.Now()
 	for try := 1; ; try++ {
 		err := r.tryFinish(ctx)
+		var waits *waiting
 		switch {
-		case err == nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone):
+		case err == nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.As(err, &waits):
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -157,6 +158,9 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 	before, after := live.Status.StoredVersions, []string{live.StorageVersion()}
 	if !r.cluster.features.Enabled(features.CRDStoredVersionsPruning) || slices.Equal(before, after) {
 		return nil
+	}
+	if err := r.awaitInTreeEnd(ctx, live); err != nil {
+		return err
 	}
 	err = r.pruneStoredVersions(ctx, live, after)
 	switch {

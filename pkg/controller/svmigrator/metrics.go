@@ -59,9 +59,13 @@ var (
 		"Rate at which objects were rewritten lately.")
 	pacePaused = controller.NewGauge(subsystem, "pace_paused_seconds",
 		"Time until the next rewrite may be sent, by why: AskedToWait or Unreachable.", "reason")
+	storageGrowth = controller.NewGauge(subsystem, "storage_growth_bytes",
+		"By how much the database file of etcd has grown since migrations began to rewrite.", "storage_cluster_id")
+	awaitingSpace = controller.NewGauge(subsystem, "awaiting_storage_space",
+		"1 while all migrations wait for a compaction of etcd, else 0.")
 
 	gauges = controller.NewGauges(collect, remainingObjects, runningMigrations, queuedMigrations,
-		paceLimit, paceInFlight, paceRate, pacePaused)
+		paceLimit, paceInFlight, paceRate, pacePaused, storageGrowth, awaitingSpace)
 )
 
 // Register adds the metrics of the migrator to the legacy registry, once.
@@ -88,4 +92,18 @@ func collect(c *Controller, gauge controller.Gauge) {
 	if pace.PausedFor != "" {
 		gauge(pacePaused, max(0, pace.PausedUntil.Sub(c.cluster.clock.Now()).Seconds()), string(pace.PausedFor))
 	}
+	c.cluster.space.collect(gauge)
+}
+
+func (s *space) collect(gauge controller.Gauge) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, file := range s.growth.files {
+		gauge(storageGrowth, float64(file.last-file.first), id)
+	}
+	waits := 0.
+	if s.pause != nil {
+		waits = 1
+	}
+	gauge(awaitingSpace, waits)
 }

@@ -33,6 +33,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
@@ -50,6 +51,9 @@ type cluster struct {
 	features  featuregate.FeatureGate
 	clock     clock.WithTicker
 	options   Options
+	space     *space
+	// inTree logs whether in-tree migrations can be listed.
+	inTree retry.Streak
 }
 
 // decideCached decides without a request. A cache that is behind may lead to Wait or Fail. Go is as good as what is

@@ -33,6 +33,8 @@ const (
 	DefaultTurn = 5 * time.Minute
 	// DefaultFinishedTTL is longer than a weekend.
 	DefaultFinishedTTL = 72 * time.Hour
+	// DefaultMaxStorageGrowth is a sixteenth of the quota that etcd has by default.
+	DefaultMaxStorageGrowth = "128Mi"
 )
 
 // Options are what administrators choose.
@@ -47,6 +49,8 @@ type Options struct {
 	Pace pacer.Options
 	// FinishedTTL is how long a migration is kept after its end. Zero keeps it forever.
 	FinishedTTL time.Duration
+	// MaxStorageGrowth is by how many bytes rewrites may enlarge etcd's database file. Zero is no bound.
+	MaxStorageGrowth int64
 	// SettlePeriod is how long all servers must have written one encoding before they count as agreed.
 	SettlePeriod time.Duration
 	// Triggered means that this process runs the trigger too.

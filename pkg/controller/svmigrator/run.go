@@ -90,6 +90,9 @@ type migrationRun struct {
 
 // run rewrites the objects of the migration. It returns nil if the migration has ended.
 func (r *migrationRun) run(ctx context.Context) error {
+	if pause := r.cluster.space.admit(ctx); pause != nil {
+		return r.waitUntil(ctx, r.cluster.clock.Now().Add(spaceRetry), *pause)
+	}
 	// The cache may not have yet what the last run wrote.
 	if err := r.status.refresh(ctx); err != nil {
 		return err
@@ -100,6 +103,9 @@ func (r *migrationRun) run(ctx context.Context) error {
 	}
 	if decision.Verdict != Go {
 		return errStopped
+	}
+	if err := r.awaitInTree(ctx); err != nil {
+		return err
 	}
 	missing, err := r.locate(ctx, decision.Target)
 	if err != nil {
@@ -183,11 +189,10 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 			started := metav1.NewTime(migrationv1alpha1.RoundUp(now))
 			status.StartTime, status.Target, status.Evidence = &started, decision.Target, decision.Evidence
 		}
-		c := status.Condition(migrationv1alpha1.MigrationRunning)
 		switch {
 		case r.cluster.observer.Observe(r.resource).Expires:
 			awaiting(objectsExpire())(status, now)
-		case c == nil || c.Reason != migrationv1alpha1.MigrationReasonNoProgress || !r.task.Stuck():
+		case !r.repeats(status):
 			running(status.Target, rewrite.Report{State: rewrite.Rewriting})(status, now)
 		}
 	})
@@ -200,6 +205,13 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 		return errStopped
 	}
 	return nil
+}
+
+// repeats reports whether the conditions say already what this run will find.
+func (r *migrationRun) repeats(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
+	c := status.Condition(migrationv1alpha1.MigrationRunning)
+	stuck := c != nil && c.Reason == migrationv1alpha1.MigrationReasonNoProgress && r.task.Stuck()
+	return stuck || waitsForInTree(status) && status.SweepCompletionTime != nil
 }
 
 // rewriteResource returns what the engine rewrites, and how.
@@ -240,6 +252,9 @@ func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position
 // ObjectDone counts the object, and records an event if it was denied for good.
 func (r *migrationRun) ObjectDone(result rewrite.Result) {
 	outcomes.WithLabelValues(result.Outcome.String()).Inc()
+	if result.Outcome == sweep.Rewritten {
+		r.cluster.space.rewritten()
+	}
 	if result.Outcome != sweep.Denied {
 		migratedObjects.WithLabelValues(r.resource.String()).Inc()
 	}

@@ -60,19 +60,8 @@ func (e *evaluation) nextStep() metav1.Condition {
 		}
 		return e.notMigrated(reason, "They share their storage with "+primary.Name+
 			" and are migrated with it.")
-	// Nothing is said about how far a migration is: states must not be written because of progress.
-	case m != nil && m.Spec.Suspend:
-		return e.notMigrated(migrationv1alpha1.StateReasonMigrationSuspended, "The migration "+m.Name+
-			" is suspended: set its spec.suspend to false to let it go on.")
-	case m != nil && m.Status.StartTime == nil:
-		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "The migration "+m.Name+
-			" is created and waits until the migrator begins it.")
-	case m != nil && o.Expires:
-		return e.notMigrated(migrationv1alpha1.StateReasonObjectsExpire, "The migration "+m.Name+
-			" waits until the API servers have deleted those that were written before it began.")
 	case m != nil:
-		return e.notMigrated(migrationv1alpha1.StateReasonMigrationRunning, "The migration "+m.Name+
-			" rewrites them in the current encoding.")
+		return e.notMigrated(whatHappensTo(m, o.Expires))
 	case backoff != nil && (backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
 		return e.notMigrated(migrationv1alpha1.StateReasonMigrationFailed, failureMessage(backoff))
 	case !e.agreed:
@@ -95,6 +84,28 @@ func (e *evaluation) nextStep() metav1.Condition {
 		e.createMigration()
 		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that "+
 			"fails, the log of svm-controller-manager says why.")
+	}
+}
+
+// whatHappensTo is the reason and the message about a migration that has not ended, of objects that expire or not. It
+// says nothing about how far the migration is: states must not be written because of progress.
+func whatHappensTo(m *migrationv1alpha1.StorageVersionMigration, expires bool) (reason, message string) {
+	waiting := m.Status.Condition(migrationv1alpha1.MigrationWaiting)
+	switch {
+	case m.Spec.Suspend:
+		return migrationv1alpha1.StateReasonMigrationSuspended, "The migration " + m.Name +
+			" is suspended: set its spec.suspend to false to let it go on."
+	case waiting != nil && waiting.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree:
+		return migrationv1alpha1.StateReasonMigrationQueued, "The migration " + m.Name + " waits. " + waiting.Message
+	case m.Status.StartTime == nil:
+		return migrationv1alpha1.StateReasonMigrationQueued, "The migration " + m.Name +
+			" is created and waits until the migrator begins it."
+	case expires:
+		return migrationv1alpha1.StateReasonObjectsExpire, "The migration " + m.Name +
+			" waits until the API servers have deleted those that were written before it began."
+	default:
+		return migrationv1alpha1.StateReasonMigrationRunning, "The migration " + m.Name +
+			" rewrites them in the current encoding."
 	}
 }
 

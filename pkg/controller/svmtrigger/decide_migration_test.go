@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
@@ -186,6 +187,27 @@ func TestFailedMigration(t *testing.T) {
 	if l.in.State.Status.Backoff != nil {
 		t.Error("a success ends the backoff")
 	}
+}
+
+func TestMigrationThatWaitsForKubeControllerManager(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	m := l.migration()
+	m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{
+		Type: migrationv1alpha1.MigrationWaiting, Status: corev1.ConditionTrue,
+		Reason: migrationv1alpha1.MigrationReasonAwaitingInTree, Message: `The migration "other" rewrites the same objects.`,
+	}}
+	l.decide()
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationQueued,
+		migrationv1alpha1.StateReasonMigrationQueued)
+	migrated := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
+	if !strings.HasSuffix(migrated.Message, m.Name+` waits. The migration "other" rewrites the same objects.`) {
+		t.Errorf("the state says: %s", migrated.Message)
+	}
+	l.succeeds()
+	l.after(time.Second)
+	l.expect(1, v1, v1)
 }
 
 func TestMigrationThatSomebodyDeletedIsMadeAnew(t *testing.T) {

@@ -91,9 +91,14 @@ func (d *Definition) ServedVersions() []string {
 }
 
 // Established reports whether API servers serve the resource.
-func (d *Definition) Established() bool {
+func (d *Definition) Established() bool { return d.is("Established") }
+
+// StorageMigrating reports whether kube-controller-manager migrates the resource.
+func (d *Definition) StorageMigrating() bool { return d.is("StorageMigrating") }
+
+func (d *Definition) is(conditionType string) bool {
 	for _, c := range d.Status.Conditions {
-		if c.Type == "Established" {
+		if c.Type == conditionType {
 			return c.Status == metav1.ConditionTrue
 		}
 	}

@@ -67,8 +67,11 @@ var (
 	strictUpdate = metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict}
 )
 
-// shared is the API server that all tests use but those that need other definitions.
-var shared *cluster
+// shared is the API server that all tests use but those that need other definitions. It runs in sharedPlane.
+var (
+	shared      *cluster
+	sharedPlane *controlplane.ControlPlane
+)
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
@@ -87,6 +90,7 @@ func run(m *testing.M) (code int) {
 			code = 1
 		}
 	}()
+	sharedPlane = cp
 	if shared, err = newCluster(cp.AdminConfig()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -252,6 +252,10 @@ func TestWrongFlags(t *testing.T) {
 			args: []string{"--poll-interval=1s"},
 			want: "--poll-interval must be at least 10s, got 1s",
 		},
+		"no room to grow": {
+			args: []string{"--max-storage-growth=-1Gi"},
+			want: "--max-storage-growth must be zero, which is no bound, or at least 1Mi, got -1Gi",
+		},
 		"no time at all": {
 			args: []string{"--max-rewrites-per-second=-1"},
 			want: "--max-rewrites-per-second must be zero, which is no bound, or between 0.01 and 1e+06, got -1",

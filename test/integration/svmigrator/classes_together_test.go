@@ -65,7 +65,7 @@ func testTogetherWithItsDefinition(t *testing.T) {
 }
 
 func inGroup(group, plural, kind string) custom {
-	return custom{schema.GroupResource{Group: group, Resource: plural}, kind}
+	return custom{GroupResource: schema.GroupResource{Group: group, Resource: plural}, kind: kind}
 }
 
 // createdTogether creates a migration, and its resource so much later.

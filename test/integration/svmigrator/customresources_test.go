@@ -45,10 +45,12 @@ const writers = 16
 type custom struct {
 	schema.GroupResource
 	kind string
+	// padding is how many bytes each object has besides.
+	padding int
 }
 
 func newCustom(plural, kind string) custom {
-	return custom{schema.GroupResource{Group: "migration.test", Resource: plural}, kind}
+	return custom{GroupResource: schema.GroupResource{Group: "migration.test", Resource: plural}, kind: kind}
 }
 
 // definition has the versions v1 and v2, both with a status, and stores one of them.
@@ -154,7 +156,8 @@ func (r custom) copyOf(original controlplane.StoredObject, name string) ([]byte,
 }
 
 func (r custom) object(name string) *unstructured.Unstructured {
-	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"payload": "of " + name}}}
+	payload := "of " + name + strings.Repeat(".", r.padding)
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"payload": payload}}}
 	object.SetAPIVersion(r.WithVersion("v1").GroupVersion().String())
 	object.SetKind(r.kind)
 	object.SetName(name)

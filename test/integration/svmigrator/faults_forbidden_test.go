@@ -44,7 +44,7 @@ func testForbidden(t *testing.T) {
 			Verbs: []string{"update"},
 		},
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}})
-	process := c.startProcess(t, framework.Process{Name: "manager", Config: c.Config(user)})
+	process := c.startProcess(t, framework.Process{Name: "manager", Config: c.Config(user), Args: []string{"-v=2"}})
 	s.migrate(t)
 	m := s.ended(t, s.Resource, soon)
 	mustFail(t, m, v1alpha1.MigrationReasonRewritesRefused, "cannot patch resource")
@@ -56,6 +56,9 @@ func testForbidden(t *testing.T) {
 	}
 	if n := counts.Total(); n > objects/10 {
 		t.Errorf("%d objects were tried", n)
+	}
+	if n := strings.Count(process.Log(), "do not tell how large etcd's database is"); n != 1 {
+		t.Errorf("the log says %d times that nobody tells the size of etcd's database", n)
 	}
 	if n := strings.Count(process.Log(), "refuses to rewrite an object"); n > objects/10 {
 		t.Errorf("the log has %d lines about denied objects", n)

@@ -22,7 +22,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-func TestMain(m *testing.M) { framework.Main(m, []string{"sample-apiserver"}) }
+func TestMain(m *testing.M) {
+	framework.Main(m, []string{"sample-apiserver", "kube-controller-manager"})
+}
 
 // TestMigrator begins with the tests that take longest.
 func TestMigrator(t *testing.T) {
@@ -32,6 +34,8 @@ func TestMigrator(t *testing.T) {
 		{Name: "ServerPushesBack", Servers: 1, Run: testServerPushesBack},
 		{Name: "ServersKilled", Servers: 1, Run: testServersKilled},
 		{Name: "LaggingServer", Servers: 2, Run: testLaggingServer},
+		{Name: "SpaceInEtcd", Servers: 1, Run: testSpaceInEtcd},
+		{Name: "InTreeMigrator", Servers: 1, Run: testInTreeMigrator},
 		{Name: "TurnsOfEvents", Servers: 1, Run: testTurnsOfEvents},
 		{Name: "MadeByHand", Servers: 1, Run: testMadeByHand},
 		{Name: "DeniedInManyWords", Servers: 1, Run: testDeniedInManyWords},
@@ -51,6 +55,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "Asked", Servers: 1, Run: testAsked},
 		{Name: "Tidy", Servers: 1, Run: testTidy},
 		{Name: "OthersWrite", Servers: 1, Run: testOthersWrite},
+		{Name: "StorageMigrating", Servers: 1, Run: testStorageMigrating},
 		{Name: "SuccessHeldBack", Servers: 1, Run: testSuccessHeldBack},
 		{Name: "WithTrigger", Servers: 1, Run: testWithTrigger},
 	})

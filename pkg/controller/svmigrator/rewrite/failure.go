@@ -41,6 +41,9 @@ const (
 	unreachable failureKind = "Unreachable"
 	// overloaded: the API server asks for less.
 	overloaded failureKind = "Overloaded"
+	// storageFull: etcd takes no writes, because its database has reached the quota. That passes when an administrator has
+	// made room.
+	storageFull failureKind = "StorageFull"
 	// behindAway: the API server got no answer from the aggregated server behind it. The API server itself is fine.
 	behindAway failureKind = "BehindAway"
 	// unauthenticated: the API server does not accept the credentials. The next token helps.
@@ -104,6 +107,8 @@ func Classify(err error, name string) Failure {
 		f.kind = unreachable
 	case code == http.StatusUnauthorized:
 		f.kind = unauthenticated
+	case code == http.StatusInternalServerError && strings.Contains(status.Message, "mvcc: database space exceeded"):
+		f.kind = storageFull
 	case code >= http.StatusInternalServerError:
 		f.kind = internal
 	case code == http.StatusConflict:
@@ -166,7 +171,7 @@ func (f Failure) lacksPermission() bool {
 // Passes reports whether the same request may succeed later.
 func (f Failure) Passes() bool {
 	switch f.kind {
-	case unreachable, overloaded, behindAway, unauthenticated, internal:
+	case unreachable, overloaded, storageFull, behindAway, unauthenticated, internal:
 		return true
 	default:
 		return false

@@ -99,6 +99,10 @@ func TestClassify(t *testing.T) {
 			err:    said(http.StatusInternalServerError, "This request caused apiserver to panic."),
 			object: "w", want: Failure{kind: internal}, passes: true,
 		},
+		"etcd has no space": {
+			err:    said(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded"),
+			object: "w", want: Failure{kind: storageFull}, passes: true,
+		},
 		"a proxy has nobody behind it": {
 			err: answered(http.StatusBadGateway), object: "w", want: Failure{kind: unreachable}, passes: true,
 		},

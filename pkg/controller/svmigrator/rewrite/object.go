@@ -78,7 +78,7 @@ type attempt struct {
 func (a attempt) paceResult() pacer.Result {
 	r := pacer.Result{Latency: a.latency}
 	switch a.failure.kind {
-	case overloaded:
+	case overloaded, storageFull:
 		r.Signal, r.RetryAfter = pacer.Overloaded, a.failure.retryAfter
 	case unreachable, unauthenticated:
 		r.Signal = pacer.Unreachable

@@ -59,8 +59,8 @@ const (
 
 // RetriedRequests counts the rewrites that were repeated. The program that runs the engine registers it.
 var RetriedRequests = controller.NewCounter("storage_version_migrator", "retried_rewrites_total",
-	"Number of rewrites that were sent again, by what failed: Unreachable, Overloaded, BehindAway (an aggregated "+
-		"server), Unauthenticated, Internal or ResourceGone.", "failure")
+	"Number of rewrites that were sent again, by what failed: Unreachable, Overloaded, StorageFull, BehindAway (an "+
+		"aggregated server), Unauthenticated, Internal or ResourceGone.", "failure")
 
 // sweepRunner drives one sweep: it sends the requests that the sweep asks for, and tells the sweep what came of them.
 type sweepRunner struct {

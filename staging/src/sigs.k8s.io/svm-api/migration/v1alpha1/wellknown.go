@@ -89,6 +89,11 @@ const (
 	MigrationReasonAwaitingAgreement = "AwaitingAgreement"
 	// MigrationReasonServersUnseen: at least one server that may write could not be observed.
 	MigrationReasonServersUnseen = "ServersUnseen"
+	// MigrationReasonAwaitingStorageSpace: rewrites have enlarged etcd's database as far as they may, and wait until etcd
+	// is compacted. Or nobody tells how large it is.
+	MigrationReasonAwaitingStorageSpace = "AwaitingStorageSpace"
+	// MigrationReasonAwaitingInTree: kube-controller-manager migrates the resource, and this migration goes on after it.
+	MigrationReasonAwaitingInTree = "AwaitingInTreeMigration"
 	// MigrationReasonObjectsExpire: the API servers delete the objects after some time, and the migration waits for that
 	// instead of rewriting them.
 	MigrationReasonObjectsExpire = "ObjectsExpire"

@@ -1,0 +1,139 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
+)
+
+// kube-controller-manager has a migrator too. Two migrators of one resource would write each object twice. Its success
+// proves nothing here: it does not check that all servers agree.
+
+const (
+	inTreeGroup    = "storagemigration.k8s.io"
+	inTreeResource = "storageversionmigrations." + inTreeGroup
+	// inTreeRetry is how often an in-tree migration is looked at.
+	inTreeRetry = 10 * time.Second
+)
+
+// inTreeList has what is needed of the in-tree migrations. It is the same at all their versions.
+type inTreeList struct {
+	Items []struct {
+		Metadata struct {
+			Name string `json:"name"`
+		} `json:"metadata"`
+		Spec struct {
+			Resource metav1.GroupResource `json:"resource"`
+		} `json:"spec"`
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	} `json:"items"`
+}
+
+// running returns the name of a migration of the resource that runs, or an empty string. The in-tree migrator leaves
+// Running True for a moment when a migration has ended.
+func (l *inTreeList) running(resource schema.GroupResource) string {
+	for _, m := range l.Items {
+		is := func(condition migrationv1alpha1.MigrationConditionType) bool {
+			return meta.IsStatusConditionTrue(m.Status.Conditions, string(condition))
+		}
+		ended := is(migrationv1alpha1.MigrationSucceeded) || is(migrationv1alpha1.MigrationFailed)
+		if schema.GroupResource(m.Spec.Resource) == resource && is(migrationv1alpha1.MigrationRunning) && !ended {
+			return m.Metadata.Name
+		}
+	}
+	return ""
+}
+
+// inTreeMigrations lists the in-tree migrations. There are none if nobody serves them, or if they must not be listed.
+func (c *cluster) inTreeMigrations(ctx context.Context) (*inTreeList, error) {
+	list := &inTreeList{}
+	versions, err := c.documents.Versions(ctx, inTreeGroup)
+	if documents.NotServed(err) || err == nil && len(versions) == 0 {
+		return list, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	path := "/apis/" + inTreeGroup + "/" + versions[0] + "/storageversionmigrations"
+	body, _, err := c.documents.Get(ctx, path, runtime.ContentTypeJSON)
+	switch {
+	case apierrors.IsForbidden(err):
+		c.inTree.Failed(ctx, "forbidden", "Migrations of kube-controller-manager must not be listed, so the migrator does "+
+			"not wait for them. Allow the manager to list "+inTreeResource, "err", err)
+		return list, nil
+	case documents.NotServed(err):
+		return list, nil
+	case err != nil:
+		return nil, err
+	}
+	c.inTree.Succeeded(ctx, "Migrations of kube-controller-manager can be listed")
+	if err := json.Unmarshal(body, list); err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", path, err)
+	}
+	return list, nil
+}
+
+// awaitInTree returns an error while kube-controller-manager migrates the resource.
+func (r *migrationRun) awaitInTree(ctx context.Context) error {
+	list, err := r.cluster.inTreeMigrations(ctx)
+	if err != nil {
+		return err
+	}
+	if name := list.running(r.resource); name != "" {
+		return r.waitForInTree(ctx, "the migration %q of kube-controller-manager rewrites the same objects. This one goes "+
+			"on when that one has ended. If it does not end, delete it: kubectl delete %s %s", name, inTreeResource, name)
+	}
+	return nil
+}
+
+// awaitInTreeEnd returns an error while the definition says that kube-controller-manager migrates the resource. It
+// prunes status.storedVersions as well at its end.
+func (r *migrationRun) awaitInTreeEnd(ctx context.Context, definition *documents.Definition) error {
+	if !definition.StorageMigrating() {
+		return nil
+	}
+	return r.waitForInTree(ctx, "all objects are done, but the CustomResourceDefinition has the condition "+
+		"StorageMigrating, which kube-controller-manager sets while it migrates the resource. status.storedVersions is "+
+		"pruned when the condition is False. If no %s of the resource is left, create one, or set the condition to False",
+		inTreeResource)
+}
+
+// waitsForInTree reports whether the status says that kube-controller-manager migrates the resource.
+func waitsForInTree(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
+	c := status.Condition(migrationv1alpha1.MigrationWaiting)
+	return c != nil && c.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree
+}
+
+func (r *migrationRun) waitForInTree(ctx context.Context, format string, args ...any) error {
+	return r.waitUntil(ctx, r.cluster.clock.Now().Add(inTreeRetry),
+		waitsFor(migrationv1alpha1.MigrationReasonAwaitingInTree, format, args...))
+}

@@ -1,0 +1,319 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
+)
+
+// Each rewrite leaves an old revision of the object in etcd until etcd is compacted. When the database file reaches the
+// quota, etcd raises an alarm and the cluster becomes read-only. Nobody tells the migrator the quota. So space bounds
+// by how much the file grows.
+//
+// The file never shrinks. Compaction frees pages in it, and etcd enlarges the file only when no page is free. So a file
+// that does not grow has room.
+
+const (
+	// sizeMetric is the size of the database file. An API server asks etcd for it whenever somebody reads its metrics.
+	sizeMetric = "apiserver_storage_size_bytes"
+	// firstReadings is more than one because the members of etcd have files of different sizes, and an API server that
+	// knows several members reports the size of any one.
+	firstReadings = 5
+	// The sizes are read after every so many rewrites. Few of them fit into the margin that growth leaves, even if each
+	// object has 100 kB.
+	fewRewrites, manyRewrites = 50, 500
+	// spaceRetry is how often a pause is looked at, and the migrations that wait for its end.
+	spaceRetry = 5 * time.Second
+	// spaceForgotten is how long nothing must have been rewritten before a new measurement begins. By then etcd has been
+	// compacted.
+	spaceForgotten = time.Hour
+
+	mebibyte = 1 << 20
+)
+
+var errNoSize = errors.New("the metrics lack " + sizeMetric)
+
+// space pauses all migrations when the database file of an etcd has grown too much.
+type space struct {
+	cluster *cluster
+	// stopRuns ends all runs. The controller then tries to start them again, and is told why they must wait.
+	stopRuns func()
+	due      chan struct{}
+	untold   retry.Streak
+
+	mu        sync.Mutex
+	growth    growth
+	rewrites  int // since the last reading
+	every     int // how many rewrites there are between two readings
+	readAt    time.Time
+	writtenAt time.Time
+	pause     *spacePause
+}
+
+// spacePause is a time in which nothing is rewritten.
+type spacePause struct {
+	why Decision
+	// revision is that of etcd when the file had grown. The pause ends when etcd was compacted at a later one. It is empty
+	// before it is known.
+	revision  string
+	compacted bool
+	// sizeUnknown means that the pause ends when an API server tells the size.
+	sizeUnknown bool
+}
+
+func newSpace(c *cluster, stopRuns func()) *space {
+	return &space{
+		cluster: c, stopRuns: stopRuns, due: make(chan struct{}, 1), every: fewRewrites,
+		growth: growth{bound: c.options.MaxStorageGrowth},
+	}
+}
+
+// run reads sizes when that is due, and ends pauses.
+func (s *space) run(ctx context.Context) {
+	if s.growth.bound == 0 {
+		return
+	}
+	ticker := s.cluster.clock.NewTicker(spaceRetry)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.due:
+			s.read(ctx)
+		case <-ticker.C():
+		}
+		s.tryResume(ctx)
+	}
+}
+
+// rewritten counts a rewrite. It returns at once.
+func (s *space) rewritten() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writtenAt = s.cluster.clock.Now()
+	if s.rewrites++; s.growth.bound == 0 || s.rewrites < s.every {
+		return
+	}
+	select {
+	case s.due <- struct{}{}:
+	default:
+	}
+}
+
+// admit returns why nothing may be rewritten now, or nil.
+func (s *space) admit(ctx context.Context) *Decision {
+	if s.growth.bound == 0 {
+		return nil
+	}
+	if s.begin() {
+		for i := 0; i < firstReadings && s.paused() == nil; i++ {
+			s.read(ctx)
+		}
+	}
+	return s.paused()
+}
+
+func (s *space) paused() *Decision {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.pause == nil {
+		return nil
+	}
+	return &s.pause.why
+}
+
+// begin reports whether a new measurement begins.
+func (s *space) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.cluster.clock.Now()
+	idle := now.Sub(s.writtenAt) > spaceForgotten && now.Sub(s.readAt) > spaceForgotten
+	if s.pause != nil || !idle {
+		return false
+	}
+	s.growth.files, s.readAt = map[string]*databaseFile{}, now
+	return true
+}
+
+// read reads the sizes, and begins a pause if a file has grown too much.
+func (s *space) read(ctx context.Context) {
+	sizes, err := s.sizes(ctx)
+	if ctx.Err() != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rewrites := s.rewrites
+	s.rewrites, s.readAt, s.every = 0, s.cluster.clock.Now(), min(2*s.every, manyRewrites)
+	switch {
+	case len(sizes) > 0:
+		s.untold.Succeeded(ctx, "The API servers tell the size of etcd's database again")
+	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.Unanswered(err):
+		s.begins(ctx, &spacePause{sizeUnknown: true, why: waitsFor(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+			"no API server tells how large etcd's database is. Rewriting goes on when one does: %v", err)})
+		return
+	default:
+		s.untold.Failed(ctx, "untold", "The API servers do not tell how large etcd's database is, so the migrator cannot "+
+			"pause when it grows. Allow the manager to get /metrics", "err", err)
+		return
+	}
+	if s.pause != nil && s.pause.sizeUnknown {
+		s.pause = nil
+	}
+	full, soon := s.growth.add(sizes)
+	if soon || rewrites == 0 {
+		s.every = fewRewrites
+	}
+	if full != nil && s.pause == nil {
+		s.begins(ctx, &spacePause{why: waitsFor(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+			"the database file of etcd has grown by %d MiB to %d MiB since rewriting began, which is all that "+
+				"--max-storage-growth allows. Rewriting goes on when etcd has been compacted, because that frees space in the "+
+				"file. kube-apiserver compacts etcd every five minutes by default",
+			(full.last-full.first)/mebibyte, full.last/mebibyte)})
+	}
+}
+
+// begins begins a pause.
+func (s *space) begins(ctx context.Context, p *spacePause) {
+	if s.pause == nil {
+		klog.FromContext(ctx).Info("All migrations pause", "why", p.why.Message)
+	}
+	s.pause = p
+	s.stopRuns()
+}
+
+// sizes returns the largest size that an API server reports of each etcd. The error is why there is none.
+func (s *space) sizes(ctx context.Context) (map[string]int64, error) {
+	var mu sync.Mutex
+	sizes := map[string]int64{}
+	err := s.cluster.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
+		result := server.Client.Get().AbsPath("/metrics").Param("name[]", sizeMetric).
+			Timeout(server.Timeout).MaxRetries(0).Do(ctx)
+		if err := result.Error(); err != nil {
+			return err
+		}
+		body, err := result.Raw()
+		mu.Lock()
+		defer mu.Unlock()
+		for line := range strings.Lines(string(body)) {
+			rest, found := strings.CutPrefix(line, sizeMetric+"{storage_cluster_id=\"")
+			id, value, _ := strings.Cut(rest, "\"} ")
+			if size, err := strconv.ParseFloat(strings.TrimSpace(value), 64); found && err == nil {
+				sizes[id] = max(sizes[id], int64(size))
+			}
+		}
+		return err
+	})
+	if len(sizes) == 0 {
+		return nil, cmp.Or(err, errNoSize)
+	}
+	return sizes, nil
+}
+
+// tryResume ends the pause if its cause has gone.
+func (s *space) tryResume(ctx context.Context) {
+	s.mu.Lock()
+	p := s.pause
+	s.mu.Unlock()
+	switch {
+	case p == nil:
+		return
+	case p.sizeUnknown:
+		s.read(ctx)
+		return
+	case !p.compacted:
+		s.lookForCompaction(ctx, p)
+		return
+	}
+	// The compaction was seen some seconds ago, and etcd has freed the pages by now.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	klog.FromContext(ctx).Info("etcd was compacted, migrations go on")
+	s.pause, s.every = nil, fewRewrites
+	s.growth.resume()
+}
+
+// lookForCompaction finds out whether etcd was compacted since the pause began. After that, nobody can list at the
+// revision that etcd had then.
+func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
+	options := metav1.ListOptions{Limit: 1}
+	if p.revision != "" {
+		options.ResourceVersion, options.ResourceVersionMatch = p.revision, metav1.ResourceVersionMatchExact
+	}
+	list, err := s.cluster.client.StorageVersionMigrations().List(ctx, options)
+	switch {
+	case err == nil && p.revision == "":
+		p.revision = list.ResourceVersion
+	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
+		p.compacted = true
+	case err != nil:
+		klog.FromContext(ctx).V(2).Info("Looking for a compaction of etcd failed, will retry", "err", err)
+	}
+}
+
+// growth is how large the database files of each etcd are, and may become.
+type growth struct {
+	bound int64
+	files map[string]*databaseFile
+}
+
+// databaseFile has sizes in bytes.
+type databaseFile struct{ first, last, limit int64 }
+
+// add takes the sizes that were read. It returns a file that has reached its limit, if any, and whether the next
+// reading must come soon.
+func (g *growth) add(sizes map[string]int64) (full *databaseFile, soon bool) {
+	for id, size := range sizes {
+		f := g.files[id]
+		if f == nil {
+			f = &databaseFile{first: size, last: size, limit: size + g.bound}
+			g.files[id] = f
+		}
+		soon = soon || size-f.last > g.margin() || f.limit-size < 2*g.margin()
+		f.last = max(f.last, size)
+		if f.last >= f.limit {
+			full = f
+		}
+	}
+	return full, soon
+}
+
+// resume sets the limits for the time until the next pause. Files that have reached the bound may grow by the margin:
+// the first sign that no page is free any more.
+func (g *growth) resume() {
+	for _, f := range g.files {
+		f.limit = max(f.limit, f.last+g.margin())
+	}
+}
+
+func (g *growth) margin() int64 { return g.bound / 16 }

@@ -1,0 +1,147 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	testingclock "k8s.io/utils/clock/testing"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
+)
+
+func TestGrowth(t *testing.T) {
+	const bound = 160 // so the margin is 10
+	g := growth{bound: bound, files: map[string]*databaseFile{}}
+	for i, step := range []struct {
+		what        string
+		small, last int64
+		full, soon  bool
+		resume      bool
+	}{
+		{what: "the first sizes are where growth begins", small: 40, last: 1000},
+		{what: "little growth", small: 41, last: 1010},
+		{what: "much growth at once", small: 41, last: 1021, soon: true},
+		{what: "a member of etcd with a smaller file", small: 41, last: 700},
+		{what: "the growth counts from the largest file", small: 41, last: 1031},
+		{what: "near the bound", small: 41, last: 1141, soon: true},
+		{what: "at the bound", small: 41, last: 1160, full: true, soon: true},
+		{what: "after a compaction the file is not larger", small: 41, last: 1160, soon: true, resume: true},
+		{what: "no page is free any more", small: 41, last: 1170, full: true, soon: true},
+		{what: "the other etcd grows", small: 201, last: 1170, full: true, soon: true, resume: true},
+		{what: "all grow no more", small: 201, last: 1170, soon: true, resume: true},
+	} {
+		if step.resume {
+			g.resume()
+		}
+		full, soon := g.add(map[string]int64{"etcd-0": step.last, "etcd-1": step.small})
+		if (full != nil) != step.full || soon != step.soon {
+			t.Errorf("step %d, %s: full is %v and soon is %v", i, step.what, full != nil, soon)
+		}
+	}
+}
+
+// toldSizes is an Observer whose servers answer as said.
+type toldSizes struct {
+	Observer
+	servers []*httptest.Server
+}
+
+func tell(t *testing.T, answers ...string) *toldSizes {
+	t.Helper()
+	told := &toldSizes{}
+	for _, answer := range answers {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			if code := 0; len(answer) == 3 {
+				_, _ = fmt.Sscan(answer, &code)
+				w.WriteHeader(code)
+				return
+			}
+			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
+			_, _ = fmt.Fprint(w, answer)
+		}))
+		t.Cleanup(server.Close)
+		told.servers = append(told.servers, server)
+	}
+	return told
+}
+
+func (o *toldSizes) AskEach(ctx context.Context, ask func(context.Context, documents.Reader) error) error {
+	var all error
+	for _, server := range o.servers {
+		config := &rest.Config{Host: server.URL}
+		config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+		client, err := rest.UnversionedRESTClientFor(config)
+		if err != nil {
+			return err
+		}
+		all = errors.Join(all, ask(ctx, documents.Reader{Client: client, Timeout: time.Minute}))
+	}
+	return all
+}
+
+func TestSizesThatServersTell(t *testing.T) {
+	const other = "# TYPE apiserver_storage_size_bytes gauge\nanother_metric{storage_cluster_id=\"etcd-0\"} 7\n"
+	size := func(id, bytes string) string {
+		return other + "apiserver_storage_size_bytes{storage_cluster_id=\"" + id + "\"} " + bytes + "\n"
+	}
+	for name, test := range map[string]struct {
+		answers []string
+		before  map[string]*databaseFile
+		pauses  bool
+		sizes   map[string]int64
+	}{
+		"the largest of each etcd counts": {
+			answers: []string{size("etcd-0", "1.5e+06"), size("etcd-0", "2e+06"), size("etcd-1", "30")},
+			sizes:   map[string]int64{"etcd-0": 2_000_000, "etcd-1": 30},
+		},
+		"one server tells":        {answers: []string{"503", size("etcd-0", "5")}, sizes: map[string]int64{"etcd-0": 5}},
+		"no server answers":       {answers: []string{"503"}, pauses: true},
+		"nobody may ask":          {answers: []string{"403", "403"}},
+		"there is no such metric": {answers: []string{other}},
+		"the metric is missing for once": {answers: []string{other}, before: map[string]*databaseFile{"e": {}}, pauses: true,
+			sizes: map[string]int64{"e": 0}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &cluster{observer: tell(t, test.answers...), clock: testingclock.NewFakeClock(time.Now())}
+			c.options.MaxStorageGrowth = mebibyte
+			s := newSpace(c, func() {})
+			s.growth.files = map[string]*databaseFile{}
+			maps.Copy(s.growth.files, test.before)
+			s.read(t.Context())
+			if (s.pause != nil) != test.pauses {
+				t.Errorf("the pause is %+v", s.pause)
+			}
+			sizes := map[string]int64{}
+			for id, file := range s.growth.files {
+				sizes[id] = file.last
+			}
+			if !maps.Equal(sizes, test.sizes) {
+				t.Errorf("the sizes are %v, want %v", sizes, test.sizes)
+			}
+		})
+	}
+}

@@ -1,0 +1,166 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+)
+
+// inTreeLook is more than the migrator needs to look at in-tree migrations again.
+const inTreeLook = 12 * time.Second
+
+// testInTreeMigrator has kube-controller-manager migrate a resource whose storage version changes meanwhile. The
+// migration that the trigger creates waits for the end of that one, and writes no object twice.
+func testInTreeMigrator(t *testing.T) {
+	const objects = 2000 // enough that the in-tree migration can be caught while it runs
+	c := startCluster(t)
+	r := newCustom("twins", "Twin")
+	c.define(t, r)
+	c.fill(t, r, "twin", objects)
+	c.flip(t, r, "v2")
+	inTree := c.startInTreeMigrator(t)
+	c.migrateInTree(t, "in-tree", r)
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		return c.inTreeIs(ctx, "in-tree", v1alpha1.MigrationRunning)
+	})
+	if err := inTree.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.inTreeIs(t.Context(), "in-tree", v1alpha1.MigrationRunning); err != nil {
+		t.Fatal(err)
+	}
+	judge := c.judge(t, r.GroupResource)
+	began := time.Now()
+	c.startManager(t, "manager", "--controllers=*", "--auto-migrate="+r.String())
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		state, err := c.States().Get(ctx, r.String(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		migrated := meta.FindStatusCondition(state.Status.Conditions, v1alpha1.StorageStateMigrated)
+		if migrated == nil || !strings.Contains(migrated.Message, `migration "in-tree" of kube-controller-manager`) {
+			return fmt.Errorf("the state does not name the migration: %+v", migrated)
+		}
+		t.Logf("the state says: %s", migrated.Message)
+		return nil
+	})
+	framework.During(t, inTreeLook, func(context.Context) error {
+		counts, err := c.Requests(patchesOfManager(r.GroupResource, began))
+		if err == nil && counts.Total() > 0 {
+			err = fmt.Errorf("%d objects were rewritten while the in-tree migration runs", counts.Total())
+		}
+		return err
+	})
+	if err := inTree.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	framework.Eventually(t, soon, func(ctx context.Context) error { return c.safe(ctx, r, "v2") })
+	judge.stored(t, r.encoding("v2"))
+	judge.onlyEncodings(t, 1)
+}
+
+// testStorageMigrating has a definition that says that kube-controller-manager migrates its resource.
+func testStorageMigrating(t *testing.T) {
+	const objects = 20
+	c := startCluster(t)
+	s := c.stage(t, "claims", "Claim", objects)
+	c.setStorageMigrating(t, s.custom, apiextensionsv1.ConditionTrue)
+	c.startManager(t, "manager")
+	s.migrate(t)
+	waits := c.reports(t, s.Resource, v1alpha1.MigrationWaiting, corev1.ConditionTrue,
+		v1alpha1.MigrationReasonAwaitingInTree, soon)
+	t.Logf("the migration waits: %s", waits.Message)
+	s.judge.stored(t, s.encoding("v2"))
+	said := time.Now()
+	framework.During(t, 2*inTreeLook, func(context.Context) error {
+		if versions := s.storedVersions(t, s.custom); !sameStrings(versions, "v1", "v2") {
+			return fmt.Errorf("status.storedVersions is %v already", versions)
+		}
+		return nil
+	})
+	counts, err := c.Requests(controlplane.RequestFilter{
+		Since: said, Users: []string{framework.ManagerUser}, Verbs: []string{"update"},
+		Resources: []schema.GroupResource{v1alpha1.Resource("storageversionmigrations")},
+	})
+	if err != nil || counts.Total() > 0 {
+		t.Errorf("the status was written although nothing changed: %v, %v", counts, err)
+	}
+	c.setStorageMigrating(t, s.custom, apiextensionsv1.ConditionFalse)
+	s.succeeded(t, soon, 1)
+}
+
+// setStorageMigrating sets the condition as kube-controller-manager does.
+func (c *cluster) setStorageMigrating(t *testing.T, r custom, status apiextensionsv1.ConditionStatus) {
+	t.Helper()
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		definition, err := c.Definitions().Get(ctx, r.String(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		apihelpers.SetCRDCondition(definition, apiextensionsv1.CustomResourceDefinitionCondition{
+			Type: apiextensionsv1.StorageMigrating, Status: status, Reason: "MigrationRunning",
+		})
+		_, err = c.Definitions().UpdateStatus(ctx, definition, metav1.UpdateOptions{})
+		return err
+	})
+}
+
+// startInTreeMigrator starts the migrator of kube-controller-manager, and the garbage collector that it waits for.
+func (c *cluster) startInTreeMigrator(t *testing.T) *controlplane.Process {
+	t.Helper()
+	process, err := c.StartControllerManager("",
+		"--controllers=serviceaccount-token-controller,garbage-collector-controller,storage-version-migrator-controller")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return process
+}
+
+func (c *cluster) migrateInTree(t *testing.T, name string, r custom) {
+	t.Helper()
+	m := &storagemigrationv1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	m.Spec.Resource = metav1.GroupResource(r.GroupResource)
+	_, err := c.Kube.StoragemigrationV1().StorageVersionMigrations().Create(t.Context(), m, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// inTreeIs returns an error while the condition of the in-tree migration is not True.
+func (c *cluster) inTreeIs(ctx context.Context, name string, condition v1alpha1.MigrationConditionType) error {
+	m, err := c.Kube.StoragemigrationV1().StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
+	if err == nil && !meta.IsStatusConditionTrue(m.Status.Conditions, string(condition)) {
+		err = fmt.Errorf("the in-tree migration is not %s: %+v", condition, m.Status.Conditions)
+	}
+	return err
+}
