@@ -28,7 +28,7 @@ import (
 )
 
 // When a version of a custom resource is not served any more, the API server refuses server-side apply of objects whose
-// managedFields name it. A migration drops such entries, if the feature gate is on. This file finds out when one is due.
+// managedFields name it. A migration drops such entries if the feature gate is on. This file says when one is due.
 
 // cleansManagedFields reports whether migrations of the resource clean managedFields.
 func (e *evaluation) cleansManagedFields() bool {

@@ -139,7 +139,8 @@ func failureMessage(backoff *migrationv1alpha1.MigrationBackoff) string {
 	message := fmt.Sprintf("The migration %s ended without success, %d in a row; see its status.",
 		backoff.LastFailedMigration.Name, backoff.Failures)
 	if backoff.NextAttemptTime == nil {
-		return message + " Another attempt would fail as well: mend the cause, then set spec.retryToken to a new value."
+		return message + " Another attempt would fail as well: repair the cause, " +
+			"then set spec.retryToken to a new value."
 	}
 	return message + " The next one is due at " + backoff.NextAttemptTime.UTC().Format(time.RFC3339) +
 		", or when spec.retryToken gets a new value."
@@ -148,8 +149,8 @@ func failureMessage(backoff *migrationv1alpha1.MigrationBackoff) string {
 // notMigrated says first what may be stored.
 func (e *evaluation) notMigrated(reason, message string) metav1.Condition {
 	if isMigrated(&e.next) {
-		return no(reason, "Objects may name "+strings.Join(e.unservedVersions(), ", ")+" in metadata.managedFields, which is "+
-			"not served, so the API server refuses to apply them. "+message)
+		return no(reason, "Objects may name "+strings.Join(e.unservedVersions(), ", ")+" in metadata.managedFields, which "+
+			"is not served, so the API server refuses to apply them. "+message)
 	}
 	stored := "Objects may be stored in " + strings.Join(e.next.PersistedEncodingVersions, ", ") + ". "
 	if slices.Contains(e.next.PersistedStorageVersionHashes, storageversion.Unknown) {
