@@ -1,0 +1,70 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2/ktesting"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// TestMadeUpResourcesAreNoLabels has somebody create migrations of resources that do not exist. Each label would stay in
+// memory, and at whoever collects the metrics.
+func TestMadeUpResourcesAreNoLabels(t *testing.T) {
+	Register()
+	_, ctx := ktesting.NewTestContext(t)
+	const count = 30
+	c := &cluster{events: record.NewFakeRecorder(2 * count), clock: clocktesting.NewFakeClock(noon)}
+	for i := range count {
+		before := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Resource: fmt.Sprintf("made-up-%d", i)}
+		})
+		after := before.DeepCopy()
+		after.Status.Conditions = []migrationv1alpha1.MigrationCondition{{
+			Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue,
+			Reason: migrationv1alpha1.MigrationReasonResourceNotServed,
+		}}
+		c.recordTransition(ctx, before, after)
+	}
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := 0.0
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == "resource" && label.GetValue() != "" {
+					t.Errorf("%s has the resource %q", family.GetName(), label.GetValue())
+				}
+			}
+			if family.GetName() == coreSubsystem+"_migrations_total" {
+				counted += metric.GetCounter().GetValue()
+			}
+		}
+	}
+	if counted != count {
+		t.Errorf("%v migrations were counted, want %d", counted, count)
+	}
+}
