@@ -51,6 +51,8 @@ func fill(v reflect.Value, path string) {
 		}
 	case reflect.String:
 		v.SetString(path)
+	case reflect.Bool:
+		v.SetBool(true)
 	case reflect.Int32:
 		v.SetInt(numberFor(path, 100)) // the only limit there is, that of a percentage
 	case reflect.Int64:
