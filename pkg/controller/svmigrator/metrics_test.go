@@ -29,7 +29,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// TestMadeUpResourcesAreNoLabels has somebody create migrations of resources that do not exist. Each label would stay in
+// TestMadeUpResourcesAreNoLabels creates migrations of resources that do not exist. Each label would stay in
 // memory, and at whoever collects the metrics.
 func TestMadeUpResourcesAreNoLabels(t *testing.T) {
 	Register()
