@@ -82,6 +82,8 @@ type server struct {
 	// follows is the storage version of custom resources that its handler has heard of, noticed the generation.
 	follows customVersion
 	noticed int64
+	// held is until when it hears of no change of the definition.
+	held time.Time
 }
 
 // lease is an identity Lease.

@@ -80,6 +80,7 @@ func (c *cluster) change(change func(*definition)) {
 	c.w.log("definition: generation %d, storage %s, stored %v", after.generation, customVersions[after.storage],
 		after.stored)
 	c.w.feeds.publish(streamDefinitions, definitionTold(after.fact()))
+	c.w.migrant.askFollowers()
 }
 
 // flip changes the storage version. The handlers of the servers follow, one after the other.
@@ -98,13 +99,38 @@ func (c *cluster) flip(to customVersion) {
 	uid, generation := c.definition.uid, c.definition.generation
 	for _, s := range c.servers {
 		c.w.after(c.w.dice.rather(handlerDelay), func() {
-			if c.definition == nil || c.definition.uid != uid || !s.lives || s.noticed >= generation {
+			if c.definition == nil || c.definition.uid != uid || !s.lives || s.noticed >= generation ||
+				c.w.now.Before(s.held) {
 				return
 			}
 			c.w.store.writeCustomSlowly(s)
 			s.follows, s.noticed = to, generation
 		})
 	}
+}
+
+// hold keeps a server from hearing of changes of the definition for a while. Then it hears of the last one.
+func (c *cluster) hold(identity string, d time.Duration) {
+	s := c.of(identity)
+	if s == nil || !s.lives {
+		return
+	}
+	c.w.log("%s hears of no change of the definition for %s", s.incarnation, d)
+	s.held = c.w.now.Add(d)
+	c.w.after(d, func() {
+		if c.definition == nil || !s.lives || c.w.now.Before(s.held) || s.noticed >= c.definition.generation {
+			return
+		}
+		c.w.store.writeCustomSlowly(s)
+		s.follows, s.noticed = c.definition.storage, c.definition.generation
+	})
+}
+
+// allFollow reports whether every server writes the storage version of the definition.
+func (c *cluster) allFollow() bool {
+	return c.definition != nil && !slices.ContainsFunc(c.servers, func(s *server) bool {
+		return s.lives && s.follows != c.definition.storage
+	})
 }
 
 // sourceOf makes one of a change of the storage version.

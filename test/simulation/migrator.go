@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -38,6 +39,13 @@ type migrator struct {
 	pace  time.Duration
 	away  time.Time
 	fails bool
+	// followed is since when all servers were found to follow this generation of this definition.
+	followed struct {
+		uid        types.UID
+		generation int64
+		since      time.Time
+	}
+	asking bool
 }
 
 // sweep is the pass over all objects of a resource.
@@ -62,6 +70,40 @@ func (g *migrator) wake() {
 		g.waking = false
 		g.takeUp()
 	})
+}
+
+// askFollowers asks every server what it writes of the custom resource, until all follow the definition.
+func (g *migrator) askFollowers() {
+	if g.asking {
+		return
+	}
+	g.asking = true
+	g.w.after(2*time.Second, func() {
+		g.asking = false
+		switch d := g.w.cluster.definition; {
+		case d == nil || g.followed.uid == d.uid && g.followed.generation == d.generation:
+		case g.w.cluster.allFollow():
+			g.followed.uid, g.followed.generation, g.followed.since = d.uid, d.generation, g.w.now
+		default:
+			g.askFollowers()
+		}
+	})
+}
+
+// mayStart reports whether all servers have followed the definition for the settle period.
+func (g *migrator) mayStart(resource schema.GroupResource) bool {
+	d := g.w.cluster.definition
+	if resource != crontabs || d == nil || g.w.mutant.forgetsFollowers {
+		return true
+	}
+	if g.w.mutant.asksFollowersOnce {
+		return g.w.cluster.allFollow()
+	}
+	if g.followed.uid != d.uid || g.followed.generation != d.generation {
+		g.askFollowers()
+		return false
+	}
+	return !g.w.now.Before(g.followed.since.Add(g.w.periods.Settle))
 }
 
 func (g *migrator) takeUp() {
@@ -98,6 +140,9 @@ func (g *migrator) bind(s *sweep, m *migrationv1alpha1.StorageVersionMigration) 
 	}
 	state := g.w.api.states[m.GroupResource().String()]
 	if state == nil {
+		return false
+	}
+	if !g.mayStart(m.GroupResource()) {
 		return false
 	}
 	target := m.Spec.Target
@@ -171,7 +216,8 @@ func (g *migrator) end(s *sweep, m *migrationv1alpha1.StorageVersionMigration) {
 	state, target := g.w.api.states[m.GroupResource().String()], m.Status.Target
 	result := migrationv1alpha1.MigrationFailed
 	if state != nil && state.UID == target.StorageStateUID && state.Status.Epoch == *target.Epoch &&
-		state.Status.CurrentStorageVersionHash == target.StorageVersionHash && !g.fails {
+		state.Status.CurrentStorageVersionHash == target.StorageVersionHash && !g.fails &&
+		(m.GroupResource() != crontabs || g.w.cluster.allFollow() || g.w.mutant.forgetsFollowers) {
 		result = migrationv1alpha1.MigrationSucceeded
 	}
 	g.fails = false
@@ -192,7 +238,7 @@ func (g *migrator) finish(m *migrationv1alpha1.StorageVersionMigration,
 // crash ends the migrator for a while. What it had done stays done; it goes on where it was or begins anew.
 func (g *migrator) crash(d time.Duration) {
 	g.w.log("the migrator crashes")
-	g.running = map[types.UID]*sweep{}
+	g.running, g.followed.uid = map[types.UID]*sweep{}, ""
 	g.away = g.w.now.Add(d)
 	g.w.after(d, g.wake)
 }

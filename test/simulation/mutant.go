@@ -36,6 +36,10 @@ type mutant struct {
 	createsFirst bool
 	// trustsStates and trustsMigrations have migrations created without reading the state, or the migration before.
 	trustsStates, trustsMigrations bool
+	// forgetsFollowers has migrations of custom resources start and succeed without asking the servers.
+	forgetsFollowers bool
+	// asksFollowersOnce has them start as soon as all servers follow.
+	asksFollowersOnce bool
 }
 
 // nameOf returns what stands for the process behind a connection: when it started, unless that is mistaken.

@@ -45,8 +45,8 @@ var mutants = map[string]struct {
 	"counts connections and not processes":              {mutant: mutant{name: nameOfConnection}},
 	"takes an error for absence":                        {mutant: mutant{look: failedAsEmpty}},
 	"creates migrations before the state is written":    {mutant: mutant{decision: createAtOnce, createsFirst: true}},
-	"creates migrations without reading the state":      {mutant: mutant{trustsStates: true}, first: 3000},
-	"creates one beside one that the cache lacks":       {mutant: mutant{trustsMigrations: true}, first: 2400},
+	"creates migrations without reading the state":      {mutant: mutant{trustsStates: true}, first: 5000},
+	"creates one beside one that the cache lacks":       {mutant: mutant{trustsMigrations: true}, first: 2900},
 	"settles by the clock of another host":              {mutant: mutant{input: believeClocks}},
 	"does not settle":                                   {mutant: mutant{input: settleAtOnce}},
 	"closes its eyes to gaps":                           {mutant: mutant{input: forgetGaps}},
@@ -54,6 +54,8 @@ var mutants = map[string]struct {
 	"believes whoever shortens storedVersions":          {mutant: mutant{decision: subtractStored}},
 	"forgets the process that nobody asked":             {mutant: mutant{input: forgetUnseen}},
 	"agrees although servers are unseen":                {mutant: mutant{input: overlookProblems}},
+	"does not ask who follows a definition":             {mutant: mutant{forgetsFollowers: true}},
+	"asks who follows only when it starts":              {mutant: mutant{asksFollowersOnce: true}},
 	"takes the success under another state for a proof": {mutant: mutant{input: takeUIDsForTheSame}},
 }
 

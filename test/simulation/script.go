@@ -95,6 +95,9 @@ var actions = []action{
 			w.cluster.flip(customVersion((what + 1) % len(customVersions)))
 		})
 	}},
+	{"hold back the definition from a server", func(w *world, who, what int) {
+		w.cluster.hold(identityOf(who), []time.Duration{20 * time.Second, 70 * time.Second, 3 * time.Minute}[what%3])
+	}},
 	{"change the schema", func(w *world, _, _ int) { w.cluster.touch() }},
 	{"shorten storedVersions", func(w *world, _, _ int) { w.cluster.shorten() }},
 	{"delete the definition", func(w *world, who, what int) {

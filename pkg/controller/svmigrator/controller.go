@@ -81,6 +81,8 @@ type Controller struct {
 	cluster *cluster
 	pacer   *pacer.Pacer
 	runs    *runs
+	// followers is about custom resources.
+	followers *followers
 
 	// queue has the migrations to decide about. waiting has those that may write and wait for a place.
 	queue   *controller.Queue[string]
@@ -137,6 +139,7 @@ func New(
 		Name: waitingName, Clock: clock.RealClock{}, Handle: c.givePlace, Workers: options.ConcurrentMigrations,
 		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry, Order: &waitingQueue{rank: c.rankOfName},
 	})
+	c.followers = newFollowers(c.cluster, c.enqueueResource)
 	observer.Subscribe(c.resourceChanged)
 	c.synced, err = caches.Listen(ctx, c.resourceChanged, c.migrationChanged)
 	c.synced = append(c.synced, observer.HasSynced)
@@ -149,7 +152,7 @@ func (c *Controller) Run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { c.cluster.space.run(ctx) })
-	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.waiting)
+	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.waiting, c.followers.queue)
 }
 
 // resourceChanged stops the run of a resource if it may not write any more, and queues all migrations of the resource.
@@ -160,6 +163,7 @@ func (c *Controller) resourceChanged(resource schema.GroupResource) {
 		}
 	}
 	c.enqueueResource(resource)
+	c.followers.queue.Add(resource)
 }
 
 // enqueueResource queues all migrations of a resource.
@@ -183,6 +187,7 @@ func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigrati
 		return // The run writes the status all the time.
 	}
 	c.queue.Add(m.Name)
+	c.followers.queue.Add(m.GroupResource())
 	if ended {
 		c.runs.forget(m.UID)
 		c.enqueueResource(m.GroupResource()) // Others may have waited for the end of this one.
@@ -298,7 +303,7 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 	run := &migrationRun{
 		cluster: c.cluster, status: &statusWriter{cluster: c.cluster, stored: m},
 		name: name, uid: m.UID, resource: m.GroupResource(),
-		stop: stop, waiting: c.waiting,
+		stop: stop, waiting: c.waiting, followers: c.followers,
 	}
 	if turn := c.cluster.options.Turn; turn > 0 {
 		run.turnOver = c.cluster.clock.Now().Add(turn)

@@ -97,7 +97,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	}
 	switch r.class {
 	case storageversion.Custom:
-		err := r.everyServerFollows(ctx, m.Status.Target)
+		err := r.cluster.everyServerFollows(ctx, r.resource, m.Status.Target)
 		if errors.Is(err, errLags) {
 			return r.end(ctx, failed(lagged(err, m.Status.Target)))
 		}

@@ -20,40 +20,171 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// followRetry is how often a server is asked that does not follow a definition yet.
-const followRetry = 10 * time.Second
+// API servers hear of a change of a CustomResourceDefinition by a watch, which may be late by any time. Until then they
+// write the old version, and what they accepted may land up to a request timeout later. So the migrator asks every
+// server, and a migration starts a settle period after all of them have followed.
+
+const (
+	followersQueueName = "storage_version_migrator_followers"
+	// Servers of which one does not follow are asked again after followRetry, doubling up to maxFollowRetry.
+	followRetry    = 2 * time.Second
+	maxFollowRetry = 30 * time.Second
+	// lagRetry is how often a migration that waits for them looks whether they follow.
+	lagRetry = 5 * time.Second
+	// followersWorkers is more than one, because a server may not answer.
+	followersWorkers = 4
+)
 
 // errLags is what is wrong with a server that does not follow a CustomResourceDefinition yet.
 var errLags = errors.New("it does not follow the CustomResourceDefinition yet")
 
-// waiting ends the run of a migration that must not start before some time.
-type waiting struct{ until time.Time }
+// followers knows since when all API servers have followed definitions, for the resources that are to be migrated.
+type followers struct {
+	cluster *cluster
+	queue   *controller.Queue[schema.GroupResource]
+	// decideAgain is called when all servers follow.
+	decideAgain func(schema.GroupResource)
 
-func (w *waiting) Error() string { return "waiting until " + w.until.Format(time.RFC3339) }
+	mu    sync.Mutex
+	known map[schema.GroupResource]followed
+}
 
-// everyServerFollows asks each server at its own address whether it writes the target. A server hears of a change of a
-// CustomResourceDefinition by a watch, which may be late by any time. The error is errLags if a server writes something
-// else, and names the server.
-func (r *migrationRun) everyServerFollows(ctx context.Context, target *migrationv1alpha1.MigrationTarget) error {
-	if r.class != storageversion.Custom {
-		return nil
-	}
-	served := r.cluster.observer.Observe(r.resource).Served
-	tells := slices.ContainsFunc(served, func(version string) bool {
-		return r.resource.WithVersion(version).GroupVersion().String() == target.EncodingVersion
+// followed is what is known about one definition.
+type followed struct {
+	definition revision
+	// since is when all servers were first found to follow it. Zero while lag says what is wrong.
+	since time.Time
+	lag   error
+	tries int
+}
+
+// revision is a definition with a specification.
+type revision struct {
+	uid        types.UID
+	generation int64
+}
+
+func newFollowers(c *cluster, decideAgain func(schema.GroupResource)) *followers {
+	f := &followers{cluster: c, decideAgain: decideAgain, known: map[schema.GroupResource]followed{}}
+	f.queue = controller.NewQueue(controller.QueueOptions[schema.GroupResource]{
+		Name: followersQueueName, Clock: clock.RealClock{}, Handle: f.ask, Workers: followersWorkers,
+		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry,
 	})
-	return r.cluster.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
-		hash, err := r.hashAt(ctx, server)
+	return f
+}
+
+// ask finds out whether all servers follow the definition of a resource, if that matters.
+func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (again time.Time, err error) {
+	observation := f.cluster.observer.Observe(resource)
+	definition, custom := definitionOf(&observation)
+	hash := lastWritten(observation)
+	if !custom || hash == storageversion.Unknown || !f.matters(resource) {
+		return time.Time{}, nil
+	}
+	f.mu.Lock()
+	known := f.known[resource]
+	f.mu.Unlock()
+	if known.definition == definition && !known.since.IsZero() {
+		return time.Time{}, nil
+	}
+	target := &migrationv1alpha1.MigrationTarget{
+		StorageVersionHash: hash, EncodingVersion: hashName(&observation, hash),
+	}
+	found := followed{definition: definition, lag: f.cluster.everyServerFollows(ctx, resource, target)}
+	now := f.cluster.clock.Now()
+	if found.lag == nil {
+		found.since = now
+	} else {
+		found.tries = known.tries + 1
+		again = now.Add(min(followRetry<<min(known.tries, 10), maxFollowRetry))
+	}
+	f.mu.Lock()
+	f.known[resource] = found
+	f.mu.Unlock()
+	f.decideAgain(resource)
+	return again, nil
+}
+
+// matters reports whether objects of the resource are to be migrated, or will be soon.
+func (f *followers) matters(resource schema.GroupResource) bool {
+	state := f.cluster.caches.State(resource)
+	if state != nil && !meta.IsStatusConditionTrue(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated) {
+		return true
+	}
+	return slices.ContainsFunc(f.cluster.caches.MigrationsOf(resource),
+		func(m *migrationv1alpha1.StorageVersionMigration) bool { return !m.Finished() })
+}
+
+// of returns what is known about the definition as it is observed now. It is the zero value if the servers were not
+// asked yet.
+func (f *followers) of(resource schema.GroupResource) followed {
+	observation := f.cluster.observer.Observe(resource)
+	definition, _ := definitionOf(&observation)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if known := f.known[resource]; known.definition == definition {
+		return known
+	}
+	return followed{}
+}
+
+// definitionOf returns the definition that was observed last.
+func definitionOf(o *storageversion.Observation) (observed revision, custom bool) {
+	last, seen := o.Last()
+	if definition := last.Evidence.CustomResourceDefinition; seen && definition != nil {
+		return revision{definition.UID, definition.Generation}, true
+	}
+	return revision{}, false
+}
+
+// awaitFollowers returns an error while a migration must not start because of servers that lag behind.
+func (r *migrationRun) awaitFollowers(ctx context.Context, target *migrationv1alpha1.MigrationTarget) error {
+	if r.class != storageversion.Custom || r.status.stored.Status.StartTime != nil {
+		return nil // It started, so all servers followed.
+	}
+	now, known := r.cluster.clock.Now(), r.followers.of(r.resource)
+	start := known.since.Add(r.cluster.options.SettlePeriod)
+	switch {
+	case known.lag != nil:
+		return r.waitUntil(ctx, now.Add(lagRetry), waits("%v. The migration starts when every server has written %s for "+
+			"the settle period", known.lag, versionName(target)))
+	case known.since.IsZero():
+		r.followers.queue.Add(r.resource)
+		return &waiting{now.Add(minRetry)}
+	case now.Before(start):
+		return r.waitUntil(ctx, start, waits("all servers have followed the CustomResourceDefinition since %s. The "+
+			"migration starts at %s, when writes that began earlier have ended",
+			known.since.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339)))
+	}
+	return nil
+}
+
+// everyServerFollows asks each server at its own address whether it writes the target. The error is errLags if a server
+// writes something else, and names the server.
+func (c *cluster) everyServerFollows(
+	ctx context.Context, resource schema.GroupResource, target *migrationv1alpha1.MigrationTarget,
+) error {
+	served := c.observer.Observe(resource).Served
+	tells := slices.ContainsFunc(served, func(version string) bool {
+		return resource.WithVersion(version).GroupVersion().String() == target.EncodingVersion
+	})
+	return c.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
+		hash, err := hashAt(ctx, server, resource)
 		switch {
 		case err != nil:
 			return err
@@ -67,18 +198,18 @@ func (r *migrationRun) everyServerFollows(ctx context.Context, target *migration
 }
 
 // hashAt returns what a server says that it writes. It is empty if the storage version is not served.
-func (r *migrationRun) hashAt(ctx context.Context, server documents.Reader) (string, error) {
-	versions, err := server.Versions(ctx, r.resource.Group)
+func hashAt(ctx context.Context, server documents.Reader, resource schema.GroupResource) (string, error) {
+	versions, err := server.Versions(ctx, resource.Group)
 	if err != nil {
 		return "", err
 	}
 	for _, version := range versions {
-		list, err := server.Resources(ctx, schema.GroupVersion{Group: r.resource.Group, Version: version})
+		list, err := server.Resources(ctx, schema.GroupVersion{Group: resource.Group, Version: version})
 		if err != nil && !documents.NotServed(err) {
 			return "", err
 		}
 		for _, one := range list.APIResources {
-			if one.Name == r.resource.Resource {
+			if one.Name == resource.Resource {
 				return one.StorageVersionHash, nil // It is the same at every version.
 			}
 		}
@@ -86,28 +217,10 @@ func (r *migrationRun) hashAt(ctx context.Context, server documents.Reader) (str
 	return "", nil
 }
 
-// awaitFollowers returns an error while a migration must not start because of a server that lags behind. When all
-// servers follow, writes that such a server accepted before may still land, for as long as the settle period.
-func (r *migrationRun) awaitFollowers(ctx context.Context, target *migrationv1alpha1.MigrationTarget) error {
-	if r.status.stored.Status.StartTime != nil {
-		return nil // It started, so all servers followed.
-	}
-	now := r.cluster.clock.Now()
-	if r.followedFrom == nil || !now.Before(*r.followedFrom) {
-		if err := r.everyServerFollows(ctx, target); err != nil {
-			r.followedFrom = &time.Time{}
-			return r.waitUntil(ctx, now.Add(followRetry), waits("%v. The migration starts when every server writes %s",
-				err, versionName(target)))
-		}
-		if r.followedFrom == nil || !r.followedFrom.IsZero() {
-			return nil
-		}
-		*r.followedFrom = now.Add(r.cluster.options.SettlePeriod)
-	}
-	return r.waitUntil(ctx, *r.followedFrom, waits(
-		"a server wrote another encoding after all others wrote %s. The migration starts at %s, when writes that began "+
-			"earlier have ended", versionName(target), r.followedFrom.UTC().Format(time.RFC3339)))
-}
+// waiting ends the run of a migration that must not start before some time.
+type waiting struct{ until time.Time }
+
+func (w *waiting) Error() string { return "waiting until " + w.until.Format(time.RFC3339) }
 
 // waitUntil says what a migration waits for.
 func (r *migrationRun) waitUntil(ctx context.Context, until time.Time, d Decision) error {

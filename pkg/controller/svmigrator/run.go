@@ -66,7 +66,8 @@ type migrationRun struct {
 	resource schema.GroupResource
 	kept
 	// stop ends the run. The controller then decides again.
-	stop context.CancelCauseFunc
+	stop      context.CancelCauseFunc
+	followers *followers
 	// waiting has the migrations that wait for a place.
 	waiting interface{ Len() int }
 	// turnOver is when the migration gives its place to others that wait. Zero means never.

@@ -44,9 +44,6 @@ type runs struct {
 type kept struct {
 	// task is nil before the migration begins.
 	task *rewrite.Task
-	// followedFrom is from when on all servers have followed the definition for long enough. It is nil if none was seen to
-	// lag behind, and points to zero while one does.
-	followedFrom *time.Time
 	// hadTurn means that the migration gave its place to others.
 	hadTurn bool
 	// notBefore is when the migration may run again.
