@@ -80,6 +80,8 @@ type Observation struct {
 	// SharedBy is the resource that is migrated on behalf of all that share the storage. It is Resource itself if no
 	// other shares it.
 	SharedBy schema.GroupResource
+	// ServersSince is when a process of kube-apiserver came or left last, as far as this process knows.
+	ServersSince time.Time
 	// Expires says that objects vanish by themselves, and that a rewrite would prolong their life.
 	Expires bool
 }

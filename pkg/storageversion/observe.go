@@ -35,6 +35,8 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 		Sightings: slices.Clone(l.sightings[resource]),
 		SharedBy:  resource,
 		Expires:   expires(resource),
+
+		ServersSince: l.servers.changed,
 	}
 	switch o.Class {
 	case Custom:

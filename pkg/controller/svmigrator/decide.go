@@ -186,6 +186,9 @@ func decideUnbound(in Input) Decision {
 			"the servers write %s, not %s. Create a migration without spec.target, which takes what the servers write",
 			versionName(target), versionName(asked))
 	}
+	if d := in.awaitsLastWrites(); d != nil {
+		return *d
+	}
 	if agreed, _ := in.Observation.AgreedFrom(last, time.Time{}, in.Settle); target.Epoch == nil && in.Now.Before(agreed) {
 		d := waits("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
 			versionName(target), agreed.UTC().Format(time.RFC3339))
@@ -193,6 +196,20 @@ func decideUnbound(in Input) Decision {
 		return d
 	}
 	return in.goes(target)
+}
+
+// awaitsLastWrites is why a migration that a person created must not start yet, or nil. It may be for a new encryption
+// key, and no encoding shows which server writes with which key. A server that ends finishes writes with the old key.
+func (in *Input) awaitsLastWrites() *Decision {
+	o := &in.Observation
+	start := o.ServersSince.Add(in.Settle)
+	if in.Migration.Spec.Target != nil || o.Class == storageversion.Aggregated || !in.Now.Before(start) {
+		return nil
+	}
+	d := waits("an API server started or ended lately. The migration starts at %s, when writes that began earlier have "+
+		"ended, because it may be for a new encryption key", start.UTC().Format(time.RFC3339))
+	d.LookAgain = start
+	return &d
 }
 
 // stateCoversObservation reports whether a StorageState still holds after all that was observed since it was written.

@@ -92,6 +92,12 @@ func polledState(written, confirmed int) *migrationv1alpha1.StorageState {
 	return state
 }
 
+// serversSince is an observation after a server has come or left.
+func serversSince(o storageversion.Observation, ago time.Duration) storageversion.Observation {
+	o.ServersSince = noon.Add(-ago)
+	return o
+}
+
 // suspended is a copy of a migration that somebody suspended.
 func suspended(m *migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.StorageVersionMigration {
 	m = m.DeepCopy()
@@ -302,6 +308,19 @@ func TestDecide(t *testing.T) {
 		"nothing is named": {
 			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Spec.Resource.Resource = "" }),
 			want:      Fail, reason: migrationv1alpha1.MigrationReasonInvalidResource,
+		},
+		"by hand, it waits for the writes of a server that ended": {
+			migration: made(nil), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			observed: serversSince(observed(written(9, 2, v2)), 30*time.Second),
+			want:     Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "encryption key",
+		},
+		"by hand, it starts a settle period after a server ended": {
+			migration: made(nil), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			observed: serversSince(observed(written(9, 2, v2)), period), want: Go, epoch: 3,
+		},
+		"of the trigger, it does not wait for a server that ended": {
+			migration: byTrigger, state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			observed: serversSince(observed(written(9, 2, v2)), 30*time.Second), want: Go, epoch: 3,
 		},
 		"it waits while it is suspended": {
 			migration: suspended(made(nil)), observed: observed(written(5, 1, v2)),

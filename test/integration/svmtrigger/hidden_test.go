@@ -53,12 +53,13 @@ func testServersBehindALoadBalancer(t *testing.T) {
 	began := c.mark(t)
 	c.Balancer().SetBackends(c.Servers()[0])
 	restart(t, c.Servers()[1], nil)
-	framework.Eventually(t, soon, func(context.Context) error { return c.serversUnseen() })
-	agreed := meta.FindStatusCondition(c.state(flowSchema.String()).Status.Conditions, v1alpha1.StorageStateAgreed)
-	t.Logf("told: %s", agreed.Message)
-	if want := "led to only 1 of them"; !strings.Contains(agreed.Message, want) {
-		t.Errorf("no %q in %q", want, agreed.Message)
-	}
+	framework.Eventually(t, soon, func(context.Context) error {
+		agreed := meta.FindStatusCondition(c.state(flowSchema.String()).Status.Conditions, v1alpha1.StorageStateAgreed)
+		if want := "led to only 1 of them"; !strings.Contains(agreed.Message, want) {
+			return fmt.Errorf("no %q in %q", want, agreed.Message)
+		}
+		return c.serversUnseen()
+	})
 	framework.During(t, 2*settle, func(context.Context) error {
 		for _, life := range c.migrationsAfter(began) {
 			return fmt.Errorf("a migration was created: %v", life)
