@@ -18,11 +18,13 @@ package manager
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/svm-api/migration/crds"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -30,11 +32,18 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// TestRestoredEtcd puts back an earlier state of etcd, and an earlier release of the API server, under a manager that
-// leads and one that stands by. Both hold a lease that survives the outage, so nothing else ends them.
+// TestRestoredEtcd puts back an earlier state of etcd under a manager that leads and one that stands by. Both hold a
+// lease that survives the outage, so nothing else ends them.
 func TestRestoredEtcd(t *testing.T) {
-	t.Parallel()
 	old := func(s *controlplane.Server) { s.EmulatedVersion = "1.36" }
+	t.Run("with the release of the API server", func(t *testing.T) { testRestoredEtcd(t, old, old, "v1beta1") })
+	t.Run("alone", func(t *testing.T) { testRestoredEtcd(t, old, nil, "v1") })
+}
+
+// testRestoredEtcd has the API server change to the present release, and changes it by back when etcd is restored. Then
+// it writes a version.
+func testRestoredEtcd(t *testing.T, old, back func(*controlplane.Server), version string) {
+	t.Parallel()
 	server := controlplane.Server{AllowAll: true, RuntimeConfig: []string{"api/all=true"}}
 	old(&server)
 	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{server}})
@@ -81,7 +90,7 @@ func TestRestoredEtcd(t *testing.T) {
 	if err := cp.Etcd().Restore(backup); err != nil {
 		t.Fatal(err)
 	}
-	if err := api.Restart(old); err != nil {
+	if err := api.Restart(back); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range managers {
@@ -95,5 +104,13 @@ func TestRestoredEtcd(t *testing.T) {
 		}
 	}
 	startManager(t, cp, framework.Manager, "again", "--controllers=svmtrigger", "--leader-elect=false")
-	eventually(t, soon, "the old encoding is recorded again", writes("v1beta1"))
+	eventually(t, soon, "what is written now is recorded", writes(version))
+	state, err := states.Get(t.Context(), policies, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	persisted, _, err := unstructured.NestedStringSlice(state.Object, "status", "persistedEncodingVersions")
+	if err != nil || !slices.Contains(persisted, "admissionregistration.k8s.io/v1beta1") {
+		t.Errorf("objects are stored in v1beta1, and the state lists %q (%v)", persisted, err)
+	}
 }
