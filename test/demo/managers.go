@@ -167,7 +167,7 @@ func (d *demo) showFirstLook(ctx context.Context) error {
 	d.out.saw("%d resources have a StorageState; after %s, %d migrations have proven how they are stored",
 		states, seconds(time.Since(began)), len(migrations.Items))
 	if len(left) > 0 {
-		d.out.explain("Not migrated: %s.", strings.Join(left, ", "))
+		d.out.explain("Not migrated yet: %s.", strings.Join(left, ", "))
 	}
 	return nil
 }
