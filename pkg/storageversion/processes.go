@@ -1,0 +1,121 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// leasesIdentify is the first Kubernetes version in which a server that starts deletes the Lease of the process before
+// it. Earlier servers take it over, with its uid and its holder.
+var leasesIdentify = version.MajorMinor(1, 35)
+
+// IdentifiedByLease reports whether the identity Lease of a server of that version tells one process from the next. It
+// does not if the version is not known.
+func IdentifiedByLease(serverVersion string) bool {
+	v, err := version.ParseGeneric(serverVersion)
+	return err == nil && v.AtLeast(leasesIdentify)
+}
+
+// processes knows the processes that gave documents, as far as their Leases do not identify them. Whoever reads
+// documents keeps a connection to each of these, so that the end of one is noticed at once.
+type processes struct {
+	// met are their start times by the name of the document. Zero if a process did not tell it.
+	met map[string]time.Time
+	// lost is since when it is not known whether the process still lives, by the same name.
+	lost map[string]time.Time
+}
+
+// lose takes over that the connection to a process ended. It reports whether that is news.
+func (p *processes) lose(now time.Time, name string) bool {
+	_, met := p.met[name]
+	_, lost := p.lost[name]
+	if !met || lost {
+		return false
+	}
+	p.lost[name] = now
+	return true
+}
+
+// answer takes over which processes answered. It returns, as servers that nobody read, those names behind which other
+// processes may have written: one that was met lives no more, or one answers that was not met before.
+func (p *processes) answer(documents map[string]Document) (unread []Server) {
+	for name, document := range documents {
+		if document.Failure != "" || IdentifiedByLease(document.Version) {
+			continue
+		}
+		started, met := p.met[name]
+		_, lost := p.lost[name]
+		if !met || !started.Equal(document.Started) || lost && started.IsZero() {
+			unread = append(unread, Server{Identity: name})
+		}
+		p.met[name] = document.Started
+		delete(p.lost, name)
+	}
+	return unread
+}
+
+// forget forgets the processes that did not answer in a complete look: they live no more. It returns their names, as
+// servers that nobody read.
+func (p *processes) forget(documents map[string]Document) (unread []Server) {
+	maps.DeleteFunc(p.met, func(name string, _ time.Time) bool {
+		document, answered := documents[name]
+		if answered && !IdentifiedByLease(document.Version) {
+			return false
+		}
+		delete(p.lost, name)
+		unread = append(unread, Server{Identity: name})
+		return true
+	})
+	return unread
+}
+
+// unread returns the names of the processes of which it is not known whether they live, as servers that nobody read.
+func (p *processes) unread() []Server {
+	var all []Server
+	for _, name := range slices.Sorted(maps.Keys(p.lost)) {
+		all = append(all, Server{Identity: name})
+	}
+	return all
+}
+
+// Anonymous reports whether processes gave an evidence that neither their Leases nor start times identify. Only who
+// watched them since knows whether they are the same.
+func Anonymous(e migrationv1alpha1.StorageEvidence) bool {
+	return slices.ContainsFunc(e.Endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
+		return e.Source != migrationv1alpha1.EvidenceFromAggregatedDiscovery &&
+			!IdentifiedByLease(endpoint.ServerVersion) && endpoint.ProcessStartTime == nil
+	})
+}
+
+// sameProcesses reports whether the processes that Leases do not identify are the same, by their start times.
+func sameProcesses(a, b []migrationv1alpha1.EndpointEvidence) bool {
+	unidentified := func(all []migrationv1alpha1.EndpointEvidence) []migrationv1alpha1.EndpointEvidence {
+		return slices.DeleteFunc(slices.Clone(all), func(endpoint migrationv1alpha1.EndpointEvidence) bool {
+			return IdentifiedByLease(endpoint.ServerVersion)
+		})
+	}
+	return slices.EqualFunc(unidentified(a), unidentified(b), func(a, b migrationv1alpha1.EndpointEvidence) bool {
+		return a.Address == b.Address && a.ProcessStartTime != nil && a.ProcessStartTime.Equal(b.ProcessStartTime)
+	})
+}
