@@ -53,7 +53,7 @@ func NewLedger(linger time.Duration) *Ledger {
 		sightings:   sightings{},
 	}
 	l.looks = &looks{
-		servers: l.servers, processes: processes{met: map[string]time.Time{}, lost: map[string]time.Time{}},
+		servers: l.servers, processes: processes{met: map[string]processMet{}, lost: map[string]time.Time{}},
 		groups: map[string]groupReads{}, advertised: map[string]string{}, said: map[Server]Document{},
 	}
 	l.builtIns = &builtIns{
@@ -117,8 +117,8 @@ func (l *Ledger) noteDeparture(now time.Time, departure Sighting, unread func(gr
 	}
 }
 
-// LoseSight takes over that the connection ended to the process that gave the document of that name. If the Lease of
-// the server does not identify the process, another one may answer there.
+// LoseSight takes over that the connection ended to the process that gave the document of that name. Another one may
+// answer there by now.
 func (l *Ledger) LoseSight(now time.Time, name string) Changes {
 	if !l.looks.lose(now, name) {
 		return nil

@@ -105,8 +105,7 @@ func (l *looks) set(now time.Time, look Look) (unread []Server, doubtful bool) {
 	return unread, doubtful
 }
 
-// lose makes looks at all servers doubtful, because the connection to a process ended that its Lease does not identify.
-// It reports whether that is news.
+// lose makes looks at all servers doubtful, because the connection to a process ended. It reports whether that is news.
 func (l *looks) lose(now time.Time, name string) bool {
 	if !l.processes.lose(now, name) {
 		return false

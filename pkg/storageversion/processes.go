@@ -37,13 +37,17 @@ func IdentifiedByLease(serverVersion string) bool {
 	return err == nil && v.AtLeast(leasesIdentify)
 }
 
-// processes knows the processes that gave documents, as far as their Leases do not identify them. Whoever reads
-// documents keeps a connection to each of these, so that the end of one is noticed at once.
+// processes knows the processes to which somebody keeps connections, so that the end of one is noticed at once.
 type processes struct {
-	// met are their start times by the name of the document. Zero if a process did not tell it.
-	met map[string]time.Time
-	// lost is since when it is not known whether the process still lives, by the same name.
+	// met are those by the names of their documents.
+	met map[string]processMet
+	// lost is since when it is not known whether the process still lives, by the same names.
 	lost map[string]time.Time
+}
+
+type processMet struct {
+	started    time.Time // zero if the process did not tell it
+	identified bool      // by its Lease
 }
 
 // lose takes over that the connection to a process ended. It reports whether that is news.
@@ -57,34 +61,39 @@ func (p *processes) lose(now time.Time, name string) bool {
 	return true
 }
 
-// answer takes over which processes answered. It returns, as servers that nobody read, those names behind which other
-// processes may have written: one that was met lives no more, or one answers that was not met before.
+// answer takes over which processes answered. It returns, as servers that nobody read, the names behind which others
+// may have written that no Lease tells of: one that was met lives no more, or one answers that was not met before.
 func (p *processes) answer(documents map[string]Document) (unread []Server) {
 	for name, document := range documents {
-		if document.Failure != "" || IdentifiedByLease(document.Version) {
+		if !document.Held {
 			continue
 		}
-		started, met := p.met[name]
+		before, met := p.met[name]
 		_, lost := p.lost[name]
-		if !met || !started.Equal(document.Started) || lost && started.IsZero() {
+		now := processMet{started: document.Started, identified: IdentifiedByLease(document.Version)}
+		same := met && before.identified == now.identified && before.started.Equal(now.started) &&
+			!(lost && now.started.IsZero())
+		leasesTell := now.identified && (!met || before.identified)
+		if !same && !leasesTell {
 			unread = append(unread, Server{Identity: name})
 		}
-		p.met[name] = document.Started
+		p.met[name] = now
 		delete(p.lost, name)
 	}
 	return unread
 }
 
-// forget forgets the processes that did not answer in a complete look: they live no more. It returns their names, as
-// servers that nobody read.
+// forget forgets the processes that did not answer in a complete look: they live no more. It returns, as servers that
+// nobody read, the names of those that no Lease identifies.
 func (p *processes) forget(documents map[string]Document) (unread []Server) {
-	maps.DeleteFunc(p.met, func(name string, _ time.Time) bool {
-		document, answered := documents[name]
-		if answered && !IdentifiedByLease(document.Version) {
+	maps.DeleteFunc(p.met, func(name string, before processMet) bool {
+		if documents[name].Held {
 			return false
 		}
 		delete(p.lost, name)
-		unread = append(unread, Server{Identity: name})
+		if !before.identified {
+			unread = append(unread, Server{Identity: name})
+		}
 		return true
 	})
 	return unread

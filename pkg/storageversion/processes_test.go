@@ -38,10 +38,15 @@ func TestIdentifiedByLease(t *testing.T) {
 // old is the document of a process of Kubernetes 1.34, which keeps the Lease of the process before it.
 func old(hash string, started time.Duration) Document {
 	document := writes(hash)
-	document.Version = "v1.34.4"
+	document.Version, document.Held = "v1.34.4", true
 	if started > 0 {
 		document.Started = start.Add(started)
 	}
+	return document
+}
+
+func held(document Document) Document {
+	document.Held = true
 	return document
 }
 
@@ -75,7 +80,8 @@ func TestRestartUnderTheSameLease(t *testing.T) {
 		"the connection ended for another reason": {old(appsV1, 1), [][]string{nil}},
 		"another process":                         {old(appsV1, 2), [][]string{nil, {"10.0.0.1"}, nil}},
 		"a process that does not tell its start":  {old(appsV1, 0), [][]string{nil, {"10.0.0.1"}, nil}},
-		"a newer release":                         {writes(appsV1), [][]string{nil, {"10.0.0.1"}, nil}},
+		"a newer release":                         {held(writes(appsV1)), [][]string{nil, {"10.0.0.1"}, nil}},
+		"a newer release, not held":               {writes(appsV1), [][]string{nil, {"10.0.0.1"}, nil}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newStory()
@@ -116,6 +122,7 @@ func TestRestartThatNothingTellsOf(t *testing.T) {
 		"another process":                       {old(appsV1, 1), old(appsV1, 2), [][]string{nil, {"10.0.0.1"}, nil}},
 		"processes of unknown start, watched":   {old(appsV1, 0), old(appsV1, 0), [][]string{nil}},
 		"a newer process that Leases tell of":   {writes(appsV1), writes(appsV1), [][]string{nil}},
+		"the same, held":                        {held(writes(appsV1)), held(writes(appsV1)), [][]string{nil}},
 		"an older process with the Lease of it": {writes(appsV1), old(appsV1, 2), [][]string{nil, {"10.0.0.1"}, nil}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,6 +133,23 @@ func TestRestartThatNothingTellsOf(t *testing.T) {
 			expectUnseen(t, s, test.unseen...)
 		})
 	}
+}
+
+// TestOldServerTakesOverTheLeaseOfANewerOne that crashed, as after an upgrade that failed. A connection to the newer one
+// is kept where an older one was met before.
+func TestOldServerTakesOverTheLeaseOfANewerOne(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(held(writes(appsV1))), "a/1")
+	s.LoseSight(s.tick(), "10.0.0.1")
+	if s.problem(deployments) != unseen {
+		t.Error("nobody doubts that the newer one still answers")
+	}
+	s.looks(at(held(writes(appsV1))), "a/1")
+	expectUnseen(t, s, nil)
+	s.LoseSight(s.tick(), "10.0.0.1")
+	s.looks(at(old(appsV1beta1, 1)), "a/1")
+	expectUnseen(t, s, nil, []string{"10.0.0.1"}, nil)
 }
 
 // TestProcessThatIsGoneForGood lets a server of Kubernetes 1.34 leave.

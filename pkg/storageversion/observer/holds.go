@@ -35,16 +35,18 @@ const holdInterval = time.Minute
 type process struct {
 	version string
 	started time.Time // zero if it does not tell it, or was not asked
+	held    bool      // a connection to it is kept
 }
 
-// hold is a connection to a process that its identity Lease does not identify.
+// hold is a connection that is kept.
 type hold struct {
 	*connection
 	process
 }
 
-// holds keeps a connection to each process that its identity Lease does not identify, from the first look at it on. A
-// connection cannot outlive its process, so nobody can restart a server below Kubernetes 1.35 unnoticed.
+// holds keeps a connection to each process from the first look at it on, if the identity Lease does not identify it. A
+// connection cannot outlive its process, so nobody can restart a server below Kubernetes 1.35 unnoticed. Such a server
+// also takes over the Lease of a newer one that crashed. So once one was met, connections to all servers are kept.
 type holds struct {
 	*facts
 	clients *clients
@@ -52,6 +54,18 @@ type holds struct {
 
 	holding sync.Mutex
 	byName  map[string]*hold // by the name of the document
+	metOld  bool             // a server was met whose Lease may be that of another process
+}
+
+// wants reports whether to keep a connection to a process of that version.
+func (h *holds) wants(version string) bool {
+	h.holding.Lock()
+	defer h.holding.Unlock()
+	if !h.metOld && !storageversion.IdentifiedByLease(version) {
+		h.metOld = true
+		h.serversChanged.raise() // Newer servers may have been read before.
+	}
+	return h.metOld
 }
 
 // identify returns a reader of the server at an address, and who answers there.
@@ -64,7 +78,7 @@ func (h *holds) identify(ctx context.Context, address string, direct bool) (docu
 		return from, process{}, err
 	}
 	version, err := readVersion(ctx, from)
-	if err != nil || storageversion.IdentifiedByLease(version) {
+	if err != nil || !h.wants(version) {
 		return from, process{version: version}, err
 	}
 	one, err := h.clients.connect(address, direct)
@@ -86,7 +100,10 @@ func introduce(ctx context.Context, from documents.Reader) (process, error) {
 	if err != nil {
 		return process{}, err
 	}
-	one := process{version: version}
+	one := process{version: version, held: true}
+	if storageversion.IdentifiedByLease(version) {
+		return one, nil
+	}
 	started, err := readStart(ctx, from)
 	if refused(err) {
 		klog.FromContext(ctx).Info("An API server below Kubernetes 1.35 does not tell when its process started, so the "+

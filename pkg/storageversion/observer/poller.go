@@ -115,7 +115,7 @@ func (p *discoveryPoller) takeSnapshot(ctx context.Context) {
 		}
 		changes := p.ledger.SetLook(now, look)
 		for name, document := range look.Documents {
-			if document.Failure == "" && !storageversion.IdentifiedByLease(document.Version) && !p.holds.has(name) {
+			if document.Held && !p.holds.has(name) {
 				maps.Copy(changes, p.ledger.LoseSight(now, name)) // It ended before the Ledger knew of it.
 			}
 		}

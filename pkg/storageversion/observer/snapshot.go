@@ -149,9 +149,9 @@ func (p *discoveryPoller) readProcesses(
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {
-			if !storageversion.IdentifiedByLease(now.document.Version) && now.document.Failure == "" && !p.holds.has(name) {
+			if now.document.Held && !p.holds.has(name) {
 				m.leaveOpen(one)
-				p.holds.keep(ctx, name, &hold{one, process{now.document.Version, now.document.Started}})
+				p.holds.keep(ctx, name, &hold{connection: one})
 			}
 			return now, true
 		}
@@ -166,6 +166,7 @@ func (p *discoveryPoller) readProcess(
 ) (document storageversion.Document, err error) {
 	who := process{}
 	if who.version, err = readVersion(ctx, one.reader); err == nil {
+		who.held = p.holds.wants(who.version)
 		who.started, err = time.Parse(time.RFC3339Nano, started)
 	}
 	if err != nil {
@@ -204,7 +205,7 @@ func readDocument(
 	ctx context.Context, from documents.Reader, who process, c catalog, isBuiltIn func(schema.GroupVersion) bool,
 ) storageversion.Document {
 	document := storageversion.Document{
-		Version: who.version, Started: who.started,
+		Version: who.version, Started: who.started, Held: who.held,
 		Resources:    map[schema.GroupResource]storageversion.Resource{},
 		FailedGroups: map[string]string{},
 	}
