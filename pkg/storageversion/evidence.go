@@ -29,8 +29,14 @@ import (
 // seen.
 func SameEvidence(a, b migrationv1alpha1.StorageEvidence) bool {
 	return a.Source == b.Source && slices.Equal(a.Servers, b.Servers) &&
-		equality.Semantic.DeepEqual(a.Endpoints, b.Endpoints) && ptr.Equal(a.StorageVersion, b.StorageVersion) &&
+		slices.EqualFunc(a.Endpoints, b.Endpoints, sameEndpoint) && ptr.Equal(a.StorageVersion, b.StorageVersion) &&
 		equality.Semantic.DeepEqual(a.CustomResourceDefinition, b.CustomResourceDefinition)
+}
+
+func sameEndpoint(a, b migrationv1alpha1.EndpointEvidence) bool {
+	same := a.ProcessStartTime.Equal(b.ProcessStartTime)
+	a.ProcessStartTime, b.ProcessStartTime = nil, nil
+	return same && a == b
 }
 
 // Durable reports whether a later evidence can prove that nothing happened since this one. If it cannot, only the

@@ -77,7 +77,7 @@ type Document struct {
 	// FailedGroups are the groups that could not be read in full, with the reason. Resources of these may be missing.
 	FailedGroups map[string]string
 	// Held says that whoever read the document keeps a connection to the process, and reports with LoseSight when it ends.
-	// That is so for each process that its Lease does not identify.
+	// That is so for each process that its Lease may outlive.
 	Held bool
 	// ServesStorageVersions says that the server takes part in the StorageVersion API.
 	ServesStorageVersions bool

@@ -107,7 +107,14 @@ func (l *looks) set(now time.Time, look Look) (unread []Server, doubtful bool) {
 
 // lose makes looks at all servers doubtful, because the connection to a process ended. It reports whether that is news.
 func (l *looks) lose(now time.Time, name string) bool {
-	if !l.processes.lose(now, name) {
+	since := now
+	for group := range l.groups {
+		// What was missing before must not go on to be missing for as long again.
+		if problem := l.unknown(now, group); problem != nil && problem.Since.Before(since) {
+			since = problem.Since
+		}
+	}
+	if !l.processes.lose(since, name) {
 		return false
 	}
 	for group, reads := range l.groups {

@@ -30,11 +30,22 @@ import (
 // it. Earlier servers take it over, with its uid and its holder.
 var leasesIdentify = version.MajorMinor(1, 35)
 
+// leasesEndWithProcesses is the first Kubernetes version of which no server takes over the Lease: an older server does
+// that to one that crashed, but nobody may roll a server back by more than one minor version.
+var leasesEndWithProcesses = version.MajorMinor(1, 36)
+
 // IdentifiedByLease reports whether the identity Lease of a server of that version tells one process from the next. It
 // does not if the version is not known.
 func IdentifiedByLease(serverVersion string) bool {
 	v, err := version.ParseGeneric(serverVersion)
 	return err == nil && v.AtLeast(leasesIdentify)
+}
+
+// MayOutliveProcess reports whether the identity Lease of a server of that version may pass to another process. It may
+// if the version is not known.
+func MayOutliveProcess(serverVersion string) bool {
+	v, err := version.ParseGeneric(serverVersion)
+	return err != nil || !v.AtLeast(leasesEndWithProcesses)
 }
 
 // processes knows the processes to which somebody keeps connections, so that the end of one is noticed at once.

@@ -24,13 +24,22 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-func TestIdentifiedByLease(t *testing.T) {
-	for version, want := range map[string]bool{
-		"v1.34.4": false, "v1.34.9-gke.100+0a1b": false, "v1.35.0": true, "v1.35.0-beta.0": true, "v1.37.1+k3s1": true,
-		"v2.0.0": true, "": false, "unknown": false,
+func TestWhatLeasesTell(t *testing.T) {
+	for version, want := range map[string]struct{ identified, mayOutlive bool }{
+		"v1.34.4":              {false, true},
+		"v1.34.9-gke.100+0a1b": {false, true},
+		"v1.35.0":              {true, true},
+		"v1.35.0-beta.0":       {true, true},
+		"v1.36.0":              {true, false},
+		"v1.37.1+k3s1":         {true, false},
+		"":                     {false, true},
+		"unknown":              {false, true},
 	} {
-		if got := IdentifiedByLease(version); got != want {
-			t.Errorf("%q: %t, want %t", version, got, want)
+		if got := IdentifiedByLease(version); got != want.identified {
+			t.Errorf("%q identifies: %t, want %t", version, got, want.identified)
+		}
+		if got := MayOutliveProcess(version); got != want.mayOutlive {
+			t.Errorf("%q may outlive the process: %t, want %t", version, got, want.mayOutlive)
 		}
 	}
 }
@@ -135,8 +144,7 @@ func TestRestartThatNothingTellsOf(t *testing.T) {
 	}
 }
 
-// TestOldServerTakesOverTheLeaseOfANewerOne that crashed, as after an upgrade that failed. A connection to the newer one
-// is kept where an older one was met before.
+// TestOldServerTakesOverTheLeaseOfANewerOne that crashed, as after an upgrade that failed.
 func TestOldServerTakesOverTheLeaseOfANewerOne(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")

@@ -17,6 +17,7 @@ limitations under the License.
 package simulation
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -60,7 +61,10 @@ type observer struct {
 	documents      map[string]storageversion.Document // of the last look
 	shared         bool                               // the same
 	unmet          string                             // the same
+	anonymous      bool                               // the same
 
+	// held are the processes to which connections are kept, by the names of their documents.
+	held map[string]*server
 	// known are the sources of encodings that were heard of.
 	known map[*source]bool
 	// heardOf are the processes that were heard of.
@@ -72,7 +76,7 @@ type observer struct {
 func newObserver(m *manager) *observer {
 	return &observer{
 		m: m, ledger: storageversion.NewLedger(linger), retry: firstRetry,
-		known: map[*source]bool{}, heardOf: map[string]bool{},
+		known: map[*source]bool{}, heardOf: map[string]bool{}, held: map[string]*server{},
 	}
 }
 
@@ -174,7 +178,7 @@ func (o *observer) look() {
 	o.looking, o.moved = true, false
 	look := storageversion.Look{Servers: o.living, Advertised: w.cluster.advertised(), Direct: len(o.addresses) > 0,
 		Documents: map[string]storageversion.Document{}}
-	longest := time.Duration(0)
+	longest, from := time.Duration(0), map[string]*server{}
 	addresses := o.addresses
 	if !look.Direct {
 		addresses = []string{balancer}
@@ -189,11 +193,11 @@ func (o *observer) look() {
 	for _, address := range addresses {
 		delay := w.dice.upTo(answerDelay)
 		longest = max(longest, delay)
-		w.after(delay, func() { look.Documents[address] = w.cluster.document(address) })
+		w.after(delay, func() { look.Documents[address], from[address] = w.cluster.ask(address) })
 	}
 	w.after(longest, func() {
 		if w.manager == o.m {
-			o.conclude(look)
+			o.conclude(look, from)
 		}
 	})
 }
@@ -212,26 +216,54 @@ func (o *observer) meet(look storageversion.Look) {
 			if len(met) == 0 {
 				look.Documents[balancer] = storageversion.Document{Failure: "connection refused"}
 			}
+			from := map[string]*server{}
 			for name, s := range met {
 				if s.lives {
-					look.Documents[balancer+" "+name] = w.cluster.documentOf(s)
+					look.Documents[balancer+" "+name], from[balancer+" "+name] = w.cluster.documentOf(s), s
 				}
 			}
 			if len(look.Documents) < len(look.Servers) {
 				look.Unmet = "share the balancer"
 			}
 			if w.manager == o.m {
-				o.conclude(look)
+				o.conclude(look, from)
 			}
 		})
 	})
 }
 
+// hold keeps connections to the processes that answered, where others may take over their Leases.
+func (o *observer) hold(look storageversion.Look, from map[string]*server) {
+	for name, document := range look.Documents {
+		if s := from[name]; s != nil && document.Failure == "" && storageversion.MayOutliveProcess(document.Version) {
+			document.Held = true
+			look.Documents[name], o.held[name] = document, s
+			o.known[s.source] = true
+		}
+	}
+}
+
+// disconnected tells the ledger of connections that ended.
+func (o *observer) disconnected(s *server) {
+	if o.m.w.manager != o.m {
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.held)) {
+		if o.held[name] == s {
+			delete(o.held, name)
+			o.m.w.log("the connection to %s ended", s.incarnation)
+			o.heard(o.ledger.LoseSight(o.m.now(), name))
+			o.lookSoon()
+		}
+	}
+}
+
 // conclude tells the ledger what servers answered.
-func (o *observer) conclude(look storageversion.Look) {
+func (o *observer) conclude(look storageversion.Look, from map[string]*server) {
 	w := o.m.w
 	o.looking = false
-	o.documents, o.shared, o.unmet = look.Documents, look.Shared, look.Unmet
+	o.hold(look, from)
+	o.documents, o.shared, o.unmet, o.anonymous = look.Documents, look.Shared, look.Unmet, look.Anonymous()
 	o.decideAboutStorageVersions()
 	if mutate := w.mutant.look; mutate != nil {
 		look = mutate(look)
@@ -240,6 +272,11 @@ func (o *observer) conclude(look storageversion.Look) {
 		w.log("looked: servers %v, documents %s", look.Servers, documentsInWords(look.Documents))
 	}
 	o.heard(o.ledger.SetLook(o.m.now(), look))
+	for _, s := range from {
+		if s != nil && !s.answers {
+			o.disconnected(s)
+		}
+	}
 	if !o.synced {
 		o.m.begin()
 	}
@@ -296,7 +333,7 @@ func (o *observer) recovered() bool {
 
 // poll looks if a server serves other resources than before. Otherwise what lives tells everything.
 func (o *observer) poll() {
-	differs := len(o.living) == 0 || o.shared || o.failing() > 0
+	differs := len(o.living) == 0 || o.shared || o.anonymous || o.failing() > 0
 	for address, before := range o.documents {
 		now := o.m.w.cluster.document(address)
 		for _, b := range builtIns {
@@ -371,7 +408,7 @@ func (o *observer) relist(on stream) {
 	switch on {
 	case streamLeases:
 		// Who came meanwhile may be gone already.
-		lived := c.serversOf(func(l *lease) bool { return !l.silent || !o.heardOf[l.incarnation] })
+		lived := c.serversOf(func(l *lease) bool { return !l.silent || !o.heardOf[l.holder] })
 		if len(lived) > len(c.living()) {
 			o.setLiving(lived, true)
 		}

@@ -44,9 +44,8 @@ type hold struct {
 	process
 }
 
-// holds keeps a connection to each process from the first look at it on, if the identity Lease does not identify it. A
-// connection cannot outlive its process, so nobody can restart a server below Kubernetes 1.35 unnoticed. Such a server
-// also takes over the Lease of a newer one that crashed. So once one was met, connections to all servers are kept.
+// holds keeps a connection to each process from the first look at it on, if its identity Lease may outlive it. A
+// connection cannot, so nobody can restart such a server unnoticed.
 type holds struct {
 	*facts
 	clients *clients
@@ -54,18 +53,6 @@ type holds struct {
 
 	holding sync.Mutex
 	byName  map[string]*hold // by the name of the document
-	metOld  bool             // a server was met whose Lease may be that of another process
-}
-
-// wants reports whether to keep a connection to a process of that version.
-func (h *holds) wants(version string) bool {
-	h.holding.Lock()
-	defer h.holding.Unlock()
-	if !h.metOld && !storageversion.IdentifiedByLease(version) {
-		h.metOld = true
-		h.serversChanged.raise() // Newer servers may have been read before.
-	}
-	return h.metOld
 }
 
 // identify returns a reader of the server at an address, and who answers there.
@@ -78,7 +65,7 @@ func (h *holds) identify(ctx context.Context, address string, direct bool) (docu
 		return from, process{}, err
 	}
 	version, err := readVersion(ctx, from)
-	if err != nil || !h.wants(version) {
+	if err != nil || !storageversion.MayOutliveProcess(version) {
 		return from, process{version: version}, err
 	}
 	one, err := h.clients.connect(address, direct)

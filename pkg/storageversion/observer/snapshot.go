@@ -166,7 +166,7 @@ func (p *discoveryPoller) readProcess(
 ) (document storageversion.Document, err error) {
 	who := process{}
 	if who.version, err = readVersion(ctx, one.reader); err == nil {
-		who.held = p.holds.wants(who.version)
+		who.held = storageversion.MayOutliveProcess(who.version)
 		who.started, err = time.Parse(time.RFC3339Nano, started)
 	}
 	if err != nil {
