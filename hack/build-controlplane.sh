@@ -41,11 +41,11 @@ package_of() {
   case "$1" in
     etcd) echo go.etcd.io/etcd/server/v3 ;;
     kube-apiserver | kube-controller-manager | kubectl) echo "k8s.io/kubernetes/cmd/$1" ;;
-    kube-apiserver-1.34 | kube-apiserver-1.35 | kube-apiserver-1.36) echo k8s.io/kubernetes/cmd/kube-apiserver ;;
+    kube-apiserver-1.34) echo k8s.io/kubernetes/cmd/kube-apiserver ;;
     sample-apiserver) echo k8s.io/sample-apiserver ;;
     *)
       echo "$0: unknown binary \"$1\": it builds etcd, kube-apiserver, kube-controller-manager, kubectl," \
-        "sample-apiserver, and kube-apiserver-1.34, -1.35 and -1.36" >&2
+        "sample-apiserver and kube-apiserver-1.34" >&2
       return 1
       ;;
   esac

@@ -160,6 +160,20 @@ func TestOldServerTakesOverTheLeaseOfANewerOne(t *testing.T) {
 	expectUnseen(t, s, nil, []string{"10.0.0.1"}, nil)
 }
 
+// TestLossWhileAServerIsMissing does not let that one be missing for as long again.
+func TestLossWhileAServerIsMissing(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(old(appsV1, 1)), "a/1")
+	s.servers(true, "a/1", "b/1")
+	came := s.now
+	s.looks(at(old(appsV1, 1)), "a/1", "b/1")
+	s.LoseSight(s.tick(), "10.0.0.1")
+	if problem := s.Observe(s.now, deployments).Problem; problem == nil || !problem.Since.Equal(came) {
+		t.Errorf("problem %+v, want one since %v", problem, came)
+	}
+}
+
 // TestProcessThatIsGoneForGood lets a server of Kubernetes 1.34 leave.
 func TestProcessThatIsGoneForGood(t *testing.T) {
 	s := newStory()

@@ -124,6 +124,9 @@ func TestFindings(t *testing.T) {
 			start a server (1, 1), 1m6s, seed 0
 			replace a server by one elsewhere (1, 1), 16s, seed 0
 			replace a server by one elsewhere (0, 0), 8s, seed 21`,
+		"S21: a server that takes over the Lease of a newer one": `
+			servers 1, release 2, publishing 0, addresses own leases kept
+			let a server crash again and again (0, 0), 0s, seed 0`,
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			s, err := parse(text)
