@@ -85,7 +85,7 @@ build() {
   trap "rm -rf '${new}'" EXIT
   build_with_progress "${missing[*]}" -ldflags "$(link_flags)" -o "${new}/" -- "${packages[@]}"
   for name in "${missing[@]}"; do
-    # Renamed into place, because a running server's file cannot be written. go calls a binary by the name of its folder.
+    # Renamed into place, because the file of a running server cannot be written. go names a binary after its folder.
     built="$(package_of "${name}")"
     built="${built%/v3}"
     mv "${new}/${built##*/}" "${out}/${name}"

@@ -96,7 +96,7 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 		}
 	}
 	if departure.Unseen = left; len(left) > 0 && !published {
-		l.noteDeparture(now, departure, func(group string) []Server { return l.looks.unconfirmed(now, group, left) })
+		l.noteDeparture(now, departure)
 	}
 	l.looks.forget(left, unbroken)
 	l.publications.publishers.Delete(left...)
@@ -107,10 +107,10 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 func (l *Ledger) Living() []Server { return l.servers.living }
 
 // noteDeparture notes that processes left which nobody may have read.
-func (l *Ledger) noteDeparture(now time.Time, departure Sighting, unread func(group string) []Server) {
+func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 	l.departedUnread = newest(append(l.departedUnread, departure))
 	for resource := range l.builtIns.all() {
-		if unread := unread(resource.Group); len(unread) > 0 {
+		if unread := l.looks.unconfirmed(now, resource.Group, departure.Unseen); len(unread) > 0 {
 			last, _ := l.sightings.last(resource)
 			l.sightings.append(now, resource, Sighting{Evidence: departure.Evidence, Writing: last.Writing, Unseen: unread})
 		}
@@ -140,7 +140,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 		l.publications.publishers.Clear()
 	}
 	if len(unread) > 0 {
-		l.noteDeparture(now, Sighting{Evidence: l.servers.evidence(), Unseen: unread}, func(string) []Server { return unread })
+		l.noteDeparture(now, Sighting{Evidence: l.servers.evidence(), Unseen: unread})
 	}
 	if l.looks.incomplete(now, "") == nil && look.ServesStorageVersions() {
 		l.publications.publishers.Insert(l.servers.living...)
