@@ -10,9 +10,9 @@ HISTORIES ?= 1000000
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests whose controllers run in managers, which are built with the race detector: the tests themselves need none.
 OF_MANAGERS := svmtrigger svmigrator manager api
-# All others with tests: what they are about runs in their own process.
+# All others with tests: what they are about runs in their own process. Those of releases have a target of their own.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
-IN_PROCESS   = $(filter-out %/test/simulation $(addprefix %/test/integration/,$(OF_MANAGERS)),$(TESTED))
+IN_PROCESS   = $(filter-out %/test/simulation $(addprefix %/test/integration/,releases $(OF_MANAGERS)),$(TESTED))
 
 # Real servers never behave twice in the same way, so a result from Go's cache would say nothing.
 INTEGRATION := go test -count=1 -vet=off -timeout 30m -run '$(FOCUS)'
@@ -70,6 +70,12 @@ integration-of-managers:
 .PHONY: integration-in-process
 integration-in-process:
 	@hack/step.sh "integration, in process" $(INTEGRATION) $(RACE) -p 1 $(IN_PROCESS)
+
+.PHONY: releases
+releases: ## Run the tests against kube-apiserver of older releases, which it builds first (ten minutes each)
+	hack/build-controlplane.sh etcd kube-apiserver kube-apiserver-1.34
+	hack/build-managers.sh
+	SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 $(INTEGRATION) -v ./test/integration/releases
 
 .PHONY: test-binaries
 test-binaries: ## Build the servers and the managers that tests run

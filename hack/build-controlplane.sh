@@ -18,23 +18,34 @@
 #
 #   hack/build-controlplane.sh                                  etcd, kube-apiserver and sample-apiserver
 #   hack/build-controlplane.sh kube-controller-manager kubectl  only those named
+#   hack/build-controlplane.sh kube-apiserver-1.34              of an older release, pinned in binaries/v1.34
 #
-# A binary is built when it is missing or older than the go.mod that pins it. All that have to be built are built by one
-# go command, so that packages which they share are compiled once and no processor waits. Safe to run twice at once.
+# A binary is built when it is missing or older than the go.mod that pins it. All of one module that have to be built
+# are built by one go command, so that packages which they share are compiled once and no processor waits. Safe to run
+# twice at once.
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-module="${ROOT}/test/controlplane/binaries"
+pins="${ROOT}/test/controlplane/binaries"
 out="${ROOT}/_output/bin"
+
+# module_of names the folder of the module that pins a binary.
+module_of() {
+  case "$1" in
+    kube-apiserver-*) echo "${pins}/v${1#kube-apiserver-}" ;;
+    *) echo "${pins}" ;;
+  esac
+}
 
 package_of() {
   case "$1" in
     etcd) echo go.etcd.io/etcd/server/v3 ;;
     kube-apiserver | kube-controller-manager | kubectl) echo "k8s.io/kubernetes/cmd/$1" ;;
+    kube-apiserver-1.34) echo k8s.io/kubernetes/cmd/kube-apiserver ;;
     sample-apiserver) echo k8s.io/sample-apiserver ;;
     *)
-      echo "$0: unknown binary \"$1\": it builds" \
-        "etcd, kube-apiserver, kube-controller-manager, kubectl and sample-apiserver" >&2
+      echo "$0: unknown binary \"$1\": it builds etcd, kube-apiserver, kube-controller-manager, kubectl," \
+        "sample-apiserver and kube-apiserver-1.34" >&2
       return 1
       ;;
   esac
@@ -44,7 +55,7 @@ package_of() {
 # emulation.
 link_flags() {
   local version major minor package
-  version="$(cd "${module}" && go list -m -f '{{.Version}}' k8s.io/kubernetes)"
+  version="$(go list -m -f '{{.Version}}' k8s.io/kubernetes)"
   IFS=. read -r major minor _ <<<"${version#v}"
   printf '%s' '-s -w'
   for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
@@ -54,6 +65,32 @@ link_flags() {
       "${package}.gitMinor" "${minor}" \
       "${package}.gitTreeState" clean
   done
+}
+
+# build MODULE NAME... builds those of the named binaries that are missing or old.
+build() {
+  local module="$1" name missing=() packages=() new built
+  shift
+  for name in "$@"; do
+    if [[ ! -x "${out}/${name}" || "${module}/go.mod" -nt "${out}/${name}" ]]; then
+      missing+=("${name}")
+      packages+=("$(package_of "${name}")")
+    fi
+  done
+  if ((${#missing[@]} == 0)); then
+    return
+  fi
+  cd "${module}"
+  new="$(mktemp -d "${out}/.new.XXXXXX")"
+  trap "rm -rf '${new}'" EXIT
+  build_with_progress "${missing[*]}" -ldflags "$(link_flags)" -o "${new}/" -- "${packages[@]}"
+  for name in "${missing[@]}"; do
+    # Renamed into place, because the file of a running server cannot be written. go names a binary after its folder.
+    built="$(package_of "${name}")"
+    built="${built%/v3}"
+    mv "${new}/${built##*/}" "${out}/${name}"
+  done
+  rmdir "${new}"
 }
 
 if [[ $# -eq 0 ]]; then
@@ -71,27 +108,12 @@ if command -v flock >/dev/null; then
   flock 9
 fi
 
-missing=()
-packages=()
-for name in "$@"; do
-  if [[ ! -x "${out}/${name}" || "${module}/go.mod" -nt "${out}/${name}" ]]; then
-    missing+=("${name}")
-    packages+=("$(package_of "${name}")")
-  fi
-done
-if ((${#missing[@]} == 0)); then
-  exit
-fi
-
-cd "${module}"
-new="$(mktemp -d "${out}/.new.XXXXXX")"
-trap 'rm -rf "${new}"' EXIT
-build_with_progress "${missing[*]}" -ldflags "$(link_flags)" -o "${new}/" -- "${packages[@]}"
-for name in "${missing[@]}"; do
-  # Renamed into place, because a running server's file cannot be written. go calls etcd by the name of its folder.
-  built="${new}/${name}"
-  if [[ "${name}" == etcd ]]; then
-    built="${new}/server"
-  fi
-  mv "${built}" "${out}/${name}"
+for module in $(for name in "$@"; do module_of "${name}"; done | sort -u); do
+  named=()
+  for name in "$@"; do
+    if [[ "$(module_of "${name}")" == "${module}" ]]; then
+      named+=("${name}")
+    fi
+  done
+  build "${module}" "${named[@]}"
 done

@@ -22,11 +22,15 @@ import (
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
+
+// maxVersionLength is how long a version in an evidence may be.
+const maxVersionLength = 128
 
 // builtIns knows what the discovery documents of the API servers say of each built-in resource.
 type builtIns struct {
@@ -120,8 +124,7 @@ func (b *builtIns) sightingOfLook(resource schema.GroupResource) Sighting {
 				hash = cmp.Or(hash, otherHash)
 			}
 		}
-		sighting.Evidence.Endpoints = append(sighting.Evidence.Endpoints,
-			migrationv1alpha1.EndpointEvidence{Address: address, StorageVersionHash: hash})
+		sighting.Evidence.Endpoints = append(sighting.Evidence.Endpoints, document.evidence(address, hash))
 		if hash != "" {
 			sighting.Writing = append(sighting.Writing, hash)
 		}
@@ -129,6 +132,18 @@ func (b *builtIns) sightingOfLook(resource schema.GroupResource) Sighting {
 	sighting.Evidence.Endpoints = atMost(sighting.Evidence.Endpoints, migrationv1alpha1.MaxEvidenceEndpoints)
 	sighting.Writing = sortedSet(sighting.Writing)
 	return sighting
+}
+
+// evidence identifies who gave the document, and says what the document shows.
+func (d *Document) evidence(address string, hash Encoding) migrationv1alpha1.EndpointEvidence {
+	evidence := migrationv1alpha1.EndpointEvidence{
+		Address: address, StorageVersionHash: hash, ServerVersion: d.Version[:min(len(d.Version), maxVersionLength)],
+	}
+	if !d.Started.IsZero() {
+		// The API has microseconds.
+		evidence.ProcessStartTime = &metav1.MicroTime{Time: d.Started.UTC().Truncate(time.Microsecond)}
+	}
+	return evidence
 }
 
 // presence reports whether any server serves the resource.

@@ -28,14 +28,23 @@ import (
 // SameEvidence reports whether two evidences identify the same state of the same source, whenever each was first
 // seen.
 func SameEvidence(a, b migrationv1alpha1.StorageEvidence) bool {
-	return a.Source == b.Source && slices.Equal(a.Servers, b.Servers) && slices.Equal(a.Endpoints, b.Endpoints) &&
-		ptr.Equal(a.StorageVersion, b.StorageVersion) &&
+	return a.Source == b.Source && slices.Equal(a.Servers, b.Servers) &&
+		slices.EqualFunc(a.Endpoints, b.Endpoints, sameEndpoint) && ptr.Equal(a.StorageVersion, b.StorageVersion) &&
 		equality.Semantic.DeepEqual(a.CustomResourceDefinition, b.CustomResourceDefinition)
+}
+
+func sameEndpoint(a, b migrationv1alpha1.EndpointEvidence) bool {
+	same := a.ProcessStartTime.Equal(b.ProcessStartTime)
+	a.ProcessStartTime, b.ProcessStartTime = nil, nil
+	return same && a == b
 }
 
 // Durable reports whether a later evidence can prove that nothing happened since this one. If it cannot, only the
 // time that passed says how far to trust it.
 func Durable(e migrationv1alpha1.StorageEvidence) bool {
+	if Anonymous(e) {
+		return false
+	}
 	switch e.Source {
 	case migrationv1alpha1.EvidenceFromStorageVersion:
 		return e.StorageVersion != nil
@@ -58,7 +67,9 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	}
 	switch first.Source {
 	case migrationv1alpha1.EvidenceFromStorageVersion:
-		return *recorded.StorageVersion == *first.StorageVersion
+		// A server on which the API was off for a time wrote what it did not publish.
+		return *recorded.StorageVersion == *first.StorageVersion && slices.Equal(recorded.Servers, first.Servers) &&
+			sameProcesses(recorded.Endpoints, first.Endpoints)
 	case migrationv1alpha1.EvidenceFromCustomResourceDefinition:
 		// One change of the spec has one storage version before it and one after it, and both are known. Two changes may
 		// have another version in between. status.storedVersions does not prove otherwise, because others shorten it.
@@ -66,7 +77,7 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 		return recorded.CustomResourceDefinition.UID == first.CustomResourceDefinition.UID &&
 			(changes == 0 || changes == 1)
 	default:
-		return slices.Equal(recorded.Servers, first.Servers)
+		return slices.Equal(recorded.Servers, first.Servers) && sameProcesses(recorded.Endpoints, first.Endpoints)
 	}
 }
 
@@ -80,7 +91,7 @@ func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) 
 	at := slices.IndexFunc(all, func(s Sighting) bool {
 		return same(s) && s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime)
 	})
-	if at < 0 {
+	if at < 0 && !Anonymous(recorded) {
 		at = slices.IndexFunc(all, same)
 	}
 	if at >= 0 {

@@ -17,7 +17,9 @@ limitations under the License.
 package storageversion
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -36,6 +38,23 @@ func TestContinues(t *testing.T) {
 		s.servers(true, names...)
 		return s.Ledger.servers.evidence()
 	}
+	processes := func(version string, starts ...time.Duration) migrationv1alpha1.StorageEvidence {
+		evidence := servers("a/1", "b/1")
+		for i, after := range starts {
+			document := Document{Version: version}
+			if after >= 0 {
+				document.Started = start.Add(after)
+			}
+			evidence.Endpoints = append(evidence.Endpoints, document.evidence(fmt.Sprintf("10.0.0.%d", i), appsV1))
+		}
+		return evidence
+	}
+	published := func(revision string, names ...string) migrationv1alpha1.StorageEvidence {
+		evidence := servers(names...)
+		evidence.Source = migrationv1alpha1.EvidenceFromStorageVersion
+		evidence.StorageVersion = &migrationv1alpha1.StorageVersionEvidence{UID: "u", ResourceVersion: revision}
+		return evidence
+	}
 	aggregated := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromAggregatedDiscovery}
 	for name, tc := range map[string]struct {
 		recorded, first migrationv1alpha1.StorageEvidence
@@ -49,6 +68,16 @@ func TestContinues(t *testing.T) {
 		"the same processes":                      {servers("a/1", "b/1"), servers("b/1", "a/1"), true},
 		"another process":                         {servers("a/1", "b/1"), servers("a/1", "b/2"), false},
 		"a process less":                          {servers("a/1", "b/1"), servers("a/1"), false},
+		"processes that Leases identify":          {processes("v1.35.0", 0, 0), processes("v1.35.0", 1, -1), true},
+		"the same start times":                    {processes("v1.34.4", 0, 1e3), processes("v1.34.4", 0, 1e3), true},
+		"a process that started later":            {processes("v1.34.4", 0, 1e3), processes("v1.34.4", 0, 2e3), false},
+		"a start time that nobody knows":          {processes("v1.34.4", 0, -1), processes("v1.34.4", 0, -1), false},
+		"a start time, and a version, to ask for": {processes("", 0, 1e3), processes("", 0, 1e3), true},
+		"an address less":                         {processes("v1.34.4", 0, 1e3), processes("v1.34.4", 0), false},
+		"an upgrade under the same Leases":        {processes("v1.34.4", 0, 1e3), processes("v1.35.0", 0, 1e3), false},
+		"the same publication":                    {published("1", "a/1"), published("1", "a/1"), true},
+		"another publication":                     {published("1", "a/1"), published("2", "a/1"), false},
+		"it may have been off in between":         {published("1", "a/1"), published("1", "a/2"), false},
 		"processes without Leases prove nothing":  {servers(), servers(), false},
 		"another source":                          {servers("a/1"), definition("", 1), false},
 		"aggregated servers have no incarnations": {aggregated, aggregated, false},

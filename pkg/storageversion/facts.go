@@ -17,6 +17,8 @@ limitations under the License.
 package storageversion
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -24,7 +26,7 @@ import (
 
 // Server is a process of kube-apiserver, as its identity Lease shows it.
 type Server struct {
-	// Identity survives a restart of the server, Incarnation does not.
+	// Identity survives a restart of the server. Incarnation does not, from Kubernetes 1.35 on.
 	Identity, Incarnation string
 }
 
@@ -65,10 +67,18 @@ type Resource struct {
 type Document struct {
 	// Failure is why nothing could be read. Everything else is empty then.
 	Failure string
+	// Version is the Kubernetes version of the server, empty if it did not tell it.
+	Version string
+	// Started is when the process started, by its own clock. It must be known to tell processes apart that their Leases do
+	// not identify. Zero if the process did not tell it.
+	Started time.Time
 	// Resources are those that the server itself serves, without custom and aggregated ones.
 	Resources map[schema.GroupResource]Resource
 	// FailedGroups are the groups that could not be read in full, with the reason. Resources of these may be missing.
 	FailedGroups map[string]string
+	// Held says that whoever read the document keeps a connection to the process, and reports with LoseSight when it ends.
+	// That is so for each process that its Lease may outlive.
+	Held bool
 	// ServesStorageVersions says that the server takes part in the StorageVersion API.
 	ServesStorageVersions bool
 }

@@ -53,7 +53,8 @@ func NewLedger(linger time.Duration) *Ledger {
 		sightings:   sightings{},
 	}
 	l.looks = &looks{
-		servers: l.servers, groups: map[string]groupReads{}, advertised: map[string]string{}, said: map[Server]Document{},
+		servers: l.servers, processes: processes{met: map[string]processMet{}, lost: map[string]time.Time{}},
+		groups: map[string]groupReads{}, advertised: map[string]string{}, said: map[Server]Document{},
 	}
 	l.builtIns = &builtIns{
 		servers: l.servers, looks: l.looks, sharing: l.sharing, resources: map[schema.GroupResource]builtIn{},
@@ -116,6 +117,16 @@ func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 	}
 }
 
+// LoseSight takes over that the connection ended to the process that gave the document of that name. Another one may
+// answer there by now.
+func (l *Ledger) LoseSight(now time.Time, name string) Changes {
+	if !l.looks.lose(now, name) {
+		return nil
+	}
+	l.publications.publishers.Clear()
+	return l.notePublications(now)
+}
+
 // SetLook takes over what the documents of all servers said. It takes out of them what has a definition: it may be
 // known before the documents leave the custom resource out.
 func (l *Ledger) SetLook(now time.Time, look Look) Changes {
@@ -124,8 +135,12 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 			return l.definitions[resource] != nil
 		})
 	}
-	if doubtful := l.looks.set(now, look); doubtful {
+	unread, doubtful := l.looks.set(now, look)
+	if doubtful {
 		l.publications.publishers.Clear()
+	}
+	if len(unread) > 0 {
+		l.noteDeparture(now, Sighting{Evidence: l.servers.evidence(), Unseen: unread})
 	}
 	if l.looks.incomplete(now, "") == nil && look.ServesStorageVersions() {
 		l.publications.publishers.Insert(l.servers.living...)
@@ -216,7 +231,9 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 		read, complete := l.builtIns.read(now, resource)
 		if l.published(resource) && l.publications.complete() {
 			// The watch may lag and show what earlier processes published. What documents showed counts as well.
-			return l.publishedSighting(resource, read.Writing), true
+			sighting := l.publishedSighting(resource, read.Writing)
+			sighting.Evidence.Endpoints = read.Evidence.Endpoints
+			return sighting, true
 		}
 		return read, complete && l.looks.unknown(now, resource.Group) == nil
 	case Aggregated:

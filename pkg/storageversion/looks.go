@@ -40,6 +40,7 @@ const confirmation = 5 * time.Second
 // servers share addresses, it counts the processes that were met there instead.
 type looks struct {
 	servers      *servers
+	processes    processes
 	last         *Look
 	lookedAt     time.Time           // when last was taken over
 	addresses    []string            // of last, in order
@@ -57,9 +58,12 @@ type groupReads struct {
 	firstRead map[Server]time.Time
 }
 
-// set takes over a look. It reports whether all earlier looks have become doubtful.
-func (l *looks) set(now time.Time, look Look) (doubtful bool) {
+// set takes over a look. It returns the processes that nobody read and that may have written, and whether all earlier
+// looks have become doubtful.
+func (l *looks) set(now time.Time, look Look) (unread []Server, doubtful bool) {
+	first := l.last == nil
 	l.learnAddresses(now, look)
+	unread = l.processes.answer(look.Documents)
 	look.Documents = l.recall(look)
 	l.last, l.lookedAt, l.addresses = &look, now, slices.Sorted(maps.Keys(look.Documents))
 	switch {
@@ -74,6 +78,12 @@ func (l *looks) set(now time.Time, look Look) (doubtful bool) {
 				l.groups[resource.Group] = groupReads{firstRead: map[Server]time.Time{}}
 			}
 		}
+	}
+	if l.incompleteWithout(now, "") == nil {
+		unread = append(unread, l.processes.forget(look.Documents)...)
+	}
+	if first {
+		unread = nil // Whoever keeps a record compares it with the processes that were met.
 	}
 	doubtful = l.missedDeparture(now)
 	for group, reads := range l.groups {
@@ -92,7 +102,25 @@ func (l *looks) set(now time.Time, look Look) (doubtful bool) {
 		}
 		l.groups[group] = reads
 	}
-	return doubtful
+	return unread, doubtful
+}
+
+// lose makes looks at all servers doubtful, because the connection to a process ended. It reports whether that is news.
+func (l *looks) lose(now time.Time, name string) bool {
+	since := now
+	for group := range l.groups {
+		// What was missing before must not go on to be missing for as long again.
+		if problem := l.unknown(now, group); problem != nil && problem.Since.Before(since) {
+			since = problem.Since
+		}
+	}
+	if !l.processes.lose(since, name) {
+		return false
+	}
+	for group, reads := range l.groups {
+		l.groups[group] = groupReads{readAt: reads.readAt, firstRead: map[Server]time.Time{}}
+	}
+	return true
 }
 
 // learnAddresses takes over which addresses the servers advertise. It finds out whether each server that may answer
@@ -203,7 +231,7 @@ func (l *looks) ofLiving() bool {
 // may meet other servers, and nothing tells when a server does not answer there any more that left before the start.
 func (l *looks) needAnother() bool {
 	switch living := len(l.servers.living); {
-	case !l.ofLiving() || len(l.last.Incomplete()) > 0:
+	case !l.ofLiving() || len(l.last.Incomplete()) > 0 || len(l.processes.lost) > 0:
 		return true
 	case l.last.Shared && (l.last.Unmet != "" || l.servers.mayHaveMissedDeparture(l.lookedAt)):
 		return true
@@ -255,6 +283,17 @@ func (l *looks) unknown(now time.Time, group string) *Problem {
 
 // incomplete returns why the last look is not a complete look at the group and at the living processes, or nil.
 func (l *looks) incomplete(now time.Time, group string) *Problem {
+	for _, lost := range l.processes.unread() {
+		problem := l.problem(group, "the API server at %s may have restarted: the connection to it ended, and it has not "+
+			"been read since. The manager reads it as soon as it answers", lost.Identity)
+		problem.Since = l.processes.lost[lost.Identity]
+		return problem
+	}
+	return l.incompleteWithout(now, group)
+}
+
+// incompleteWithout is incomplete without regard to processes that were lost.
+func (l *looks) incompleteWithout(now time.Time, group string) *Problem {
 	if !l.ofLiving() {
 		return l.problem(group, "API servers started or stopped (alive: %s), and their discovery documents have not been "+
 			"read since. The manager reads them within seconds", l.servers.names())
@@ -334,40 +373,4 @@ func (l *looks) problem(group, format string, args ...any) *Problem {
 	}
 	message := fmt.Sprintf(format, args...)
 	return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: message, Since: since}
-}
-
-// SharesAddresses reports whether servers may share the addresses at which servers answer, so that an address does not
-// tell who answers there: there are fewer addresses than servers, and it is not known which servers have none. certain
-// says that the servers advertise shared addresses. Otherwise addresses may still appear.
-func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
-	own, shown := sets.Set[string]{}, false
-	for _, server := range l.Servers {
-		address := l.Advertised[server.Identity]
-		own.Insert(address)
-		shown = shown || slices.Contains(answering, address)
-	}
-	advertised := shown && !own.Has("")
-	shares = len(answering) < len(l.Servers) && !(advertised && len(own) == len(l.Servers))
-	return shares, shares && advertised
-}
-
-// Incomplete returns the addresses from which something could not be read.
-func (l *Look) Incomplete() []string {
-	var addresses []string
-	for address, document := range l.Documents {
-		if document.Failure != "" || len(document.FailedGroups) > 0 {
-			addresses = append(addresses, address)
-		}
-	}
-	return addresses
-}
-
-// ServesStorageVersions reports whether all servers take part in the StorageVersion API.
-func (l *Look) ServesStorageVersions() bool {
-	for _, document := range l.Documents {
-		if !document.ServesStorageVersions {
-			return false
-		}
-	}
-	return true
 }

@@ -95,7 +95,7 @@ type Sighting struct {
 	// Writing are the encodings that servers write, sorted. One means that they agree, none that nobody writes.
 	Writing []Encoding
 	// Unseen are processes that left before anybody read them. They may have written anything, unless whoever keeps a
-	// record read them earlier.
+	// record read them earlier. Those that no Lease identifies are under the name of their document.
 	Unseen []Server
 	// Stored are the encodings of Evidence.CustomResourceDefinition.StoredVersions, in that order.
 	Stored []Encoding

@@ -97,12 +97,12 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 	}
 	o.Looked = l.looks.groups[group].readAt
 	o.Problem = l.looks.unknown(o.Time, group)
-	o.Unseen = l.looks.unread(group)
+	o.Unseen = append(l.looks.unread(group), l.looks.processes.unread()...)
 }
 
 // observeUnheard is about a resource that nobody who could be asked serves.
 func (l *Ledger) observeUnheard(o *Observation) {
-	o.Unseen = l.looks.unread(o.Resource.Group)
+	o.Unseen = append(l.looks.unread(o.Resource.Group), l.looks.processes.unread()...)
 	o.Problem = cmp.Or(l.looks.unknown(o.Time, o.Resource.Group), l.aggregated.problem(o.Resource.Group))
 	if o.Problem == nil {
 		o.Presence = NotServed

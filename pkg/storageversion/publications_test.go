@@ -45,22 +45,23 @@ func TestStorageVersions(t *testing.T) {
 	s.looks(at(publishing(appsV1beta1), publishing(appsV1beta1)), "a/1", "b/1")
 	expect(t, s, deployments, "", []string{appsV1beta1})
 
-	t.Run("a restart that publishes the same is nothing", func(t *testing.T) {
+	t.Run("a restart that publishes the same is a sighting of another process", func(t *testing.T) {
 		s.servers(true, "a/1", "b/2")
 		expect(t, s, deployments, unseen, []string{appsV1beta1})
 		s.looks(at(publishing(appsV1beta1), publishing(appsV1beta1)), "a/1", "b/2")
-		expect(t, s, deployments, "", []string{appsV1beta1})
+		expect(t, s, deployments, "", []string{appsV1beta1}, []string{appsV1beta1})
 	})
 	t.Run("a publication is a sighting", func(t *testing.T) {
 		s.SetStorageVersion(s.tick(), "apps.deployments", object("3", "a=apps/v1beta1", "b=apps/v1"), true)
-		expect(t, s, deployments, "", []string{appsV1beta1}, sortedSet([]string{appsV1, appsV1beta1}))
+		expect(t, s, deployments, "", []string{appsV1beta1}, []string{appsV1beta1},
+			sortedSet([]string{appsV1, appsV1beta1}))
 	})
 	t.Run("a server that publishes nothing has to be looked at", func(t *testing.T) {
 		s.servers(true, "a/1", "b/2", "c/1")
-		expect(t, s, jobs, unseen, []string{batchV1})
+		expect(t, s, jobs, unseen, []string{batchV1}, []string{batchV1})
 		s.SetStorageVersion(s.tick(), "batch.jobs", object("4", "a=batch/v1", "b=batch/v1", "c=batch/v1"), true)
 		s.looks(at(publishing(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/1", "b/2", "c/1")
-		expect(t, s, jobs, "", []string{batchV1}, []string{batchV1})
+		expect(t, s, jobs, "", []string{batchV1}, []string{batchV1}, []string{batchV1})
 	})
 	t.Run("documents that contradict a publication are believed as well", func(t *testing.T) {
 		s := newStory()

@@ -79,6 +79,16 @@ func (s *servers) lives(server Server) bool {
 	return lives
 }
 
+// incarnation returns that of the server that lives, empty if none of that identity does.
+func (s *servers) incarnation(identity string) string {
+	for _, server := range s.living {
+		if server.Identity == identity {
+			return server.Incarnation
+		}
+	}
+	return ""
+}
+
 // someCameAt reports whether a process came at that time.
 func (s *servers) someCameAt(now time.Time) bool {
 	return slices.ContainsFunc(s.living, func(server Server) bool { return s.came[server].Equal(now) })

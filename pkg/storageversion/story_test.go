@@ -98,7 +98,7 @@ func (s *story) looksThroughBalancer(document Document, living ...string) {
 
 // writes is the document of a server that writes Deployments in that encoding.
 func writes(hash string) Document {
-	return Document{Resources: map[schema.GroupResource]Resource{
+	return Document{Version: "v1.37.1", Resources: map[schema.GroupResource]Resource{
 		deployments: {Kind: "Deployment", Versions: []string{"v1", "v1beta1"}, Hash: hash, Migratable: true},
 		jobs:        {Kind: "Job", Versions: []string{"v1"}, Hash: batchV1, Migratable: true},
 	}}

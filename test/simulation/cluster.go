@@ -44,7 +44,20 @@ type setting struct {
 	release    int
 	publishing publishing
 	addressing addressing
+	leasing    leasing
 }
+
+// leasing tells whether the identity Lease of a server identifies the process.
+type leasing string
+
+const (
+	// replaced: each process that starts replaces the Lease of the process before it.
+	replaced leasing = "replaced"
+	// kept: processes of releases 0 and 1 take the Lease over with its holder. They tell when they started.
+	kept leasing = "kept"
+	// untold: the same, and they do not tell it.
+	untold leasing = "untold"
+)
 
 // addressing tells how servers can be asked.
 type addressing string
@@ -75,6 +88,7 @@ type server struct {
 
 	release   int
 	publishes bool
+	began     time.Time
 	// lives until the process ends; answers at its address; accepts writes; leased once it had its Lease; leaves since it
 	// gave it up; frozen while it can neither write nor renew its Lease.
 	lives, answers, accepts, leased, leaves, frozen bool
@@ -88,7 +102,8 @@ type server struct {
 
 // lease is an identity Lease.
 type lease struct {
-	incarnation string
+	// incarnation is the process that renews it, holder the one that it shows.
+	incarnation, holder string
 	// unwatched says that it appeared while nobody watched, or that whoever saw it ended before that was recorded.
 	unwatched bool
 	since     time.Time
@@ -103,6 +118,7 @@ type cluster struct {
 	w          *world
 	publishing publishing
 	addressing addressing
+	leasing    leasing
 	started    int
 	// sources are those of server processes, by incarnation, and of changes of definitions.
 	sources map[string]*source
@@ -136,7 +152,7 @@ func newCluster(w *world) *cluster {
 
 // setUp makes servers that have been there for long, and objects of times before.
 func (c *cluster) setUp(s setting) {
-	c.publishing, c.addressing = s.publishing, s.addressing
+	c.publishing, c.addressing, c.leasing = s.publishing, s.addressing, s.leasing
 	past := &source{name: "the past", began: c.w.now.Add(-time.Hour), grace: c.processGrace()}
 	c.definition = &definition{uid: "definition-1", generation: 1, stored: []customVersion{0}}
 	c.definition.sources[0] = past
@@ -147,7 +163,9 @@ func (c *cluster) setUp(s setting) {
 		c.sources[one.incarnation] = past
 		c.publish(one)
 		one.leased = true
-		c.leases[one.identity] = &lease{incarnation: one.incarnation, address: c.advertisedBy(one)}
+		c.leases[one.identity] = &lease{
+			incarnation: one.incarnation, holder: one.incarnation, address: c.advertisedBy(one),
+		}
 		if c.addressed() {
 			c.addresses = append(c.addresses, one.address)
 		}
@@ -175,7 +193,7 @@ func (c *cluster) process(identity string, release int, publishes bool) *server 
 	one := &server{
 		identity: identity, incarnation: fmt.Sprintf("%s_%d", identity, c.started),
 		address: "10.0.0." + identity[len(identity)-1:], release: release,
-		publishes: publishes, lives: true, answers: true, accepts: true,
+		publishes: publishes, lives: true, answers: true, accepts: true, began: c.w.now,
 	}
 	one.source = &source{name: one.incarnation, identity: identity, began: c.w.now, grace: c.processGrace()}
 	c.sources[one.incarnation] = one.source
@@ -185,6 +203,9 @@ func (c *cluster) process(identity string, release int, publishes bool) *server 
 	c.servers = append(c.servers, one)
 	return one
 }
+
+// keepsLease reports whether a server takes over the Lease of the process before it.
+func (c *cluster) keepsLease(s *server) bool { return c.leasing != replaced && s.release < 2 }
 
 // of returns the process with that identity that is not on its way out, nil if there is none.
 func (c *cluster) of(identity string) *server {
@@ -223,6 +244,8 @@ func (c *cluster) addressed() bool { return c.addressing == own || c.addressing 
 // advertisedBy is the address that the Lease of a server names.
 func (c *cluster) advertisedBy(s *server) string {
 	switch {
+	case c.keepsLease(s):
+		return ""
 	case s.release > 0 && c.addressing == advertised:
 		return s.address
 	case s.release > 0 && c.addressing == shared:
@@ -259,7 +282,7 @@ func (c *cluster) serversOf(which func(*lease) bool) []storageversion.Server {
 		if !which(l) {
 			continue
 		}
-		all = append(all, storageversion.Server{Identity: identity, Incarnation: l.incarnation})
+		all = append(all, storageversion.Server{Identity: identity, Incarnation: l.holder})
 	}
 	slices.SortFunc(all, func(a, b storageversion.Server) int { return strings.Compare(a.Identity, b.Identity) })
 	return all
@@ -279,10 +302,14 @@ func (c *cluster) reachable() []string {
 func (c *cluster) setLease(s *server) {
 	c.w.log("Lease of %s", s.incarnation)
 	s.leased = true
-	c.leases[s.identity] = &lease{
-		incarnation: s.incarnation, unwatched: !c.w.feeds.watched(streamLeases), since: c.w.now,
+	one := &lease{
+		incarnation: s.incarnation, holder: s.incarnation, unwatched: !c.w.feeds.watched(streamLeases), since: c.w.now,
 		address: c.advertisedBy(s),
 	}
+	if before := c.leases[s.identity]; before != nil && c.keepsLease(s) {
+		one.holder, one.unwatched, one.since = before.holder, before.unwatched, before.since
+	}
+	c.leases[s.identity] = one
 	c.w.feeds.publish(streamLeases, livingTold(c.living()))
 }
 

@@ -32,14 +32,20 @@ const balancer = "balancer"
 
 // document is what whoever answers at an address says of itself.
 func (c *cluster) document(address string) storageversion.Document {
+	document, _ := c.ask(address)
+	return document
+}
+
+// ask returns what whoever answers at an address says of itself, and who it is.
+func (c *cluster) ask(address string) (storageversion.Document, *server) {
 	s := c.at(address)
 	if address == balancer {
 		s = c.connect()
 	}
 	if s == nil {
-		return storageversion.Document{Failure: "connection refused"}
+		return storageversion.Document{Failure: "connection refused"}, nil
 	}
-	return c.documentOf(s)
+	return c.documentOf(s), s
 }
 
 // connect returns the server that a new connection to the balancer reaches, nil if there is none.
@@ -60,7 +66,16 @@ func (c *cluster) documentOf(s *server) storageversion.Document {
 	}
 	document := storageversion.Document{
 		Resources: map[schema.GroupResource]storageversion.Resource{}, FailedGroups: map[string]string{},
-		ServesStorageVersions: s.publishes,
+		ServesStorageVersions: s.publishes, Version: "v1.37.1",
+	}
+	switch {
+	case c.keepsLease(s):
+		document.Version = "v1.34.4"
+	case c.leasing != replaced:
+		document.Version = "v1.35.4"
+	}
+	if c.keepsLease(s) && c.leasing == kept || !c.addressed() {
+		document.Started = s.began
 	}
 	for _, b := range builtIns {
 		switch {

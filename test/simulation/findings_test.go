@@ -26,13 +26,13 @@ import (
 func TestFindings(t *testing.T) {
 	for name, text := range map[string]string{
 		"S1: an aggregated resource at two versions": `
-			servers 1, release 0, publishing 0, addresses own
+			servers 1, release 0, publishing 0, addresses own leases replaced
 			flip the aggregated server (0, 0), 0s, seed 0`,
 		"S2: a resource that is served no longer": `
-			servers 1, release 1, publishing 1, addresses own
+			servers 1, release 1, publishing 1, addresses own leases replaced
 			restart a server (0, 0), 0s, seed 1`,
 		"S3: a look that is older than the migration": `
-			servers 1, release 0, publishing 0, addresses own
+			servers 1, release 0, publishing 0, addresses own leases replaced
 			nothing (0, 0), 11m0s, seed 0
 			nothing (0, 0), 30s, seed 0
 			nothing (0, 0), 16s, seed 0
@@ -41,7 +41,7 @@ func TestFindings(t *testing.T) {
 			nothing (0, 0), 4m0s, seed 0
 			flip the aggregated server (0, 0), 0s, seed 0`,
 		"S4: servers that cannot be asked, and a manager that has heard of no resource": `
-			servers 1, release 0, publishing 0, addresses own
+			servers 1, release 0, publishing 0, addresses own leases replaced
 			nothing (0, 0), 1m6s, seed 0
 			kill a server (0, 0), 0s, seed 1
 			depose the manager (0, 0), 0s, seed 0
@@ -49,7 +49,7 @@ func TestFindings(t *testing.T) {
 			nothing (0, 0), 1s, seed 0
 			kill a server (2, 0), 0s, seed 0`,
 		"S4: and which nobody tells of changes": `
-			servers 1, release 0, publishing 0, addresses own
+			servers 1, release 0, publishing 0, addresses own leases replaced
 			nothing (0, 0), 1m6s, seed 0
 			kill a server (0, 0), 0s, seed 0
 			depose the manager (0, 0), 0s, seed 0
@@ -58,33 +58,33 @@ func TestFindings(t *testing.T) {
 			nothing (0, 0), 1s, seed 0
 			kill a server (2, 0), 0s, seed 0`,
 		"S5: a hidden address, and one of a server that left": `
-			servers 1, release 3, publishing 0, addresses own
+			servers 1, release 3, publishing 0, addresses own leases replaced
 			start a server (1, 2), 0s, seed 0
 			restart a server (3, 0), 3s, seed 0
 			hide an address (3, 0), 0s, seed 0
 			stop a server (0, 0), 2m0s, seed 2`,
 		"S7: a server that ceases to publish": `
-			servers 3, release 0, publishing 2, addresses own
+			servers 3, release 0, publishing 2, addresses own leases replaced
 			upgrade all servers (0, 1), 0s, seed 0
 			kill and start a server (3, 0), 1m6s, seed 0
 			restart a server (0, 6), 30s, seed 1`,
 		"S9: documents of processes long gone": `
-			servers 2, release 0, publishing 1, addresses own
+			servers 2, release 0, publishing 1, addresses own leases replaced
 			upgrade all servers (0, 1), 1m6s, seed 0
 			hide an address (0, 0), 2m0s, seed 0
 			delete a Lease (0, 0), 0s, seed 0`,
 		"S10: what was glimpsed of a server that left": `
-			servers 1, release 3, publishing 0, addresses own
+			servers 1, release 3, publishing 0, addresses own leases replaced
 			replace a server by one elsewhere (1, 1), 0s, seed 0
 			stop a server (0, 0), 0s, seed 0
 			restart a server (1, 0), 0s, seed 13`,
 		"S11: no Lease at all, and a new state": `
-			servers 3, release 0, publishing 0, addresses own
+			servers 3, release 0, publishing 0, addresses own leases replaced
 			hide an address (2, 0), 0s, seed 0
 			upgrade all servers (0, 2), 3s, seed 5
 			delete a state (0, 0), 0s, seed 0`,
 		"S12: a manager that starts after a server left": `
-			servers 2, release 0, publishing 0, addresses own
+			servers 2, release 0, publishing 0, addresses own leases replaced
 			hide an address (1, 0), 0s, seed 0
 			stop a server (1, 0), 0s, seed 0
 			start a server (2, 0), 1m6s, seed 0
@@ -92,23 +92,23 @@ func TestFindings(t *testing.T) {
 			stop a server (0, 0), 0s, seed 1
 			depose the manager (0, 0), 0s, seed 0`,
 		"S14: a server that left answers behind the balancer": `
-			servers 1, release 0, publishing 2, addresses own
+			servers 1, release 0, publishing 2, addresses own leases replaced
 			nothing (0, 0), 4m0s, seed 0
 			kill and start a server (3, 0), 0s, seed 22
 			ask for another attempt (0, 2), 1s, seed 4
 			upgrade all servers (1, 5), 1m6s, seed 6928`,
 		"S16: a name of a storage that is younger than the other": `
-			servers 1, release 2, publishing 0, addresses own
+			servers 1, release 2, publishing 0, addresses own leases replaced
 			delete a state (0, 5), 0s, seed 0`,
 		"S17: one of two servers without addresses stops": `
-			servers 2, release 0, publishing 0, addresses none
+			servers 2, release 0, publishing 0, addresses none leases replaced
 			nothing (0, 0), 1s, seed 0`,
 		"S18: a server that crashes, whose successor answers": `
-			servers 1, release 1, publishing 0, addresses own
+			servers 1, release 1, publishing 0, addresses own leases replaced
 			nothing (0, 0), 1m6s, seed 0
 			let a server crash again and again (0, 3), 3s, seed 2`,
 		"S19: a name of a storage that waited for writes about the other": `
-			servers 3, release 0, publishing 0, addresses own
+			servers 3, release 0, publishing 0, addresses own leases replaced
 			start a server (3, 0), 30s, seed 0
 			upgrade all servers (3, 2), 8s, seed 204
 			nothing (0, 0), 3s, seed 0
@@ -118,12 +118,15 @@ func TestFindings(t *testing.T) {
 			replace a server by one elsewhere (0, 1), 0s, seed 0
 			delete a state (0, 0), 30s, seed 6`,
 		"S20: a server that was met before its Lease was there": `
-			servers 1, release 0, publishing 0, addresses none
+			servers 1, release 0, publishing 0, addresses none leases replaced
 			freeze a server (0, 1), 0s, seed 0
 			start a server (2, 1), 0s, seed 1
 			start a server (1, 1), 1m6s, seed 0
 			replace a server by one elsewhere (1, 1), 16s, seed 0
 			replace a server by one elsewhere (0, 0), 8s, seed 21`,
+		"S21: a server that takes over the Lease of a newer one": `
+			servers 1, release 2, publishing 0, addresses own leases kept
+			let a server crash again and again (0, 0), 0s, seed 0`,
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			s, err := parse(text)

@@ -45,8 +45,9 @@ func (c *cluster) start(identity string, release int, publishes bool) {
 		if !s.lives {
 			return
 		}
-		// A server deletes the Lease of the process before it.
-		c.dropLease(s.identity)
+		if !c.keepsLease(s) {
+			c.dropLease(s.identity)
+		}
 		c.setLease(s)
 		c.publish(s)
 		if !s.accepts {
@@ -68,9 +69,10 @@ func (c *cluster) stop(identity string) {
 	}
 	c.w.log("%s stops", s.incarnation)
 	s.leaves = true
-	if c.leases[identity] != nil && c.leases[identity].incarnation == s.incarnation {
+	if !c.keepsLease(s) && c.leases[identity] != nil && c.leases[identity].incarnation == s.incarnation {
 		c.dropLease(identity)
 	}
+	c.w.after(silence+requestTimeout+renewal, func() { c.fallSilent(s) })
 	accepts := c.w.dice.upTo(acceptance)
 	drain := c.w.dice.rather(requestTimeout)
 	c.w.after(accepts, func() {
@@ -79,7 +81,10 @@ func (c *cluster) stop(identity string) {
 			s.accepts = false
 		}
 	})
-	c.w.after(accepts+c.w.dice.upTo(addressDelay-acceptance), func() { s.answers = false })
+	c.w.after(accepts+c.w.dice.upTo(addressDelay-acceptance), func() {
+		s.answers = false
+		c.disconnect(s)
+	})
 	c.w.after(c.w.dice.upTo(addressDelay), func() { c.forgetAddress(s) })
 	c.w.after(accepts+drain, func() { c.end(s) })
 }
@@ -177,7 +182,15 @@ func (c *cluster) lostAddress(silent *server) bool {
 
 func (c *cluster) end(s *server) {
 	s.lives, s.answers, s.accepts = false, false, false
+	c.disconnect(s)
 	c.servers = slices.DeleteFunc(slices.Clone(c.servers), func(other *server) bool { return other == s })
+}
+
+// disconnect ends the connections to a process.
+func (c *cluster) disconnect(s *server) {
+	if m := c.w.manager; m != nil {
+		c.w.after(c.w.dice.upTo(burst), func() { m.observer.disconnected(s) })
+	}
 }
 
 // forgetAddress takes the address away, unless another process has it by now.
@@ -207,7 +220,7 @@ func (c *cluster) startAfter(before *server, identity string, release int, publi
 		c.start(identity, release, publishes)
 		return
 	}
-	if before.accepts && c.of(identity) == before && c.leases[identity] != nil {
+	if before.accepts && !before.leaves && c.of(identity) == before && c.leases[identity] != nil {
 		return // It does not stop.
 	}
 	c.w.after(time.Second, func() { c.startAfter(before, identity, release, publishes) })
@@ -239,7 +252,7 @@ func (c *cluster) loseLease(identity string) {
 func (c *cluster) expireLeases() {
 	for _, one := range c.holders() {
 		s := c.of(one.Identity)
-		if (s == nil || s.incarnation != one.Incarnation && !s.accepts) && c.mayLeave(one.Identity) {
+		if (s == nil || s.incarnation != c.leases[one.Identity].incarnation && !s.accepts) && c.mayLeave(one.Identity) {
 			c.dropLease(one.Identity)
 		}
 	}

@@ -42,6 +42,7 @@ var mutants = map[string]struct {
 	"takes any success for a proof":                     {mutant: mutant{input: believeAll}},
 	"ignores one server":                                {mutant: mutant{living: withoutOne, look: withoutOneDocument}},
 	"takes a shared address for that of one server":     {mutant: mutant{look: shareNothing}},
+	"trusts the holder of a Lease":                      {mutant: mutant{look: trustHolders}},
 	"counts connections and not processes":              {mutant: mutant{name: nameOfConnection}},
 	"takes an error for absence":                        {mutant: mutant{look: failedAsEmpty}},
 	"creates migrations before the state is written":    {mutant: mutant{decision: createAtOnce, createsFirst: true}},
@@ -146,6 +147,18 @@ func shareNothing(look storageversion.Look) storageversion.Look {
 	for _, server := range look.Servers {
 		look.Advertised[server.Identity] = "of " + server.Identity
 		look.Documents["of "+server.Identity] = first
+	}
+	return look
+}
+
+// trustHolders takes every server for one whose Lease identifies the process.
+func trustHolders(look storageversion.Look) storageversion.Look {
+	look.Documents = maps.Clone(look.Documents)
+	for name, document := range look.Documents {
+		if document.Version != "" {
+			document.Version, document.Held = "v1.37.1", false
+			look.Documents[name] = document
+		}
 	}
 	return look
 }

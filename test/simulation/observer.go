@@ -60,7 +60,10 @@ type observer struct {
 	documents      map[string]storageversion.Document // of the last look
 	shared         bool                               // the same
 	unmet          string                             // the same
+	anonymous      bool                               // the same
 
+	// held are the processes to which connections are kept, by the names of their documents.
+	held map[string]*server
 	// known are the sources of encodings that were heard of.
 	known map[*source]bool
 	// heardOf are the processes that were heard of.
@@ -72,7 +75,7 @@ type observer struct {
 func newObserver(m *manager) *observer {
 	return &observer{
 		m: m, ledger: storageversion.NewLedger(linger), retry: firstRetry,
-		known: map[*source]bool{}, heardOf: map[string]bool{},
+		known: map[*source]bool{}, heardOf: map[string]bool{}, held: map[string]*server{},
 	}
 }
 
@@ -174,7 +177,7 @@ func (o *observer) look() {
 	o.looking, o.moved = true, false
 	look := storageversion.Look{Servers: o.living, Advertised: w.cluster.advertised(), Direct: len(o.addresses) > 0,
 		Documents: map[string]storageversion.Document{}}
-	longest := time.Duration(0)
+	longest, from := time.Duration(0), map[string]*server{}
 	addresses := o.addresses
 	if !look.Direct {
 		addresses = []string{balancer}
@@ -189,49 +192,21 @@ func (o *observer) look() {
 	for _, address := range addresses {
 		delay := w.dice.upTo(answerDelay)
 		longest = max(longest, delay)
-		w.after(delay, func() { look.Documents[address] = w.cluster.document(address) })
+		w.after(delay, func() { look.Documents[address], from[address] = w.cluster.ask(address) })
 	}
 	w.after(longest, func() {
 		if w.manager == o.m {
-			o.conclude(look)
+			o.conclude(look, from)
 		}
-	})
-}
-
-// meet makes connections to the balancer until it has met as many processes as live. Later each must still answer.
-func (o *observer) meet(look storageversion.Look) {
-	w := o.m.w
-	w.after(w.dice.upTo(answerDelay), func() {
-		met := map[string]*server{}
-		for i := 0; i < connectionsPerServer*len(look.Servers) && len(met) < len(look.Servers); i++ {
-			if s := w.cluster.connect(); s != nil {
-				met[w.mutant.nameOf(s, i)] = s
-			}
-		}
-		w.after(w.dice.upTo(answerDelay), func() {
-			if len(met) == 0 {
-				look.Documents[balancer] = storageversion.Document{Failure: "connection refused"}
-			}
-			for name, s := range met {
-				if s.lives {
-					look.Documents[balancer+" "+name] = w.cluster.documentOf(s)
-				}
-			}
-			if len(look.Documents) < len(look.Servers) {
-				look.Unmet = "share the balancer"
-			}
-			if w.manager == o.m {
-				o.conclude(look)
-			}
-		})
 	})
 }
 
 // conclude tells the ledger what servers answered.
-func (o *observer) conclude(look storageversion.Look) {
+func (o *observer) conclude(look storageversion.Look, from map[string]*server) {
 	w := o.m.w
 	o.looking = false
-	o.documents, o.shared, o.unmet = look.Documents, look.Shared, look.Unmet
+	o.hold(look, from)
+	o.documents, o.shared, o.unmet, o.anonymous = look.Documents, look.Shared, look.Unmet, look.Anonymous()
 	o.decideAboutStorageVersions()
 	if mutate := w.mutant.look; mutate != nil {
 		look = mutate(look)
@@ -240,6 +215,11 @@ func (o *observer) conclude(look storageversion.Look) {
 		w.log("looked: servers %v, documents %s", look.Servers, documentsInWords(look.Documents))
 	}
 	o.heard(o.ledger.SetLook(o.m.now(), look))
+	for _, s := range from {
+		if s != nil && !s.answers {
+			o.disconnected(s)
+		}
+	}
 	if !o.synced {
 		o.m.begin()
 	}
@@ -296,7 +276,7 @@ func (o *observer) recovered() bool {
 
 // poll looks if a server serves other resources than before. Otherwise what lives tells everything.
 func (o *observer) poll() {
-	differs := len(o.living) == 0 || o.shared || o.failing() > 0
+	differs := len(o.living) == 0 || o.shared || o.anonymous || o.failing() > 0
 	for address, before := range o.documents {
 		now := o.m.w.cluster.document(address)
 		for _, b := range builtIns {
@@ -371,7 +351,7 @@ func (o *observer) relist(on stream) {
 	switch on {
 	case streamLeases:
 		// Who came meanwhile may be gone already.
-		lived := c.serversOf(func(l *lease) bool { return !l.silent || !o.heardOf[l.incarnation] })
+		lived := c.serversOf(func(l *lease) bool { return !l.silent || !o.heardOf[l.holder] })
 		if len(lived) > len(c.living()) {
 			o.setLiving(lived, true)
 		}

@@ -218,8 +218,8 @@ func (s script) play(m mutant, tell func(string)) (*world, error) {
 // String shows the script in the form that parse reads: the setting, and a line for each step.
 func (s script) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "servers %d, release %d, publishing %d, addresses %s\n", s.Setting.servers, s.Setting.release,
-		s.Setting.publishing, s.Setting.addressing)
+	fmt.Fprintf(&b, "servers %d, release %d, publishing %d, addresses %s leases %s\n", s.Setting.servers,
+		s.Setting.release, s.Setting.publishing, s.Setting.addressing, s.Setting.leasing)
 	for _, one := range s.Steps {
 		if one.Do != 0 || one.Wait != 0 {
 			fmt.Fprintf(&b, "%s (%d, %d), %s, seed %d\n", actions[one.Do].name, one.Who, one.What, waits[one.Wait], one.Seed)
@@ -232,8 +232,9 @@ func (s script) String() string {
 func parse(text string) (script, error) {
 	var s script
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	if _, err := fmt.Sscanf(strings.TrimSpace(lines[0]), "servers %d, release %d, publishing %d, addresses %s",
-		&s.Setting.servers, &s.Setting.release, &s.Setting.publishing, &s.Setting.addressing); err != nil {
+	if _, err := fmt.Sscanf(strings.TrimSpace(lines[0]), "servers %d, release %d, publishing %d, addresses %s leases %s",
+		&s.Setting.servers, &s.Setting.release, &s.Setting.publishing, &s.Setting.addressing,
+		&s.Setting.leasing); err != nil {
 		return s, fmt.Errorf("reading the setting %q: %w", lines[0], err)
 	}
 	for _, line := range lines[1:] {

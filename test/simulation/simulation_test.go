@@ -49,6 +49,7 @@ var scripts = rapid.Custom(func(t *rapid.T) script {
 			publishing: publishing(rapid.SampledFrom([]int{0, 0, 1, 2}).Draw(t, "publishing")),
 			addressing: rapid.SampledFrom(
 				[]addressing{own, own, advertised, advertised, advertised, shared, none}).Draw(t, "addressing"),
+			leasing: rapid.SampledFrom([]leasing{replaced, replaced, replaced, kept, kept, untold}).Draw(t, "leasing"),
 		},
 		Steps: rapid.SliceOfN(steps, 8, 24).Draw(t, "steps"),
 	}

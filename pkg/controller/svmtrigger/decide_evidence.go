@@ -150,7 +150,7 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 	if sightings, connected := storageversion.SightingsSince(*recorded, all); connected {
 		return sightings, e.expired(recorded)
 	}
-	return all, storageversion.Durable(*recorded) || e.expired(recorded)
+	return all, storageversion.Durable(*recorded) || storageversion.Anonymous(*recorded) || e.expired(recorded)
 }
 
 // expired reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.

@@ -53,6 +53,19 @@ func (r Reader) Get(ctx context.Context, path, accept string) (body []byte, cont
 	return body, contentType, nil
 }
 
+// ServerVersion returns the Kubernetes version of the server.
+func (r Reader) ServerVersion(ctx context.Context) (string, error) {
+	body, _, err := r.Get(ctx, "/version", runtime.ContentTypeJSON)
+	if err != nil {
+		return "", err
+	}
+	document := struct{ GitVersion string }{}
+	if err := json.Unmarshal(body, &document); err != nil {
+		return "", fmt.Errorf("decoding /version: %w", err)
+	}
+	return document.GitVersion, nil
+}
+
 // Versions returns the versions at which a group is served, the preferred one first.
 func (r Reader) Versions(ctx context.Context, group string) ([]string, error) {
 	if group == "" {

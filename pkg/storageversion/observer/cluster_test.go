@@ -226,6 +226,7 @@ func serve(s *fakeServer, encoding schema.GroupVersion) {
 	}
 	s.change(func() {
 		s.contentType["/api"], s.contentType["/apis"] = aggregatedContentType, aggregatedContentType
+		s.documents["/version"] = `{"gitVersion":"v1.37.1"}`
 		s.documents["/api"] = list()
 		s.documents["/apis"] = list(
 			group(appsV1, "list", "update"), group(customV1, "list", "update"), group(reviewsV1, "create"))

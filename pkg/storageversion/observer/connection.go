@@ -52,10 +52,25 @@ type connection struct {
 	reader  documents.Reader
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 
+	// ended is closed when the connection ended.
+	ended chan struct{}
+	end   func()
+
 	mu     sync.Mutex
 	begun  bool
 	closed bool
 	conn   net.Conn // nil until it is there
+}
+
+// noticed tells when the transport closes it: it does so as soon as the other end has.
+type noticed struct {
+	net.Conn
+	closed func()
+}
+
+func (n *noticed) Close() error {
+	defer n.closed()
+	return n.Conn.Close()
 }
 
 // connect returns a connection that begins with the first request.
@@ -64,7 +79,8 @@ func (c *clients) connect(address string, direct bool) (*connection, error) {
 	if direct {
 		config = c.directTo(address)
 	}
-	one := &connection{address: address, dial: config.Dial}
+	one := &connection{address: address, dial: config.Dial, ended: make(chan struct{})}
+	one.end = sync.OnceFunc(func() { close(one.ended) })
 	if one.dial == nil {
 		one.dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
 	}
@@ -100,8 +116,8 @@ func (c *connection) dialOnce(ctx context.Context, network, address string) (net
 	if c.closed {
 		return nil, errors.Join(errConnectionEnded, conn.Close())
 	}
-	c.conn = conn
-	return conn, nil
+	c.conn = &noticed{Conn: conn, closed: c.end}
+	return c.conn, nil
 }
 
 func (c *connection) close() {

@@ -49,6 +49,7 @@ type fakeServer struct {
 	failing     map[string]int // status codes by prefix of the path
 	collections map[string]*collection
 	moved       chan struct{} // closed at every change of a collection
+	started     time.Time     // of the process, shown by metrics
 }
 
 // collection is a resource in a fakeServer. Paths of collections are complete, namespace included.
@@ -187,6 +188,7 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	document, isDocument := s.documents[r.URL.Path]
 	contentType := s.contentType[r.URL.Path]
 	c := s.collections[r.URL.Path]
+	started := s.started
 	s.mu.Unlock()
 	switch {
 	case code != 0:
@@ -194,6 +196,8 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case isDocument:
 		w.Header().Set("Content-Type", contentType)
 		fmt.Fprint(w, document)
+	case r.URL.Path == "/metrics":
+		writeMetrics(w, started)
 	case c == nil:
 		http.NotFound(w, r)
 	case watching:

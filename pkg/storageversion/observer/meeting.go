@@ -141,6 +141,11 @@ func (m *meeting) lost() map[string]error {
 	return lost
 }
 
+// leaveOpen lets the connection outlast the meeting.
+func (m *meeting) leaveOpen(one *connection) {
+	m.open = slices.DeleteFunc(m.open, func(other *connection) bool { return other == one })
+}
+
 func (m *meeting) close() {
 	for _, one := range m.open {
 		one.close()

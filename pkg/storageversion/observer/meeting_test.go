@@ -82,19 +82,25 @@ func (b *balanced) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	connection := r.Context().Value(connectionKey{}).(int)
 	who := b.choose(connection, b.requests[connection])
 	b.requests[connection]++
-	var created *timestamppb.Timestamp
+	var created time.Time
 	if who >= 0 {
-		created = timestamppb.New(b.starts[who])
+		created = b.starts[who]
 	}
 	b.mu.Unlock()
 	switch {
 	case r.URL.Path != "/metrics":
 		http.NotFound(w, r)
 		return
-	case created == nil:
+	case created.IsZero():
 		fail(w, http.StatusForbidden, "Forbidden")
 		return
 	}
+	writeMetrics(w, created)
+}
+
+// writeMetrics writes metrics of a process as protobuf.
+func writeMetrics(w http.ResponseWriter, started time.Time) {
+	created := timestamppb.New(started)
 	counter := func(name string) *dto.MetricFamily {
 		return &dto.MetricFamily{Name: ptr.To(name), Type: dto.MetricType_COUNTER.Enum(), Metric: []*dto.Metric{
 			{Counter: &dto.Counter{Value: ptr.To(1.0), CreatedTimestamp: created}},

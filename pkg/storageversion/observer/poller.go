@@ -18,6 +18,7 @@ package observer
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -51,6 +52,7 @@ type discoveryPoller struct {
 	addresses       *addressWatcher
 	aggregated      *aggregatedReader
 	storageVersions *storageVersionWatcher
+	holds           *holds
 
 	// synced says whether there was a snapshot, allMet whether the last one met all servers behind addresses that they
 	// share. Guarded by facts.mu.
@@ -65,6 +67,7 @@ type discoveryPoller struct {
 }
 
 func (p *discoveryPoller) run(ctx context.Context) {
+	defer p.holds.keepers.Wait()
 	c := p.clients
 	for _, watched := range []*source{c.leases, c.endpointSlices, c.definitions, c.apiServices} {
 		select {
@@ -110,7 +113,13 @@ func (p *discoveryPoller) takeSnapshot(ctx context.Context) {
 		if len(look.Incomplete()) == 0 && look.Unmet == "" {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now
 		}
-		return p.ledger.SetLook(now, look)
+		changes := p.ledger.SetLook(now, look)
+		for name, document := range look.Documents {
+			if document.Held && !p.holds.has(name) {
+				maps.Copy(changes, p.ledger.LoseSight(now, name)) // It ended before the Ledger knew of it.
+			}
+		}
+		return changes
 	})
 }
 
@@ -144,7 +153,8 @@ func (p *discoveryPoller) recovered(ctx context.Context) bool {
 // how it encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves. Behind
 // shared addresses a snapshot does the same.
 func (p *discoveryPoller) outdated(ctx context.Context) bool {
-	return len(p.living()) == 0 || p.last.Shared || len(p.last.Incomplete()) > 0 || p.catalogsChanged(ctx)
+	return len(p.living()) == 0 || p.last.Shared || p.last.Anonymous() || len(p.last.Incomplete()) > 0 ||
+		p.catalogsChanged(ctx)
 }
 
 // catalogsChanged says whether a server serves other built-in group versions than for the last snapshot. It asks one
@@ -152,7 +162,11 @@ func (p *discoveryPoller) outdated(ctx context.Context) bool {
 func (p *discoveryPoller) catalogsChanged(ctx context.Context) bool {
 	logger := klog.FromContext(ctx)
 	for address, before := range p.catalogs {
-		_, now, err := p.readCatalog(ctx, address, p.last.Direct)
+		var now catalog
+		from, err := p.clients.reader(address, p.last.Direct)
+		if err == nil {
+			now, err = p.readCatalog(ctx, from)
+		}
 		if err != nil {
 			// Leases tell which servers live. It does not matter whether one of them answers just now.
 			logger.V(4).Info("An API server did not say what it serves", "address", address, "err", err)

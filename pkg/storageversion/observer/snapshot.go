@@ -37,14 +37,10 @@ import (
 // storageVersionsResource is served by servers that take part in the StorageVersion API.
 var storageVersionsResource = schema.GroupResource{Group: "internal.apiserver.k8s.io", Resource: "storageversions"}
 
-// readCatalog asks a server for the part of its catalog that is built-in, and returns a reader of the server.
-func (p *discoveryPoller) readCatalog(
-	ctx context.Context, address string, direct bool,
-) (from documents.Reader, builtIn catalog, err error) {
-	if from, err = p.clients.reader(address, direct); err == nil {
-		builtIn, err = readCatalog(ctx, from)
-	}
-	return from, builtIn.only(p.aggregated.isBuiltIn), err
+// readCatalog asks a server for the part of its catalog that is built-in.
+func (p *discoveryPoller) readCatalog(ctx context.Context, from documents.Reader) (catalog, error) {
+	all, err := readCatalog(ctx, from)
+	return all.only(p.aggregated.isBuiltIn), err
 }
 
 // answer is what a server said about its built-in resources.
@@ -57,11 +53,15 @@ type answer struct {
 func (p *discoveryPoller) readServer(
 	ctx context.Context, address string, direct bool,
 ) answer {
-	from, builtIn, err := p.readCatalog(ctx, address, direct)
+	from, who, err := p.holds.identify(ctx, address, direct)
+	var builtIn catalog
+	if err == nil {
+		builtIn, err = p.readCatalog(ctx, from)
+	}
 	if err != nil {
 		return answer{document: storageversion.Document{Failure: err.Error()}}
 	}
-	return answer{builtIn, readDocument(ctx, from, builtIn, p.aggregated.isBuiltIn)}
+	return answer{builtIn, readDocument(ctx, from, who, builtIn, p.aggregated.isBuiltIn)}
 }
 
 // readServers asks all servers at once. It returns what they said about their built-in resources.
@@ -128,9 +128,10 @@ func (p *discoveryPoller) readProcesses(
 	var mu sync.Mutex
 	return collect(ctx, look, slices.Collect(maps.Keys(processes)), func(name string) (answer, bool) {
 		started, times := processes[name], manyTimes
-		from := m.met[started].reader
-		builtIn, err := readCatalog(ctx, from)
-		now := answer{serves: builtIn.only(p.aggregated.isBuiltIn)}
+		one := m.met[started]
+		var now answer
+		var err error
+		now.serves, err = p.readCatalog(ctx, one.reader)
 		before, known := p.last.Documents[name]
 		switch {
 		case err != nil:
@@ -139,16 +140,39 @@ func (p *discoveryPoller) readProcesses(
 			len(before.FailedGroups) == 0:
 			now.document, times = before, 1
 		default:
-			now.document = readDocument(ctx, from, now.serves, p.aggregated.isBuiltIn)
+			now.document, err = p.readProcess(ctx, one, started, now.serves)
+			if err != nil {
+				now.document.Failure = err.Error()
+			}
 		}
-		if err = m.confirm(ctx, started, times); err == nil {
-			return now, true
-		}
+		err = m.confirm(ctx, started, times)
 		mu.Lock()
 		defer mu.Unlock()
+		if err == nil {
+			if now.document.Held && !p.holds.has(name) {
+				m.leaveOpen(one)
+				p.holds.keep(ctx, name, &hold{connection: one})
+			}
+			return now, true
+		}
 		look.Unmet = m.unconfirmed(err)
 		return now, false
 	}), true
+}
+
+// readProcess asks a process that was met behind a shared address who it is, and for its documents.
+func (p *discoveryPoller) readProcess(
+	ctx context.Context, one *connection, started string, serves catalog,
+) (document storageversion.Document, err error) {
+	who := process{}
+	if who.version, err = readVersion(ctx, one.reader); err == nil {
+		who.held = storageversion.MayOutliveProcess(who.version)
+		who.started, err = time.Parse(time.RFC3339Nano, started)
+	}
+	if err != nil {
+		return document, err
+	}
+	return readDocument(ctx, one.reader, who, serves, p.aggregated.isBuiltIn), nil
 }
 
 // collect asks several servers at once, and puts those documents into the look that count. It returns the catalogs.
@@ -178,9 +202,10 @@ func collect(
 // readDocument asks a server for all group versions of its catalog. It leaves out those that have turned out to be
 // custom or aggregated when the server has answered.
 func readDocument(
-	ctx context.Context, from documents.Reader, c catalog, isBuiltIn func(schema.GroupVersion) bool,
+	ctx context.Context, from documents.Reader, who process, c catalog, isBuiltIn func(schema.GroupVersion) bool,
 ) storageversion.Document {
 	document := storageversion.Document{
+		Version: who.version, Started: who.started, Held: who.held,
 		Resources:    map[schema.GroupResource]storageversion.Resource{},
 		FailedGroups: map[string]string{},
 	}

@@ -99,7 +99,7 @@ func TestDocuments(t *testing.T) {
 				}
 			})
 			isBuiltIn := func(gv schema.GroupVersion) bool { return gv != customV1 }
-			got := readDocument(t.Context(), s.reader(t), test.catalog, isBuiltIn)
+			got := readDocument(t.Context(), s.reader(t), process{}, test.catalog, isBuiltIn)
 			for _, reason := range got.FailedGroups {
 				if test.failed == "" || !strings.Contains(reason, test.failed) {
 					t.Errorf("failed because %q, want %q", reason, test.failed)

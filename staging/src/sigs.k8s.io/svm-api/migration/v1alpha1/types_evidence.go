@@ -39,7 +39,7 @@ type StorageEvidence struct {
 	// customResourceDefinition is the CustomResourceDefinition that was read.
 	// +optional
 	CustomResourceDefinition *CustomResourceDefinitionEvidence `json:"customResourceDefinition,omitempty"`
-	// servers are the server processes that were alive. If the source names servers, each has what it writes.
+	// servers are the servers that were alive. If the source names servers, each has what it writes.
 	// +optional
 	// +listType=map
 	// +listMapKey=identity
@@ -106,7 +106,7 @@ type CustomResourceDefinitionEvidence struct {
 	StoredVersions []string `json:"storedVersions,omitempty"`
 }
 
-// ServerEvidence is a server process that was alive.
+// ServerEvidence is a server that was alive.
 type ServerEvidence struct {
 	// identity is the identity of the server. It stays the same after a restart. It is the name of the server's identity
 	// Lease and its apiServerID in StorageVersion objects.
@@ -114,7 +114,9 @@ type ServerEvidence struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Identity string `json:"identity"`
-	// incarnation is the holder of the identity Lease. It distinguishes one process of that identity from the next.
+	// incarnation is the holder of the identity Lease. From Kubernetes 1.35 on it distinguishes one process of that
+	// identity from the next. Earlier servers keep the holder over restarts. See serverVersion and processStartTime of
+	// endpoints.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Incarnation string `json:"incarnation,omitempty"`
@@ -137,4 +139,14 @@ type EndpointEvidence struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	StorageVersionHash string `json:"storageVersionHash,omitempty"`
+	// serverVersion is the Kubernetes version of the server that answered, for example v1.34.4. It tells whether the
+	// identity Lease of the server identifies the process. It is empty if the server did not tell its version.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	ServerVersion string `json:"serverVersion,omitempty"`
+	// processStartTime is when the process that answered started, by its own clock. It distinguishes one process at this
+	// address from the next where identity Leases do not: before Kubernetes 1.35, and where servers share the address.
+	// It is not set elsewhere, or if the process did not tell it.
+	// +optional
+	ProcessStartTime *metav1.MicroTime `json:"processStartTime,omitempty"`
 }

@@ -18,6 +18,10 @@ limitations under the License.
 
 package v1alpha1
 
+import (
+	v1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
 // EndpointEvidenceApplyConfiguration represents a declarative configuration of the EndpointEvidence type for use
 // with apply.
 //
@@ -28,6 +32,13 @@ type EndpointEvidenceApplyConfiguration struct {
 	Address *string `json:"address,omitempty"`
 	// storageVersionHash is the hash in the discovery document. It is empty if the server does not serve the resource.
 	StorageVersionHash *string `json:"storageVersionHash,omitempty"`
+	// serverVersion is the Kubernetes version of the server that answered, for example v1.34.4. It tells whether the
+	// identity Lease of the server identifies the process. It is empty if the server did not tell its version.
+	ServerVersion *string `json:"serverVersion,omitempty"`
+	// processStartTime is when the process that answered started, by its own clock. It distinguishes one process at this
+	// address from the next where identity Leases do not: before Kubernetes 1.35, and where servers share the address.
+	// It is not set elsewhere, or if the process did not tell it.
+	ProcessStartTime *v1.MicroTime `json:"processStartTime,omitempty"`
 }
 
 // EndpointEvidenceApplyConfiguration constructs a declarative configuration of the EndpointEvidence type for use with
@@ -49,5 +60,21 @@ func (b *EndpointEvidenceApplyConfiguration) WithAddress(value string) *Endpoint
 // If called multiple times, the StorageVersionHash field is set to the value of the last call.
 func (b *EndpointEvidenceApplyConfiguration) WithStorageVersionHash(value string) *EndpointEvidenceApplyConfiguration {
 	b.StorageVersionHash = &value
+	return b
+}
+
+// WithServerVersion sets the ServerVersion field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ServerVersion field is set to the value of the last call.
+func (b *EndpointEvidenceApplyConfiguration) WithServerVersion(value string) *EndpointEvidenceApplyConfiguration {
+	b.ServerVersion = &value
+	return b
+}
+
+// WithProcessStartTime sets the ProcessStartTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ProcessStartTime field is set to the value of the last call.
+func (b *EndpointEvidenceApplyConfiguration) WithProcessStartTime(value v1.MicroTime) *EndpointEvidenceApplyConfiguration {
+	b.ProcessStartTime = &value
 	return b
 }

@@ -21,12 +21,14 @@ package v1alpha1
 // ServerEvidenceApplyConfiguration represents a declarative configuration of the ServerEvidence type for use
 // with apply.
 //
-// ServerEvidence is a server process that was alive.
+// ServerEvidence is a server that was alive.
 type ServerEvidenceApplyConfiguration struct {
 	// identity is the identity of the server. It stays the same after a restart. It is the name of the server's identity
 	// Lease and its apiServerID in StorageVersion objects.
 	Identity *string `json:"identity,omitempty"`
-	// incarnation is the holder of the identity Lease. It distinguishes one process of that identity from the next.
+	// incarnation is the holder of the identity Lease. From Kubernetes 1.35 on it distinguishes one process of that
+	// identity from the next. Earlier servers keep the holder over restarts. See serverVersion and processStartTime of
+	// endpoints.
 	Incarnation *string `json:"incarnation,omitempty"`
 	// storageVersionHash is the hash of the encoding that the server writes. It is empty if the source does not name
 	// servers, or if the server does not serve the resource.

@@ -38,7 +38,7 @@ type StorageEvidenceApplyConfiguration struct {
 	StorageVersion *StorageVersionEvidenceApplyConfiguration `json:"storageVersion,omitempty"`
 	// customResourceDefinition is the CustomResourceDefinition that was read.
 	CustomResourceDefinition *CustomResourceDefinitionEvidenceApplyConfiguration `json:"customResourceDefinition,omitempty"`
-	// servers are the server processes that were alive. If the source names servers, each has what it writes.
+	// servers are the servers that were alive. If the source names servers, each has what it writes.
 	Servers []ServerEvidenceApplyConfiguration `json:"servers,omitempty"`
 	// endpoints are the addresses whose discovery documents were read, each with what the document shows.
 	Endpoints []EndpointEvidenceApplyConfiguration `json:"endpoints,omitempty"`

@@ -1,0 +1,80 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// look shows the ledger a process of the only server, whose identity Lease stays the same.
+func (l *life) look(version string, started time.Time) {
+	servers := []storageversion.Server{{Identity: "a", Incarnation: "1"}}
+	l.ledger.SetServers(l.in.Now, servers, true)
+	l.ledger.SetLook(l.in.Now, storageversion.Look{Servers: servers, Direct: true,
+		Documents: map[string]storageversion.Document{"10.0.0.1": {
+			Version: version, Started: started, Held: storageversion.MayOutliveProcess(version),
+			Resources: map[schema.GroupResource]storageversion.Resource{
+				widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
+			},
+		}},
+	})
+}
+
+// TestProcessThatAnotherReplacedUnwatched has two managers see the same server under the same Lease.
+func TestProcessThatAnotherReplacedUnwatched(t *testing.T) {
+	never := time.Time{}
+	for name, test := range map[string]struct {
+		version     string
+		first, then time.Time
+		epoch       int64
+	}{
+		"a Lease that identifies the process":   {"v1.35.4", never, never, 1},
+		"a Lease that does not, and one start":  {"v1.34.4", start, start, 1},
+		"a Lease that does not, and two starts": {"v1.34.4", start, start.Add(time.Hour), 2},
+		"starts that nobody may know":           {"v1.34.4", never, never, 2},
+		"a version that nobody may know":        {"", never, never, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLife(t)
+			l.unwatched()
+			l.look(test.version, test.first)
+			l.decide()
+			l.after(2 * time.Minute)
+			l.succeeds()
+			l.after(time.Second)
+			l.in.Now = l.in.Now.Add(time.Second)
+			l.look(test.version, test.first) // A poll, which proofs wait for where evidence is not durable.
+			l.after(time.Second)
+			l.expect(1, v1, v1)
+
+			l.unwatched()
+			l.in.Now = l.in.Now.Add(time.Minute)
+			l.look(test.version, test.then)
+			l.after(time.Second)
+			want := []string{v1}
+			if test.epoch > 1 {
+				want = append(want, storageversion.Unknown)
+			}
+			l.expect(test.epoch, v1, want...)
+		})
+	}
+}

@@ -1,0 +1,69 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+)
+
+// SharesAddresses reports whether servers may share the addresses at which servers answer, so that an address does not
+// tell who answers there: there are fewer addresses than servers, and it is not known which servers have none. certain
+// says that the servers advertise shared addresses. Otherwise addresses may still appear.
+func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
+	own, shown := sets.Set[string]{}, false
+	for _, server := range l.Servers {
+		address := l.Advertised[server.Identity]
+		own.Insert(address)
+		shown = shown || slices.Contains(answering, address)
+	}
+	advertised := shown && !own.Has("")
+	shares = len(answering) < len(l.Servers) && !(advertised && len(own) == len(l.Servers))
+	return shares, shares && advertised
+}
+
+// Incomplete returns the addresses from which something could not be read.
+func (l *Look) Incomplete() []string {
+	var addresses []string
+	for address, document := range l.Documents {
+		if document.Failure != "" || len(document.FailedGroups) > 0 {
+			addresses = append(addresses, address)
+		}
+	}
+	return addresses
+}
+
+// Anonymous reports whether a document is from a process that neither its Lease nor its start time identifies.
+func (l *Look) Anonymous() bool {
+	for _, document := range l.Documents {
+		if document.Failure == "" && document.Started.IsZero() && !IdentifiedByLease(document.Version) {
+			return true
+		}
+	}
+	return false
+}
+
+// ServesStorageVersions reports whether all servers take part in the StorageVersion API.
+func (l *Look) ServesStorageVersions() bool {
+	for _, document := range l.Documents {
+		if !document.ServesStorageVersions {
+			return false
+		}
+	}
+	return true
+}

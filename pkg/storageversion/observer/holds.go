@@ -1,0 +1,192 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
+)
+
+// holdInterval is how often a request keeps a connection open. API servers close connections after 90 s without one.
+const holdInterval = time.Minute
+
+// process is what a server tells of itself.
+type process struct {
+	version string
+	started time.Time // zero if it does not tell it, or was not asked
+	held    bool      // a connection to it is kept
+}
+
+// hold is a connection that is kept.
+type hold struct {
+	*connection
+	process
+}
+
+// holds keeps a connection to each process from the first look at it on, if its identity Lease may outlive it. A
+// connection cannot, so nobody can restart such a server unnoticed.
+type holds struct {
+	*facts
+	clients *clients
+	keepers sync.WaitGroup
+
+	holding sync.Mutex
+	byName  map[string]*hold // by the name of the document
+}
+
+// identify returns a reader of the server at an address, and who answers there.
+func (h *holds) identify(ctx context.Context, address string, direct bool) (documents.Reader, process, error) {
+	if held := h.of(address); held != nil {
+		return held.reader, held.process, nil
+	}
+	from, err := h.clients.reader(address, direct)
+	if err != nil {
+		return from, process{}, err
+	}
+	version, err := readVersion(ctx, from)
+	if err != nil || !storageversion.MayOutliveProcess(version) {
+		return from, process{version: version}, err
+	}
+	one, err := h.clients.connect(address, direct)
+	if err != nil {
+		return from, process{}, err
+	}
+	held := &hold{connection: one}
+	if held.process, err = introduce(ctx, one.reader); err != nil {
+		one.close()
+		return from, process{}, err
+	}
+	h.keep(ctx, address, held)
+	return one.reader, held.process, nil
+}
+
+// introduce asks a process for its version, and when it started.
+func introduce(ctx context.Context, from documents.Reader) (process, error) {
+	version, err := readVersion(ctx, from)
+	if err != nil {
+		return process{}, err
+	}
+	one := process{version: version, held: true}
+	if storageversion.IdentifiedByLease(version) {
+		return one, nil
+	}
+	started, err := readStart(ctx, from)
+	if refused(err) {
+		klog.FromContext(ctx).Info("An API server below Kubernetes 1.35 does not tell when its process started, so the "+
+			"manager cannot know whether it was restarted while no manager ran. Built-in resources are migrated again then. "+
+			"Allow the manager to get /metrics", "version", version, "err", err)
+		return one, nil
+	}
+	if err == nil {
+		one.started, err = time.Parse(time.RFC3339Nano, started)
+	}
+	return one, err
+}
+
+// readVersion returns the version of a server, empty if it refuses to tell it.
+func readVersion(ctx context.Context, from documents.Reader) (string, error) {
+	version, err := from.ServerVersion(ctx)
+	if refused(err) {
+		return "", nil
+	}
+	return version, err
+}
+
+// of returns the connection to the process of that name, nil if there is none.
+func (h *holds) of(name string) *hold {
+	h.holding.Lock()
+	held := h.byName[name]
+	h.holding.Unlock()
+	if held != nil && held.hasEnded() {
+		h.lose(name, held)
+		return nil
+	}
+	return held
+}
+
+// has reports whether there is a connection to the process of that name.
+func (h *holds) has(name string) bool {
+	h.holding.Lock()
+	defer h.holding.Unlock()
+	held := h.byName[name]
+	return held != nil && !held.hasEnded()
+}
+
+// keep keeps a connection until it ends.
+func (h *holds) keep(ctx context.Context, name string, held *hold) {
+	h.holding.Lock()
+	h.byName[name] = held
+	h.holding.Unlock()
+	h.keepers.Go(func() {
+		defer utilruntime.HandleCrashWithContext(ctx)
+		h.awaitEnd(ctx, held)
+		held.close()
+		if ctx.Err() == nil {
+			klog.FromContext(ctx).V(2).Info("The connection to an API server ended, so it may be restarting", "address", name,
+				"version", held.version, "started", held.started)
+			h.lose(name, held)
+		}
+	})
+}
+
+// awaitEnd returns when the connection ended, or does not work.
+func (h *holds) awaitEnd(ctx context.Context, held *hold) {
+	ticker := h.clock.NewTicker(holdInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-held.ended:
+			return
+		case <-ticker.C():
+			if _, err := readVersion(ctx, held.reader); err != nil {
+				return
+			}
+		}
+	}
+}
+
+// lose tells once that a connection ended.
+func (h *holds) lose(name string, held *hold) {
+	h.holding.Lock()
+	current := h.byName[name] == held
+	if current {
+		delete(h.byName, name)
+	}
+	h.holding.Unlock()
+	if current {
+		h.update(func(now time.Time) storageversion.Changes { return h.ledger.LoseSight(now, name) })
+		h.serversChanged.raise()
+	}
+}
+
+func (h *hold) hasEnded() bool {
+	select {
+	case <-h.ended:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,141 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// leasesIdentify is the first Kubernetes version in which a server that starts deletes the Lease of the process before
+// it. Earlier servers take it over, with its uid and its holder.
+var leasesIdentify = version.MajorMinor(1, 35)
+
+// leasesEndWithProcesses is the first Kubernetes version of which no server takes over the Lease: an older server does
+// that to one that crashed, but nobody may roll a server back by more than one minor version.
+var leasesEndWithProcesses = version.MajorMinor(1, 36)
+
+// IdentifiedByLease reports whether the identity Lease of a server of that version tells one process from the next. It
+// does not if the version is not known.
+func IdentifiedByLease(serverVersion string) bool {
+	v, err := version.ParseGeneric(serverVersion)
+	return err == nil && v.AtLeast(leasesIdentify)
+}
+
+// MayOutliveProcess reports whether the identity Lease of a server of that version may pass to another process. It may
+// if the version is not known.
+func MayOutliveProcess(serverVersion string) bool {
+	v, err := version.ParseGeneric(serverVersion)
+	return err != nil || !v.AtLeast(leasesEndWithProcesses)
+}
+
+// processes knows the processes to which somebody keeps connections, so that the end of one is noticed at once.
+type processes struct {
+	// met are those by the names of their documents.
+	met map[string]processMet
+	// lost is since when it is not known whether the process still lives, by the same names.
+	lost map[string]time.Time
+}
+
+type processMet struct {
+	started    time.Time // zero if the process did not tell it
+	identified bool      // by its Lease
+}
+
+// lose takes over that the connection to a process ended. It reports whether that is news.
+func (p *processes) lose(now time.Time, name string) bool {
+	_, met := p.met[name]
+	_, lost := p.lost[name]
+	if !met || lost {
+		return false
+	}
+	p.lost[name] = now
+	return true
+}
+
+// answer takes over which processes answered. It returns, as servers that nobody read, the names behind which others
+// may have written that no Lease tells of: one that was met lives no more, or one answers that was not met before.
+func (p *processes) answer(documents map[string]Document) (unread []Server) {
+	for name, document := range documents {
+		if !document.Held {
+			continue
+		}
+		before, met := p.met[name]
+		_, lost := p.lost[name]
+		now := processMet{started: document.Started, identified: IdentifiedByLease(document.Version)}
+		same := met && before.identified == now.identified && before.started.Equal(now.started) &&
+			!(lost && now.started.IsZero())
+		leasesTell := now.identified && (!met || before.identified)
+		if !same && !leasesTell {
+			unread = append(unread, Server{Identity: name})
+		}
+		p.met[name] = now
+		delete(p.lost, name)
+	}
+	return unread
+}
+
+// forget forgets the processes that did not answer in a complete look: they live no more. It returns, as servers that
+// nobody read, the names of those that no Lease identifies.
+func (p *processes) forget(documents map[string]Document) (unread []Server) {
+	maps.DeleteFunc(p.met, func(name string, before processMet) bool {
+		if documents[name].Held {
+			return false
+		}
+		delete(p.lost, name)
+		if !before.identified {
+			unread = append(unread, Server{Identity: name})
+		}
+		return true
+	})
+	return unread
+}
+
+// unread returns the names of the processes of which it is not known whether they live, as servers that nobody read.
+func (p *processes) unread() []Server {
+	var all []Server
+	for _, name := range slices.Sorted(maps.Keys(p.lost)) {
+		all = append(all, Server{Identity: name})
+	}
+	return all
+}
+
+// Anonymous reports whether processes gave an evidence that neither their Leases nor start times identify. Only who
+// watched them since knows whether they are the same.
+func Anonymous(e migrationv1alpha1.StorageEvidence) bool {
+	return slices.ContainsFunc(e.Endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
+		return e.Source != migrationv1alpha1.EvidenceFromAggregatedDiscovery &&
+			!IdentifiedByLease(endpoint.ServerVersion) && endpoint.ProcessStartTime == nil
+	})
+}
+
+// sameProcesses reports whether the processes that Leases do not identify are the same, by their start times.
+func sameProcesses(a, b []migrationv1alpha1.EndpointEvidence) bool {
+	unidentified := func(all []migrationv1alpha1.EndpointEvidence) []migrationv1alpha1.EndpointEvidence {
+		return slices.DeleteFunc(slices.Clone(all), func(endpoint migrationv1alpha1.EndpointEvidence) bool {
+			return IdentifiedByLease(endpoint.ServerVersion)
+		})
+	}
+	return slices.EqualFunc(unidentified(a), unidentified(b), func(a, b migrationv1alpha1.EndpointEvidence) bool {
+		return a.Address == b.Address && a.ProcessStartTime != nil && a.ProcessStartTime.Equal(b.ProcessStartTime)
+	})
+}
