@@ -72,7 +72,7 @@ integration-in-process:
 	@hack/step.sh "integration, in process" $(INTEGRATION) $(RACE) -p 1 $(IN_PROCESS)
 
 .PHONY: releases
-releases: ## Run the tests against kube-apiserver of older releases, which it builds first (ten minutes each)
+releases: ## Run the tests against kube-apiserver 1.34, which it builds first (ten minutes on two cores)
 	hack/build-controlplane.sh etcd kube-apiserver kube-apiserver-1.34
 	hack/build-managers.sh
 	SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 $(INTEGRATION) -v ./test/integration/releases

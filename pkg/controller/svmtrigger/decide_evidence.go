@@ -57,7 +57,8 @@ func (e *evaluation) recordSightings() {
 	departedUnread := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
 		return slices.ContainsFunc(s.Unseen, e.notRecorded)
 	})
-	e.unseenServers = !e.held() && e.writtenByServers() && slices.ContainsFunc(e.in.Observation.Unseen, e.notRecorded)
+	e.unseenServers = !e.held() && e.writtenByServers() &&
+		slices.ContainsFunc(e.in.Observation.Unseen, e.mayWriteAnything)
 	if gap || departedUnread || e.unseenServers {
 		add(storageversion.Unknown)
 	}
@@ -174,6 +175,15 @@ func (e *evaluation) writtenByServers() bool {
 	return e.in.Observation.Class == storageversion.BuiltIn || recorded == nil ||
 		recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery ||
 		recorded.Source == migrationv1alpha1.EvidenceFromStorageVersion
+}
+
+// mayWriteAnything reports whether a server that lives and was not read may not be the process that is recorded. Where
+// another process may have taken its Lease over, the record of the server says nothing about it.
+func (e *evaluation) mayWriteAnything(server storageversion.Server) bool {
+	return e.notRecorded(server) || slices.ContainsFunc(e.old.Evidence.Endpoints,
+		func(endpoint migrationv1alpha1.EndpointEvidence) bool {
+			return storageversion.MayOutliveProcess(endpoint.ServerVersion)
+		})
 }
 
 // notRecorded reports whether the writer of the state had not asked the server. Evidence of servers without addresses

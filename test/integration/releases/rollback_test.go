@@ -33,7 +33,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// The servers below Kubernetes 1.35, which keep their identity Leases when they restart.
+// oldServer keeps its identity Lease when it restarts.
 const oldServer = "kube-apiserver-1.34"
 
 // soon is far below the interval at which the manager polls.
