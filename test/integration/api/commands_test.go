@@ -27,6 +27,7 @@ import (
 	"strings"
 	"testing"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
@@ -63,11 +64,13 @@ func TestDocumentedCommands(t *testing.T) {
 				t.Errorf("the command reaches %s", inTreeGroup)
 			}
 			about := v1alpha1.GroupName
-			switch strings.Fields(command)[1] {
-			case "apply":
+			switch fields := strings.Fields(command); {
+			case fields[1] == "apply":
 				about = apiextensionsv1.GroupName
-			case "events":
+			case fields[1] == "events":
 				about = corev1.GroupName
+			case slices.Contains(fields, "leases"):
+				about = coordinationv1.GroupName
 			}
 			if groups[about] == 0 {
 				t.Errorf("the command reaches %v, and not %q", groups, about)

@@ -68,6 +68,9 @@ func fillKnown(v reflect.Value, path string) bool {
 	case metav1.Time:
 		seconds := numberFor(path, 365*24*60*60)
 		v.Set(reflect.ValueOf(metav1.NewTime(filledSince.Add(time.Duration(seconds) * time.Second))))
+	case metav1.MicroTime:
+		seconds := numberFor(path, 365*24*60*60)
+		v.Set(reflect.ValueOf(metav1.NewMicroTime(filledSince.Add(time.Duration(seconds) * time.Second))))
 	case EvidenceSource:
 		v.Set(reflect.ValueOf(EvidenceFromServerDiscovery))
 	case corev1.ConditionStatus:
