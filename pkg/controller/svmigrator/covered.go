@@ -35,11 +35,12 @@ import (
 // resource. One that began after the others were created does what they ask for, so all end with it. And a migration
 // after one that failed because of denied objects tries only these.
 
-// others returns the other migrations of the resource that have not ended.
+// others returns the other migrations of the resource that might begin now as well. One that must wait first, for
+// instance for the last writes with an old encryption key, asks for more than what begins now can do.
 func (r *migrationRun) others() sets.Set[types.UID] {
 	others := sets.New[types.UID]()
 	for _, m := range r.cluster.caches.MigrationsOf(r.resource) {
-		if m.UID != r.uid && !m.Finished() {
+		if m.UID != r.uid && !m.Finished() && r.cluster.decideCached(m).Verdict == Go {
 			others.Insert(m.UID)
 		}
 	}
@@ -95,7 +96,9 @@ func (r *migrationRun) deniedBefore(
 ) *migrationv1alpha1.StorageVersionMigration {
 	// Objects that the earlier one has rewritten may still name versions that were served at that time.
 	cleans := r.class == storageversion.Custom && r.cluster.features.Enabled(features.CRDManagedFieldsCleaning)
-	if r.status.stored.Spec.Target == nil || target.Epoch == nil || cleans {
+	asked := r.status.stored.Spec.Target
+	byTrigger := asked != nil && asked.Epoch != nil
+	if !byTrigger || target.Epoch == nil || cleans {
 		return nil
 	}
 	var last *migrationv1alpha1.StorageVersionMigration

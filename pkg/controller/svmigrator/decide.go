@@ -203,7 +203,7 @@ func decideUnbound(in Input) Decision {
 func (in *Input) awaitsLastWrites() *Decision {
 	o := &in.Observation
 	start := o.ServersSince.Add(in.Settle)
-	if in.Migration.Spec.Target != nil || o.Class == storageversion.Aggregated || !in.Now.Before(start) {
+	if o.Class == storageversion.Aggregated || !in.Now.Before(start) {
 		return nil
 	}
 	d := waits("an API server started or ended lately. The migration starts at %s, when writes that began earlier have "+

@@ -314,6 +314,14 @@ func TestDecide(t *testing.T) {
 			observed: serversSince(observed(written(9, 2, v2)), 30*time.Second),
 			want:     Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "encryption key",
 		},
+		"by hand, with a target that names no epoch, it waits for them as well": {
+			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) {
+				m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: v2}
+			}),
+			state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			observed: serversSince(observed(written(9, 2, v2)), 30*time.Second),
+			want:     Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "encryption key",
+		},
 		"by hand, it starts a settle period after a server ended": {
 			migration: made(nil), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
 			observed: serversSince(observed(written(9, 2, v2)), period), want: Go, epoch: 3,

@@ -178,6 +178,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 		if before := r.deniedBefore(decision.Target); before != nil {
 			klog.FromContext(ctx).Info("Only the objects are rewritten that an earlier migration could not rewrite",
 				"earlier", before.Name, "objects", len(before.Status.DeniedObjects))
+			r.covered = nil // Others ask for all objects.
 			r.task = rewrite.NewTaskOf(r.class, before.Status.DeniedObjects, before.Status.BaselineResourceVersion)
 		}
 	}
