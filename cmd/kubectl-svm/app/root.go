@@ -28,6 +28,8 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/history"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/plan"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/status"
 )
 
 const longDescription = `See and steer what svm-controller-manager does: in which versions objects may be stored, whether it
@@ -76,6 +78,8 @@ func usageOfVerbs(template string) string {
 // verbs returns the commands in the order in which the help lists them. One line registers one verb.
 func verbs(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{
+		status.NewCommand(env),
+		plan.NewCommand(env),
 		history.NewCommand(env),
 	}
 }
