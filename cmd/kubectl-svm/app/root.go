@@ -27,9 +27,15 @@ import (
 	"k8s.io/component-base/version"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/denied"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/history"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/migrate"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/pause"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/plan"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/resume"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/retry"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/status"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/suspend"
 )
 
 const longDescription = `See and steer what svm-controller-manager does: in which versions objects may be stored, whether it
@@ -80,6 +86,12 @@ func verbs(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{
 		status.NewCommand(env),
 		plan.NewCommand(env),
+		migrate.NewCommand(env),
+		retry.NewCommand(env),
+		pause.NewCommand(env),
+		resume.NewCommand(env),
+		suspend.NewCommand(env),
+		denied.NewCommand(env),
 		history.NewCommand(env),
 	}
 }
