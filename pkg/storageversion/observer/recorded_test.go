@@ -94,7 +94,7 @@ func (c *cluster) read(t *testing.T, r recorded) migrationv1alpha1.StorageEviden
 	return last.Evidence
 }
 
-// TestRecordedRestart plays what servers said before and after they were killed and started again. Servers of Kubernetes
+// TestRecordedRestart plays what servers said before and after they were killed and started again. Those of Kubernetes
 // 1.34 take over the Lease, those of 1.35 do not, and those of 1.36 write their address into it. Those of 1.37 do as
 // those of 1.36.
 func TestRecordedRestart(t *testing.T) {

@@ -183,10 +183,11 @@ func (c *cluster) migratedBy(ctx context.Context, name string, since int64) erro
 	for i := range states.Items {
 		state := &states.Items[i]
 		served := !meta.IsStatusConditionFalse(state.Status.Conditions, v1alpha1.StorageStateServed)
-		if !served || state.Spec.Resource.Resource == "events" { // Events are not rewritten. They expire within an hour.
+		if !served || state.Spec.Resource.Resource == "events" { // Events are not rewritten. They expire.
 			continue
 		}
-		if !meta.IsStatusConditionTrue(state.Status.Conditions, v1alpha1.StorageStateMigrated) || !seenBy(state, name, since) {
+		migrated := meta.IsStatusConditionTrue(state.Status.Conditions, v1alpha1.StorageStateMigrated)
+		if !migrated || !seenBy(state, name, since) {
 			return fmt.Errorf("not migrated by servers of %s: %s", name, words(state))
 		}
 	}
