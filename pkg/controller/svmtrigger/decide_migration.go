@@ -200,13 +200,15 @@ func (e *evaluation) countFailure() {
 }
 
 // answerRetry makes the next attempt due if an administrator asks for it, and records that the request was answered.
+// It also records an annotation that asks for nothing, so that the next process does not take it for a request.
 func (e *evaluation) answerRetry() {
-	request := cmp.Or(e.in.State.Spec.RetryToken, e.in.State.Annotations[migrationv1alpha1.RetryAnnotation])
-	request = migrationv1alpha1.TruncateRunes(request, migrationv1alpha1.MaxRetryLength)
-	asked := request != "" && request != e.old.LastHandledRetry
-	if asked {
+	token, annotation := e.in.State.Spec.RetryToken, e.in.State.Annotations[migrationv1alpha1.RetryAnnotation]
+	request := migrationv1alpha1.TruncateRunes(cmp.Or(token, annotation), migrationv1alpha1.MaxRetryLength)
+	changed := request != "" && request != e.old.LastHandledRetry
+	if changed {
 		e.next.LastHandledRetry = request
 	}
+	asked := changed && (token != "" || annotation != e.in.OverruledRetry)
 	if e.next.Backoff == nil {
 		return
 	}
