@@ -49,6 +49,8 @@ var mutants = map[string]struct {
 	"creates migrations without reading the state":      {mutant: mutant{trustsStates: true}, first: 5000},
 	"creates one beside one that the cache lacks":       {mutant: mutant{trustsMigrations: true}, first: 2900},
 	"settles by the clock of another host":              {mutant: mutant{input: believeClocks}},
+	"settles by a clock that is set":                    {mutant: mutant{input: believeWallClock}},
+	"compares what a clock showed before it was set":    {mutant: mutant{input: forgetThatClocksAreSet}},
 	"does not settle":                                   {mutant: mutant{input: settleAtOnce}},
 	"closes its eyes to gaps":                           {mutant: mutant{input: forgetGaps}},
 	"ignores how far the generation is":                 {mutant: mutant{input: forgetGenerations}},
@@ -201,6 +203,14 @@ func believeClocks(_ *world, in *svmtrigger.Input) {
 	if in.State != nil && in.State.Status.EpochStartTime != nil {
 		in.EpochKnown = in.State.Status.EpochStartTime.Time
 	}
+}
+
+// believeWallClock measures the settle period by what the clock of the host showed when the epoch began.
+func believeWallClock(_ *world, in *svmtrigger.Input) { in.EpochKnown = in.EpochKnown.Round(0) }
+
+// forgetThatClocksAreSet has the clock show when the epoch began what it would have shown had nobody set it since.
+func forgetThatClocksAreSet(_ *world, in *svmtrigger.Input) {
+	in.EpochKnown = in.Now.Add(-in.Now.Sub(in.EpochKnown))
 }
 
 // forgetGaps has the state say that it was written when what is known begins.
