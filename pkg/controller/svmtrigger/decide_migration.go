@@ -95,8 +95,8 @@ func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 }
 
 // beganAgreed reports whether a migration of the primary began when the servers agreed in the epoch of this resource,
-// which may be younger than that of the primary. Times that another process wrote are not compared, nor those of a clock
-// that was set: that costs another migration at worst.
+// which may be younger than that of the primary. Times that another process wrote are not compared, nor those of a
+// clock that was set: that costs another migration at worst.
 func (e *evaluation) beganAgreed(m *migrationv1alpha1.StorageVersionMigration) bool {
 	oneClock := e.in.EpochWatched && !e.clockSet() && !e.inFuture(m.Status.StartTime.Time)
 	return oneClock && !m.Status.StartTime.Time.Before(e.settledTime()) ||
