@@ -9,7 +9,7 @@ HISTORIES ?= 1000000
 # cgo, hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests whose controllers run in managers, which are built with the race detector: the tests themselves need none.
-OF_MANAGERS := svmtrigger svmigrator manager api
+OF_MANAGERS := svmtrigger svmigrator manager api install
 # All others with tests: what they are about runs in their own process. Those of releases have a target of their own.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
 IN_PROCESS   = $(filter-out %/test/simulation $(addprefix %/test/integration/,releases $(OF_MANAGERS)),$(TESTED))

@@ -44,7 +44,7 @@ const unrecorded = 40
 
 func (d *demo) showManagers(ctx context.Context) error {
 	d.out.step("Installing the custom resources of migration.k8s.io and starting two managers: one leads, one stands by")
-	d.out.command("kubectl apply -f build/manifests/crds/")
+	d.out.command("kubectl apply -k build/manifests/crds")
 	if err := controlplane.InstallMigrationAPI(ctx, d.cp.AdminConfig()); err != nil {
 		return err
 	}
