@@ -93,6 +93,11 @@ type Migration struct {
 	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
 }
 
+// Ended reports whether the migration has ended, with success or without.
+func (m *Migration) Ended() bool {
+	return m.State == migrationv1alpha1.MigrationSucceeded || m.State == migrationv1alpha1.MigrationFailed
+}
+
 // Command is the command line that helps, or empty.
 func (r *Resource) Command() string {
 	if r.Verb == "" {

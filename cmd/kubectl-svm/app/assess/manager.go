@@ -21,6 +21,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
 
@@ -65,6 +66,9 @@ func ManagerOf(
 	why := "no manager holds its lease"
 	if unread != nil {
 		why = "its lease could not be read (" + unread.Error() + ")"
+		if apierrors.IsForbidden(unread) {
+			why = "you may not read its lease"
+		}
 	}
 	switch {
 	case last.IsZero() && unread == nil:

@@ -110,10 +110,10 @@ func (o *Options) Complete(_ *cobra.Command, args []string) (err error) {
 func (o *Options) Validate() error {
 	classes := o.BuiltIn || o.Custom || o.Aggregated
 	switch {
-	case o.Everything == (len(o.Names) > 0):
-		return errors.New("name the resources to migrate, or use --all")
 	case classes && !o.Everything:
 		return errors.New("--builtin, --custom and --aggregated need --all: they narrow it down")
+	case o.Everything == (len(o.Names) > 0):
+		return errors.New("name the resources to migrate, or use --all")
 	case o.DryRun != "" && o.DryRun != dryRunClient && o.DryRun != dryRunServer:
 		return fmt.Errorf("--dry-run=%s is not known: use client or server", o.DryRun)
 	case o.Wait && o.DryRun != "":

@@ -160,7 +160,7 @@ func step(r *assess.Resource) Step {
 			s.Action = r.Next
 		}
 	case r.Reason == migrationv1alpha1.StateReasonSettling:
-		s.Action = "migrate when " + r.Next
+		s.Action = "migrate; " + r.Next
 	case r.Reason == migrationv1alpha1.StateReasonServersDisagree:
 		s.Action = "migrate when the servers agree"
 	case r.Reason == migrationv1alpha1.StateReasonMigrationQueued:

@@ -132,13 +132,13 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// explain prints what a person has to know who has to do something.
+// explain prints what a person has to know who has to do something, or who asked for a resource.
 func (o *Options) explain(report *Report) {
 	explained := 0
 	for i := range report.Resources {
 		r := &report.Resources[i]
-		if r.Attention != assess.Act {
-			break // Those come first.
+		if r.Safe || r.Attention != assess.Act && len(o.Names) == 0 {
+			break // Those that need a person come first, those that are safe last.
 		}
 		if explained++; explained > mostExplained {
 			_, _ = fmt.Fprintln(o.Out, "For the others: kubectl svm status RESOURCE")

@@ -77,11 +77,18 @@ func notSafe(resources []assess.Resource, unsafe int, counts map[assess.Attentio
 	}
 	var parts []string
 	if n := counts[assess.Act]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d wait for you", n))
+		parts = append(parts, fmt.Sprintf("%d %s for you", n, verb(n, "waits", "wait")))
 	}
 	if n := counts[assess.Wait]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d go on without you", n))
+		parts = append(parts, fmt.Sprintf("%d %s on without you", n, verb(n, "goes", "go")))
 	}
 	return fmt.Sprintf("Not safe to upgrade or to remove versions: objects of %d of %d resources may be stored in old "+
 		"versions. %s.", unsafe, len(resources), strings.Join(parts, ", "))
+}
+
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
 }
