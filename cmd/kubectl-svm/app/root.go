@@ -38,8 +38,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/suspend"
 )
 
-const longDescription = `See and steer what svm-controller-manager does: in which versions objects may be stored, whether it
-is safe to upgrade or to remove a version, what is migrated, and what stands in the way.
+const longDescription = `See and steer what svm-controller-manager does: in which versions objects may be
+stored, whether it is safe to upgrade or to remove a version, what is migrated, and what stands in
+the way.
 
 Exit codes: 0 safe or done, 1 error, 2 not safe or objects denied, 3 timeout.`
 

@@ -165,8 +165,8 @@ func (c *cluster) command(t *testing.T, person string, args ...string) *exec.Cmd
 // apply creates or changes objects.
 func (c *cluster) apply(t *testing.T, manifests ...string) {
 	t.Helper()
-	c.kubectl(t, administrator, strings.Join(manifests, "\n---\n"), "apply", "--server-side", "--force-conflicts", "-f", "-").
-		must(t, 0)
+	c.kubectl(t, administrator, strings.Join(manifests, "\n---\n"),
+		"apply", "--server-side", "--force-conflicts", "-f", "-").must(t, 0)
 }
 
 // report is what status prints for programs.

@@ -81,12 +81,14 @@ func testNames(t *testing.T, c *cluster) {
 		{[]string{"suspend", "ev"}, "events-"},
 		{[]string{"status", "-o", ""}, "yaml\n"},
 	} {
-		answer := c.kubectl(t, administrator, "", append([]string{"__complete", "svm"}, test.args...)...).must(t, 0, test.want)
+		args := append([]string{"__complete", "svm"}, test.args...)
+		answer := c.kubectl(t, administrator, "", args...).must(t, 0, test.want)
 		if strings.Contains(answer.out, "secrets") {
 			t.Errorf("%q completes to what does not begin so: %s", test.args, answer)
 		}
 	}
-	for _, verb := range []string{"status", "plan", "migrate", "retry", "pause", "resume", "suspend", "denied", "history"} {
+	verbs := []string{"status", "plan", "migrate", "retry", "pause", "resume", "suspend", "denied", "history"}
+	for _, verb := range verbs {
 		c.svm(t, verb, "--help").must(t, 0, "Examples:", "kubectl svm "+verb)
 	}
 }
@@ -98,7 +100,8 @@ func testColour(t *testing.T, c *cluster) {
 		t.Errorf("no colour on a terminal: %q", screen)
 	}
 	for _, without := range []string{"NO_COLOR=", "TERM=dumb"} {
-		if screen := c.onTerminal(t, without); strings.Contains(screen, "\x1b") || !strings.Contains(screen, "Safe to upgrade") {
+		screen := c.onTerminal(t, without)
+		if strings.Contains(screen, "\x1b") || !strings.Contains(screen, "Safe to upgrade") {
 			t.Errorf("colour on a terminal with %s: %q", without, screen)
 		}
 	}

@@ -14,5 +14,6 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package plugin runs the kubectl plugin as people do: as "kubectl svm", beside a real control plane and a real manager.
+// Package plugin runs the kubectl plugin as people do: as "kubectl svm", beside a real control plane and a real
+// manager.
 package plugin

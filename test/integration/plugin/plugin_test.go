@@ -35,8 +35,8 @@ const widgetCount = 120
 func definition(storage string) string {
 	var versions []string
 	for _, version := range []string{"v1", "v2"} {
-		versions = append(versions, fmt.Sprintf("{name: %s, served: true, storage: %t, "+
-			"schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}", version, version == storage))
+		versions = append(versions, fmt.Sprintf("{name: %s, served: true, storage: %t, schema: "+
+			"{openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}", version, version == storage))
 	}
 	return `
 apiVersion: apiextensions.k8s.io/v1
@@ -171,7 +171,8 @@ func testFirstMigration(t *testing.T, c *cluster) {
 func testLeftOut(t *testing.T, c *cluster) {
 	c.svm(t, "status", "secrets").must(t, 2, "NotSelectedForMigration", "kubectl svm migrate secrets")
 	c.svm(t, "plan", "secrets", "configmaps").must(t, 0, "kubectl svm migrate configmaps secrets\n")
-	c.svm(t, "migrate", "secrets", "configmaps", "--wait", "--timeout=5m").must(t, 0).tell(t, "Succeeded AllObjectsMigrated")
+	c.svm(t, "migrate", "secrets", "configmaps", "--wait", "--timeout=5m").must(t, 0).
+		tell(t, "Succeeded AllObjectsMigrated")
 	framework.Eventually(t, soon, func(context.Context) error {
 		if answer := c.svm(t, "status", "secrets", "configmaps"); answer.code != 0 {
 			return fmt.Errorf("both are migrated: %s", answer)
@@ -211,7 +212,7 @@ func testDenied(t *testing.T, c *cluster) {
 	c.svm(t, "retry", "widgets").must(t, 0).tell(t, "there is nothing to retry", "kubectl svm migrate widgets.example.com")
 	c.apply(t, policy, binding)
 	framework.Eventually(t, soon, func(context.Context) error {
-		answer := c.kubectl(t, administrator, "", "patch", "widgets", "widget-7", "--type=merge", "-p", `{"x":"y"}`, "--dry-run=server")
+		answer := c.tryWrite(t)
 		if answer.code == 0 {
 			return fmt.Errorf("the policy does not act: %s", answer)
 		}
@@ -223,10 +224,11 @@ func testDenied(t *testing.T, c *cluster) {
 		"  kubectl svm denied widgets.example.com\n")
 	c.svm(t, "denied").must(t, 2, "default", "widget-7", "ValidatingAdmissionPolicy payroll-is-frozen",
 		"frozen until the audit is over", "What to do:", "  kubectl svm retry widgets.example.com\n")
-	c.svm(t, "migrate", "widgets", "--wait", "--timeout=5m").must(t, 2).tell(t, "Failed ObjectsDenied", "kubectl svm denied ")
+	c.svm(t, "migrate", "widgets", "--wait", "--timeout=5m").must(t, 2).
+		tell(t, "Failed ObjectsDenied", "kubectl svm denied ")
 	c.kubectl(t, administrator, "", "delete", "validatingadmissionpolicybinding", "payroll-is-frozen").must(t, 0)
 	framework.Eventually(t, soon, func(context.Context) error {
-		answer := c.kubectl(t, administrator, "", "patch", "widgets", "widget-7", "--type=merge", "-p", `{"x":"y"}`, "--dry-run=server")
+		answer := c.tryWrite(t)
 		if answer.code != 0 {
 			return fmt.Errorf("the policy still acts: %s", answer)
 		}
@@ -236,4 +238,11 @@ func testDenied(t *testing.T, c *cluster) {
 	c.svm(t, "status", "widgets", "--watch", "--timeout=5m").must(t, 0, "Safe to upgrade")
 	c.mustBeStored(t, "v1")
 	c.svm(t, "denied").must(t, 0, "No objects are denied.")
+}
+
+// tryWrite asks the API server whether it would let somebody write the widget that the policy is about.
+func (c *cluster) tryWrite(t *testing.T) ran {
+	t.Helper()
+	return c.kubectl(t, administrator, "", "patch", "widgets", "widget-7", "--type=merge", "-p", `{"x":"y"}`,
+		"--dry-run=server")
 }

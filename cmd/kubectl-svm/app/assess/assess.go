@@ -45,7 +45,8 @@ const (
 	None Attention = "None"
 )
 
-// ReasonNotObserved is the reason of a resource without a StorageState, or with one that no trigger of ours has written.
+// ReasonNotObserved is the reason of a resource without a StorageState, or with one that another controller has
+// written.
 const ReasonNotObserved = "NotObserved"
 
 // Resource is what is known about one resource. Its JSON is what -o json prints.

@@ -35,7 +35,7 @@ func (r *Resource) conclude(now time.Time) {
 	case migrationv1alpha1.StateReasonMigrationRunning, migrationv1alpha1.StateReasonObjectsExpire:
 		r.underWay(now)
 	case migrationv1alpha1.StateReasonMigrationQueued:
-		r.queued(now)
+		r.queued()
 	case migrationv1alpha1.StateReasonMigrationFailed:
 		r.failed(now)
 	case migrationv1alpha1.StateReasonSoaking:
@@ -99,7 +99,7 @@ func (r *Resource) underWay(now time.Time) {
 	m := r.Migration
 	switch {
 	case m == nil || m.State != migrationv1alpha1.MigrationRunning:
-		r.queued(now)
+		r.queued()
 	case m.Reason == migrationv1alpha1.MigrationReasonNoProgress:
 		r.act("the migration makes no progress", "", "")
 		r.Message = m.Message
@@ -109,7 +109,7 @@ func (r *Resource) underWay(now time.Time) {
 }
 
 // queued is about a migration that waits, or that nobody has seen.
-func (r *Resource) queued(time.Time) {
+func (r *Resource) queued() {
 	switch m := r.Migration; {
 	case r.Reason == migrationv1alpha1.StateReasonObjectsExpire:
 		r.Next = "done when old objects have expired"

@@ -56,11 +56,8 @@ Exit codes: 0 created (with --wait: all succeeded), 1 error, 2 a migration faile
 
 // Options are what the command needs.
 type Options struct {
-	*cli.Env
-	Clients *cli.Clients
-	Output  cli.Output
-	// Names are the resources that the person named.
-	Names []string
+	cli.NamedOptions
+	Output cli.Output
 	// Everything selects all resources, or those of the classes.
 	Everything                  bool
 	BuiltIn, Custom, Aggregated bool
@@ -72,7 +69,7 @@ type Options struct {
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{Env: env, ManagerLease: cli.ManagerLease}
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, ManagerLease: cli.ManagerLease}
 	cmd := &cobra.Command{
 		Use:               "migrate RESOURCE... | --all [--builtin] [--custom] [--aggregated]",
 		Short:             "Migrate resources now",
@@ -88,7 +85,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	flags.BoolVar(&o.BuiltIn, "builtin", false, "With --all: built-in resources only.")
 	flags.BoolVar(&o.Custom, "custom", false, "With --all: resources of CustomResourceDefinitions only.")
 	flags.BoolVar(&o.Aggregated, "aggregated", false, "With --all: resources of aggregated API servers only.")
-	flags.StringVar(&o.DryRun, "dry-run", "", "client prints what would be created, server also lets the API server check it.")
+	flags.StringVar(&o.DryRun, "dry-run", "",
+		"client prints what would be created, server also lets the API server check it.")
 	_ = cmd.RegisterFlagCompletionFunc("dry-run",
 		cobra.FixedCompletions([]string{dryRunClient, dryRunServer}, cobra.ShellCompDirectiveNoFileComp))
 	flags.BoolVar(&o.Wait, "wait", false, "Wait until the migrations have ended, and show their progress.")
@@ -97,13 +95,6 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		"The lease for which the managers compete, as NAMESPACE/NAME. It tells whether a manager runs.")
 	o.Output.AddTo(cmd, cli.JSON, cli.YAML, cli.Name)
 	return cmd
-}
-
-// Complete fills the options from the command line.
-func (o *Options) Complete(_ *cobra.Command, args []string) (err error) {
-	o.Names = args
-	o.Clients, err = o.Connect()
-	return err
 }
 
 // Validate checks the options before any request is sent.

@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	long = `Let resources and migrations go on. For a resource, it takes back the pause and the suspension of its migrations.
-For a migration, it takes back the suspension.`
+	long = `Let resources and migrations go on. For a resource, it takes back the pause, and the suspension of its
+migrations. For a migration, it takes back the suspension.`
 	example = `  # After kubectl svm pause, or kubectl svm suspend
   kubectl svm resume widgets.example.com
 

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
-// mostExplained bounds how many resources get a paragraph below the table. After an installation there may be a hundred.
+// mostExplained bounds how many resources get a paragraph below the table. There may be a hundred.
 const mostExplained = 10
 
 // mostAlike is how many resources to which the same happens are listed one by one.
@@ -162,6 +162,9 @@ func (o *Options) conclude(report *Report) error {
 		summary = cli.Green
 	} else if len(report.Resources) > 0 && report.Resources[0].Attention == assess.Act {
 		summary = cli.Red
+	}
+	if report.Manager.Fence != "" {
+		_, _ = fmt.Fprintln(o.Out, "Fence: "+report.Manager.Fence)
 	}
 	_, err := fmt.Fprintf(o.Out, "%s\n%s\n", cli.Paint(o.Colour, manager, "Manager: "+report.Manager.Message),
 		cli.Paint(o.Colour, summary, report.Summary))
