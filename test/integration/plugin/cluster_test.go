@@ -87,7 +87,7 @@ func (c *cluster) startManager(t *testing.T) *controlplane.Process {
 	process, _ := framework.StartManager(t, c.ControlPlane, framework.Process{
 		Name: "manager", Config: c.Config(framework.ManagerUser, framework.Masters),
 		Args: append(slices.Clone(framework.QuickElection), "-v=2", "--settle-period="+settle.String(),
-			"--auto-migrate="+widgets.String(), "--max-rewrites-per-second=20"),
+			"--auto-migrate="+widgets.String(), "--max-rewrites-per-second=5"),
 	})
 	return process
 }

@@ -99,7 +99,7 @@ func testColour(t *testing.T, c *cluster) {
 	if screen := c.onTerminal(t, "TERM=xterm"); !strings.Contains(screen, green) {
 		t.Errorf("no colour on a terminal: %q", screen)
 	}
-	for _, without := range []string{"NO_COLOR=", "TERM=dumb"} {
+	for _, without := range []string{"NO_COLOR=1", "TERM=dumb"} {
 		screen := c.onTerminal(t, without)
 		if strings.Contains(screen, "\x1b") || !strings.Contains(screen, "Safe to upgrade") {
 			t.Errorf("colour on a terminal with %s: %q", without, screen)

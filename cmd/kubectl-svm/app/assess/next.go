@@ -56,7 +56,7 @@ func (r *Resource) conclude(now time.Time) {
 	default:
 		r.disagreed(now)
 	}
-	if r.Reason != migrationv1alpha1.StateReasonPaused && paused(r.State) && (r.Migration == nil || r.Migration.Ended()) {
+	if r.Reason != migrationv1alpha1.StateReasonPaused && Paused(r.State) && (r.Migration == nil || r.Migration.Ended()) {
 		r.NextTime = nil
 		r.act("paused by a person", "resume", r.Name)
 		if m := r.Migration; m != nil && m.Denied > 0 {
@@ -65,9 +65,9 @@ func (r *Resource) conclude(now time.Time) {
 	}
 }
 
-// paused reports whether a person has paused the resource, by the field or by the annotation. A value of the
+// Paused reports whether a person has paused the resource, by the field or by the annotation. A value of the
 // annotation that is neither true nor false was meant to.
-func paused(state *migrationv1alpha1.StorageState) bool {
+func Paused(state *migrationv1alpha1.StorageState) bool {
 	value, annotated := state.Annotations[migrationv1alpha1.PausedAnnotation]
 	yes, err := strconv.ParseBool(value)
 	return state.Spec.Paused || annotated && (yes || err != nil)

@@ -60,12 +60,11 @@ type Clients struct {
 
 // NewEnv returns the surroundings of a real process.
 func NewEnv(streams genericiooptions.IOStreams, flags genericclioptions.RESTClientGetter) *Env {
-	_, noColour := os.LookupEnv("NO_COLOR")
 	return &Env{
 		IOStreams:   streams,
 		Clock:       clock.RealClock{},
 		Connect:     func() (*Clients, error) { return connect(flags) },
-		Colour:      isTerminal(streams.Out) && !noColour && os.Getenv("TERM") != "dumb",
+		Colour:      isTerminal(streams.Out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 		Interactive: isTerminal(streams.ErrOut) && os.Getenv("TERM") != "dumb",
 	}
 }

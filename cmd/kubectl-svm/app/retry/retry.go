@@ -24,6 +24,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
@@ -76,6 +77,9 @@ func (o *Options) Run(ctx context.Context) error {
 			return err
 		}
 		retried = true
+		if assess.Paused(state) {
+			_, _ = fmt.Fprintf(o.ErrOut, "%s is paused, so nothing starts: kubectl svm resume %s\n", state.Name, state.Name)
+		}
 		_, _ = fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s retried\n", state.Name)
 	}
 	if retried {
