@@ -82,7 +82,7 @@ func usageOfVerbs(template string) string {
 		"\n\nThe flags that name the cluster and the user are those of kubectl: kubectl svm --help\n"
 }
 
-// verbs returns the commands in the order in which the help lists them. One line registers one verb.
+// verbs returns the commands. One line registers one verb.
 func verbs(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{
 		status.NewCommand(env),

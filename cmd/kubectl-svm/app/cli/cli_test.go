@@ -134,7 +134,7 @@ func TestTables(t *testing.T) {
 		want   string
 	}{
 		{"", false, "NAME     WHY\na        well\nlonger   bad ^[[2J...\n"},
-		{Wide, false, "NAME     WHY           EPOCH\na        well          1\nlonger   bad ^[[2J...   2\n"},
+		{Wide, false, "NAME     WHY             EPOCH\na        well            1\nlonger   bad ^[[2J...    2\n"},
 		{"", true, "NAME     WHY\na        well\n\x1b[31mlonger   bad ^[[2J...\x1b[0m\n"},
 	} {
 		var out bytes.Buffer

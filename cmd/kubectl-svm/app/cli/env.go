@@ -93,7 +93,7 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 // Overwrite shows a line on ErrOut that the next one replaces, where a person watches.
 func (e *Env) Overwrite(line string) {
 	if e.Interactive {
-		_, _ = fmt.Fprintf(e.ErrOut, "\r\x1b[K%s", line)
+		fmt.Fprintf(e.ErrOut, "\r\x1b[K%s", line)
 	}
 }
 

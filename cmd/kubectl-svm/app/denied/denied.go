@@ -199,19 +199,19 @@ func (o *Options) print(all []Denied) error {
 	}
 	for _, d := range all {
 		if more := d.Total - int64(len(d.Objects)); more > 0 {
-			_, _ = fmt.Fprintf(o.Out, "... and %d more of %s. The log of svm-controller-manager names the first 100 of a run.\n",
+			fmt.Fprintf(o.Out, "... and %d more of %s. The log of svm-controller-manager names the first 100 of a run.\n",
 				more, d.Resource)
 		}
 	}
-	_, _ = fmt.Fprintln(o.Out, "\nWhat to do:")
+	fmt.Fprintln(o.Out, "\nWhat to do:")
 	slices.Sort(remedies)
 	for _, remedy := range slices.Compact(remedies) {
-		_, _ = fmt.Fprintln(o.Out, "  "+remedy)
+		fmt.Fprintln(o.Out, "  "+remedy)
 	}
 	slices.Sort(retries)
-	_, _ = fmt.Fprintln(o.Out, "Then:")
+	fmt.Fprintln(o.Out, "Then:")
 	for _, resource := range slices.Compact(retries) {
-		_, _ = fmt.Fprintln(o.Out, "  kubectl svm retry "+resource)
+		fmt.Fprintln(o.Out, "  kubectl svm retry "+resource)
 	}
 	return nil
 }

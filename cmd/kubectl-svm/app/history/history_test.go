@@ -51,7 +51,7 @@ func TestScreen(t *testing.T) {
 	const want = `NAME        RESOURCE              TO               STATE       REASON               OBJECTS   ` +
 		`DENIED   TOOK   AGE   BY            MESSAGE
 secrets-x   secrets                                Pending                                      ` +
-		`            60s   a person
+		`              60s   a person
 widgets-1   widgets.example.com   example.com/v2   Succeeded   AllObjectsMigrated   5000      0        ` +
 		`60m    3h    the trigger   Done.
 `

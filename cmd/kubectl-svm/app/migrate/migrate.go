@@ -152,7 +152,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return o.wait(ctx, cluster, created)
 	}
 	if o.DryRun == "" {
-		_, _ = fmt.Fprintln(o.ErrOut, "To follow them: kubectl svm status --watch")
+		fmt.Fprintln(o.ErrOut, "To follow them: kubectl svm status --watch")
 	}
 	return nil
 }

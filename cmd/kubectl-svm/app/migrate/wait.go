@@ -72,7 +72,7 @@ func (o *Options) wait(
 	}
 	o.Overwrite("")
 	if len(w.failed) > 0 {
-		_, _ = fmt.Fprintf(o.ErrOut, "%d of %d migrations failed. Objects that were refused: kubectl svm denied %s\n",
+		fmt.Fprintf(o.ErrOut, "%d of %d migrations failed. Objects that were refused: kubectl svm denied %s\n",
 			len(w.failed), len(created), strings.Join(w.failed, " "))
 		return cli.NotSafe()
 	}
@@ -129,6 +129,6 @@ func (w *waiting) tell(m *migrationv1alpha1.StorageVersionMigration) (progress s
 		news = strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Migration.State, r.Migration.Reason, r.Migration.Message))
 	}
 	w.Overwrite("")
-	_, _ = fmt.Fprintf(w.ErrOut, "%s %s: %s\n", now.Format(time.TimeOnly), m.Name, news)
+	fmt.Fprintf(w.ErrOut, "%s %s: %s\n", now.Format(time.TimeOnly), m.Name, news)
 	return progress
 }

@@ -47,8 +47,8 @@ func TestScreens(t *testing.T) {
 	}{
 		{"nothing to do", []assess.Resource{resource("a.example.com", assess.None, "OnlyCurrentEncodingPersisted", "", "")},
 			"Nothing to do: every object is stored in the version that the servers write.\n"},
-		{"nothing for a person", []assess.Resource{running}, `RESOURCE           FROM    TO   ACTION                     WHY
-cogs.example.com   v1,v2   v2   the migration ends in 5m   MigrationRunning
+		{"nothing for a person", []assess.Resource{running}, `RESOURCE           FROM    TO    ACTION                     WHY
+cogs.example.com   v1,v2   v2    the migration ends in 5m   MigrationRunning
 
 Nothing for you to do. To see it happen, run:
   kubectl svm status --watch
@@ -57,10 +57,10 @@ Nothing for you to do. To see it happen, run:
 			resource("anvils.example.com", assess.Act, "NotSelectedForMigration", "--auto-migrate leaves it out", "migrate"),
 			resource("bolts.example.com", assess.Act, "Paused", "paused by a person", "resume"),
 			resource("drills.example.com", assess.Wait, "Soaking", "a migration starts in 3h", "migrate"),
-		}, `RESOURCE             FROM    TO   ACTION                                  WHY
-anvils.example.com   v1,v2   v2   nothing: --auto-migrate leaves it out   NotSelectedForMigration
-bolts.example.com    v1,v2   v2   nothing: paused by a person             Paused
-drills.example.com   v1,v2   v2   a migration starts in 3h                Soaking
+		}, `RESOURCE             FROM    TO    ACTION                                  WHY
+anvils.example.com   v1,v2   v2    nothing: --auto-migrate leaves it out   NotSelectedForMigration
+bolts.example.com    v1,v2   v2    nothing: paused by a person             Paused
+drills.example.com   v1,v2   v2    a migration starts in 3h                Soaking
 
 What the trigger does not do now, you can. Run:
   kubectl svm migrate anvils.example.com drills.example.com

@@ -51,7 +51,7 @@ func (o *Options) print(report *Report) error {
 		if err := o.table(shown); err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintln(o.Out)
+		fmt.Fprintln(o.Out)
 	}
 	o.explain(report)
 	return o.conclude(report)
@@ -141,14 +141,14 @@ func (o *Options) explain(report *Report) {
 			break // Those that need a person come first, those that are safe last.
 		}
 		if explained++; explained > mostExplained {
-			_, _ = fmt.Fprintln(o.Out, "For the others: kubectl svm status RESOURCE")
+			fmt.Fprintln(o.Out, "For the others: kubectl svm status RESOURCE")
 			break
 		}
 		text := fmt.Sprintf("%s: %s", r.Name, r.Message)
 		if command := r.Command(); command != "" {
 			text += "\n  " + command
 		}
-		_, _ = fmt.Fprintln(o.Out, text+"\n")
+		fmt.Fprintln(o.Out, text+"\n")
 	}
 }
 
@@ -164,7 +164,7 @@ func (o *Options) conclude(report *Report) error {
 		summary = cli.Red
 	}
 	if report.Manager.Fence != "" {
-		_, _ = fmt.Fprintln(o.Out, "Fence: "+report.Manager.Fence)
+		fmt.Fprintln(o.Out, "Fence: "+report.Manager.Fence)
 	}
 	_, err := fmt.Fprintf(o.Out, "%s\n%s\n", cli.Paint(o.Colour, manager, "Manager: "+report.Manager.Message),
 		cli.Paint(o.Colour, summary, report.Summary))
