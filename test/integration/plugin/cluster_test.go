@@ -53,6 +53,7 @@ type cluster struct {
 	*framework.Cluster
 	kubeconfigs map[string]string
 	path        string
+	manager     *controlplane.Process
 }
 
 func startCluster(t *testing.T) *cluster {
@@ -82,14 +83,13 @@ func startCluster(t *testing.T) *cluster {
 }
 
 // startManager runs a manager that migrates the widgets and nothing else.
-func (c *cluster) startManager(t *testing.T) *controlplane.Process {
+func (c *cluster) startManager(t *testing.T) {
 	t.Helper()
-	process, _ := framework.StartManager(t, c.ControlPlane, framework.Process{
+	c.manager, _ = framework.StartManager(t, c.ControlPlane, framework.Process{
 		Name: "manager", Config: c.Config(framework.ManagerUser, framework.Masters),
 		Args: append(slices.Clone(framework.QuickElection), "-v=2", "--settle-period="+settle.String(),
 			"--auto-migrate="+widgets.String(), "--max-rewrites-per-second=5"),
 	})
-	return process
 }
 
 // ran is what a command printed.

@@ -85,6 +85,7 @@ func TestPlugin(t *testing.T) {
 		{"people without permissions", testStranger},
 		{"names and completion", testNames},
 		{"colour", testColour},
+		{"the manager ends", testManagerEnds},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { step.run(t, c) }) {
 			return
@@ -241,6 +242,14 @@ func testDenied(t *testing.T, c *cluster) {
 	c.svm(t, "status", "widgets", "--watch", "--timeout=5m").must(t, 0, "Safe to upgrade")
 	c.mustBeStored(t, "v1")
 	c.svm(t, "denied").must(t, 0, "No objects are denied.")
+}
+
+// testManagerEnds wants the answer to be other than yes when nobody looks any more.
+func testManagerEnds(t *testing.T, c *cluster) {
+	c.svm(t, "status", "widgets").must(t, 0, "Safe to upgrade")
+	framework.StopManager(t, c.manager)
+	c.svm(t, "status", "widgets").must(t, 2, "No manager leads: the last one gave back the lease", "Not known to be safe")
+	c.svm(t, "migrate", "secrets").must(t, 0).tell(t, "Warning: nothing is migrated before a manager runs.")
 }
 
 // tryWrite asks the API server whether it would let somebody write the widget that the policy is about.

@@ -103,6 +103,8 @@ func (r *Resource) underWay(now time.Time) {
 	case m.Reason == migrationv1alpha1.MigrationReasonNoProgress:
 		r.act("the migration makes no progress", "", "")
 		r.Message = m.Message
+	case m.EstimatedCompletionTime == nil:
+		r.Next = "the migration runs"
 	default:
 		r.at(m.EstimatedCompletionTime, now, "the migration ends")
 	}
