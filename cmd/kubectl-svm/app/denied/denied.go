@@ -23,6 +23,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/printers"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -190,7 +191,7 @@ func (o *Options) print(all []Denied) error {
 			rows = append(rows, cli.Row{Cells: []any{
 				d.Resource, object.Namespace, object.Name, object.RefusedBy, string(object.Reason), object.Message,
 			}})
-			remedies = append(remedies, object.RefusedBy+": "+object.Remedy)
+			remedies = append(remedies, printers.EscapeTerminal(object.RefusedBy+": "+object.Remedy))
 		}
 		retries = append(retries, d.Resource)
 	}

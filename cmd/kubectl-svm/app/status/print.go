@@ -21,6 +21,8 @@ import (
 	"fmt"
 	"strconv"
 
+	"k8s.io/cli-runtime/pkg/printers"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
@@ -144,7 +146,7 @@ func (o *Options) explain(report *Report) {
 			fmt.Fprintln(o.Out, "For the others: kubectl svm status RESOURCE")
 			break
 		}
-		text := fmt.Sprintf("%s: %s", r.Name, r.Message)
+		text := fmt.Sprintf("%s: %s", r.Name, printers.EscapeTerminal(r.Message)) // It may quote a webhook.
 		if command := r.Command(); command != "" {
 			text += "\n  " + command
 		}

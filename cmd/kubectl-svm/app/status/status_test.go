@@ -117,7 +117,7 @@ func TestWhatNeedsAPersonComesFirst(t *testing.T) {
 				progress: {processed: 4500, rewritten: 4500, estimatedTotal: 10000, percentComplete: 45, objectsPerMinute: 1100},
 				estimatedCompletionTime: 2030-01-01T12:05:00Z}`),
 			migration(t, "cogs-1", "cogs.example.com", `{progress: {processed: 9, denied: 1},
-				conditions: [{type: Failed, status: "True", reason: ObjectsDenied, message: One is refused.}]}`),
+				conditions: [{type: Failed, status: "True", reason: ObjectsDenied, message: "One is refused.\x1b[2J"}]}`),
 			migration(t, "gears-1", "gears.example.com", `{conditions: [{type: Waiting, status: "True", reason: Queued}]}`),
 		},
 	}
@@ -130,7 +130,7 @@ gears.example.com     no     v1,v2    v2        yes      MigrationQueued    wait
 engines.example.com   no     v1,v2    v2        no       Settling           the servers count as agreed in 30s
 files.example.com     no     v1,v2    v2        yes      Soaking            a migration starts in 24h
 
-cogs.example.com: The migration cogs-1 failed, ObjectsDenied: One is refused.
+cogs.example.com: The migration cogs-1 failed, ObjectsDenied: One is refused.^[[2J
   kubectl svm denied cogs.example.com
 
 drills.example.com: A migration is due: set spec.paused to false.
