@@ -73,8 +73,8 @@ integration-in-process:
 	@hack/step.sh "integration, in process" $(INTEGRATION) $(RACE) -p 1 $(IN_PROCESS)
 
 .PHONY: releases
-releases: ## Run the tests against kube-apiserver 1.34, which it builds first (ten minutes on two cores)
-	hack/build-controlplane.sh etcd kube-apiserver kube-apiserver-1.34
+releases: ## Run the tests against kube-apiserver 1.34 to 1.37, which it builds first; FOCUS= as above
+	hack/build-controlplane.sh etcd kube-apiserver kube-apiserver-1.34 kube-apiserver-1.35 kube-apiserver-1.36
 	hack/build-managers.sh
 	SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 $(INTEGRATION) -v ./test/integration/releases
 
