@@ -28,6 +28,10 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/history"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/report"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/run"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
 )
 
 const longDescription = `See and steer what svm-controller-manager does: in which versions objects may be stored, whether it
@@ -77,6 +81,10 @@ func usageOfVerbs(template string) string {
 func verbs(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{
 		history.NewCommand(env),
+		preflight.NewCommand(env),
+		report.NewCommand(env),
+		run.NewCommand(env),
+		verify.NewCommand(env),
 	}
 }
 
