@@ -125,7 +125,8 @@ func TestUnderestimates(t *testing.T) {
 		{"a state of another group", kept("example.com", "widgets", "example.com/v1", "Widget"),
 			[]migrationv1alpha1.StorageState{state("example.org", "widgets", "x")}, nil},
 		{"stored in the group that the resource had", kept("", "ingresses", "extensions/v1beta1", "Ingress"),
-			[]migrationv1alpha1.StorageState{state("networking.k8s.io", "ingresses", hashOf("networking.k8s.io", "v1", "Ingress"))},
+			[]migrationv1alpha1.StorageState{
+				state("networking.k8s.io", "ingresses", hashOf("networking.k8s.io", "v1", "Ingress"))},
 			[]string{"ingresses.networking.k8s.io"}},
 		{"storage that two resources share", kept("", "events", "v1", "Event"), []migrationv1alpha1.StorageState{
 			state("events.k8s.io", "events", hashOf("", "v1", "Event")), state("", "events", hashOf("", "v1", "Event"))}, nil},

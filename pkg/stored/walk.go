@@ -29,9 +29,10 @@ import (
 )
 
 const (
-	// A request asks for firstPage keys, and later ones for as many as have pageBytes together, at most maxPage.
+	// A request asks for firstPage keys, and later ones for about as many as have pageBytes together. Large objects may
+	// follow small ones, so maxPage bounds what one answer takes in memory: etcd has objects of up to 1.5 MiB.
 	firstPage = 16
-	maxPage   = 1000
+	maxPage   = 100
 	pageBytes = 2 << 20
 )
 
@@ -43,7 +44,7 @@ type Revisions struct {
 
 // Walk reads all keys with one of the prefixes, in order, and calls visit for each. It reads at the revision that etcd
 // has at the beginning. If etcd compacts that revision, Walk goes on at the present one: it still visits every key that
-// exists from the beginning to the end. It asks for a few megabytes at a time.
+// exists from the beginning to the end. It asks for at most a hundred keys at a time.
 func Walk(
 	ctx context.Context, etcd clientv3.KV, prefixes []string, visit func(*mvccpb.KeyValue) error,
 ) (Revisions, error) {

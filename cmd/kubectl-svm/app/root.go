@@ -28,9 +28,11 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/history"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/plan"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/report"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/run"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/status"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
 )
 
@@ -80,6 +82,8 @@ func usageOfVerbs(template string) string {
 // verbs returns the commands in the order in which the help lists them. One line registers one verb.
 func verbs(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{
+		status.NewCommand(env),
+		plan.NewCommand(env),
 		history.NewCommand(env),
 		preflight.NewCommand(env),
 		report.NewCommand(env),

@@ -57,13 +57,18 @@ func (c *Clients) Read(ctx context.Context) (*Cluster, error) {
 		return nil, fmt.Errorf("listing StorageVersionMigrations: %w", Explain(err))
 	}
 	cluster := &Cluster{Catalog: catalog, States: states.Items, Migrations: migrations.Items}
-	for i := range cluster.States {
-		catalog.Add(cluster.States[i].GroupResource())
-	}
-	for i := range cluster.Migrations {
-		catalog.Add(cluster.Migrations[i].GroupResource())
-	}
+	cluster.addNamed()
 	return cluster, nil
+}
+
+// addNamed makes the resources known that only StorageStates or migrations name.
+func (c *Cluster) addNamed() {
+	for i := range c.States {
+		c.Catalog.Add(c.States[i].GroupResource())
+	}
+	for i := range c.Migrations {
+		c.Catalog.Add(c.Migrations[i].GroupResource())
+	}
 }
 
 // State returns the StorageState of a resource, or nil.

@@ -63,13 +63,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		Example:           example,
 		ValidArgsFunction: cli.CompleteResources(env),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := o.Complete(args); err != nil {
-				return err
-			}
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
+			return cli.Execute(cmd, args, o)
 		},
 	}
 	o.Output.AddTo(cmd)
@@ -77,7 +71,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 }
 
 // Complete fills the options from the command line.
-func (o *Options) Complete(args []string) (err error) {
+func (o *Options) Complete(_ *cobra.Command, args []string) (err error) {
 	o.Names = args
 	o.Clients, err = o.Connect()
 	return err

@@ -50,8 +50,8 @@ func (o *Options) checkFiles(ctx context.Context, today Today) (Findings, error)
 	}
 	var found Findings
 	if len(read.definitions) == 0 {
-		found.add(Warning, CodeNoDefinitions, "", "the files have no CustomResourceDefinition, but %d objects of other kinds, "+
-			"which this command passes over", read.others)
+		found.add(Warning, CodeNoDefinitions, "", "the files have no CustomResourceDefinition, but %d objects of other "+
+			"kinds, which this command passes over", read.others)
 	}
 	for _, object := range read.definitions {
 		change, err := o.changeOf(ctx, object, today)

@@ -50,20 +50,21 @@ func decideChange(in Change) Findings {
 	}
 	if in.Webhook != "" {
 		found.add(Error, CodeConversionWebhookMissing, name, "%s. While the webhook does not answer, the API server cannot "+
-			"read objects that are stored in another version than the one that is asked for. Install the webhook first", in.Webhook)
+			"read objects that are stored in another version than the one that is asked for. Install the webhook first",
+			in.Webhook)
 	}
 	if in.Live == nil {
 		return found
 	}
 	was, will := in.Live.StorageVersion(), in.File.StorageVersion()
 	if was != will && in.File.Has(was) {
-		found.add(Info, CodeStorageVersionChanges, name, "the storage version changes from %s to %s. The manager then migrates "+
-			"all objects. Do not drop %s before that is done", was, will, was)
+		found.add(Info, CodeStorageVersionChanges, name, "the storage version changes from %s to %s. The manager then "+
+			"migrates all objects. Do not drop %s before that is done", was, will, was)
 	}
 	if in.Live.converts() && !in.File.converts() && len(in.File.Versions) > 1 {
-		found.add(Warning, CodeConversionRemoved, name, "the file has no conversion webhook, and the definition has one today. "+
-			"Without it the API server changes only apiVersion when it converts an object, and drops fields that the other "+
-			"version does not have")
+		found.add(Warning, CodeConversionRemoved, name, "the file has no conversion webhook, and the definition has one "+
+			"today. Without it the API server changes only apiVersion when it converts an object, and drops fields that the "+
+			"other version does not have")
 	}
 	for _, v := range in.Live.Versions {
 		if !in.File.Has(v.Name) {
@@ -120,20 +121,20 @@ func (fs *Findings) aboutDrop(in Drop) {
 			"version the storage version, keep this one, and wait for the migration", in.Version)
 		return
 	case !stays:
-		fs.add(Error, CodeVersionIsStorageVersion, name, "the file drops %s, which is the storage version today. First apply a "+
-			"definition that has both versions and %s as the storage version, and wait for the migration",
+		fs.add(Error, CodeVersionIsStorageVersion, name, "the file drops %s, which is the storage version today. First "+
+			"apply a definition that has both versions and %s as the storage version, and wait for the migration",
 			in.Version, in.Next.StorageVersion())
 		return
 	}
 	stored := slices.Contains(in.Live.StoredVersions, in.Version)
 	switch {
 	case in.State == nil && stored:
-		fs.add(Error, CodeVersionMayBeStored, name, "status.storedVersions of the CustomResourceDefinition names %s, and there "+
-			"is no StorageState that says whether objects are still stored in it. Run svm-controller-manager, or migrate with "+
-			"kubectl svm run %s", in.Version, name)
+		fs.add(Error, CodeVersionMayBeStored, name, "status.storedVersions of the CustomResourceDefinition names %s, and "+
+			"there is no StorageState that says whether objects are still stored in it. Run svm-controller-manager, or migrate "+
+			"with kubectl svm run %s", in.Version, name)
 	case in.State == nil:
-		fs.add(Warning, CodeNoStorageState, name, "status.storedVersions of the CustomResourceDefinition does not name %s, and "+
-			"there is no StorageState that confirms it. Other programs shorten storedVersions without a proof: count the "+
+		fs.add(Warning, CodeNoStorageState, name, "status.storedVersions of the CustomResourceDefinition does not name %s, "+
+			"and there is no StorageState that confirms it. Other programs shorten storedVersions without a proof: count the "+
 			"objects with kubectl svm verify", in.Version)
 	case in.mayBeStored():
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. Migrate them first: "+

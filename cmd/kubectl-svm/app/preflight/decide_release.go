@@ -50,6 +50,11 @@ func decideReader(in Today, reader Reader) Findings {
 		found.add(Warning, CodeReleaseUnknown, "", "this program knows what Kubernetes %s to %s can read, and only part of "+
 			"what %s can. Run this again with a plugin that knows it, and read the release notes", oldest, newest, reader.Name)
 	}
+	found.aboutManager(in)
+	if in.APIProblem == "" && len(in.States) == 0 {
+		found.add(Error, CodeNoStorageState, "", "there are no StorageStates, so nobody knows what is stored. "+
+			"Run svm-controller-manager, or count the objects with kubectl svm verify")
+	}
 	for i := range in.States {
 		state := &in.States[i]
 		for j, hash := range state.Status.PersistedStorageVersionHashes {
@@ -82,16 +87,16 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 	kind, support := supportOf(version, hash, reader)
 	migrate := fmt.Sprintf("Migrate them first: kubectl svm migrate %s --wait", state.Name)
 	if hash == state.Status.CurrentStorageVersionHash {
-		migrate = fmt.Sprintf("The API servers of today write that version, so a migration does not help. Keep releases that "+
-			"read it, or delete the objects before %s starts", reader.Name)
+		migrate = fmt.Sprintf("The API servers of today write that version, so a migration does not help. Keep releases "+
+			"that read it, or delete the objects before %s starts", reader.Name)
 	}
 	switch {
 	case support.Reads == releases.No:
 		fs.add(Error, CodeEncodingUnreadable, state.Name, "objects may be stored as %s, which %s cannot read. %s",
 			encoding, reader.Name, migrate)
 	case support.Serves == releases.No && !servesAnother(kind, reader):
-		fs.add(Error, CodeResourceGone, state.Name, "%s does not serve %s any more, in no version. Its objects stay in etcd, "+
-			"and nobody can read or delete them. Delete them before", reader.Name, state.Name)
+		fs.add(Error, CodeResourceGone, state.Name, "%s does not serve %s any more, in no version. Its objects stay in "+
+			"etcd, and nobody can read or delete them. Delete them before", reader.Name, state.Name)
 	case support.Serves == releases.No && support.Reads == releases.NotKnown:
 		fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve any more. "+
 			"It is not known whether it still reads them. %s", encoding, reader.Name, migrate)

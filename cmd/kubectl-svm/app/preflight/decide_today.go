@@ -19,26 +19,25 @@ package preflight
 import (
 	"slices"
 	"strings"
-	"time"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 )
 
 // Today is what a cluster says at one moment.
 type Today struct {
-	Now time.Time
 	// APIProblem says what is wrong with the definitions of migration.k8s.io. Then there are no states and migrations.
 	APIProblem string
 	States     []migrationv1alpha1.StorageState
 	Migrations []migrationv1alpha1.StorageVersionMigration
 	// Definitions are all CustomResourceDefinitions.
 	Definitions []Definition
-	// Lease is that of the manager, or nil if there is none.
-	Lease *coordinationv1.Lease
+	// Manager is whether a manager runs.
+	Manager assess.Manager
 }
 
 // decideToday returns everything that is wrong.
@@ -46,9 +45,8 @@ func decideToday(in Today) Findings {
 	var found Findings
 	if in.APIProblem != "" {
 		found.add(Error, CodeMigrationAPIMissing, "", "%s", in.APIProblem)
-	} else {
-		found.aboutManager(in)
 	}
+	found.aboutManager(in)
 	for i := range in.States {
 		found.aboutState(&in.States[i], in.Migrations)
 	}
@@ -68,18 +66,9 @@ func (in *Today) state(name string) *migrationv1alpha1.StorageState {
 }
 
 func (fs *Findings) aboutManager(in Today) {
-	const consequence = "Nothing is migrated, and StorageStates may be out of date"
-	switch lease := in.Lease; {
-	case lease == nil:
-		fs.add(Error, CodeNoManager, "", "no svm-controller-manager has ever led: there is no Lease of it in kube-system. "+
-			"%s. Install it, or look at its log", consequence)
-	case lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "":
-		fs.add(Error, CodeNoManager, "", "no svm-controller-manager leads: the last one has given its Lease back. %s. "+
-			"Start it", consequence)
-	case lease.Spec.RenewTime == nil || lease.Spec.LeaseDurationSeconds == nil:
-	case in.Now.After(lease.Spec.RenewTime.Add(2 * time.Duration(*lease.Spec.LeaseDurationSeconds) * time.Second)):
-		fs.add(Error, CodeNoManager, "", "no svm-controller-manager leads: the last one renewed its Lease at %s. %s. "+
-			"Start it, or look at its log", lease.Spec.RenewTime.UTC().Format(time.RFC3339), consequence)
+	if in.APIProblem == "" && !in.Manager.Running {
+		fs.add(Error, CodeNoManager, "", "%s Nothing is migrated, and StorageStates may be out of date. "+
+			"Start svm-controller-manager, or look at its log", in.Manager.Message)
 	}
 }
 
@@ -160,8 +149,8 @@ func (fs *Findings) aboutStoredVersions(d Definition, state *migrationv1alpha1.S
 			d.StorageVersion(), strings.Join(old, ", "), d.pruneCommand())
 		return
 	}
-	fs.add(Warning, CodeStoredVersionsNotPruned, d.Name(), "status.storedVersions of the CustomResourceDefinition names %s. "+
-		"The API server refuses a definition without them until a migration has succeeded",
+	fs.add(Warning, CodeStoredVersionsNotPruned, d.Name(), "status.storedVersions of the CustomResourceDefinition names "+
+		"%s. The API server refuses a definition without them until a migration has succeeded",
 		strings.Join(old, ", "))
 }
 

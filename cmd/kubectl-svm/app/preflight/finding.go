@@ -168,7 +168,7 @@ func (o *Options) print(findings Findings) error {
 		if errors+warnings == 0 {
 			fmt.Fprintln(&text, "Nothing that this command knows of stands in the way.")
 		} else {
-			fmt.Fprintf(&text, "%d errors, %d warnings. %s explains the codes.\n", errors, warnings, Documentation)
+			fmt.Fprintf(&text, "Errors: %d, warnings: %d. %s explains the codes.\n", errors, warnings, Documentation)
 		}
 		if _, err := fmt.Fprint(o.Out, text.String()); err != nil {
 			return err

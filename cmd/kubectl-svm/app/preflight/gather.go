@@ -20,29 +20,23 @@ import (
 	"context"
 	"fmt"
 
-	coordinationv1 "k8s.io/api/coordination/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
-const (
-	// The Lease for which managers compete.
-	managerNamespace = "kube-system"
-	managerLease     = "svm-controller-manager"
-	// definitionsChunk is how many definitions are listed at a time. They are large.
-	definitionsChunk = 50
-)
+// definitionsChunk is how many definitions are listed at a time. They are large.
+const definitionsChunk = 50
 
 // gather reads what the cluster says now.
 func (o *Options) gather(ctx context.Context) (Today, error) {
-	today := Today{Now: o.Clock.Now()}
+	var today Today
 	if problem := o.Clients.CheckDefinitions(); problem != nil {
 		today.APIProblem = problem.Error()
 	} else {
@@ -56,8 +50,9 @@ func (o *Options) gather(ctx context.Context) (Today, error) {
 	if today.Definitions, err = o.definitions(ctx); err != nil {
 		return Today{}, err
 	}
-	today.Lease, err = o.lease(ctx)
-	return today, err
+	lease, unread := o.Clients.Lease(ctx, cli.ManagerLease)
+	today.Manager = assess.ManagerOf(lease, unread, today.States, o.Clock.Now())
+	return today, nil
 }
 
 func (o *Options) definitions(ctx context.Context) ([]Definition, error) {
@@ -79,18 +74,6 @@ func (o *Options) definitions(ctx context.Context) ([]Definition, error) {
 			return definitions, nil
 		}
 	}
-}
-
-// lease returns the Lease of the manager, or nil if there is none.
-func (o *Options) lease(ctx context.Context) (*coordinationv1.Lease, error) {
-	lease, err := o.Clients.Kube.CoordinationV1().Leases(managerNamespace).Get(ctx, managerLease, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("getting the Lease of the manager: %w", cli.Explain(err))
-	}
-	return lease, nil
 }
 
 // askServer asks another API server for its release and for what it serves.

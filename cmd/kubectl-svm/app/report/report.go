@@ -35,8 +35,8 @@ import (
 )
 
 const (
-	long = `Print everything that a ticket about stored objects needs: what "kubectl svm preflight" finds, all StorageStates and
-migrations, and with --etcd-endpoints what "kubectl svm verify" counts.
+	long = `Print everything that a ticket about stored objects needs: what "kubectl svm preflight" finds, all
+StorageStates and migrations, and with --etcd-endpoints what "kubectl svm verify" counts.
 
 The report has no contents of objects. It names an object only if its rewrite is denied or fails, with the words of the
 API server. Read it before you give it to somebody.`
@@ -174,7 +174,8 @@ func (o *Options) gather(ctx context.Context) (*Report, error) {
 // text returns the report for people. It has less than the others.
 func (r *Report) text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "Report of %s\nPlugin %s, API server %s\n", r.Time.Format(time.RFC3339), r.PluginVersion, r.ServerVersion)
+	fmt.Fprintf(&b, "Report of %s\nPlugin %s, API server %s\n",
+		r.Time.Format(time.RFC3339), r.PluginVersion, r.ServerVersion)
 	for _, problem := range r.Problems {
 		fmt.Fprintf(&b, "Not read: %s\n", problem)
 	}

@@ -26,13 +26,13 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-api/client/informers/externalversions"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
@@ -40,9 +40,6 @@ import (
 )
 
 const (
-	// The Lease for which managers compete.
-	managerNamespace = "kube-system"
-	managerLease     = "svm-controller-manager"
 	// look is how often the command looks at its migrations.
 	look = 500 * time.Millisecond
 	// maxLines is how many events wait to be printed.
@@ -57,22 +54,15 @@ func (o *Options) checkManager(ctx context.Context) error {
 	if o.BesideManager {
 		return nil
 	}
-	lease, err := o.Clients.Kube.CoordinationV1().Leases(managerNamespace).Get(ctx, managerLease, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
+	lease, err := o.Clients.Lease(ctx, cli.ManagerLease)
 	if err != nil {
 		return fmt.Errorf("looking for a manager: %w", cli.Explain(err))
 	}
-	spec := lease.Spec
-	if spec.HolderIdentity == nil || *spec.HolderIdentity == "" || spec.RenewTime == nil || spec.LeaseDurationSeconds == nil {
-		return nil
+	if manager := assess.ManagerOf(lease, nil, nil, o.Clock.Now()); manager.Running {
+		return fmt.Errorf("a manager migrates by itself: %s Use kubectl svm migrate %s, or --beside-manager",
+			manager.Message, strings.Join(o.Names, " "))
 	}
-	if expires := spec.RenewTime.Add(time.Duration(*spec.LeaseDurationSeconds) * time.Second); o.Clock.Now().After(expires) {
-		return nil
-	}
-	return fmt.Errorf("svm-controller-manager runs (%s), and migrates by itself. Use kubectl svm migrate %s, "+
-		"or --beside-manager", *spec.HolderIdentity, strings.Join(o.Names, " "))
+	return nil
 }
 
 // migrate runs the migrator until all migrations have ended or the context ends. It returns the migrations as they are
@@ -181,8 +171,9 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 			failed = failed || !denied
 		}
 		text := fmt.Sprintf("%s: %s", resource, state.Message)
-		if m.Status.Progress != nil {
-			text += fmt.Sprintf(" (%s)", progressOf(m))
+		if p := m.Status.Progress; p != nil {
+			text += fmt.Sprintf(" (%s: %d rewritten, %d already current, %d written by others, %d gone, %d denied)",
+				assess.Objects(p.Processed), p.Rewritten, p.AlreadyCurrent, p.WrittenByOthers, p.Gone, p.Denied)
 		}
 		if _, err := fmt.Fprintln(o.Out, cli.Paint(o.Colour, colour, text)); err != nil {
 			return err
@@ -191,12 +182,15 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 			return err
 		}
 	}
-	names := strings.Join(o.Names, " ")
+	again := "kubectl svm run " + strings.Join(o.Names, " ") + " --resume"
+	if o.StateDir != currentDir {
+		again += " --state-dir=" + o.StateDir
+	}
 	switch {
 	case unfinished && errors.Is(context.Cause(ctx), errTimeout):
-		return cli.Timeout("--timeout has passed. Go on with: kubectl svm run %s --resume", names)
+		return cli.Timeout("--timeout has passed. Go on with: %s", again)
 	case unfinished:
-		return fmt.Errorf("interrupted. Go on with: kubectl svm run %s --resume", names)
+		return fmt.Errorf("interrupted. Go on with: %s", again)
 	case failed:
 		return errors.New("not all migrations succeeded")
 	case denied:

@@ -18,24 +18,21 @@ package run
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
-const (
-	// reportEvery is how often there is a line where nobody sees a bar.
-	reportEvery = 10 * time.Second
-	barWidth    = 30
-)
+// reportEvery is how often there is a line where nobody sees a bar.
+const reportEvery = 10 * time.Second
 
 // reporter tells a person what happens. One goroutine calls it.
 type reporter struct {
@@ -69,52 +66,23 @@ func (r *reporter) report(m *migrationv1alpha1.StorageVersionMigration) {
 	case state.Type == migrationv1alpha1.MigrationWaiting:
 		text = fmt.Sprintf("%s: waiting: %s", resource, state.Message)
 		key += state.Message
-	case state.Type == migrationv1alpha1.MigrationRunning && state.Reason != migrationv1alpha1.MigrationReasonRewriting:
-		text = fmt.Sprintf("%s: %s %s", resource, progressOf(m), state.Message)
 	case state.Type == migrationv1alpha1.MigrationRunning:
-		text = fmt.Sprintf("%s: %s", resource, progressOf(m))
+		of := assess.Resources(&cli.Cluster{Migrations: []migrationv1alpha1.StorageVersionMigration{*m}},
+			[]schema.GroupResource{m.GroupResource()}, now)
+		text = fmt.Sprintf("%s: %s", resource, of[0].Progress(now))
+		if state.Reason != migrationv1alpha1.MigrationReasonRewriting {
+			text += ": " + state.Message
+		}
 	}
 	switch {
 	case r.Interactive && state.Type == migrationv1alpha1.MigrationRunning:
-		_, _ = fmt.Fprintf(r.ErrOut, "\r\x1b[K%s%s", bar(m), text)
+		_, _ = fmt.Fprintf(r.ErrOut, "\r\x1b[K%s", text)
 	case key == r.said && (state.Type != migrationv1alpha1.MigrationRunning || now.Sub(r.saidAt) < reportEvery):
 		return
 	default:
 		r.line("%s", text)
 	}
 	r.said, r.saidAt = key, now
-}
-
-// progressOf says how many objects are done, how fast, and when all will be.
-func progressOf(m *migrationv1alpha1.StorageVersionMigration) string {
-	p := m.Status.Progress
-	if p == nil {
-		return "0 objects done"
-	}
-	text := fmt.Sprintf("%d objects done", p.Processed)
-	if p.EstimatedTotal != nil {
-		text = fmt.Sprintf("%d of %d objects done", p.Processed, *p.EstimatedTotal)
-	}
-	if p.Denied > 0 {
-		text += fmt.Sprintf(", %d denied", p.Denied)
-	}
-	if p.ObjectsPerMinute != nil {
-		text += fmt.Sprintf(", %d a minute", *p.ObjectsPerMinute)
-	}
-	if at := m.Status.EstimatedCompletionTime; at != nil {
-		text += ", done at " + at.UTC().Format(time.TimeOnly) + " UTC"
-	}
-	return text
-}
-
-// bar shows the percentage, if it is known.
-func bar(m *migrationv1alpha1.StorageVersionMigration) string {
-	if m.Status.Progress == nil || m.Status.Progress.PercentComplete == nil {
-		return ""
-	}
-	percent := int(ptr.Deref(m.Status.Progress.PercentComplete, 0))
-	done := barWidth * percent / 100
-	return fmt.Sprintf("[%s%s] %3d%% ", strings.Repeat("=", done), strings.Repeat(" ", barWidth-done), percent)
 }
 
 // told are events that no condition tells.

@@ -39,8 +39,8 @@ import (
 )
 
 const (
-	long = `Rewrite all objects of resources in the version that the API servers write now, from this terminal and as the user
-of the kubeconfig. It needs no manager and no definitions in the cluster.
+	long = `Rewrite all objects of resources in the version that the API servers write now, from this terminal and as the
+user of the kubeconfig. It needs no manager and no definitions in the cluster.
 
 It is the migrator of svm-controller-manager, with the same promises. So this machine must reach each API server at its
 own address, as the EndpointSlices of default/kubernetes have it: run it on a control plane node or in a Pod. It starts
@@ -59,6 +59,8 @@ rewritten twice, except for those of the last chunk. Exit code 2 means that obje
 
   # Go on after an interruption
   kubectl svm run widgets.example.com --resume`
+
+	currentDir = "."
 )
 
 // Options are what the command needs.
@@ -79,7 +81,7 @@ type Options struct {
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{Env: env, StateDir: ".", Migrator: svmigrator.Options{
+	o := &Options{Env: env, StateDir: currentDir, Migrator: svmigrator.Options{
 		// One after the other, so that a person can follow.
 		ConcurrentMigrations: 1, ChunkSize: svmigrator.DefaultChunkSize,
 		Pace: pacer.Options{MaxConcurrent: pacer.DefaultMaxConcurrent}, SettlePeriod: svmtrigger.DefaultSettlePeriod,
@@ -127,7 +129,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.Migrator.Pace.Unpaced, "unpaced-rewrites", o.Migrator.Pace.Unpaced,
 		"Do not give way to other clients of the API server")
 	flags.Var(&o.growth, "max-storage-growth",
-		"By how many bytes rewrites may enlarge the database file of etcd before they wait for a compaction. Zero is no bound")
+		"By how many bytes rewrites may enlarge the database file of etcd before they await a compaction. Zero is no bound")
 }
 
 // Validate checks the options before any request is sent.
@@ -139,7 +141,8 @@ func (o *Options) Validate() error {
 	case o.Migrator.Pace.MaxConcurrent < 1:
 		return fmt.Errorf("--max-concurrent-rewrites must be at least 1, got %d", o.Migrator.Pace.MaxConcurrent)
 	case o.Migrator.Pace.MaxPerSecond < 0, o.Migrator.SettlePeriod < 0, o.Timeout < 0, o.Migrator.MaxStorageGrowth < 0:
-		return errors.New("--max-rewrites-per-second, --settle-period, --timeout and --max-storage-growth must not be negative")
+		return errors.New("--max-rewrites-per-second, --settle-period, --timeout and --max-storage-growth must not be " +
+			"negative")
 	case o.Resume && o.DryRun:
 		return errors.New("--resume and --dry-run exclude each other: a dry run saves no progress")
 	}

@@ -126,8 +126,8 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 			"stored as %s.", u.StorageState, strings.Join(u.Claims, ", "), u.Objects, u.Version)))
 	}
 	if len(result.Unclaimed) > 0 {
-		fmt.Fprintln(&text, "The manager records a new version some seconds after it changes. If the same is printed a minute "+
-			"later,\ndo not rely on these StorageStates: delete them, and the manager starts over with what it does not know.")
+		fmt.Fprintln(&text, "The manager records a new version some seconds after it changes. If the same is printed a "+
+			"minute later,\ndo not rely on these StorageStates. Delete them: the manager then starts over.")
 	}
 	_, err := fmt.Fprint(o.Out, text.String())
 	return err

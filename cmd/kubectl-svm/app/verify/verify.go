@@ -38,7 +38,7 @@ const (
 	long = `Count the objects in etcd by the version in which they are stored and the key with which they are encrypted.
 
 This is the proof of what StorageStates claim: it reads the stored bytes, and asks no API server. It never writes. It
-reads at one revision of etcd, a few megabytes at a time, and prints no contents of objects.
+reads at one revision of etcd, at most a hundred objects at a time, and prints no contents of objects.
 
 RESOURCE is the name of a resource with its group, for example widgets.example.com. Without it all of etcd is read.
 

@@ -1,0 +1,84 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package assess
+
+import (
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+const (
+	// clockTolerance is by how much the clock of this machine may differ from those of the managers.
+	clockTolerance = time.Minute
+	// longestSilence is how long the trigger writes nothing when nothing changes: an hour, and some time for a restart.
+	longestSilence = 65 * time.Minute
+)
+
+// Manager is whether a manager runs.
+type Manager struct {
+	// Running is whether one seems to run. It is unknown if nobody may say, and then true.
+	Running bool `json:"running"`
+	// Message says why.
+	Message string `json:"message"`
+}
+
+// ManagerOf judges by the lease of the managers, which is nil if there is none, or if reading it failed with an error
+// other than that. Managers without leader election have no lease, but the trigger writes the StorageStates.
+func ManagerOf(
+	lease *coordinationv1.Lease, unread error, states []migrationv1alpha1.StorageState, now time.Time,
+) Manager {
+	if lease != nil && ptr.Deref(lease.Spec.HolderIdentity, "") != "" && lease.Spec.RenewTime != nil {
+		term := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
+		silent := now.Sub(lease.Spec.RenewTime.Time)
+		if silent <= term+clockTolerance {
+			return Manager{Running: true, Message: fmt.Sprintf("%s leads.", *lease.Spec.HolderIdentity)}
+		}
+		return Manager{Message: fmt.Sprintf("No manager seems to run: %s led last, and has not renewed the lease %s/%s for %s.",
+			*lease.Spec.HolderIdentity, lease.Namespace, lease.Name, duration.HumanDuration(silent))}
+	}
+	var last time.Time
+	for i := range states {
+		if heartbeat := states[i].Status.LastHeartbeatTime.Time; heartbeat.After(last) {
+			last = heartbeat
+		}
+	}
+	why := "no manager holds its lease"
+	if unread != nil {
+		why = "its lease could not be read (" + unread.Error() + ")"
+	}
+	switch {
+	case last.IsZero() && unread == nil:
+		return Manager{Message: "No manager seems to run: " + why + ", and there are no StorageStates."}
+	case last.IsZero():
+		return Manager{Message: "It is not known whether a manager runs: " + why + ", and there are no StorageStates."}
+	case now.Sub(last) > longestSilence:
+		return Manager{Message: fmt.Sprintf("No manager seems to run: %s, and no StorageState was written for %s.",
+			why, duration.HumanDuration(now.Sub(last)))}
+	case lease != nil:
+		return Manager{Message: fmt.Sprintf("No manager leads: the last one gave back the lease %s/%s, and no other has "+
+			"taken it.", lease.Namespace, lease.Name)}
+	default:
+		return Manager{Running: true, Message: fmt.Sprintf(
+			"One seems to run: %s, but a StorageState was written %s ago.", why, duration.HumanDuration(now.Sub(last)))}
+	}
+}
