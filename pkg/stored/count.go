@@ -108,7 +108,13 @@ func foldersOf(prefix string, names []string) []string {
 		folders = append(folders, Place{resource.Group, resource.Resource}.folders(prefix)...)
 	}
 	slices.Sort(folders)
-	return slices.CompactFunc(folders, func(a, b string) bool { return strings.HasPrefix(b, a) })
+	var outer []string
+	for _, folder := range folders { // A folder comes before those in it.
+		if len(outer) == 0 || !strings.HasPrefix(folder, outer[len(outer)-1]) {
+			outer = append(outer, folder)
+		}
+	}
+	return outer
 }
 
 // group returns the group of the resource, as well as key and bytes tell.

@@ -95,6 +95,18 @@ func TestPlaceOf(t *testing.T) {
 	}
 }
 
+func TestFoldersOf(t *testing.T) {
+	want := []string{
+		"/registry/controllers/", "/registry/endpoints/",
+		"/registry/migration.k8s.io/migration.k8s.io/storagestates/", "/registry/migration.k8s.io/storagestates/",
+		"/registry/replicationcontrollers/", "/registry/services/", "/registry/storagestates/",
+	}
+	got := foldersOf("/registry", []string{"services", "endpoints", "replicationcontrollers", "services"})
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("folders (-want +got):\n%s", diff)
+	}
+}
+
 func TestUnderestimates(t *testing.T) {
 	state := func(group, resource string, hashes ...string) migrationv1alpha1.StorageState {
 		s := migrationv1alpha1.StorageState{}

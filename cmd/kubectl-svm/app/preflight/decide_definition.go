@@ -48,13 +48,13 @@ func decideChange(in Change) Findings {
 	if in.Refusal != "" {
 		found.add(Error, CodeDefinitionRefused, name, "the API server refuses the definition of the file: %s", in.Refusal)
 	}
+	if in.Live == nil {
+		return found // There are no objects.
+	}
 	if in.Webhook != "" {
 		found.add(Error, CodeConversionWebhookMissing, name, "%s. While the webhook does not answer, the API server cannot "+
 			"read objects that are stored in another version than the one that is asked for. Install the webhook first",
 			in.Webhook)
-	}
-	if in.Live == nil {
-		return found
 	}
 	was, will := in.Live.StorageVersion(), in.File.StorageVersion()
 	if was != will && in.File.Has(was) {

@@ -259,7 +259,7 @@ func TestChange(t *testing.T) {
 			"ERROR DefinitionRefused widgets.example.com", "ERROR VersionIsStorageVersion widgets.example.com"}},
 		{"conversion is removed", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted)},
 			[]string{"WARNING ConversionRemoved widgets.example.com"}},
-		{"the webhook is missing", Change{File: converted, Webhook: "it does not exist"},
+		{"the webhook is missing", Change{File: converted, Webhook: "it does not exist", Live: live(converted)},
 			[]string{"ERROR ConversionWebhookMissing widgets.example.com"}},
 		{"managedFields name a version that is dropped", Change{File: widgets(nil, "v1"),
 			Live:          live(widgets([]string{"v1"}, "v1", "v1alpha1")),
