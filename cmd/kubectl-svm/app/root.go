@@ -27,12 +27,18 @@ import (
 	"k8s.io/component-base/version"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/denied"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/history"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/migrate"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/pause"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/plan"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/report"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/resume"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/retry"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/run"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/status"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/suspend"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
 )
 
@@ -84,6 +90,12 @@ func verbs(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{
 		status.NewCommand(env),
 		plan.NewCommand(env),
+		migrate.NewCommand(env),
+		retry.NewCommand(env),
+		pause.NewCommand(env),
+		resume.NewCommand(env),
+		suspend.NewCommand(env),
+		denied.NewCommand(env),
 		history.NewCommand(env),
 		preflight.NewCommand(env),
 		report.NewCommand(env),

@@ -131,7 +131,7 @@ func assess(cluster *cli.Cluster, resource schema.GroupResource, now time.Time) 
 	if r.State == nil || r.State.Status.Epoch == 0 || len(r.State.Status.Conditions) == 0 {
 		r.Reason, r.Message = ReasonNotObserved, "The trigger has not written a StorageState of the resource yet."
 		r.Next = "the trigger records it"
-		r.Migration = describe(latest(cluster, resource, nil))
+		r.Migration = Describe(latest(cluster, resource, nil))
 		return r
 	}
 	status := &r.State.Status
@@ -148,7 +148,7 @@ func assess(cluster *cli.Cluster, resource schema.GroupResource, now time.Time) 
 		r.Attention = None
 		return r
 	}
-	r.Migration = describe(latest(cluster, resource, r.State))
+	r.Migration = Describe(latest(cluster, resource, r.State))
 	r.conclude(now)
 	return r
 }
@@ -181,7 +181,8 @@ func latest(
 	return found
 }
 
-func describe(m *migrationv1alpha1.StorageVersionMigration) *Migration {
+// Describe says how far a migration is, which may be nil.
+func Describe(m *migrationv1alpha1.StorageVersionMigration) *Migration {
 	if m == nil {
 		return nil
 	}

@@ -88,6 +88,18 @@ func WithKind(m *migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.S
 	return typed
 }
 
+// ListOf returns a list of migrations for printing.
+func ListOf(
+	migrations []migrationv1alpha1.StorageVersionMigration,
+) *migrationv1alpha1.StorageVersionMigrationList {
+	list := &migrationv1alpha1.StorageVersionMigrationList{Items: []migrationv1alpha1.StorageVersionMigration{}}
+	list.SetGroupVersionKind(migrationv1alpha1.SchemeGroupVersion.WithKind("StorageVersionMigrationList"))
+	for i := range migrations {
+		list.Items = append(list.Items, *WithKind(&migrations[i]))
+	}
+	return list
+}
+
 // CheckDefinitions returns an error that says what to do if the API server does not have the definitions of this
 // release.
 func (c *Clients) CheckDefinitions() error {

@@ -34,6 +34,9 @@ import (
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 )
 
+// FieldManager is the name under which the commands write.
+const FieldManager = "kubectl-svm"
+
 // Env is what surrounds a command. Tests replace its parts.
 type Env struct {
 	genericiooptions.IOStreams
@@ -86,6 +89,13 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 	// Discovery is not cached: a resource that was defined a second ago can be named.
 	c.Discovery = c.Kube.Discovery()
 	return c, nil
+}
+
+// Overwrite shows a line on ErrOut that the next one replaces, where a person watches.
+func (e *Env) Overwrite(line string) {
+	if e.Interactive {
+		_, _ = fmt.Fprintf(e.ErrOut, "\r\x1b[K%s", line)
+	}
 }
 
 // isTerminal reports whether a person sees what is written to w at once.

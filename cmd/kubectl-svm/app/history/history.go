@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/printers"
 
@@ -100,12 +99,7 @@ func (o *Options) Run(ctx context.Context) error {
 func (o *Options) print(migrations []migrationv1alpha1.StorageVersionMigration) error {
 	switch {
 	case o.Output.Structured():
-		return o.Output.PrintData(o.Out, &migrationv1alpha1.StorageVersionMigrationList{
-			TypeMeta: metav1.TypeMeta{
-				APIVersion: migrationv1alpha1.SchemeGroupVersion.String(), Kind: "StorageVersionMigrationList",
-			},
-			Items: migrations,
-		})
+		return o.Output.PrintData(o.Out, cli.ListOf(migrations))
 	case o.Output.Format == cli.Name:
 		for i := range migrations {
 			if err := (&printers.NamePrinter{}).PrintObj(cli.WithKind(&migrations[i]), o.Out); err != nil {

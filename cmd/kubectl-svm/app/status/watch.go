@@ -52,10 +52,10 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 	for !report.Safe {
 		select {
 		case <-ctx.Done():
-			o.overwrite("")
+			o.Overwrite("")
 			return ctx.Err()
 		case <-timeout:
-			o.overwrite("")
+			o.Overwrite("")
 			return cli.Timeout("timed out after %v. %s", o.Timeout, report.Summary)
 		case <-o.Clock.After(lookInterval):
 		}
@@ -67,7 +67,7 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 		report = o.report(ctx, cluster, resources)
 		o.tell(told, report, false)
 	}
-	o.overwrite("")
+	o.Overwrite("")
 	return o.conclude(report)
 }
 
@@ -83,12 +83,12 @@ func (o *Options) tell(told map[string]string, report *Report, first bool) {
 		if before, now := told[r.Name], outline(r, o.Interactive); before != now {
 			told[r.Name] = now
 			if !first {
-				o.overwrite("")
+				o.Overwrite("")
 				_, _ = fmt.Fprintf(o.ErrOut, "%s %s: %s\n", o.Clock.Now().Format(time.TimeOnly), r.Name, news(r, progress))
 			}
 		}
 	}
-	o.overwrite(strings.Join(running, "; "))
+	o.Overwrite(strings.Join(running, "; "))
 }
 
 // outline has what deserves a line of its own when it changes. A terminal shows the progress in place.
@@ -114,12 +114,5 @@ func news(r *assess.Resource, progress string) string {
 		return r.Reason + ", " + r.Next
 	default:
 		return r.Reason
-	}
-}
-
-// overwrite shows a line that the next one replaces, where a person watches.
-func (o *Options) overwrite(line string) {
-	if o.Interactive {
-		_, _ = fmt.Fprintf(o.ErrOut, "\r\x1b[K%s", line)
 	}
 }
