@@ -140,8 +140,7 @@ func testInterrupted(t *testing.T, c *cluster) {
 		t.Errorf("the file is still there: %v", err)
 	}
 	c.finds(t, done, "", []string{
-		"WARNING ManagedFieldsNotServed widgets.example.com", "WARNING NoStorageState widgets.example.com",
-		"INFO VersionSafeToDrop widgets.example.com"}, drop)
+		"WARNING ManagedFieldsNotServed widgets.example.com", "WARNING NoStorageState widgets.example.com"}, drop)
 }
 
 const parcelCount = 12

@@ -101,7 +101,7 @@ func decideDrop(in Drop) Findings {
 	}
 	found.aboutDrop(in)
 	found.aboutUnserved(name, in.Version, in.ManagedFields)
-	if found.Count(Error) == 0 {
+	if found.Count(Error) == 0 && in.State != nil {
 		found.add(Info, CodeVersionSafeToDrop, name, "no object is stored as %s. It may be removed from the "+
 			"CustomResourceDefinition when no client asks for it any more", in.version())
 	}
