@@ -108,6 +108,7 @@ func (c *cluster) define(t *testing.T, resource, kind string, objects int) schem
 	for i := range objects {
 		object := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": v1alpha1, "kind": kind, "metadata": map[string]any{"name": fmt.Sprintf("%s-%03d", resource, i)},
+			"spec": map[string]any{"number": int64(i)}, // so that there are managedFields
 		}}
 		framework.Eventually(t, soon, func(ctx context.Context) error {
 			_, err := client.Create(ctx, object, metav1.CreateOptions{})

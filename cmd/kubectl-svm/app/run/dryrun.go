@@ -21,9 +21,11 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -42,6 +44,7 @@ func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []
 	if err != nil {
 		return err
 	}
+	ctx = klog.NewContext(ctx, logr.Discard()) // What the log says is printed at the end.
 	refused := false
 	for _, gr := range resources {
 		served := catalog.Find(gr)
