@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/ptr"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
@@ -50,8 +51,8 @@ func (o *Options) checkFiles(ctx context.Context, today Today) (Findings, error)
 	}
 	var found Findings
 	if len(read.definitions) == 0 {
-		found.add(Warning, CodeNoDefinitions, "", "the files have no CustomResourceDefinition, but %d objects of other "+
-			"kinds, which this command passes over", read.others)
+		found.add(Warning, CodeNoDefinitions, "", "the files have no CustomResourceDefinition. This command passes over "+
+			"other kinds, and the files have %s of them", assess.Objects(int64(read.others)))
 	}
 	for _, object := range read.definitions {
 		change, err := o.changeOf(ctx, object, today)

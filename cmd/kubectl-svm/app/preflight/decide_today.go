@@ -123,8 +123,8 @@ func (fs *Findings) aboutFailure(
 		for i := range migrations {
 			m := &migrations[i]
 			if m.UID == backoff.LastFailedMigration.UID && m.Status.Progress != nil && m.Status.Progress.Denied > 0 {
-				fs.add(Error, CodeObjectsDenied, state.Name, "the API server refuses to rewrite %d objects. See them with "+
-					"kubectl svm denied %s", m.Status.Progress.Denied, state.Name)
+				fs.add(Error, CodeObjectsDenied, state.Name, "the API server refuses to rewrite %s. See them with "+
+					"kubectl svm denied %s", assess.Objects(m.Status.Progress.Denied), state.Name)
 				return
 			}
 		}

@@ -21,6 +21,7 @@ import (
 	"strconv"
 	"strings"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/stored"
 )
@@ -110,7 +111,7 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 		}
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "\n%d objects at revision %d of etcd.\n", result.Objects, result.FirstRevision)
+	fmt.Fprintf(&text, "\n%s at revision %d of etcd.\n", assess.Objects(result.Objects), result.FirstRevision)
 	if result.LastRevision != result.FirstRevision {
 		fmt.Fprintf(&text, "etcd was compacted meanwhile, so the last ones were read at revision %d. Every object that "+
 			"existed all the time was counted.\n", result.LastRevision)
@@ -122,8 +123,8 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 		fmt.Fprintln(&text, "No StorageState claims less than this.")
 	}
 	for _, u := range result.Unclaimed {
-		fmt.Fprintln(&text, cli.Paint(o.Colour, cli.Red, fmt.Sprintf("StorageState %s claims only %s, and %d objects are "+
-			"stored as %s.", u.StorageState, strings.Join(u.Claims, ", "), u.Objects, u.Version)))
+		fmt.Fprintln(&text, cli.Paint(o.Colour, cli.Red, fmt.Sprintf("StorageState %s claims only %s, but etcd has %s "+
+			"as %s.", u.StorageState, strings.Join(u.Claims, ", "), assess.Objects(u.Objects), u.Version)))
 	}
 	if len(result.Unclaimed) > 0 {
 		fmt.Fprintln(&text, "The manager records a new version some seconds after it changes. If the same is printed a "+
