@@ -9,7 +9,7 @@ HISTORIES ?= 1000000
 # cgo, hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests whose controllers run in managers, which are built with the race detector: the tests themselves need none.
-OF_MANAGERS := svmtrigger svmigrator manager api
+OF_MANAGERS := svmtrigger svmigrator manager api plugin
 # All others with tests: what they are about runs in their own process. Those of releases have a target of their own.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
 IN_PROCESS   = $(filter-out %/test/simulation $(addprefix %/test/integration/,releases $(OF_MANAGERS)),$(TESTED))
@@ -25,6 +25,7 @@ INTEGRATION := go test -count=1 -vet=off -timeout 30m -run '$(FOCUS)'
 build: ## Build the project's programs into _output/bin
 	mkdir -p $(OUTPUT)/bin
 	CGO_ENABLED=0 go build -ldflags "$(LDFLAGS)" -o $(OUTPUT)/bin/ ./cmd/...
+	install -m 755 cmd/kubectl-svm/kubectl_complete-svm $(OUTPUT)/bin/
 
 .PHONY: controlplane
 controlplane: ## Build etcd, API servers and the program that runs them (with=kube-controller-manager adds that)

@@ -42,8 +42,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
 )
 
-const longDescription = `See and steer what svm-controller-manager does: in which versions objects may be stored, whether it
-is safe to upgrade or to remove a version, what is migrated, and what stands in the way.
+const longDescription = `See and steer what svm-controller-manager does: in which versions objects may be
+stored, whether it is safe to upgrade or to remove a version, what is migrated, and what stands in
+the way.
 
 Exit codes: 0 safe or done, 1 error, 2 not safe or objects denied, 3 timeout.`
 
@@ -85,7 +86,7 @@ func usageOfVerbs(template string) string {
 		"\n\nThe flags that name the cluster and the user are those of kubectl: kubectl svm --help\n"
 }
 
-// verbs returns the commands in the order in which the help lists them. One line registers one verb.
+// verbs returns the commands. One line registers one verb.
 func verbs(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{
 		status.NewCommand(env),
