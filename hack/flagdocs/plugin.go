@@ -54,7 +54,8 @@ for a group, ` + "`all`" + `.
 
 | to | verbs | resource |
 | --- | --- | --- |
-| read, which all commands but ` + "`run` and `verify`" + ` do | ` + "`list`" + ` | ` + "`storagestates`, `storageversionmigrations`" +
+| read, which all commands but ` + "`run` and `verify`" + ` do | ` + "`list`" + ` | ` +
+	"`storagestates`, `storageversionmigrations`" +
 	` of ` + "`migration.k8s.io`" + ` |
 | follow with ` + "`--watch`" + ` or ` + "`--wait`" + ` | ` + "`watch`" + ` | the same |
 | know whether a manager runs | ` + "`get`" + ` | ` + "`leases` of `coordination.k8s.io` in `kube-system`" + ` |

@@ -33,13 +33,14 @@ const (
 	long = `Tell what stands in the way of a change, before you make it. Nothing is changed: definitions are applied as dry
 runs on the server.
 
+With --file=- the command reads what another program prints, for example helm template --include-crds.
+
 Without flags the command tells everything that is wrong today. Each line is one finding: its level, its code, the
 resource, and what to do. docs/preflight.md explains the codes. Exit code 2 means that there is an ERROR.`
 	example = `  # What is wrong today?
   kubectl svm preflight
 
   # May these definitions be applied? Other kinds are passed over
-  helm template widgets ./chart --include-crds | kubectl svm preflight --file=-
   kubectl svm preflight --file=config/crds/
 
   # May this version be removed from its CustomResourceDefinition?
@@ -75,11 +76,12 @@ type drop struct{ resource, version string }
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{Env: env}
 	cmd := &cobra.Command{
-		Use:     "preflight",
-		Short:   "Tell what stands in the way of an upgrade or of a change of a definition",
-		Long:    long,
-		Example: example,
-		Args:    cobra.NoArgs,
+		Use:               "preflight",
+		Short:             "Tell what stands in the way of an upgrade or of a change of a definition",
+		Long:              long,
+		Example:           example,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
 				return err

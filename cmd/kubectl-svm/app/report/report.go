@@ -89,11 +89,12 @@ type Migration struct {
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{Env: env, Output: cli.Output{Format: cli.YAML}}
 	cmd := &cobra.Command{
-		Use:     "report",
-		Short:   "Print everything that a ticket needs",
-		Long:    long,
-		Example: example,
-		Args:    cobra.NoArgs,
+		Use:               "report",
+		Short:             "Print everything that a ticket needs",
+		Long:              long,
+		Example:           example,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
 				return err

@@ -40,14 +40,15 @@ const (
 This is the proof of what StorageStates claim: it reads the stored bytes, and asks no API server. It never writes. It
 reads at one revision of etcd, at most a hundred objects at a time, and prints no contents of objects.
 
+On a control plane node of kubeadm the certificates are in /etc/kubernetes/pki/etcd: ca.crt, server.crt and server.key.
+
 RESOURCE is the name of a resource with its group, for example widgets.example.com. Without it all of etcd is read.
 
 The command compares what it finds with the StorageStates, which it reads from etcd at the same revision. Exit code 2
 means that a StorageState claims less than what is stored. Encrypted objects do not tell their version, so for them it
 shows the keys only.`
-	example = `  # On a control plane node of kubeadm
-  kubectl svm verify --etcd-endpoints=https://127.0.0.1:2379 --cacert=/etc/kubernetes/pki/etcd/ca.crt \
-    --cert=/etc/kubernetes/pki/etcd/server.crt --key=/etc/kubernetes/pki/etcd/server.key
+	example = `  # Everything, by version and key
+  kubectl svm verify --etcd-endpoints=https://127.0.0.1:2379 --cacert=ca.crt --cert=client.crt --key=client.key
 
   # Is an object left that needs the old encryption key?
   kubectl svm verify --etcd-endpoints=http://127.0.0.1:2379 secrets`
