@@ -70,7 +70,7 @@ type Resource struct {
 	// CleanVersions are the served versions. Entries of managedFields in other versions are dropped. Nil leaves all
 	// entries.
 	CleanVersions []string
-	// DryRun lets the API server answer without storing anything. No outcome is Rewritten then.
+	// DryRun lets the API server answer without storing anything.
 	DryRun bool
 }
 
