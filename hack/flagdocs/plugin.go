@@ -54,7 +54,8 @@ for a group, ` + "`all`" + `.
 
 | to | verbs | resource |
 | --- | --- | --- |
-| read, which all commands do | ` + "`list`" + ` | ` + "`storagestates`, `storageversionmigrations`" +
+| read, which all commands but ` + "`run` and `verify`" + ` do | ` + "`list`" + ` | ` +
+	"`storagestates`, `storageversionmigrations`" +
 	` of ` + "`migration.k8s.io`" + ` |
 | follow with ` + "`--watch`" + ` or ` + "`--wait`" + ` | ` + "`watch`" + ` | the same |
 | know whether a manager runs | ` + "`get`" + ` | ` + "`leases` of `coordination.k8s.io` in `kube-system`" + ` |
@@ -63,6 +64,9 @@ for a group, ` + "`all`" + `.
 	"`apiservices` of `apiregistration.k8s.io`" + ` |
 | ` + "`suspend`, `resume`" + ` | ` + "`patch`" + ` | ` + "`storageversionmigrations`" + ` |
 | ` + "`retry`, `pause`, `resume`" + ` | ` + "`patch`" + ` | ` + "`storagestates`" + ` |
+| ` + "`preflight`, `report`" + ` | see | [preflight.md](preflight.md) |
+| ` + "`run`" + ` | see | [the permissions of the migrator](operations.md#permissions-of-the-migrator) |
+| ` + "`verify`" + ` | | a certificate that etcd accepts, and none for the API server |
 
 Discovery and ` + "`/openapi/v3`" + ` are open to every authenticated user.
 `

@@ -32,10 +32,14 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/migrate"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/pause"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/plan"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/report"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/resume"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/retry"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/run"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/status"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/suspend"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
 )
 
 const longDescription = `See and steer what svm-controller-manager does: in which versions objects may be
@@ -94,6 +98,10 @@ func verbs(env *cli.Env) []*cobra.Command {
 		suspend.NewCommand(env),
 		denied.NewCommand(env),
 		history.NewCommand(env),
+		preflight.NewCommand(env),
+		report.NewCommand(env),
+		run.NewCommand(env),
+		verify.NewCommand(env),
 	}
 }
 
