@@ -41,6 +41,10 @@ controlplane: ## Build etcd, API servers and the program that runs them (with=ku
 image: ## Build the image of svm-controller-manager for linux/amd64 and linux/arm64 into _output/image
 	@$(STAMPED) hack/build-image.sh
 
+.PHONY: release
+release: ## Build everything that a release consists of into _output/release, from a commit and VERSION=
+	@$(STAMPED) hack/build-release.sh
+
 .PHONY: clean
 clean: ## Remove everything that was built
 	rm -rf $(OUTPUT)
