@@ -41,7 +41,7 @@ const (
 	rootsModule = "golang.org/x/crypto/x509roots/fallback"
 )
 
-// file is a file of an image, or a folder if its path ends in a slash. All belong to root, and only root may write them.
+// file is a file of an image, or a folder if its path ends in a slash. It belongs to root, and only root may write it.
 type file struct {
 	path    string
 	mode    int64
