@@ -144,8 +144,8 @@ func checkImage(t *testing.T, image v1.Image, architecture string) {
 	root := t.TempDir()
 	got := unpack(t, image, root)
 	if want := []string{
-		"etc/", "etc/group", "etc/passwd", "etc/ssl/", "etc/ssl/certs/", "etc/ssl/certs/ca-certificates.crt",
-		"svm-controller-manager", "usr/", "usr/share/", "usr/share/sbom/",
+		"etc", "etc/group", "etc/passwd", "etc/ssl", "etc/ssl/certs", "etc/ssl/certs/ca-certificates.crt",
+		"svm-controller-manager", "usr", "usr/share", "usr/share/sbom",
 		"usr/share/sbom/svm-controller-manager.spdx.json",
 	}; !slices.Equal(got, want) {
 		t.Errorf("the image has %q\nwant %q", got, want)
