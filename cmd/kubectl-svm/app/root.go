@@ -32,14 +32,19 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/migrate"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/pause"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/plan"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/report"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/resume"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/retry"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/run"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/status"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/suspend"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
 )
 
-const longDescription = `See and steer what svm-controller-manager does: in which versions objects may be stored, whether it
-is safe to upgrade or to remove a version, what is migrated, and what stands in the way.
+const longDescription = `See and steer what svm-controller-manager does: in which versions objects may be
+stored, whether it is safe to upgrade or to remove a version, what is migrated, and what stands in
+the way.
 
 Exit codes: 0 safe or done, 1 error, 2 not safe or objects denied, 3 timeout.`
 
@@ -81,7 +86,7 @@ func usageOfVerbs(template string) string {
 		"\n\nThe flags that name the cluster and the user are those of kubectl: kubectl svm --help\n"
 }
 
-// verbs returns the commands in the order in which the help lists them. One line registers one verb.
+// verbs returns the commands. One line registers one verb.
 func verbs(env *cli.Env) []*cobra.Command {
 	return []*cobra.Command{
 		status.NewCommand(env),
@@ -93,6 +98,10 @@ func verbs(env *cli.Env) []*cobra.Command {
 		suspend.NewCommand(env),
 		denied.NewCommand(env),
 		history.NewCommand(env),
+		preflight.NewCommand(env),
+		report.NewCommand(env),
+		run.NewCommand(env),
+		verify.NewCommand(env),
 	}
 }
 

@@ -67,6 +67,7 @@ func TestManager(t *testing.T) {
 	}
 	c.apply(t, "default")
 	c.checkPod(t)
+	c.replaceOld(t)
 	role := install.NewRole(install.Resources(c.documents(t)))
 	if _, err := c.Kube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -160,6 +161,30 @@ func (c *cluster) checkPod(t *testing.T) {
 			Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			t.Errorf("the Pod %s is refused: %v", pod.Name, err)
+		}
+	}
+}
+
+// replaceOld applies the overlay that stops kube-storage-version-migrator.
+func (c *cluster) replaceOld(t *testing.T) {
+	t.Helper()
+	sample, err := c.Kube.AppsV1().Deployments("default").Get(t.Context(), "sample", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deployments := c.Kube.AppsV1().Deployments("kube-system")
+	for _, name := range []string{"migrator", "trigger"} {
+		old := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: sample.Spec}
+		if _, err := deployments.Create(t.Context(), old, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.kubectl(t, "", "apply", "--server-side", "--force-conflicts",
+		"-k", manifests+"/overlays/replace-kube-storage-version-migrator")
+	for _, name := range []string{"migrator", "trigger"} {
+		live, err := deployments.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil || live.Spec.Replicas == nil || *live.Spec.Replicas != 0 {
+			t.Errorf("%s still has replicas, %v", name, err)
 		}
 	}
 }

@@ -45,7 +45,8 @@ const (
 	None Attention = "None"
 )
 
-// ReasonNotObserved is the reason of a resource without a StorageState, or with one that no trigger of ours has written.
+// ReasonNotObserved is the reason of a resource without a StorageState, or with one that another controller has
+// written.
 const ReasonNotObserved = "NotObserved"
 
 // Resource is what is known about one resource. Its JSON is what -o json prints.
@@ -91,6 +92,11 @@ type Migration struct {
 	ObjectsPerMinute        *int64       `json:"objectsPerMinute,omitempty"`
 	Denied                  int64        `json:"denied"`
 	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
+}
+
+// Ended reports whether the migration has ended, with success or without.
+func (m *Migration) Ended() bool {
+	return m.State == migrationv1alpha1.MigrationSucceeded || m.State == migrationv1alpha1.MigrationFailed
 }
 
 // Command is the command line that helps, or empty.

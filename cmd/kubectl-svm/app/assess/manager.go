@@ -21,6 +21,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/utils/ptr"
 
@@ -40,6 +41,20 @@ type Manager struct {
 	Running bool `json:"running"`
 	// Message says why.
 	Message string `json:"message"`
+	// Fence is whether the fence stands, in a sentence. It is empty if the leader does not say.
+	Fence string `json:"fence,omitempty"`
+}
+
+// fenceLabel is on the Lease of a leader that migrates. Its value says whether the ValidatingAdmissionPolicy that
+// forbids the manager changes is in force.
+const fenceLabel = "migration.k8s.io/fence"
+
+// fences has a sentence for each value of the label.
+var fences = map[string]string{
+	"Standing": "The fence stands: the API server refuses writes of the manager that change an object.",
+	"Missing": "The fence is missing: the API server would let the manager change objects. " +
+		"To put it up: kubectl apply -k build/manifests/fence",
+	"Unknown": "It is not known whether the fence stands: the log of the manager says why.",
 }
 
 // ManagerOf judges by the lease of the managers, which is nil if there is none, or if reading it failed with an error
@@ -51,9 +66,11 @@ func ManagerOf(
 		term := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 		silent := now.Sub(lease.Spec.RenewTime.Time)
 		if silent <= term+clockTolerance {
-			return Manager{Running: true, Message: fmt.Sprintf("%s leads.", *lease.Spec.HolderIdentity)}
+			message := fmt.Sprintf("%s leads.", *lease.Spec.HolderIdentity)
+			return Manager{Running: true, Message: message, Fence: fences[lease.Labels[fenceLabel]]}
 		}
-		return Manager{Message: fmt.Sprintf("No manager seems to run: %s led last, and has not renewed the lease %s/%s for %s.",
+		return Manager{Message: fmt.Sprintf(
+			"No manager seems to run: %s led last, and has not renewed the lease %s/%s for %s.",
 			*lease.Spec.HolderIdentity, lease.Namespace, lease.Name, duration.HumanDuration(silent))}
 	}
 	var last time.Time
@@ -65,6 +82,9 @@ func ManagerOf(
 	why := "no manager holds its lease"
 	if unread != nil {
 		why = "its lease could not be read (" + unread.Error() + ")"
+		if apierrors.IsForbidden(unread) {
+			why = "you may not read its lease"
+		}
 	}
 	switch {
 	case last.IsZero() && unread == nil:

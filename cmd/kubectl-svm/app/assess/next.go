@@ -19,6 +19,7 @@ package assess
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -34,7 +35,7 @@ func (r *Resource) conclude(now time.Time) {
 	case migrationv1alpha1.StateReasonMigrationRunning, migrationv1alpha1.StateReasonObjectsExpire:
 		r.underWay(now)
 	case migrationv1alpha1.StateReasonMigrationQueued:
-		r.queued(now)
+		r.queued()
 	case migrationv1alpha1.StateReasonMigrationFailed:
 		r.failed(now)
 	case migrationv1alpha1.StateReasonSoaking:
@@ -55,6 +56,21 @@ func (r *Resource) conclude(now time.Time) {
 	default:
 		r.disagreed(now)
 	}
+	if r.Reason != migrationv1alpha1.StateReasonPaused && Paused(r.State) && (r.Migration == nil || r.Migration.Ended()) {
+		r.NextTime = nil
+		r.act("paused by a person", "resume", r.Name)
+		if m := r.Migration; m != nil && m.Denied > 0 {
+			r.act(denied(m)+"; paused by a person", "denied", r.Name)
+		}
+	}
+}
+
+// Paused reports whether a person has paused the resource, by the field or by the annotation. A value of the
+// annotation that is neither true nor false was meant to.
+func Paused(state *migrationv1alpha1.StorageState) bool {
+	value, annotated := state.Annotations[migrationv1alpha1.PausedAnnotation]
+	yes, err := strconv.ParseBool(value)
+	return state.Spec.Paused || annotated && (yes || err != nil)
 }
 
 // act says that nothing happens before a person does something.
@@ -83,17 +99,19 @@ func (r *Resource) underWay(now time.Time) {
 	m := r.Migration
 	switch {
 	case m == nil || m.State != migrationv1alpha1.MigrationRunning:
-		r.queued(now)
+		r.queued()
 	case m.Reason == migrationv1alpha1.MigrationReasonNoProgress:
 		r.act("the migration makes no progress", "", "")
 		r.Message = m.Message
+	case m.EstimatedCompletionTime == nil:
+		r.Next = "the migration runs"
 	default:
 		r.at(m.EstimatedCompletionTime, now, "the migration ends")
 	}
 }
 
 // queued is about a migration that waits, or that nobody has seen.
-func (r *Resource) queued(time.Time) {
+func (r *Resource) queued() {
 	switch m := r.Migration; {
 	case r.Reason == migrationv1alpha1.StateReasonObjectsExpire:
 		r.Next = "done when old objects have expired"
@@ -123,10 +141,12 @@ func (r *Resource) failed(now time.Time) {
 	verb := "retry"
 	if m := r.Migration; m != nil && m.Denied > 0 {
 		verb = "denied"
-		r.Next = fmt.Sprintf("%s denied; %s", Objects(m.Denied), r.Next)
+		r.Next = denied(m) + "; " + r.Next
 	}
 	r.act(r.Next, verb, r.Name)
 }
+
+func denied(m *Migration) string { return Objects(m.Denied) + " denied" }
 
 // disagreed is about servers that do not agree, or not for long enough.
 func (r *Resource) disagreed(now time.Time) {

@@ -18,6 +18,7 @@ package cli
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +32,7 @@ type completion = func(*cobra.Command, []string, string) ([]cobra.Completion, co
 // CompleteResources completes names of resources that are not on the command line yet. It suggests nothing where the
 // cluster does not answer.
 func CompleteResources(env *Env) completion {
-	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return func(_ *cobra.Command, args []string, begin string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		clients, err := env.Connect()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -44,13 +45,13 @@ func CompleteResources(env *Env) completion {
 		for _, resource := range catalog.Resources() {
 			names = append(names, resource.String())
 		}
-		return without(names, args), cobra.ShellCompDirectiveNoFileComp
+		return fitting(names, begin, args), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // CompleteMigrations completes names of migrations that a verb is about, and names of resources.
 func CompleteMigrations(env *Env, about func(*migrationv1alpha1.StorageVersionMigration) bool) completion {
-	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, begin string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		clients, err := env.Connect()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -66,10 +67,13 @@ func CompleteMigrations(env *Env, about func(*migrationv1alpha1.StorageVersionMi
 			}
 		}
 		slices.Sort(names)
-		return without(slices.Compact(names), args), cobra.ShellCompDirectiveNoFileComp
+		return fitting(slices.Compact(names), begin, args), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-func without(names, taken []string) []string {
-	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(taken, name) })
+// fitting returns the names that begin so, and that are not taken.
+func fitting(names []string, begin string, taken []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool {
+		return !strings.HasPrefix(name, begin) || slices.Contains(taken, name)
+	})
 }

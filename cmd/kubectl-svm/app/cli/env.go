@@ -45,8 +45,9 @@ type Env struct {
 	Connect func() (*Clients, error)
 	// Colour allows escape sequences on Out.
 	Colour bool
-	// Interactive allows lines on ErrOut that are overwritten.
+	// Interactive allows lines on ErrOut that are overwritten. Width is how long they may be, or zero if it is unknown.
 	Interactive bool
+	Width       int
 }
 
 // Clients reach one cluster.
@@ -60,13 +61,13 @@ type Clients struct {
 
 // NewEnv returns the surroundings of a real process.
 func NewEnv(streams genericiooptions.IOStreams, flags genericclioptions.RESTClientGetter) *Env {
-	_, noColour := os.LookupEnv("NO_COLOR")
 	return &Env{
 		IOStreams:   streams,
 		Clock:       clock.RealClock{},
 		Connect:     func() (*Clients, error) { return connect(flags) },
-		Colour:      isTerminal(streams.Out) && !noColour && os.Getenv("TERM") != "dumb",
+		Colour:      isTerminal(streams.Out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
 		Interactive: isTerminal(streams.ErrOut) && os.Getenv("TERM") != "dumb",
+		Width:       width(streams.ErrOut),
 	}
 }
 
@@ -91,10 +92,14 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 	return c, nil
 }
 
-// Overwrite shows a line on ErrOut that the next one replaces, where a person watches.
+// Overwrite shows a line on ErrOut that the next one replaces, where a person watches. A terminal cannot go back to the
+// beginning of a line that is broken, so it shows only what fits.
 func (e *Env) Overwrite(line string) {
 	if e.Interactive {
-		_, _ = fmt.Fprintf(e.ErrOut, "\r\x1b[K%s", line)
+		if e.Width > 0 && len(line) >= e.Width {
+			line = line[:e.Width-1]
+		}
+		fmt.Fprintf(e.ErrOut, "\r\x1b[K%s", line)
 	}
 }
 
@@ -102,4 +107,13 @@ func (e *Env) Overwrite(line string) {
 func isTerminal(w io.Writer) bool {
 	file, isFile := w.(*os.File)
 	return isFile && term.IsTerminal(int(file.Fd()))
+}
+
+// width returns how many characters fit into a line of the terminal behind w. It is zero if there is none.
+func width(w io.Writer) int {
+	if file, isFile := w.(*os.File); isFile {
+		columns, _, _ := term.GetSize(int(file.Fd())) // It is zero after an error.
+		return max(0, columns)
+	}
+	return 0
 }

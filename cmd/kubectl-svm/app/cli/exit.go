@@ -73,7 +73,7 @@ func ExitCode(err error, errOut io.Writer) int {
 		printed = errors.New("interrupted")
 	}
 	if printed != nil {
-		_, _ = fmt.Fprintln(errOut, "error:", printed)
+		fmt.Fprintln(errOut, "error:", printed)
 	}
 	return code
 }

@@ -22,7 +22,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// NamedOptions are the options of a verb that takes names and no flags of its own.
+// NamedOptions are the options of a verb that takes names. Verbs with flags of their own add them, and check them.
 type NamedOptions struct {
 	*Env
 	Clients *Clients

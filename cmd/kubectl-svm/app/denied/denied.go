@@ -23,6 +23,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/printers"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -30,8 +31,8 @@ import (
 )
 
 const (
-	long = `List the objects that the API server refuses to rewrite: who refuses each, why, and what to do. They stay stored in
-the old version. Name a migration or a resource, or nothing for all.
+	long = `List the objects that the API server refuses to rewrite: who refuses each, why, and what to do.
+They stay stored in the old version. Name a migration or a resource, or nothing for all.
 
 Exit codes: 0 no object is denied, 1 error, 2 objects are denied.`
 	example = `  # All denied objects
@@ -190,7 +191,7 @@ func (o *Options) print(all []Denied) error {
 			rows = append(rows, cli.Row{Cells: []any{
 				d.Resource, object.Namespace, object.Name, object.RefusedBy, string(object.Reason), object.Message,
 			}})
-			remedies = append(remedies, object.RefusedBy+": "+object.Remedy)
+			remedies = append(remedies, printers.EscapeTerminal(object.RefusedBy+": "+object.Remedy))
 		}
 		retries = append(retries, d.Resource)
 	}
@@ -199,19 +200,19 @@ func (o *Options) print(all []Denied) error {
 	}
 	for _, d := range all {
 		if more := d.Total - int64(len(d.Objects)); more > 0 {
-			_, _ = fmt.Fprintf(o.Out, "... and %d more of %s. The log of svm-controller-manager names the first 100 of a run.\n",
+			fmt.Fprintf(o.Out, "... and %d more of %s. The log of svm-controller-manager names the first 100 of a run.\n",
 				more, d.Resource)
 		}
 	}
-	_, _ = fmt.Fprintln(o.Out, "\nWhat to do:")
+	fmt.Fprintln(o.Out, "\nWhat to do:")
 	slices.Sort(remedies)
 	for _, remedy := range slices.Compact(remedies) {
-		_, _ = fmt.Fprintln(o.Out, "  "+remedy)
+		fmt.Fprintln(o.Out, "  "+remedy)
 	}
 	slices.Sort(retries)
-	_, _ = fmt.Fprintln(o.Out, "Then:")
+	fmt.Fprintln(o.Out, "Then:")
 	for _, resource := range slices.Compact(retries) {
-		_, _ = fmt.Fprintln(o.Out, "  kubectl svm retry "+resource)
+		fmt.Fprintln(o.Out, "  kubectl svm retry "+resource)
 	}
 	return nil
 }

@@ -45,16 +45,13 @@ time after their end (--finished-migration-ttl, 72 hours by default).`
 
 // Options are what the command needs.
 type Options struct {
-	*cli.Env
-	Clients *cli.Clients
-	Output  cli.Output
-	// Names are the resources that the person named. None means all.
-	Names []string
+	cli.NamedOptions
+	Output cli.Output
 }
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{Env: env}
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
 	cmd := &cobra.Command{
 		Use:               "history [RESOURCE...]",
 		Short:             "List migrations that run and that ended",
@@ -67,13 +64,6 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	}
 	o.Output.AddTo(cmd)
 	return cmd
-}
-
-// Complete fills the options from the command line.
-func (o *Options) Complete(_ *cobra.Command, args []string) (err error) {
-	o.Names = args
-	o.Clients, err = o.Connect()
-	return err
 }
 
 // Validate checks the options before any request is sent.

@@ -56,11 +56,8 @@ Exit codes: 0 created (with --wait: all succeeded), 1 error, 2 a migration faile
 
 // Options are what the command needs.
 type Options struct {
-	*cli.Env
-	Clients *cli.Clients
-	Output  cli.Output
-	// Names are the resources that the person named.
-	Names []string
+	cli.NamedOptions
+	Output cli.Output
 	// Everything selects all resources, or those of the classes.
 	Everything                  bool
 	BuiltIn, Custom, Aggregated bool
@@ -72,7 +69,7 @@ type Options struct {
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{Env: env, ManagerLease: cli.ManagerLease}
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, ManagerLease: cli.ManagerLease}
 	cmd := &cobra.Command{
 		Use:               "migrate RESOURCE... | --all [--builtin] [--custom] [--aggregated]",
 		Short:             "Migrate resources now",
@@ -88,7 +85,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	flags.BoolVar(&o.BuiltIn, "builtin", false, "With --all: built-in resources only.")
 	flags.BoolVar(&o.Custom, "custom", false, "With --all: resources of CustomResourceDefinitions only.")
 	flags.BoolVar(&o.Aggregated, "aggregated", false, "With --all: resources of aggregated API servers only.")
-	flags.StringVar(&o.DryRun, "dry-run", "", "client prints what would be created, server also lets the API server check it.")
+	flags.StringVar(&o.DryRun, "dry-run", "",
+		"client prints what would be created, server also lets the API server check it.")
 	_ = cmd.RegisterFlagCompletionFunc("dry-run",
 		cobra.FixedCompletions([]string{dryRunClient, dryRunServer}, cobra.ShellCompDirectiveNoFileComp))
 	flags.BoolVar(&o.Wait, "wait", false, "Wait until the migrations have ended, and show their progress.")
@@ -99,21 +97,14 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// Complete fills the options from the command line.
-func (o *Options) Complete(_ *cobra.Command, args []string) (err error) {
-	o.Names = args
-	o.Clients, err = o.Connect()
-	return err
-}
-
 // Validate checks the options before any request is sent.
 func (o *Options) Validate() error {
 	classes := o.BuiltIn || o.Custom || o.Aggregated
 	switch {
-	case o.Everything == (len(o.Names) > 0):
-		return errors.New("name the resources to migrate, or use --all")
 	case classes && !o.Everything:
 		return errors.New("--builtin, --custom and --aggregated need --all: they narrow it down")
+	case o.Everything == (len(o.Names) > 0):
+		return errors.New("name the resources to migrate, or use --all")
 	case o.DryRun != "" && o.DryRun != dryRunClient && o.DryRun != dryRunServer:
 		return fmt.Errorf("--dry-run=%s is not known: use client or server", o.DryRun)
 	case o.Wait && o.DryRun != "":
@@ -161,7 +152,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return o.wait(ctx, cluster, created)
 	}
 	if o.DryRun == "" {
-		_, _ = fmt.Fprintln(o.ErrOut, "To follow them: kubectl svm status --watch")
+		fmt.Fprintln(o.ErrOut, "To follow them: kubectl svm status --watch")
 	}
 	return nil
 }

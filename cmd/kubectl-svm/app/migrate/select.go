@@ -102,17 +102,17 @@ func (o *Options) classes(ctx context.Context) (map[string]class, error) {
 // warn tells what a person may not expect. The migrations are created all the same.
 func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) {
 	if cluster.Catalog.Incomplete != nil && o.Everything {
-		_, _ = fmt.Fprintf(o.ErrOut, "Warning: the API server could not tell all resources, so some are left out: %v\n",
+		fmt.Fprintf(o.ErrOut, "Warning: the API server could not tell all resources, so some are left out: %v\n",
 			cluster.Catalog.Incomplete)
 	}
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	if manager := assess.ManagerOf(lease, err, cluster.States, o.Clock.Now()); !manager.Running {
-		_, _ = fmt.Fprintf(o.ErrOut, "Warning: nothing is migrated before a manager runs. %s\n", manager.Message)
+		fmt.Fprintf(o.ErrOut, "Warning: nothing is migrated before a manager runs. %s\n", manager.Message)
 	}
 	for i := range cluster.Migrations {
 		m := &cluster.Migrations[i]
 		if !m.Finished() && slices.Contains(resources, m.GroupResource()) {
-			_, _ = fmt.Fprintf(o.ErrOut, "Warning: the migration %s of %s has not ended. The new one waits for it.\n",
+			fmt.Fprintf(o.ErrOut, "Warning: the migration %s of %s has not ended. The new one waits for it.\n",
 				m.Name, m.GroupResource())
 		}
 	}

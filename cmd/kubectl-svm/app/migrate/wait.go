@@ -22,6 +22,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/cli-runtime/pkg/printers"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
@@ -72,7 +74,7 @@ func (o *Options) wait(
 	}
 	o.Overwrite("")
 	if len(w.failed) > 0 {
-		_, _ = fmt.Fprintf(o.ErrOut, "%d of %d migrations failed. Objects that were refused: kubectl svm denied %s\n",
+		fmt.Fprintf(o.ErrOut, "%d of %d migrations failed. Objects that were refused: kubectl svm denied %s\n",
 			len(w.failed), len(created), strings.Join(w.failed, " "))
 		return cli.NotSafe()
 	}
@@ -126,9 +128,10 @@ func (w *waiting) tell(m *migrationv1alpha1.StorageVersionMigration) (progress s
 	w.told[m.Name] = outline
 	news := progress
 	if news == "" {
-		news = strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Migration.State, r.Migration.Reason, r.Migration.Message))
+		message := printers.EscapeTerminal(r.Migration.Message) // It may quote a webhook.
+		news = strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Migration.State, r.Migration.Reason, message))
 	}
 	w.Overwrite("")
-	_, _ = fmt.Fprintf(w.ErrOut, "%s %s: %s\n", now.Format(time.TimeOnly), m.Name, news)
+	fmt.Fprintf(w.ErrOut, "%s %s: %s\n", now.Format(time.TimeOnly), m.Name, news)
 	return progress
 }

@@ -69,10 +69,10 @@ func (o *Options) Run(ctx context.Context) error {
 		if err := o.Clients.PatchState(ctx, resource, cli.Object{"spec": cli.Object{"paused": true}}); err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s paused\n", state.Name)
+		fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s paused\n", state.Name)
 		for _, m := range cli.Of(resource, cluster.Migrations) {
 			if !m.Finished() && !m.Spec.Suspend {
-				_, _ = fmt.Fprintf(o.ErrOut, "The migration %s goes on. To stop it: kubectl svm suspend %s\n", m.Name, m.Name)
+				fmt.Fprintf(o.ErrOut, "The migration %s goes on. To stop it: kubectl svm suspend %s\n", m.Name, m.Name)
 			}
 		}
 	}

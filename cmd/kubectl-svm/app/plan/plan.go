@@ -31,8 +31,8 @@ import (
 )
 
 const (
-	long = `Tell what the trigger does next with each resource whose objects may be stored in old versions, and why. The last
-lines are the commands for what the trigger does not do by itself. Nothing is changed.
+	long = `Tell what the trigger does next with each resource whose objects may be stored in old versions, and
+why. The last lines are the commands for what the trigger does not do by itself. Nothing is changed.
 
 The plan is what the StorageStates say. It does not ask the API servers anew.`
 	example = `  # What happens next
@@ -44,11 +44,8 @@ The plan is what the StorageStates say. It does not ask the API servers anew.`
 
 // Options are what the command needs.
 type Options struct {
-	*cli.Env
-	Clients *cli.Clients
-	Output  cli.Output
-	// Names are the resources that the person named. None means all that are not safe.
-	Names []string
+	cli.NamedOptions
+	Output cli.Output
 }
 
 // Plan is what -o json prints.
@@ -70,13 +67,13 @@ type Step struct {
 	Reason   string `json:"reason"`
 	Message  string `json:"message"`
 
-	colour         cli.Colour
-	shortFrom, toV string
+	colour             cli.Colour
+	shortFrom, shortTo string
 }
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{Env: env}
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
 	cmd := &cobra.Command{
 		Use:               "plan [RESOURCE...]",
 		Short:             "Tell what the trigger would do and why, and the command for the rest",
@@ -89,13 +86,6 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	}
 	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
 	return cmd
-}
-
-// Complete fills the options from the command line.
-func (o *Options) Complete(_ *cobra.Command, args []string) (err error) {
-	o.Names = args
-	o.Clients, err = o.Connect()
-	return err
 }
 
 // Validate checks the options before any request is sent.
@@ -149,7 +139,7 @@ func newPlan(resources []assess.Resource, named bool) *Plan {
 func step(r *assess.Resource) Step {
 	s := Step{
 		Resource: r.Name, From: r.Stored, To: r.Written, ByItself: r.Attention != assess.Act, Reason: r.Reason,
-		Message: r.Message, shortFrom: r.ShortStored(), toV: r.Short(r.Written),
+		Message: r.Message, shortFrom: r.ShortStored(), shortTo: r.Short(r.Written),
 	}
 	switch {
 	case r.Safe:
@@ -160,7 +150,7 @@ func step(r *assess.Resource) Step {
 			s.Action = r.Next
 		}
 	case r.Reason == migrationv1alpha1.StateReasonSettling:
-		s.Action = "migrate when " + r.Next
+		s.Action = "migrate; " + r.Next
 	case r.Reason == migrationv1alpha1.StateReasonServersDisagree:
 		s.Action = "migrate when the servers agree"
 	case r.Reason == migrationv1alpha1.StateReasonMigrationQueued:
@@ -182,7 +172,7 @@ func (o *Options) print(plan *Plan) error {
 	var rows []cli.Row
 	for _, s := range plan.Steps {
 		rows = append(rows, cli.Row{Colour: s.colour, Cells: []any{
-			s.Resource, s.shortFrom, s.toV, s.Action, s.Reason, s.Message,
+			s.Resource, s.shortFrom, s.shortTo, s.Action, s.Reason, s.Message,
 		}})
 	}
 	if err := o.Output.PrintTable(o.Out, o.Colour, columns, rows); err != nil {

@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	long = `Let resources and migrations go on. For a resource, it takes back the pause and the suspension of its migrations.
-For a migration, it takes back the suspension.`
+	long = `Let resources and migrations go on. For a resource, it takes back the pause, and the suspension of its
+migrations. For a migration, it takes back the suspension.`
 	example = `  # After kubectl svm pause, or kubectl svm suspend
   kubectl svm resume widgets.example.com
 
@@ -85,10 +85,10 @@ func (o *Options) Run(ctx context.Context) error {
 				return err
 			}
 			changed = true
-			_, _ = fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s resumed\n", m.Name)
+			fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s resumed\n", m.Name)
 		}
 		if !changed {
-			_, _ = fmt.Fprintf(o.ErrOut, "%s: nothing is paused or suspended.\n", name)
+			fmt.Fprintf(o.ErrOut, "%s: nothing is paused or suspended.\n", name)
 		}
 	}
 	return nil
@@ -117,7 +117,7 @@ func (o *Options) unpause(ctx context.Context, cluster *cli.Cluster, name string
 			return changed, err
 		}
 		changed = true
-		_, _ = fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s resumed\n", state.Name)
+		fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s resumed\n", state.Name)
 	}
 	return changed, nil
 }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
@@ -66,7 +67,7 @@ func (o *Options) Run(ctx context.Context) error {
 	retried := false
 	for _, state := range states {
 		if state.Status.Backoff == nil {
-			_, _ = fmt.Fprintf(o.ErrOut, "%s: no migration of the trigger has failed, so there is nothing to retry. "+
+			fmt.Fprintf(o.ErrOut, "%s: no migration of the trigger has failed, so there is nothing to retry. "+
 				"To migrate it anyway: kubectl svm migrate %s\n", state.Name, state.Name)
 			continue
 		}
@@ -76,10 +77,13 @@ func (o *Options) Run(ctx context.Context) error {
 			return err
 		}
 		retried = true
-		_, _ = fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s retried\n", state.Name)
+		if assess.Paused(state) {
+			fmt.Fprintf(o.ErrOut, "%s is paused, so nothing starts: kubectl svm resume %s\n", state.Name, state.Name)
+		}
+		fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s retried\n", state.Name)
 	}
 	if retried {
-		_, _ = fmt.Fprintln(o.ErrOut, "To follow it: kubectl svm status --watch")
+		fmt.Fprintln(o.ErrOut, "To follow it: kubectl svm status --watch")
 	}
 	return nil
 }

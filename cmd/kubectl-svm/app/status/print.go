@@ -21,13 +21,15 @@ import (
 	"fmt"
 	"strconv"
 
+	"k8s.io/cli-runtime/pkg/printers"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
-// mostExplained bounds how many resources get a paragraph below the table. After an installation there may be a hundred.
+// mostExplained bounds how many resources get a paragraph below the table. There may be a hundred.
 const mostExplained = 10
 
 // mostAlike is how many resources to which the same happens are listed one by one.
@@ -51,7 +53,7 @@ func (o *Options) print(report *Report) error {
 		if err := o.table(shown); err != nil {
 			return err
 		}
-		_, _ = fmt.Fprintln(o.Out)
+		fmt.Fprintln(o.Out)
 	}
 	o.explain(report)
 	return o.conclude(report)
@@ -132,23 +134,23 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// explain prints what a person has to know who has to do something.
+// explain prints what a person has to know who has to do something, or who asked for a resource.
 func (o *Options) explain(report *Report) {
 	explained := 0
 	for i := range report.Resources {
 		r := &report.Resources[i]
-		if r.Attention != assess.Act {
-			break // Those come first.
+		if r.Safe || r.Attention != assess.Act && len(o.Names) == 0 {
+			break // Those that need a person come first, those that are safe last.
 		}
 		if explained++; explained > mostExplained {
-			_, _ = fmt.Fprintln(o.Out, "For the others: kubectl svm status RESOURCE")
+			fmt.Fprintln(o.Out, "For the others: kubectl svm status RESOURCE")
 			break
 		}
-		text := fmt.Sprintf("%s: %s", r.Name, r.Message)
+		text := fmt.Sprintf("%s: %s", r.Name, printers.EscapeTerminal(r.Message)) // It may quote a webhook.
 		if command := r.Command(); command != "" {
 			text += "\n  " + command
 		}
-		_, _ = fmt.Fprintln(o.Out, text+"\n")
+		fmt.Fprintln(o.Out, text+"\n")
 	}
 }
 
@@ -162,6 +164,9 @@ func (o *Options) conclude(report *Report) error {
 		summary = cli.Green
 	} else if len(report.Resources) > 0 && report.Resources[0].Attention == assess.Act {
 		summary = cli.Red
+	}
+	if report.Manager.Fence != "" {
+		fmt.Fprintln(o.Out, "Fence: "+report.Manager.Fence)
 	}
 	_, err := fmt.Fprintf(o.Out, "%s\n%s\n", cli.Paint(o.Colour, manager, "Manager: "+report.Manager.Message),
 		cli.Paint(o.Colour, summary, report.Summary))

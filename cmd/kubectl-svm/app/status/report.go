@@ -54,6 +54,9 @@ func newReport(resources []assess.Resource, manager assess.Manager, incomplete e
 	}
 	switch {
 	case unsafe > 0:
+		if !manager.Running {
+			counts[assess.Wait] = 0 // Nobody goes on with them.
+		}
 		r.Summary = notSafe(resources, unsafe, counts)
 		if !manager.Running {
 			r.Summary += " Nothing goes on before a manager runs: " + startManager
@@ -77,11 +80,22 @@ func notSafe(resources []assess.Resource, unsafe int, counts map[assess.Attentio
 	}
 	var parts []string
 	if n := counts[assess.Act]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d wait for you", n))
+		parts = append(parts, fmt.Sprintf("%d %s for you", n, verb(n, "waits", "wait")))
 	}
 	if n := counts[assess.Wait]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d go on without you", n))
+		parts = append(parts, fmt.Sprintf("%d %s on without you", n, verb(n, "goes", "go")))
 	}
-	return fmt.Sprintf("Not safe to upgrade or to remove versions: objects of %d of %d resources may be stored in old "+
-		"versions. %s.", unsafe, len(resources), strings.Join(parts, ", "))
+	summary := fmt.Sprintf("Not safe to upgrade or to remove versions: objects of %d of %d resources may be stored in "+
+		"old versions.", unsafe, len(resources))
+	if len(parts) > 0 {
+		summary += " " + strings.Join(parts, ", ") + "."
+	}
+	return summary
+}
+
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
 }

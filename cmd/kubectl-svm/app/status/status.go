@@ -52,11 +52,8 @@ Exit codes: 0 safe, 1 error, 2 not safe, 3 timeout of --watch.`
 
 // Options are what the command needs.
 type Options struct {
-	*cli.Env
-	Clients *cli.Clients
+	cli.NamedOptions
 	Output  cli.Output
-	// Names are the resources that the person named.
-	Names   []string
 	Watch   bool
 	Timeout time.Duration
 	// ManagerLease is the lease for which managers compete, "<namespace>/<name>".
@@ -65,7 +62,7 @@ type Options struct {
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{Env: env, ManagerLease: cli.ManagerLease}
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, ManagerLease: cli.ManagerLease}
 	cmd := &cobra.Command{
 		Use:               "status [RESOURCE...]",
 		Short:             "Tell whether it is safe to upgrade, and what happens next",
@@ -83,13 +80,6 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	cmd.Flags().StringVar(&o.ManagerLease, "manager-lease", o.ManagerLease,
 		"The lease for which the managers compete, as NAMESPACE/NAME. It tells whether a manager runs.")
 	return cmd
-}
-
-// Complete fills the options from the command line.
-func (o *Options) Complete(_ *cobra.Command, args []string) (err error) {
-	o.Names = args
-	o.Clients, err = o.Connect()
-	return err
 }
 
 // Validate checks the options before any request is sent.

@@ -84,7 +84,7 @@ func (o *Options) tell(told map[string]string, report *Report, first bool) {
 			told[r.Name] = now
 			if !first {
 				o.Overwrite("")
-				_, _ = fmt.Fprintf(o.ErrOut, "%s %s: %s\n", o.Clock.Now().Format(time.TimeOnly), r.Name, news(r, progress))
+				fmt.Fprintf(o.ErrOut, "%s %s: %s\n", o.Clock.Now().Format(time.TimeOnly), r.Name, news(r, progress))
 			}
 		}
 	}

@@ -83,8 +83,8 @@ func (o *Options) Run(ctx context.Context) error {
 				return err
 			}
 			suspended = true
-			_, _ = fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s suspended\n", m.Name)
-			_, _ = fmt.Fprintf(o.ErrOut, "To let it go on: kubectl svm resume %s\n", m.Name)
+			fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s suspended\n", m.Name)
+			fmt.Fprintf(o.ErrOut, "To let it go on: kubectl svm resume %s\n", m.Name)
 		}
 		if !suspended {
 			return fmt.Errorf("%s: there is no migration to stop. To keep the trigger from creating one: kubectl svm pause "+
