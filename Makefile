@@ -111,8 +111,8 @@ update: ## Regenerate what is generated and tidy what can be tidied
 ##@ Show
 
 .PHONY: demo
-demo: build ## Show a CRD version being migrated away on three API servers, through a kill -9 and a denied object
-	hack/build-controlplane.sh etcd kube-apiserver
+demo: build ## Show a migration on three API servers, a mutation stopped, an upgrade; KEEP=1 leaves it running
+	hack/build-controlplane.sh etcd kube-apiserver kubectl
 	CGO_ENABLED=0 go run ./test/demo
 
 .PHONY: help
