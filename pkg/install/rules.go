@@ -35,6 +35,8 @@ const (
 	AggregateLabel = v1alpha1.GroupName + "/aggregate-to-migrator"
 	// CustomRole is the name of the ClusterRole that NewRole makes of the custom resources of a cluster.
 	CustomRole = "svm-controller-manager:cluster-resources"
+	// AdmissionRole is the name of the ClusterRole that NewAdmissionRole makes.
+	AdmissionRole = "svm-controller-manager:admission"
 
 	admissionGroup = "admissionregistration.k8s.io"
 	eventsResource = "events"
@@ -47,6 +49,8 @@ type Resource struct {
 	// HasStatus means that the status subresource can be patched as well.
 	HasStatus bool
 }
+
+func (r Resource) isAdmission() bool { return r.Group == admissionGroup }
 
 // Resources returns the resources in these discovery documents whose objects can be listed and patched, in order. A
 // resource that several versions serve is there once.
@@ -86,6 +90,10 @@ func IsBuiltIn(group string) bool {
 // Rules returns the narrowest rules that let the manager rewrite these resources. Events are only listed: they expire.
 // Admission objects are left out: whoever may patch them can remove the fence, which cannot guard itself.
 func Rules(resources []Resource) []rbacv1.PolicyRule {
+	return rulesFor(slices.DeleteFunc(slices.Clone(resources), Resource.isAdmission))
+}
+
+func rulesFor(resources []Resource) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for len(resources) > 0 {
 		group := resources[0].Group
@@ -96,7 +104,6 @@ func Rules(resources []Resource) []rbacv1.PolicyRule {
 		var rewritten, statuses, listed []string
 		for _, resource := range resources[:end] {
 			switch {
-			case group == admissionGroup:
 			case resource.Resource == eventsResource && IsBuiltIn(group):
 				listed = append(listed, resource.Resource)
 			default:
@@ -124,12 +131,23 @@ func appendRule(rules []rbacv1.PolicyRule, group string, resources []string, ver
 // NewRole returns the ClusterRole with which the manager may rewrite the custom resources and the resources of
 // aggregated API servers among these. The other ones are in the role of the manifests.
 func NewRole(resources []Resource) *rbacv1.ClusterRole {
-	custom := slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool {
+	return aggregated(CustomRole, Rules(slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool {
 		return IsBuiltIn(r.Group) || r.Group == v1alpha1.GroupName
-	})
+	})))
+}
+
+// NewAdmissionRole returns the ClusterRole with which the manager may rewrite the admission objects among these.
+func NewAdmissionRole(resources []Resource) *rbacv1.ClusterRole {
+	return aggregated(AdmissionRole, rulesFor(slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool {
+		return !r.isAdmission()
+	})))
+}
+
+// aggregated returns a ClusterRole whose rules the manager gets as long as it exists.
+func aggregated(name string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
 	return &rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
-		ObjectMeta: metav1.ObjectMeta{Name: CustomRole, Labels: map[string]string{AggregateLabel: "true"}},
-		Rules:      Rules(custom),
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{AggregateLabel: "true"}},
+		Rules:      rules,
 	}
 }

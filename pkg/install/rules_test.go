@@ -87,3 +87,14 @@ func TestNewRole(t *testing.T) {
 		t.Errorf("the labels are %v", got.Labels)
 	}
 }
+
+func TestNewAdmissionRole(t *testing.T) {
+	group, resources := "admissionregistration.k8s.io", []string{"validatingadmissionpolicies"}
+	want := []rbacv1.PolicyRule{
+		rule(group, resources, "get", "list", "patch"),
+		rule(group, []string{"validatingadmissionpolicies/status"}, "patch"),
+	}
+	if diff := cmp.Diff(want, NewAdmissionRole(Resources(documents)).Rules); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

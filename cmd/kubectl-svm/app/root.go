@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/pause"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/plan"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/rbac"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/report"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/resume"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/retry"
@@ -99,6 +100,7 @@ func verbs(env *cli.Env) []*cobra.Command {
 		denied.NewCommand(env),
 		history.NewCommand(env),
 		preflight.NewCommand(env),
+		rbac.NewCommand(env),
 		report.NewCommand(env),
 		run.NewCommand(env),
 		verify.NewCommand(env),

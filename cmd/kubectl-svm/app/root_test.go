@@ -45,6 +45,7 @@ func checkExamples(t *testing.T, root, verb *cobra.Command) {
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}
+		line, _, _ = strings.Cut(line, " | ") // kubectl takes what comes behind
 		args, isOurs := strings.CutPrefix(line, "kubectl svm ")
 		if !isOurs {
 			t.Errorf("%s: %q is no command of this program", verb.Name(), line)

@@ -1,0 +1,100 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package rbac is the command that prints the ClusterRole with which the manager may migrate custom resources.
+package rbac
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/discovery"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/install"
+)
+
+const (
+	long = `Print a ClusterRole with which the manager may migrate the custom resources and the resources of aggregated API
+servers that the cluster serves now. The role "svm-controller-manager:custom" of the manifests collects its rules.
+Nothing is changed: apply what is printed, and again when there are new definitions.
+
+With --admission it prints another ClusterRole, for webhook configurations and admission policies. Who may patch these
+can remove the fence, so the manager has no such permission. Delete the role when the migrations have ended.`
+	example = `  # Allow everything that the cluster serves
+  kubectl svm rbac | kubectl apply -f -
+
+  # Migrate admission objects as well, for once
+  kubectl svm rbac --admission | kubectl apply -f -
+  kubectl svm migrate '*.admissionregistration.k8s.io' --wait
+  kubectl svm rbac --admission | kubectl delete -f -`
+)
+
+// Options are what the command needs.
+type Options struct {
+	*cli.Env
+	Output    cli.Output
+	Admission bool
+
+	clients *cli.Clients
+}
+
+// NewCommand returns the command.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := &Options{Env: env, Output: cli.Output{Format: cli.YAML}}
+	cmd := &cobra.Command{
+		Use:               "rbac",
+		Short:             "Print a ClusterRole for the custom resources of the cluster",
+		Long:              long,
+		Example:           example,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.Execute(cmd, args, o)
+		},
+	}
+	cmd.Flags().BoolVar(&o.Admission, "admission", false, "Print the ClusterRole for admission objects instead.")
+	o.Output.AddTo(cmd, cli.YAML, cli.JSON)
+	return cmd
+}
+
+// Complete makes the clients.
+func (o *Options) Complete(*cobra.Command, []string) (err error) {
+	o.clients, err = o.Connect()
+	return err
+}
+
+// Validate checks the options before any request is sent.
+func (o *Options) Validate() error { return o.Output.Validate() }
+
+// Run prints the role.
+func (o *Options) Run(context.Context) error {
+	_, documents, err := o.clients.Discovery.ServerGroupsAndResources()
+	switch {
+	case discovery.IsGroupDiscoveryFailedError(err):
+		fmt.Fprintf(o.ErrOut, "The role leaves out what the API server cannot tell now: %v\n", err)
+	case err != nil:
+		return fmt.Errorf("reading which resources the API server serves: %w", err)
+	}
+	role := install.NewRole(install.Resources(documents))
+	if o.Admission {
+		role = install.NewAdmissionRole(install.Resources(documents))
+		fmt.Fprintln(o.ErrOut, "As long as this role exists, the manager could remove its fence. Delete the role when the "+
+			"migrations have ended.")
+	}
+	return o.Output.PrintData(o.Out, role)
+}
