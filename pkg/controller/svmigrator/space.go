@@ -19,6 +19,7 @@ package svmigrator
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"strconv"
 	"strings"
@@ -266,11 +267,19 @@ func (s *space) tryResume(ctx context.Context) {
 // lookForCompaction finds out whether etcd was compacted since the pause began. After that, nobody can list at the
 // revision that etcd had then.
 func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
-	options := metav1.ListOptions{Limit: 1}
+	request := s.cluster.documents.Client.Get().AbsPath(s.listedForCompaction()).Param("limit", "1").
+		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").
+		Timeout(readTimeout).MaxRetries(0)
 	if p.revision != "" {
-		options.ResourceVersion, options.ResourceVersionMatch = p.revision, metav1.ResourceVersionMatchExact
+		request.Param("resourceVersion", p.revision).
+			Param("resourceVersionMatch", string(metav1.ResourceVersionMatchExact))
 	}
-	list, err := s.cluster.client.StorageVersionMigrations().List(ctx, options)
+	list, result := &metav1.PartialObjectMetadataList{}, request.Do(ctx)
+	err := result.Error()
+	if err == nil {
+		body, _ := result.Raw()
+		err = json.Unmarshal(body, list)
+	}
 	switch {
 	case err == nil && p.revision == "":
 		p.revision = list.ResourceVersion
@@ -279,6 +288,19 @@ func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
 	case err != nil:
 		klog.FromContext(ctx).V(2).Info("Looking for a compaction of etcd failed, will retry", "err", err)
 	}
+}
+
+// listedForCompaction returns the path of a resource. Events are the only objects that API servers read from etcd for
+// every list. For others they keep what a list at a revision returned until they compact etcd themselves, so a
+// compaction by etcd or by a person does not show there. But events often have an etcd of their own, which tells nothing
+// about the others.
+func (s *space) listedForCompaction() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.growth.files) > 1 {
+		return "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+	}
+	return "/api/v1/events"
 }
 
 // growth is how large the database files of each etcd are, and may become.
