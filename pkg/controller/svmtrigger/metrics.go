@@ -65,6 +65,11 @@ var (
 var Register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(migrationsCreated, migrationsDeleted, warnings)
 	legacyregistry.CustomMustRegister(gauges)
+	// An increase from nothing to one is none to Prometheus.
+	for _, reason := range []string{eventServersDisagree, eventServersUnseen, eventEncodingsUnknown,
+		eventStoredVersionsShortened, eventMigrationFailed, eventNotServed, eventNotWritten} {
+		warnings.WithLabelValues(reason)
+	}
 })
 
 // collectGauges computes the gauges from the caches.
