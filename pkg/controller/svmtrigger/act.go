@@ -63,8 +63,12 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 		controller.SaysMissing(err, stateResource, resource.String()) {
 		err = controller.ErrOutdated
 	}
-	if state != nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
-		c.event(state, corev1.EventTypeWarning, eventNotWritten, migrationv1alpha1.TruncateRunes(
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		about := state
+		if about == nil {
+			about = newState(resource, nil) // Events may be about what could not be created.
+		}
+		c.event(about, corev1.EventTypeWarning, eventNotWritten, migrationv1alpha1.TruncateRunes(
 			"The API server refuses the StorageState, so it does not say what is true now: "+err.Error(), maxEventLength))
 	}
 	if err != nil {
