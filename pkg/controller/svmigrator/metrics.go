@@ -81,6 +81,12 @@ var (
 var Register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(migratedObjects, migrations, outcomes, migrationDuration, rewrite.RetriedRequests)
 	legacyregistry.CustomMustRegister(gauges)
+	// An increase from nothing to one is none to Prometheus, so the first migration that ends would not count.
+	for _, result := range []migrationv1alpha1.MigrationConditionType{
+		migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationFailed,
+	} {
+		migrationDuration.WithLabelValues(string(result))
+	}
 })
 
 func collect(c *Controller, gauge controller.Gauge) {
