@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the managers that integration tests run into _output/test. Arguments, such as -race, are those of go build.
+# Builds the managers, and the kubectl plugin, that integration tests run into _output/test. Arguments, such as -race, are those of go build.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 export CGO_ENABLED=0
@@ -8,4 +8,4 @@ if [[ " $* " == *" -race "* ]]; then
 fi
 mkdir -p _output/test
 build_with_progress "the managers of the tests" "$@" -o _output/test/ -- \
-  ./cmd/svm-controller-manager ./test/integration/manager/plugin
+  ./cmd/svm-controller-manager ./cmd/kubectl-svm ./test/integration/manager/plugin

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Writes docs/flags.md from the flags of the manager.
+# Writes docs/flags.md from the flags of the manager, and docs/kubectl-svm.md from the verbs of the kubectl plugin.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # As everything but the race detector is built, so that packages are compiled once.
 export CGO_ENABLED=0
 go run ./hack/flagdocs > docs/flags.md
+go run ./hack/flagdocs kubectl-svm > docs/kubectl-svm.md

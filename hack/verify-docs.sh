@@ -1,14 +1,17 @@
 #!/usr/bin/env bash
-# Fails if docs/flags.md is not what the flags of the manager say, or if lines of documents or scripts are too long.
+# Fails if docs/flags.md or docs/kubectl-svm.md is not what the commands say, or if lines of documents or scripts are too
+# long.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # As everything but the race detector is built, so that packages are compiled once.
 export CGO_ENABLED=0
 
-if ! go run ./hack/flagdocs | diff -u docs/flags.md - >&2; then
-  echo "docs/flags.md is out of date, run 'make update'" >&2
-  exit 1
-fi
+for document in flags kubectl-svm; do
+  if ! go run ./hack/flagdocs "${document}" | diff -u "docs/${document}.md" - >&2; then
+    echo "docs/${document}.md is out of date, run 'make update'" >&2
+    exit 1
+  fi
+done
 
 # Rows of tables and lines with a URL cannot be broken. The first design notes are frozen, and docs/flags.md is
 # generated. The linter limits lines of Go.

@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Flagdocs prints docs/flags.md: every flag of the manager as its --help shows it, in its groups.
+// Flagdocs prints documents that follow from commands: docs/flags.md, every flag of the manager as its --help shows it,
+// and with the argument kubectl-svm docs/kubectl-svm.md, every verb of the kubectl plugin.
 package main
 
 import (
@@ -35,15 +36,20 @@ Every flag that the binary takes, in the groups of its ` + "`--help`" + `.
 `
 
 func main() {
-	if err := write(); err != nil {
+	var b strings.Builder
+	if len(os.Args) > 1 && os.Args[1] == "kubectl-svm" {
+		writePlugin(&b)
+	} else {
+		writeManager(&b)
+	}
+	if _, err := os.Stdout.WriteString(b.String()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func write() error {
+func writeManager(b *strings.Builder) {
 	flagSets := app.FlagSets()
-	var b strings.Builder
 	b.WriteString(introduction)
 	for _, group := range flagSets.Order {
 		fs := flagSets.FlagSets[group]
@@ -51,16 +57,14 @@ func write() error {
 			continue
 		}
 		fmt.Fprintf(
-			&b, "\n## %s\n\n| flag | default | meaning |\n| --- | --- | --- |\n", strings.ToUpper(group[:1])+group[1:],
+			b, "\n## %s\n\n| flag | default | meaning |\n| --- | --- | --- |\n", strings.ToUpper(group[:1])+group[1:],
 		)
 		fs.VisitAll(func(f *pflag.Flag) {
 			if !f.Hidden && f.Deprecated == "" {
-				fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", f.Name, code(f.DefValue), cell(f.Usage))
+				fmt.Fprintf(b, "| `--%s` | %s | %s |\n", f.Name, code(f.DefValue), cell(f.Usage))
 			}
 		})
 	}
-	_, err := os.Stdout.WriteString(b.String())
-	return err
 }
 
 func code(value string) string {

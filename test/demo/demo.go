@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -36,7 +37,7 @@ import (
 )
 
 // patience is how long one step may take on a slow machine.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // demo has what the steps share.
 type demo struct {
@@ -47,6 +48,8 @@ type demo struct {
 	migration  versioned.Interface
 	dynamic    dynamic.Interface
 	managers   map[string]*controlplane.Process
+	// kubeconfig is that of an administrator.
+	kubeconfig string
 
 	// stored is what etcd had before the last migration.
 	stored []controlplane.StoredObject
@@ -67,7 +70,8 @@ func newDemo(cp *controlplane.ControlPlane, out *narrator) (*demo, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("making clients: %w", err)
 	}
-	return d, nil
+	d.kubeconfig = filepath.Join(cp.Dir(), "admin.kubeconfig")
+	return d, cp.WriteKubeconfig(d.kubeconfig, config)
 }
 
 func (d *demo) showServers(ctx context.Context) error {
@@ -76,6 +80,28 @@ func (d *demo) showServers(ctx context.Context) error {
 	}
 	d.out.explain("etcd keeps every object in the encoding that was the storage version when it was written. " +
 		"Old encodings stay until somebody writes the objects again.")
+	return nil
+}
+
+// keep leaves everything running until somebody interrupts the demo.
+func (d *demo) keep(ctx context.Context) error {
+	kubectl, err := controlplane.Binary("kubectl")
+	if err != nil {
+		return err
+	}
+	outside, err := d.cp.OutsideConfig(administrator, masters)
+	if err != nil {
+		return err
+	}
+	kubeconfig := filepath.Join(d.cp.Dir(), "kubeconfig")
+	if err := d.cp.WriteKubeconfig(kubeconfig, outside); err != nil {
+		return err
+	}
+	d.out.step("Everything goes on until you press Ctrl-C. Look around in another terminal:")
+	d.out.command("export KUBECONFIG=%s PATH=%s:$PATH", kubeconfig, filepath.Dir(kubectl))
+	d.out.command("kubectl svm status all")
+	d.out.command("kubectl svm history")
+	<-ctx.Done()
 	return nil
 }
 

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 )
 
@@ -69,9 +70,9 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterface, need 
 	}
 	var failures retry.Streak
 	return askUntil(ctx, longest, func(ctx context.Context) bool {
-		found, err := definitionOf(client, need)
+		found, err := definition.Of(client, need.Resource, need.Kind, need.Field)
 		switch {
-		case found == fits:
+		case found == definition.Fits:
 			failures.Succeeded(ctx, "The resource is served now", "resource", need.String())
 		case err != nil:
 			failures.Failed(ctx, "unanswered", "Waiting for a resource: asking the API server for it failed",
@@ -79,14 +80,14 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterface, need 
 		case need.Optional:
 			failures.Failed(ctx, "optional", "The resource is not served; the controller starts when it is",
 				"resource", need.String())
-		case found == another:
+		case found == definition.Another:
 			failures.Failed(ctx, "another", "Waiting: the CustomResourceDefinition of a resource lacks a field, so it is "+
 				"another project's or too old; apply the one of this release", "resource", need.String(), "field", need.Field)
 		default:
 			failures.Failed(ctx, "missing", "Waiting for a resource to be served; "+
 				"check that its CustomResourceDefinition is installed", "resource", need.String())
 		}
-		return found == fits
+		return found == definition.Fits
 	})
 }
 

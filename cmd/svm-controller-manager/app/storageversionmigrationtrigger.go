@@ -29,6 +29,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmtrigger"
+	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
 
@@ -36,11 +37,11 @@ import (
 var migrationAPI = []Need{
 	{
 		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates"),
-		Kind:     "StorageState", Field: "status.currentSinceTime",
+		Kind:     "StorageState", Field: definition.NewestFieldOfStates,
 	},
 	{
 		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations"),
-		Kind:     "StorageVersionMigration", Field: "spec.suspend",
+		Kind:     "StorageVersionMigration", Field: definition.NewestFieldOfMigrations,
 	},
 }
 

@@ -124,8 +124,8 @@ func (a *alerts) all(ctx context.Context, names []string, firing bool) error {
 	return errors.Join(errs...)
 }
 
-// check wants that no alert ever fired outside of its situations, and that each one but those named has fired.
-func (a *alerts) check(t *testing.T, unplayed ...string) {
+// check wants that no alert ever fired outside of its situations, and that each one has fired.
+func (a *alerts) check(t *testing.T) {
 	t.Helper()
 	history, err := a.history(t.Context(), `ALERTS{alertstate="firing"}`)
 	if err != nil {
@@ -143,8 +143,8 @@ func (a *alerts) check(t *testing.T, unplayed ...string) {
 		}
 	}
 	for _, name := range a.names {
-		if fired[name] == slices.Contains(unplayed, name) {
-			t.Errorf("%s has fired: %t", name, fired[name])
+		if !fired[name] {
+			t.Errorf("%s has never fired", name)
 		}
 	}
 }

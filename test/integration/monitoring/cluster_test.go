@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -29,10 +30,13 @@ import (
 	"testing"
 	"time"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -46,6 +50,8 @@ const (
 	soon = 5 * time.Minute
 
 	managerPort = "10262"
+	// managerUser is the one that the fence is about.
+	managerUser = "system:svm-controller-manager"
 	// everyone is the group of resources that the manager may migrate, and guarded one that needs another permission.
 	everyone = "monitoring.test"
 	guarded  = "guarded.test"
@@ -120,11 +126,44 @@ func (c *cluster) bind(t *testing.T, role string) {
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: role},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: framework.ManagerUser}},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: managerUser}},
 	}
 	if _, err := c.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// raiseFence installs the policy that keeps the manager from changing objects, and waits until it does.
+func (c *cluster) raiseFence(t *testing.T) {
+	t.Helper()
+	documents := bytes.Split(read(t, root+"build/manifests/fence/policy.yaml"), []byte("\n---\n"))
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+	for i, object := range []any{policy, binding} {
+		if err := yaml.UnmarshalStrict(documents[i], object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	api := c.Kube.AdmissionregistrationV1()
+	if _, err := api.ValidatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := api.ValidatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	manager, err := kubernetes.NewForConfig(c.first.Config(managerUser))
+	if err != nil {
+		t.Fatal(err)
+	}
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		label := []byte(`{"metadata":{"labels":{"a":"b"}}}`)
+		dry := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
+		_, err := manager.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceSystem, types.MergePatchType, label, dry)
+		if err == nil {
+			return errors.New("the manager may change objects")
+		}
+		return nil
+	})
 }
 
 // startManager starts the manager, after the one that runs has ended.
@@ -134,7 +173,7 @@ func (c *cluster) startManager(args ...string) {
 		framework.StopManager(c.t, c.manager)
 	}
 	c.manager, _ = framework.StartManager(c.t, c.ControlPlane, framework.Process{
-		Name: "manager", Host: c.host.Name(), Config: c.gate.Config(framework.ManagerUser),
+		Name: "manager", Host: c.host.Name(), Config: c.gate.Config(managerUser),
 		Args: append([]string{
 			"-v=4", "--bind-address=" + c.host.Address(), "--secure-port=" + managerPort,
 			// A leader keeps its lease on a slow machine, and gives it back when it is stopped.

@@ -70,6 +70,8 @@ type Resource struct {
 	// CleanVersions are the served versions. Entries of managedFields in other versions are dropped. Nil leaves all
 	// entries.
 	CleanVersions []string
+	// DryRun lets the API server answer without storing anything.
+	DryRun bool
 }
 
 // Engine rewrites objects. All migrations of a process use one engine and share its pace.
@@ -127,6 +129,7 @@ func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 		resource:   resource.GroupVersionResource,
 		clock:      e.clock,
 		ways:       []string{""},
+		dry:        resource.DryRun,
 		aggregated: resource.Class == storageversion.Aggregated,
 		newer:      newer(resource.Class),
 		baseline:   baseline,

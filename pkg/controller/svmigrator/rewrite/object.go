@@ -56,6 +56,8 @@ type rewriter struct {
 	cleaner *cleaner
 	// countsVersions means that the versions in managedFields are counted.
 	countsVersions bool
+	// dry means that nothing is stored.
+	dry bool
 	// aggregated means that a server behind the API server has the objects.
 	aggregated bool
 	// newer reports whether a resource version is surely newer than another.
@@ -111,7 +113,11 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	}
 	started, written := r.clock.Now(), &metav1.PartialObjectMetadata{}
 	if err == nil {
-		err = r.patchRequest(object, body, way, acceptObject).Do(ctx).Into(written)
+		request := r.patchRequest(object, body, way, acceptObject)
+		if r.dry {
+			request.Param("dryRun", metav1.DryRunAll)
+		}
+		err = request.Do(ctx).Into(written)
 	}
 	if err == nil {
 		a.latency = r.clock.Since(started)
@@ -131,6 +137,8 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	switch a.failure.kind {
 	case refused:
 		a.outcome = sweep.Denied
+	case changing:
+		a.failure = r.changing(object, "would change", fencedOff)
 	case conflicting, objectGone:
 		return r.resolve(ctx, object, a.failure)
 	case overloaded:

@@ -1,0 +1,220 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package assess concludes from StorageStates and migrations what a person wants to know about each resource: whether
+// it is safe, what happens next and when, and which command helps. It is pure.
+package assess
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+// Attention says who has to do something about a resource.
+type Attention string
+
+const (
+	// Act: nothing changes until a person does something.
+	Act Attention = "Act"
+	// Wait: the manager goes on by itself.
+	Wait Attention = "Wait"
+	// None: the resource is safe.
+	None Attention = "None"
+)
+
+// ReasonNotObserved is the reason of a resource without a StorageState, or with one that another controller has
+// written.
+const ReasonNotObserved = "NotObserved"
+
+// Resource is what is known about one resource. Its JSON is what -o json prints.
+type Resource struct {
+	schema.GroupResource `json:"-"`
+	Name                 string `json:"name"`
+	// Safe is whether nothing but the current version is needed to read what is stored.
+	Safe bool `json:"safe"`
+	// Attention is who has to do something.
+	Attention Attention `json:"attention"`
+	// Stored are the versions in which objects may be stored.
+	Stored []string `json:"stored"`
+	// Written is the version that the servers write, or Unknown.
+	Written string `json:"written"`
+	// Agreed is whether all servers write it and have done so for the settle period.
+	Agreed bool `json:"agreed"`
+	// Reason and Message are those of the condition SafeToRemoveOldVersions, or of what is more exact.
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	// Next is what happens next, in a few words, and NextTime is when, if that is known.
+	Next     string       `json:"next,omitempty"`
+	NextTime *metav1.Time `json:"nextTime,omitempty"`
+	// Verb and Argument are the command that helps, if one does.
+	Verb     string `json:"verb,omitempty"`
+	Argument string `json:"argument,omitempty"`
+	// Migration is the one that runs, waits or failed last, if there is one.
+	Migration *Migration `json:"migration,omitempty"`
+
+	State *migrationv1alpha1.StorageState `json:"-"`
+}
+
+// Migration is how far a migration is.
+type Migration struct {
+	Name string `json:"name"`
+	// State is the type of its condition that is True, or Pending. Reason and Message are those of that condition.
+	State   migrationv1alpha1.MigrationConditionType `json:"state"`
+	Reason  string                                   `json:"reason,omitempty"`
+	Message string                                   `json:"message,omitempty"`
+	// The counters are those of status.progress.
+	PercentComplete         *int32       `json:"percentComplete,omitempty"`
+	Processed               int64        `json:"processed"`
+	EstimatedTotal          *int64       `json:"estimatedTotal,omitempty"`
+	ObjectsPerMinute        *int64       `json:"objectsPerMinute,omitempty"`
+	Denied                  int64        `json:"denied"`
+	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
+}
+
+// Ended reports whether the migration has ended, with success or without.
+func (m *Migration) Ended() bool {
+	return m.State == migrationv1alpha1.MigrationSucceeded || m.State == migrationv1alpha1.MigrationFailed
+}
+
+// Command is the command line that helps, or empty.
+func (r *Resource) Command() string {
+	if r.Verb == "" {
+		return ""
+	}
+	return "kubectl svm " + r.Verb + " " + r.Argument
+}
+
+// Resources assesses resources, those that need a person first, then those that run, then those
+// that take time.
+func Resources(cluster *cli.Cluster, resources []schema.GroupResource, now time.Time) []Resource {
+	assessed := make([]Resource, 0, len(resources))
+	for _, resource := range resources {
+		assessed = append(assessed, assess(cluster, resource, now))
+	}
+	order := []Attention{Act, Wait, None}
+	slices.SortStableFunc(assessed, func(a, b Resource) int {
+		return cmp.Or(slices.Index(order, a.Attention)-slices.Index(order, b.Attention),
+			runsFirst(&a)-runsFirst(&b), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Name, b.Name))
+	})
+	return assessed
+}
+
+func runsFirst(r *Resource) int {
+	if r.Reason == migrationv1alpha1.StateReasonMigrationRunning {
+		return 0
+	}
+	return 1
+}
+
+func assess(cluster *cli.Cluster, resource schema.GroupResource, now time.Time) Resource {
+	r := Resource{
+		GroupResource: resource, Name: resource.String(), Attention: Wait, Stored: []string{migrationv1alpha1.Unknown},
+		Written: migrationv1alpha1.Unknown, State: cluster.State(resource),
+	}
+	if r.State == nil || r.State.Status.Epoch == 0 || len(r.State.Status.Conditions) == 0 {
+		r.Reason, r.Message = ReasonNotObserved, "The trigger has not written a StorageState of the resource yet."
+		r.Next = "the trigger records it"
+		r.Migration = Describe(latest(cluster, resource, nil))
+		return r
+	}
+	status := &r.State.Status
+	if len(status.PersistedEncodingVersions) > 0 {
+		r.Stored = status.PersistedEncodingVersions
+	}
+	r.Written = cmp.Or(status.CurrentEncodingVersion, migrationv1alpha1.Unknown)
+	r.Agreed = meta.IsStatusConditionTrue(status.Conditions, migrationv1alpha1.StorageStateAgreed)
+	if safe := meta.FindStatusCondition(
+		status.Conditions, migrationv1alpha1.StorageStateSafeToRemoveOldVersions); safe != nil {
+		r.Safe, r.Reason, r.Message = safe.Status == metav1.ConditionTrue, safe.Reason, safe.Message
+	}
+	if r.Safe {
+		r.Attention = None
+		return r
+	}
+	r.Migration = Describe(latest(cluster, resource, r.State))
+	r.conclude(now)
+	return r
+}
+
+// latest returns the migration of a resource that matters: one that has not ended, or the last one that failed.
+func latest(
+	cluster *cli.Cluster, resource schema.GroupResource, state *migrationv1alpha1.StorageState,
+) *migrationv1alpha1.StorageVersionMigration {
+	of := cli.Of(resource, cluster.Migrations)
+	if state != nil && state.Status.Migration != nil { // That of a resource whose storage it shares.
+		i := slices.IndexFunc(cluster.Migrations, func(m migrationv1alpha1.StorageVersionMigration) bool {
+			return m.Name == state.Status.Migration.Name
+		})
+		if i >= 0 {
+			of = append(of, cluster.Migrations[i])
+		}
+	}
+	var found *migrationv1alpha1.StorageVersionMigration
+	for i := range of {
+		m := &of[i]
+		switch {
+		case m.HasCondition(migrationv1alpha1.MigrationRunning):
+			return m
+		case found == nil && !m.HasCondition(migrationv1alpha1.MigrationSucceeded):
+			found = m
+		case found != nil && found.Finished() && !m.Finished():
+			found = m
+		}
+	}
+	return found
+}
+
+// Describe says how far a migration is, which may be nil.
+func Describe(m *migrationv1alpha1.StorageVersionMigration) *Migration {
+	if m == nil {
+		return nil
+	}
+	state := cli.StateOf(m)
+	described := &Migration{
+		Name: m.Name, State: state.Type, Reason: state.Reason, Message: state.Message,
+		EstimatedCompletionTime: m.Status.EstimatedCompletionTime,
+	}
+	if p := m.Status.Progress; p != nil {
+		described.PercentComplete, described.Processed = p.PercentComplete, p.Processed
+		described.EstimatedTotal, described.ObjectsPerMinute = p.EstimatedTotal, p.ObjectsPerMinute
+		described.Denied = p.Denied
+	}
+	return described
+}
+
+// Short is a version without the group of its resource, which the name of the resource has already.
+func (r *Resource) Short(version string) string {
+	return strings.TrimPrefix(version, r.Group+"/")
+}
+
+// ShortStored are the versions in which objects may be stored, without the group.
+func (r *Resource) ShortStored() string {
+	var versions []string
+	for _, version := range r.Stored {
+		versions = append(versions, r.Short(version))
+	}
+	return strings.Join(versions, ",")
+}

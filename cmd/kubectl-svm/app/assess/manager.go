@@ -1,0 +1,104 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package assess
+
+import (
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/utils/ptr"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+const (
+	// clockTolerance is by how much the clock of this machine may differ from those of the managers.
+	clockTolerance = time.Minute
+	// longestSilence is how long the trigger writes nothing when nothing changes: an hour, and some time for a restart.
+	longestSilence = 65 * time.Minute
+)
+
+// Manager is whether a manager runs.
+type Manager struct {
+	// Running is whether one seems to run. It is unknown if nobody may say, and then true.
+	Running bool `json:"running"`
+	// Message says why.
+	Message string `json:"message"`
+	// Fence is whether the fence stands, in a sentence. It is empty if the leader does not say.
+	Fence string `json:"fence,omitempty"`
+}
+
+// fenceLabel is on the Lease of a leader that migrates. Its value says whether the ValidatingAdmissionPolicy that
+// forbids the manager changes is in force.
+const fenceLabel = "migration.k8s.io/fence"
+
+// fences has a sentence for each value of the label.
+var fences = map[string]string{
+	"Standing": "The fence stands: the API server refuses writes of the manager that change an object.",
+	"Missing": "The fence is missing: the API server would let the manager change objects. " +
+		"To put it up: kubectl apply -k build/manifests/fence",
+	"Unknown": "It is not known whether the fence stands: the log of the manager says why.",
+}
+
+// ManagerOf judges by the lease of the managers, which is nil if there is none, or if reading it failed with an error
+// other than that. Managers without leader election have no lease, but the trigger writes the StorageStates.
+func ManagerOf(
+	lease *coordinationv1.Lease, unread error, states []migrationv1alpha1.StorageState, now time.Time,
+) Manager {
+	if lease != nil && ptr.Deref(lease.Spec.HolderIdentity, "") != "" && lease.Spec.RenewTime != nil {
+		term := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
+		silent := now.Sub(lease.Spec.RenewTime.Time)
+		if silent <= term+clockTolerance {
+			message := fmt.Sprintf("%s leads.", *lease.Spec.HolderIdentity)
+			return Manager{Running: true, Message: message, Fence: fences[lease.Labels[fenceLabel]]}
+		}
+		return Manager{Message: fmt.Sprintf(
+			"No manager seems to run: %s led last, and has not renewed the lease %s/%s for %s.",
+			*lease.Spec.HolderIdentity, lease.Namespace, lease.Name, duration.HumanDuration(silent))}
+	}
+	var last time.Time
+	for i := range states {
+		if heartbeat := states[i].Status.LastHeartbeatTime.Time; heartbeat.After(last) {
+			last = heartbeat
+		}
+	}
+	why := "no manager holds its lease"
+	if unread != nil {
+		why = "its lease could not be read (" + unread.Error() + ")"
+		if apierrors.IsForbidden(unread) {
+			why = "you may not read its lease"
+		}
+	}
+	switch {
+	case last.IsZero() && unread == nil:
+		return Manager{Message: "No manager seems to run: " + why + ", and there are no StorageStates."}
+	case last.IsZero():
+		return Manager{Message: "It is not known whether a manager runs: " + why + ", and there are no StorageStates."}
+	case now.Sub(last) > longestSilence:
+		return Manager{Message: fmt.Sprintf("No manager seems to run: %s, and no StorageState was written for %s.",
+			why, duration.HumanDuration(now.Sub(last)))}
+	case lease != nil:
+		return Manager{Message: fmt.Sprintf("No manager leads: the last one gave back the lease %s/%s, and no other has "+
+			"taken it.", lease.Namespace, lease.Name)}
+	default:
+		return Manager{Running: true, Message: fmt.Sprintf(
+			"One seems to run: %s, but a StorageState was written %s ago.", why, duration.HumanDuration(now.Sub(last)))}
+	}
+}

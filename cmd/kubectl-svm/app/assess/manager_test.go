@@ -1,0 +1,79 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package assess
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+func TestManagerOf(t *testing.T) {
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	lease := func(holder string, renewed time.Duration) *coordinationv1.Lease {
+		return &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "svm-controller-manager"},
+			Spec: coordinationv1.LeaseSpec{
+				HolderIdentity: ptr.To(holder), LeaseDurationSeconds: ptr.To[int32](15),
+				RenewTime: &metav1.MicroTime{Time: now.Add(-renewed)},
+			},
+		}
+	}
+	written := func(ago time.Duration) []migrationv1alpha1.StorageState {
+		state := migrationv1alpha1.StorageState{}
+		state.Status.LastHeartbeatTime = metav1.NewTime(now.Add(-ago))
+		return []migrationv1alpha1.StorageState{{}, state}
+	}
+	fenced := lease("cp-1", time.Second)
+	fenced.Labels = map[string]string{fenceLabel: "Missing"}
+	if got := ManagerOf(fenced, nil, nil, now); !strings.Contains(got.Fence, "kubectl apply -k build/manifests/fence") {
+		t.Errorf("the fence is missing, and it says %q", got.Fence)
+	}
+	for _, test := range []struct {
+		name    string
+		lease   *coordinationv1.Lease
+		unread  error
+		states  []migrationv1alpha1.StorageState
+		running bool
+		message string
+	}{
+		{"one leads", lease("cp-1", time.Second), nil, nil, true, "cp-1 leads."},
+		{"clocks differ", lease("cp-1", 70*time.Second), nil, nil, true, "cp-1 leads."},
+		{"the leader is gone", lease("cp-1", 5*time.Minute), nil, written(time.Minute), false,
+			"cp-1 led last, and has not renewed the lease kube-system/svm-controller-manager for 5m."},
+		{"the lease was given back", lease("", time.Minute), nil, written(time.Minute), false, "No manager leads"},
+		{"never installed", nil, nil, nil, false, "No manager seems to run: no manager holds its lease"},
+		{"without leader election", nil, nil, written(time.Minute), true, "a StorageState was written 60s ago"},
+		{"without leader election, and gone", nil, nil, written(3 * time.Hour), false, "no StorageState was written for 3h"},
+		{"nobody may say", nil, errors.New("forbidden"), written(time.Minute), true, "could not be read (forbidden)"},
+		{"nobody may say, and nothing is written", nil, errors.New("forbidden"), nil, false, "It is not known whether"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got := ManagerOf(test.lease, test.unread, test.states, now)
+			if got.Running != test.running || !strings.Contains(got.Message, test.message) {
+				t.Errorf("got %+v, want %t and %q", got, test.running, test.message)
+			}
+		})
+	}
+}

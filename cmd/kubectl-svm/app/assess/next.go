@@ -1,0 +1,197 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package assess
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// conclude says what happens next to a resource that is not safe, and who has to do something.
+func (r *Resource) conclude(now time.Time) {
+	switch r.Reason {
+	case migrationv1alpha1.StateReasonMigrationRunning, migrationv1alpha1.StateReasonObjectsExpire:
+		r.underWay(now)
+	case migrationv1alpha1.StateReasonMigrationQueued:
+		r.queued()
+	case migrationv1alpha1.StateReasonMigrationFailed:
+		r.failed(now)
+	case migrationv1alpha1.StateReasonSoaking:
+		r.at(timeIn(r.Message), now, "a migration starts")
+		r.Verb, r.Argument = "migrate", r.Name
+	case migrationv1alpha1.StateReasonPaused:
+		r.act("paused by a person", "resume", r.Name)
+	case migrationv1alpha1.StateReasonNotSelected:
+		r.act("--auto-migrate leaves it out", "migrate", r.Name)
+	case migrationv1alpha1.StateReasonMigrationSuspended:
+		r.act("suspended by a person", "resume", r.Name)
+	case migrationv1alpha1.StateReasonNotServed:
+		r.act("no server serves it", "", "")
+	case migrationv1alpha1.StateReasonNotMigratable:
+		r.act("it cannot be migrated", "", "")
+	case migrationv1alpha1.StateReasonStoredVersionsNotPruned:
+		r.act("storedVersions is not pruned", "migrate", r.Name)
+	default:
+		r.disagreed(now)
+	}
+	if r.Reason != migrationv1alpha1.StateReasonPaused && Paused(r.State) && (r.Migration == nil || r.Migration.Ended()) {
+		r.NextTime = nil
+		r.act("paused by a person", "resume", r.Name)
+		if m := r.Migration; m != nil && m.Denied > 0 {
+			r.act(denied(m)+"; paused by a person", "denied", r.Name)
+		}
+	}
+}
+
+// Paused reports whether a person has paused the resource, by the field or by the annotation. A value of the
+// annotation that is neither true nor false was meant to.
+func Paused(state *migrationv1alpha1.StorageState) bool {
+	value, annotated := state.Annotations[migrationv1alpha1.PausedAnnotation]
+	yes, err := strconv.ParseBool(value)
+	return state.Spec.Paused || annotated && (yes || err != nil)
+}
+
+// act says that nothing happens before a person does something.
+func (r *Resource) act(next, verb, argument string) {
+	r.Attention, r.Next, r.Verb, r.Argument = Act, next, verb, argument
+}
+
+// at says what happens at a time. The time may be unknown.
+func (r *Resource) at(at *metav1.Time, now time.Time, what string) {
+	r.NextTime, r.Next = at, what
+	if at != nil {
+		r.Next += " " + In(now, at.Time)
+	}
+}
+
+// In says when a moment comes.
+func In(now, then time.Time) string {
+	if !then.After(now) {
+		return "now"
+	}
+	return "in " + duration.HumanDuration(then.Sub(now))
+}
+
+// underWay is about a migration that has begun.
+func (r *Resource) underWay(now time.Time) {
+	m := r.Migration
+	switch {
+	case m == nil || m.State != migrationv1alpha1.MigrationRunning:
+		r.queued()
+	case m.Reason == migrationv1alpha1.MigrationReasonNoProgress:
+		r.act("the migration makes no progress", "", "")
+		r.Message = m.Message
+	case m.EstimatedCompletionTime == nil:
+		r.Next = "the migration runs"
+	default:
+		r.at(m.EstimatedCompletionTime, now, "the migration ends")
+	}
+}
+
+// queued is about a migration that waits, or that nobody has seen.
+func (r *Resource) queued() {
+	switch m := r.Migration; {
+	case r.Reason == migrationv1alpha1.StateReasonObjectsExpire:
+		r.Next = "done when old objects have expired"
+	case m == nil:
+		r.Next = "the trigger creates a migration"
+	case m.Reason == migrationv1alpha1.MigrationReasonQueued:
+		r.Next = "waits for its turn"
+	case m.Reason != "":
+		r.Next, r.Message = "the migration waits: "+m.Reason, m.Message
+	default:
+		r.Next = "waits for the migrator"
+	}
+}
+
+// failed is about a migration that failed. Where objects are denied, another attempt fails as well until a person does
+// something, so the time of the next attempt is not the answer.
+func (r *Resource) failed(now time.Time) {
+	if m := r.Migration; m != nil && m.State == migrationv1alpha1.MigrationFailed {
+		r.Message = fmt.Sprintf("The migration %s failed, %s: %s", m.Name, m.Reason, m.Message)
+	}
+	backoff := r.State.Status.Backoff
+	if backoff != nil && backoff.NextAttemptTime != nil {
+		r.at(backoff.NextAttemptTime, now, "tried again")
+	} else {
+		r.Next = "not tried again by itself"
+	}
+	verb := "retry"
+	if m := r.Migration; m != nil && m.Denied > 0 {
+		verb = "denied"
+		r.Next = denied(m) + "; " + r.Next
+	}
+	r.act(r.Next, verb, r.Name)
+}
+
+func denied(m *Migration) string { return Objects(m.Denied) + " denied" }
+
+// disagreed is about servers that do not agree, or not for long enough.
+func (r *Resource) disagreed(now time.Time) {
+	agreed := meta.FindStatusCondition(r.State.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
+	if agreed == nil || agreed.Status == metav1.ConditionTrue {
+		r.Next = "the trigger looks again"
+		return
+	}
+	r.Reason, r.Message = agreed.Reason, agreed.Message
+	switch agreed.Reason {
+	case migrationv1alpha1.StateReasonSettling:
+		r.at(timeIn(agreed.Message), now, "the servers count as agreed")
+	case migrationv1alpha1.StateReasonServersDisagree:
+		r.Next = "waits until the servers agree"
+	case migrationv1alpha1.StateReasonNotServed:
+		r.act("no server serves it", "", "")
+	default:
+		r.act("a server does not answer", "", "")
+	}
+}
+
+// Objects counts objects.
+func Objects(n int64) string {
+	if n == 1 {
+		return "1 object"
+	}
+	return Number(n) + " objects"
+}
+
+// Number writes a number with separators between thousands.
+func Number(n int64) string {
+	digits := fmt.Sprint(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+var timestamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+
+// timeIn returns the time that a message names. The conditions have some times in their messages only.
+func timeIn(message string) *metav1.Time {
+	t, err := time.Parse(time.RFC3339, timestamp.FindString(message))
+	if err != nil {
+		return nil
+	}
+	return &metav1.Time{Time: t}
+}

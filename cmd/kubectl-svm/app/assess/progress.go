@@ -1,0 +1,65 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package assess
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// barWidth is how many characters a bar has inside its brackets.
+const barWidth = 10
+
+// Progress is how far the migration is, in one line: a bar, a rate and the end. It is empty if none is running.
+func (r *Resource) Progress(now time.Time) string {
+	m := r.Migration
+	if r.Safe || m == nil || m.State != migrationv1alpha1.MigrationRunning {
+		return ""
+	}
+	var parts []string
+	switch {
+	case m.PercentComplete != nil && m.EstimatedTotal != nil:
+		parts = append(parts, fmt.Sprintf("%s %d%% of %s", bar(*m.PercentComplete), *m.PercentComplete,
+			Objects(*m.EstimatedTotal)))
+	case m.Processed > 0:
+		parts = append(parts, Objects(m.Processed)+" done")
+	default:
+		parts = append(parts, "running")
+	}
+	if m.ObjectsPerMinute != nil && *m.ObjectsPerMinute > 0 {
+		parts = append(parts, Number(*m.ObjectsPerMinute)+"/min")
+	}
+	if m.EstimatedCompletionTime != nil {
+		parts = append(parts, "ends "+In(now, m.EstimatedCompletionTime.Time))
+	}
+	if m.Denied > 0 {
+		parts = append(parts, fmt.Sprintf("%s denied", Number(m.Denied)))
+	}
+	if m.Reason != migrationv1alpha1.MigrationReasonRewriting {
+		parts = append(parts, m.Reason)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// bar draws a percentage.
+func bar(percent int32) string {
+	full := min(barWidth, max(0, int(percent))*barWidth/100)
+	return "[" + strings.Repeat("#", full) + strings.Repeat("-", barWidth-full) + "]"
+}

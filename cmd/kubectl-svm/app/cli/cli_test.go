@@ -1,0 +1,148 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+)
+
+func catalog(t *testing.T) *Catalog {
+	t.Helper()
+	readWrite := metav1.Verbs{"get", "list", "patch"}
+	client := fake.NewClientset()
+	client.Resources = []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "events", SingularName: "event", Kind: "Event", ShortNames: []string{"ev"}, Verbs: readWrite},
+			{Name: "secrets", SingularName: "secret", Kind: "Secret", Verbs: readWrite},
+			{Name: "secrets/status", Kind: "Secret", Verbs: readWrite},
+			{Name: "bindings", Kind: "Binding", Verbs: metav1.Verbs{"create"}},
+			{Name: "componentstatuses", Kind: "ComponentStatus", Verbs: metav1.Verbs{"get", "list"}},
+		}},
+		{GroupVersion: "events.k8s.io/v1", APIResources: []metav1.APIResource{
+			{Name: "events", SingularName: "event", Kind: "Event", ShortNames: []string{"ev"}, Verbs: readWrite},
+		}},
+		{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{
+			{Name: "widgets", SingularName: "widget", Kind: "Widget", ShortNames: []string{"wi"}, Verbs: readWrite},
+		}},
+		{GroupVersion: "example.com/v1alpha1", APIResources: []metav1.APIResource{
+			{Name: "widgets", SingularName: "widget", Kind: "Widget", ShortNames: []string{"wi"}, Verbs: readWrite},
+		}},
+	}
+	c, err := Discover(client.Discovery())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Add(schema.GroupResource{Group: "gone.example.com", Resource: "relics"})
+	return c
+}
+
+func TestNamesOfResources(t *testing.T) {
+	for _, test := range []struct {
+		names      string
+		want, fail string
+	}{
+		{names: "widgets", want: "widgets.example.com"},
+		{names: "widget", want: "widgets.example.com"},
+		{names: "WI wi widgets.example.com", want: "widgets.example.com"},
+		{names: "wi.example.com", want: "widgets.example.com"},
+		{names: "secrets", want: "secrets"},
+		{names: "events", want: "events"}, // That of the core group has this full name.
+		{names: "events.events.k8s.io", want: "events.events.k8s.io"},
+		{names: "*.example.com", want: "widgets.example.com"},
+		{names: "all", want: "events, events.events.k8s.io, relics.gone.example.com, secrets, widgets.example.com"},
+		{names: "relics", want: "relics.gone.example.com"},
+		{names: "ev", fail: `"ev" names 2 resources: write one of events, events.events.k8s.io`},
+		{names: "wigdets", fail: `no resource is named "wigdets". Did you mean widgets.example.com?`},
+		{names: "secret.example.com", fail: `no resource is named "secret.example.com"`},
+		{names: "componentstatuses", fail: `no resource is named "componentstatuses": write its plural`},
+		{names: "gadgets.example.com", fail: "Did you mean widgets.example.com?"},
+		{names: "", want: ""},
+	} {
+		t.Run(test.names, func(t *testing.T) {
+			resources, err := catalog(t).Resolve(strings.Fields(test.names))
+			if test.fail != "" {
+				if err == nil || !strings.Contains(err.Error(), test.fail) {
+					t.Errorf("got the error %v, want %s", err, test.fail)
+				}
+				return
+			}
+			if got := join(resources); err != nil || got != test.want {
+				t.Errorf("got %s and the error %v, want %s", got, err, test.want)
+			}
+		})
+	}
+}
+
+func TestResourcesThatAreServed(t *testing.T) {
+	widgets := catalog(t).Find(schema.GroupResource{Group: "example.com", Resource: "widgets"})
+	if widgets == nil || strings.Join(widgets.Versions, ",") != "v1,v1alpha1" || widgets.Kind != "Widget" {
+		t.Errorf("got %+v, want widgets in v1 and v1alpha1", widgets)
+	}
+}
+
+func TestExitCodes(t *testing.T) {
+	for _, test := range []struct {
+		err     error
+		code    int
+		printed string
+	}{
+		{nil, 0, ""},
+		{errors.New("no such host"), 1, "error: no such host\n"},
+		{fmt.Errorf("waiting: %w", context.Canceled), 1, "error: interrupted\n"},
+		{NotSafe(), 2, ""},
+		{Timeout("timed out after %d s", 3), 3, "error: timed out after 3 s\n"},
+		{fmt.Errorf("wrapped: %w", Timeout("late")), 3, "error: late\n"},
+	} {
+		var out bytes.Buffer
+		if code := ExitCode(test.err, &out); code != test.code || out.String() != test.printed {
+			t.Errorf("%v: got code %d and %q, want %d and %q", test.err, code, out.String(), test.code, test.printed)
+		}
+	}
+}
+
+func TestTables(t *testing.T) {
+	columns := []Column{{Name: "Name"}, {Name: "Why"}, {Name: "Epoch", Wide: true}}
+	rows := []Row{
+		{Cells: []any{"a", "well", "1"}}, {Cells: []any{"longer", "bad \x1b[2J\nnews", "2"}, Colour: Red},
+	}
+	for _, test := range []struct {
+		format string
+		colour bool
+		want   string
+	}{
+		{"", false, "NAME     WHY\na        well\nlonger   bad ^[[2J...\n"},
+		{Wide, false, "NAME     WHY             EPOCH\na        well            1\nlonger   bad ^[[2J...    2\n"},
+		{"", true, "NAME     WHY\na        well\n\x1b[31mlonger   bad ^[[2J...\x1b[0m\n"},
+	} {
+		var out bytes.Buffer
+		if err := (&Output{Format: test.format}).PrintTable(&out, test.colour, columns, rows); err != nil {
+			t.Fatal(err)
+		}
+		if out.String() != test.want {
+			t.Errorf("-o %q, colour %t: got\n%q, want\n%q", test.format, test.colour, out.String(), test.want)
+		}
+	}
+}

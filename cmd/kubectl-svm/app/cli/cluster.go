@@ -1,0 +1,123 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/definition"
+)
+
+// installDefinitions is what helps where a definition is missing.
+const installDefinitions = "Install the definitions of svm-controller-manager: kubectl apply -f build/manifests/crds/"
+
+// Cluster is what a cluster says about its stored objects at one moment.
+type Cluster struct {
+	Catalog    *Catalog
+	States     []migrationv1alpha1.StorageState
+	Migrations []migrationv1alpha1.StorageVersionMigration
+}
+
+// Read reads which resources are served, all StorageStates and all migrations. The Catalog also knows resources that
+// only these name.
+func (c *Clients) Read(ctx context.Context) (*Cluster, error) {
+	catalog, err := Discover(c.Discovery)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.CheckDefinitions(); err != nil {
+		return nil, err
+	}
+	states, err := c.Migration.StorageStates().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing StorageStates: %w", Explain(err))
+	}
+	migrations, err := c.Migration.StorageVersionMigrations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing StorageVersionMigrations: %w", Explain(err))
+	}
+	cluster := &Cluster{Catalog: catalog, States: states.Items, Migrations: migrations.Items}
+	cluster.addNamed()
+	return cluster, nil
+}
+
+// addNamed makes the resources known that only StorageStates or migrations name.
+func (c *Cluster) addNamed() {
+	for i := range c.States {
+		c.Catalog.Add(c.States[i].GroupResource())
+	}
+	for i := range c.Migrations {
+		c.Catalog.Add(c.Migrations[i].GroupResource())
+	}
+}
+
+// State returns the StorageState of a resource, or nil.
+func (c *Cluster) State(resource schema.GroupResource) *migrationv1alpha1.StorageState {
+	for i := range c.States {
+		if c.States[i].GroupResource() == resource {
+			return &c.States[i]
+		}
+	}
+	return nil
+}
+
+// WithKind returns a migration that says its kind, for printing. Clients drop it.
+func WithKind(m *migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.StorageVersionMigration {
+	typed := m.DeepCopy()
+	typed.SetGroupVersionKind(migrationv1alpha1.SchemeGroupVersion.WithKind("StorageVersionMigration"))
+	return typed
+}
+
+// ListOf returns a list of migrations for printing.
+func ListOf(
+	migrations []migrationv1alpha1.StorageVersionMigration,
+) *migrationv1alpha1.StorageVersionMigrationList {
+	list := &migrationv1alpha1.StorageVersionMigrationList{Items: []migrationv1alpha1.StorageVersionMigration{}}
+	list.SetGroupVersionKind(migrationv1alpha1.SchemeGroupVersion.WithKind("StorageVersionMigrationList"))
+	for i := range migrations {
+		list.Items = append(list.Items, *WithKind(&migrations[i]))
+	}
+	return list
+}
+
+// CheckDefinitions returns an error that says what to do if the API server does not have the definitions of this
+// release.
+func (c *Clients) CheckDefinitions() error {
+	for _, need := range []struct{ resource, kind, field string }{
+		{"storagestates", "StorageState", definition.NewestFieldOfStates},
+		{"storageversionmigrations", "StorageVersionMigration", definition.NewestFieldOfMigrations},
+	} {
+		resource := migrationv1alpha1.SchemeGroupVersion.WithResource(need.resource)
+		found, err := definition.Of(c.Discovery, resource, need.kind, need.field)
+		switch {
+		case err != nil:
+			return fmt.Errorf("asking the API server for its definition of %s: %w", resource.GroupResource(), Explain(err))
+		case found == definition.NotServed:
+			return fmt.Errorf("the API server does not serve %s.\n%s", resource.GroupResource(), installDefinitions)
+		case found == definition.Another:
+			return fmt.Errorf("the CustomResourceDefinition of %s has no field %s: it is older than this program, or that "+
+				"of kube-storage-version-migrator.\n%s", resource.GroupResource(), need.field, installDefinitions)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+)
+
+// Options of a verb.
+type Options interface {
+	// Complete fills the options from the command line.
+	Complete(cmd *cobra.Command, args []string) error
+	// Validate checks them before any request is sent.
+	Validate() error
+	// Run does what the verb says.
+	Run(ctx context.Context) error
+}
+
+// Execute runs a verb.
+func Execute(cmd *cobra.Command, args []string, o Options) error {
+	if err := o.Complete(cmd, args); err != nil {
+		return err
+	}
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	return o.Run(cmd.Context())
+}

@@ -1,0 +1,119 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package cli is what the commands of kubectl-svm share: streams and clients, names of resources, exit codes, tables
+// and colour.
+package cli
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/term"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
+)
+
+// FieldManager is the name under which the commands write.
+const FieldManager = "kubectl-svm"
+
+// Env is what surrounds a command. Tests replace its parts.
+type Env struct {
+	genericiooptions.IOStreams
+	Clock clock.WithTicker
+	// Connect makes clients for the cluster that the flags and the kubeconfig name. It sends no request.
+	Connect func() (*Clients, error)
+	// Colour allows escape sequences on Out.
+	Colour bool
+	// Interactive allows lines on ErrOut that are overwritten. Width is how long they may be, or zero if it is unknown.
+	Interactive bool
+	Width       int
+}
+
+// Clients reach one cluster.
+type Clients struct {
+	Config    *rest.Config
+	Kube      kubernetes.Interface
+	Dynamic   dynamic.Interface
+	Discovery discovery.DiscoveryInterface
+	Migration migrationclient.MigrationV1alpha1Interface
+}
+
+// NewEnv returns the surroundings of a real process.
+func NewEnv(streams genericiooptions.IOStreams, flags genericclioptions.RESTClientGetter) *Env {
+	return &Env{
+		IOStreams:   streams,
+		Clock:       clock.RealClock{},
+		Connect:     func() (*Clients, error) { return connect(flags) },
+		Colour:      isTerminal(streams.Out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
+		Interactive: isTerminal(streams.ErrOut) && os.Getenv("TERM") != "dumb",
+		Width:       width(streams.ErrOut),
+	}
+}
+
+func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
+	config, err := flags.ToRESTConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	config.QPS = -1 // The API server decides what is too much for it.
+	c := &Clients{Config: config}
+	if c.Kube, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if c.Dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if c.Migration, err = migrationclient.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	// Discovery is not cached: a resource that was defined a second ago can be named.
+	c.Discovery = c.Kube.Discovery()
+	return c, nil
+}
+
+// Overwrite shows a line on ErrOut that the next one replaces, where a person watches. A terminal cannot go back to the
+// beginning of a line that is broken, so it shows only what fits.
+func (e *Env) Overwrite(line string) {
+	if e.Interactive {
+		if e.Width > 0 && len(line) >= e.Width {
+			line = line[:e.Width-1]
+		}
+		fmt.Fprintf(e.ErrOut, "\r\x1b[K%s", line)
+	}
+}
+
+// isTerminal reports whether a person sees what is written to w at once.
+func isTerminal(w io.Writer) bool {
+	file, isFile := w.(*os.File)
+	return isFile && term.IsTerminal(int(file.Fd()))
+}
+
+// width returns how many characters fit into a line of the terminal behind w. It is zero if there is none.
+func width(w io.Writer) int {
+	if file, isFile := w.(*os.File); isFile {
+		columns, _, _ := term.GetSize(int(file.Fd())) // It is zero after an error.
+		return max(0, columns)
+	}
+	return 0
+}

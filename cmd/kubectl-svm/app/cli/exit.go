@@ -1,0 +1,79 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Exit codes of the program, for scripts.
+const (
+	// ExitDone: the answer is yes, or what was asked for is done.
+	ExitDone = 0
+	// ExitError: the command failed, and says nothing about the cluster.
+	ExitError = 1
+	// ExitNotSafe: the command worked, and the answer is no: not safe, or some objects are denied.
+	ExitNotSafe = 2
+	// ExitTimeout: --timeout passed before what the command waits for.
+	ExitTimeout = 3
+)
+
+// Exit is an error that ends the program with a code of its own.
+type Exit struct {
+	Code int
+	// Err is printed. It may be nil if the command has printed everything.
+	Err error
+}
+
+// Error returns the message of the error that is printed.
+func (e *Exit) Error() string {
+	if e.Err == nil {
+		return fmt.Sprintf("exit code %d", e.Code)
+	}
+	return e.Err.Error()
+}
+
+// Unwrap returns the error that is printed.
+func (e *Exit) Unwrap() error { return e.Err }
+
+// NotSafe ends the program with ExitNotSafe. The command has printed why.
+func NotSafe() error { return &Exit{Code: ExitNotSafe} }
+
+// Timeout ends the program with ExitTimeout. The message says what the command waited for.
+func Timeout(format string, args ...any) error {
+	return &Exit{Code: ExitTimeout, Err: fmt.Errorf(format, args...)}
+}
+
+// ExitCode prints an error as kubectl does, and returns the exit code that stands for it.
+func ExitCode(err error, errOut io.Writer) int {
+	if err == nil {
+		return ExitDone
+	}
+	code, printed := ExitError, err
+	if exit := (*Exit)(nil); errors.As(err, &exit) {
+		code, printed = exit.Code, exit.Err
+	} else if errors.Is(err, context.Canceled) {
+		printed = errors.New("interrupted")
+	}
+	if printed != nil {
+		fmt.Fprintln(errOut, "error:", printed)
+	}
+	return code
+}

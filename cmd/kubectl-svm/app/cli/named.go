@@ -1,0 +1,46 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"errors"
+
+	"github.com/spf13/cobra"
+)
+
+// NamedOptions are the options of a verb that takes names. Verbs with flags of their own add them, and check them.
+type NamedOptions struct {
+	*Env
+	Clients *Clients
+	// Names are what the person named.
+	Names []string
+}
+
+// Complete fills the options from the command line.
+func (o *NamedOptions) Complete(_ *cobra.Command, args []string) (err error) {
+	o.Names = args
+	o.Clients, err = o.Connect()
+	return err
+}
+
+// Validate checks the options before any request is sent.
+func (o *NamedOptions) Validate() error {
+	if len(o.Names) == 0 {
+		return errors.New("name at least one resource, as in widgets.example.com; \"kubectl svm status all\" lists them")
+	}
+	return nil
+}

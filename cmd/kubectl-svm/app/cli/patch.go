@@ -1,0 +1,104 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// Object is a part of a JSON object.
+type Object = map[string]any
+
+// PatchState changes the StorageState of a resource by a merge patch.
+func (c *Clients) PatchState(ctx context.Context, resource schema.GroupResource, patch Object) error {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return fmt.Errorf("encoding a patch: %w", err)
+	}
+	_, err = c.Migration.StorageStates().Patch(ctx, resource.String(), types.MergePatchType, data,
+		metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("changing the StorageState %s: %w", resource, Explain(err))
+	}
+	return nil
+}
+
+// SetSuspend suspends a migration, or lets it go on.
+func (c *Clients) SetSuspend(ctx context.Context, name string, suspend bool) error {
+	data, err := json.Marshal(Object{"spec": Object{"suspend": suspend}})
+	if err != nil {
+		return fmt.Errorf("encoding a patch: %w", err)
+	}
+	_, err = c.Migration.StorageVersionMigrations().Patch(ctx, name, types.MergePatchType, data,
+		metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("changing the migration %s: %w", name, Explain(err))
+	}
+	return nil
+}
+
+// Named returns the migration of that name, or nil.
+func (c *Cluster) Named(name string) *migrationv1alpha1.StorageVersionMigration {
+	for i := range c.Migrations {
+		if c.Migrations[i].Name == name {
+			return &c.Migrations[i]
+		}
+	}
+	return nil
+}
+
+// StatesOf returns the StorageStates of the resources that a person named. It returns an error if one has none.
+func (c *Cluster) StatesOf(names []string) ([]*migrationv1alpha1.StorageState, error) {
+	resources, err := c.Catalog.Resolve(names)
+	if err != nil {
+		return nil, err
+	}
+	var states []*migrationv1alpha1.StorageState
+	for _, resource := range resources {
+		state := c.State(resource)
+		if state == nil {
+			return nil, fmt.Errorf("%s has no StorageState yet: the trigger creates it. "+
+				"\"kubectl svm status\" tells whether a manager runs", resource)
+		}
+		states = append(states, state)
+	}
+	return states, nil
+}
+
+// MigrationsOf returns the migration of a name, or those of the resource that a person named.
+func (c *Cluster) MigrationsOf(name string) ([]migrationv1alpha1.StorageVersionMigration, error) {
+	if m := c.Named(name); m != nil {
+		return []migrationv1alpha1.StorageVersionMigration{*m}, nil
+	}
+	resources, err := c.Catalog.Resolve([]string{name})
+	if err != nil {
+		return nil, fmt.Errorf("no migration is named %q, and %w", name, err)
+	}
+	var migrations []migrationv1alpha1.StorageVersionMigration
+	for _, resource := range resources {
+		migrations = append(migrations, Of(resource, c.Migrations)...)
+	}
+	return migrations, nil
+}

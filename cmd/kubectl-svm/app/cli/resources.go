@@ -1,0 +1,183 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+)
+
+// All names every resource.
+const All = "all"
+
+// Resource is a resource whose objects are stored, as the API server serves it.
+type Resource struct {
+	schema.GroupResource
+	// Kind is the kind of its objects.
+	Kind string
+	// Versions are the versions in which it is served, the preferred one first.
+	Versions []string
+	// ShortNames are other names of it, its singular among them.
+	ShortNames []string
+}
+
+// Catalog knows the resources that a person can name.
+type Catalog struct {
+	resources []Resource
+	// Incomplete is not nil if the API server could not tell what some groups have.
+	Incomplete error
+}
+
+// Discover asks the API server which resources it serves whose objects can be migrated: those that clients can list,
+// and update or patch.
+func Discover(client discovery.DiscoveryInterface) (*Catalog, error) {
+	groups, lists, err := client.ServerGroupsAndResources()
+	if err != nil && (len(groups) == 0 || !errors.As(err, new(*discovery.ErrGroupDiscoveryFailed))) {
+		return nil, fmt.Errorf("asking the API server which resources it serves: %w", Explain(err))
+	}
+	found := map[schema.GroupResource]*Resource{}
+	for _, list := range preferredFirst(groups, lists) {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if !stored(r) {
+				continue
+			}
+			resource := schema.GroupResource{Group: version.Group, Resource: r.Name}
+			if found[resource] == nil {
+				names := append(slices.Clone(r.ShortNames), r.SingularName)
+				found[resource] = &Resource{GroupResource: resource, Kind: r.Kind, ShortNames: names}
+			}
+			found[resource].Versions = append(found[resource].Versions, version.Version)
+		}
+	}
+	catalog := &Catalog{Incomplete: err}
+	for _, resource := range found {
+		catalog.resources = append(catalog.resources, *resource)
+	}
+	slices.SortFunc(catalog.resources, func(a, b Resource) int { return strings.Compare(a.String(), b.String()) })
+	return catalog, nil
+}
+
+// stored is the rule by which the manager keeps StorageStates. Subresources have a slash in the name.
+func stored(r metav1.APIResource) bool {
+	return slices.Contains(r.Verbs, "list") && !strings.Contains(r.Name, "/") &&
+		(slices.Contains(r.Verbs, "patch") || slices.Contains(r.Verbs, "update"))
+}
+
+// preferredFirst sorts the preferred version of each group before the others.
+func preferredFirst(groups []*metav1.APIGroup, lists []*metav1.APIResourceList) []*metav1.APIResourceList {
+	preferred := map[string]bool{}
+	for _, group := range groups {
+		preferred[group.PreferredVersion.GroupVersion] = true
+	}
+	sorted := slices.Clone(lists)
+	slices.SortStableFunc(sorted, func(a, b *metav1.APIResourceList) int {
+		switch {
+		case preferred[a.GroupVersion] == preferred[b.GroupVersion]:
+			return 0
+		case preferred[a.GroupVersion]:
+			return -1
+		default:
+			return 1
+		}
+	})
+	return sorted
+}
+
+// Resources returns all resources, in order.
+func (c *Catalog) Resources() []Resource { return slices.Clone(c.resources) }
+
+// Find returns a resource, or nil if it is not served.
+func (c *Catalog) Find(resource schema.GroupResource) *Resource {
+	i := slices.IndexFunc(c.resources, func(r Resource) bool { return r.GroupResource == resource })
+	if i < 0 {
+		return nil
+	}
+	return &c.resources[i]
+}
+
+// Add makes resources known that no server serves any more, but of which objects may still be stored.
+func (c *Catalog) Add(resources ...schema.GroupResource) {
+	for _, resource := range resources {
+		if c.Find(resource) == nil {
+			c.resources = append(c.resources, Resource{GroupResource: resource})
+		}
+	}
+	slices.SortFunc(c.resources, func(a, b Resource) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// Resolve returns the resources that a person named: "widgets", "widgets.example.com", "deploy", "*.example.com" or
+// "all". It returns each once, in order. An error lists names that are near.
+func (c *Catalog) Resolve(names []string) ([]schema.GroupResource, error) {
+	var resolved []schema.GroupResource
+	for _, name := range names {
+		matches, err := c.match(strings.ToLower(name))
+		if err != nil {
+			return nil, err
+		}
+		resolved = append(resolved, matches...)
+	}
+	slices.SortFunc(resolved, func(a, b schema.GroupResource) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(resolved), nil
+}
+
+func (c *Catalog) match(name string) ([]schema.GroupResource, error) {
+	group, wholeGroup := strings.CutPrefix(name, "*.")
+	if exact := schema.ParseGroupResource(name); c.Find(exact) != nil {
+		return []schema.GroupResource{exact}, nil
+	}
+	var matches []schema.GroupResource
+	for _, r := range c.resources {
+		switch {
+		case name == All, wholeGroup && r.Group == group, !wholeGroup && r.hasName(name):
+			matches = append(matches, r.GroupResource)
+		}
+	}
+	switch {
+	case len(matches) == 0:
+		return nil, c.unknown(name)
+	case len(matches) > 1 && name != All && !wholeGroup:
+		return nil, fmt.Errorf("%q names %d resources: write one of %s", name, len(matches), join(matches))
+	}
+	return matches, nil
+}
+
+// hasName reports whether a name without a group, or with it, is one of the resource.
+func (r *Resource) hasName(name string) bool {
+	short, group, qualified := strings.Cut(name, ".")
+	if qualified && group != r.Group {
+		return false
+	}
+	return short == r.Resource || slices.Contains(r.ShortNames, short)
+}
+
+func join(resources []schema.GroupResource) string {
+	names := make([]string, 0, len(resources))
+	for _, resource := range resources {
+		names = append(names, resource.String())
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,91 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// Watched keeps what a cluster says about its stored objects up to date.
+type Watched struct {
+	states, migrations cache.Store
+}
+
+// Watch follows StorageStates and migrations from what was read on, until ctx ends. It returns an error if the person
+// may not watch them. Later it repeats what fails.
+func (c *Clients) Watch(ctx context.Context, read *Cluster) (*Watched, error) {
+	w := &Watched{
+		states:     cache.NewStore(cache.MetaNamespaceKeyFunc),
+		migrations: cache.NewStore(cache.MetaNamespaceKeyFunc),
+	}
+	for i := range read.States {
+		_ = w.states.Add(&read.States[i]) // The key of an object is its name.
+	}
+	for i := range read.Migrations {
+		_ = w.migrations.Add(&read.Migrations[i])
+	}
+	states, migrations := c.Migration.StorageStates(), c.Migration.StorageVersionMigrations()
+	err := follow(ctx, &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return states.List(ctx, o)
+		},
+		WatchFuncWithContext: states.Watch,
+	}, &migrationv1alpha1.StorageState{}, w.states)
+	if err != nil {
+		return nil, fmt.Errorf("watching StorageStates: %w", Explain(err))
+	}
+	err = follow(ctx, &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return migrations.List(ctx, o)
+		},
+		WatchFuncWithContext: migrations.Watch,
+	}, &migrationv1alpha1.StorageVersionMigration{}, w.migrations)
+	if err != nil {
+		return nil, fmt.Errorf("watching StorageVersionMigrations: %w", Explain(err))
+	}
+	return w, nil
+}
+
+// follow tries a watch, because a Reflector would repeat one that is forbidden without an end.
+func follow(ctx context.Context, lw *cache.ListWatch, object runtime.Object, store cache.Store) error {
+	tried, err := lw.WatchFuncWithContext(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	tried.Stop()
+	go cache.NewReflector(lw, object, store, 0).RunWithContext(ctx)
+	return nil
+}
+
+// Update brings a Cluster up to date.
+func (w *Watched) Update(cluster *Cluster) {
+	cluster.States, cluster.Migrations = nil, nil
+	for _, object := range w.states.List() {
+		cluster.States = append(cluster.States, *object.(*migrationv1alpha1.StorageState))
+	}
+	for _, object := range w.migrations.List() {
+		cluster.Migrations = append(cluster.Migrations, *object.(*migrationv1alpha1.StorageVersionMigration))
+	}
+	cluster.addNamed()
+}

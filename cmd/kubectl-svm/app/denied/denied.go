@@ -1,0 +1,218 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package denied is the command that names the objects that the API server refuses to rewrite.
+package denied
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+const (
+	long = `List the objects that the API server refuses to rewrite: who refuses each, why, and what to do.
+They stay stored in the old version. Name a migration or a resource, or nothing for all.
+
+Exit codes: 0 no object is denied, 1 error, 2 objects are denied.`
+	example = `  # All denied objects
+  kubectl svm denied
+
+  # Those of one resource
+  kubectl svm denied widgets.example.com`
+)
+
+// Options are what the command needs.
+type Options struct {
+	cli.NamedOptions
+	Output cli.Output
+}
+
+// Denied is what -o json prints for one migration.
+type Denied struct {
+	Migration string `json:"migration"`
+	Resource  string `json:"resource"`
+	// Total is how many objects are denied. Objects has at most 100.
+	Total   int64    `json:"total"`
+	Objects []Object `json:"objects"`
+}
+
+// Object is one denied object.
+type Object struct {
+	migrationv1alpha1.DeniedObject `json:",inline"`
+	// RefusedBy is who refuses it, and Remedy what to do.
+	RefusedBy string `json:"refusedBy"`
+	Remedy    string `json:"remedy"`
+}
+
+// NewCommand returns the command.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
+	cmd := &cobra.Command{
+		Use:     "denied [MIGRATION|RESOURCE...]",
+		Short:   "List objects that the API server refuses to rewrite, and what to do",
+		Long:    long,
+		Example: example,
+		ValidArgsFunction: cli.CompleteMigrations(env, func(m *migrationv1alpha1.StorageVersionMigration) bool {
+			return total(m) > 0
+		}),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.Execute(cmd, args, o)
+		},
+	}
+	o.Output.AddTo(cmd, cli.JSON, cli.YAML)
+	return cmd
+}
+
+// Validate checks the options before any request is sent.
+func (o *Options) Validate() error { return o.Output.Validate() }
+
+// Run prints the objects.
+func (o *Options) Run(ctx context.Context) error {
+	cluster, err := o.Clients.Read(ctx)
+	if err != nil {
+		return err
+	}
+	migrations, err := o.selected(cluster)
+	if err != nil {
+		return err
+	}
+	all := make([]Denied, 0, len(migrations))
+	for i := range migrations {
+		all = append(all, of(&migrations[i]))
+	}
+	if o.Output.Structured() {
+		err = o.Output.PrintData(o.Out, all)
+	} else {
+		err = o.print(all)
+	}
+	if err == nil && len(all) > 0 {
+		return cli.NotSafe()
+	}
+	return err
+}
+
+// selected returns the migrations with denied objects that a person means.
+func (o *Options) selected(cluster *cli.Cluster) ([]migrationv1alpha1.StorageVersionMigration, error) {
+	names := o.Names
+	if len(names) == 0 {
+		names = []string{cli.All}
+	}
+	var selected []migrationv1alpha1.StorageVersionMigration
+	for _, name := range names {
+		if m := cluster.Named(name); m != nil {
+			if total(m) > 0 {
+				selected = append(selected, *m)
+			}
+			continue
+		}
+		if _, err := cluster.MigrationsOf(name); err != nil {
+			return nil, err
+		}
+		resources, err := cluster.Catalog.Resolve([]string{name})
+		if err != nil {
+			return nil, err
+		}
+		for _, resource := range resources {
+			if m := latest(cli.Of(resource, cluster.Migrations)); m != nil {
+				selected = append(selected, *m)
+			}
+		}
+	}
+	return slices.CompactFunc(selected, func(a, b migrationv1alpha1.StorageVersionMigration) bool {
+		return a.Name == b.Name
+	}), nil
+}
+
+// latest returns the newest migration that denied objects, unless a newer one has ended. Newer ones come first.
+func latest(migrations []migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.StorageVersionMigration {
+	for i := range migrations {
+		switch m := &migrations[i]; {
+		case total(m) > 0:
+			return m
+		case m.HasCondition(migrationv1alpha1.MigrationSucceeded):
+			return nil
+		}
+	}
+	return nil
+}
+
+func total(m *migrationv1alpha1.StorageVersionMigration) int64 {
+	count := int64(len(m.Status.DeniedObjects))
+	if m.Status.Progress != nil {
+		count = max(count, m.Status.Progress.Denied)
+	}
+	return count
+}
+
+func of(m *migrationv1alpha1.StorageVersionMigration) Denied {
+	d := Denied{
+		Migration: m.Name, Resource: m.GroupResource().String(), Total: total(m), Objects: []Object{},
+	}
+	for _, object := range m.Status.DeniedObjects {
+		who, remedy := refusal(object)
+		d.Objects = append(d.Objects, Object{DeniedObject: object, RefusedBy: who, Remedy: remedy})
+	}
+	return d
+}
+
+func (o *Options) print(all []Denied) error {
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(o.Out, "No objects are denied.")
+		return err
+	}
+	columns := []cli.Column{
+		{Name: "Resource"}, {Name: "Namespace"}, {Name: "Name"}, {Name: "Refused by"}, {Name: "Reason"}, {Name: "Message"},
+	}
+	var rows []cli.Row
+	var remedies, retries []string
+	for _, d := range all {
+		for _, object := range d.Objects {
+			rows = append(rows, cli.Row{Cells: []any{
+				d.Resource, object.Namespace, object.Name, object.RefusedBy, string(object.Reason), object.Message,
+			}})
+			remedies = append(remedies, printers.EscapeTerminal(object.RefusedBy+": "+object.Remedy))
+		}
+		retries = append(retries, d.Resource)
+	}
+	if err := o.Output.PrintTable(o.Out, o.Colour, columns, rows); err != nil {
+		return err
+	}
+	for _, d := range all {
+		if more := d.Total - int64(len(d.Objects)); more > 0 {
+			fmt.Fprintf(o.Out, "... and %d more of %s. The log of svm-controller-manager names the first 100 of a run.\n",
+				more, d.Resource)
+		}
+	}
+	fmt.Fprintln(o.Out, "\nWhat to do:")
+	slices.Sort(remedies)
+	for _, remedy := range slices.Compact(remedies) {
+		fmt.Fprintln(o.Out, "  "+remedy)
+	}
+	slices.Sort(retries)
+	fmt.Fprintln(o.Out, "Then:")
+	for _, resource := range slices.Compact(retries) {
+		fmt.Fprintln(o.Out, "  kubectl svm retry "+resource)
+	}
+	return nil
+}

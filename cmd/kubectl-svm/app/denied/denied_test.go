@@ -1,0 +1,112 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package denied
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+func TestRefusal(t *testing.T) {
+	for _, test := range []struct {
+		reason       metav1.StatusReason
+		message      string
+		who, whatToD string
+	}{
+		{"", `admission webhook "no.example.com" denied the request: no`, "webhook no.example.com", "matchConditions"},
+		{"InternalError", `Internal error occurred: failed calling webhook "no.example.com": EOF`,
+			"webhook no.example.com", "Repair it"},
+		{"Invalid", "widgets \"a\" is forbidden: ValidatingAdmissionPolicy 'frozen' with binding 'b' denied request: no",
+			"ValidatingAdmissionPolicy frozen", "matchConditions"},
+		{"Forbidden", `secrets "a" is forbidden: User "svm" cannot patch resource "secrets" in API group ""`,
+			"RBAC", "Allow the user svm to patch"},
+		{"Invalid", `Widget "a" is invalid: spec.size: Invalid value: should be at most 3`, "validation", "kubectl edit"},
+		{"Forbidden", "exceeded quota", "API server", "Read the message"},
+	} {
+		who, remedy := refusal(migrationv1alpha1.DeniedObject{Reason: test.reason, Message: test.message})
+		if who != test.who || !strings.Contains(remedy, test.whatToD) {
+			t.Errorf("%s: got %q and %q, want %q and %q", test.message, who, remedy, test.who, test.whatToD)
+		}
+	}
+}
+
+func TestScreen(t *testing.T) {
+	m := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "widgets-1"}}
+	m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"}
+	m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 3}
+	m.Status.DeniedObjects = []migrationv1alpha1.DeniedObject{
+		{Namespace: "pay", Name: "roll", Reason: "Invalid", Message: "is invalid: too old"},
+		{Namespace: "pay", Name: "slip", Reason: "Invalid", Message: "is invalid: too old"},
+	}
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
+	if err := o.print([]Denied{of(&m)}); err != nil {
+		t.Fatal(err)
+	}
+	const want = `RESOURCE              NAMESPACE   NAME   REFUSED BY   REASON    MESSAGE
+widgets.example.com   pay         roll   validation   Invalid   is invalid: too old
+widgets.example.com   pay         slip   validation   Invalid   is invalid: too old
+... and 1 more of widgets.example.com. The log of svm-controller-manager names the first 100 of a run.
+
+What to do:
+  validation: The objects are not valid any more. Repair them with kubectl edit, or delete them.
+Then:
+  kubectl svm retry widgets.example.com
+`
+	if got := out.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestNewerMigrationsCount(t *testing.T) {
+	named := func(name string, denied int64, ended migrationv1alpha1.MigrationConditionType,
+	) migrationv1alpha1.StorageVersionMigration {
+		m := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: denied}
+		if ended != "" {
+			m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: ended, Status: "True"}}
+		}
+		return m
+	}
+	old := named("old", 2, migrationv1alpha1.MigrationFailed)
+	for want, newer := range map[string]migrationv1alpha1.StorageVersionMigration{
+		"":      named("done", 0, migrationv1alpha1.MigrationSucceeded),
+		"old":   named("running", 0, migrationv1alpha1.MigrationRunning),
+		"again": named("again", 1, migrationv1alpha1.MigrationFailed),
+	} {
+		got := ""
+		if m := latest([]migrationv1alpha1.StorageVersionMigration{newer, old}); m != nil {
+			got = m.Name
+		}
+		if got != want {
+			t.Errorf("beside %s: got %q, want %q", newer.Name, got, want)
+		}
+	}
+	var none bytes.Buffer
+	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: genericiooptions.IOStreams{Out: &none}}}}
+	if err := o.print(nil); err != nil || none.String() != "No objects are denied.\n" {
+		t.Errorf("got %q, %v", none.String(), err)
+	}
+}

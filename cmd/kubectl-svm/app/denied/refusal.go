@@ -1,0 +1,56 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package denied
+
+import (
+	"fmt"
+	"regexp"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// How kube-apiserver words refusals.
+var (
+	byWebhook  = regexp.MustCompile(`admission webhook "([^"]+)"`)
+	failed     = regexp.MustCompile(`failed calling webhook "([^"]+)"`)
+	byPolicy   = regexp.MustCompile(`(ValidatingAdmissionPolicy|MutatingAdmissionPolicy) '([^']+)'`)
+	notAllowed = regexp.MustCompile(`User "([^"]+)" cannot (\w+) resource`)
+)
+
+// refusal says who refuses an object, and what to do.
+func refusal(object migrationv1alpha1.DeniedObject) (who, remedy string) {
+	if m := failed.FindStringSubmatch(object.Message); m != nil {
+		return "webhook " + m[1], "The webhook does not work. Repair it, or let it leave these objects out."
+	}
+	if m := byWebhook.FindStringSubmatch(object.Message); m != nil {
+		return "webhook " + m[1], "Change the objects so that it allows them, or exclude the user of the manager in its " +
+			"matchConditions."
+	}
+	if m := byPolicy.FindStringSubmatch(object.Message); m != nil {
+		return m[1] + " " + m[2], "Change the objects so that it allows them, or exclude the user of the manager in its " +
+			"matchConditions."
+	}
+	if m := notAllowed.FindStringSubmatch(object.Message); m != nil {
+		return "RBAC", fmt.Sprintf("Allow the user %s to %s the objects.", m[1], m[2])
+	}
+	if object.Reason == metav1.StatusReasonInvalid {
+		return "validation", "The objects are not valid any more. Repair them with kubectl edit, or delete them."
+	}
+	return "API server", "Read the message, and change the objects or the rule that refuses them."
+}

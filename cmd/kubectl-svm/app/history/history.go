@@ -1,0 +1,148 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package history is the command that lists migrations.
+package history
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+const (
+	long = `List migrations, the newest first: those that run, and those that ended. The migrator deletes migrations some
+time after their end (--finished-migration-ttl, 72 hours by default).`
+	example = `  # All migrations
+  kubectl svm history
+
+  # Those of one resource, with their messages
+  kubectl svm history widgets.example.com -o wide`
+)
+
+// Options are what the command needs.
+type Options struct {
+	cli.NamedOptions
+	Output cli.Output
+}
+
+// NewCommand returns the command.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
+	cmd := &cobra.Command{
+		Use:               "history [RESOURCE...]",
+		Short:             "List migrations that run and that ended",
+		Long:              long,
+		Example:           example,
+		ValidArgsFunction: cli.CompleteResources(env),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.Execute(cmd, args, o)
+		},
+	}
+	o.Output.AddTo(cmd)
+	return cmd
+}
+
+// Validate checks the options before any request is sent.
+func (o *Options) Validate() error { return o.Output.Validate() }
+
+// Run prints the migrations.
+func (o *Options) Run(ctx context.Context) error {
+	cluster, err := o.Clients.Read(ctx)
+	if err != nil {
+		return err
+	}
+	resources, err := cluster.Catalog.Resolve(o.Names)
+	if err != nil {
+		return err
+	}
+	migrations := slices.DeleteFunc(cluster.Migrations, func(m migrationv1alpha1.StorageVersionMigration) bool {
+		return len(o.Names) > 0 && !slices.Contains(resources, m.GroupResource())
+	})
+	cli.NewestFirst(migrations)
+	return o.print(migrations)
+}
+
+func (o *Options) print(migrations []migrationv1alpha1.StorageVersionMigration) error {
+	switch {
+	case o.Output.Structured():
+		return o.Output.PrintData(o.Out, cli.ListOf(migrations))
+	case o.Output.Format == cli.Name:
+		for i := range migrations {
+			if err := (&printers.NamePrinter{}).PrintObj(cli.WithKind(&migrations[i]), o.Out); err != nil {
+				return err
+			}
+		}
+		return nil
+	case len(migrations) == 0:
+		_, err := fmt.Fprintln(o.ErrOut, "No migrations found.")
+		return err
+	}
+	columns := []cli.Column{
+		{Name: "Name"}, {Name: "Resource"}, {Name: "To"}, {Name: "State"}, {Name: "Reason"}, {Name: "Objects"},
+		{Name: "Denied"}, {Name: "Took"}, {Name: "Age"}, {Name: "By", Wide: true}, {Name: "Message", Wide: true},
+	}
+	var rows []cli.Row
+	for i := range migrations {
+		rows = append(rows, o.row(&migrations[i]))
+	}
+	return o.Output.PrintTable(o.Out, o.Colour, columns, rows)
+}
+
+func (o *Options) row(m *migrationv1alpha1.StorageVersionMigration) cli.Row {
+	state, colour := cli.StateOf(m), cli.Plain
+	switch state.Type {
+	case migrationv1alpha1.MigrationFailed:
+		colour = cli.Red
+	case migrationv1alpha1.MigrationRunning, migrationv1alpha1.MigrationWaiting, cli.Pending:
+		colour = cli.Yellow
+	}
+	by, target, objects, denied := "a person", "", "", ""
+	if cli.ByTrigger(m) {
+		by = "the trigger"
+	}
+	if m.Status.Target != nil {
+		target = m.Status.Target.EncodingVersion
+	}
+	if p := m.Status.Progress; p != nil {
+		objects, denied = strconv.FormatInt(p.Processed, 10), strconv.FormatInt(p.Denied, 10)
+	}
+	return cli.Row{Colour: colour, Cells: []any{
+		m.Name, m.GroupResource().String(), target, string(state.Type), state.Reason, objects, denied, took(m, o.Clock.Now()),
+		cli.Ago(o.Clock.Now(), m.CreationTimestamp.Time), by, state.Message,
+	}}
+}
+
+// took is the time from the start of a migration to its end, or until now.
+func took(m *migrationv1alpha1.StorageVersionMigration, now time.Time) string {
+	if m.Status.StartTime == nil {
+		return ""
+	}
+	if m.Status.CompletionTime != nil {
+		now = m.Status.CompletionTime.Time
+	}
+	return duration.HumanDuration(max(0, now.Sub(m.Status.StartTime.Time)))
+}

@@ -1,0 +1,208 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package migrate is the command that creates migrations.
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/printers"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+const (
+	long = `Create a migration of each resource: the migrator rewrites all objects in the version that the servers write.
+
+A migration that you create does not wait for a soak period, and starts although the resource is paused or left out by
+--auto-migrate. Create one also after a new encryption key became the first one on all API servers.
+
+Exit codes: 0 created (with --wait: all succeeded), 1 error, 2 a migration failed, 3 timeout of --wait.`
+	example = `  # Migrate two resources
+  kubectl svm migrate widgets.example.com secrets
+
+  # Show what would be created
+  kubectl svm migrate secrets --dry-run=client -o yaml
+
+  # Migrate all custom resources, and wait for an hour at most
+  kubectl svm migrate --all --custom --wait --timeout=1h`
+
+	dryRunClient, dryRunServer = "client", "server"
+	// longestPrefix leaves room for what the API server appends to the name of a migration.
+	longestPrefix = 200
+)
+
+// Options are what the command needs.
+type Options struct {
+	cli.NamedOptions
+	Output cli.Output
+	// Everything selects all resources, or those of the classes.
+	Everything                  bool
+	BuiltIn, Custom, Aggregated bool
+	DryRun                      string
+	Wait                        bool
+	Timeout                     time.Duration
+	ManagerLease                string
+}
+
+// NewCommand returns the command.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, ManagerLease: cli.ManagerLease}
+	cmd := &cobra.Command{
+		Use:               "migrate RESOURCE... | --all [--builtin] [--custom] [--aggregated]",
+		Short:             "Migrate resources now",
+		Long:              long,
+		Example:           example,
+		ValidArgsFunction: cli.CompleteResources(env),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.Execute(cmd, args, o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.BoolVar(&o.Everything, "all", false, "Migrate every resource except events, which expire.")
+	flags.BoolVar(&o.BuiltIn, "builtin", false, "With --all: built-in resources only.")
+	flags.BoolVar(&o.Custom, "custom", false, "With --all: resources of CustomResourceDefinitions only.")
+	flags.BoolVar(&o.Aggregated, "aggregated", false, "With --all: resources of aggregated API servers only.")
+	flags.StringVar(&o.DryRun, "dry-run", "",
+		"client prints what would be created, server also lets the API server check it.")
+	_ = cmd.RegisterFlagCompletionFunc("dry-run",
+		cobra.FixedCompletions([]string{dryRunClient, dryRunServer}, cobra.ShellCompDirectiveNoFileComp))
+	flags.BoolVar(&o.Wait, "wait", false, "Wait until the migrations have ended, and show their progress.")
+	flags.DurationVar(&o.Timeout, "timeout", 0, "How long --wait waits at most. Zero means without end.")
+	flags.StringVar(&o.ManagerLease, "manager-lease", o.ManagerLease,
+		"The lease for which the managers compete, as NAMESPACE/NAME. It tells whether a manager runs.")
+	o.Output.AddTo(cmd, cli.JSON, cli.YAML, cli.Name)
+	return cmd
+}
+
+// Validate checks the options before any request is sent.
+func (o *Options) Validate() error {
+	classes := o.BuiltIn || o.Custom || o.Aggregated
+	switch {
+	case classes && !o.Everything:
+		return errors.New("--builtin, --custom and --aggregated need --all: they narrow it down")
+	case o.Everything == (len(o.Names) > 0):
+		return errors.New("name the resources to migrate, or use --all")
+	case o.DryRun != "" && o.DryRun != dryRunClient && o.DryRun != dryRunServer:
+		return fmt.Errorf("--dry-run=%s is not known: use client or server", o.DryRun)
+	case o.Wait && o.DryRun != "":
+		return errors.New("--wait and --dry-run exclude each other: a dry run creates nothing to wait for")
+	case o.Timeout != 0 && !o.Wait:
+		return errors.New("--timeout needs --wait: without it the command does not wait")
+	case o.Timeout < 0:
+		return errors.New("--timeout must not be negative")
+	}
+	if err := cli.ValidateLease(o.ManagerLease); err != nil {
+		return err
+	}
+	return o.Output.Validate()
+}
+
+// Run creates the migrations.
+func (o *Options) Run(ctx context.Context) error {
+	cluster, err := o.Clients.Read(ctx)
+	if err != nil {
+		return err
+	}
+	resources, err := o.selected(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	if len(resources) == 0 {
+		return errors.New("there is no such resource: nothing was created")
+	}
+	o.warn(ctx, cluster, resources)
+	var created []migrationv1alpha1.StorageVersionMigration
+	for _, resource := range resources {
+		migration, err := o.create(ctx, resource)
+		if err != nil {
+			return err
+		}
+		created = append(created, *migration)
+		if err := o.print(migration); err != nil {
+			return err
+		}
+	}
+	if err := o.printList(created); err != nil {
+		return err
+	}
+	if o.Wait {
+		return o.wait(ctx, cluster, created)
+	}
+	if o.DryRun == "" {
+		fmt.Fprintln(o.ErrOut, "To follow them: kubectl svm status --watch")
+	}
+	return nil
+}
+
+func (o *Options) create(
+	ctx context.Context, resource schema.GroupResource,
+) (*migrationv1alpha1.StorageVersionMigration, error) {
+	name := resource.String()
+	migration := &migrationv1alpha1.StorageVersionMigration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: name[:min(len(name), longestPrefix)] + "-"},
+		Spec: migrationv1alpha1.StorageVersionMigrationSpec{Resource: migrationv1alpha1.GroupVersionResource{
+			Group: resource.Group, Resource: resource.Resource,
+		}},
+	}
+	if o.DryRun == dryRunClient {
+		return cli.WithKind(migration), nil
+	}
+	options := metav1.CreateOptions{FieldManager: cli.FieldManager}
+	if o.DryRun == dryRunServer {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	created, err := o.Clients.Migration.StorageVersionMigrations().Create(ctx, migration, options)
+	if err != nil {
+		return nil, fmt.Errorf("creating a migration of %s: %w", resource, cli.Explain(err))
+	}
+	return cli.WithKind(created), nil
+}
+
+// print tells of one migration. Objects for programs are printed together at the end.
+func (o *Options) print(m *migrationv1alpha1.StorageVersionMigration) error {
+	switch {
+	case o.Output.Structured():
+		return nil
+	case o.Output.Format == cli.Name:
+		return (&printers.NamePrinter{}).PrintObj(m, o.Out)
+	}
+	operation, name := "created", m.Name
+	if o.DryRun != "" {
+		operation += " (" + o.DryRun + " dry run)"
+	}
+	if name == "" {
+		name = m.GenerateName + "*"
+	}
+	_, err := fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s %s\n", name, operation)
+	return err
+}
+
+func (o *Options) printList(created []migrationv1alpha1.StorageVersionMigration) error {
+	if !o.Output.Structured() {
+		return nil
+	}
+	return o.Output.PrintData(o.Out, cli.ListOf(created))
+}

@@ -1,0 +1,119 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+// class is where a resource comes from.
+type class string
+
+const (
+	builtIn    class = "built-in"
+	custom     class = "custom"
+	aggregated class = "aggregated"
+)
+
+// automanaged is how kube-apiserver labels the APIServices that it makes itself: built-in ones at its start, those of
+// CustomResourceDefinitions all the time.
+const (
+	automanaged             = "kube-aggregator.kubernetes.io/automanaged"
+	automanagedContinuously = "true"
+)
+
+var apiServices = schema.GroupVersionResource{
+	Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
+}
+
+// selected returns the resources to migrate.
+func (o *Options) selected(ctx context.Context, cluster *cli.Cluster) ([]schema.GroupResource, error) {
+	if !o.Everything {
+		return cluster.Catalog.Resolve(o.Names)
+	}
+	classes := map[string]class{}
+	if o.BuiltIn || o.Custom || o.Aggregated {
+		var err error
+		if classes, err = o.classes(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var selected []schema.GroupResource
+	for _, resource := range cluster.Catalog.Resources() {
+		// A resource that nobody serves cannot be migrated, and events expire.
+		if len(resource.Versions) == 0 || resource.Kind == "Event" {
+			continue
+		}
+		if len(classes) == 0 || o.includes(classes[apiServiceName(resource.Group, resource.Versions[0])]) {
+			selected = append(selected, resource.GroupResource)
+		}
+	}
+	return selected, nil
+}
+
+func (o *Options) includes(c class) bool {
+	return c == builtIn && o.BuiltIn || c == custom && o.Custom || c == aggregated && o.Aggregated
+}
+
+func apiServiceName(group, version string) string { return version + "." + group }
+
+// classes returns the class of each group version, by the names of APIServices.
+func (o *Options) classes(ctx context.Context) (map[string]class, error) {
+	list, err := o.Clients.Dynamic.Resource(apiServices).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing APIServices, which tell where resources come from: %w", cli.Explain(err))
+	}
+	classes := map[string]class{}
+	for _, service := range list.Items {
+		c := builtIn
+		if behind, _, _ := unstructured.NestedMap(service.Object, "spec", "service"); behind != nil {
+			c = aggregated
+		} else if service.GetLabels()[automanaged] == automanagedContinuously {
+			c = custom
+		}
+		classes[service.GetName()] = c
+	}
+	return classes, nil
+}
+
+// warn tells what a person may not expect. The migrations are created all the same.
+func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) {
+	if cluster.Catalog.Incomplete != nil && o.Everything {
+		fmt.Fprintf(o.ErrOut, "Warning: the API server could not tell all resources, so some are left out: %v\n",
+			cluster.Catalog.Incomplete)
+	}
+	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
+	if manager := assess.ManagerOf(lease, err, cluster.States, o.Clock.Now()); !manager.Running {
+		fmt.Fprintf(o.ErrOut, "Warning: nothing is migrated before a manager runs. %s\n", manager.Message)
+	}
+	for i := range cluster.Migrations {
+		m := &cluster.Migrations[i]
+		if !m.Finished() && slices.Contains(resources, m.GroupResource()) {
+			fmt.Fprintf(o.ErrOut, "Warning: the migration %s of %s has not ended. The new one waits for it.\n",
+				m.Name, m.GroupResource())
+		}
+	}
+}

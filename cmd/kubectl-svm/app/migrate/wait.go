@@ -1,0 +1,137 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/cli-runtime/pkg/printers"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+const (
+	// lookInterval is how often --wait looks at what has changed.
+	lookInterval = time.Second
+	// percentStep is from one line about the progress to the next, where there is no terminal.
+	percentStep = 10
+)
+
+// waiting is what --wait knows about the migrations that it waits for.
+type waiting struct {
+	*Options
+	// told has what the last line about each migration was about.
+	told map[string]string
+	// failed and left are names of migrations that failed, and that have not ended.
+	failed, left []string
+}
+
+// wait waits until the migrations have ended.
+func (o *Options) wait(
+	ctx context.Context, cluster *cli.Cluster, created []migrationv1alpha1.StorageVersionMigration,
+) error {
+	watched, err := o.Clients.Watch(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	deadline := o.Clock.Now().Add(o.Timeout)
+	w := &waiting{Options: o, told: map[string]string{}}
+	for first := true; first || len(w.left) > 0; first = false {
+		select {
+		case <-ctx.Done():
+			o.Overwrite("")
+			return fmt.Errorf("%w: the migrations go on without this command: %s", ctx.Err(), strings.Join(w.left, ", "))
+		case <-o.Clock.After(lookInterval):
+		}
+		watched.Update(cluster)
+		if err := w.look(cluster, created); err != nil {
+			return err
+		}
+		if len(w.left) > 0 && o.Timeout > 0 && !o.Clock.Now().Before(deadline) {
+			o.Overwrite("")
+			return cli.Timeout("timed out after %v. These migrations go on: %s", o.Timeout, strings.Join(w.left, ", "))
+		}
+	}
+	o.Overwrite("")
+	if len(w.failed) > 0 {
+		fmt.Fprintf(o.ErrOut, "%d of %d migrations failed. Objects that were refused: kubectl svm denied %s\n",
+			len(w.failed), len(created), strings.Join(w.failed, " "))
+		return cli.NotSafe()
+	}
+	return nil
+}
+
+// look finds out how far the migrations are, and tells what has changed.
+func (w *waiting) look(cluster *cli.Cluster, created []migrationv1alpha1.StorageVersionMigration) error {
+	byName := map[string]*migrationv1alpha1.StorageVersionMigration{}
+	for i := range cluster.Migrations {
+		byName[cluster.Migrations[i].Name] = &cluster.Migrations[i]
+	}
+	w.failed, w.left = nil, nil
+	var running []string
+	for i := range created {
+		m := byName[created[i].Name]
+		if m == nil || m.UID != created[i].UID {
+			if w.told[created[i].Name] == "" { // The watch has not brought it yet.
+				w.left = append(w.left, created[i].Name)
+				continue
+			}
+			w.Overwrite("")
+			return fmt.Errorf("somebody deleted the migration %s before it ended", created[i].Name)
+		}
+		switch {
+		case m.HasCondition(migrationv1alpha1.MigrationFailed):
+			w.failed = append(w.failed, m.Name)
+		case !m.Finished():
+			w.left = append(w.left, m.Name)
+		}
+		progress := w.tell(m)
+		if progress != "" {
+			running = append(running, m.Name+" "+progress)
+		}
+	}
+	w.Overwrite(strings.Join(running, "; "))
+	return nil
+}
+
+// tell prints a line if something has changed, and returns how far the migration is.
+func (w *waiting) tell(m *migrationv1alpha1.StorageVersionMigration) (progress string) {
+	r := assess.Resource{Migration: assess.Describe(m)}
+	now, outline := w.Clock.Now(), fmt.Sprint(r.Migration.State, r.Migration.Reason, r.Migration.Denied)
+	progress = r.Progress(now)
+	if percent := r.Migration.PercentComplete; percent != nil && progress != "" && !w.Interactive {
+		outline += fmt.Sprint(*percent / percentStep)
+	}
+	if w.told[m.Name] == outline {
+		return progress
+	}
+	w.told[m.Name] = outline
+	news := progress
+	if news == "" {
+		message := printers.EscapeTerminal(r.Migration.Message) // It may quote a webhook.
+		news = strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Migration.State, r.Migration.Reason, message))
+	}
+	w.Overwrite("")
+	fmt.Fprintf(w.ErrOut, "%s %s: %s\n", now.Format(time.TimeOnly), m.Name, news)
+	return progress
+}

@@ -1,0 +1,188 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package plan is the command that tells what the trigger would do, and what a person has to do.
+package plan
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+const (
+	long = `Tell what the trigger does next with each resource whose objects may be stored in old versions, and
+why. The last lines are the commands for what the trigger does not do by itself. Nothing is changed.
+
+The plan is what the StorageStates say. It does not ask the API servers anew.`
+	example = `  # What happens next
+  kubectl svm plan
+
+  # What happens next to some resources
+  kubectl svm plan widgets.example.com secrets`
+)
+
+// Options are what the command needs.
+type Options struct {
+	cli.NamedOptions
+	Output cli.Output
+}
+
+// Plan is what -o json prints.
+type Plan struct {
+	Steps []Step `json:"steps"`
+	// Commands are for what the trigger does not do by itself.
+	Commands []string `json:"commands"`
+}
+
+// Step is what happens next to one resource.
+type Step struct {
+	Resource string   `json:"resource"`
+	From     []string `json:"from"`
+	To       string   `json:"to"`
+	// Action is what the trigger does, "nothing" if a person has to act.
+	Action string `json:"action"`
+	// ByItself is whether it happens without a person.
+	ByItself bool   `json:"byItself"`
+	Reason   string `json:"reason"`
+	Message  string `json:"message"`
+
+	colour             cli.Colour
+	shortFrom, shortTo string
+}
+
+// NewCommand returns the command.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
+	cmd := &cobra.Command{
+		Use:               "plan [RESOURCE...]",
+		Short:             "Tell what the trigger would do and why, and the command for the rest",
+		Long:              long,
+		Example:           example,
+		ValidArgsFunction: cli.CompleteResources(env),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.Execute(cmd, args, o)
+		},
+	}
+	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
+	return cmd
+}
+
+// Validate checks the options before any request is sent.
+func (o *Options) Validate() error { return o.Output.Validate() }
+
+// Run prints the plan.
+func (o *Options) Run(ctx context.Context) error {
+	cluster, err := o.Clients.Read(ctx)
+	if err != nil {
+		return err
+	}
+	names := o.Names
+	if len(names) == 0 {
+		names = []string{cli.All}
+	}
+	resources, err := cluster.Catalog.Resolve(names)
+	if err != nil {
+		return err
+	}
+	plan := newPlan(assess.Resources(cluster, resources, o.Clock.Now()), len(o.Names) > 0)
+	if o.Output.Structured() {
+		return o.Output.PrintData(o.Out, plan)
+	}
+	return o.print(plan)
+}
+
+// newPlan makes a step of each resource that is not safe, or that the person named.
+func newPlan(resources []assess.Resource, named bool) *Plan {
+	plan := &Plan{Steps: []Step{}, Commands: []string{}}
+	arguments := map[string][]string{}
+	var verbs []string
+	for i := range resources {
+		r := &resources[i]
+		if r.Safe && !named {
+			continue
+		}
+		plan.Steps = append(plan.Steps, step(r))
+		if r.Verb != "" {
+			if arguments[r.Verb] == nil {
+				verbs = append(verbs, r.Verb)
+			}
+			arguments[r.Verb] = append(arguments[r.Verb], r.Argument)
+		}
+	}
+	for _, verb := range verbs {
+		plan.Commands = append(plan.Commands, "kubectl svm "+verb+" "+strings.Join(arguments[verb], " "))
+	}
+	return plan
+}
+
+func step(r *assess.Resource) Step {
+	s := Step{
+		Resource: r.Name, From: r.Stored, To: r.Written, ByItself: r.Attention != assess.Act, Reason: r.Reason,
+		Message: r.Message, shortFrom: r.ShortStored(), shortTo: r.Short(r.Written),
+	}
+	switch {
+	case r.Safe:
+		s.Action = "nothing, it is done"
+	case r.Attention == assess.Act:
+		s.Action, s.colour = "nothing: "+r.Next, cli.Red
+		if r.NextTime != nil {
+			s.Action = r.Next
+		}
+	case r.Reason == migrationv1alpha1.StateReasonSettling:
+		s.Action = "migrate; " + r.Next
+	case r.Reason == migrationv1alpha1.StateReasonServersDisagree:
+		s.Action = "migrate when the servers agree"
+	case r.Reason == migrationv1alpha1.StateReasonMigrationQueued:
+		s.Action = "migrate: " + r.Next
+	default:
+		s.Action = r.Next
+	}
+	return s
+}
+
+func (o *Options) print(plan *Plan) error {
+	if len(plan.Steps) == 0 {
+		_, err := fmt.Fprintln(o.Out, "Nothing to do: every object is stored in the version that the servers write.")
+		return err
+	}
+	columns := []cli.Column{
+		{Name: "Resource"}, {Name: "From"}, {Name: "To"}, {Name: "Action"}, {Name: "Why"}, {Name: "Message", Wide: true},
+	}
+	var rows []cli.Row
+	for _, s := range plan.Steps {
+		rows = append(rows, cli.Row{Colour: s.colour, Cells: []any{
+			s.Resource, s.shortFrom, s.shortTo, s.Action, s.Reason, s.Message,
+		}})
+	}
+	if err := o.Output.PrintTable(o.Out, o.Colour, columns, rows); err != nil {
+		return err
+	}
+	if len(plan.Commands) == 0 {
+		_, err := fmt.Fprintln(o.Out, "\nNothing for you to do. To see it happen, run:\n  kubectl svm status --watch")
+		return err
+	}
+	_, err := fmt.Fprintf(o.Out, "\nWhat the trigger does not do now, you can. Run:\n  %s\n",
+		strings.Join(plan.Commands, "\n  "))
+	return err
+}

@@ -1,0 +1,86 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package plan
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+func resource(name string, attention assess.Attention, reason, next, verb string) assess.Resource {
+	r := assess.Resource{
+		GroupResource: schema.ParseGroupResource(name), Name: name, Attention: attention, Safe: attention == assess.None,
+		Stored: []string{"example.com/v1", "example.com/v2"}, Written: "example.com/v2", Reason: reason, Next: next,
+	}
+	if verb != "" {
+		r.Verb, r.Argument = verb, name
+	}
+	return r
+}
+
+func TestScreens(t *testing.T) {
+	running := resource("cogs.example.com", assess.Wait, "MigrationRunning", "the migration ends in 5m", "")
+	for _, test := range []struct {
+		name      string
+		resources []assess.Resource
+		want      string
+	}{
+		{"nothing to do", []assess.Resource{resource("a.example.com", assess.None, "OnlyCurrentEncodingPersisted", "", "")},
+			"Nothing to do: every object is stored in the version that the servers write.\n"},
+		{"nothing for a person", []assess.Resource{running}, `RESOURCE           FROM    TO    ACTION                     WHY
+cogs.example.com   v1,v2   v2    the migration ends in 5m   MigrationRunning
+
+Nothing for you to do. To see it happen, run:
+  kubectl svm status --watch
+`},
+		{"commands", []assess.Resource{
+			resource("anvils.example.com", assess.Act, "NotSelectedForMigration", "--auto-migrate leaves it out", "migrate"),
+			resource("bolts.example.com", assess.Act, "Paused", "paused by a person", "resume"),
+			resource("drills.example.com", assess.Wait, "Soaking", "a migration starts in 3h", "migrate"),
+		}, `RESOURCE             FROM    TO    ACTION                                  WHY
+anvils.example.com   v1,v2   v2    nothing: --auto-migrate leaves it out   NotSelectedForMigration
+bolts.example.com    v1,v2   v2    nothing: paused by a person             Paused
+drills.example.com   v1,v2   v2    a migration starts in 3h                Soaking
+
+What the trigger does not do now, you can. Run:
+  kubectl svm migrate anvils.example.com drills.example.com
+  kubectl svm resume bolts.example.com
+`},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			streams, _, out, _ := genericiooptions.NewTestIOStreams()
+			o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
+			if err := o.print(newPlan(test.resources, false)); err != nil {
+				t.Fatal(err)
+			}
+			if got := out.String(); got != test.want {
+				t.Errorf("got\n%s\nwant\n%s", got, test.want)
+			}
+		})
+	}
+	done := resource("a.example.com", assess.None, "OnlyCurrentEncodingPersisted", "", "")
+	named := newPlan([]assess.Resource{done}, true)
+	if len(named.Steps) != 1 || !strings.Contains(named.Steps[0].Action, "it is done") {
+		t.Errorf("a named resource that is done has the plan %+v", named)
+	}
+}

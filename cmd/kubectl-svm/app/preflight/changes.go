@@ -1,0 +1,220 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package preflight
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/utils/ptr"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+const (
+	// dryRunManager is the field manager of dry runs. Nothing of it is stored.
+	dryRunManager = "kubectl-svm-preflight"
+	// chunk is how many objects are listed at a time.
+	chunk = 500
+)
+
+// checkFiles asks the cluster about each definition of the files.
+func (o *Options) checkFiles(ctx context.Context, today Today) (Findings, error) {
+	read, err := readManifests(o.Files, o.In)
+	if err != nil {
+		return nil, err
+	}
+	var found Findings
+	if len(read.definitions) == 0 {
+		found.add(Warning, CodeNoDefinitions, "", "the files have no CustomResourceDefinition. This command passes over "+
+			"other kinds, and the files have %s of them", assess.Objects(int64(read.others)))
+	}
+	for _, object := range read.definitions {
+		change, err := o.changeOf(ctx, object, today)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, decideChange(change)...)
+	}
+	return found, nil
+}
+
+func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructured, today Today) (Change, error) {
+	file, err := decodeDefinition(object)
+	if err != nil {
+		return Change{}, err
+	}
+	change := Change{File: file, Live: today.definition(file.Name()), State: today.state(file.Name())}
+	if change.Refusal, err = o.dryRun(ctx, object); err != nil {
+		return Change{}, err
+	}
+	if change.Webhook, err = o.checkWebhook(ctx, file); err != nil {
+		return Change{}, err
+	}
+	if change.Live != nil && slices.ContainsFunc(change.Live.ServedVersions(), func(version string) bool {
+		return !slices.Contains(file.ServedVersions(), version)
+	}) {
+		change.ManagedFields, err = o.countManagedFields(ctx, *change.Live)
+	}
+	return change, err
+}
+
+// dryRun applies a definition without storing it. It returns why the API server refuses it, or nothing. It applies on
+// the server, so what other managers own stays, for example the certificates that cert-manager injects.
+func (o *Options) dryRun(ctx context.Context, object *unstructured.Unstructured) (refusal string, err error) {
+	gvr := object.GroupVersionKind().GroupVersion().WithResource("customresourcedefinitions")
+	applied := object.DeepCopy()
+	unstructured.RemoveNestedField(applied.Object, "status")
+	unstructured.RemoveNestedField(applied.Object, "metadata", "managedFields")
+	body, err := json.Marshal(applied.Object)
+	if err != nil {
+		return "", fmt.Errorf("encoding CustomResourceDefinition %q: %w", object.GetName(), err)
+	}
+	_, err = o.Clients.Dynamic.Resource(gvr).Patch(ctx, object.GetName(), types.ApplyPatchType, body, metav1.PatchOptions{
+		DryRun: []string{metav1.DryRunAll}, Force: ptr.To(true), FieldManager: dryRunManager,
+	})
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("it does not serve %s", gvr.GroupVersion()), nil
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		return err.Error(), nil
+	case apierrors.IsForbidden(err):
+		// An admission webhook or policy answers the same as the authorizer.
+		return err.Error(), nil
+	case err != nil:
+		return "", fmt.Errorf("dry run of CustomResourceDefinition %q: %w", object.GetName(), cli.Explain(err))
+	}
+	return "", nil
+}
+
+// checkWebhook returns what is wrong with the conversion webhook of a definition, or nothing.
+func (o *Options) checkWebhook(ctx context.Context, d Definition) (problem string, err error) {
+	if !d.converts() || d.Conversion.Webhook == nil || d.Conversion.Webhook.ClientConfig == nil {
+		return "", nil
+	}
+	service := d.Conversion.Webhook.ClientConfig.Service
+	if service == nil {
+		return "", nil // It has a URL, which this machine need not be able to reach.
+	}
+	name := service.Namespace + "/" + service.Name
+	_, err = o.Clients.Kube.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("the conversion webhook is the Service %s, which does not exist", name), nil
+	case err != nil:
+		return "", fmt.Errorf("getting the Service %s of the conversion webhook: %w", name, cli.Explain(err))
+	}
+	endpoints, err := o.Clients.Kube.DiscoveryV1().EndpointSlices(service.Namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name,
+	})
+	if err != nil {
+		return "", fmt.Errorf("listing the EndpointSlices of the Service %s: %w", name, cli.Explain(err))
+	}
+	for _, slice := range endpoints.Items {
+		for _, endpoint := range slice.Endpoints {
+			if ptr.Deref(endpoint.Conditions.Ready, true) {
+				return "", nil
+			}
+		}
+	}
+	return fmt.Sprintf("the conversion webhook is the Service %s, which has no endpoint that is ready", name), nil
+}
+
+// countManagedFields counts the objects of a resource by the versions that their managedFields name. It lists their
+// metadata.
+func (o *Options) countManagedFields(ctx context.Context, d Definition) (map[string]int64, error) {
+	client, err := metadata.NewForConfig(o.Clients.Config)
+	if err != nil {
+		return nil, err
+	}
+	served := d.ServedVersions()
+	if len(served) == 0 {
+		return nil, nil
+	}
+	gvr := schema.GroupVersionResource{Group: d.Group, Version: served[0], Resource: d.Plural}
+	counts, options := map[string]int64{}, metav1.ListOptions{Limit: chunk}
+	for {
+		list, err := client.Resource(gvr).List(ctx, options)
+		if again := (apierrors.APIStatus)(nil); apierrors.IsResourceExpired(err) && errors.As(err, &again) &&
+			again.Status().ListMeta.Continue != "" {
+			options.Continue = again.Status().ListMeta.Continue
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("listing the metadata of %s: %w", d.Name(), cli.Explain(err))
+		}
+		for i := range list.Items {
+			for _, version := range versionsOf(list.Items[i].ManagedFields, d.Group) {
+				counts[version]++
+			}
+		}
+		if options.Continue = list.Continue; options.Continue == "" {
+			return counts, nil
+		}
+	}
+}
+
+// versionsOf returns the versions of a group that managedFields name, each once.
+func versionsOf(entries []metav1.ManagedFieldsEntry, group string) []string {
+	var versions []string
+	for _, entry := range entries {
+		version, err := schema.ParseGroupVersion(entry.APIVersion)
+		if err == nil && version.Group == group && !slices.Contains(versions, version.Version) {
+			versions = append(versions, version.Version)
+		}
+	}
+	return versions
+}
+
+// checkDrops asks the cluster about each version that is to be dropped.
+func (o *Options) checkDrops(ctx context.Context, today Today) (Findings, error) {
+	var found Findings
+	for _, drop := range o.drops {
+		live := today.definition(drop.resource)
+		if live == nil {
+			return nil, fmt.Errorf("there is no CustomResourceDefinition %s", drop.resource)
+		}
+		counts, err := o.countManagedFields(ctx, *live)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, decideDrop(Drop{
+			Version: drop.version, Live: *live, State: today.state(drop.resource), ManagedFields: counts[drop.version],
+		})...)
+	}
+	return found, nil
+}
+
+// definition returns the definition of a name, or nil.
+func (in *Today) definition(name string) *Definition {
+	i := slices.IndexFunc(in.Definitions, func(d Definition) bool { return d.Name() == name })
+	if i < 0 {
+		return nil
+	}
+	return &in.Definitions[i]
+}

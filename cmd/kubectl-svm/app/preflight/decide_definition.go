@@ -1,0 +1,164 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package preflight
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// Change is a definition of a file, and what the cluster says about it.
+type Change struct {
+	File Definition
+	// Refusal is the API server's answer to a dry run of the file. It is empty if the API server would take it.
+	Refusal string
+	// Webhook is what is wrong with the conversion webhook of the file, if anything.
+	Webhook string
+	// Live is the definition that the cluster has, or nil.
+	Live *Definition
+	// State is the StorageState of the resource, or nil.
+	State *migrationv1alpha1.StorageState
+	// ManagedFields counts the objects whose managedFields name a version.
+	ManagedFields map[string]int64
+}
+
+// decideChange returns what stands in the way of a definition of a file.
+func decideChange(in Change) Findings {
+	var found Findings
+	name := in.File.Name()
+	if in.Refusal != "" {
+		found.add(Error, CodeDefinitionRefused, name, "the API server refuses the definition of the file: %s", in.Refusal)
+	}
+	if in.Live == nil {
+		return found // There are no objects.
+	}
+	if in.Webhook != "" {
+		found.add(Error, CodeConversionWebhookMissing, name, "%s. While the webhook does not answer, the API server cannot "+
+			"read objects that are stored in another version than the one that is asked for. Install the webhook first",
+			in.Webhook)
+	}
+	was, will := in.Live.StorageVersion(), in.File.StorageVersion()
+	if was != will && in.File.Has(was) {
+		found.add(Info, CodeStorageVersionChanges, name, "the storage version changes from %s to %s. The manager then "+
+			"migrates all objects. Do not drop %s before that is done", was, will, was)
+	}
+	if in.Live.converts() && !in.File.converts() && len(in.File.Versions) > 1 {
+		found.add(Warning, CodeConversionRemoved, name, "the file has no conversion webhook, and the definition has one "+
+			"today. Without it the API server changes only apiVersion when it converts an object, and drops fields that the "+
+			"other version does not have")
+	}
+	for _, v := range in.Live.Versions {
+		if !in.File.Has(v.Name) {
+			found.aboutDrop(Drop{Version: v.Name, Live: *in.Live, Next: &in.File, State: in.State})
+		}
+	}
+	for _, version := range in.Live.ServedVersions() {
+		if !slices.Contains(in.File.ServedVersions(), version) {
+			found.aboutUnserved(name, version, in.ManagedFields[version])
+		}
+	}
+	return found
+}
+
+// Drop is a version that is to leave a definition.
+type Drop struct {
+	Version string
+	Live    Definition
+	// Next is the definition without the version, or nil if it is not known.
+	Next *Definition
+	// State is the StorageState of the resource, or nil.
+	State *migrationv1alpha1.StorageState
+	// ManagedFields counts the objects whose managedFields name the version.
+	ManagedFields int64
+}
+
+// decideDrop returns whether a version may leave its definition now.
+func decideDrop(in Drop) Findings {
+	var found Findings
+	name := in.Live.Name()
+	if !in.Live.Has(in.Version) && !slices.Contains(in.Live.StoredVersions, in.Version) {
+		found.add(Info, CodeVersionNotDefined, name, "the CustomResourceDefinition does not have %s", in.Version)
+		return found
+	}
+	found.aboutDrop(in)
+	found.aboutUnserved(name, in.Version, in.ManagedFields)
+	if found.Count(Error) == 0 && in.State != nil {
+		found.add(Info, CodeVersionSafeToDrop, name, "no object is stored as %s. It may be removed from the "+
+			"CustomResourceDefinition when no client asks for it any more", in.version())
+	}
+	return found
+}
+
+// version is the version with its group.
+func (in *Drop) version() string { return in.Live.Group + "/" + in.Version }
+
+// aboutDrop adds why a version must not leave its definition.
+func (fs *Findings) aboutDrop(in Drop) {
+	name := in.Live.Name()
+	stays := in.Live.StorageVersion() != in.Version
+	switch {
+	case !stays && in.Next == nil:
+		fs.add(Error, CodeVersionIsStorageVersion, name, "%s is the storage version: API servers write it. Make another "+
+			"version the storage version, keep this one, and wait for the migration", in.Version)
+		return
+	case !stays:
+		fs.add(Error, CodeVersionIsStorageVersion, name, "the file drops %s, which is the storage version today. First "+
+			"apply a definition that has both versions and %s as the storage version, and wait for the migration",
+			in.Version, in.Next.StorageVersion())
+		return
+	}
+	stored := slices.Contains(in.Live.StoredVersions, in.Version)
+	switch {
+	case in.State == nil && stored:
+		fs.add(Error, CodeVersionMayBeStored, name, "status.storedVersions of the CustomResourceDefinition names %s, and "+
+			"there is no StorageState that says whether objects are still stored in it. Run svm-controller-manager, or migrate "+
+			"with kubectl svm run %s", in.Version, name)
+	case in.State == nil:
+		fs.add(Warning, CodeNoStorageState, name, "status.storedVersions of the CustomResourceDefinition does not name %s, "+
+			"and there is no StorageState that confirms it. Other programs shorten storedVersions without a proof: count the "+
+			"objects with kubectl svm verify", in.Version)
+	case in.mayBeStored():
+		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. Migrate them first: "+
+			"kubectl svm migrate %s --wait", in.version(), name)
+	case stored:
+		fs.add(Error, CodeStoredVersionsNotPruned, name, "no object is stored as %s, but status.storedVersions of the "+
+			"CustomResourceDefinition still names it, so the API server refuses a definition without it. Prune it: %s",
+			in.version(), in.Live.pruneCommand())
+	}
+}
+
+// mayBeStored reports whether the StorageState claims the version.
+func (in *Drop) mayBeStored() bool {
+	hash := storageversion.Hash(schema.GroupVersion{Group: in.Live.Group, Version: in.Version}, in.Live.Kind)
+	persisted := in.State.Status.PersistedStorageVersionHashes
+	return len(persisted) == 0 || slices.Contains(persisted, hash) || slices.Contains(persisted, migrationv1alpha1.Unknown)
+}
+
+// aboutUnserved is about managedFields that name a version which will not be served.
+func (fs *Findings) aboutUnserved(name, version string, objects int64) {
+	if objects == 0 {
+		return
+	}
+	fs.add(Warning, CodeManagedFieldsNotServed, name, "managedFields of %d objects name %s. The API server refuses "+
+		"server-side apply of these objects when it does not serve that version any more. Apply them at another version "+
+		"first, or run the manager with --feature-gates=CRDManagedFieldsCleaning=true", objects, version)
+}

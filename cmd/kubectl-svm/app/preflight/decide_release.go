@@ -1,0 +1,129 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package preflight
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// Reader is who must read what is stored.
+type Reader struct {
+	// Name is how messages call it.
+	Name string
+	// Release is the release that it has.
+	Release releases.Minor
+	// Serves are the versions that it serves, or nil if nobody has asked it.
+	Serves []schema.GroupVersion
+}
+
+// ofRelease returns the reader that a release is.
+func ofRelease(release releases.Minor) Reader {
+	return Reader{Name: "Kubernetes " + release.String(), Release: release}
+}
+
+// decideReader returns what a reader cannot do with what the StorageStates claim.
+func decideReader(in Today, reader Reader) Findings {
+	var found Findings
+	if oldest, newest := releases.Known(); reader.Release < oldest || reader.Release > newest {
+		found.add(Warning, CodeReleaseUnknown, "", "this program knows what Kubernetes %s to %s can read, and only part of "+
+			"what %s can. Run this again with a plugin that knows it, and read the release notes", oldest, newest, reader.Name)
+	}
+	found.aboutManager(in)
+	if in.APIProblem == "" && len(in.States) == 0 {
+		found.add(Error, CodeNoStorageState, "", "there are no StorageStates, so nobody knows what is stored. "+
+			"Run svm-controller-manager, or count the objects with kubectl svm verify")
+	}
+	for i := range in.States {
+		state := &in.States[i]
+		for j, hash := range state.Status.PersistedStorageVersionHashes {
+			if j < len(state.Status.PersistedEncodingVersions) && hash != migrationv1alpha1.Unknown {
+				found.aboutEncoding(state, hash, state.Status.PersistedEncodingVersions[j], reader)
+			}
+		}
+		if hashes := state.Status.PersistedStorageVersionHashes; len(hashes) == 0 ||
+			slices.Contains(hashes, migrationv1alpha1.Unknown) {
+			found.add(Error, CodeEncodingsUnknown, state.Name, "objects may be stored in versions of which there is no "+
+				"record, so nobody can say whether %s reads them. Wait until they are migrated", reader.Name)
+		}
+	}
+	return found
+}
+
+// aboutEncoding is about one version in which objects may be stored.
+func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, encoding string, reader Reader) {
+	version, err := schema.ParseGroupVersion(encoding)
+	if err != nil {
+		return
+	}
+	if !releases.BuiltIn(version.Group) {
+		if reader.Serves != nil && !slices.Contains(reader.Serves, version) {
+			fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve. It "+
+				"reads them only if its CustomResourceDefinition has the version", encoding, reader.Name)
+		}
+		return
+	}
+	kind, support := supportOf(version, hash, reader)
+	migrate := fmt.Sprintf("Migrate them first: kubectl svm migrate %s --wait", state.Name)
+	if hash == state.Status.CurrentStorageVersionHash {
+		migrate = fmt.Sprintf("The API servers of today write that version, so a migration does not help. Keep releases "+
+			"that read it, or delete the objects before %s starts", reader.Name)
+	}
+	switch {
+	case support.Reads == releases.No:
+		fs.add(Error, CodeEncodingUnreadable, state.Name, "objects may be stored as %s, which %s cannot read. %s",
+			encoding, reader.Name, migrate)
+	case support.Serves == releases.No && !servesAnother(kind, reader):
+		fs.add(Error, CodeResourceGone, state.Name, "%s does not serve %s any more, in no version. Its objects stay in "+
+			"etcd, and nobody can read or delete them. Delete them before", reader.Name, state.Name)
+	case support.Serves == releases.No && support.Reads == releases.NotKnown:
+		fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve any more. "+
+			"It is not known whether it still reads them. %s", encoding, reader.Name, migrate)
+	}
+}
+
+// supportOf returns what a reader does with an encoding of kube-apiserver.
+func supportOf(version schema.GroupVersion, hash string, reader Reader) (schema.GroupVersionKind, releases.Support) {
+	if slices.Contains(reader.Serves, version) {
+		return schema.GroupVersionKind{}, releases.Support{Reads: releases.Yes, Serves: releases.Yes}
+	}
+	for _, kind := range releases.Kinds(version) {
+		if storageversion.Hash(version, kind) == hash {
+			gvk := version.WithKind(kind)
+			return gvk, releases.SupportOf(gvk, reader.Release)
+		}
+	}
+	// No release has such a kind at that version.
+	return schema.GroupVersionKind{}, releases.SupportOf(version.WithKind(""), reader.Release)
+}
+
+// servesAnother reports whether a reader serves, or may serve, the kind at another version.
+func servesAnother(kind schema.GroupVersionKind, reader Reader) bool {
+	if kind.Kind == "" {
+		return true // not known
+	}
+	return slices.ContainsFunc(releases.Versions(kind.GroupKind()), func(version string) bool {
+		return releases.SupportOf(kind.GroupKind().WithVersion(version), reader.Release).Serves != releases.No
+	})
+}

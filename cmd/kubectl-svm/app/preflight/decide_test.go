@@ -1,0 +1,328 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package preflight
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// brief is a finding without its message.
+func brief(found Findings) []string {
+	var lines []string
+	for _, f := range found.sorted() {
+		lines = append(lines, strings.TrimSpace(string(f.Level)+" "+string(f.Code)+" "+f.Resource))
+	}
+	return lines
+}
+
+// state returns a StorageState that claims these versions. The last one is written.
+func state(kind, resource string, versions ...string) migrationv1alpha1.StorageState {
+	gr := schema.ParseGroupResource(resource)
+	s := migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: resource}}
+	s.Spec.Resource = migrationv1alpha1.GroupResource{Group: gr.Group, Resource: gr.Resource}
+	for _, version := range versions {
+		hash := version
+		if version != migrationv1alpha1.Unknown {
+			hash = storageversion.Hash(schema.FromAPIVersionAndKind(version, kind).GroupVersion(), kind)
+		}
+		s.Status.PersistedStorageVersionHashes = append(s.Status.PersistedStorageVersionHashes, hash)
+		s.Status.PersistedEncodingVersions = append(s.Status.PersistedEncodingVersions, version)
+		s.Status.CurrentStorageVersionHash, s.Status.CurrentEncodingVersion = hash, version
+	}
+	return s
+}
+
+func with(s migrationv1alpha1.StorageState, conditions ...metav1.Condition) migrationv1alpha1.StorageState {
+	s.Status.Conditions = conditions
+	return s
+}
+
+func condition(of string, status metav1.ConditionStatus, reason string) metav1.Condition {
+	return metav1.Condition{Type: of, Status: status, Reason: reason, Message: "The message of " + reason + "."}
+}
+
+// widgets is the definition of a custom resource. The first version is the storage version.
+func widgets(stored []string, versions ...string) Definition {
+	d := Definition{Group: "example.com", Plural: "widgets", Kind: "Widget", StoredVersions: stored}
+	for i, version := range versions {
+		d.Versions = append(d.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+			Name: version, Served: true, Storage: i == 0,
+		})
+	}
+	return d
+}
+
+var (
+	running  = assess.Manager{Running: true}
+	agreed   = condition(migrationv1alpha1.StorageStateAgreed, metav1.ConditionTrue, "ServersAgree")
+	migrated = condition(migrationv1alpha1.StorageStateMigrated, metav1.ConditionTrue, "OnlyCurrentEncodingPersisted")
+)
+
+func notMigrated(reason string) metav1.Condition {
+	return condition(migrationv1alpha1.StorageStateMigrated, metav1.ConditionFalse, reason)
+}
+
+func TestToday(t *testing.T) {
+	const v1, old = "example.com/v1", "example.com/v1alpha1"
+	disagree := condition(migrationv1alpha1.StorageStateAgreed, metav1.ConditionFalse, "ServersDisagree")
+	failed := with(state("Widget", "widgets.example.com", old, v1), agreed, notMigrated("MigrationFailed"))
+	failed.Status.Backoff = &migrationv1alpha1.MigrationBackoff{
+		LastFailedMigration: &migrationv1alpha1.MigrationReference{Name: "widgets-1", UID: "1"},
+	}
+	denied := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "widgets-1", UID: "1"}}
+	denied.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 3}
+	unserved := with(state("Widget", "widgets.example.com", v1), agreed, migrated)
+	unserved.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v1alpha1", Objects: 7}}
+	states := func(states ...migrationv1alpha1.StorageState) Today { return Today{Manager: running, States: states} }
+	tests := []struct {
+		name string
+		in   Today
+		want []string
+	}{
+		{"all is well", states(with(state("Widget", "widgets.example.com", v1), agreed, migrated)), nil},
+		{"no API", Today{APIProblem: "The API server does not serve it."}, []string{"ERROR MigrationAPIMissing"}},
+		{"no manager", Today{Manager: assess.Manager{Message: "None runs."}}, []string{"ERROR NoManager"}},
+		{"old versions", states(
+			with(state("Widget", "widgets.example.com", old, v1), agreed, notMigrated("MigrationRunning"))),
+			[]string{"WARNING OldEncodings widgets.example.com"}},
+		{"nothing is known", states(with(state("Widget", "widgets.example.com", migrationv1alpha1.Unknown, v1), agreed,
+			notMigrated("MigrationQueued"))), []string{"ERROR EncodingsUnknown widgets.example.com"}},
+		{"a state without a status", states(state("Widget", "widgets.example.com")),
+			[]string{"ERROR EncodingsUnknown widgets.example.com"}},
+		{"servers disagree", states(with(state("Widget", "widgets.example.com", old, v1), disagree,
+			notMigrated("AwaitingAgreement"))),
+			[]string{"ERROR ServersDisagree widgets.example.com", "WARNING OldEncodings widgets.example.com"}},
+		{"paused", states(with(state("Widget", "widgets.example.com", old, v1), agreed, notMigrated("Paused"))),
+			[]string{"WARNING MigrationHeldBack widgets.example.com", "WARNING OldEncodings widgets.example.com"}},
+		{"a failure", states(failed), []string{"ERROR MigrationFailed widgets.example.com"}},
+		{"denied objects", Today{Manager: running, States: []migrationv1alpha1.StorageState{failed},
+			Migrations: []migrationv1alpha1.StorageVersionMigration{denied}},
+			[]string{"ERROR ObjectsDenied widgets.example.com"}},
+		{"storedVersions that nobody pruned", Today{Manager: running, States: states(
+			with(state("Widget", "widgets.example.com", v1), agreed, migrated)).States,
+			Definitions: []Definition{widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}},
+			[]string{"WARNING StoredVersionsNotPruned widgets.example.com"}},
+		{"managedFields of a version that is not served", Today{Manager: running,
+			States:      []migrationv1alpha1.StorageState{unserved},
+			Definitions: []Definition{widgets([]string{"v1"}, "v1")}},
+			[]string{"WARNING ManagedFieldsNotServed widgets.example.com"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, brief(decideToday(test.in))); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReader(t *testing.T) {
+	const hpas = "horizontalpodautoscalers.autoscaling"
+	tests := []struct {
+		name   string
+		state  migrationv1alpha1.StorageState
+		reader Reader
+		want   []string
+	}{
+		{"a version that it reads and serves", state("Deployment", "deployments.apps", "apps/v1"), ofRelease(37), nil},
+		{"a version that left its sources", state("HorizontalPodAutoscaler", hpas, "autoscaling/v2beta2", "autoscaling/v2"),
+			ofRelease(36), []string{"ERROR EncodingUnreadable " + hpas}},
+		{"the same, one release before", state("HorizontalPodAutoscaler", hpas, "autoscaling/v2beta2", "autoscaling/v2"),
+			ofRelease(35), nil},
+		{"a downgrade below a new version", state(
+			"MutatingAdmissionPolicy", "mutatingadmissionpolicies.admissionregistration.k8s.io",
+			"admissionregistration.k8s.io/v1"), ofRelease(35),
+			[]string{"ERROR EncodingUnreadable mutatingadmissionpolicies.admissionregistration.k8s.io"}},
+		{"a resource that it does not have any more", state("Workload", "workloads.scheduling.k8s.io",
+			"scheduling.k8s.io/v1alpha1"), ofRelease(34),
+			[]string{"ERROR EncodingUnreadable workloads.scheduling.k8s.io"}},
+		{"a release to come", state("Deployment", "deployments.apps", "apps/v1"), ofRelease(99),
+			[]string{"WARNING ReleaseUnknown"}},
+		{"a release to come that does not serve the version", state("MutatingAdmissionPolicy",
+			"mutatingadmissionpolicies.admissionregistration.k8s.io", "admissionregistration.k8s.io/v1alpha1",
+			"admissionregistration.k8s.io/v1"), ofRelease(38), []string{
+			"WARNING ReleaseUnknown", "WARNING EncodingNotServed mutatingadmissionpolicies.admissionregistration.k8s.io"}},
+		{"versions that nobody knows", state("Deployment", "deployments.apps", migrationv1alpha1.Unknown, "apps/v1"),
+			ofRelease(37), []string{"ERROR EncodingsUnknown deployments.apps"}},
+		{"a custom resource is none of its business", state("Widget", "widgets.example.com", "example.com/v1"),
+			ofRelease(37), nil},
+		{"a server that serves the version", state("Widget", "widgets.example.com", "example.com/v1"),
+			Reader{Release: 37, Serves: []schema.GroupVersion{{Group: "example.com", Version: "v1"}}}, nil},
+		{"a server that does not", state("Widget", "widgets.example.com", "example.com/v1"),
+			Reader{Release: 37, Serves: []schema.GroupVersion{}}, []string{"WARNING EncodingNotServed widgets.example.com"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			in := Today{Manager: running, States: []migrationv1alpha1.StorageState{test.state}}
+			if diff := cmp.Diff(test.want, brief(decideReader(in, test.reader))); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+	t.Run("nothing recorded", func(t *testing.T) {
+		want := []string{"ERROR NoStorageState"}
+		if diff := cmp.Diff(want, brief(decideReader(Today{Manager: running}, ofRelease(37)))); diff != "" {
+			t.Errorf("findings (-want +got):\n%s", diff)
+		}
+	})
+	if _, newest := releases.Known(); newest < 37 {
+		t.Errorf("the newest known release is %s", newest)
+	}
+}
+
+func TestDrop(t *testing.T) {
+	const v1, old = "example.com/v1", "example.com/v1alpha1"
+	of := func(versions ...string) *migrationv1alpha1.StorageState {
+		s := state("Widget", "widgets.example.com", versions...)
+		return &s
+	}
+	tests := []struct {
+		name string
+		in   Drop
+		want []string
+	}{
+		{"nothing is stored in it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1)},
+			[]string{"INFO VersionSafeToDrop widgets.example.com"}},
+		{"objects may be stored in it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
+			State: of(old, v1)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
+		{"it was pruned without a proof", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+			State: of(old, v1)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
+		{"nothing is known", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+			State: of(migrationv1alpha1.Unknown, v1)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
+		{"it was not pruned", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
+			State: of(v1)},
+			[]string{"ERROR StoredVersionsNotPruned widgets.example.com"}},
+		{"it is written", Drop{Version: "v1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1)},
+			[]string{"ERROR VersionIsStorageVersion widgets.example.com"}},
+		{"no state, and stored", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")},
+			[]string{"ERROR VersionMayBeStored widgets.example.com"}},
+		{"no state, and not stored", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1")},
+			[]string{"WARNING NoStorageState widgets.example.com"}},
+		{"managedFields name it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1),
+			ManagedFields: 4}, []string{"WARNING ManagedFieldsNotServed widgets.example.com",
+			"INFO VersionSafeToDrop widgets.example.com"}},
+		{"it is gone already", Drop{Version: "v1beta1", Live: widgets([]string{"v1"}, "v1"), State: of(v1)},
+			[]string{"INFO VersionNotDefined widgets.example.com"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, brief(decideDrop(test.in))); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestChange(t *testing.T) {
+	converted := widgets(nil, "v1", "v1alpha1")
+	converted.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
+	live := func(d Definition) *Definition { return &d }
+	tests := []struct {
+		name string
+		in   Change
+		want []string
+	}{
+		{"a new definition", Change{File: widgets(nil, "v1")}, nil},
+		{"a new storage version", Change{File: widgets(nil, "v1", "v1alpha1"),
+			Live: live(widgets([]string{"v1alpha1"}, "v1alpha1"))}, []string{"INFO StorageVersionChanges widgets.example.com"}},
+		{"the storage version is dropped", Change{File: widgets(nil, "v1"), Refusal: "no",
+			Live: live(widgets([]string{"v1alpha1"}, "v1alpha1", "v1"))}, []string{
+			"ERROR DefinitionRefused widgets.example.com", "ERROR VersionIsStorageVersion widgets.example.com"}},
+		{"conversion is removed", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted)},
+			[]string{"WARNING ConversionRemoved widgets.example.com"}},
+		{"the webhook is missing", Change{File: converted, Webhook: "it does not exist", Live: live(converted)},
+			[]string{"ERROR ConversionWebhookMissing widgets.example.com"}},
+		{"managedFields name a version that is dropped", Change{File: widgets(nil, "v1"),
+			Live:          live(widgets([]string{"v1"}, "v1", "v1alpha1")),
+			ManagedFields: map[string]int64{"v1alpha1": 2, "v1": 5}}, []string{
+			"WARNING ManagedFieldsNotServed widgets.example.com", "WARNING NoStorageState widgets.example.com"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, brief(decideChange(test.in))); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestDocumentation wants a section for each code, and no other.
+func TestDocumentation(t *testing.T) {
+	page, err := os.ReadFile("../../../../" + Documentation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sections, codes []string
+	for _, heading := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(string(page), -1) {
+		sections = append(sections, heading[1])
+	}
+	for _, code := range Codes {
+		codes = append(codes, string(code))
+	}
+	slices.Sort(sections)
+	slices.Sort(codes)
+	if diff := cmp.Diff(codes, sections); diff != "" {
+		t.Errorf("sections (-codes +page):\n%s", diff)
+	}
+}
+
+func TestManifests(t *testing.T) {
+	read, err := readManifests([]string{"-"}, strings.NewReader(`
+---
+# Source: chart/templates/empty.yaml
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: other}
+---
+apiVersion: v1
+kind: List
+items:
+- apiVersion: apiextensions.k8s.io/v1
+  kind: CustomResourceDefinition
+  metadata: {name: widgets.example.com}
+  spec:
+    group: example.com
+    names: {plural: widgets, kind: Widget}
+    versions: [{name: v1, served: true, storage: true}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(read.definitions) != 1 || read.others != 1 {
+		t.Fatalf("read %d definitions and %d others", len(read.definitions), read.others)
+	}
+	d, err := decodeDefinition(read.definitions[0])
+	if err != nil || d.Name() != "widgets.example.com" || d.StorageVersion() != "v1" {
+		t.Errorf("read %+v, %v", d, err)
+	}
+}

@@ -1,0 +1,166 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package preflight
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+)
+
+// Today is what a cluster says at one moment.
+type Today struct {
+	// APIProblem says what is wrong with the definitions of migration.k8s.io. Then there are no states and migrations.
+	APIProblem string
+	States     []migrationv1alpha1.StorageState
+	Migrations []migrationv1alpha1.StorageVersionMigration
+	// Definitions are all CustomResourceDefinitions.
+	Definitions []Definition
+	// Manager is whether a manager runs.
+	Manager assess.Manager
+}
+
+// decideToday returns everything that is wrong.
+func decideToday(in Today) Findings {
+	var found Findings
+	if in.APIProblem != "" {
+		found.add(Error, CodeMigrationAPIMissing, "", "%s", in.APIProblem)
+	}
+	found.aboutManager(in)
+	for i := range in.States {
+		found.aboutState(&in.States[i], in.Migrations)
+	}
+	for _, definition := range in.Definitions {
+		found.aboutStoredVersions(definition, in.state(definition.Name()))
+	}
+	return found
+}
+
+// state returns the StorageState of a name, or nil.
+func (in *Today) state(name string) *migrationv1alpha1.StorageState {
+	i := slices.IndexFunc(in.States, func(s migrationv1alpha1.StorageState) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &in.States[i]
+}
+
+func (fs *Findings) aboutManager(in Today) {
+	if in.APIProblem == "" && !in.Manager.Running {
+		fs.add(Error, CodeNoManager, "", "%s Nothing is migrated, and StorageStates may be out of date. "+
+			"Start svm-controller-manager, or look at its log", in.Manager.Message)
+	}
+}
+
+// aboutState adds what a StorageState says. The conditions have messages that say why and what to do.
+func (fs *Findings) aboutState(
+	state *migrationv1alpha1.StorageState, migrations []migrationv1alpha1.StorageVersionMigration,
+) {
+	agreed := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
+	if agreed != nil && agreed.Status != metav1.ConditionTrue {
+		switch agreed.Reason {
+		case migrationv1alpha1.StateReasonServersDisagree:
+			fs.add(Error, CodeServersDisagree, state.Name, "%s", agreed.Message)
+		case migrationv1alpha1.StateReasonServersUnseen, migrationv1alpha1.StateReasonDiscoveryFailed:
+			fs.add(Error, CodeServersUnseen, state.Name, "%s", agreed.Message)
+		case migrationv1alpha1.StateReasonNotServed:
+			fs.add(Error, CodeNotServed, state.Name, "%s", agreed.Message)
+		}
+	}
+	migrated := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
+	if migrated != nil && migrated.Status == metav1.ConditionTrue {
+		return
+	}
+	reason, message := "", "nobody has recorded yet in which versions objects may be stored"
+	if migrated != nil {
+		reason, message = migrated.Reason, migrated.Message
+	}
+	switch reason {
+	case migrationv1alpha1.StateReasonNotServed, migrationv1alpha1.StateReasonAwaitingAgreement:
+		// The condition Agreed says more.
+	case migrationv1alpha1.StateReasonMigrationFailed:
+		fs.aboutFailure(state, message, migrations)
+		return
+	case migrationv1alpha1.StateReasonPaused, migrationv1alpha1.StateReasonNotSelected,
+		migrationv1alpha1.StateReasonMigrationSuspended:
+		fs.add(Warning, CodeMigrationHeldBack, state.Name, "%s", message)
+	}
+	persisted := state.Status.PersistedStorageVersionHashes
+	switch {
+	case len(persisted) == 0 || slices.Contains(persisted, migrationv1alpha1.Unknown):
+		fs.add(Error, CodeEncodingsUnknown, state.Name, "objects may be stored in versions of which there is no record: %s",
+			message)
+	case len(persisted) > 1:
+		fs.add(Warning, CodeOldEncodings, state.Name, "objects may be stored as %s: %s",
+			strings.Join(state.Status.PersistedEncodingVersions, " and "), message)
+	}
+}
+
+func (fs *Findings) aboutFailure(
+	state *migrationv1alpha1.StorageState, message string, migrations []migrationv1alpha1.StorageVersionMigration,
+) {
+	if backoff := state.Status.Backoff; backoff != nil && backoff.LastFailedMigration != nil {
+		for i := range migrations {
+			m := &migrations[i]
+			if m.UID == backoff.LastFailedMigration.UID && m.Status.Progress != nil && m.Status.Progress.Denied > 0 {
+				fs.add(Error, CodeObjectsDenied, state.Name, "the API server refuses to rewrite %s. See them with "+
+					"kubectl svm denied %s", assess.Objects(m.Status.Progress.Denied), state.Name)
+				return
+			}
+		}
+	}
+	fs.add(Error, CodeMigrationFailed, state.Name, "%s", message)
+}
+
+// aboutStoredVersions is about a definition whose status names more than its storage version.
+func (fs *Findings) aboutStoredVersions(d Definition, state *migrationv1alpha1.StorageState) {
+	if state != nil {
+		fs.aboutManagedFields(d, state)
+	}
+	old := slices.DeleteFunc(slices.Clone(d.StoredVersions), func(v string) bool { return v == d.StorageVersion() })
+	if len(old) == 0 {
+		return
+	}
+	migrated := state != nil &&
+		meta.IsStatusConditionTrue(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
+	if migrated {
+		fs.add(Warning, CodeStoredVersionsNotPruned, d.Name(), "every object is stored as %s, but status.storedVersions of "+
+			"the CustomResourceDefinition still names %s. The API server refuses a definition without them. Prune it: %s",
+			d.StorageVersion(), strings.Join(old, ", "), d.pruneCommand())
+		return
+	}
+	fs.add(Warning, CodeStoredVersionsNotPruned, d.Name(), "status.storedVersions of the CustomResourceDefinition names "+
+		"%s. The API server refuses a definition without them until a migration has succeeded",
+		strings.Join(old, ", "))
+}
+
+// aboutManagedFields is about objects that cannot be applied on the server any more.
+func (fs *Findings) aboutManagedFields(d Definition, state *migrationv1alpha1.StorageState) {
+	for _, counted := range state.Status.ManagedFieldsVersions {
+		if counted.Objects > 0 && !slices.Contains(d.ServedVersions(), counted.Version) {
+			fs.add(Warning, CodeManagedFieldsNotServed, d.Name(), "managedFields of %d objects name %s, which is not served. "+
+				"The API server refuses server-side apply of them. Run the manager with "+
+				"--feature-gates=CRDManagedFieldsCleaning=true", counted.Objects, counted.Version)
+		}
+	}
+}

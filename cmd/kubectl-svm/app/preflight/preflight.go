@@ -1,0 +1,181 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package preflight is the command that tells what stands in the way of a change: of another release of Kubernetes, of
+// another CustomResourceDefinition, or of the removal of a version.
+package preflight
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
+)
+
+const (
+	long = `Tell what stands in the way of a change, before you make it. Nothing is changed: definitions are applied as dry
+runs on the server.
+
+With --file=- the command reads what another program prints, for example helm template --include-crds.
+
+Without flags the command tells everything that is wrong today. Each line is one finding: its level, its code, the
+resource, and what to do. docs/preflight.md explains the codes. Exit code 2 means that there is an ERROR.`
+	example = `  # What is wrong today?
+  kubectl svm preflight
+
+  # May these definitions be applied? Other kinds are passed over
+  kubectl svm preflight --file=config/crds/
+
+  # May this version be removed from its CustomResourceDefinition?
+  kubectl svm preflight --drop-version=widgets.example.com/v1alpha1
+
+  # Can that release of Kubernetes read and serve what is stored?
+  kubectl svm preflight --kubernetes-version=1.38
+
+  # Can that API server, which has the same etcd, read it?
+  kubectl svm preflight --other-server=https://10.0.0.7:6443`
+)
+
+// Options are what the command needs.
+type Options struct {
+	*cli.Env
+	Clients *cli.Clients
+	Output  cli.Output
+
+	Files             []string
+	DropVersions      []string
+	KubernetesVersion string
+	// OtherServer is the URL of an API server, and OtherCA a file with the authority of its certificate.
+	OtherServer, OtherCA string
+
+	drops   []drop
+	release releases.Minor
+}
+
+// drop is a version that a person wants to drop.
+type drop struct{ resource, version string }
+
+// NewCommand returns the command.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := &Options{Env: env}
+	cmd := &cobra.Command{
+		Use:               "preflight",
+		Short:             "Tell what stands in the way of an upgrade or of a change of a definition",
+		Long:              long,
+		Example:           example,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			if err := o.Complete(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVarP(&o.Files, "file", "f", nil,
+		"Files or directories with CustomResourceDefinitions that are to be applied; - is the standard input")
+	flags.StringSliceVar(&o.DropVersions, "drop-version", nil,
+		"Versions that are to be removed from their CustomResourceDefinitions, for example widgets.example.com/v1alpha1")
+	flags.StringVar(&o.KubernetesVersion, "kubernetes-version", "",
+		"Release of Kubernetes that is to be installed, for example 1.38. Downgrades can be checked as well")
+	flags.StringVar(&o.OtherServer, "other-server", "",
+		"URL of another API server that is to read what is stored. It gets the credentials of the kubeconfig")
+	flags.StringVar(&o.OtherCA, "other-server-ca", "",
+		"File with the authority of the certificate of --other-server; that of the kubeconfig if empty")
+	o.Output.AddTo(cmd, cli.JSON, cli.YAML)
+	return cmd
+}
+
+// Validate checks the options before any request is sent.
+func (o *Options) Validate() error {
+	for _, name := range o.DropVersions {
+		resource, version, found := strings.Cut(name, "/")
+		if !found || version == "" || !strings.Contains(resource, ".") {
+			return fmt.Errorf("--drop-version=%s names no version of a custom resource: write it as "+
+				"widgets.example.com/v1alpha1", name)
+		}
+		o.drops = append(o.drops, drop{resource, version})
+	}
+	if o.KubernetesVersion != "" {
+		release, err := releases.ParseMinor(o.KubernetesVersion)
+		if err != nil {
+			return fmt.Errorf("--kubernetes-version: %w", err)
+		}
+		o.release = release
+	}
+	return o.Output.Validate()
+}
+
+// Complete makes the clients.
+func (o *Options) Complete() (err error) {
+	o.Clients, err = o.Connect()
+	return err
+}
+
+// Run prints what stands in the way.
+func (o *Options) Run(ctx context.Context) error {
+	found, err := o.Find(ctx)
+	if err != nil {
+		return err
+	}
+	return o.print(found)
+}
+
+// Find returns what stands in the way, the worst first.
+func (o *Options) Find(ctx context.Context) (Findings, error) {
+	today, err := o.gather(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found Findings
+	if today.APIProblem != "" {
+		found.add(Error, CodeMigrationAPIMissing, "", "%s", today.APIProblem)
+	}
+	if len(o.Files) > 0 {
+		more, err := o.checkFiles(ctx, today)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, more...)
+	}
+	more, err := o.checkDrops(ctx, today)
+	if err != nil {
+		return nil, err
+	}
+	found = append(found, more...)
+	if o.KubernetesVersion != "" {
+		found = append(found, decideReader(today, ofRelease(o.release))...)
+	}
+	if o.OtherServer != "" {
+		reader, err := o.askServer(o.OtherServer)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, decideReader(today, reader)...)
+	}
+	if len(o.Files)+len(o.drops) == 0 && o.KubernetesVersion == "" && o.OtherServer == "" {
+		found = append(found, decideToday(today)...)
+	}
+	return found.sorted(), nil
+}

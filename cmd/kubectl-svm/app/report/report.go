@@ -1,0 +1,215 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package report is the command that prints everything that a ticket about stored objects needs.
+package report
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-base/version"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
+)
+
+const (
+	long = `Print everything that a ticket about stored objects needs: what "kubectl svm preflight" finds, all
+StorageStates and migrations, and with --etcd-endpoints what "kubectl svm verify" counts.
+
+The report has no contents of objects. It names an object only if its rewrite is denied or fails, with the words of the
+API server. Read it before you give it to somebody.`
+	example = `  # For a ticket
+  kubectl svm report > svm-report.yaml
+
+  # With what is in etcd
+  kubectl svm report --etcd-endpoints=http://127.0.0.1:2379 > svm-report.yaml`
+
+	text = "text"
+)
+
+// Options are what the command needs.
+type Options struct {
+	*cli.Env
+	Clients *cli.Clients
+	Output  cli.Output
+	Etcd    verify.Etcd
+}
+
+// Report is what is printed.
+type Report struct {
+	Time          metav1.Time        `json:"time"`
+	PluginVersion string             `json:"pluginVersion"`
+	ServerVersion string             `json:"serverVersion"`
+	Findings      preflight.Findings `json:"findings"`
+	States        []State            `json:"storageStates"`
+	Migrations    []Migration        `json:"storageVersionMigrations"`
+	Etcd          *verify.Result     `json:"etcd,omitempty"`
+	// Problems are parts of the report that could not be read.
+	Problems []string `json:"problems,omitempty"`
+}
+
+// State is what matters of a StorageState.
+type State struct {
+	Name   string                               `json:"name"`
+	Spec   migrationv1alpha1.StorageStateSpec   `json:"spec"`
+	Status migrationv1alpha1.StorageStateStatus `json:"status"`
+}
+
+// Migration is what matters of a StorageVersionMigration.
+type Migration struct {
+	Name    string                                          `json:"name"`
+	Created metav1.Time                                     `json:"created"`
+	Spec    migrationv1alpha1.StorageVersionMigrationSpec   `json:"spec"`
+	Status  migrationv1alpha1.StorageVersionMigrationStatus `json:"status"`
+}
+
+// NewCommand returns the command.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := &Options{Env: env, Output: cli.Output{Format: cli.YAML}}
+	cmd := &cobra.Command{
+		Use:               "report",
+		Short:             "Print everything that a ticket needs",
+		Long:              long,
+		Example:           example,
+		Args:              cobra.NoArgs,
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			var err error
+			if o.Clients, err = o.Connect(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	o.Etcd.AddTo(cmd.Flags())
+	o.Output.AddTo(cmd, cli.YAML, cli.JSON, text)
+	return cmd
+}
+
+// Validate checks the options before any request is sent.
+func (o *Options) Validate() error {
+	if err := o.Etcd.Validate(); err != nil {
+		return err
+	}
+	return o.Output.Validate()
+}
+
+// Run prints the report. It prints what can be read, also if a part cannot.
+func (o *Options) Run(ctx context.Context) error {
+	report, err := o.gather(ctx)
+	if err != nil {
+		return err
+	}
+	if o.Output.Structured() {
+		return o.Output.PrintData(o.Out, report)
+	}
+	_, err = fmt.Fprint(o.Out, report.text())
+	return err
+}
+
+func (o *Options) gather(ctx context.Context) (*Report, error) {
+	server, err := o.Clients.Discovery.ServerVersion()
+	if err != nil {
+		return nil, fmt.Errorf("asking the API server for its version: %w", cli.Explain(err))
+	}
+	r := &Report{
+		Time: metav1.NewTime(o.Clock.Now().UTC()), PluginVersion: version.Get().GitVersion, ServerVersion: server.GitVersion,
+		Findings: preflight.Findings{}, States: []State{}, Migrations: []Migration{},
+	}
+	problem := func(what string, err error) { r.Problems = append(r.Problems, fmt.Sprintf("%s: %v", what, err)) }
+	if found, err := (&preflight.Options{Env: o.Env, Clients: o.Clients}).Find(ctx); err != nil {
+		problem("preflight", err)
+	} else if found != nil {
+		r.Findings = found
+	}
+	if cluster, err := o.Clients.Read(ctx); err != nil {
+		problem("StorageStates and migrations", err)
+	} else {
+		cli.NewestFirst(cluster.Migrations)
+		for i := range cluster.States {
+			s := &cluster.States[i]
+			r.States = append(r.States, State{s.Name, s.Spec, s.Status})
+		}
+		for i := range cluster.Migrations {
+			m := &cluster.Migrations[i]
+			r.Migrations = append(r.Migrations, Migration{m.Name, m.CreationTimestamp, m.Spec, m.Status})
+		}
+	}
+	if len(o.Etcd.Endpoints) > 0 {
+		survey, err := (&verify.Options{Env: o.Env, Etcd: o.Etcd}).Survey(ctx)
+		if err != nil {
+			problem("etcd", err)
+		} else {
+			result := verify.ResultOf(&survey)
+			r.Etcd = &result
+		}
+	}
+	return r, nil
+}
+
+// text returns the report for people. It has less than the others.
+func (r *Report) text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Report of %s\nPlugin %s, API server %s\n",
+		r.Time.Format(time.RFC3339), r.PluginVersion, r.ServerVersion)
+	for _, problem := range r.Problems {
+		fmt.Fprintf(&b, "Not read: %s\n", problem)
+	}
+	fmt.Fprintf(&b, "\nFindings: %d\n", len(r.Findings))
+	for _, f := range r.Findings {
+		fmt.Fprintf(&b, "  %s\n", f)
+	}
+	fmt.Fprintf(&b, "\nStorageStates: %d\n", len(r.States))
+	for _, s := range r.States {
+		fmt.Fprintf(&b, "  %s: writes %s, may be stored as %s", s.Name, s.Status.CurrentEncodingVersion,
+			strings.Join(s.Status.PersistedEncodingVersions, ", "))
+		for _, c := range s.Status.Conditions {
+			fmt.Fprintf(&b, ", %s=%s (%s)", c.Type, c.Status, c.Reason)
+		}
+		b.WriteString("\n")
+	}
+	fmt.Fprintf(&b, "\nStorageVersionMigrations: %d\n", len(r.Migrations))
+	for _, m := range r.Migrations {
+		typed := &migrationv1alpha1.StorageVersionMigration{Spec: m.Spec, Status: m.Status}
+		state := cli.StateOf(typed)
+		fmt.Fprintf(&b, "  %s: %s: %s (%s) %s\n", m.Name, typed.GroupResource(), state.Type, state.Reason, state.Message)
+		for _, d := range m.Status.DeniedObjects {
+			fmt.Fprintf(&b, "    denied: %s/%s: %s\n", d.Namespace, d.Name, d.Message)
+		}
+	}
+	if r.Etcd != nil {
+		fmt.Fprintf(&b, "\netcd: %d objects at revision %d\n", r.Etcd.Objects, r.Etcd.FirstRevision)
+		for _, s := range r.Etcd.Stored {
+			fmt.Fprintf(&b, "  %s: %d as %s %s %s\n", s.Resource, s.Objects, s.Version, s.Format, s.EncryptedWith)
+		}
+		for _, u := range r.Etcd.Unclaimed {
+			fmt.Fprintf(&b, "  StorageState %s does not claim %s\n", u.StorageState, u.Version)
+		}
+	}
+	return b.String()
+}

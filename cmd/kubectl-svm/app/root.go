@@ -1,0 +1,113 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package app is the command kubectl-svm. Each folder below it is a verb, except cli, which has what all verbs share.
+package app
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/component-base/version"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/denied"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/history"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/migrate"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/pause"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/plan"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/report"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/resume"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/retry"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/run"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/status"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/suspend"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
+)
+
+const longDescription = `See and steer what svm-controller-manager does: in which versions objects may be
+stored, whether it is safe to upgrade or to remove a version, what is migrated, and what stands in
+the way.
+
+Exit codes: 0 safe or done, 1 error, 2 not safe or objects denied, 3 timeout.`
+
+// NewCommand returns the command with all its verbs.
+func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
+	flags := genericclioptions.NewConfigFlags(true)
+	// Nothing that the commands read or write depends on a namespace, and discovery is not cached.
+	flags.Namespace, flags.CacheDir = nil, nil
+	env := cli.NewEnv(streams, flags)
+	cmd := &cobra.Command{
+		Use:           "kubectl-svm",
+		Short:         "See and steer the migration of stored objects",
+		Long:          longDescription,
+		Version:       version.Get().String(),
+		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl svm"},
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	cmd.CompletionOptions.HiddenDefaultCmd = true // kubectl completes the arguments of plugins.
+	cmd.SetIn(streams.In)
+	cmd.SetOut(streams.Out)
+	cmd.SetErr(streams.ErrOut)
+	flags.AddFlags(cmd.PersistentFlags())
+	cmd.AddCommand(verbs(env)...)
+	for _, verb := range cmd.Commands() {
+		verb.SetUsageTemplate(usageOfVerbs(verb.UsageTemplate()))
+	}
+	return cmd
+}
+
+// usageOfVerbs leaves out the flags that all verbs share, which are many.
+func usageOfVerbs(template string) string {
+	begin := strings.Index(template, "{{if .HasAvailableInheritedFlags}}")
+	end := strings.Index(template, "{{if .HasHelpSubCommands}}")
+	if begin < 0 || end < begin {
+		return template
+	}
+	return template[:begin] +
+		"\n\nThe flags that name the cluster and the user are those of kubectl: kubectl svm --help\n"
+}
+
+// verbs returns the commands. One line registers one verb.
+func verbs(env *cli.Env) []*cobra.Command {
+	return []*cobra.Command{
+		status.NewCommand(env),
+		plan.NewCommand(env),
+		migrate.NewCommand(env),
+		retry.NewCommand(env),
+		pause.NewCommand(env),
+		resume.NewCommand(env),
+		suspend.NewCommand(env),
+		denied.NewCommand(env),
+		history.NewCommand(env),
+		preflight.NewCommand(env),
+		report.NewCommand(env),
+		run.NewCommand(env),
+		verify.NewCommand(env),
+	}
+}
+
+// Run runs the command and returns the exit code.
+func Run(ctx context.Context, streams genericiooptions.IOStreams, args []string) int {
+	cmd := NewCommand(streams)
+	cmd.SetArgs(args)
+	return cli.ExitCode(cmd.ExecuteContext(ctx), streams.ErrOut)
+}

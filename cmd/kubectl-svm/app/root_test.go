@@ -1,0 +1,68 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+)
+
+func TestEveryVerbIsDocumented(t *testing.T) {
+	root := NewCommand(genericiooptions.NewTestIOStreamsDiscard())
+	if len(root.Commands()) < 9 {
+		t.Fatalf("only %d verbs", len(root.Commands()))
+	}
+	for _, verb := range root.Commands() {
+		if verb.Short == "" || verb.Long == "" || verb.ValidArgsFunction == nil {
+			t.Errorf("%s lacks a description, or completion", verb.Name())
+		}
+		checkExamples(t, root, verb)
+	}
+}
+
+// checkExamples parses the flags of each example.
+func checkExamples(t *testing.T, root, verb *cobra.Command) {
+	examples := 0
+	for line := range strings.Lines(verb.Example) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		args, isOurs := strings.CutPrefix(line, "kubectl svm ")
+		if !isOurs {
+			t.Errorf("%s: %q is no command of this program", verb.Name(), line)
+			continue
+		}
+		found, rest, err := root.Find(strings.Fields(args))
+		if err != nil {
+			t.Errorf("%s: %q: %v", verb.Name(), line, err)
+			continue
+		}
+		if found == verb {
+			examples++
+		}
+		if err := found.ParseFlags(rest); err != nil {
+			t.Errorf("%s: %q: %v", verb.Name(), line, err)
+		}
+	}
+	if examples == 0 {
+		t.Errorf("%s has no example", verb.Name())
+	}
+}

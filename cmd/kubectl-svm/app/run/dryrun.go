@@ -1,0 +1,130 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// dryRun sends every rewrite as a dry run, and prints what the API server would refuse. It does not wait for an
+// agreement of the servers, because it writes nothing.
+func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []schema.GroupResource) error {
+	engine, err := rewrite.NewEngine(o.Clients.Config, pacer.New(o.Migrator.Pace), o.Clock, o.Migrator.ChunkSize)
+	if err != nil {
+		return err
+	}
+	ctx = klog.NewContext(ctx, logr.Discard()) // What the log says is printed at the end.
+	refused := false
+	for _, gr := range resources {
+		served := catalog.Find(gr)
+		if served == nil || len(served.Versions) == 0 {
+			return fmt.Errorf("no server serves %s", gr)
+		}
+		class, err := o.classOf(ctx, gr)
+		if err != nil {
+			return err
+		}
+		rehearsal := &rehearsal{reporter: reporter{Env: o.Env}, m: &migrationv1alpha1.StorageVersionMigration{}}
+		rehearsal.m.Name = gr.String()
+		err = engine.Run(ctx, rewrite.NewTask(class, sweep.Position{}), rewrite.Resource{
+			GroupVersionResource: gr.WithVersion(served.Versions[0]), Class: class, DryRun: true,
+		}, rehearsal)
+		rehearsal.reporter.clear()
+		if permanent := (*rewrite.PermanentError)(nil); errors.As(err, &permanent) {
+			refused = true
+			_, err = fmt.Fprintf(o.Out, "%s: dry run: %s\n", gr, permanent.Message)
+		}
+		if err != nil {
+			return err
+		}
+		counts := rehearsal.counts
+		refused = refused || counts[sweep.Denied] > 0
+		if _, err := fmt.Fprintf(o.Out, "%s: dry run: the API server would accept %d of %d rewrites\n",
+			gr, counts.Processed()-counts[sweep.Denied], counts.Processed()); err != nil {
+			return err
+		}
+		if err := o.printDenied(rehearsal.m); err != nil {
+			return err
+		}
+	}
+	if refused {
+		return cli.NotSafe()
+	}
+	return nil
+}
+
+// classOf tells who serves a resource.
+func (o *Options) classOf(ctx context.Context, gr schema.GroupResource) (storageversion.Class, error) {
+	if releases.BuiltIn(gr.Group) {
+		return storageversion.BuiltIn, nil
+	}
+	definitions := schema.GroupVersionResource{
+		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+	}
+	_, err := o.Clients.Dynamic.Resource(definitions).Get(ctx, gr.String(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return storageversion.Aggregated, nil
+	case err != nil:
+		return "", fmt.Errorf("getting the CustomResourceDefinition of %s: %w", gr, cli.Explain(err))
+	}
+	return storageversion.Custom, nil
+}
+
+// rehearsal is the rewrite.Migration of a dry run. It keeps nothing.
+type rehearsal struct {
+	reporter
+	m      *migrationv1alpha1.StorageVersionMigration
+	counts sweep.Counts
+}
+
+func (r *rehearsal) SavePosition(_ context.Context, position sweep.Position) error {
+	r.counts, r.m.Status.DeniedObjects = position.Counts, position.Denied
+	if r.Interactive {
+		_, _ = fmt.Fprintf(r.ErrOut, "\r\x1b[K%s: %d dry runs", r.m.Name, position.Counts.Processed())
+	}
+	return nil
+}
+
+func (r *rehearsal) ObjectDone(rewrite.Result) {}
+
+func (r *rehearsal) ReportState(_ context.Context, report rewrite.Report) {
+	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
+	if now := r.Clock.Now(); retrying && now.Sub(r.saidAt) >= reportEvery {
+		r.saidAt = now
+		r.line("%s: %s", r.m.Name, report.Retry)
+	}
+}
+
+func (r *rehearsal) MustYield() bool { return false }

@@ -1,0 +1,214 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/svm-api/client/informers/externalversions"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
+	"sigs.k8s.io/svm-controller-manager/pkg/features"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
+)
+
+const (
+	// look is how often the command looks at its migrations.
+	look = 500 * time.Millisecond
+	// maxLines is how many events wait to be printed.
+	maxLines = 100
+)
+
+// errTimeout is why the command ends when --timeout has passed.
+var errTimeout = errors.New("timeout")
+
+// checkManager returns an error if a manager leads.
+func (o *Options) checkManager(ctx context.Context) error {
+	if o.BesideManager {
+		return nil
+	}
+	lease, err := o.Clients.Lease(ctx, cli.ManagerLease)
+	if err != nil {
+		return fmt.Errorf("looking for a manager: %w", cli.Explain(err))
+	}
+	if manager := assess.ManagerOf(lease, nil, nil, o.Clock.Now()); manager.Running {
+		return fmt.Errorf("a manager migrates by itself: %s Use kubectl svm migrate %s, or --beside-manager",
+			manager.Message, strings.Join(o.Names, " "))
+	}
+	return nil
+}
+
+// migrate runs the migrator until all migrations have ended or the context ends. It returns the migrations as they are
+// then. The migrations are saved in files at each step.
+func (o *Options) migrate(
+	ctx context.Context, migrations []*migrationv1alpha1.StorageVersionMigration,
+) ([]migrationv1alpha1.StorageVersionMigration, error) {
+	// The conditions of the migrations say all that the log does.
+	running, stop := context.WithCancelCause(klog.NewContext(ctx, logr.Discard()))
+	defer stop(nil)
+	stored, lines := newStore(files{o.StateDir}.save), make(chan string, maxLines)
+	stored.listAt = o.listAt
+	for _, m := range migrations {
+		stored.add(m)
+	}
+	watching, err := observer.New(o.Clients.Config, observer.Options{Restored: func(err error) { stop(err) }})
+	if err != nil {
+		return nil, err
+	}
+	factory := externalversions.NewSharedInformerFactory(stored, 0)
+	clients := svmigrator.Clients{
+		Migrations: stored.MigrationV1alpha1(), Documents: o.Clients.Discovery.RESTClient(), Objects: o.Clients.Config,
+	}
+	migrator, err := svmigrator.New(running, clients, factory.Migration().V1alpha1(), watching, recorder{lines},
+		features.DefaultFeatureGate, o.Migrator)
+	if err != nil {
+		return nil, err
+	}
+	factory.StartWithContext(running)
+	var parts sync.WaitGroup
+	parts.Go(func() { watching.Run(running) })
+	parts.Go(func() { migrator.Run(running) })
+	o.follow(running, stored, lines)
+	stop(nil)
+	parts.Wait()
+	factory.Shutdown()
+	ended := stored.all()
+	// A file may be older than the last step of a run that was interrupted.
+	for i := range ended {
+		if err := stored.save(&ended[i]); err != nil {
+			return nil, err
+		}
+	}
+	if cause := context.Cause(running); errors.Is(cause, observer.ErrRestored) {
+		return nil, cause
+	}
+	return ended, nil
+}
+
+// listAt lists namespaces, which are few and which every cluster has.
+func (o *Options) listAt(ctx context.Context, options metav1.ListOptions) (string, error) {
+	list, err := o.Clients.Kube.CoreV1().Namespaces().List(ctx, options)
+	if err != nil {
+		return "", err
+	}
+	return list.ResourceVersion, nil
+}
+
+// follow tells what happens until all migrations have ended.
+func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string) {
+	report := &reporter{Env: o.Env}
+	defer report.clear()
+	ticker := o.Clock.NewTicker(look)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case line := <-lines:
+			report.line("%s", line)
+			continue
+		case <-ticker.C():
+		}
+		all := stored.all()
+		i := slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool {
+			return m.HasCondition(migrationv1alpha1.MigrationRunning)
+		})
+		if i < 0 {
+			i = slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool { return !m.Finished() })
+		}
+		if i < 0 {
+			for len(lines) > 0 {
+				report.line("%s", <-lines)
+			}
+			return
+		}
+		report.report(&all[i])
+	}
+}
+
+// conclude prints how each migration has ended.
+func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.StorageVersionMigration) error {
+	unfinished, denied, failed := false, false, false
+	for i := range ended {
+		m := &ended[i]
+		state, resource := cli.StateOf(m), m.GroupResource().String()
+		if !m.Finished() {
+			unfinished = true
+			continue
+		}
+		colour := cli.Green
+		if state.Type == migrationv1alpha1.MigrationFailed {
+			colour = cli.Red
+			denied = denied || state.Reason == migrationv1alpha1.MigrationReasonObjectsDenied ||
+				state.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects
+			failed = failed || !denied
+		}
+		text := fmt.Sprintf("%s: %s", resource, state.Message)
+		if p := m.Status.Progress; p != nil {
+			text += fmt.Sprintf(" (%s: %d rewritten, %d already current, %d written by others, %d gone, %d denied)",
+				assess.Objects(p.Processed), p.Rewritten, p.AlreadyCurrent, p.WrittenByOthers, p.Gone, p.Denied)
+		}
+		if _, err := fmt.Fprintln(o.Out, cli.Paint(o.Colour, colour, text)); err != nil {
+			return err
+		}
+		if err := o.printDenied(m); err != nil {
+			return err
+		}
+	}
+	again := "kubectl svm run " + strings.Join(o.Names, " ") + " --resume"
+	if o.StateDir != currentDir {
+		again += " --state-dir=" + o.StateDir
+	}
+	switch {
+	case unfinished && errors.Is(context.Cause(ctx), errTimeout):
+		return cli.Timeout("--timeout has passed. Go on with: %s", again)
+	case unfinished:
+		return fmt.Errorf("interrupted. Go on with: %s", again)
+	case failed:
+		return errors.New("not all migrations succeeded")
+	case denied:
+		return cli.NotSafe()
+	}
+	return nil
+}
+
+// printDenied prints the objects that the API server refuses to rewrite.
+func (o *Options) printDenied(m *migrationv1alpha1.StorageVersionMigration) error {
+	if len(m.Status.DeniedObjects) == 0 {
+		return nil
+	}
+	columns := []cli.Column{{Name: "Namespace"}, {Name: "Name"}, {Name: "Reason"}, {Name: "Message"}}
+	var rows []cli.Row
+	for _, d := range m.Status.DeniedObjects {
+		rows = append(rows, cli.Row{Cells: []any{d.Namespace, d.Name, string(d.Reason), d.Message}})
+	}
+	output := &cli.Output{}
+	return output.PrintTable(o.Out, o.Colour, columns, rows)
+}

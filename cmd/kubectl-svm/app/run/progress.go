@@ -1,0 +1,116 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package run
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+// reportEvery is how often there is a line where nobody sees a bar.
+const reportEvery = 10 * time.Second
+
+// reporter tells a person what happens. One goroutine calls it.
+type reporter struct {
+	*cli.Env
+	said   string
+	saidAt time.Time
+}
+
+// line prints a line, in place of the bar if there is one.
+func (r *reporter) line(format string, args ...any) {
+	r.clear()
+	_, _ = fmt.Fprintf(r.ErrOut, format+"\n", args...)
+}
+
+// clear removes the bar.
+func (r *reporter) clear() {
+	if r.Interactive {
+		_, _ = fmt.Fprint(r.ErrOut, "\r\x1b[K")
+	}
+}
+
+// report tells how far a migration is: a bar on a terminal, elsewhere a line whenever the state changes and every ten
+// seconds.
+func (r *reporter) report(m *migrationv1alpha1.StorageVersionMigration) {
+	state := cli.StateOf(m)
+	now, resource := r.Clock.Now(), m.GroupResource().String()
+	text := fmt.Sprintf("%s: waiting for the servers", resource)
+	// Progress changes all the time, other states only when there is something to say.
+	key := resource + string(state.Type) + state.Reason
+	switch {
+	case state.Type == migrationv1alpha1.MigrationWaiting:
+		text = fmt.Sprintf("%s: waiting: %s", resource, state.Message)
+		key += state.Message
+	case state.Type == migrationv1alpha1.MigrationRunning:
+		of := assess.Resources(&cli.Cluster{Migrations: []migrationv1alpha1.StorageVersionMigration{*m}},
+			[]schema.GroupResource{m.GroupResource()}, now)
+		text = fmt.Sprintf("%s: %s", resource, of[0].Progress(now))
+		if state.Reason != migrationv1alpha1.MigrationReasonRewriting {
+			text += ": " + state.Message
+		}
+	}
+	switch {
+	case r.Interactive && state.Type == migrationv1alpha1.MigrationRunning:
+		_, _ = fmt.Fprintf(r.ErrOut, "\r\x1b[K%s", text)
+	case key == r.said && (state.Type != migrationv1alpha1.MigrationRunning || now.Sub(r.saidAt) < reportEvery):
+		return
+	default:
+		r.line("%s", text)
+	}
+	r.said, r.saidAt = key, now
+}
+
+// told are events that no condition tells.
+var told = map[string]bool{"StoredVersionsPruned": true, "StoredVersionsNotPruned": true, "StatusNotWritten": true}
+
+// recorder passes on the events of the migrator.
+type recorder struct{ lines chan<- string }
+
+var _ record.EventRecorderLogger = recorder{}
+
+func (r recorder) Event(_ runtime.Object, _, reason, message string) {
+	if !told[reason] {
+		return
+	}
+	select {
+	case r.lines <- message:
+	default: // Nobody reads lines any more.
+	}
+}
+
+func (r recorder) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
+	r.Event(object, eventType, reason, fmt.Sprintf(format, args...))
+}
+
+func (r recorder) AnnotatedEventf(
+	object runtime.Object, _ map[string]string, eventType, reason, format string, args ...any,
+) {
+	r.Event(object, eventType, reason, fmt.Sprintf(format, args...))
+}
+
+func (r recorder) WithLogger(klog.Logger) record.EventRecorderLogger { return r }

@@ -1,0 +1,217 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package run is the command that migrates in this process, without a manager.
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmtrigger"
+)
+
+const (
+	long = `Rewrite all objects of resources in the version that the API servers write now, from this terminal and as the
+user of the kubeconfig. It needs no manager and no definitions in the cluster.
+
+It is the migrator of svm-controller-manager, with the same promises. So this machine must reach each API server at its
+own address, as the EndpointSlices of default/kubernetes have it: run it on a control plane node or in a Pod. It starts
+when all servers have written one version for --settle-period, and it succeeds only if they did so until the end. It
+prunes status.storedVersions of a CustomResourceDefinition then.
+
+If a manager runs, use "kubectl svm migrate" instead.
+
+Progress is saved in a file for each resource. Interrupt the command at any time, and go on with --resume: no object is
+rewritten twice, except for those of the last chunk. Exit code 2 means that objects were denied; they are printed.`
+	example = `  # Would the API server accept all rewrites? Nothing is stored
+  kubectl svm run widgets.example.com --dry-run
+
+  # Rewrite all objects, at most 50 in a second
+  kubectl svm run widgets.example.com --max-rewrites-per-second=50
+
+  # Go on after an interruption
+  kubectl svm run widgets.example.com --resume`
+
+	currentDir = "."
+)
+
+// Options are what the command needs.
+type Options struct {
+	*cli.Env
+	Clients *cli.Clients
+	// Names are the resources that the person named.
+	Names []string
+	// StateDir is the directory of the files with the progress.
+	StateDir      string
+	Resume        bool
+	DryRun        bool
+	BesideManager bool
+	Timeout       time.Duration
+	Migrator      svmigrator.Options
+	growth        resource.QuantityValue
+}
+
+// NewCommand returns the command.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := &Options{Env: env, StateDir: currentDir, Migrator: svmigrator.Options{
+		// One after the other, so that a person can follow.
+		ConcurrentMigrations: 1, ChunkSize: svmigrator.DefaultChunkSize,
+		Pace: pacer.Options{MaxConcurrent: pacer.DefaultMaxConcurrent}, SettlePeriod: svmtrigger.DefaultSettlePeriod,
+	}}
+	o.growth.Quantity = resource.MustParse(svmigrator.DefaultMaxStorageGrowth)
+	cmd := &cobra.Command{
+		Use:               "run RESOURCE...",
+		Short:             "Rewrite objects from this terminal, without a manager",
+		Long:              long,
+		Example:           example,
+		Args:              cobra.MinimumNArgs(1),
+		ValidArgsFunction: cli.CompleteResources(env),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Names = args
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			var err error
+			if o.Clients, err = o.Connect(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	o.addFlags(cmd)
+	return cmd
+}
+
+func (o *Options) addFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.BoolVar(&o.Resume, "resume", o.Resume, "Go on where an interrupted run stopped")
+	flags.BoolVar(&o.DryRun, "dry-run", o.DryRun,
+		"Send every rewrite as a dry run, and print which objects the API server would refuse. Nothing is stored")
+	flags.StringVar(&o.StateDir, "state-dir", o.StateDir, "Directory of the files with the progress")
+	flags.BoolVar(&o.BesideManager, "beside-manager", o.BesideManager,
+		"Run although a manager runs. Objects may then be rewritten twice")
+	flags.DurationVar(&o.Timeout, "timeout", o.Timeout, "How long to run at most; progress is saved. Zero is no limit")
+	flags.DurationVar(&o.Migrator.SettlePeriod, "settle-period", o.Migrator.SettlePeriod,
+		"How long the API servers must write one version first: their --request-timeout and five seconds")
+	flags.Int64Var(&o.Migrator.ChunkSize, "chunk-size", o.Migrator.ChunkSize, "How many objects are listed at a time")
+	flags.IntVar(&o.Migrator.Pace.MaxConcurrent, "max-concurrent-rewrites", o.Migrator.Pace.MaxConcurrent,
+		"How many objects are rewritten at a time at most. There are fewer while others use the API server")
+	flags.Float64Var(&o.Migrator.Pace.MaxPerSecond, "max-rewrites-per-second", o.Migrator.Pace.MaxPerSecond,
+		"How many objects are rewritten in a second at most. Zero is no bound")
+	flags.BoolVar(&o.Migrator.Pace.Unpaced, "unpaced-rewrites", o.Migrator.Pace.Unpaced,
+		"Do not give way to other clients of the API server")
+	flags.Var(&o.growth, "max-storage-growth",
+		"By how many bytes rewrites may enlarge the database file of etcd before they await a compaction. Zero is no bound")
+}
+
+// Validate checks the options before any request is sent.
+func (o *Options) Validate() error {
+	o.Migrator.MaxStorageGrowth = o.growth.Value()
+	switch {
+	case o.Migrator.ChunkSize < 1:
+		return fmt.Errorf("--chunk-size must be at least 1, got %d", o.Migrator.ChunkSize)
+	case o.Migrator.Pace.MaxConcurrent < 1:
+		return fmt.Errorf("--max-concurrent-rewrites must be at least 1, got %d", o.Migrator.Pace.MaxConcurrent)
+	case o.Migrator.Pace.MaxPerSecond < 0, o.Migrator.SettlePeriod < 0, o.Timeout < 0, o.Migrator.MaxStorageGrowth < 0:
+		return errors.New("--max-rewrites-per-second, --settle-period, --timeout and --max-storage-growth must not be " +
+			"negative")
+	case o.Resume && o.DryRun:
+		return errors.New("--resume and --dry-run exclude each other: a dry run saves no progress")
+	}
+	return nil
+}
+
+// Run migrates, and says how that ended.
+func (o *Options) Run(ctx context.Context) error {
+	if o.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, errTimeout)
+		defer cancel()
+	}
+	catalog, err := cli.Discover(o.Clients.Discovery)
+	if err != nil {
+		return err
+	}
+	resources, err := catalog.Resolve(o.Names)
+	if err != nil {
+		return err
+	}
+	if o.DryRun {
+		return o.dryRun(ctx, catalog, resources)
+	}
+	if err := o.checkManager(ctx); err != nil {
+		return err
+	}
+	migrations, err := o.prepare(resources)
+	if err != nil {
+		return err
+	}
+	ended, err := o.migrate(ctx, migrations)
+	if err != nil {
+		return err
+	}
+	return o.conclude(ctx, ended)
+}
+
+// prepare returns the migrations to run: those of files, and new ones.
+func (o *Options) prepare(resources []schema.GroupResource) ([]*migrationv1alpha1.StorageVersionMigration, error) {
+	if info, err := os.Stat(o.StateDir); err != nil || !info.IsDir() {
+		return nil, fmt.Errorf("--state-dir=%s is not a directory", o.StateDir)
+	}
+	var migrations []*migrationv1alpha1.StorageVersionMigration
+	for i, gr := range resources {
+		kept := files{o.StateDir}
+		m, err := kept.load(gr)
+		switch {
+		case err != nil:
+			return nil, err
+		case m != nil && !o.Resume:
+			return nil, fmt.Errorf("%s says where an earlier run stopped: go on with --resume, or remove the file to start over",
+				kept.path(gr))
+		case m == nil:
+			m = &migrationv1alpha1.StorageVersionMigration{
+				TypeMeta: metav1.TypeMeta{
+					APIVersion: migrationv1alpha1.SchemeGroupVersion.String(), Kind: "StorageVersionMigration",
+				},
+				ObjectMeta: metav1.ObjectMeta{
+					Name: gr.String(), UID: uuid.NewUUID(),
+					// In the order of their names.
+					CreationTimestamp: metav1.NewTime(o.Clock.Now().Add(time.Duration(i) * time.Millisecond)),
+				},
+				Spec: migrationv1alpha1.StorageVersionMigrationSpec{
+					Resource: migrationv1alpha1.GroupVersionResource{Group: gr.Group, Resource: gr.Resource},
+				},
+			}
+		}
+		migrations = append(migrations, m)
+	}
+	return migrations, nil
+}

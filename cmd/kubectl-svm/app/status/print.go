@@ -1,0 +1,174 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+
+	"k8s.io/cli-runtime/pkg/printers"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+// mostExplained bounds how many resources get a paragraph below the table. There may be a hundred.
+const mostExplained = 10
+
+// mostAlike is how many resources to which the same happens are listed one by one.
+const mostAlike = 5
+
+var colours = map[assess.Attention]cli.Colour{assess.Act: cli.Red, assess.Wait: cli.Yellow}
+
+func (o *Options) print(report *Report) error {
+	switch {
+	case o.Output.Structured():
+		return o.Output.PrintData(o.Out, report)
+	case o.Output.Format == cli.Name:
+		for _, r := range o.shown(report) {
+			if _, err := fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s\n", r.Name); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if shown := o.shown(report); len(shown) > 0 {
+		if err := o.table(shown); err != nil {
+			return err
+		}
+		fmt.Fprintln(o.Out)
+	}
+	o.explain(report)
+	return o.conclude(report)
+}
+
+// shown are the resources of the table. Those that are safe are in it only if the person named resources.
+func (o *Options) shown(report *Report) []assess.Resource {
+	if len(o.Names) > 0 {
+		return report.Resources
+	}
+	for i := range report.Resources { // Those that are safe come last.
+		if report.Resources[i].Safe {
+			return report.Resources[:i]
+		}
+	}
+	return report.Resources
+}
+
+func (o *Options) table(resources []assess.Resource) error {
+	columns := []cli.Column{
+		{Name: "Resource"}, {Name: "Safe"}, {Name: "Stored"}, {Name: "Written"}, {Name: "Agreed"}, {Name: "Reason"},
+		{Name: "Next"}, {Name: "Migration", Wide: true}, {Name: "Epoch", Wide: true}, {Name: "Source", Wide: true},
+		{Name: "Message", Wide: true},
+	}
+	var rows []cli.Row
+	for i, run := 0, 0; i < len(resources); i++ {
+		r := &resources[i]
+		if run++; i > 0 && !alike(&resources[i-1], r) {
+			run = 1
+		}
+		rest := 0 // How many more are like this one.
+		for rest < len(resources)-i && alike(r, &resources[i+rest]) {
+			rest++
+		}
+		if run > mostAlike && rest > 1 && len(o.Names) == 0 && o.Output.Format != cli.Wide {
+			rows = append(rows, cli.Row{Colour: colours[r.Attention], Cells: []any{
+				fmt.Sprintf("... %d more", rest), yesNo(r.Safe), "", "", yesNo(r.Agreed), r.Reason, r.Next,
+			}})
+			i, run = i+rest-1, 0
+			continue
+		}
+		rows = append(rows, o.row(r))
+	}
+	return o.Output.PrintTable(o.Out, o.Colour, columns, rows)
+}
+
+// alike reports whether the same happens to two resources that need nobody.
+func alike(a, b *assess.Resource) bool {
+	return a.Attention == assess.Wait && b.Attention == assess.Wait && a.Agreed == b.Agreed && a.Reason == b.Reason &&
+		a.Next == b.Next && a.Reason != migrationv1alpha1.StateReasonMigrationRunning
+}
+
+func (o *Options) row(r *assess.Resource) cli.Row {
+	next := cmp.Or(r.Progress(o.Clock.Now()), r.Next)
+	return cli.Row{Colour: colours[r.Attention], Cells: append([]any{
+		r.Name, yesNo(r.Safe), r.ShortStored(), r.Short(r.Written), yesNo(r.Agreed), r.Reason, next,
+	}, wide(r)...)}
+}
+
+func wide(r *assess.Resource) []any {
+	migration, epoch, source := "", "", ""
+	if r.Migration != nil {
+		migration = r.Migration.Name
+	}
+	if r.State != nil {
+		epoch = strconv.FormatInt(r.State.Status.Epoch, 10)
+		if evidence := r.State.Status.Evidence; evidence != nil {
+			source = string(evidence.Source)
+		}
+	}
+	return []any{migration, epoch, source, r.Message}
+}
+
+func yesNo(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// explain prints what a person has to know who has to do something, or who asked for a resource.
+func (o *Options) explain(report *Report) {
+	explained := 0
+	for i := range report.Resources {
+		r := &report.Resources[i]
+		if r.Safe || r.Attention != assess.Act && len(o.Names) == 0 {
+			break // Those that need a person come first, those that are safe last.
+		}
+		if explained++; explained > mostExplained {
+			fmt.Fprintln(o.Out, "For the others: kubectl svm status RESOURCE")
+			break
+		}
+		text := fmt.Sprintf("%s: %s", r.Name, printers.EscapeTerminal(r.Message)) // It may quote a webhook.
+		if command := r.Command(); command != "" {
+			text += "\n  " + command
+		}
+		fmt.Fprintln(o.Out, text+"\n")
+	}
+}
+
+// conclude prints whether a manager runs, and the answer.
+func (o *Options) conclude(report *Report) error {
+	manager, summary := cli.Plain, cli.Yellow
+	if !report.Manager.Running {
+		manager = cli.Red
+	}
+	if report.Safe {
+		summary = cli.Green
+	} else if len(report.Resources) > 0 && report.Resources[0].Attention == assess.Act {
+		summary = cli.Red
+	}
+	if report.Manager.Fence != "" {
+		fmt.Fprintln(o.Out, "Fence: "+report.Manager.Fence)
+	}
+	_, err := fmt.Fprintf(o.Out, "%s\n%s\n", cli.Paint(o.Colour, manager, "Manager: "+report.Manager.Message),
+		cli.Paint(o.Colour, summary, report.Summary))
+	return err
+}

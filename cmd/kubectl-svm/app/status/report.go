@@ -1,0 +1,101 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status
+
+import (
+	"fmt"
+	"strings"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+)
+
+// Report is what -o json prints.
+type Report struct {
+	// Safe is whether an upgrade and the removal of old versions are safe, as far as stored objects matter.
+	Safe bool `json:"safe"`
+	// Summary says it in a sentence, and why not.
+	Summary   string            `json:"summary"`
+	Manager   assess.Manager    `json:"manager"`
+	Resources []assess.Resource `json:"resources"`
+	// Unknown says which groups the API server could not tell about.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// startManager is what helps where no manager runs.
+const startManager = "start svm-controller-manager beside the API servers (docs/operations.md)."
+
+// newReport concludes whether all is safe. named is whether the person asked for some resources only.
+func newReport(resources []assess.Resource, manager assess.Manager, incomplete error, named bool) *Report {
+	r := &Report{Manager: manager, Resources: resources}
+	if incomplete != nil && !named {
+		r.Unknown = incomplete.Error()
+	}
+	counts := map[assess.Attention]int{}
+	for i := range resources {
+		counts[resources[i].Attention]++
+	}
+	all, unsafe := fmt.Sprintf("%d resources", len(resources)), counts[assess.Act]+counts[assess.Wait]
+	if len(resources) == 1 {
+		all = resources[0].Name
+	}
+	switch {
+	case unsafe > 0:
+		if !manager.Running {
+			counts[assess.Wait] = 0 // Nobody goes on with them.
+		}
+		r.Summary = notSafe(resources, unsafe, counts)
+		if !manager.Running {
+			r.Summary += " Nothing goes on before a manager runs: " + startManager
+		}
+	case !manager.Running:
+		r.Summary = fmt.Sprintf("Not known to be safe: when a manager last looked, every object of %s was stored in the "+
+			"version that the servers write. To know it now, "+startManager, all)
+	case r.Unknown != "":
+		r.Summary = "Not known to be safe: the API server could not tell all its resources (" + r.Unknown + ")."
+	default:
+		r.Safe = true
+		r.Summary = fmt.Sprintf("Safe to upgrade and to remove old versions: every object of %s is stored in the version "+
+			"that the servers write.", all)
+	}
+	return r
+}
+
+func notSafe(resources []assess.Resource, unsafe int, counts map[assess.Attention]int) string {
+	if len(resources) == 1 {
+		return fmt.Sprintf("Not safe to upgrade or to remove versions of %s (%s).", resources[0].Name, resources[0].Reason)
+	}
+	var parts []string
+	if n := counts[assess.Act]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d %s for you", n, verb(n, "waits", "wait")))
+	}
+	if n := counts[assess.Wait]; n > 0 {
+		parts = append(parts, fmt.Sprintf("%d %s on without you", n, verb(n, "goes", "go")))
+	}
+	summary := fmt.Sprintf("Not safe to upgrade or to remove versions: objects of %d of %d resources may be stored in "+
+		"old versions.", unsafe, len(resources))
+	if len(parts) > 0 {
+		summary += " " + strings.Join(parts, ", ") + "."
+	}
+	return summary
+}
+
+func verb(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}

@@ -1,0 +1,139 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package status is the command that answers whether it is safe to upgrade.
+package status
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+const (
+	long = `Tell whether it is safe to upgrade and to remove old versions, as far as stored objects matter.
+
+For each resource that is not safe it shows in which versions objects may be stored, which version the servers write,
+whether all servers agree, how far its migration is, and what happens next. What waits for you comes first. Name
+resources, or "all", to see those that are safe as well.
+
+Exit codes: 0 safe, 1 error, 2 not safe, 3 timeout of --watch.`
+	example = `  # Is it safe to upgrade, and why not?
+  kubectl svm status
+
+  # One resource, by its name or its short name
+  kubectl svm status widgets.example.com
+
+  # Wait in a script until it is safe, for an hour at most
+  kubectl svm status --watch --timeout=1h
+
+  # Everything, for a program
+  kubectl svm status all -o json`
+)
+
+// Options are what the command needs.
+type Options struct {
+	cli.NamedOptions
+	Output  cli.Output
+	Watch   bool
+	Timeout time.Duration
+	// ManagerLease is the lease for which managers compete, "<namespace>/<name>".
+	ManagerLease string
+}
+
+// NewCommand returns the command.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, ManagerLease: cli.ManagerLease}
+	cmd := &cobra.Command{
+		Use:               "status [RESOURCE...]",
+		Short:             "Tell whether it is safe to upgrade, and what happens next",
+		Long:              long,
+		Example:           example,
+		ValidArgsFunction: cli.CompleteResources(env),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return cli.Execute(cmd, args, o)
+		},
+	}
+	o.Output.AddTo(cmd)
+	cmd.Flags().BoolVarP(&o.Watch, "watch", "w", false,
+		"Go on until it is safe, and tell each change. A terminal also gets a bar.")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 0, "How long --watch goes on at most. Zero means without end.")
+	cmd.Flags().StringVar(&o.ManagerLease, "manager-lease", o.ManagerLease,
+		"The lease for which the managers compete, as NAMESPACE/NAME. It tells whether a manager runs.")
+	return cmd
+}
+
+// Validate checks the options before any request is sent.
+func (o *Options) Validate() error {
+	if err := cli.ValidateLease(o.ManagerLease); err != nil {
+		return err
+	}
+	switch {
+	case o.Timeout != 0 && !o.Watch:
+		return errors.New("--timeout needs --watch: without it the command does not wait")
+	case o.Timeout < 0:
+		return errors.New("--timeout must not be negative")
+	case o.Watch && o.Output.Format != "" && o.Output.Format != cli.Wide:
+		return errors.New("--watch prints lines for people: leave -o out, or use kubectl get storagestates -w")
+	}
+	return o.Output.Validate()
+}
+
+// Run prints the answer, and with --watch goes on until it is yes.
+func (o *Options) Run(ctx context.Context) error {
+	cluster, err := o.Clients.Read(ctx)
+	if err != nil {
+		return err
+	}
+	resources, err := o.named(cluster)
+	if err != nil {
+		return err
+	}
+	report := o.report(ctx, cluster, resources)
+	if err := o.print(report); err != nil {
+		return err
+	}
+	switch {
+	case report.Safe:
+		return nil
+	case o.Watch:
+		return o.watch(ctx, cluster, report)
+	default:
+		return cli.NotSafe()
+	}
+}
+
+// named returns the resources that the person asked for. No name means all.
+func (o *Options) named(cluster *cli.Cluster) ([]schema.GroupResource, error) {
+	if len(o.Names) == 0 {
+		return cluster.Catalog.Resolve([]string{cli.All})
+	}
+	return cluster.Catalog.Resolve(o.Names)
+}
+
+// report concludes from what was read. The lease of the managers is read anew.
+func (o *Options) report(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) *Report {
+	now := o.Clock.Now()
+	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
+	manager := assess.ManagerOf(lease, err, cluster.States, now)
+	return newReport(assess.Resources(cluster, resources, now), manager, cluster.Catalog.Incomplete, len(o.Names) > 0)
+}

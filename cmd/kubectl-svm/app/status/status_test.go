@@ -1,0 +1,214 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/yaml"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+var now = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// state makes the StorageState of a resource whose objects are stored in v1 and written in v2. The condition Agreed is
+// True unless agreed names a reason.
+func state(t *testing.T, resource, agreed, reason, message, more string) migrationv1alpha1.StorageState {
+	t.Helper()
+	safe, settled, stored := "False", "True", "[%s/v1, %s/v2]"
+	if reason == "OnlyCurrentEncodingPersisted" {
+		safe, stored = "True", "[%s/v2]"
+	}
+	if agreed != "" {
+		settled = "False"
+	} else {
+		agreed = "ServersAgree"
+	}
+	r := schema.ParseGroupResource(resource)
+	text := `
+metadata: {name: ` + resource + `}
+spec: {resource: {group: ` + r.Group + `, resource: ` + r.Resource + `}}
+status:
+  epoch: 1
+  currentEncodingVersion: ` + r.Group + `/v2
+  persistedEncodingVersions: ` + strings.ReplaceAll(stored, "%s", r.Group) + `
+  evidence: {source: CustomResourceDefinition}
+  conditions:
+  - {type: Agreed, status: "` + settled + `", reason: ` + agreed + `, message: "` + message + `"}
+  - {type: SafeToRemoveOldVersions, status: "` + safe + `", reason: ` + reason + `, message: "` + message + `"}
+` + more
+	var s migrationv1alpha1.StorageState
+	if err := yaml.UnmarshalStrict([]byte(text), &s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func migration(t *testing.T, name, resource, status string) migrationv1alpha1.StorageVersionMigration {
+	t.Helper()
+	r := schema.ParseGroupResource(resource)
+	var m migrationv1alpha1.StorageVersionMigration
+	text := "metadata: {name: " + name + "}\nspec: {resource: {group: " + r.Group + ", resource: " + r.Resource + "}}\n" +
+		"status: " + status
+	if err := yaml.UnmarshalStrict([]byte(text), &m); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// screen is what status prints about a cluster with these resources.
+func screen(t *testing.T, cluster *cli.Cluster, manager assess.Manager, o *Options) string {
+	t.Helper()
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	o.Env = &cli.Env{IOStreams: streams, Clock: clocktesting.NewFakeClock(now), Colour: o.Env != nil && o.Colour}
+	var resources []schema.GroupResource
+	for i := range cluster.States {
+		resources = append(resources, cluster.States[i].GroupResource())
+	}
+	report := newReport(assess.Resources(cluster, resources, now), manager, nil, len(o.Names) > 0)
+	if err := o.print(report); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+var leads = assess.Manager{Running: true, Message: "cp-1 leads."}
+
+func TestWhatNeedsAPersonComesFirst(t *testing.T) {
+	const done = "OnlyCurrentEncodingPersisted"
+	cluster := &cli.Cluster{
+		States: []migrationv1alpha1.StorageState{
+			state(t, "anvils.example.com", "", done, "", ""),
+			state(t, "bolts.example.com", "", "MigrationRunning", "", ""),
+			state(t, "cogs.example.com", "", "MigrationFailed", "", "  backoff: "+
+				"{failures: 2, lastFailureTime: 2030-01-01T11:00:00Z, nextAttemptTime: 2030-01-01T12:05:00Z}"),
+			state(t, "drills.example.com", "", "Paused", "A migration is due: set spec.paused to false.", ""),
+			state(t, "engines.example.com", "Settling", "AwaitingAgreement",
+				"All servers write v2. That counts from 2030-01-01T12:00:30Z on.", ""),
+			state(t, "files.example.com", "", "Soaking", "A migration is due at 2030-01-02T12:00:00Z.", ""),
+			state(t, "gears.example.com", "", "MigrationQueued", "", ""),
+		},
+		Migrations: []migrationv1alpha1.StorageVersionMigration{
+			migration(t, "bolts-1", "bolts.example.com", `{conditions: [{type: Running, status: "True", reason: Rewriting}],
+				progress: {processed: 4500, rewritten: 4500, estimatedTotal: 10000, percentComplete: 45, objectsPerMinute: 1100},
+				estimatedCompletionTime: 2030-01-01T12:05:00Z}`),
+			migration(t, "cogs-1", "cogs.example.com", `{progress: {processed: 9, denied: 1},
+				conditions: [{type: Failed, status: "True", reason: ObjectsDenied, message: "One is refused.\x1b[2J"}]}`),
+			migration(t, "gears-1", "gears.example.com", `{conditions: [{type: Waiting, status: "True", reason: Queued}]}`),
+		},
+	}
+	const want = `RESOURCE              SAFE   STORED   WRITTEN   AGREED   REASON             NEXT
+cogs.example.com      no     v1,v2    v2        yes      MigrationFailed    1 object denied; tried again in 5m
+drills.example.com    no     v1,v2    v2        yes      Paused             paused by a person
+bolts.example.com     no     v1,v2    v2        yes      MigrationRunning   ` +
+		`[####------] 45% of 10,000 objects, 1,100/min, ends in 5m
+gears.example.com     no     v1,v2    v2        yes      MigrationQueued    waits for its turn
+engines.example.com   no     v1,v2    v2        no       Settling           the servers count as agreed in 30s
+files.example.com     no     v1,v2    v2        yes      Soaking            a migration starts in 24h
+
+cogs.example.com: The migration cogs-1 failed, ObjectsDenied: One is refused.^[[2J
+  kubectl svm denied cogs.example.com
+
+drills.example.com: A migration is due: set spec.paused to false.
+  kubectl svm resume drills.example.com
+
+Manager: cp-1 leads.
+Not safe to upgrade or to remove versions: objects of 6 of 7 resources may be stored in old versions. ` +
+		`2 wait for you, 4 go on without you.
+`
+	if got := screen(t, cluster, leads, &Options{}); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestSafe(t *testing.T) {
+	cluster := &cli.Cluster{States: []migrationv1alpha1.StorageState{
+		state(t, "anvils.example.com", "", "OnlyCurrentEncodingPersisted", "", ""),
+		state(t, "bolts.example.com", "", "OnlyCurrentEncodingPersisted", "", ""),
+	}}
+	const table = `RESOURCE             SAFE   STORED   WRITTEN   AGREED   REASON                         NEXT
+anvils.example.com   yes    v2       v2        yes      OnlyCurrentEncodingPersisted
+bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersisted
+
+`
+	const answer = "Safe to upgrade and to remove old versions: every object of 2 resources is stored in the version " +
+		"that the servers write."
+	named := &Options{NamedOptions: cli.NamedOptions{Names: []string{"all"}}}
+	gone := assess.Manager{Message: "No manager seems to run."}
+	coloured := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{Colour: true}}}
+	for _, test := range []struct {
+		name    string
+		manager assess.Manager
+		o       *Options
+		want    string
+	}{
+		{"no names", leads, &Options{}, "Manager: cp-1 leads.\n" + answer + "\n"},
+		{"all", leads, named, table + "Manager: cp-1 leads.\n" + answer + "\n"},
+		{"on a terminal", leads, coloured, "Manager: cp-1 leads.\n\x1b[32m" + answer + "\x1b[0m\n"},
+		{"nobody looks", gone, &Options{}, "Manager: No manager seems to run.\nNot known to be safe: when a manager last " +
+			"looked, every object of 2 resources was stored in the version that the servers write. To know it now, start " +
+			"svm-controller-manager beside the API servers (docs/operations.md).\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if got := screen(t, cluster, test.manager, test.o); got != test.want {
+				t.Errorf("got\n%s\nwant\n%s", got, test.want)
+			}
+		})
+	}
+}
+
+// After an installation, the same happens to a hundred resources.
+func TestManyThatAreAlike(t *testing.T) {
+	cluster := &cli.Cluster{}
+	for _, name := range strings.Split("abcdefgh", "") {
+		cluster.States = append(cluster.States, state(t, name+".example.com", "", "MigrationQueued", "", ""))
+	}
+	got := screen(t, cluster, leads, &Options{})
+	const want = `
+e.example.com   no     v1,v2    v2        yes      MigrationQueued   the trigger creates a migration
+... 3 more      no                        yes      MigrationQueued   the trigger creates a migration
+
+`
+	if !strings.Contains(got, want) || strings.Contains(got, "f.example.com") {
+		t.Errorf("got\n%s\nwant in it\n%s", got, want)
+	}
+}
+
+func TestWhatMakesTheAnswerUnknown(t *testing.T) {
+	safe := []assess.Resource{{Name: "a", Safe: true, Attention: assess.None}}
+	if r := newReport(safe, leads, errors.New("metrics.k8s.io is away"), false); r.Safe ||
+		!strings.Contains(r.Summary, "metrics.k8s.io is away") {
+		t.Errorf("a group is unknown, and the answer is %+v", r)
+	}
+	if r := newReport(safe, leads, errors.New("metrics.k8s.io is away"), true); !r.Safe {
+		t.Errorf("what was asked for is known, and the answer is %+v", r)
+	}
+	unobserved := assess.Resources(&cli.Cluster{}, []schema.GroupResource{{Resource: "secrets"}}, now)
+	if r := newReport(unobserved, leads, nil, false); r.Safe || r.Resources[0].Reason != assess.ReasonNotObserved {
+		t.Errorf("nobody has looked at secrets, and the answer is %+v", r)
+	}
+}

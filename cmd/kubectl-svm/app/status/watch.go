@@ -1,0 +1,118 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+const (
+	// lookInterval is how often --watch looks at what has changed. Migrations save their progress about as often.
+	lookInterval = time.Second
+	// percentStep is from one line about the progress of a migration to the next, where there is no terminal.
+	percentStep = 10
+)
+
+// watch tells changes until all is safe.
+func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Report) error {
+	watched, err := o.Clients.Watch(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	var timeout <-chan time.Time
+	if o.Timeout > 0 {
+		timer := o.Clock.NewTimer(o.Timeout)
+		defer timer.Stop()
+		timeout = timer.C()
+	}
+	told := map[string]string{}
+	o.tell(told, report, true)
+	for !report.Safe {
+		select {
+		case <-ctx.Done():
+			o.Overwrite("")
+			return ctx.Err()
+		case <-timeout:
+			o.Overwrite("")
+			return cli.Timeout("timed out after %v. %s", o.Timeout, report.Summary)
+		case <-o.Clock.After(lookInterval):
+		}
+		watched.Update(cluster)
+		resources, err := o.named(cluster)
+		if err != nil {
+			return err
+		}
+		report = o.report(ctx, cluster, resources)
+		o.tell(told, report, false)
+	}
+	o.Overwrite("")
+	return o.conclude(report)
+}
+
+// tell prints a line for each resource that is not as it was told last. The table has told the first ones.
+func (o *Options) tell(told map[string]string, report *Report, first bool) {
+	var running []string
+	for i := range report.Resources {
+		r := &report.Resources[i]
+		progress := r.Progress(o.Clock.Now())
+		if progress != "" {
+			running = append(running, r.Name+" "+progress)
+		}
+		if before, now := told[r.Name], outline(r, o.Interactive); before != now {
+			told[r.Name] = now
+			if !first {
+				o.Overwrite("")
+				fmt.Fprintf(o.ErrOut, "%s %s: %s\n", o.Clock.Now().Format(time.TimeOnly), r.Name, news(r, progress))
+			}
+		}
+	}
+	o.Overwrite(strings.Join(running, "; "))
+}
+
+// outline has what deserves a line of its own when it changes. A terminal shows the progress in place.
+func outline(r *assess.Resource, interactive bool) string {
+	text := fmt.Sprint(r.Safe, r.Stored, r.Written, r.Agreed, r.Reason)
+	if m := r.Migration; m != nil {
+		text += fmt.Sprint(m.Name, m.State, m.Reason, m.Denied)
+		if m.State == migrationv1alpha1.MigrationRunning && m.PercentComplete != nil && !interactive {
+			text += fmt.Sprint(*m.PercentComplete / percentStep)
+		}
+	}
+	return text
+}
+
+// news is what a line says about a resource.
+func news(r *assess.Resource, progress string) string {
+	switch {
+	case r.Safe:
+		return "safe, every object is stored in " + r.Short(r.Written)
+	case progress != "":
+		return progress
+	case r.Next != "":
+		return r.Reason + ", " + r.Next
+	default:
+		return r.Reason
+	}
+}

@@ -1,0 +1,154 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package verify
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/stored"
+)
+
+// Result is what -o json and -o yaml print.
+type Result struct {
+	// FirstRevision and LastRevision are those of etcd. They differ if etcd was compacted meanwhile.
+	FirstRevision int64       `json:"firstRevision"`
+	LastRevision  int64       `json:"lastRevision"`
+	Objects       int64       `json:"objects"`
+	Stored        []Stored    `json:"stored"`
+	Unclaimed     []Unclaimed `json:"unclaimed"`
+}
+
+// Stored is how many objects of a resource are stored in one way.
+type Stored struct {
+	Resource      string `json:"resource"`
+	Version       string `json:"version,omitempty"`
+	Kind          string `json:"kind,omitempty"`
+	Format        string `json:"format"`
+	EncryptedWith string `json:"encryptedWith,omitempty"`
+	Objects       int64  `json:"objects"`
+}
+
+// Unclaimed is a version that a StorageState should claim.
+type Unclaimed struct {
+	StorageState string   `json:"storageState"`
+	Claims       []string `json:"claims"`
+	Version      string   `json:"version"`
+	Objects      int64    `json:"objects"`
+}
+
+// ResultOf returns what was found, without contents of objects.
+func ResultOf(survey *stored.Survey) Result {
+	result := Result{FirstRevision: survey.First, LastRevision: survey.Last, Stored: []Stored{}, Unclaimed: []Unclaimed{}}
+	for _, kept := range survey.Kept {
+		result.Objects += kept.Objects
+		result.Stored = append(result.Stored, Stored{
+			Resource: kept.Name(), Version: kept.APIVersion, Kind: kept.Kind, Format: string(kept.Format),
+			EncryptedWith: encryption(kept.Form), Objects: kept.Objects,
+		})
+	}
+	for _, u := range survey.Underestimates() {
+		result.Unclaimed = append(result.Unclaimed, Unclaimed{
+			StorageState: u.State, Claims: u.Claims, Version: u.Kept.APIVersion, Objects: u.Kept.Objects,
+		})
+	}
+	return result
+}
+
+func (o *Options) print(survey *stored.Survey) error {
+	if o.Interactive {
+		_, _ = fmt.Fprint(o.ErrOut, "\r\x1b[K") // in place of the progress
+	}
+	result := ResultOf(survey)
+	if o.Output.Structured() {
+		if err := o.Output.PrintData(o.Out, result); err != nil {
+			return err
+		}
+	} else if err := o.printText(survey, result); err != nil {
+		return err
+	}
+	if len(result.Unclaimed) > 0 {
+		return cli.NotSafe()
+	}
+	return nil
+}
+
+func (o *Options) printText(survey *stored.Survey, result Result) error {
+	columns := []cli.Column{
+		{Name: "Resource"}, {Name: "Version"}, {Name: "Encrypted with"}, {Name: "Objects"},
+		{Name: "Kind", Wide: true}, {Name: "Format", Wide: true},
+	}
+	var rows []cli.Row
+	for _, s := range result.Stored {
+		row := cli.Row{Cells: []any{
+			s.Resource, orDash(s.Version), orDash(s.EncryptedWith), strconv.FormatInt(s.Objects, 10), orDash(s.Kind), s.Format,
+		}}
+		if s.Format == string(stored.Unreadable) {
+			row.Colour = cli.Red
+		}
+		rows = append(rows, row)
+	}
+	if len(rows) > 0 {
+		if err := o.Output.PrintTable(o.Out, o.Colour, columns, rows); err != nil {
+			return err
+		}
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "\n%s at revision %d of etcd.\n", assess.Objects(result.Objects), result.FirstRevision)
+	if result.LastRevision != result.FirstRevision {
+		fmt.Fprintf(&text, "etcd was compacted meanwhile, so the last ones were read at revision %d. Every object that "+
+			"existed all the time was counted.\n", result.LastRevision)
+	}
+	switch {
+	case len(survey.States) == 0:
+		fmt.Fprintln(&text, "There are no StorageStates to compare with.")
+	case len(result.Unclaimed) == 0:
+		fmt.Fprintln(&text, "No StorageState claims less than this.")
+	}
+	for _, u := range result.Unclaimed {
+		fmt.Fprintln(&text, cli.Paint(o.Colour, cli.Red, fmt.Sprintf("StorageState %s claims only %s, but etcd has %s "+
+			"as %s.", u.StorageState, strings.Join(u.Claims, ", "), assess.Objects(u.Objects), u.Version)))
+	}
+	if len(result.Unclaimed) > 0 {
+		fmt.Fprintln(&text, "The manager records a new version some seconds after it changes. If the same is printed a "+
+			"minute later,\ndo not rely on these StorageStates. Delete them: the manager then starts over.")
+	}
+	_, err := fmt.Fprint(o.Out, text.String())
+	return err
+}
+
+// encryption names what an object is encrypted with, or nothing.
+func encryption(form stored.Form) string {
+	if form.Format != stored.Encrypted {
+		return ""
+	}
+	name := form.Provider + ":" + form.Key
+	if form.KeyID != "" {
+		name += " key ID " + form.KeyID
+	}
+	return name
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

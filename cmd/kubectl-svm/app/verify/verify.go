@@ -1,0 +1,200 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package verify is the command that counts the objects in etcd by the version and the key that they are stored with.
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/stored"
+)
+
+const (
+	long = `Count the objects in etcd by the version in which they are stored and the key with which they are encrypted.
+
+This is the proof of what StorageStates claim: it reads the stored bytes, and asks no API server. It never writes. It
+reads at one revision of etcd, at most a hundred objects at a time, and prints no contents of objects.
+
+On a control plane node of kubeadm the certificates are in /etc/kubernetes/pki/etcd: ca.crt, server.crt and server.key.
+
+RESOURCE is the name of a resource with its group, for example widgets.example.com. Without it all of etcd is read.
+
+The command compares what it finds with the StorageStates, which it reads from etcd at the same revision. Exit code 2
+means that a StorageState claims less than what is stored. Encrypted objects do not tell their version, so for them it
+shows the keys only.`
+	example = `  # Everything, by version and key
+  kubectl svm verify --etcd-endpoints=https://127.0.0.1:2379 --cacert=ca.crt --cert=client.crt --key=client.key
+
+  # Is an object left that needs the old encryption key?
+  kubectl svm verify --etcd-endpoints=http://127.0.0.1:2379 secrets`
+
+	dialTimeout = 10 * time.Second
+	// progressEvery is how often a person at a terminal sees how far the command is.
+	progressEvery = time.Second
+)
+
+// Options are what the command needs.
+type Options struct {
+	*cli.Env
+	Etcd
+	Output cli.Output
+	// Names are the resources that the person named. None means all.
+	Names []string
+}
+
+// Etcd says how etcd is reached.
+type Etcd struct {
+	Endpoints []string
+	Prefix    string
+	TLS       transport.TLSInfo
+}
+
+// AddTo adds the flags to a command.
+func (e *Etcd) AddTo(flags *pflag.FlagSet) {
+	flags.StringSliceVar(&e.Endpoints, "etcd-endpoints", nil, "URLs of the members of etcd")
+	// kubectl has flags of its own for certificates, which are about the API server.
+	flags.StringVar(&e.TLS.TrustedCAFile, "cacert", "", "File with the certificates of the authority that etcd has")
+	flags.StringVar(&e.TLS.CertFile, "cert", "", "File with the certificate of the client of etcd")
+	flags.StringVar(&e.TLS.KeyFile, "key", "", "File with the key of the client of etcd")
+	flags.StringVar(&e.Prefix, "prefix", "/registry", "Prefix of the keys of the API servers (their --etcd-prefix)")
+}
+
+// Validate checks the flags before any request is sent.
+func (e *Etcd) Validate() error {
+	if (e.TLS.CertFile == "") != (e.TLS.KeyFile == "") {
+		return errors.New("--cert and --key belong together: give both, or none")
+	}
+	return nil
+}
+
+// NewCommand returns the command.
+func NewCommand(env *cli.Env) *cobra.Command {
+	o := &Options{Env: env}
+	cmd := &cobra.Command{
+		Use:               "verify --etcd-endpoints=URL,... [RESOURCE...]",
+		Short:             "Count the objects in etcd by version and encryption key",
+		Long:              long,
+		Example:           example,
+		ValidArgsFunction: cli.CompleteResources(env),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.Names = args
+			if err := o.Validate(); err != nil {
+				return err
+			}
+			return o.Run(cmd.Context())
+		},
+	}
+	o.Etcd.AddTo(cmd.Flags())
+	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
+	return cmd
+}
+
+// Validate checks the options before any request is sent.
+func (o *Options) Validate() error {
+	if len(o.Endpoints) == 0 {
+		return errors.New("--etcd-endpoints is missing: name the members of etcd, for example https://127.0.0.1:2379")
+	}
+	if err := o.Etcd.Validate(); err != nil {
+		return err
+	}
+	return o.Output.Validate()
+}
+
+// Run counts and prints.
+func (o *Options) Run(ctx context.Context) error {
+	survey, err := o.Survey(ctx)
+	if err != nil {
+		return err
+	}
+	return o.print(&survey)
+}
+
+// Survey counts.
+func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
+	etcd, err := o.connect(ctx)
+	if err != nil {
+		return stored.Survey{}, err
+	}
+	defer func() { _ = etcd.Close() }() // Nothing was written.
+	survey, err := stored.Count(ctx, etcd, o.Prefix, o.Names, o.progress())
+	if err == nil && survey.StatesUnread > 0 {
+		err = o.readStates(ctx, &survey)
+	}
+	return survey, err
+}
+
+func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
+	config := clientv3.Config{
+		Context: ctx, Endpoints: e.Endpoints, DialTimeout: dialTimeout, Logger: zap.NewNop(),
+		// An endpoint that does not answer is an error after DialTimeout.
+		DialKeepAliveTime: dialTimeout, DialKeepAliveTimeout: dialTimeout,
+	}
+	if !e.TLS.Empty() || e.TLS.TrustedCAFile != "" {
+		tls, err := e.TLS.ClientConfig()
+		if err != nil {
+			return nil, fmt.Errorf("reading the certificates for etcd: %w", err)
+		}
+		config.TLS = tls
+	}
+	etcd, err := clientv3.New(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a client of etcd: %w", err)
+	}
+	asking, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if _, err := etcd.Get(asking, e.Prefix, clientv3.WithCountOnly()); err != nil {
+		_ = etcd.Close()
+		return nil, fmt.Errorf("asking etcd at %v: %w\nCheck --etcd-endpoints, --cacert, --cert and --key", e.Endpoints, err)
+	}
+	return etcd, nil
+}
+
+// progress returns a function that tells a person at a terminal how many objects were read.
+func (o *Options) progress() func(int64) {
+	last := o.Clock.Now()
+	return func(objects int64) {
+		if now := o.Clock.Now(); o.Interactive && now.Sub(last) >= progressEvery {
+			last = now
+			_, _ = fmt.Fprintf(o.ErrOut, "\r%d objects read", objects)
+		}
+	}
+}
+
+// readStates asks the API server for the StorageStates, because they are encrypted in etcd.
+func (o *Options) readStates(ctx context.Context, survey *stored.Survey) error {
+	clients, err := o.Connect()
+	if err == nil {
+		list, listing := clients.Migration.StorageStates().List(ctx, metav1.ListOptions{})
+		if err = listing; err == nil {
+			survey.States = list.Items
+			return nil
+		}
+	}
+	return fmt.Errorf("the StorageStates are encrypted in etcd, and the API server does not tell them, so nothing can be "+
+		"compared: %w", err)
+}

@@ -1,0 +1,202 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package stored
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/json"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// Kept is how many objects of one resource are stored in one form.
+type Kept struct {
+	Place
+	Form
+	Objects int64
+}
+
+// Survey is what was found in etcd.
+type Survey struct {
+	Revisions
+	// Kept is sorted by place, and then by form.
+	Kept []Kept
+	// States are the StorageStates that were found, as of the same revision.
+	States []migrationv1alpha1.StorageState
+	// StatesUnread is how many StorageStates could not be read, because they are encrypted.
+	StatesUnread int
+}
+
+// states is where StorageStates are.
+var states = Place{Group: migrationv1alpha1.GroupName, Resource: "storagestates"}
+
+// Count counts the objects of some resources, or of all if there is no name. A name is that of the resource, with its
+// group or without it. progress is called with the number of objects that were read, now and then.
+func Count(
+	ctx context.Context, etcd clientv3.KV, prefix string, names []string, progress func(objects int64),
+) (Survey, error) {
+	counts := map[Kept]int64{}
+	var survey Survey
+	var read int64
+	prefixes := []string{strings.TrimSuffix(prefix, "/") + "/"}
+	if len(names) > 0 {
+		prefixes = foldersOf(prefix, names)
+	}
+	revisions, err := Walk(ctx, etcd, prefixes, func(kv *mvccpb.KeyValue) error {
+		kept := Kept{Place: PlaceOf(string(kv.Key), prefix), Form: FormOf(kv.Value)}
+		if kept.Place == states {
+			survey.addState(kv.Value)
+		}
+		if len(names) == 0 || kept.isOneOf(names) {
+			counts[kept]++
+		}
+		if read++; read%maxPage == 0 {
+			progress(read)
+		}
+		return nil
+	})
+	if err != nil {
+		return Survey{}, err
+	}
+	for _, kept := range slices.SortedFunc(maps.Keys(counts), compareKept) {
+		kept.Objects = counts[kept]
+		survey.Kept = append(survey.Kept, kept)
+	}
+	survey.Revisions = revisions
+	return survey, nil
+}
+
+func (s *Survey) addState(value []byte) {
+	var state migrationv1alpha1.StorageState
+	if FormOf(value).Format != JSON || json.Unmarshal(value, &state) != nil {
+		s.StatesUnread++
+		return
+	}
+	s.States = append(s.States, state)
+}
+
+// foldersOf returns the prefixes under which resources with these names may be, and that of the StorageStates. None of
+// them contains another.
+func foldersOf(prefix string, names []string) []string {
+	folders := states.folders(prefix)
+	for _, name := range names {
+		resource := schema.ParseGroupResource(name)
+		folders = append(folders, Place{resource.Group, resource.Resource}.folders(prefix)...)
+	}
+	slices.Sort(folders)
+	var outer []string
+	for _, folder := range folders { // A folder comes before those in it.
+		if len(outer) == 0 || !strings.HasPrefix(folder, outer[len(outer)-1]) {
+			outer = append(outer, folder)
+		}
+	}
+	return outer
+}
+
+// group returns the group of the resource, as well as key and bytes tell.
+func (k Kept) group() string {
+	if k.Group != "" {
+		return k.Group
+	}
+	return schema.FromAPIVersionAndKind(k.APIVersion, k.Kind).Group
+}
+
+// isOneOf reports whether one of the names is that of the resource. Objects may be stored in another group than that of
+// the resource, and encrypted ones do not tell any. So the group counts only where the key has it.
+func (k Kept) isOneOf(names []string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		resource := schema.ParseGroupResource(name)
+		return resource.Resource == k.Resource &&
+			(k.Group == resource.Group || k.Group == "" || resource.Group == "")
+	})
+}
+
+// Name returns the name of the resource, with its group as well as that is known.
+func (k Kept) Name() string {
+	return schema.GroupResource{Group: k.group(), Resource: k.Resource}.String()
+}
+
+func compareKept(a, b Kept) int {
+	return cmp.Or(
+		cmp.Compare(a.group(), b.group()), cmp.Compare(a.Resource, b.Resource),
+		cmp.Compare(a.Group, b.Group), cmp.Compare(a.Format, b.Format), cmp.Compare(a.APIVersion, b.APIVersion),
+		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Provider, b.Provider), cmp.Compare(a.Key, b.Key),
+		cmp.Compare(a.KeyID, b.KeyID),
+	)
+}
+
+// Underestimate is a StorageState that does not claim a form in which objects are stored.
+type Underestimate struct {
+	// State is the name of the StorageState.
+	State string
+	// Claims are the versions in which it says that objects may be stored.
+	Claims []string
+	Kept   Kept
+}
+
+// Underestimates compares what was found with what the StorageStates claim. Encrypted objects do not tell their
+// version, so they cannot be compared.
+func (s *Survey) Underestimates() []Underestimate {
+	var found []Underestimate
+	for _, kept := range s.Kept {
+		if kept.APIVersion == "" {
+			continue
+		}
+		hash := storageversion.Hash(schema.FromAPIVersionAndKind(kept.APIVersion, kept.Kind).GroupVersion(), kept.Kind)
+		of := s.statesOf(kept)
+		claims := func(state *migrationv1alpha1.StorageState) bool {
+			persisted := state.Status.PersistedStorageVersionHashes
+			return len(persisted) == 0 || slices.Contains(persisted, hash) ||
+				slices.Contains(persisted, migrationv1alpha1.Unknown)
+		}
+		if len(of) == 0 || slices.ContainsFunc(of, claims) {
+			continue
+		}
+		found = append(found, Underestimate{
+			State: of[0].Name, Claims: of[0].Status.PersistedEncodingVersions, Kept: kept,
+		})
+	}
+	return found
+}
+
+// statesOf returns the StorageStates that may be about these objects: that of the same group and resource. Objects of
+// kube-apiserver may be stored in another group than that of their resource, and then it is one with the same resource.
+func (s *Survey) statesOf(kept Kept) []*migrationv1alpha1.StorageState {
+	var sameName []*migrationv1alpha1.StorageState
+	for i := range s.States {
+		state := &s.States[i]
+		resource := state.GroupResource()
+		switch {
+		case resource.Resource != kept.Resource:
+		case resource.Group == kept.group():
+			return []*migrationv1alpha1.StorageState{state}
+		case kept.Group == "":
+			sameName = append(sameName, state)
+		}
+	}
+	return sameName
+}

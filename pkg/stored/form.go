@@ -1,0 +1,192 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package stored
+
+import (
+	"bytes"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	"k8s.io/apimachinery/pkg/util/json"
+)
+
+// Format is how the bytes of an object are to be read.
+type Format string
+
+const (
+	// Protobuf is what kube-apiserver uses for built-in resources.
+	Protobuf Format = "protobuf"
+	// JSON is what it uses for custom resources.
+	JSON Format = "json"
+	// CBOR is what it uses for custom resources with the feature gate CBORServingAndStorage.
+	CBOR Format = "cbor"
+	// Encrypted bytes do not tell the version of the object.
+	Encrypted Format = "encrypted"
+	// Unreadable bytes are none of these.
+	Unreadable Format = "unreadable"
+)
+
+// Form is how an object is stored.
+type Form struct {
+	Format Format
+	// APIVersion and Kind are those of the stored bytes, for example apps/v1. They are empty unless the format is
+	// Protobuf, JSON or CBOR.
+	APIVersion, Kind string
+	// Provider and Key are what the object is encrypted with, for example aescbc and key1, or kms:v2 and the name of the
+	// plugin. They are empty unless the format is Encrypted.
+	Provider, Key string
+	// KeyID is the identifier that a plugin of KMS v2 has given its key. It changes when the key is rotated.
+	KeyID string
+}
+
+const (
+	encryptedPrefix = "k8s:enc:"
+	protobufPrefix  = "k8s\x00"
+	// cborPrefix is the tag with which self-described CBOR begins.
+	cborPrefix = "\xd9\xd9\xf7"
+	// keyIDField is the number of the field of a value of KMS v2 that has the identifier of the key.
+	keyIDField = 2
+)
+
+// FormOf reads how a value of etcd is stored. It never fails: what it cannot read is Unreadable.
+func FormOf(value []byte) Form {
+	var meta runtime.TypeMeta
+	form := Form{Format: Unreadable}
+	if rest, is := bytes.CutPrefix(value, []byte(encryptedPrefix)); is {
+		return encryptedForm(rest)
+	}
+	if rest, is := bytes.CutPrefix(value, []byte(protobufPrefix)); is {
+		var unknown runtime.Unknown
+		if unknown.Unmarshal(rest) == nil {
+			form, meta = Form{Format: Protobuf}, unknown.TypeMeta
+		}
+	} else if bytes.HasPrefix(value, []byte(cborPrefix)) {
+		var fields map[string]any
+		if direct.Unmarshal(value, &fields) == nil {
+			form.Format = CBOR
+			meta.APIVersion, _ = fields["apiVersion"].(string)
+			meta.Kind, _ = fields["kind"].(string)
+		}
+	} else if json.Unmarshal(value, &meta) == nil {
+		form.Format = JSON
+	}
+	if meta.APIVersion == "" || meta.Kind == "" {
+		return Form{Format: Unreadable}
+	}
+	form.APIVersion, form.Kind = meta.APIVersion, meta.Kind
+	return form
+}
+
+// encryptedForm reads what follows the prefix of an encrypted value: the provider, the version of its format, the key,
+// and the encrypted bytes, with colons in between.
+func encryptedForm(rest []byte) Form {
+	form := Form{Format: Encrypted}
+	provider, rest, _ := bytes.Cut(rest, []byte(":"))
+	version, rest, _ := bytes.Cut(rest, []byte(":"))
+	key, sealed, complete := bytes.Cut(rest, []byte(":"))
+	if !complete {
+		return form
+	}
+	form.Provider, form.Key = string(provider), string(key)
+	if form.Provider == "kms" {
+		form.Provider += ":" + string(version)
+	}
+	if form.Provider == "kms:v2" {
+		form.KeyID = keyID(sealed)
+	}
+	return form
+}
+
+// keyID returns the identifier of the key of a value of KMS v2, or nothing.
+func keyID(sealed []byte) string {
+	for len(sealed) > 0 {
+		number, kind, n := protowire.ConsumeTag(sealed)
+		if n < 0 {
+			return ""
+		}
+		sealed = sealed[n:]
+		if number == keyIDField && kind == protowire.BytesType {
+			id, _ := protowire.ConsumeBytes(sealed)
+			return string(id)
+		}
+		if n = protowire.ConsumeFieldValue(number, kind, sealed); n < 0 {
+			return ""
+		}
+		sealed = sealed[n:]
+	}
+	return ""
+}
+
+// Place is where an object is stored.
+type Place struct {
+	// Group is empty for the resources of kube-apiserver itself, whose keys do not tell their group, with the exception of
+	// those of apiextensions.k8s.io and apiregistration.k8s.io.
+	Group string
+	// Resource is the name in the key. It is the name of a resource, or of something that API servers keep for themselves.
+	Resource string
+}
+
+// specialFolders are the folders that are not named after their resource.
+var specialFolders = map[string]string{
+	"controllers": "replicationcontrollers",
+	"ingress":     "ingresses",
+	"minions":     "nodes",
+}
+
+// PlaceOf reads what the key of an object tells about its resource. The prefix is that of all keys of the API servers,
+// for example /registry.
+func PlaceOf(key, prefix string) Place {
+	rest := strings.Trim(strings.TrimPrefix(key, prefix), "/")
+	parts := strings.Split(rest, "/")
+	var place Place
+	// The groups of custom resources have a dot, and names of resources have none. An aggregated server may have another
+	// prefix of its own, which is a group as well.
+	for len(parts) > 1 && strings.Contains(parts[0], ".") {
+		place.Group, parts = parts[0], parts[1:]
+	}
+	place.Resource = parts[0]
+	switch {
+	case place.Group != "":
+	case place.Resource == "services" && len(parts) > 2 && parts[1] == "endpoints":
+		place.Resource = "endpoints"
+	case specialFolders[place.Resource] != "":
+		place.Resource = specialFolders[place.Resource]
+	}
+	return place
+}
+
+// folders returns the prefixes of the keys under which objects of a resource may be. Other objects may be there too.
+func (p Place) folders(prefix string) []string {
+	folders := []string{p.Resource + "/"}
+	for folder, resource := range specialFolders {
+		if resource == p.Resource {
+			folders = append(folders, folder+"/")
+		}
+	}
+	if p.Resource == "endpoints" {
+		folders = append(folders, "services/endpoints/")
+	}
+	if p.Group != "" {
+		folders = append(folders, p.Group+"/"+p.Resource+"/", p.Group+"/"+p.Group+"/"+p.Resource+"/")
+	}
+	for i := range folders {
+		folders[i] = strings.TrimSuffix(prefix, "/") + "/" + folders[i]
+	}
+	return folders
+}

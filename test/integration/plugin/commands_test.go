@@ -1,0 +1,143 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package plugin
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"golang.org/x/sys/unix"
+)
+
+func testMigrate(t *testing.T, c *cluster) {
+	before, err := c.Migrations().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.svm(t, "migrate", "secrets", "--dry-run=client", "-o", "yaml").must(t, 0, "generateName: secrets-")
+	custom := c.svm(t, "migrate", "--all", "--custom", "--dry-run=server").must(t, 0,
+		"widgets.example.com-", "storagestates.migration.k8s.io-", "created (server dry run)")
+	if strings.Contains(custom.out, "secrets") || strings.Contains(custom.out, "apps") {
+		t.Errorf("built-in resources are not custom: %s", custom)
+	}
+	builtIn := c.svm(t, "migrate", "--all", "--builtin", "--dry-run=client").must(t, 0, "/secrets-", "/deployments.apps-")
+	if strings.Contains(builtIn.out, "widgets") || strings.Contains(builtIn.out, "/events") {
+		t.Errorf("widgets are not built in, and events expire: %s", builtIn)
+	}
+	c.svm(t, "migrate", "--all", "--aggregated").must(t, 1).tell(t, "nothing was created")
+	c.svm(t, "migrate").must(t, 1).tell(t, "name the resources to migrate, or use --all")
+	c.svm(t, "migrate", "--builtin").must(t, 1).tell(t, "need --all")
+	c.svm(t, "migrate", "widgets", "--timeout=1s").must(t, 1).tell(t, "--timeout needs --wait")
+	after, err := c.Migrations().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(after.Items) != len(before.Items) {
+		t.Errorf("dry runs have created %d migrations", len(after.Items)-len(before.Items))
+	}
+	c.svm(t, "migrate", "events", "--wait", "--timeout=2s").must(t, 3).tell(t, "timed out after 2s", "go on: events-")
+}
+
+func testStranger(t *testing.T, c *cluster) {
+	for _, args := range [][]string{
+		{"status"}, {"plan"}, {"history"}, {"denied"}, {"pause", "widgets"}, {"migrate", "widgets"},
+	} {
+		c.kubectl(t, stranger, "", append([]string{"svm"}, args...)...).must(t, 1).tell(t,
+			`User "stranger" cannot list resource "storagestates"`, "Ask an administrator of the cluster")
+	}
+}
+
+func testNames(t *testing.T, c *cluster) {
+	c.svm(t, "status", "wigdets").must(t, 1).tell(t, `no resource is named "wigdets". Did you mean widgets.example.com?`)
+	c.svm(t, "status", "storageversionmigrations").must(t, 1).tell(t, "names 2 resources",
+		"storageversionmigrations.migration.k8s.io, storageversionmigrations.storagemigration.k8s.io")
+	c.svm(t, "status", "widgets", "-o", "xml").must(t, 1).tell(t, "use wide, json, yaml, name")
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"status", "wid"}, "widgets.example.com\n"},
+		{[]string{"su"}, "suspend\t"},
+		{[]string{"suspend", "ev"}, "events-"},
+		{[]string{"status", "-o", ""}, "yaml\n"},
+	} {
+		args := append([]string{"__complete", "svm"}, test.args...)
+		answer := c.kubectl(t, administrator, "", args...).must(t, 0, test.want)
+		if strings.Contains(answer.out, "secrets") {
+			t.Errorf("%q completes to what does not begin so: %s", test.args, answer)
+		}
+	}
+	verbs := []string{"status", "plan", "migrate", "retry", "pause", "resume", "suspend", "denied", "history"}
+	for _, verb := range verbs {
+		c.svm(t, verb, "--help").must(t, 0, "Examples:", "kubectl svm "+verb)
+	}
+}
+
+// testColour runs the plugin on a terminal.
+func testColour(t *testing.T, c *cluster) {
+	const green = "\x1b[32mSafe to upgrade"
+	if screen := c.onTerminal(t, "TERM=xterm"); !strings.Contains(screen, green) {
+		t.Errorf("no colour on a terminal: %q", screen)
+	}
+	for _, without := range []string{"NO_COLOR=1", "TERM=dumb"} {
+		screen := c.onTerminal(t, without)
+		if strings.Contains(screen, "\x1b") || !strings.Contains(screen, "Safe to upgrade") {
+			t.Errorf("colour on a terminal with %s: %q", without, screen)
+		}
+	}
+}
+
+// onTerminal returns what status prints on a terminal.
+func (c *cluster) onTerminal(t *testing.T, environment string) string {
+	t.Helper()
+	primary, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = primary.Close() }()
+	if err := unix.IoctlSetPointerInt(int(primary.Fd()), unix.TIOCSPTLCK, 0); err != nil {
+		t.Fatal(err)
+	}
+	number, err := unix.IoctlGetInt(int(primary.Fd()), unix.TIOCGPTN)
+	if err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := c.command(t, administrator, "svm", "status", "widgets")
+	command.Env = append(command.Env, environment)
+	command.Stdout, command.Stderr = terminal, terminal
+	err = command.Start()
+	_ = terminal.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var screen bytes.Buffer
+	_, _ = io.Copy(&screen, primary) // It ends with an error when nobody has the terminal open any more.
+	if err := command.Wait(); err != nil {
+		t.Errorf("%v: %s", err, screen.String())
+	}
+	return screen.String()
+}
