@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,24 +68,31 @@ func TestWatch(t *testing.T) {
 		_, ctx := ktesting.NewTestContext(t)
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
+		var mu sync.Mutex
 		answer, checks := steps[0].answer, 0
 		client := fake.NewClientset()
 		client.PrependReactor("patch", "namespaces", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			if options := action.(clienttesting.PatchActionImpl).PatchOptions; len(options.DryRun) != 1 {
 				t.Error("the change is no dry run")
 			}
+			mu.Lock()
+			defer mu.Unlock()
 			checks++
 			return true, &corev1.Namespace{}, answer
 		})
 		w := NewWatch(clock.RealClock{})
 		go w.Run(ctx, client)
 		for i, step := range steps {
+			mu.Lock()
 			answer = step.answer
+			mu.Unlock()
 			time.Sleep(step.after)
 			synctest.Wait()
+			mu.Lock()
 			if got := w.State(); got != step.want || checks != i+1 {
 				t.Errorf("%s: the state is %s after %d checks, want %s after %d", step.name, got, checks, step.want, i+1)
 			}
+			mu.Unlock()
 		}
 	})
 }

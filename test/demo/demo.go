@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned"
 
@@ -62,6 +63,7 @@ type demo struct {
 func newDemo(cp *controlplane.ControlPlane, out *narrator) (*demo, error) {
 	d := &demo{cp: cp, out: out, managers: map[string]*controlplane.Process{}}
 	config := cp.AdminConfig()
+	config.WarningHandler = rest.NoWarnings{} // about versions that are old in the newer release
 	var errs [4]error
 	d.kube, errs[0] = kubernetes.NewForConfig(config)
 	d.extensions, errs[1] = apiextensions.NewForConfig(config)

@@ -50,8 +50,8 @@ func (d *demo) showFence(ctx context.Context) error {
 	if err := d.label(ctx); err != nil {
 		return err
 	}
-	d.out.explain("There are %d ConfigMaps, and a MutatingAdmissionPolicy now sets a label on each ConfigMap that somebody "+
-		"updates. A rewrite is an update that changes nothing, so this rule would change all of them.", settings)
+	d.out.explain("There are %d ConfigMaps, and a MutatingAdmissionPolicy now sets a label on each ConfigMap that "+
+		"somebody updates. A rewrite is an update that changes nothing, so this rule would change all of them.", settings)
 	before, err := d.cp.Stored(ctx, configMaps)
 	if err != nil {
 		return err

@@ -31,8 +31,8 @@ import (
 // notSafe is the exit code of the plugin if something is not safe, or objects are denied.
 const notSafe = 2
 
-// kubectl runs a command of kubectl as an administrator, and shows it with what it prints. It fails unless the exit code
-// is one of those that are wanted; without any, that is zero.
+// kubectl runs a command of kubectl as an administrator, and shows it with what it prints. It fails unless the exit
+// code is one of those that are wanted; without any, that is zero.
 func (d *demo) kubectl(ctx context.Context, args []string, want ...int) error {
 	d.out.command("kubectl %s", strings.Join(args, " "))
 	printed, err := d.quietly(ctx, args, want...)

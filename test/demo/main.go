@@ -14,10 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// The demo shows the manager at work on a real control plane, with the manifests, the identity and the permissions of an
-// installation: the storage version of a CRD changes, all objects are rewritten, and the old version is dropped; a rule
-// that would change objects is noticed; the servers are upgraded. At the end it removes everything that it created,
-// unless KEEP is set.
+// The demo shows the manager at work on a real control plane, with the manifests, the identity and the permissions of
+// an installation: the storage version of a CRD changes, all objects are rewritten, and the old version is dropped; a
+// rule that would change objects is noticed; the servers are upgraded. At the end it removes everything that it
+// created, unless KEEP is set.
 package main
 
 import (

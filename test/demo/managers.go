@@ -31,7 +31,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
-// hasty are the flags in which the demo differs from an installation, so that it does not take long, and shows policies.
+// hasty are the flags in which the demo differs from an installation. It does not take long, and shows policies.
 var hasty = []string{
 	"--settle-period=5s",
 	"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=500ms",

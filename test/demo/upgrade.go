@@ -40,8 +40,8 @@ var (
 // showUpgrade upgrades the API servers, one after the other.
 func (d *demo) showUpgrade(ctx context.Context) error {
 	d.out.step("The control plane is upgraded, one server after the other")
-	d.out.explain("So far the servers emulated Kubernetes %s, which stores MutatingAdmissionPolicies as v1beta1. The next "+
-		"release stores them as v1. Until all servers have it, an object may be stored as either.", oldRelease)
+	d.out.explain("So far the servers emulated Kubernetes %s, which stores MutatingAdmissionPolicies as v1beta1. The "+
+		"next release stores them as v1. Until all servers have it, an object may be stored as either.", oldRelease)
 	servers := d.cp.Servers()
 	for i, server := range servers {
 		err := server.Restart(func(s *controlplane.Server) { s.EmulatedVersion = "" })
@@ -52,7 +52,7 @@ func (d *demo) showUpgrade(ctx context.Context) error {
 		if i > 0 || len(servers) == 1 {
 			continue
 		}
-		err = d.untilStateOf(ctx, policies, "the servers disagree", func(state *migrationv1alpha1.StorageState) bool {
+		err = d.untilStateOf(ctx, policies, "servers disagree", func(state *migrationv1alpha1.StorageState) bool {
 			agreed := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
 			return agreed != nil && agreed.Reason == migrationv1alpha1.StateReasonServersDisagree
 		})
@@ -65,8 +65,9 @@ func (d *demo) showUpgrade(ctx context.Context) error {
 		d.out.explain("As long as the servers disagree, nothing is migrated: an object would be written back in the old " +
 			"encoding.")
 	}
-	err := d.untilStateOf(ctx, policies, "all policies are stored as v1", func(state *migrationv1alpha1.StorageState) bool {
-		return state.Status.CurrentEncodingVersion == policies.Group+"/v1" &&
+	stable := policies.Group + "/v1"
+	err := d.untilStateOf(ctx, policies, "all are stored as v1", func(state *migrationv1alpha1.StorageState) bool {
+		return state.Status.CurrentEncodingVersion == stable &&
 			holds(state, migrationv1alpha1.StorageStateSafeToRemoveOldVersions)
 	})
 	if err != nil {

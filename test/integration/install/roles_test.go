@@ -48,6 +48,7 @@ const builtInHeader = `# Generated: go test ./test/integration/install -run Test
 # - get: a whole object, before a dry run of its rewrite shows whether a mutating webhook or policy would change it; and
 #   the metadata of an object that somebody else wrote meanwhile.
 # - patch: the rewrite. The fence lets it change nothing. Through the status, if the resource itself is refused.
+# With the permission for namespaces the manager also checks the fence: a dry run of a label for kube-system.
 # Events are listed only: they expire. A list of them also shows whether etcd was compacted. Admission objects
 # (admissionregistration.k8s.io) are left out, because whoever may patch them can remove the fence, and no policy can
 # guard them.
