@@ -15,7 +15,7 @@ HISTORIES ?= 1000000
 # cgo, hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests whose controllers run in managers, which are built with the race detector: the tests themselves need none.
-OF_MANAGERS := svmtrigger svmigrator manager api install plugin
+OF_MANAGERS := svmtrigger svmigrator manager api install plugin monitoring
 # All others with tests: what they are about runs in their own process. Those of releases have a target of their own.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
 IN_PROCESS   = $(filter-out %/test/simulation $(addprefix %/test/integration/,releases $(OF_MANAGERS)),$(TESTED))
@@ -99,7 +99,8 @@ image-test: ## Build the image twice, compare, and look into it (compiles for ar
 .PHONY: test-binaries
 test-binaries: ## Build the servers and the managers that tests run
 	@hack/step.sh "build of servers" \
-		hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager kubectl
+		hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager kubectl \
+		prometheus promtool
 	@hack/step.sh "build of managers" hack/build-managers.sh $(RACE)
 
 ##@ Change

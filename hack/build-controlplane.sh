@@ -34,6 +34,7 @@ out="${ROOT}/_output/bin"
 module_of() {
   case "$1" in
     kube-apiserver-*) echo "${pins}/v${1#kube-apiserver-}" ;;
+    prometheus | promtool) echo "${pins}/prometheus" ;;
     *) echo "${pins}" ;;
   esac
 }
@@ -44,9 +45,10 @@ package_of() {
     kube-apiserver | kube-controller-manager | kubectl) echo "k8s.io/kubernetes/cmd/$1" ;;
     kube-apiserver-1.3[456]) echo k8s.io/kubernetes/cmd/kube-apiserver ;;
     sample-apiserver) echo k8s.io/sample-apiserver ;;
+    prometheus | promtool) echo "github.com/prometheus/prometheus/cmd/$1" ;;
     *)
       echo "$0: unknown binary \"$1\": it builds etcd, kube-apiserver, kube-controller-manager, kubectl," \
-        "sample-apiserver and kube-apiserver-1.34, -1.35, -1.36" >&2
+        "sample-apiserver, prometheus, promtool and kube-apiserver-1.34, -1.35, -1.36" >&2
       return 1
       ;;
   esac
@@ -56,9 +58,11 @@ package_of() {
 # emulation.
 link_flags() {
   local version major minor package
-  version="$(go list -m -f '{{.Version}}' k8s.io/kubernetes)"
-  IFS=. read -r major minor _ <<<"${version#v}"
   printf '%s' '-s -w'
+  if ! version="$(go list -m -f '{{.Version}}' k8s.io/kubernetes 2>/dev/null)"; then
+    return
+  fi
+  IFS=. read -r major minor _ <<<"${version#v}"
   for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
     printf ' -X %s=%s' \
       "${package}.gitVersion" "${version}" \
@@ -84,7 +88,8 @@ build() {
   cd "${module}"
   new="$(mktemp -d "${out}/.new.XXXXXX")"
   trap "rm -rf '${new}'" EXIT
-  build_with_progress "${missing[*]}" -ldflags "$(link_flags)" -o "${new}/" -- "${packages[@]}"
+  # Prometheus needs no service discovery of clouds, which is most of it.
+  build_with_progress "${missing[*]}" -tags remove_all_sd -ldflags "$(link_flags)" -o "${new}/" -- "${packages[@]}"
   for name in "${missing[@]}"; do
     # Renamed into place, because the file of a running server cannot be written. go names a binary after its folder.
     built="$(package_of "${name}")"

@@ -24,6 +24,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 )
 
 const (
@@ -35,7 +36,8 @@ const (
 	buildScript       = "hack/build-controlplane.sh"
 	binariesPath      = "_output/bin"
 	workspaceFile     = "go.work"
-	binariesModuleMod = "test/controlplane/binaries/go.mod"
+	binariesModule    = "test/controlplane/binaries"
+	binariesModuleMod = binariesModule + "/go.mod"
 	sourceDepth       = 3 // this file is test/controlplane/binaries.go
 )
 
@@ -74,7 +76,7 @@ func buildMissing(dir string, names ...string) error {
 	}
 	var missing []string
 	for _, name := range names {
-		current, err := upToDate(filepath.Join(root, binariesPath, name), filepath.Join(root, binariesModuleMod))
+		current, err := upToDate(filepath.Join(root, binariesPath, name), filepath.Join(root, pinOf(name)))
 		if err != nil {
 			return err
 		}
@@ -94,6 +96,19 @@ func buildMissing(dir string, names ...string) error {
 		return fmt.Errorf("building %v with %s: %w%s", missing, buildScript, err, buildAdvice(missing))
 	}
 	return nil
+}
+
+// pinOf is the go.mod that pins a binary: hack/build-controlplane.sh builds it from the same module.
+func pinOf(name string) string {
+	release, older := strings.CutPrefix(name, serverBinary+"-")
+	switch {
+	case older:
+		return filepath.Join(binariesModule, "v"+release, "go.mod")
+	case name == "prometheus" || name == "promtool":
+		return filepath.Join(binariesModule, "prometheus", "go.mod")
+	default:
+		return binariesModuleMod
+	}
 }
 
 func buildAdvice(missing []string) string {

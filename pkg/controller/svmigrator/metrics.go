@@ -19,8 +19,14 @@ package svmigrator
 import (
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
+
+	migrationlisters "sigs.k8s.io/svm-api/client/listers/migration/v1alpha1"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
@@ -50,6 +56,9 @@ var (
 
 	remainingObjects = controller.NewGauge(coreSubsystem, "remaining_objects",
 		"Number of objects that running migrations have not come to yet, by resource, if the server tells.", "resource")
+	newestMigrations = controller.NewGauge(subsystem, "newest_migrations",
+		"Number of resources by the condition of their newest migration, Waiting, Running, Succeeded or Failed, and the "+
+			"reason of this condition.", "condition", "reason")
 	runningMigrations = controller.NewGauge(subsystem, "running_migrations", "Number of migrations that write.")
 	queuedMigrations  = controller.NewGauge(subsystem, "queued_migrations", "Number of migrations that wait for a place.")
 	paceLimit         = controller.NewGauge(subsystem, "pace_limit",
@@ -64,7 +73,7 @@ var (
 	awaitingSpace = controller.NewGauge(subsystem, "awaiting_storage_space",
 		"1 while all migrations wait for a compaction of etcd, else 0.")
 
-	gauges = controller.NewGauges(collect, remainingObjects, runningMigrations, queuedMigrations,
+	gauges = controller.NewGauges(collect, remainingObjects, newestMigrations, runningMigrations, queuedMigrations,
 		paceLimit, paceInFlight, paceRate, pacePaused, storageGrowth, awaitingSpace)
 )
 
@@ -72,6 +81,12 @@ var (
 var Register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(migratedObjects, migrations, outcomes, migrationDuration, rewrite.RetriedRequests)
 	legacyregistry.CustomMustRegister(gauges)
+	// An increase from nothing to one is none to Prometheus, so the first migration that ends would not count.
+	for _, result := range []migrationv1alpha1.MigrationConditionType{
+		migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationFailed,
+	} {
+		migrationDuration.WithLabelValues(string(result))
+	}
 })
 
 func collect(c *Controller, gauge controller.Gauge) {
@@ -83,6 +98,7 @@ func collect(c *Controller, gauge controller.Gauge) {
 			gauge(remainingObjects, float64(remaining), run.resource.String())
 		}
 	}
+	collectNewest(c.cluster.caches.Migrations, gauge)
 	gauge(runningMigrations, float64(len(running)))
 	gauge(queuedMigrations, float64(c.waiting.Len()))
 	pace := c.pacer.State()
@@ -93,6 +109,29 @@ func collect(c *Controller, gauge controller.Gauge) {
 		gauge(pacePaused, max(0, pace.PausedUntil.Sub(c.cluster.clock.Now()).Seconds()), string(pace.PausedFor))
 	}
 	c.cluster.space.collect(gauge)
+}
+
+func collectNewest(migrations migrationlisters.StorageVersionMigrationLister, gauge controller.Gauge) {
+	// A cache has no errors.
+	all, _ := migrations.List(labels.Everything())
+	newest := map[schema.GroupResource]*migrationv1alpha1.StorageVersionMigration{}
+	for _, m := range all {
+		if other := newest[m.GroupResource()]; other == nil || other.CreationTimestamp.Before(&m.CreationTimestamp) {
+			newest[m.GroupResource()] = m
+		}
+	}
+	type told struct{ condition, reason string }
+	resources := map[told]int{}
+	for _, m := range newest {
+		for _, condition := range m.Status.Conditions {
+			if condition.Status == corev1.ConditionTrue {
+				resources[told{string(condition.Type), condition.Reason}]++
+			}
+		}
+	}
+	for about, number := range resources {
+		gauge(newestMigrations, float64(number), about.condition, about.reason)
+	}
 }
 
 func (s *space) collect(gauge controller.Gauge) {

@@ -18,14 +18,21 @@ package svmigrator
 
 import (
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	migrationlisters "sigs.k8s.io/svm-api/client/listers/migration/v1alpha1"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
@@ -66,5 +73,37 @@ func TestMadeUpResourcesAreNoLabels(t *testing.T) {
 	}
 	if counted != count {
 		t.Errorf("%v migrations were counted, want %d", counted, count)
+	}
+}
+
+// TestNewestMigrations counts each resource once, by its newest migration.
+func TestNewestMigrations(t *testing.T) {
+	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	add := func(name, resource string, age time.Duration, condition, reason string) {
+		m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Name, m.Spec.Resource.Resource = name, resource
+			m.CreationTimestamp = metav1.NewTime(noon.Add(-age))
+			m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+				{Type: migrationv1alpha1.MigrationWaiting, Status: corev1.ConditionFalse, Reason: "Started"},
+				{Type: migrationv1alpha1.MigrationConditionType(condition), Status: corev1.ConditionTrue, Reason: reason},
+			}
+		})
+		if err := indexer.Add(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("mended", "widgets", time.Hour, "Failed", "ObjectsDenied")
+	add("succeeded", "widgets", time.Minute, "Succeeded", "AllObjectsMigrated")
+	add("changed", "gadgets", time.Minute, "Failed", "RewritesChangeObjects")
+	add("changed-too", "gizmos", time.Minute, "Failed", "RewritesChangeObjects")
+	add("queued", "gears", time.Minute, "Waiting", "Queued")
+	got := map[string]float64{}
+	collectNewest(migrationlisters.NewStorageVersionMigrationLister(indexer),
+		func(_ *metrics.Desc, value float64, labels ...string) { got[strings.Join(labels, " ")] = value })
+	want := map[string]float64{
+		"Succeeded AllObjectsMigrated": 1, "Failed RewritesChangeObjects": 2, "Waiting Queued": 1,
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -63,8 +63,12 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 		controller.SaysMissing(err, stateResource, resource.String()) {
 		err = controller.ErrOutdated
 	}
-	if state != nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) {
-		c.events.Event(state, corev1.EventTypeWarning, eventNotWritten, migrationv1alpha1.TruncateRunes(
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+		about := state
+		if about == nil {
+			about = newState(resource, nil) // Events may be about what could not be created.
+		}
+		c.event(about, corev1.EventTypeWarning, eventNotWritten, migrationv1alpha1.TruncateRunes(
 			"The API server refuses the StorageState, so it does not say what is true now: "+err.Error(), maxEventLength))
 	}
 	if err != nil {
@@ -85,9 +89,16 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 		"uid", state.UID, "resourceVersion", state.ResourceVersion, "epoch", state.Status.Epoch,
 		"persisted", state.Status.PersistedEncodingVersions)
 	for _, event := range d.Events {
-		c.events.Event(state, event.Type, event.Reason, event.Message)
+		c.event(state, event.Type, event.Reason, event.Message)
 	}
 	return nil
+}
+
+func (c *Controller) event(state *migrationv1alpha1.StorageState, eventType, reason, message string) {
+	c.events.Event(state, eventType, reason, message)
+	if eventType == corev1.EventTypeWarning {
+		warnings.WithLabelValues(reason).Inc()
+	}
 }
 
 // storeState returns what is stored then, nil if nothing is. Every request is preconditioned on the uid and the

@@ -86,6 +86,25 @@ func TestAct(t *testing.T) {
 			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
 			fails:    `Update of storage state "widgets.example.com"`,
 		},
+		"a status that the API server refuses": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{State: UpdateState, Status: status, Events: events},
+			refuse: map[string]error{"update storagestates": apierrors.NewInvalid(
+				migrationv1alpha1.SchemeGroupVersion.WithKind("StorageState").GroupKind(), "widgets.example.com", nil)},
+			want: []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
+			told: []string{"Warning StateNotWritten The API server refuses the StorageState, so it does not say what is true " +
+				`now: StorageState.migration.k8s.io "widgets.example.com" is invalid`},
+			fails: `Update of storage state "widgets.example.com"`,
+		},
+		"a state that the API server refuses to create": {
+			decision: Decision{State: CreateState},
+			refuse: map[string]error{"create storagestates": apierrors.NewForbidden(
+				migrationv1alpha1.Resource("storagestates"), "widgets.example.com", errors.New("not today"))},
+			want: []string{"create storagestates widgets.example.com"},
+			told: []string{"Warning StateNotWritten The API server refuses the StorageState, so it does not say what is true " +
+				`now: storagestates.migration.k8s.io "widgets.example.com" is forbidden: not today`},
+			fails: `Create of storage state "widgets.example.com"`,
+		},
 		"somebody else wrote the state": {
 			stored: []runtime.Object{moved}, state: state,
 			decision: Decision{State: UpdateState, Status: status, Events: events},

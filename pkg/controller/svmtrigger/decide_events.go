@@ -95,7 +95,7 @@ func (e *evaluation) events() []Event {
 		add(corev1.EventTypeWarning, eventEncodingsUnknown,
 			"Servers may have written in encodings that nobody saw. Objects must be migrated.")
 	}
-	if lost := lostVersions(old.Evidence, next.Evidence); len(lost) > 0 && !isMigrated(next) {
+	if lost := lostVersions(old.Evidence, next.Evidence); len(lost) > 0 && !isMigrated(next) && !e.prunes() {
 		add(corev1.EventTypeWarning, eventStoredVersionsShortened, "Somebody removed "+strings.Join(lost, ", ")+
 			" from status.storedVersions of the CustomResourceDefinition. Objects may still be stored in what was removed. It "+
 			"stays among the persisted encodings until a migration succeeds.")
@@ -108,6 +108,15 @@ func (e *evaluation) events() []Event {
 		add(corev1.EventTypeWarning, eventMigrationFailed, failureMessage(backoff))
 	}
 	return events
+}
+
+// prunes reports whether a migration may have removed stored versions from the definition: it does so when it has gone
+// through all objects, before it records its success.
+func (e *evaluation) prunes() bool {
+	m := e.underWay
+	return m != nil && m.Status.SweepCompletionTime != nil &&
+		(m.Status.Progress == nil || m.Status.Progress.Denied == 0) &&
+		m.Status.Target != nil && m.Status.Target.StorageVersionHash == e.next.CurrentStorageVersionHash
 }
 
 // lostVersions returns the stored versions that a definition listed and does not list any more.

@@ -196,6 +196,25 @@ func TestStoredVersionsThatOthersShortenProveNothing(t *testing.T) {
 	}
 }
 
+// TestStoredVersionsThatTheMigratorPrunes has a migrator that prunes, and has not recorded its success yet.
+func TestStoredVersionsThatTheMigratorPrunes(t *testing.T) {
+	l := newLife(t)
+	l.migrated()
+	l.flip("v2")
+	l.decide()
+	l.after(time.Minute)
+	m := l.migration()
+	l.begins(m)
+	m.Status.SweepCompletionTime = m.Status.StartTime
+	l.definition.StoredVersions = []string{"v2"}
+	l.define()
+	l.after(time.Second)
+	l.expect(2, v2, v1, v2)
+	if slices.Contains(l.events, eventStoredVersionsShortened) {
+		t.Errorf("the migrator is taken for somebody else: %q", l.events)
+	}
+}
+
 func TestDefinitionDeleted(t *testing.T) {
 	l := newLife(t)
 	l.decide()

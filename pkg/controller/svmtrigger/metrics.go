@@ -40,6 +40,8 @@ var (
 		"Number of StorageVersionMigrations created, by the reason of the decision.", "reason")
 	migrationsDeleted = controller.NewCounter(subsystem, "migrations_deleted_total",
 		"Number of outdated StorageVersionMigrations deleted, by the reason of the decision.", "reason")
+	warnings = controller.NewCounter(subsystem, "warnings_total",
+		"Number of Warning events on StorageStates, by their reason.", "reason")
 
 	storageStates = controller.NewGauge(subsystem, "storage_states",
 		"Number of StorageStates by how many encodings their stored objects may have: 1, 2, 3+, or unknown. "+
@@ -47,18 +49,27 @@ var (
 	notAgreed = controller.NewGauge(subsystem, "resources_not_agreed",
 		"Number of resources on whose encoding the servers have not agreed for long enough, "+
 			"by the reason of the Agreed condition.", "reason")
+	notMigrated = controller.NewGauge(subsystem, "resources_not_migrated",
+		"Number of resources with objects that may be stored in old encodings, by the reason of the Migrated condition.",
+		"reason")
 	waitingMigrations = controller.NewGauge(subsystem, "migrations_waiting",
 		"Number of resources whose migration is created and has not begun.")
 	sinceLastLook = controller.NewGauge(subsystem, "seconds_since_last_observation",
 		"Time since the last successful observation of what the servers write, by source.", "source")
 
-	gauges = controller.NewGauges(collectGauges, storageStates, notAgreed, waitingMigrations, sinceLastLook)
+	gauges = controller.NewGauges(collectGauges, storageStates, notAgreed, notMigrated, waitingMigrations,
+		sinceLastLook)
 )
 
 // Register adds the metrics of this package to the legacy registry, once.
 var Register = sync.OnceFunc(func() {
-	legacyregistry.MustRegister(migrationsCreated, migrationsDeleted)
+	legacyregistry.MustRegister(migrationsCreated, migrationsDeleted, warnings)
 	legacyregistry.CustomMustRegister(gauges)
+	// An increase from nothing to one is none to Prometheus.
+	for _, reason := range []string{eventServersDisagree, eventServersUnseen, eventEncodingsUnknown,
+		eventStoredVersionsShortened, eventMigrationFailed, eventNotServed, eventNotWritten} {
+		warnings.WithLabelValues(reason)
+	}
 })
 
 // collectGauges computes the gauges from the caches.
@@ -66,19 +77,18 @@ func collectGauges(c *Controller, gauge controller.Gauge) {
 	// A cache has no errors.
 	states, _ := c.caches.States.List(labels.Everything())
 	migrations, _ := c.caches.Migrations.List(labels.Everything())
-	persisted, reasons := map[string]int{"1": 0, "2": 0, "3+": 0, "unknown": 0}, map[string]int{}
+	persisted := map[string]int{"1": 0, "2": 0, "3+": 0, "unknown": 0}
 	for _, state := range states {
 		persisted[persistedCount(state)]++
-		agreed := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
-		if agreed != nil && agreed.Status != metav1.ConditionTrue {
-			reasons[agreed.Reason]++
-		}
 	}
 	for count, number := range persisted {
 		gauge(storageStates, float64(number), count)
 	}
-	for reason, number := range reasons {
+	for reason, number := range reasonsAgainst(migrationv1alpha1.StorageStateAgreed, states) {
 		gauge(notAgreed, float64(number), reason)
+	}
+	for reason, number := range reasonsAgainst(migrationv1alpha1.StorageStateMigrated, states) {
+		gauge(notMigrated, float64(number), reason)
 	}
 	waiting := sets.New[schema.GroupResource]()
 	for _, migration := range migrations {
@@ -90,6 +100,18 @@ func collectGauges(c *Controller, gauge controller.Gauge) {
 	for source, looked := range c.observer.LastLook() {
 		gauge(sinceLastLook, c.clock.Since(looked).Seconds(), string(source))
 	}
+}
+
+// reasonsAgainst counts the states whose condition is not True, by its reason.
+func reasonsAgainst(conditionType string, states []*migrationv1alpha1.StorageState) map[string]int {
+	reasons := map[string]int{}
+	for _, state := range states {
+		condition := meta.FindStatusCondition(state.Status.Conditions, conditionType)
+		if condition != nil && condition.Status != metav1.ConditionTrue {
+			reasons[condition.Reason]++
+		}
+	}
+	return reasons
 }
 
 func persistedCount(state *migrationv1alpha1.StorageState) string {

@@ -43,7 +43,9 @@ func TestMetrics(t *testing.T) {
 	one.Status.Conditions = []metav1.Condition{{Type: migrationv1alpha1.StorageStateAgreed, Status: metav1.ConditionTrue,
 		Reason: migrationv1alpha1.StateReasonServersAgree}}
 	two.Status.Conditions = []metav1.Condition{{Type: migrationv1alpha1.StorageStateAgreed, Status: metav1.ConditionFalse,
-		Reason: migrationv1alpha1.StateReasonServersDisagree}}
+		Reason: migrationv1alpha1.StateReasonServersDisagree},
+		{Type: migrationv1alpha1.StorageStateMigrated, Status: metav1.ConditionFalse,
+			Reason: migrationv1alpha1.StateReasonAwaitingAgreement}}
 	f.cache(t, one, two, three, unknown, empty)
 	f.observations.looks = map[migrationv1alpha1.EvidenceSource]time.Time{
 		migrationv1alpha1.EvidenceFromServerDiscovery: start.Add(-time.Minute),
@@ -64,6 +66,7 @@ func TestMetrics(t *testing.T) {
 		"storage_states 3+":                              1,
 		"storage_states unknown":                         2,
 		"resources_not_agreed ServersDisagree":           1,
+		"resources_not_migrated AwaitingAgreement":       1,
 		"migrations_waiting":                             1,
 		"seconds_since_last_observation ServerDiscovery": 60,
 	}

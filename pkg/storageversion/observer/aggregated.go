@@ -113,12 +113,16 @@ func (r *aggregatedReader) read(ctx context.Context) error {
 	r.mu.Unlock()
 	maps.DeleteFunc(services, func(_ schema.GroupVersion, s service) bool { return s.address == "" })
 
+	if len(services) == 0 {
+		r.unread(migrationv1alpha1.EvidenceFromAggregatedDiscovery)
+		return nil
+	}
 	var readers errgroup.Group
 	for gv, s := range services {
 		readers.Go(func() error { return r.readVersion(ctx, gv, s) })
 	}
 	err := readers.Wait()
-	if len(services) > 0 && err == nil {
+	if err == nil {
 		r.current(migrationv1alpha1.EvidenceFromAggregatedDiscovery)
 	}
 	return err

@@ -125,6 +125,9 @@ func TestAggregatedServers(t *testing.T) {
 		if got := c.host.count(sampleV1Path); got > 0 {
 			t.Errorf("asked %d times all the same", got)
 		}
+		if at, looked := c.LastLook()[migrationv1alpha1.EvidenceFromAggregatedDiscovery]; looked {
+			t.Errorf("the last look still counts, that at %v", at)
+		}
 	})
 	c.stop()
 }

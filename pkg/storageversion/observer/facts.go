@@ -75,6 +75,14 @@ func (f *facts) current(source migrationv1alpha1.EvidenceSource) {
 	f.lastRead[source] = f.clock.Now()
 }
 
+// unread notes that nothing is read from a source any more. Its last read would look older and older, as if the source
+// could not be read.
+func (f *facts) unread(source migrationv1alpha1.EvidenceSource) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.lastRead, source)
+}
+
 // living returns the processes that the Ledger knows to live.
 func (f *facts) living() []storageversion.Server {
 	f.mu.Lock()

@@ -159,7 +159,7 @@ func (o *Observer) Observe(resource schema.GroupResource) storageversion.Observa
 }
 
 // LastLook returns when each source of evidence was last read in full or, if it is watched, when its watch last said
-// something. It leaves out sources that were never read.
+// something. It leaves out sources that were never read, and those that are not there any more.
 func (o *Observer) LastLook() map[migrationv1alpha1.EvidenceSource]time.Time {
 	o.facts.mu.Lock()
 	defer o.facts.mu.Unlock()

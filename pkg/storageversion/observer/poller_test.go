@@ -257,6 +257,9 @@ func TestStorageVersionsAreWatchedWhileServed(t *testing.T) {
 		if last, _ := o.Last(); last.Evidence.Source == migrationv1alpha1.EvidenceFromStorageVersion {
 			return fmt.Errorf("the evidence is still from StorageVersions")
 		}
+		if at, heard := c.LastLook()[migrationv1alpha1.EvidenceFromStorageVersion]; heard {
+			return fmt.Errorf("what was heard of StorageVersions at %v still counts", at)
+		}
 		return nil
 	})
 	c.stop()

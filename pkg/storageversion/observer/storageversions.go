@@ -55,6 +55,7 @@ func (w *storageVersionWatcher) run(ctx context.Context) {
 		}
 		klog.FromContext(ctx).V(2).Info("API servers do not serve StorageVersions any more")
 		w.update(func(now time.Time) storageversion.Changes { return w.ledger.SetStorageVersionsServed(now, false) })
+		w.unread(migrationv1alpha1.EvidenceFromStorageVersion)
 	}
 }
 

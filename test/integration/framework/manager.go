@@ -22,6 +22,7 @@ import (
 	"net"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -104,6 +105,12 @@ func StopManager(t *testing.T, process *controlplane.Process) {
 	if err := process.Wait(); err != nil {
 		t.Errorf("%s was asked to end and ended with %v", process.Name(), err)
 	}
+}
+
+// FreeAddress is an address and a port of this host that nothing listens on.
+func FreeAddress(t *testing.T) string {
+	t.Helper()
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
 }
 
 func freePort(t *testing.T) int {
