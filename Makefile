@@ -3,13 +3,19 @@
 OUTPUT  := _output
 VERSION ?= v0.1.0-dev+$(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(VERSION) -X k8s.io/client-go/pkg/version.gitVersion=$(VERSION)
+# What an image and a release are stamped with, and the name of the image in the manifests of a release.
+REVISION          ?= $(shell git describe --always --dirty --abbrev=40 --exclude='*')
+SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
+IMAGE             ?= svm-controller-manager
+STAMPED            = VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' IMAGE='$(IMAGE)' REVISION='$(REVISION)' \
+	SOURCE_DATE_EPOCH='$(SOURCE_DATE_EPOCH)'
 FOCUS   ?= .
 HISTORIES ?= 1000000
 # Everything is built without cgo, as the servers are, so that packages are compiled once; but the race detector needs
 # cgo, hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests whose controllers run in managers, which are built with the race detector: the tests themselves need none.
-OF_MANAGERS := svmtrigger svmigrator manager api plugin
+OF_MANAGERS := svmtrigger svmigrator manager api install plugin
 # All others with tests: what they are about runs in their own process. Those of releases have a target of their own.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
 IN_PROCESS   = $(filter-out %/test/simulation $(addprefix %/test/integration/,releases $(OF_MANAGERS)),$(TESTED))
@@ -31,6 +37,14 @@ build: ## Build the project's programs into _output/bin
 controlplane: ## Build etcd, API servers and the program that runs them (with=kube-controller-manager adds that)
 	hack/build-controlplane.sh etcd kube-apiserver sample-apiserver $(with)
 	CGO_ENABLED=0 go build -o $(OUTPUT)/bin/ ./test/controlplane/cmd/controlplane
+
+.PHONY: image
+image: ## Build the image of svm-controller-manager for linux/amd64 and linux/arm64 into _output/image
+	@$(STAMPED) hack/build-image.sh
+
+.PHONY: release
+release: ## Build everything that a release consists of into _output/release, from a commit and VERSION=
+	@$(STAMPED) hack/build-release.sh
 
 .PHONY: clean
 clean: ## Remove everything that was built
@@ -73,10 +87,14 @@ integration-in-process:
 	@hack/step.sh "integration, in process" $(INTEGRATION) $(RACE) -p 1 $(IN_PROCESS)
 
 .PHONY: releases
-releases: ## Run the tests against kube-apiserver 1.34, which it builds first (ten minutes on two cores)
-	hack/build-controlplane.sh etcd kube-apiserver kube-apiserver-1.34
+releases: ## Run the tests against kube-apiserver 1.34 to 1.37, which it builds first; FOCUS= as above
+	hack/build-controlplane.sh etcd kube-apiserver kube-apiserver-1.34 kube-apiserver-1.35 kube-apiserver-1.36
 	hack/build-managers.sh
 	SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 $(INTEGRATION) -v ./test/integration/releases
+
+.PHONY: image-test
+image-test: ## Build the image twice, compare, and look into it (compiles for arm64, some minutes at first)
+	cd hack/tools/image && GOWORK=off CGO_ENABLED=0 go test -count=1 -vet=off -v .
 
 .PHONY: test-binaries
 test-binaries: ## Build the servers and the managers that tests run
@@ -93,8 +111,8 @@ update: ## Regenerate what is generated and tidy what can be tidied
 ##@ Show
 
 .PHONY: demo
-demo: build ## Show a CRD version being migrated away on three API servers, through a kill -9 and a denied object
-	hack/build-controlplane.sh etcd kube-apiserver
+demo: build ## Show a migration on three API servers, a mutation stopped, an upgrade; KEEP=1 leaves it running
+	hack/build-controlplane.sh etcd kube-apiserver kubectl
 	CGO_ENABLED=0 go run ./test/demo
 
 .PHONY: help

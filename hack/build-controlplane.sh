@@ -18,7 +18,8 @@
 #
 #   hack/build-controlplane.sh                                  etcd, kube-apiserver and sample-apiserver
 #   hack/build-controlplane.sh kube-controller-manager kubectl  only those named
-#   hack/build-controlplane.sh kube-apiserver-1.34              of an older release, pinned in binaries/v1.34
+#   hack/build-controlplane.sh kube-apiserver-1.34              of an older release, pinned in binaries/v1.34;
+#                                                               there are 1.34, 1.35 and 1.36
 #
 # A binary is built when it is missing or older than the go.mod that pins it. All of one module that have to be built
 # are built by one go command, so that packages which they share are compiled once and no processor waits. Safe to run
@@ -41,11 +42,11 @@ package_of() {
   case "$1" in
     etcd) echo go.etcd.io/etcd/server/v3 ;;
     kube-apiserver | kube-controller-manager | kubectl) echo "k8s.io/kubernetes/cmd/$1" ;;
-    kube-apiserver-1.34) echo k8s.io/kubernetes/cmd/kube-apiserver ;;
+    kube-apiserver-1.3[456]) echo k8s.io/kubernetes/cmd/kube-apiserver ;;
     sample-apiserver) echo k8s.io/sample-apiserver ;;
     *)
       echo "$0: unknown binary \"$1\": it builds etcd, kube-apiserver, kube-controller-manager, kubectl," \
-        "sample-apiserver and kube-apiserver-1.34" >&2
+        "sample-apiserver and kube-apiserver-1.34, -1.35, -1.36" >&2
       return 1
       ;;
   esac

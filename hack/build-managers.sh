@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the managers, and the kubectl plugin, that integration tests run into _output/test. Arguments, such as -race, are those of go build.
+# Builds the managers, and the kubectl plugin, that integration tests run into _output/test. Arguments, such as -race,
+# are those of go build.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 export CGO_ENABLED=0

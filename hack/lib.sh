@@ -1,5 +1,5 @@
 # Sourced by the scripts beside it: strict mode, the repository's root, the lists of modules and sources, builds that
-# report.
+# report, builds for a release.
 set -o errexit -o nounset -o pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -34,6 +34,19 @@ build_with_progress() {
   shift
   packages="$(go list -deps "$@" 2>/dev/null | wc -l)"
   go build -v "${flags[@]}" "$@" 2>&1 | report_progress "building ${what}" "${packages}"
+}
+
+# build_programs OS/ARCH PROGRAM... builds programs of cmd/ as they are released, into _output/programs/OS-ARCH. They
+# depend on the sources, the release of Go and LDFLAGS, but not on the folder, on Git or on the user's settings.
+build_programs() {
+  local platform="$1"
+  shift
+  (
+    export GOOS="${platform%/*}" GOARCH="${platform#*/}" CGO_ENABLED=0
+    unset GOFLAGS GOEXPERIMENT GOAMD64 GOARM64
+    build_with_progress "$* for ${platform}" -trimpath -buildvcs=false -ldflags "${LDFLAGS} -s -w" \
+      -o "_output/programs/${GOOS}-${GOARCH}/" -- "${@/#/./cmd/}"
+  )
 }
 
 # report_progress counts the packages that go build -v names, and passes on everything else that it says.

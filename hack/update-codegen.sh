@@ -50,12 +50,12 @@ find . -name 'zz_generated.*.go' -delete
 # controller-gen needs no other generated code, and the definitions are where a mistake in a marker shows first.
 echo "generating CustomResourceDefinitions" >&2
 mkdir -p "${TREE}/build/manifests/crds" migration/crds
-rm -f "${TREE}/build/manifests/crds/"*.yaml migration/crds/*.yaml
+rm -f "${TREE}/build/manifests/crds/migration.k8s.io_"*.yaml migration/crds/*.yaml
 "${TOOLS}/controller-gen" crd:crdVersions=v1 \
   paths="./${API}" \
   output:crd:artifacts:config="${TREE}/build/manifests/crds"
 # go:embed reaches no file outside of its module, hence the copies.
-cp "${TREE}/build/manifests/crds/"*.yaml migration/crds/
+cp "${TREE}/build/manifests/crds/migration.k8s.io_"*.yaml migration/crds/
 
 echo "generating deepcopy" >&2
 "${TOOLS}/deepcopy-gen" \

@@ -2,7 +2,7 @@
 # Runs every hack/update-*.sh.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
-for step in codegen releases headers format modules docs; do
+for step in codegen chart releases headers format modules docs; do
   echo "update ${step}"
   "hack/update-${step}.sh"
 done

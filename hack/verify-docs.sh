@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if docs/flags.md or docs/kubectl-svm.md is not what the commands say, or if lines of documents or scripts are too
-# long.
+# Fails if docs/flags.md or docs/kubectl-svm.md is not what the commands say, or if lines of documents or scripts are
+# too long.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # As everything but the race detector is built, so that packages are compiled once.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the project's own linter (hack/tools/lint) on both modules of the workspace and on itself, and its tests. It
-# includes whatever go vet checks.
+# Runs the project's own linter (hack/tools/lint) on both modules of the workspace, on the program that writes images
+# and on itself, and its tests. It includes whatever go vet checks.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # As everything but the race detector is built, so that packages are compiled once.
@@ -13,4 +13,5 @@ mkdir -p "${TOOLS}"
   go vet -vettool="${TOOLS}/lint" ./...
   go test -vet=off ./...
 )
+(cd hack/tools/image && GOWORK=off go vet -vettool="${TOOLS}/lint" ./...)
 go vet -vettool="${TOOLS}/lint" ./... sigs.k8s.io/svm-api/...

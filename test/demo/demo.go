@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned"
 
@@ -36,7 +38,7 @@ import (
 )
 
 // patience is how long one step may take on a slow machine.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // demo has what the steps share.
 type demo struct {
@@ -47,6 +49,8 @@ type demo struct {
 	migration  versioned.Interface
 	dynamic    dynamic.Interface
 	managers   map[string]*controlplane.Process
+	// kubeconfig is that of an administrator.
+	kubeconfig string
 
 	// stored is what etcd had before the last migration.
 	stored []controlplane.StoredObject
@@ -59,6 +63,7 @@ type demo struct {
 func newDemo(cp *controlplane.ControlPlane, out *narrator) (*demo, error) {
 	d := &demo{cp: cp, out: out, managers: map[string]*controlplane.Process{}}
 	config := cp.AdminConfig()
+	config.WarningHandler = rest.NoWarnings{} // about versions that are old in the newer release
 	var errs [4]error
 	d.kube, errs[0] = kubernetes.NewForConfig(config)
 	d.extensions, errs[1] = apiextensions.NewForConfig(config)
@@ -67,7 +72,8 @@ func newDemo(cp *controlplane.ControlPlane, out *narrator) (*demo, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("making clients: %w", err)
 	}
-	return d, nil
+	d.kubeconfig = filepath.Join(cp.Dir(), "admin.kubeconfig")
+	return d, cp.WriteKubeconfig(d.kubeconfig, config)
 }
 
 func (d *demo) showServers(ctx context.Context) error {
@@ -76,6 +82,28 @@ func (d *demo) showServers(ctx context.Context) error {
 	}
 	d.out.explain("etcd keeps every object in the encoding that was the storage version when it was written. " +
 		"Old encodings stay until somebody writes the objects again.")
+	return nil
+}
+
+// keep leaves everything running until somebody interrupts the demo.
+func (d *demo) keep(ctx context.Context) error {
+	kubectl, err := controlplane.Binary("kubectl")
+	if err != nil {
+		return err
+	}
+	outside, err := d.cp.OutsideConfig(administrator, masters)
+	if err != nil {
+		return err
+	}
+	kubeconfig := filepath.Join(d.cp.Dir(), "kubeconfig")
+	if err := d.cp.WriteKubeconfig(kubeconfig, outside); err != nil {
+		return err
+	}
+	d.out.step("Everything goes on until you press Ctrl-C. Look around in another terminal:")
+	d.out.command("export KUBECONFIG=%s PATH=%s:$PATH", kubeconfig, filepath.Dir(kubectl))
+	d.out.command("kubectl svm status all")
+	d.out.command("kubectl svm history")
+	<-ctx.Done()
 	return nil
 }
 

@@ -14,8 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// The demo shows the manager at work on a real control plane: the storage version of a CRD changes, all objects are
-// rewritten, and the old version is dropped. At the end it removes everything that it created.
+// The demo shows the manager at work on a real control plane, with the manifests, the identity and the permissions of
+// an installation: the storage version of a CRD changes, all objects are rewritten, and the old version is dropped; a
+// rule that would change objects is noticed; the servers are upgraded. At the end it removes everything that it
+// created, unless KEEP is set.
 package main
 
 import (
@@ -32,6 +34,10 @@ import (
 
 const (
 	apiServers = 3
+	// administrator and masters are who the demo is to the API servers.
+	administrator, masters = "administrator", "system:masters"
+	// keepVariable leaves everything running at the end.
+	keepVariable = "KEEP"
 	// interruptedCode is the exit code that shells use for programs that were ended with Ctrl-C.
 	interruptedCode = 130
 )
@@ -85,7 +91,8 @@ func play(ctx context.Context, out *narrator, dir string, servers int) (err erro
 	out.step("Bringing up etcd and kube-apiservers (%d), each on a host of its own", servers)
 	config := controlplane.Config{Dir: dir}
 	for range servers {
-		config.Servers = append(config.Servers, controlplane.StorageVersionAPI(controlplane.Server{}))
+		config.Servers = append(config.Servers, controlplane.StorageVersionAPI(
+			controlplane.Server{EmulatedVersion: oldRelease, RuntimeConfig: []string{"api/all=true"}}))
 	}
 	cp, err := controlplane.New(ctx, config)
 	if err != nil {
@@ -105,8 +112,15 @@ func play(ctx context.Context, out *narrator, dir string, servers int) (err erro
 		d.showRefusal,
 		d.showSecondAttempt,
 		d.showRemoval,
+		d.showFence,
+		d.showUpgrade,
 	} {
 		if err := show(ctx); err != nil {
+			return err
+		}
+	}
+	if os.Getenv(keepVariable) != "" {
+		if err := d.keep(ctx); err != nil {
 			return err
 		}
 	}

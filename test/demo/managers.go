@@ -31,27 +31,37 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
-// hasty are the flags in which the demo differs from an installation, so that it does not take long.
+// hasty are the flags in which the demo differs from an installation. It does not take long, and shows policies.
 var hasty = []string{
 	"--settle-period=5s",
-	"--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=500ms",
+	"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=500ms",
 	"--max-rewrites-per-second=150", "--migration-chunk-size=100",
+	"--auto-migrate=*,-*." + policies.Group + "," + policies.String() + "," + policyBindings.String(),
 }
+
+// identity is the user that the manifests for static pods name.
+const identity = "system:svm-controller-manager"
 
 // unrecorded is how many objects the leader has rewritten, since it last saved its progress, when it is killed. It is
 // less than a chunk.
 const unrecorded = 40
 
 func (d *demo) showManagers(ctx context.Context) error {
-	d.out.step("Installing the custom resources of migration.k8s.io and starting two managers: one leads, one stands by")
-	d.out.command("kubectl apply -f build/manifests/crds/")
-	if err := controlplane.InstallMigrationAPI(ctx, d.cp.AdminConfig()); err != nil {
+	d.out.step("Installing the manifests and starting two managers: one leads, one stands by")
+	if err := d.install(ctx); err != nil {
+		return err
+	}
+	d.out.explain("The managers are %s. By its roles this user may read metadata and patch, and the fence, a "+
+		"ValidatingAdmissionPolicy, refuses every patch that changes something. The default roles leave out admission "+
+		"objects; this demo allows MutatingAdmissionPolicies, to show an upgrade.", identity)
+	err := d.allow(ctx, "mutating-policies", policies.String(), policyBindings.String())
+	if err != nil {
 		return err
 	}
 	d.out.command("%s %s", names.Manager, strings.Join(hasty[:1], " "))
 	d.out.explain("In this demo the servers have to agree for 5 s before a migration starts. The default is 65 s, " +
 		"because a write that began before a change may end as late as the request timeout of the API servers, which " +
-		"is 60 s. The demo also has leases of 4 s instead of 15 s, and at most 150 rewrites a second instead of no bound.")
+		"is 60 s. The demo also has leases of 8 s instead of 15 s, and at most 150 rewrites a second instead of no bound.")
 	for _, name := range []string{"manager-a", "manager-b"} {
 		if err := d.startManager(name); err != nil {
 			return err
@@ -65,13 +75,27 @@ func (d *demo) showManagers(ctx context.Context) error {
 	return d.showFirstLook(ctx)
 }
 
+// allow lets the managers migrate resources that the default roles do not name.
+func (d *demo) allow(ctx context.Context, role string, resources ...string) error {
+	for _, args := range [][]string{
+		{"create", "clusterrole", role, "--verb=get,list,patch", "--resource=" + strings.Join(resources, ",")},
+		{"create", "clusterrolebinding", role, "--clusterrole=" + role, "--user=" + identity},
+	} {
+		d.out.command("kubectl %s", strings.Join(args, " "))
+		if _, err := d.quietly(ctx, args); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (d *demo) startManager(name string) error {
 	binary, err := controlplane.Binary(names.Manager)
 	if err != nil {
 		return err
 	}
 	kubeconfig := filepath.Join(d.cp.Dir(), name+".kubeconfig")
-	if err := d.cp.WriteKubeconfig(kubeconfig, d.cp.Config(name, "system:masters")); err != nil {
+	if err := d.cp.WriteKubeconfig(kubeconfig, d.cp.Config(identity)); err != nil {
 		return err
 	}
 	port, err := freePort()

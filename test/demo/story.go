@@ -36,6 +36,10 @@ func (d *demo) showCrontabs(ctx context.Context) error {
 	if err := d.define(ctx, definition(oldOne.Version)); err != nil {
 		return err
 	}
+	d.out.explain("The manager needs a permission for each custom resource.")
+	if err := d.allow(ctx, crontabs.Resource, crontabs.String()); err != nil {
+		return err
+	}
 	err := d.untilState(ctx, "everything is stored as v1", func(state *migrationv1alpha1.StorageState) bool {
 		return holds(state, migrationv1alpha1.StorageStateSafeToRemoveOldVersions)
 	})
@@ -96,9 +100,8 @@ func (d *demo) showFirstAttempt(ctx context.Context) error {
 	if err := mustEnd(m, migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied); err != nil {
 		return err
 	}
-	for _, object := range m.Status.DeniedObjects {
-		d.out.warn("denied: %s/%s", object.Namespace, object.Name)
-		d.out.quote(fmt.Sprintf("%s: %s", object.Reason, object.Message))
+	if err := d.kubectl(ctx, []string{"svm", "denied", crontabs.String()}, notSafe); err != nil {
+		return err
 	}
 	if p := m.Status.Progress; p != nil && p.WrittenByOthers > 0 {
 		d.out.explain("Written by others are the objects that the killed process rewrote after it last saved its progress.")
@@ -173,9 +176,8 @@ func (d *demo) showSecondAttempt(ctx context.Context) error {
 	if err := d.thaw(ctx); err != nil {
 		return err
 	}
-	d.out.command(`kubectl annotate storagestate %s %s="$(date)"`, crontabs, migrationv1alpha1.RetryAnnotation)
 	asked := time.Now()
-	if err := d.annotate(ctx, migrationv1alpha1.RetryAnnotation, asked.Format(time.RFC3339)); err != nil {
+	if err := d.kubectl(ctx, []string{"svm", "retry", crontabs.String()}); err != nil {
 		return err
 	}
 	m, err := d.awaitMigration(ctx)

@@ -156,7 +156,7 @@ func (c *cluster) setUp(s setting) {
 	past := &source{name: "the past", began: c.w.now.Add(-time.Hour), grace: c.processGrace()}
 	c.definition = &definition{uid: "definition-1", generation: 1, stored: []customVersion{0}}
 	c.definition.sources[0] = past
-	c.aggregated = &aggregated{source: past}
+	c.aggregated = &aggregated{revision: revision{source: past}}
 	for i := range s.servers {
 		one := c.process(identityOf(i), s.release, s.publishing == allOfThem)
 		one.source = past

@@ -25,6 +25,18 @@ import (
 // their kind.
 func TestFindings(t *testing.T) {
 	for name, text := range map[string]string{
+		"S24: a clock that is set back after a look": `
+			servers 1, release 0, publishing 0, addresses own leases replaced
+			nothing (0, 0), 4m0s, seed 0
+			nothing (0, 0), 11m0s, seed 0
+			crash the manager (0, 0), 0s, seed 7`,
+		"S24: and no look succeeds since": `
+			servers 1, release 0, publishing 0, addresses own leases untold
+			kill and start a server (1, 0), 0s, seed 0
+			kill a server (0, 0), 0s, seed 0
+			crash the manager (1, 0), 0s, seed 0
+			start a server (0, 2), 0s, seed 0
+			slow the migrator down (0, 0), 4m0s, seed 24`,
 		"S1: an aggregated resource at two versions": `
 			servers 1, release 0, publishing 0, addresses own leases replaced
 			flip the aggregated server (0, 0), 0s, seed 0`,

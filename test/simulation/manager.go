@@ -66,6 +66,9 @@ func (w *world) startManager() {
 	m := &manager{w: w, memory: svmtrigger.Memory{}}
 	host := newDice(w.dice.state)
 	m.skew = skews[host.below(len(skews))]
+	if host.thrown {
+		m.setClocks(host)
+	}
 	m.observer = newObserver(m)
 	w.manager = m
 	w.feeds.reset()
@@ -83,8 +86,8 @@ func (w *world) startManager() {
 // skews are by how much the clock of a host may be ahead.
 var skews = []time.Duration{0, 0, 0, 66 * time.Second, -66 * time.Second, 2 * time.Hour, -2 * time.Hour}
 
-// now is the time on the clock of the host.
-func (m *manager) now() time.Time { return m.w.now.Add(m.skew) }
+// now is the reading of the clock of the host.
+func (m *manager) now() time.Time { return read(m.w.now.Add(m.skew), m.w.now.Sub(beginning)) }
 
 // clock is the time on the clock of whoever runs the manager.
 func (w *world) clock() time.Time {

@@ -38,6 +38,8 @@ type mutant struct {
 	trustsStates, trustsMigrations bool
 	// forgetsFollowers has migrations of custom resources start and succeed without asking the servers.
 	forgetsFollowers bool
+	// survivesRestores has the manager go on with what it knows when etcd is restored.
+	survivesRestores bool
 	// asksFollowersOnce has them start as soon as all servers follow.
 	asksFollowersOnce bool
 }

@@ -44,11 +44,13 @@ var mutants = map[string]struct {
 	"takes a shared address for that of one server":     {mutant: mutant{look: shareNothing}},
 	"trusts the holder of a Lease":                      {mutant: mutant{look: trustHolders}},
 	"counts connections and not processes":              {mutant: mutant{name: nameOfConnection}},
+	"takes one replica for all of them":                 {mutant: mutant{aggregated: overlookReplicas}},
 	"takes an error for absence":                        {mutant: mutant{look: failedAsEmpty}},
 	"creates migrations before the state is written":    {mutant: mutant{decision: createAtOnce, createsFirst: true}},
 	"creates migrations without reading the state":      {mutant: mutant{trustsStates: true}, first: 5000},
 	"creates one beside one that the cache lacks":       {mutant: mutant{trustsMigrations: true}, first: 2900},
 	"settles by the clock of another host":              {mutant: mutant{input: believeClocks}},
+	"settles by a clock that is set":                    {mutant: mutant{input: believeWallClock}},
 	"does not settle":                                   {mutant: mutant{input: settleAtOnce}},
 	"closes its eyes to gaps":                           {mutant: mutant{input: forgetGaps}},
 	"ignores how far the generation is":                 {mutant: mutant{input: forgetGenerations}},
@@ -56,6 +58,7 @@ var mutants = map[string]struct {
 	"forgets the process that nobody asked":             {mutant: mutant{input: forgetUnseen}},
 	"agrees although servers are unseen":                {mutant: mutant{input: overlookProblems}},
 	"does not ask who follows a definition":             {mutant: mutant{forgetsFollowers: true}},
+	"goes on when etcd was restored":                    {mutant: mutant{survivesRestores: true}},
 	"asks who follows only when it starts":              {mutant: mutant{asksFollowersOnce: true}},
 	"takes the success under another state for a proof": {mutant: mutant{input: takeUIDsForTheSame}},
 }
@@ -168,6 +171,12 @@ func nameOfConnection(_ *server, connection int) string {
 	return fmt.Sprintf("connection %d", connection)
 }
 
+// overlookReplicas takes what one replica says for what all say.
+func overlookReplicas(document *storageversion.AggregatedDocument) *storageversion.AggregatedDocument {
+	document.Unasked = ""
+	return document
+}
+
 func failedAsEmpty(look storageversion.Look) storageversion.Look {
 	look.Documents = maps.Clone(look.Documents)
 	for address, document := range look.Documents {
@@ -202,6 +211,9 @@ func believeClocks(_ *world, in *svmtrigger.Input) {
 		in.EpochKnown = in.State.Status.EpochStartTime.Time
 	}
 }
+
+// believeWallClock measures the settle period by what the clock of the host showed when the epoch began.
+func believeWallClock(_ *world, in *svmtrigger.Input) { in.EpochKnown = in.EpochKnown.Round(0) }
 
 // forgetGaps has the state say that it was written when what is known begins.
 func forgetGaps(_ *world, in *svmtrigger.Input) {

@@ -329,7 +329,9 @@ func (o *observer) pollAggregated() {
 	for _, gv := range w.cluster.aggregated.groupVersions() {
 		document := w.cluster.aggregated.document(w, gv)
 		if document.Failure == "" {
-			o.known[w.cluster.aggregated.source] = true
+			for _, from := range w.cluster.aggregated.sources() {
+				o.known[from] = true
+			}
 		} else {
 			next = min(next, aggregatedRetry)
 		}

@@ -152,6 +152,26 @@ var actions = []action{
 		_ = w.api.deleteState(everything[what%len(everything)].String(),
 			nil)
 	}},
+
+	{"roll out the aggregated server", func(w *world, who, _ int) {
+		w.cluster.rollOutAggregated(
+			[]time.Duration{30 * time.Second, 3 * time.Minute, 9 * time.Minute, 25 * time.Minute}[who])
+	}},
+	{"restore etcd", func(w *world, who, what int) { w.restore(who, what%releases) }},
+}
+
+// rare is how many of the last actions are not drawn. They take the place of others, see step.orRare.
+const rare = 2
+
+// orRare makes a rare step of some of those that are drawn. Drawing it would make each seed stand for another history.
+func (s step) orRare() step {
+	switch name := actions[s.Do].name; {
+	case name == "flip the aggregated server" && s.What%3 == 1:
+		s.Do = len(actions) - rare
+	case name == "nothing" && s.What%3 == 1:
+		s.Do = len(actions) - rare + 1
+	}
+	return s
 }
 
 // outages are how long something may be away.

@@ -57,12 +57,12 @@ var scripts = rapid.Custom(func(t *rapid.T) script {
 
 var steps = rapid.Custom(func(t *rapid.T) step {
 	return step{
-		Do:   rapid.SampledFrom(positions(len(actions))).Draw(t, "do"),
+		Do:   rapid.SampledFrom(positions(len(actions)-rare)).Draw(t, "do"),
 		Who:  rapid.SampledFrom(positions(4)).Draw(t, "who"),
 		What: rapid.SampledFrom(positions(24)).Draw(t, "what"),
 		Wait: rapid.SampledFrom(positions(len(waits))).Draw(t, "wait"),
 		Seed: rapid.Uint64().Draw(t, "seed"),
-	}
+	}.orRare()
 })
 
 func positions(n int) []int {

@@ -99,8 +99,9 @@ func (s *store) fly(resource schema.GroupResource, position int, encoding string
 	one := &flight{resource: resource, encoding: encoding, source: from, mayLand: mayLand}
 	s.flying = append(s.flying, one)
 	s.w.after(duration, func() {
+		flies := slices.Contains(s.flying, one) // else etcd was away, and it failed
 		s.flying = slices.DeleteFunc(s.flying, func(other *flight) bool { return other == one })
-		if mayLand() {
+		if flies && mayLand() {
 			s.w.log("a slow write of %s lands in %s", resource.Resource, words(encoding))
 			s.write(resource, position, encoding, from)
 		}
@@ -113,7 +114,8 @@ func (w *world) encoding(s *server, resource schema.GroupResource) (string, *sou
 		return b.encoding(s.release), s.source
 	}
 	if resource == flunders {
-		return w.cluster.aggregated.encoding(), w.cluster.aggregated.source
+		by := w.cluster.aggregated.answering()
+		return by.encoding(), by.source
 	}
 	if d := w.cluster.definition; d != nil {
 		return d.encoding(s.follows), d.sources[s.follows]
@@ -146,7 +148,7 @@ func (s *store) writeCustomSlowly(by *server) {
 }
 
 func (s *store) writeAggregatedSlowly() {
-	a := s.w.cluster.aggregated
+	a := s.w.cluster.aggregated.revision
 	s.fly(flunders, 0, a.encoding(), a.source, requestTimeout, func() bool { return true })
 }
 

@@ -41,6 +41,7 @@ type world struct {
 	lives   int      // how many managers have run
 	migrant *migrator
 	judge   *judge
+	backups []*backup // of etcd, the oldest first
 
 	// rush counts what happens in one moment.
 	rush int
@@ -64,6 +65,7 @@ func newWorld(start setting, m mutant, tell func(string)) *world {
 	w.cluster.setUp(start)
 	w.startManager()
 	w.keepWriting()
+	w.keepBackups()
 	return w
 }
 

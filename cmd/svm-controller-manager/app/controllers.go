@@ -81,6 +81,7 @@ type runner struct {
 	*manager
 	// shared is what all controllers get. Each one gets a copy of Config with its own user agent.
 	shared     ControllerContext
+	client     kubernetes.Interface
 	factories  []informerFactory
 	discovery  discovery.DiscoveryInterface
 	stopEvents func()
@@ -108,6 +109,10 @@ func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDe
 	group.Go(func() error { <-groupCtx.Done(); return nil })
 	for _, d := range descriptors {
 		group.Go(func() error { return r.runController(groupCtx, d) })
+	}
+	if slices.ContainsFunc(descriptors, isFenced) {
+		fenceCtx := klog.NewContext(groupCtx, klog.FromContext(ctx).WithName("fence"))
+		group.Go(func() error { m.fence.Run(fenceCtx, r.client); return nil })
 	}
 	ended := make(chan error, 1)
 	go func() {
@@ -184,6 +189,7 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 			},
 			Events: events,
 		},
+		client:     client,
 		factories:  []informerFactory{builtIn, leases, migrations},
 		discovery:  discoveryClient,
 		stopEvents: stopEvents,

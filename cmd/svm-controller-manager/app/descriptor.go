@@ -50,12 +50,17 @@ type ControllerDescriptor struct {
 	// Observes means that the controller depends on what the API servers write. The manager then observes them from the
 	// start of the process, also while it stands by.
 	Observes bool
+	// Fenced means that the controller writes objects of others without changing them. While it runs, the manager checks
+	// whether the fence stands, which keeps it from changing them by mistake.
+	Fenced bool
 	// Options are its flags, or nil if it has none.
 	Options options.ControllerOptions
 	// New makes the controller. It asks for the informers that the controller needs and starts nothing: the manager
 	// starts the informers and then calls Run.
 	New func(ctx context.Context, controllerContext ControllerContext) (Controller, error)
 }
+
+func isFenced(d ControllerDescriptor) bool { return d.Fenced }
 
 // Need is a resource without which a controller cannot run.
 type Need struct {

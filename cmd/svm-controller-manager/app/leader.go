@@ -20,10 +20,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
 var (
@@ -54,7 +57,10 @@ func (m *manager) lead(
 		return fmt.Errorf("setting up the lease %s/%s: %w", election.ResourceNamespace, leaseName, err)
 	}
 	period := election.RetryPeriod.Duration
-	lock := &termLock{Interface: lease, term: term, retryPeriod: period, stopElection: stopElection}
+	lock := &termLock{Interface: lease, term: term, retryPeriod: period, stopElection: stopElection, label: func() {}}
+	if lease, isLease := lease.(*resourcelock.LeaseLock); isLease && slices.ContainsFunc(m.health.selected, isFenced) {
+		lock.label = func() { lease.Labels = map[string]string{fence.Label: string(m.fence.State())} }
+	}
 	runEnded := make(chan error, 1)
 	lead := func(leading context.Context) {
 		leading, cancel := context.WithCancel(leading)

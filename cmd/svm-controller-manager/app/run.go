@@ -40,12 +40,14 @@ import (
 	genericcontrollermanager "k8s.io/controller-manager/app"
 	"k8s.io/controller-manager/pkg/leadermigration"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
+	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
@@ -77,7 +79,7 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 	// An election records its end after ctx has ended, so it gets another context.
 	events, stopEvents := newRecorder(serving, c.Client)
 	defer stopEvents()
-	m := &manager{Config: c, health: health, events: events}
+	m := &manager{Config: c, health: health, events: events, fence: fence.NewWatch(clock.RealClock{})}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	if slices.ContainsFunc(selected, func(d ControllerDescriptor) bool { return d.Observes }) {
@@ -124,6 +126,8 @@ type manager struct {
 	events record.EventRecorderLogger
 	// observer is nil if no selected controller asks for one.
 	observer *observer.Observer
+	// fence is whether the fence stands.
+	fence *fence.Watch
 	// id is how this process signs its leases.
 	id string
 }

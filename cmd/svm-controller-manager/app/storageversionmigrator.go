@@ -55,6 +55,7 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 		FeatureGates: []featuregate.Feature{features.StorageVersionMigrator},
 		Needs:        migrationAPI,
 		Observes:     true,
+		Fenced:       true,
 		Options:      flags,
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
 			options := flags.Options

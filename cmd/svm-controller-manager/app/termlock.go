@@ -35,6 +35,7 @@ type termLock struct {
 	retryPeriod  time.Duration
 	stopElection func()
 	mayRelease   atomic.Bool // set once nothing runs that writes
+	label        func()      // sets the labels that the next write gives to the lease
 }
 
 // Get reads the lease. It waits while the API server does not answer.
@@ -84,6 +85,7 @@ func (l *termLock) renew(write func() error) error {
 	if l.term.lost() {
 		return errTermOver
 	}
+	l.label()
 	sent := l.term.clock.Now()
 	if err := write(); err != nil {
 		return err

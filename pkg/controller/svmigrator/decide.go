@@ -145,6 +145,9 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	return d
 }
 
+// clockTolerance is by how much a time in a state may lie in the future. The clocks of hosts differ a little.
+const clockTolerance = time.Minute
+
 // stateUpdatedWithin is more than a trigger in another process needs to update a StorageState.
 const stateUpdatedWithin = 15 * time.Minute
 
@@ -222,8 +225,10 @@ func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, h
 	}
 	// Evidence that is not durable counts if the trigger looked no earlier than this process did. States have whole
 	// seconds.
-	firstSeen := sightings[0].Evidence.FirstObservedTime.Truncate(time.Second)
-	return in.onlyWrittenSince(*state.Status.Evidence, hash, !state.Status.LastHeartbeatTime.Time.Before(firstSeen))
+	firstSeen, looked := sightings[0].Evidence.FirstObservedTime.Truncate(time.Second), state.Status.LastHeartbeatTime.Time
+	// A time from the future was written by another clock, or before this one was set back.
+	confirmed := !looked.Before(firstSeen) && !looked.After(in.Now.Add(clockTolerance))
+	return in.onlyWrittenSince(*state.Status.Evidence, hash, confirmed)
 }
 
 // onlyWrittenSince reports whether the observation shows that the servers have written only this encoding since the

@@ -275,6 +275,10 @@ func TestDecide(t *testing.T) {
 			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 6), triggered: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
+		"what is only polled is not believed of one whose clock is ahead": {
+			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, -2), triggered: true,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
+		},
 		"one that started alone fails in another process where evidence is only polled": {
 			migration: alone(polled(9)), observed: observed(polled(5)), want: Fail,
 			reason: migrationv1alpha1.MigrationReasonAgreementLost,

@@ -276,7 +276,8 @@ func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
 	c := r.status.stored.Status.Condition(migrationv1alpha1.MigrationRunning)
 	known := c != nil && c.Reason == string(report.State)
-	fresh := !retrying || known && now.Sub(c.LastUpdateTime.Time) < reportPeriod
+	// The clock may have been set back since.
+	fresh := !retrying || known && now.Sub(c.LastUpdateTime.Time).Abs() < reportPeriod
 	if known && fresh || now.Before(r.nextReport) {
 		return
 	}

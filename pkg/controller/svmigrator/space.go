@@ -292,8 +292,8 @@ func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
 
 // listedForCompaction returns the path of a resource. Events are the only objects that API servers read from etcd for
 // every list. For others they keep what a list at a revision returned until they compact etcd themselves, so a
-// compaction by etcd or by a person does not show there. But events often have an etcd of their own, which tells nothing
-// about the others.
+// compaction by etcd or by a person does not show there. But events often have an etcd of their own, which tells
+// nothing about the others.
 func (s *space) listedForCompaction() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

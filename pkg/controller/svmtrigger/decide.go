@@ -93,6 +93,11 @@ type evaluation struct {
 func newEvaluation(in Input) *evaluation {
 	e := &evaluation{in: in, old: &in.State.Status, next: in.State.Status}
 	e.last, _ = in.Observation.Last()
+	if looked := &e.in.Observation.Looked; !looked.IsZero() {
+		// It is recorded, and compared with what is recorded. So it must be by the clock as it is now, which may have been
+		// set since. The difference is by the monotonic clock.
+		*looked = in.Now.Add(looked.Sub(in.Now))
+	}
 	return e
 }
 

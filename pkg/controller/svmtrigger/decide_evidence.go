@@ -98,6 +98,10 @@ func (e *evaluation) recordEvidence(news bool) {
 	if e.newEpoch {
 		e.next.Epoch++
 		e.next.Migration, e.next.Backoff = nil, nil
+		if e.inFuture(e.old.LastHeartbeatTime.Time) {
+			// Else the evidence would be too old in each decision, and each would begin an epoch, until a look succeeds.
+			e.next.LastHeartbeatTime = metav1.NewTime(e.in.Observation.Looked.Truncate(time.Second))
+		}
 	}
 	if e.newEpoch || e.old.EpochStartTime == nil {
 		began := metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now))

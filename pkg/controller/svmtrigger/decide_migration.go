@@ -95,11 +95,18 @@ func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 }
 
 // beganAgreed reports whether a migration of the primary began when the servers agreed in the epoch of this resource,
-// which may be younger than that of the primary. Times that another process wrote are not compared: that costs
-// another migration at worst.
+// which may be younger than that of the primary. Times that another process wrote are not compared, nor those of a
+// clock that was set: that costs another migration at worst.
 func (e *evaluation) beganAgreed(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return e.in.EpochWatched && !m.Status.StartTime.Time.Before(e.settledTime()) ||
+	oneClock := e.in.EpochWatched && !e.clockSet() && !e.inFuture(m.Status.StartTime.Time)
+	return oneClock && !m.Status.StartTime.Time.Before(e.settledTime()) ||
 		!e.in.MigrationsKnown[m.UID].Since.Before(e.agreedFrom)
+}
+
+// clockSet reports whether the clock of this host has moved by another time than has passed since the epoch is known.
+func (e *evaluation) clockSet() bool {
+	shown := e.in.Now.Round(0).Sub(e.in.EpochKnown.Round(0)) // without the monotonic clock
+	return (shown - e.in.Now.Sub(e.in.EpochKnown)).Abs() > time.Second
 }
 
 // settledTime returns when the settle period of the epoch ended, by the clock of whoever wrote the state.
@@ -200,19 +207,30 @@ func (e *evaluation) countFailure() {
 }
 
 // answerRetry makes the next attempt due if an administrator asks for it, and records that the request was answered.
+// It also records an annotation that asks for nothing, so that the next process does not take it for a request.
 func (e *evaluation) answerRetry() {
-	request := cmp.Or(e.in.State.Spec.RetryToken, e.in.State.Annotations[migrationv1alpha1.RetryAnnotation])
-	request = migrationv1alpha1.TruncateRunes(request, migrationv1alpha1.MaxRetryLength)
-	asked := request != "" && request != e.old.LastHandledRetry
-	if asked {
+	token, annotation := e.in.State.Spec.RetryToken, e.in.State.Annotations[migrationv1alpha1.RetryAnnotation]
+	request := migrationv1alpha1.TruncateRunes(cmp.Or(token, annotation), migrationv1alpha1.MaxRetryLength)
+	changed := request != "" && request != e.old.LastHandledRetry
+	if changed {
 		e.next.LastHandledRetry = request
 	}
+	asked := changed && (token != "" || annotation != e.in.OverruledRetry)
 	if e.next.Backoff == nil {
 		return
 	}
-	if asked {
-		backoff, now := *e.next.Backoff, metav1.NewTime(e.in.Now.Truncate(time.Second))
+	backoff, now := *e.next.Backoff, metav1.NewTime(e.in.Now.Truncate(time.Second))
+	switch {
+	case asked:
 		backoff.NextAttemptTime = &now
+		e.next.Backoff = &backoff
+	case e.inFuture(backoff.LastFailureTime.Time):
+		// Another clock recorded the failure, and nobody knows when that time comes. The wait begins anew.
+		if next := backoff.NextAttemptTime; next != nil {
+			later := metav1.NewTime(now.Add(next.Sub(backoff.LastFailureTime.Time)))
+			backoff.NextAttemptTime = &later
+		}
+		backoff.LastFailureTime = now
 		e.next.Backoff = &backoff
 	}
 	if next := e.next.Backoff.NextAttemptTime; next != nil {

@@ -36,6 +36,8 @@ type known struct {
 	epochAt    time.Time
 	began      bool // while the process watched
 	migrations map[types.UID]MigrationKnown
+	// overruledRetry is the retry annotation that the state had when it had spec.retryToken as well.
+	overruledRetry string
 	// last is the state as it was last seen.
 	last *migrationv1alpha1.StorageState
 }
@@ -55,7 +57,10 @@ func (m Memory) Forget(resource schema.GroupResource) {
 // Recall completes an input with since when its facts are known.
 func (m Memory) Recall(in *Input) {
 	before, watched := m[in.Observation.Resource]
-	now := known{epochAt: in.Now, began: watched, migrations: map[types.UID]MigrationKnown{}, last: before.last}
+	now := known{
+		epochAt: in.Now, began: watched, migrations: map[types.UID]MigrationKnown{},
+		overruledRetry: before.overruledRetry, last: before.last,
+	}
 	if in.State == nil {
 		in.Deleted = before.last
 	} else {
@@ -63,6 +68,9 @@ func (m Memory) Recall(in *Input) {
 		now.state, now.epoch = in.State.UID, in.State.Status.Epoch
 		if now.state == before.state && now.epoch == before.epoch {
 			now.epochAt, now.began = before.epochAt, before.began
+		}
+		if in.State.Spec.RetryToken != "" {
+			now.overruledRetry = in.State.Annotations[migrationv1alpha1.RetryAnnotation]
 		}
 	}
 	for _, migration := range in.Migrations {
@@ -77,4 +85,5 @@ func (m Memory) Recall(in *Input) {
 	}
 	m[in.Observation.Resource] = now
 	in.EpochKnown, in.EpochWatched, in.MigrationsKnown = now.epochAt, now.began, now.migrations
+	in.OverruledRetry = now.overruledRetry
 }

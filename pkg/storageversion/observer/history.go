@@ -80,6 +80,12 @@ func leaseFrom(object *coordinationv1.Lease) lease {
 	return l
 }
 
+// young reports whether etcd may remember what was before the Lease, by the clock of this host or by those of the
+// servers. Either may have been set.
+func (l lease) young(now time.Time) bool {
+	return min(now.Sub(l.created), l.renewed.Sub(l.created)) <= historyKept
+}
+
 func (l lease) absent() bool { return l.uid == "" }
 
 func (l lease) sameProcess(other lease) bool { return l.uid == other.uid && l.holder == other.holder }

@@ -83,7 +83,7 @@ func (w *leaseWatcher) lookBack(
 	living, _, _ := w.leases.processes(w.addresses.current())
 	for _, server := range living {
 		h.identities.Insert(server.Identity)
-		young = young || w.clock.Since(w.leases.byName[server.Identity].created) <= historyKept
+		young = young || w.leases.byName[server.Identity].young(w.clock.Now())
 	}
 	if first && !young {
 		return nil, true

@@ -219,3 +219,23 @@ func TestWhichProcessesLive(t *testing.T) {
 		})
 	}
 }
+
+func TestYoungLease(t *testing.T) {
+	hour := noon.Add(time.Hour)
+	for name, test := range map[string]struct {
+		created, renewed, now time.Time
+		want                  bool
+	}{
+		"of a minute ago":                         {noon.Add(-time.Minute), noon, noon, true},
+		"of an hour ago":                          {noon.Add(-time.Hour), noon, noon, false},
+		"where the clock of this host is ahead":   {noon.Add(-time.Minute), noon, hour, true},
+		"where the clock of this host is behind":  {noon.Add(-time.Hour), noon, noon.Add(-3 * time.Hour), true},
+		"of a server whose clock was set forward": {noon.Add(-time.Minute), hour, noon, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := (lease{created: test.created, renewed: test.renewed}).young(test.now); got != test.want {
+				t.Errorf("young is %v", got)
+			}
+		})
+	}
+}

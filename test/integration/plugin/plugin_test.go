@@ -96,7 +96,7 @@ func TestPlugin(t *testing.T) {
 func testDefinitions(t *testing.T, c *cluster) {
 	for _, verb := range []string{"status", "plan", "history", "denied"} {
 		c.svm(t, verb).must(t, 1).tell(t, "does not serve storagestates.migration.k8s.io",
-			"kubectl apply -f build/manifests/crds/")
+			"kubectl apply -k build/manifests/crds")
 	}
 	definitions, err := crds.Objects()
 	if err != nil {
@@ -126,8 +126,8 @@ func testDefinitions(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
-	c.svm(t, "status").must(t, 1).tell(t, "kubectl apply -f build/manifests/crds/")
-	c.kubectl(t, administrator, "", "apply", "--server-side", "--force-conflicts", "-f", root+"/build/manifests/crds/").
+	c.svm(t, "status").must(t, 1).tell(t, "kubectl apply -k build/manifests/crds")
+	c.kubectl(t, administrator, "", "apply", "--server-side", "--force-conflicts", "-k", root+"/build/manifests/crds").
 		must(t, 0)
 	framework.Eventually(t, soon, func(context.Context) error {
 		if answer := c.svm(t, "status"); answer.code == 1 {

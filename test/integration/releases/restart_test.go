@@ -30,8 +30,9 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 	"google.golang.org/protobuf/encoding/protodelim"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -47,50 +48,87 @@ var recordedMetrics = map[string]bool{
 	"apiserver_audit_requests_rejected_total": true, "workqueue_adds_total": true,
 }
 
-// TestRestart has a server of Kubernetes 1.34 restart, and finds that nothing changes but the start of the process.
+// TestRestart has the only server of each release killed and started again, and finds what tells one process from the
+// next.
 func TestRestart(t *testing.T) {
-	binary, err := controlplane.Binary(oldServer)
+	for name, want := range map[string]facts{
+		"1.34": {keepsLease: true},
+		"1.35": {},
+		"1.36": {address: true, statusz: true},
+		"1.37": {address: true, statusz: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := start(t, controlplane.Config{
+				Hosts: true, Servers: []controlplane.Server{{Binary: binary(t, name), AllowAll: true}},
+			})
+			framework.Eventually(t, soon, func(ctx context.Context) error {
+				slices, err := c.Kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+				if err == nil && len(slices.Items) == 0 {
+					err = errors.New("the server has no address")
+				}
+				return err
+			})
+			lease, before := c.lease(t), c.whatItSays(t)
+			if err := c.Servers()[0].Kill(); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.Servers()[0].Restart(nil); err != nil {
+				t.Fatal(err)
+			}
+			after := c.whatItSays(t)
+			if got := c.facts(t, lease); got != want {
+				t.Errorf("a server of %s: %+v, want %+v", name, got, want)
+			}
+			if bytes.Equal(before["metrics.pb"], after["metrics.pb"]) {
+				t.Error("the metrics do not tell one process from the next")
+			}
+			writeRecord(t, name, "before", before)
+			writeRecord(t, name, "after", after)
+		})
+	}
+}
+
+// facts are what differs between releases.
+type facts struct {
+	// keepsLease says that a server takes over the identity Lease of the process before it, with uid and holder.
+	keepsLease bool
+	// address says that the Lease has the address that the server advertises.
+	address bool
+	// statusz says that the server serves /statusz.
+	statusz bool
+}
+
+// facts are those of the only server. Its Lease was before what is given.
+func (c *cluster) facts(t *testing.T, before string) facts {
+	t.Helper()
+	lease, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), c.Servers()[0].Identity(),
+		metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	cp := controlplane.Start(t, controlplane.Config{
-		Hosts: true, Servers: []controlplane.Server{{Binary: binary, AllowAll: true}},
-	})
-	c := &cluster{Cluster: framework.Use(t, cp, cp.Config("admin", framework.Masters))}
-	framework.Eventually(t, soon, func(ctx context.Context) error {
-		slices, err := c.Kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
-		if err == nil && len(slices.Items) == 0 {
-			err = errors.New("the server has no address")
-		}
-		return err
-	})
-	lease := c.lease(t)
-	before := c.whatItSays(t)
-	if err := c.Servers()[0].Kill(); err != nil {
+	err = c.Kube.Discovery().RESTClient().Get().AbsPath("/statusz").Do(t.Context()).Error()
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsNotAcceptable(err) {
 		t.Fatal(err)
 	}
-	if err := c.Servers()[0].Restart(nil); err != nil {
-		t.Fatal(err)
+	return facts{
+		keepsLease: c.lease(t) == before, statusz: !apierrors.IsNotFound(err),
+		address: lease.Annotations[corev1.AnnotationPeerAdvertiseAddress] != "",
 	}
-	if now := c.lease(t); now != lease {
-		t.Errorf("the Lease is %s, and was %s", now, lease)
-	}
-	after := c.whatItSays(t)
-	if bytes.Equal(before["metrics.pb"], after["metrics.pb"]) {
-		t.Error("the metrics do not tell one process from the next")
-	}
+}
+
+// writeRecord writes what a server said into a folder of its own, if that is asked for.
+func writeRecord(t *testing.T, name, when string, files map[string][]byte) {
+	t.Helper()
 	if *record == "" {
 		return
 	}
-	for when, files := range map[string]map[string][]byte{"before": before, "after": after} {
-		for name, content := range files {
-			path := filepath.Join(*record, when, name)
-			if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(path, content, 0o600); err != nil {
-				t.Fatal(err)
-			}
+	for file, content := range files {
+		path := filepath.Join(*record, "restart-of-"+name, when, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

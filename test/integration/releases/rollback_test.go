@@ -33,23 +33,14 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// oldServer keeps its identity Lease when it restarts.
-const oldServer = "kube-apiserver-1.34"
-
 // soon is far below the interval at which the manager polls.
 const soon = 2 * time.Minute
-
-func TestMain(m *testing.M) { framework.Main(m, []string{oldServer}) }
 
 // addresses are stored as v1beta1 by Kubernetes 1.33, and as v1 by Kubernetes 1.34.
 var addresses = schema.GroupResource{Group: "networking.k8s.io", Resource: "ipaddresses"}
 
 // TestRollBack upgrades the only server from 1.33 to 1.34 and rolls it back. Its identity Lease stays the same.
 func TestRollBack(t *testing.T) {
-	binary, err := controlplane.Binary(oldServer)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, test := range map[string]struct{ hosts, watched bool }{
 		"no manager runs":                           {hosts: true},
 		"a manager runs":                            {hosts: true, watched: true},
@@ -57,10 +48,9 @@ func TestRollBack(t *testing.T) {
 		"no manager runs, and none knows addresses": {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cp := controlplane.Start(t, controlplane.Config{Hosts: test.hosts, Servers: []controlplane.Server{
-				{Binary: binary, AllowAll: true, EmulatedVersion: "1.33"},
+			c := start(t, controlplane.Config{Hosts: test.hosts, Servers: []controlplane.Server{
+				{Binary: binary(t, "1.34"), AllowAll: true, EmulatedVersion: "1.33"},
 			}})
-			c := &cluster{Cluster: framework.Use(t, cp, cp.Config("admin", framework.Masters))}
 			c.InstallMigrationAPI(t)
 			c.create(t, "192.0.2.1")
 			first := c.startManager(t, "first")
@@ -101,8 +91,6 @@ func TestRollBack(t *testing.T) {
 		})
 	}
 }
-
-type cluster struct{ *framework.Cluster }
 
 func (c *cluster) startManager(t *testing.T, name string) *controlplane.Process {
 	t.Helper()

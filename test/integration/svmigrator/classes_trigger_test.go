@@ -91,13 +91,7 @@ func testRetryOfDenied(t *testing.T, c *cluster, coins custom) {
 		return c.saysMigrated(ctx, coins, v1alpha1.StateReasonMigrationFailed)
 	})
 	judge.stored(t, coins.encoding("v1"), "coin-00007")
-	bindings := c.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
-	if err := bindings.Delete(t.Context(), coins.Resource, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	framework.Eventually(t, soon, func(ctx context.Context) error {
-		return c.tryPatch(ctx, coins, "coin-00007", []byte("{}"))
-	})
+	c.unseal(t, coins, "coin-00007")
 	retried := time.Now()
 	patch := []byte(`{"spec":{"retryToken":"the policy is gone"}}`)
 	_, err := c.Migration.MigrationV1alpha1().StorageStates().

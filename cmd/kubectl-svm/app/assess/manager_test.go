@@ -27,6 +27,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
 func TestManagerOf(t *testing.T) {
@@ -44,11 +46,6 @@ func TestManagerOf(t *testing.T) {
 		state := migrationv1alpha1.StorageState{}
 		state.Status.LastHeartbeatTime = metav1.NewTime(now.Add(-ago))
 		return []migrationv1alpha1.StorageState{{}, state}
-	}
-	fenced := lease("cp-1", time.Second)
-	fenced.Labels = map[string]string{fenceLabel: "Missing"}
-	if got := ManagerOf(fenced, nil, nil, now); !strings.Contains(got.Fence, "kubectl apply -k build/manifests/fence") {
-		t.Errorf("the fence is missing, and it says %q", got.Fence)
 	}
 	for _, test := range []struct {
 		name    string
@@ -75,5 +72,24 @@ func TestManagerOf(t *testing.T) {
 				t.Errorf("got %+v, want %t and %q", got, test.running, test.message)
 			}
 		})
+	}
+}
+
+// The label is the manager's. This program does not import it, because that package brings the metrics of the manager.
+func TestFence(t *testing.T) {
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	for state, says := range map[fence.State]string{
+		fence.Standing: "The fence stands",
+		fence.Missing:  "kubectl apply -k build/manifests/fence",
+		fence.Unknown:  "It is not known",
+		"":             "",
+	} {
+		lease := &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{fence.Label: string(state)}},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: ptr.To("cp-1"), RenewTime: &metav1.MicroTime{Time: now}},
+		}
+		if got := ManagerOf(lease, nil, nil, now).Fence; !strings.Contains(got, says) || says == "" && got != "" {
+			t.Errorf("the label is %q, and it says %q", state, got)
+		}
 	}
 }

@@ -29,7 +29,7 @@ import (
 )
 
 // installDefinitions is what helps where a definition is missing.
-const installDefinitions = "Install the definitions of svm-controller-manager: kubectl apply -f build/manifests/crds/"
+const installDefinitions = "Install the definitions of svm-controller-manager: kubectl apply -k build/manifests/crds"
 
 // Cluster is what a cluster says about its stored objects at one moment.
 type Cluster struct {

@@ -29,6 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
 // failureKind is what an error means for whoever sent the request.
@@ -62,7 +64,7 @@ const (
 	unsupported failureKind = "Unsupported"
 	// refused: the API server will give the same answer until the object or the rules change.
 	refused failureKind = "Refused"
-	// changing: the rewrite changes more than the encoding, or would.
+	// changing: the rewrite changes more than the encoding, or would if the fence let it.
 	changing failureKind = "Changing"
 )
 
@@ -93,6 +95,8 @@ func Classify(err error, name string) Failure {
 		f.retryAfter = time.Duration(seconds) * time.Second
 	}
 	switch code := int(status.Code); {
+	case fence.Denies(status.Message):
+		f.kind = changing
 	case deniedByAdmission(status, name) && (code == http.StatusTooManyRequests || code >= http.StatusInternalServerError):
 		f.kind = internal
 	case deniedByAdmission(status, name):
@@ -162,10 +166,19 @@ func classifyUnanswered(err error) Failure {
 	return f
 }
 
-// lacksPermission reports whether this program must not write objects of the resource, whichever it is.
-func (f Failure) lacksPermission() bool {
+// lacksPermission reports whether this program must not do that to objects of the resource, whichever it is.
+func (f Failure) lacksPermission(verb string) bool {
 	return f.kind == refused && f.reason == metav1.StatusReasonForbidden &&
-		strings.Contains(f.message, " cannot patch resource ")
+		strings.Contains(f.message, " cannot "+verb+" resource ")
+}
+
+// remedy says what an administrator can do, or nothing.
+func (f Failure) remedy() string {
+	if !f.lacksPermission("list") && !f.lacksPermission("patch") {
+		return ""
+	}
+	return `. Allow the manager to get, list and patch the objects; for custom resources, "kubectl svm rbac" prints a ` +
+		"ClusterRole that does"
 }
 
 // Passes reports whether the same request may succeed later.

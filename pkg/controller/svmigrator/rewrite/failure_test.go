@@ -51,6 +51,16 @@ func verdict(code int32, retryAfter int32) error {
 	}}
 }
 
+// fenced is what an API server answers if the fence refuses a write, or cannot be evaluated.
+func fenced(why string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+		Message: "The widgets \"w\" is invalid: : ValidatingAdmissionPolicy 'svm-controller-manager-fence' with binding " +
+			"'svm-controller-manager-fence' denied request: " + why,
+		Details: &metav1.StatusDetails{Name: "w"},
+	}}
+}
+
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 
 func TestClassify(t *testing.T) {
@@ -98,6 +108,13 @@ func TestClassify(t *testing.T) {
 		"the API server panics": {
 			err:    said(http.StatusInternalServerError, "This request caused apiserver to panic."),
 			object: "w", want: Failure{kind: internal}, passes: true,
+		},
+		"the fence refuses a change": {
+			err:    fenced("svm-controller-manager may only send writes that change nothing"),
+			object: "w", want: Failure{kind: changing},
+		},
+		"the fence cannot be evaluated": {
+			err: fenced("expression 'x' resulted in error: y"), object: "w", want: Failure{kind: refused},
 		},
 		"etcd has no space": {
 			err:    said(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded"),

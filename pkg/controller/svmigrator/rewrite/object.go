@@ -137,6 +137,8 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	switch a.failure.kind {
 	case refused:
 		a.outcome = sweep.Denied
+	case changing:
+		a.failure = r.changing(object, "would change", fencedOff)
 	case conflicting, objectGone:
 		return r.resolve(ctx, object, a.failure)
 	case overloaded:

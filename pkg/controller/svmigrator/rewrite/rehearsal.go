@@ -37,6 +37,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
 // A rewrite must change nothing, but a mutating webhook or a MutatingAdmissionPolicy sees it as an update, and may
@@ -52,6 +53,9 @@ const rehearsalInterval = 100
 
 // statusWay leads around rules about the resource alone. The API server encodes the whole object anew there too.
 const statusWay = "status"
+
+// fencedOff is what a rewrite would change if the fence let it. The refusal does not say more.
+const fencedOff = "more than its encoding, which the fence refuses"
 
 // rehearsals are the dry runs of one run of a migration.
 type rehearsals struct {
@@ -102,6 +106,9 @@ func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []by
 				"object", klog.KRef(object.Namespace, object.Name), "err", err)
 			n.next = math.MaxInt
 			return n.way, "", nil
+		case err != nil && fence.Denies(err.Error()):
+			changed = cmp.Or(changed, fencedOff)
+			continue
 		case err != nil:
 			return "", "", err
 		}

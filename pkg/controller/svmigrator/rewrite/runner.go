@@ -277,7 +277,7 @@ func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }
 
 // refusesAll returns an error if the answers so far show that this program must not write any object of the resource.
 func (r *sweepRunner) refusesAll(a attempt) error {
-	if a.outcome != sweep.Denied || !a.failure.lacksPermission() || r.retriesDenied() {
+	if a.outcome != sweep.Denied || !a.failure.lacksPermission("patch") || r.retriesDenied() {
 		return nil
 	}
 	if r.unauthorized++; r.unauthorized < refusedAtLeast {
@@ -287,7 +287,8 @@ func (r *sweepRunner) refusesAll(a attempt) error {
 		return nil // Only some namespaces are out of bounds, or the permission was taken away on the way.
 	}
 	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
-		"The API server refuses to rewrite any object, so only %d were tried: %s", r.unauthorized, a.failure)}
+		"The API server refuses to rewrite any object, so only %d were tried: %s%s", r.unauthorized, a.failure,
+		a.failure.remedy())}
 }
 
 // givesUpOn reports whether the API server failed on the object for so long that others must not wait for it any more.
@@ -324,7 +325,7 @@ func (r *sweepRunner) permanent(f Failure) error {
 	if f.kind != unsupported && f.kind != changing && now.Sub(r.vanishing) < vanishPatience {
 		return nil
 	}
-	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s", p.Message, f)}
+	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s%s", p.Message, f, f.remedy())}
 }
 
 // newTimer returns a timer that fires when an object or a list is due.

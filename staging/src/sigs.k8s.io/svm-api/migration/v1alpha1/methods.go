@@ -68,8 +68,9 @@ func TruncateRunes(s string, n int) string {
 // RoundUp returns the first whole second that is not before t. The API stores whole seconds. A time that was rounded up
 // is never before the moment that it stands for.
 func RoundUp(t time.Time) time.Time {
-	if truncated := t.Truncate(time.Second); truncated.Before(t) {
+	truncated := t.Truncate(time.Second)
+	if truncated.Before(t) {
 		return truncated.Add(time.Second)
 	}
-	return t
+	return truncated // without the monotonic clock, which other times of the API do not have
 }

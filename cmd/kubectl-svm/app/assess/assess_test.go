@@ -1,0 +1,141 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package assess
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+func TestWhatHappensNext(t *testing.T) {
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	at := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(d)} }
+	type migration = migrationv1alpha1.StorageVersionMigration
+	type state = migrationv1alpha1.StorageState
+	in := func(condition migrationv1alpha1.MigrationConditionType, reason string) *migration {
+		m := &migration{ObjectMeta: metav1.ObjectMeta{Name: "widgets-1"}}
+		m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+			{Type: condition, Status: "True", Reason: reason, Message: "Look at it."},
+		}
+		return m
+	}
+	denied := in(migrationv1alpha1.MigrationFailed, "ObjectsDenied")
+	denied.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 1200}
+	ending := in(migrationv1alpha1.MigrationRunning, "Rewriting")
+	ending.Status.EstimatedCompletionTime = at(3 * time.Minute)
+	backoff := func(next *metav1.Time) func(*state) {
+		return func(s *state) { s.Status.Backoff = &migrationv1alpha1.MigrationBackoff{NextAttemptTime: next} }
+	}
+	for _, test := range []struct {
+		name      string
+		reason    string
+		disagreed string // the reason of Agreed; none means that it is True
+		migration *migration
+		change    func(*state)
+		attention Attention
+		want      string
+		next      string
+		command   string
+	}{
+		{"nobody serves it", "NotServed", "NotServed", nil, nil, Act, "NotServed", "no server serves it", ""},
+		{"not pruned", "StoredVersionsNotPruned", "", nil, nil, Act, "StoredVersionsNotPruned",
+			"storedVersions is not pruned", "kubectl svm migrate widgets"},
+		{"a server is away", "AwaitingAgreement", "ServersUnseen", nil, nil, Act, "ServersUnseen",
+			"a server does not answer", ""},
+		{"during an upgrade", "AwaitingAgreement", "ServersDisagree", nil, nil, Wait, "ServersDisagree",
+			"waits until the servers agree", ""},
+		{"agreement without a migration", "AwaitingAgreement", "", nil, nil, Wait, "AwaitingAgreement",
+			"the trigger looks again", ""},
+		{"running", "MigrationRunning", "", ending, nil, Wait, "MigrationRunning", "the migration ends in 3m", ""},
+		{"stuck", "MigrationRunning", "", in(migrationv1alpha1.MigrationRunning, "NoProgress"), nil, Act,
+			"MigrationRunning", "the migration makes no progress", ""},
+		{"waits for space", "MigrationQueued", "", in(migrationv1alpha1.MigrationWaiting, "AwaitingStorageSpace"), nil, Wait,
+			"MigrationQueued", "the migration waits: AwaitingStorageSpace", ""},
+		{"nobody has seen the migration", "MigrationQueued", "", &migration{}, nil, Wait, "MigrationQueued",
+			"waits for the migrator", ""},
+		{"events", "ObjectsExpire", "", nil, nil, Wait, "ObjectsExpire", "done when old objects have expired", ""},
+		{"denied", "MigrationFailed", "", denied, backoff(at(time.Hour)), Act, "MigrationFailed",
+			"1,200 objects denied; tried again in 60m", "kubectl svm denied widgets"},
+		{"failed for good", "MigrationFailed", "", in(migrationv1alpha1.MigrationFailed, "ListRefused"), backoff(nil), Act,
+			"MigrationFailed", "not tried again by itself", "kubectl svm retry widgets"},
+		{"failed and paused", "MigrationFailed", "", denied, func(s *state) { s.Spec.Paused = true }, Act,
+			"MigrationFailed", "1,200 objects denied; paused by a person", "kubectl svm denied widgets"},
+		{"paused by annotation before the servers agree", "AwaitingAgreement", "Settling", nil, func(s *state) {
+			s.Annotations = map[string]string{migrationv1alpha1.PausedAnnotation: "yes, please"}
+		}, Act, "Settling", "paused by a person", "kubectl svm resume widgets"},
+		{"paused, and a migration goes on", "MigrationRunning", "", ending, func(s *state) { s.Spec.Paused = true }, Wait,
+			"MigrationRunning", "the migration ends in 3m", ""},
+		{"a state of another controller", "", "", nil, func(s *state) { s.Status.Epoch = 0 }, Wait, ReasonNotObserved,
+			"the trigger records it", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			s := state{ObjectMeta: metav1.ObjectMeta{Name: "widgets"}}
+			s.Spec.Resource.Resource, s.Status.Epoch = "widgets", 1
+			s.Status.Conditions = []metav1.Condition{
+				{Type: "Agreed", Status: "True"},
+				{Type: "SafeToRemoveOldVersions", Status: "False", Reason: test.reason},
+			}
+			if test.disagreed != "" {
+				s.Status.Conditions[0] = metav1.Condition{Type: "Agreed", Status: "False", Reason: test.disagreed}
+			}
+			if test.change != nil {
+				test.change(&s)
+			}
+			cluster := &cli.Cluster{States: []state{s}}
+			if test.migration != nil {
+				m := *test.migration.DeepCopy()
+				m.Spec.Resource.Resource = "widgets"
+				cluster.Migrations = []migration{m}
+			}
+			r := Resources(cluster, []schema.GroupResource{{Resource: "widgets"}}, now)[0]
+			if r.Safe || r.Attention != test.attention || r.Reason != test.want || r.Next != test.next ||
+				r.Command() != test.command {
+				t.Errorf("got %s, %s, %q, %q, want %s, %s, %q, %q", r.Attention, r.Reason, r.Next, r.Command(),
+					test.attention, test.want, test.next, test.command)
+			}
+		})
+	}
+}
+
+func TestProgress(t *testing.T) {
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	running := Migration{State: migrationv1alpha1.MigrationRunning, Reason: "Rewriting"}
+	counted := running
+	counted.Processed = 1
+	whole := running
+	whole.PercentComplete, whole.EstimatedTotal = ptr.To[int32](100), ptr.To[int64](1234567)
+	whole.ObjectsPerMinute, whole.Denied, whole.Reason = ptr.To[int64](1000), 2, "RetryingTransientErrors"
+	whole.EstimatedCompletionTime = &metav1.Time{Time: now}
+	for want, m := range map[string]Migration{
+		"":              {State: migrationv1alpha1.MigrationWaiting},
+		"running":       running,
+		"1 object done": counted,
+		"[##########] 100% of 1,234,567 objects, 1,000/min, ends now, 2 denied, RetryingTransientErrors": whole,
+	} {
+		if got := (&Resource{Migration: &m}).Progress(now); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

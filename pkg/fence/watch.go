@@ -1,0 +1,147 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package fence
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
+)
+
+const (
+	// period is how often the fence is looked at while it stands.
+	period = time.Hour
+	// firstRetry is how soon it is looked at again when it does not stand, and twice as late each further time. API
+	// servers take a moment to follow a policy that was installed together with the manager.
+	firstRetry   = time.Minute
+	checkTimeout = 15 * time.Second
+
+	// change is a label for the namespace kube-system, which every cluster has.
+	change = `{"metadata":{"labels":{"` + Label + `":"dry-run"}}}`
+)
+
+var (
+	description = controller.NewGauge("svm_controller_manager", "fence",
+		"1 with the state of the ValidatingAdmissionPolicy that keeps the manager from changing objects: Standing, Missing "+
+			"or Unknown. Only the leader looks.", "state")
+	gauges = controller.NewGauges(collect, description)
+	// register adds the metric to the legacy registry, once.
+	register = sync.OnceFunc(func() { legacyregistry.CustomMustRegister(gauges) })
+)
+
+// Watch checks again and again whether the fence stands.
+type Watch struct {
+	clock clock.Clock
+
+	mu    sync.Mutex
+	state State
+}
+
+// NewWatch returns a Watch that knows nothing yet.
+func NewWatch(clk clock.Clock) *Watch {
+	register()
+	return &Watch{clock: clk, state: Unknown}
+}
+
+// State returns what the last check has found.
+func (w *Watch) State() State {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.state
+}
+
+// Run checks until ctx ends, as the user of the client. It logs what the first check finds, and each change.
+func (w *Watch) Run(ctx context.Context, client kubernetes.Interface) {
+	gauges.Show(w)
+	defer gauges.Hide(w)
+	logger, delay := klog.FromContext(ctx), firstRetry
+	for first := true; ; {
+		state, err := check(ctx, client)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err != nil && retry.Unanswered(err):
+			// What was true before is most likely still true.
+			logger.V(2).Info("Could not check whether the fence stands, will retry", "retryAfter", delay, "err", err)
+		case w.set(state) != state || first:
+			first = false
+			report(logger, state, err)
+		}
+		if state == Standing {
+			delay = firstRetry
+			if !retry.Pause(ctx, w.clock, period) {
+				return
+			}
+			continue
+		}
+		if !retry.Pause(ctx, w.clock, delay) {
+			return
+		}
+		delay = min(2*delay, period)
+	}
+}
+
+// set returns the state before.
+func (w *Watch) set(state State) State {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.state
+	w.state = state
+	return before
+}
+
+func report(logger klog.Logger, state State, err error) {
+	switch state {
+	case Standing:
+		logger.Info("The fence stands: the API server refuses to let this manager change objects", "policy", Policy)
+	case Missing:
+		logger.Info("The fence is missing: the API server would let this manager change objects. "+
+			"Apply build/manifests/fence, and check that the policy names the user of this manager", "policy", Policy)
+	default:
+		logger.Info("It is not known whether the fence stands. The manager needs the permission to patch namespaces, and "+
+			"the API server must allow a dry run of a new label on kube-system", "policy", Policy, "err", err)
+	}
+}
+
+// check sends the change. The error says why the state is Unknown.
+func check(ctx context.Context, client kubernetes.Interface) (State, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	_, err := client.CoreV1().Namespaces().Patch(ctx, metav1.NamespaceSystem, types.MergePatchType, []byte(change),
+		metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+	switch {
+	case err == nil:
+		return Missing, nil
+	case Denies(err.Error()):
+		return Standing, nil
+	default:
+		return Unknown, fmt.Errorf("trying to change a namespace: %w", err)
+	}
+}
+
+func collect(w *Watch, gauge controller.Gauge) { gauge(description, 1, string(w.State())) }

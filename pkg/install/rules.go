@@ -1,0 +1,135 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package install
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+const (
+	// AggregateLabel marks ClusterRoles whose rules the manager gets as well. Its value is "true".
+	AggregateLabel = v1alpha1.GroupName + "/aggregate-to-migrator"
+	// CustomRole is the name of the ClusterRole that NewRole makes of the custom resources of a cluster.
+	CustomRole = "svm-controller-manager:cluster-resources"
+
+	admissionGroup = "admissionregistration.k8s.io"
+	eventsResource = "events"
+	statusSuffix   = "/status"
+)
+
+// Resource is a resource whose objects can be rewritten.
+type Resource struct {
+	schema.GroupResource
+	// HasStatus means that the status subresource can be patched as well.
+	HasStatus bool
+}
+
+// Resources returns the resources in these discovery documents whose objects can be listed and patched, in order. A
+// resource that several versions serve is there once.
+func Resources(documents []*metav1.APIResourceList) []Resource {
+	found, withStatus := sets.New[schema.GroupResource](), sets.New[schema.GroupResource]()
+	for _, document := range documents {
+		version, err := schema.ParseGroupVersion(document.GroupVersion)
+		if err != nil {
+			continue // No server serves such a document.
+		}
+		for _, resource := range document.APIResources {
+			name, isStatus := strings.CutSuffix(resource.Name, statusSuffix)
+			of := schema.GroupResource{Group: version.Group, Resource: name}
+			switch {
+			case isStatus && slices.Contains(resource.Verbs, "patch"):
+				withStatus.Insert(of)
+			case slices.Contains(resource.Verbs, "list") && slices.Contains(resource.Verbs, "patch"):
+				found.Insert(of)
+			}
+		}
+	}
+	var resources []Resource
+	for of := range found {
+		resources = append(resources, Resource{GroupResource: of, HasStatus: withStatus.Has(of)})
+	}
+	slices.SortFunc(resources, func(a, b Resource) int {
+		return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource))
+	})
+	return resources
+}
+
+// IsBuiltIn reports whether the group is one of kube-apiserver itself.
+func IsBuiltIn(group string) bool {
+	return group == "apiextensions.k8s.io" || group == "apiregistration.k8s.io" || scheme.Scheme.IsGroupRegistered(group)
+}
+
+// Rules returns the narrowest rules that let the manager rewrite these resources. Events are only listed: they expire.
+// Admission objects are left out: whoever may patch them can remove the fence, which cannot guard itself.
+func Rules(resources []Resource) []rbacv1.PolicyRule {
+	var rules []rbacv1.PolicyRule
+	for len(resources) > 0 {
+		group := resources[0].Group
+		end := slices.IndexFunc(resources, func(r Resource) bool { return r.Group != group })
+		if end < 0 {
+			end = len(resources)
+		}
+		var rewritten, statuses, listed []string
+		for _, resource := range resources[:end] {
+			switch {
+			case group == admissionGroup:
+			case resource.Resource == eventsResource && IsBuiltIn(group):
+				listed = append(listed, resource.Resource)
+			default:
+				rewritten = append(rewritten, resource.Resource)
+				if resource.HasStatus {
+					statuses = append(statuses, resource.Resource+statusSuffix)
+				}
+			}
+		}
+		rules = appendRule(rules, group, listed, "list")
+		rules = appendRule(rules, group, rewritten, "get", "list", "patch")
+		rules = appendRule(rules, group, statuses, "patch")
+		resources = resources[end:]
+	}
+	return rules
+}
+
+func appendRule(rules []rbacv1.PolicyRule, group string, resources []string, verbs ...string) []rbacv1.PolicyRule {
+	if len(resources) == 0 {
+		return rules
+	}
+	return append(rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: resources, Verbs: verbs})
+}
+
+// NewRole returns the ClusterRole with which the manager may rewrite the custom resources and the resources of
+// aggregated API servers among these. The other ones are in the role of the manifests.
+func NewRole(resources []Resource) *rbacv1.ClusterRole {
+	custom := slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool {
+		return IsBuiltIn(r.Group) || r.Group == v1alpha1.GroupName
+	})
+	return &rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: CustomRole, Labels: map[string]string{AggregateLabel: "true"}},
+		Rules:      Rules(custom),
+	}
+}

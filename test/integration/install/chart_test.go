@@ -1,0 +1,89 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package install
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+	"text/template"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+const chart = root + "/build/chart/svm-controller-manager"
+
+// TestChart wants the chart to install what the overlays do, but for the namespace. Its templates use nothing that only
+// Helm knows.
+func TestChart(t *testing.T) {
+	for _, test := range []struct {
+		overlay     string
+		observeOnly bool
+	}{{"default", false}, {"observe-only", true}} {
+		t.Run(test.overlay, func(t *testing.T) {
+			want := byName(render(t, "overlays/"+test.overlay))
+			delete(want, "Namespace//"+namespace)
+			if diff := cmp.Diff(want, byName(renderChart(t, test.observeOnly))); diff != "" {
+				t.Errorf("-overlay +chart:\n%s", diff)
+			}
+		})
+	}
+}
+
+func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
+	named := map[string]map[string]any{}
+	for _, object := range objects {
+		// Helm keeps these when it removes the release.
+		unstructured.RemoveNestedField(object.Object, "metadata", "annotations", "helm.sh/resource-policy")
+		named[object.GetKind()+"/"+object.GetNamespace()+"/"+object.GetName()] = object.Object
+	}
+	return named
+}
+
+func renderChart(t *testing.T, observeOnly bool) []*unstructured.Unstructured {
+	t.Helper()
+	content, err := os.ReadFile(chart + "/values.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal(content, &values); err != nil {
+		t.Fatal(err)
+	}
+	values["observeOnly"] = observeOnly
+	files, err := filepath.Glob(chart + "/templates/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d templates, %v", len(files), err)
+	}
+	var objects []*unstructured.Unstructured
+	for _, file := range files {
+		parsed, err := template.ParseFiles(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		release := map[string]any{"Namespace": namespace}
+		if err := parsed.Execute(&out, map[string]any{"Values": values, "Release": release}); err != nil {
+			t.Fatal(err)
+		}
+		objects = append(objects, decode(t, &out)...)
+	}
+	return objects
+}

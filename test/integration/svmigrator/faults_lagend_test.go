@@ -1,0 +1,121 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+)
+
+// testServerLagsAtEnd has a server freeze before the storage version of a definition changes, and thaw in the middle of
+// the migration. It was not there to be asked at the start, and it writes the old version until it hears of the change.
+func testServerLagsAtEnd(t *testing.T) {
+	const objects = 40
+	c := startCluster(t, controlplane.Server{}, controlplane.Server{})
+	r := newCustom("sleepers", "Sleeper")
+	c.define(t, r)
+	c.fill(t, r, "sleeper", objects)
+	quick, sleeper := c.Servers()[0], c.Servers()[1]
+	etcd := startEtcdProxy(t, c.ListenAddress(), strings.TrimPrefix(c.Etcd().URL(), "http://"))
+	if err := sleeper.Restart(func(s *controlplane.Server) {
+		s.ExtraArgs = append(s.ExtraArgs, "--etcd-servers=http://"+etcd.address)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	// A client of the sleeper would wait for an answer.
+	c = &cluster{framework.Use(t, c.ControlPlane, quick.Config("tester", framework.Masters))}
+	gate, err := c.NewInterceptor("", quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var writes atomic.Int64
+	var open atomic.Bool
+	gate.Intercept(func(request *http.Request) controlplane.Verdict {
+		ofObject := request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/"+r.Resource+"/")
+		if ofObject && writes.Add(1) > objects/2 && !open.Load() {
+			return controlplane.TooManyRequests("1")
+		}
+		return controlplane.Verdict{}
+	})
+	c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters)})
+
+	if err := sleeper.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitReady(t, quick.Address())
+	etcd.holdWatches()
+	c.flip(t, r, "v2")
+	c.migrate(t, "lags-at-end", r.WithVersion(""))
+	framework.Eventually(t, soon, func(context.Context) error {
+		if n := writes.Load(); n <= objects/2 {
+			return fmt.Errorf("the manager has sent %d patches", n)
+		}
+		return nil
+	})
+	if err := sleeper.Resume(); err != nil {
+		t.Fatal(err)
+	}
+	c.awaitReady(t, quick.Address(), sleeper.Address())
+	writeThrough(t, sleeper, r, "late")
+	open.Store(true)
+
+	m := c.ended(t, "lags-at-end", soon)
+	if versions := c.storedVersions(t, r); !sameStrings(versions, "v1", "v2") {
+		t.Errorf("status.storedVersions is %v while a server writes v1", versions)
+	}
+	mustFail(t, m, v1alpha1.MigrationReasonAgreementLost, sleeper.Address())
+
+	etcd.releaseWatches()
+	c.migrate(t, "after-it-woke", r.WithVersion(""))
+	mustSucceed(t, c.ended(t, "after-it-woke", soon))
+	if stored := c.encodings(t, r.GroupResource); stored[r.encoding("v2")] != objects+1 {
+		t.Errorf("stored are %v, want %d in v2", stored, objects+1)
+	}
+}
+
+// awaitReady waits until the API names exactly these addresses of servers that are ready.
+func (c *cluster) awaitReady(t *testing.T, addresses ...string) {
+	t.Helper()
+	slices.Sort(addresses)
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		endpoints, err := c.Kube.DiscoveryV1().EndpointSlices(metav1.NamespaceDefault).
+			Get(ctx, "kubernetes", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		var ready []string
+		for _, endpoint := range endpoints.Endpoints {
+			ready = append(ready, endpoint.Addresses...)
+		}
+		slices.Sort(ready)
+		if !slices.Equal(ready, addresses) {
+			return fmt.Errorf("the addresses are %v, want %v", ready, addresses)
+		}
+		return nil
+	})
+}
