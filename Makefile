@@ -7,8 +7,9 @@ LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(VERSION) -X k8s.io/clie
 REVISION          ?= $(shell git describe --always --dirty --abbrev=40 --exclude='*')
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 IMAGE             ?= svm-controller-manager
-STAMPED            = VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' IMAGE='$(IMAGE)' REVISION='$(REVISION)' \
-	SOURCE_DATE_EPOCH='$(SOURCE_DATE_EPOCH)'
+PLUGIN_IMAGE      ?= kubectl-svm
+STAMPED            = VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' IMAGE='$(IMAGE)' PLUGIN_IMAGE='$(PLUGIN_IMAGE)' \
+	REVISION='$(REVISION)' SOURCE_DATE_EPOCH='$(SOURCE_DATE_EPOCH)'
 FOCUS   ?= .
 HISTORIES ?= 1000000
 # Everything is built without cgo, as the servers are, so that packages are compiled once; but the race detector needs

@@ -63,7 +63,9 @@ render() {
   mkdir "${kustomization}"
   cat >"${kustomization}/kustomization.yaml" <<END
 resources: [../../$2]
-images: [{name: svm-controller-manager, newName: "${IMAGE}", newTag: "${tag}"}]
+images:
+- {name: svm-controller-manager, newName: "${IMAGE}", newTag: "${tag}"}
+- {name: kubectl-svm, newName: "${PLUGIN_IMAGE}", newTag: "${tag}"}
 END
   _output/bin/kubectl kustomize "${kustomization}" >"$1"
   rm -r "${kustomization}"
@@ -85,10 +87,12 @@ done
 build_programs windows/amd64 kubectl-svm
 archive windows/amd64 kubectl-svm.exe
 pack _output/image blobs index.json oci-layout >"${new}/svm-controller-manager-${tag}-image.tar"
+pack _output/image-kubectl-svm blobs index.json oci-layout >"${new}/kubectl-svm-${tag}-image.tar"
 for overlay in "${overlays}"/*/; do
   render "${new}/install-$(basename "${overlay}")-${tag}.yaml" "${overlay}"
 done
 render "${new}/static-pod-${tag}.yaml" build/manifests/static-pod
+render "${new}/one-shot-${tag}.yaml" build/manifests/one-shot
 package_chart
 (cd "${new}" && sha256sum -- * >SHA256SUMS)
 

@@ -27,6 +27,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -42,6 +43,7 @@ const source = "https://github.com/kubernetes-sigs/svm-controller-manager"
 
 // release is what the images for all platforms have in common.
 type release struct {
+	title    string    // the name of the program
 	version  string    // as its programs tell it
 	revision string    // the commit
 	created  time.Time // when that was committed
@@ -74,6 +76,7 @@ func run() error {
 		return errors.New("no folder to write to, or no programs: see -help")
 	}
 
+	of.title = filepath.Base(flag.Arg(0))
 	index, err := buildIndex(of, flag.Args())
 	if err != nil {
 		return err
@@ -107,7 +110,7 @@ func buildIndex(of release, paths []string) (v1.ImageIndex, error) {
 
 func (r release) labels() map[string]string {
 	return map[string]string{
-		"org.opencontainers.image.title":    "svm-controller-manager",
+		"org.opencontainers.image.title":    r.title,
 		"org.opencontainers.image.source":   source,
 		"org.opencontainers.image.licenses": "Apache-2.0",
 		"org.opencontainers.image.version":  r.version,

@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "building kubectl: %v\n%s", err, out)
 		os.Exit(1)
 	}
-	framework.Main(m, []string{"kube-controller-manager"})
+	framework.Main(m, []string{"kube-controller-manager"}, root+"/cmd/kubectl-svm")
 }
 
 // cluster is a control plane, and kubectl as its administrator.

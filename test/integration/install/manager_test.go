@@ -76,7 +76,7 @@ func TestManager(t *testing.T) {
 }
 
 func testObserveOnly(t *testing.T, c *cluster) {
-	process, _ := c.startManager(t, "observer", c.accountConfig(t), deploymentArgs(t, "observe-only")...)
+	process, _ := c.startManager(t, "observer", c.accountConfig(t, account), deploymentArgs(t, "observe-only")...)
 	framework.Eventually(t, soon, func(ctx context.Context) error {
 		return c.migratedReason(ctx, widgets, v1alpha1.StateReasonNotSelected)
 	})
@@ -101,7 +101,7 @@ func testDefault(t *testing.T, c *cluster) {
 		before = append(before, c.stored(t, resource))
 	}
 	c.createGarbage(t)
-	config := c.accountConfig(t)
+	config := c.accountConfig(t, account)
 	c.awaitRules(t)
 	c.awaitFence(t, config)
 	process, port := c.startManager(t, "manager", config,
@@ -110,6 +110,7 @@ func testDefault(t *testing.T, c *cluster) {
 	framework.Eventually(t, soon, c.everythingMigrated)
 	framework.Eventually(t, soon, c.noGarbage)
 	c.checkPriority(t, config)
+	t.Run("one-shot", func(t *testing.T) { testOneShot(t, c) })
 	for i, resource := range unchanged {
 		changes := controlplane.CompareStored(before[i], c.stored(t, resource))
 		if err := changes.OnlyEncodings(); err != nil {
@@ -218,7 +219,7 @@ func (c *cluster) createObjects(t *testing.T) {
 }
 
 // accountConfig is for clients that are the ServiceAccount of the Deployment.
-func (c *cluster) accountConfig(t *testing.T) *rest.Config {
+func (c *cluster) accountConfig(t *testing.T, account string) *rest.Config {
 	t.Helper()
 	request := &authenticationv1.TokenRequest{
 		Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](3600)},
@@ -324,7 +325,7 @@ func (c *cluster) awaitRules(t *testing.T) {
 // awaitPages waits until the secure port knows clients of the cluster by certificate and by token.
 func (c *cluster) awaitPages(t *testing.T, port int) {
 	t.Helper()
-	for _, config := range []*rest.Config{c.AdminConfig, c.accountConfig(t)} {
+	for _, config := range []*rest.Config{c.AdminConfig, c.accountConfig(t, account)} {
 		client := c.page(t, config, port)
 		framework.Eventually(t, soon, func(ctx context.Context) error {
 			return client.Get().AbsPath("/metrics").Do(ctx).Error()

@@ -46,6 +46,9 @@ Exit codes: 0 created (with --wait: all succeeded), 1 error, 2 a migration faile
   # Show what would be created
   kubectl svm migrate secrets --dry-run=client -o yaml
 
+  # Migrate everything that the default roles of the manager allow
+  kubectl svm migrate --all --except='*.admissionregistration.k8s.io'
+
   # Migrate all custom resources, and wait for an hour at most
   kubectl svm migrate --all --custom --wait --timeout=1h`
 
@@ -61,17 +64,19 @@ type Options struct {
 	// Everything selects all resources, or those of the classes.
 	Everything                  bool
 	BuiltIn, Custom, Aggregated bool
-	DryRun                      string
-	Wait                        bool
-	Timeout                     time.Duration
-	ManagerLease                string
+	// Except names resources that are left out of everything.
+	Except       []string
+	DryRun       string
+	Wait         bool
+	Timeout      time.Duration
+	ManagerLease string
 }
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, ManagerLease: cli.ManagerLease}
 	cmd := &cobra.Command{
-		Use:               "migrate RESOURCE... | --all [--builtin] [--custom] [--aggregated]",
+		Use:               "migrate RESOURCE... | --all [--builtin] [--custom] [--aggregated] [--except=RESOURCE,...]",
 		Short:             "Migrate resources now",
 		Long:              long,
 		Example:           example,
@@ -85,6 +90,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	flags.BoolVar(&o.BuiltIn, "builtin", false, "With --all: built-in resources only.")
 	flags.BoolVar(&o.Custom, "custom", false, "With --all: resources of CustomResourceDefinitions only.")
 	flags.BoolVar(&o.Aggregated, "aggregated", false, "With --all: resources of aggregated API servers only.")
+	flags.StringSliceVar(&o.Except, "except", nil, "With --all: resources to leave out.")
 	flags.StringVar(&o.DryRun, "dry-run", "",
 		"client prints what would be created, server also lets the API server check it.")
 	_ = cmd.RegisterFlagCompletionFunc("dry-run",
@@ -103,6 +109,8 @@ func (o *Options) Validate() error {
 	switch {
 	case classes && !o.Everything:
 		return errors.New("--builtin, --custom and --aggregated need --all: they narrow it down")
+	case len(o.Except) > 0 && !o.Everything:
+		return errors.New("--except needs --all: it narrows it down")
 	case o.Everything == (len(o.Names) > 0):
 		return errors.New("name the resources to migrate, or use --all")
 	case o.DryRun != "" && o.DryRun != dryRunClient && o.DryRun != dryRunServer:

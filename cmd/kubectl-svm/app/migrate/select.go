@@ -61,10 +61,14 @@ func (o *Options) selected(ctx context.Context, cluster *cli.Cluster) ([]schema.
 			return nil, err
 		}
 	}
+	excepted, err := cluster.Catalog.Resolve(o.Except)
+	if err != nil {
+		return nil, err
+	}
 	var selected []schema.GroupResource
 	for _, resource := range cluster.Catalog.Resources() {
 		// A resource that nobody serves cannot be migrated, and events expire.
-		if len(resource.Versions) == 0 || resource.Kind == "Event" {
+		if len(resource.Versions) == 0 || resource.Kind == "Event" || slices.Contains(excepted, resource.GroupResource) {
 			continue
 		}
 		if len(classes) == 0 || o.includes(classes[apiServiceName(resource.Group, resource.Versions[0])]) {

@@ -1,0 +1,61 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package install
+
+import (
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+)
+
+// testOneShot runs what the container of the Job runs, with the permissions of its ServiceAccount.
+func testOneShot(t *testing.T, c *cluster) {
+	const name = "svm-one-shot"
+	c.kubectl(t, "", "apply", "-k", manifests+"/one-shot")
+	job := find[batchv1.Job](t, render(t, "one-shot"), "Job", namespace, name)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := c.WriteKubeconfig(kubeconfig, c.accountConfig(t, name)); err != nil {
+		t.Fatal(err)
+	}
+	args := append(slices.Clone(job.Spec.Template.Spec.Containers[0].Args), "--kubeconfig="+kubeconfig)
+	out, err := exec.CommandContext(t.Context(), framework.Binary("kubectl-svm"), args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("the Job fails: %v\n%s", err, out)
+	}
+	migrations, err := c.Migrations().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Migrations are deleted a while after their end, so what was printed counts.
+	for _, resource := range []string{"configmaps", "secrets", "deployments.apps", "clusterroles.rbac.authorization.k8s.io"} {
+		if !strings.Contains(string(out), "/"+resource+"-") {
+			t.Errorf("no migration of %s was created; there are %d:\n%s", resource, len(migrations.Items), out)
+		}
+	}
+	for _, resource := range []string{widgets.String(), admissionGroup} {
+		if strings.Contains(string(out), resource) {
+			t.Errorf("it has to do with %s:\n%s", resource, out)
+		}
+	}
+}
