@@ -152,6 +152,7 @@ func (a aggregated) observe(o *Observation) {
 		if known.Failure != "" || known.Unasked != "" {
 			o.Problem = known.problem(gv)
 		}
+		o.UnaskedReplicas = o.UnaskedReplicas || known.Unasked != ""
 		switch {
 		case known.Failure != "":
 		case len(known.Resources[o.Resource].Versions) > 0:

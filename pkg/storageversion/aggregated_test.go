@@ -59,10 +59,14 @@ func TestAggregatedResourceWithReplicasThatNobodyAsked(t *testing.T) {
 	s := newStory()
 	s.SetAggregated(s.tick(), v1, &partial)
 	expect(t, s, flunders, unseen)
-	if o := s.Observe(s.now, flunders); o.Presence != Served || !o.Looked.IsZero() || !o.Problem.Since.Equal(s.now) {
+	if o := s.Observe(s.now, flunders); o.Presence != Served || !o.Looked.IsZero() || !o.Problem.Since.Equal(s.now) ||
+		!o.UnaskedReplicas {
 		t.Errorf("unexpected observation %+v", o)
 	}
 	s.SetAggregated(s.tick(), v1, &document)
+	if o := s.Observe(s.now, flunders); o.UnaskedReplicas {
+		t.Errorf("unexpected observation %+v", o)
+	}
 	read := s.now
 	expect(t, s, flunders, "", []string{flunderV1})
 	s.SetAggregated(s.tick(), v1, &partial)

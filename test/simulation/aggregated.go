@@ -116,15 +116,25 @@ func (c *cluster) flipAggregated() {
 }
 
 // rollOutAggregated has replicas of two revisions answer for a while, and then those of the new one. It ends before
-// anybody can know what the new one writes.
-func (c *cluster) rollOutAggregated(d time.Duration) {
-	next := c.nextRevision(d)
+// anybody can know what the new one writes. It may also be taken back, so that nobody ever knows. Nothing tells of one
+// that is taken back between two looks.
+func (c *cluster) rollOutAggregated(d time.Duration, takeBack bool) {
+	unknown := d
+	if d > c.w.periods.Poll { // A look notices it.
+		unknown = 0
+	}
+	next := c.nextRevision(unknown)
 	if next == nil {
 		return
 	}
 	c.aggregated.next, c.aggregated.asksNext = next, c.w.dice.oneIn(2)
 	c.w.log("some replicas of the aggregated server write %s", aggregatedVersions[next.stored])
 	c.w.after(d, func() {
+		if takeBack && unknown == 0 {
+			c.aggregated.next = nil
+			c.w.log("the rollout of the aggregated server was taken back")
+			return
+		}
 		c.w.store.writeAggregatedSlowly()
 		c.aggregated.revision, c.aggregated.next = *next, nil
 		c.w.log("all replicas of the aggregated server write %s", aggregatedVersions[next.stored])

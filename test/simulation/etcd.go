@@ -123,4 +123,7 @@ func (w *world) putBack(b *backup) {
 		w.cluster.definition = &d
 	}
 	w.cluster.aggregated.source = since(w.cluster.aggregated.source)
+	if next := w.cluster.aggregated.next; next != nil {
+		next.source = since(next.source)
+	}
 }

@@ -57,6 +57,7 @@ var mutants = map[string]struct {
 	"believes whoever shortens storedVersions":          {mutant: mutant{decision: subtractStored}},
 	"forgets the process that nobody asked":             {mutant: mutant{input: forgetUnseen}},
 	"agrees although servers are unseen":                {mutant: mutant{input: overlookProblems}},
+	"forgets the replicas that nobody asked":            {mutant: mutant{input: forgetReplicas}},
 	"does not ask who follows a definition":             {mutant: mutant{forgetsFollowers: true}},
 	"goes on when etcd was restored":                    {mutant: mutant{survivesRestores: true}},
 	"asks who follows only when it starts":              {mutant: mutant{asksFollowersOnce: true}},
@@ -170,6 +171,9 @@ func trustHolders(look storageversion.Look) storageversion.Look {
 func nameOfConnection(_ *server, connection int) string {
 	return fmt.Sprintf("connection %d", connection)
 }
+
+// forgetReplicas waits for the end of a rollout, and does not record that it took place.
+func forgetReplicas(_ *world, in *svmtrigger.Input) { in.Observation.UnaskedReplicas = false }
 
 // overlookReplicas takes what one replica says for what all say.
 func overlookReplicas(document *storageversion.AggregatedDocument) *storageversion.AggregatedDocument {

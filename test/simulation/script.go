@@ -153,9 +153,9 @@ var actions = []action{
 			nil)
 	}},
 
-	{"roll out the aggregated server", func(w *world, who, _ int) {
-		w.cluster.rollOutAggregated(
-			[]time.Duration{30 * time.Second, 3 * time.Minute, 9 * time.Minute, 25 * time.Minute}[who])
+	{"roll out the aggregated server", func(w *world, who, what int) {
+		durations := []time.Duration{30 * time.Second, 3 * time.Minute, 9 * time.Minute, 25 * time.Minute}
+		w.cluster.rollOutAggregated(durations[who], what%2 == 0)
 	}},
 	{"restore etcd", func(w *world, who, what int) { w.restore(who, what%releases) }},
 }

@@ -265,6 +265,21 @@ func TestServersThatCannotBeSeen(t *testing.T) {
 	}
 }
 
+func TestReplicasThatNobodyAsked(t *testing.T) {
+	l := newLife(t)
+	l.migrated()
+	o := l.ledger.Observe(l.in.Now, widgets)
+	o.UnaskedReplicas, o.Problem = true, &storageversion.Problem{
+		Reason: migrationv1alpha1.StateReasonServersUnseen, Message: "two revisions answer", Since: l.in.Now,
+	}
+	l.in.Observation = o
+	l.act(Decide(l.in))
+	l.expect(2, storageversion.Unknown, v1, storageversion.Unknown)
+	// The rollout is taken back.
+	l.decide()
+	l.expect(3, v1, v1, storageversion.Unknown)
+}
+
 func TestSuccessWaitsForTheLookToBeConfirmed(t *testing.T) {
 	l := newLife(t)
 	l.decide()
