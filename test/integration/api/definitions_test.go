@@ -78,7 +78,7 @@ func TestEmbeddedDefinitionsAreTheManifests(t *testing.T) {
 	for _, manifest := range manifests {
 		embedded[manifest.FileName] = string(manifest.YAML)
 	}
-	paths, err := filepath.Glob(filepath.Join("..", "..", "..", "build", "manifests", "crds", v1alpha1.GroupName+"_*"))
+	paths, err := filepath.Glob(filepath.Join("..", "..", "..", "build", "manifests", "crds", "migration.k8s.io_*"))
 	if err != nil {
 		t.Fatal(err)
 	}
