@@ -65,7 +65,7 @@ for a group, ` + "`all`" + `.
 | ` + "`suspend`, `resume`" + ` | ` + "`patch`" + ` | ` + "`storageversionmigrations`" + ` |
 | ` + "`retry`, `pause`, `resume`" + ` | ` + "`patch`" + ` | ` + "`storagestates`" + ` |
 | ` + "`preflight`, `report`" + ` | see | [preflight.md](preflight.md) |
-| ` + "`run`" + ` | see | [the permissions of the migrator](operations.md#permissions-of-the-migrator) |
+| ` + "`run`" + ` | see | [the permissions of the migrator](install.md#permissions) |
 | ` + "`verify`" + ` | | a certificate that etcd accepts, and none for the API server |
 
 Discovery and ` + "`/openapi/v3`" + ` are open to every authenticated user.
