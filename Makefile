@@ -16,7 +16,8 @@ HISTORIES ?= 1000000
 # cgo, hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests whose controllers run in managers, which are built with the race detector: the tests themselves need none.
-OF_MANAGERS := svmtrigger svmigrator manager api install plugin monitoring
+# The longest first, so that they do not end alone.
+OF_MANAGERS := svmigrator svmtrigger monitoring manager plugin install api
 # All others with tests: what they are about runs in their own process. Those of releases have a target of their own.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
 IN_PROCESS   = $(filter-out %/test/simulation $(addprefix %/test/integration/,releases $(OF_MANAGERS)),$(TESTED))
@@ -68,7 +69,7 @@ unit: ## Run the tests that need no servers, with the race detector
 
 .PHONY: simulation
 simulation: ## Play 20,000 histories of a simulated cluster, and make sure that every mutant is found
-	@CGO_ENABLED=0 hack/step.sh simulation go test -vet=off -timeout 20m ./test/simulation
+	@CGO_ENABLED=0 hack/step.sh simulation nice go test -vet=off -timeout 20m ./test/simulation
 
 .PHONY: soak
 soak: ## Play new histories of a simulated cluster, HISTORIES= of them; tells all kinds of violations that it finds
@@ -81,7 +82,7 @@ integration: test-binaries ## Run the tests against real servers; FOCUS= is a re
 .PHONY: integration-of-managers
 integration-of-managers:
 	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh "integration, managers" \
-		$(INTEGRATION) -p 2 $(OF_MANAGERS:%=./test/integration/%)
+		$(INTEGRATION) -p 3 $(OF_MANAGERS:%=./test/integration/%)
 
 .PHONY: integration-in-process
 integration-in-process:

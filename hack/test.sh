@@ -17,5 +17,5 @@ trap finish EXIT
 make --no-print-directory verify
 make --no-print-directory test-binaries
 make --no-print-directory unit
-make --no-print-directory simulation
-make --no-print-directory integration
+# Integration tests wait most of the time. The simulation computes meanwhile, at a low priority.
+make --no-print-directory -j3 simulation integration-of-managers integration-in-process
