@@ -47,8 +47,8 @@ const (
 	apiregistration = "apiregistration.k8s.io"
 )
 
-// elsewhere are folders with what this control plane lacks: definitions of the Prometheus operator, and the namespace of
-// the Job, which test/integration/install runs.
+// elsewhere are folders with what this control plane lacks: definitions of the Prometheus operator, and the namespace
+// of the Job, which test/integration/install runs.
 var elsewhere = []string{"build/manifests/monitoring", "build/manifests/one-shot"}
 
 // code is a code block or a code span of a document.
