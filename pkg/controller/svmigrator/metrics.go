@@ -116,7 +116,7 @@ func collectNewest(migrations migrationlisters.StorageVersionMigrationLister, ga
 	all, _ := migrations.List(labels.Everything())
 	newest := map[schema.GroupResource]*migrationv1alpha1.StorageVersionMigration{}
 	for _, m := range all {
-		if other := newest[m.GroupResource()]; other == nil || other.CreationTimestamp.Before(&m.CreationTimestamp) {
+		if other := newest[m.GroupResource()]; other == nil || createdAfter(m, other) {
 			newest[m.GroupResource()] = m
 		}
 	}

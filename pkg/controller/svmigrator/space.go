@@ -87,6 +87,8 @@ type spacePause struct {
 	// before it is known.
 	revision  string
 	compacted bool
+	// eventsForbidden means that events must not be listed.
+	eventsForbidden bool
 	// sizeUnknown means that the pause ends when an API server tells the size.
 	sizeUnknown bool
 }
@@ -267,7 +269,7 @@ func (s *space) tryResume(ctx context.Context) {
 // lookForCompaction finds out whether etcd was compacted since the pause began. After that, nobody can list at the
 // revision that etcd had then.
 func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
-	request := s.cluster.documents.Client.Get().AbsPath(s.listedForCompaction()).Param("limit", "1").
+	request := s.cluster.documents.Client.Get().AbsPath(s.listedForCompaction(p)).Param("limit", "1").
 		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").
 		Timeout(readTimeout).MaxRetries(0)
 	if p.revision != "" {
@@ -285,6 +287,8 @@ func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
 		p.revision = list.ResourceVersion
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		p.compacted = true
+	case apierrors.IsForbidden(err) && !p.eventsForbidden:
+		p.eventsForbidden, p.revision = true, ""
 	case err != nil:
 		klog.FromContext(ctx).V(2).Info("Looking for a compaction of etcd failed, will retry", "err", err)
 	}
@@ -294,10 +298,10 @@ func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
 // every list. For others they keep what a list at a revision returned until they compact etcd themselves, so a
 // compaction by etcd or by a person does not show there. But events often have an etcd of their own, which tells
 // nothing about the others.
-func (s *space) listedForCompaction() string {
+func (s *space) listedForCompaction(p *spacePause) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.growth.files) > 1 {
+	if len(s.growth.files) > 1 || p.eventsForbidden {
 		return "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
 	}
 	return "/api/v1/events"

@@ -145,3 +145,40 @@ func TestSizesThatServersTell(t *testing.T) {
 		})
 	}
 }
+
+// TestCompactionWhereEventsAreForbidden has a role that leaves events out. Another list shows the compaction then.
+func TestCompactionWhereEventsAreForbidden(t *testing.T) {
+	compacted := false
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case request.URL.Path == "/api/v1/events":
+			w.WriteHeader(http.StatusForbidden)
+			_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
+		case compacted && request.URL.Query().Get("resourceVersion") == "7":
+			w.WriteHeader(http.StatusGone)
+			_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
+		default:
+			_, _ = fmt.Fprint(w, `{"metadata":{"resourceVersion":"7"}}`)
+		}
+	}))
+	t.Cleanup(server.Close)
+	config := &rest.Config{Host: server.URL}
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSpace(&cluster{documents: documents.Reader{Client: client}}, func() {})
+	p := &spacePause{}
+	for range 3 {
+		s.lookForCompaction(t.Context(), p)
+	}
+	if p.revision != "7" || p.compacted {
+		t.Fatalf("the pause is %+v", p)
+	}
+	compacted = true
+	if s.lookForCompaction(t.Context(), p); !p.compacted {
+		t.Errorf("the pause is %+v", p)
+	}
+}
