@@ -68,8 +68,6 @@ type Observation struct {
 	Confirmed time.Time
 	// Unseen are the processes that live and were in no complete look, if looks are the evidence of the resource.
 	Unseen []Server
-	// UnaskedReplicas means that replicas of an aggregated server which nobody asked write the resource as well.
-	UnaskedReplicas bool
 	// Sightings are those since the last gap, oldest first. Between two of them nothing went unseen, except where a
 	// sighting says so. The last is the latest complete one; with a Problem it is out of date. There may be none.
 	Sightings []Sighting
