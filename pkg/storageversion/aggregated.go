@@ -117,8 +117,8 @@ func (a aggregated) all() resourceSet {
 	return all
 }
 
-// sighting returns what is written, if the documents of all group versions that have the resource could be read. Replicas
-// that nobody asked write in an unknown encoding. That counts also if they are gone before anybody asks them.
+// sighting returns what is written, if the documents of all group versions that have the resource could be read.
+// Replicas that nobody asked write in an unknown encoding. That counts also if they are gone before anybody asks them.
 func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromAggregatedDiscovery}
 	var writing []Encoding
