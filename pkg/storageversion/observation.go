@@ -61,6 +61,8 @@ type Observation struct {
 	// Problem is why the observation is not complete: something that may write the resource was not read. Nil if it is
 	// complete.
 	Problem *Problem
+	// StoredVersionsManager is the field manager that was the last to change status.storedVersions of the definition.
+	StoredVersionsManager string
 	// Looked is when the source was last read in full, or Time if it is watched. Zero if it never was.
 	Looked time.Time
 	// Confirmed is the time from which on the last sighting certainly is of the processes that live. A server answers

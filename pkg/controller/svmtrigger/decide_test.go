@@ -27,6 +27,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -197,17 +198,16 @@ func TestStoredVersionsThatOthersShortenProveNothing(t *testing.T) {
 	}
 }
 
-// TestStoredVersionsThatTheMigratorPrunes has a migrator that prunes, and has not recorded its success yet.
+// TestStoredVersionsThatTheMigratorPrunes has a migrator that prunes. The trigger learns of that before it learns how
+// far the migration is.
 func TestStoredVersionsThatTheMigratorPrunes(t *testing.T) {
 	l := newLife(t)
 	l.migrated()
 	l.flip("v2")
 	l.decide()
 	l.after(time.Minute)
-	m := l.migration()
-	l.begins(m)
-	m.Status.SweepCompletionTime = m.Status.StartTime
-	l.definition.StoredVersions = []string{"v2"}
+	l.begins(l.migration())
+	l.definition.StoredVersions, l.definition.StoredVersionsManager = []string{"v2"}, controller.MigratorFieldManager
 	l.define()
 	l.after(time.Second)
 	l.expect(2, v2, v1, v2)
