@@ -46,8 +46,8 @@ func TestDefinitions(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", UID: "uid", Generation: 7, ResourceVersion: "42",
 			Annotations: map[string]string{"large": "value"},
 			ManagedFields: []metav1.ManagedFieldsEntry{
-				{Manager: "kubectl", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:group":{}}}`)}},
-				{Manager: "pruner", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:status":{"f:storedVersions":{}}}`)}},
+				{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:group":{}}}`)},
+				{Manager: "pruner", FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:storedVersions":{}}}`)},
 			}},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: "example.com",
