@@ -49,8 +49,6 @@ func (r *Resource) conclude(now time.Time) {
 		r.act("suspended by a person", "resume", r.Name)
 	case migrationv1alpha1.StateReasonNotServed:
 		r.act("no server serves it", "", "")
-	case migrationv1alpha1.StateReasonNotMigratable:
-		r.act("it cannot be migrated", "", "")
 	case migrationv1alpha1.StateReasonStoredVersionsNotPruned:
 		r.act("storedVersions is not pruned", "migrate", r.Name)
 	default:
