@@ -74,16 +74,13 @@ type Step struct {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
-	cmd := &cobra.Command{
+	cmd := cli.Command(o, &cobra.Command{
 		Use:               "plan [RESOURCE...]",
 		Short:             "Tell what the trigger would do and why, and the command for the rest",
 		Long:              long,
 		Example:           example,
 		ValidArgsFunction: cli.CompleteResources(env),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Execute(cmd, args, o)
-		},
-	}
+	})
 	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
 	return cmd
 }
@@ -97,11 +94,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	names := o.Names
-	if len(names) == 0 {
-		names = []string{cli.All}
-	}
-	resources, err := cluster.Catalog.Resolve(names)
+	resources, err := o.Selected(cluster)
 	if err != nil {
 		return err
 	}

@@ -60,7 +60,7 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 		case <-o.Clock.After(lookInterval):
 		}
 		watched.Update(cluster)
-		resources, err := o.named(cluster)
+		resources, err := o.Selected(cluster)
 		if err != nil {
 			return err
 		}
