@@ -37,6 +37,25 @@ func TestEveryVerbIsDocumented(t *testing.T) {
 	}
 }
 
+// TestManagerLease wants each verb that looks for a manager to look where the person says.
+func TestManagerLease(t *testing.T) {
+	for _, name := range []string{"status", "migrate", "preflight", "report", "run"} {
+		verb, _, err := NewCommand(genericiooptions.NewTestIOStreamsDiscard()).Find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := verb.ParseFlags([]string{"--manager-lease=default/mine"}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, wrong := range []string{"mine", "/mine", "default/", "a/b/c"} {
+			err := verb.ParseFlags([]string{"--manager-lease=" + wrong})
+			if err == nil || !strings.Contains(err.Error(), "NAMESPACE/NAME, for example kube-system/svm-controller-manager") {
+				t.Errorf("%s --manager-lease=%s: %v", name, wrong, err)
+			}
+		}
+	}
+}
+
 // checkExamples parses the flags of each example.
 func checkExamples(t *testing.T, root, verb *cobra.Command) {
 	examples := 0

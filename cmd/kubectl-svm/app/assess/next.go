@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/install"
 )
 
 // conclude says what happens next to a resource that is not safe, and who has to do something.
@@ -53,6 +55,9 @@ func (r *Resource) conclude(now time.Time) {
 		r.act("storedVersions is not pruned", "migrate", r.Name)
 	default:
 		r.disagreed(now)
+	}
+	if refused(r.Migration) || r.Verb == "migrate" && r.Group == install.AdmissionGroup {
+		r.Permission = permission(r.GroupResource)
 	}
 	if r.Reason != migrationv1alpha1.StateReasonPaused && Paused(r.State) && (r.Migration == nil || r.Migration.Ended()) {
 		r.NextTime = nil

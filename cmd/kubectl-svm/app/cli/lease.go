@@ -18,7 +18,7 @@ package cli
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -42,7 +42,7 @@ func (l *ManagerLease) AddTo(flags *pflag.FlagSet) {
 func (l *ManagerLease) Set(key string) error {
 	namespace, name, found := strings.Cut(key, "/")
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return fmt.Errorf("write it as NAMESPACE/NAME, for example %s", l)
+		return errors.New("write it as NAMESPACE/NAME, for example kube-system/svm-controller-manager")
 	}
 	l.Namespace, l.Name = namespace, name
 	return nil

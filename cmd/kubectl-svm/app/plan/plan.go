@@ -107,25 +107,20 @@ func (o *Options) Run(ctx context.Context) error {
 
 // newPlan makes a step of each resource that is not safe, or that the person named.
 func newPlan(resources []assess.Resource, named bool) *Plan {
-	plan := &Plan{Steps: []Step{}, Commands: []string{}}
-	arguments := map[string][]string{}
-	var verbs []string
+	plan, known := &Plan{Steps: []Step{}, Commands: []string{}}, resources
+	if named {
+		known = nil
+	}
+	var helped []*assess.Resource
 	for i := range resources {
 		r := &resources[i]
 		if r.Safe && !named {
 			continue
 		}
 		plan.Steps = append(plan.Steps, step(r))
-		if r.Verb != "" {
-			if arguments[r.Verb] == nil {
-				verbs = append(verbs, r.Verb)
-			}
-			arguments[r.Verb] = append(arguments[r.Verb], r.Argument)
-		}
+		helped = append(helped, r)
 	}
-	for _, verb := range verbs {
-		plan.Commands = append(plan.Commands, "kubectl svm "+verb+" "+strings.Join(arguments[verb], " "))
-	}
+	plan.Commands = append(plan.Commands, assess.Commands(helped, known)...)
 	return plan
 }
 
