@@ -95,6 +95,8 @@ func testObserveOnly(t *testing.T, c *cluster) {
 }
 
 func testDefault(t *testing.T, c *cluster) {
+	c.awaitRules(t)
+	c.applyAgain(t)
 	var before [][]controlplane.StoredObject
 	unchanged := []schema.GroupResource{widgets, {Group: "apps", Resource: "deployments"}, {Resource: "secrets"}}
 	for _, resource := range unchanged {
@@ -102,8 +104,6 @@ func testDefault(t *testing.T, c *cluster) {
 	}
 	c.createGarbage(t)
 	config := c.accountConfig(t, account)
-	c.awaitRules(t)
-	c.applyAgain(t)
 	c.awaitFence(t, config)
 	process, port := c.startManager(t, "manager", config,
 		append(deploymentArgs(t, "default"), "--finished-migration-ttl=30s")...)
