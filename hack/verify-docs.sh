@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Fails if docs/flags.md or docs/kubectl-svm.md is not what the commands say, or if lines of documents or scripts are
-# too long.
+# Fails if docs/flags.md or docs/kubectl-svm.md is not what the commands say, if links between documents or the reasons
+# in docs/operations.md are wrong, or if lines of documents or scripts are too long.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 # As everything but the race detector is built, so that packages are compiled once.
@@ -12,6 +12,8 @@ for document in flags kubectl-svm; do
     exit 1
   fi
 done
+
+existing '*.md' | xargs go run ./hack/doccheck
 
 # Rows of tables and lines with a URL cannot be broken. The first design notes are frozen, and docs/flags.md is
 # generated. The linter limits lines of Go.

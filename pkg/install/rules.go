@@ -37,8 +37,9 @@ const (
 	CustomRole = "svm-controller-manager:cluster-resources"
 	// AdmissionRole is the name of the ClusterRole that NewAdmissionRole makes.
 	AdmissionRole = "svm-controller-manager:admission"
+	// AdmissionGroup has the webhook configurations and admission policies. NewRole leaves it out.
+	AdmissionGroup = "admissionregistration.k8s.io"
 
-	admissionGroup = "admissionregistration.k8s.io"
 	eventsResource = "events"
 	statusSuffix   = "/status"
 )
@@ -50,7 +51,7 @@ type Resource struct {
 	HasStatus bool
 }
 
-func (r Resource) isAdmission() bool { return r.Group == admissionGroup }
+func (r Resource) isAdmission() bool { return r.Group == AdmissionGroup }
 
 // Resources returns the resources in these discovery documents whose objects can be listed and patched, in order. A
 // resource that several versions serve is there once.

@@ -30,8 +30,7 @@ import (
 
 // notMigrated are the reasons why a resource is not migrated.
 var notMigrated = []string{
-	migrationv1alpha1.StateReasonObjectsExpire, migrationv1alpha1.StateReasonNotMigratable,
-	migrationv1alpha1.StateReasonNotSelected,
+	migrationv1alpha1.StateReasonObjectsExpire, migrationv1alpha1.StateReasonNotSelected,
 }
 
 // finished reports whether the resource is migrated or will never be, and why.

@@ -14,11 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package app is the command kubectl-svm. Each folder below it is a verb, except cli, which has what all verbs share.
+// Package app is the command kubectl-svm. Each folder below it is a verb, except steer, which is four,
+// and assess and cli, which have what verbs share.
 package app
 
 import (
 	"context"
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,16 +32,13 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/denied"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/history"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/migrate"
-	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/pause"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/plan"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/rbac"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/report"
-	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/resume"
-	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/retry"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/run"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/status"
-	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/suspend"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/steer"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
 )
 
@@ -65,6 +64,9 @@ func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 		SilenceErrors: true,
 	}
 	cmd.CompletionOptions.HiddenDefaultCmd = true // kubectl completes the arguments of plugins.
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w\nSee %s --help", err, cmd.CommandPath())
+	})
 	cmd.SetIn(streams.In)
 	cmd.SetOut(streams.Out)
 	cmd.SetErr(streams.ErrOut)
@@ -87,16 +89,12 @@ func usageOfVerbs(template string) string {
 		"\n\nThe flags that name the cluster and the user are those of kubectl: kubectl svm --help\n"
 }
 
-// verbs returns the commands. One line registers one verb.
+// verbs returns the commands. One line registers one verb, and one all of steer.
 func verbs(env *cli.Env) []*cobra.Command {
-	return []*cobra.Command{
+	return append(steer.NewCommands(env),
 		status.NewCommand(env),
 		plan.NewCommand(env),
 		migrate.NewCommand(env),
-		retry.NewCommand(env),
-		pause.NewCommand(env),
-		resume.NewCommand(env),
-		suspend.NewCommand(env),
 		denied.NewCommand(env),
 		history.NewCommand(env),
 		preflight.NewCommand(env),
@@ -104,7 +102,7 @@ func verbs(env *cli.Env) []*cobra.Command {
 		report.NewCommand(env),
 		run.NewCommand(env),
 		verify.NewCommand(env),
-	}
+	)
 }
 
 // Run runs the command and returns the exit code.

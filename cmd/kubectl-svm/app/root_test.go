@@ -37,6 +37,42 @@ func TestEveryVerbIsDocumented(t *testing.T) {
 	}
 }
 
+// TestErrorsSayWhatToDo runs commands that fail before they reach a cluster.
+func TestErrorsSayWhatToDo(t *testing.T) {
+	for args, want := range map[string]string{
+		"status --bogus":                        "unknown flag: --bogus\nSee kubectl svm status --help\n",
+		"status --server=https://127.0.0.1:1":   "The API server does not answer. --server, --kubeconfig and --context",
+		"plan --output=xml":                     "-o xml is not known: use wide, json, yaml, or leave it out",
+		"pause":                                 "name at least one resource",
+		"verify":                                "--etcd-endpoints is missing",
+		"migrate --all --except=a --timeout=1s": "--timeout needs --wait",
+	} {
+		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+		if code := Run(t.Context(), streams, strings.Fields(args)); code != 1 || !strings.Contains(errOut.String(), want) {
+			t.Errorf("%s: exit code %d, %q lacks %q", args, code, errOut, want)
+		}
+	}
+}
+
+// TestManagerLease wants each verb that looks for a manager to look where the person says.
+func TestManagerLease(t *testing.T) {
+	for _, name := range []string{"status", "migrate", "preflight", "report", "run"} {
+		verb, _, err := NewCommand(genericiooptions.NewTestIOStreamsDiscard()).Find([]string{name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := verb.ParseFlags([]string{"--manager-lease=default/mine"}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, wrong := range []string{"mine", "/mine", "default/", "a/b/c"} {
+			err := verb.ParseFlags([]string{"--manager-lease=" + wrong})
+			if err == nil || !strings.Contains(err.Error(), "NAMESPACE/NAME, for example kube-system/svm-controller-manager") {
+				t.Errorf("%s --manager-lease=%s: %v", name, wrong, err)
+			}
+		}
+	}
+}
+
 // checkExamples parses the flags of each example.
 func checkExamples(t *testing.T, root, verb *cobra.Command) {
 	examples := 0

@@ -96,7 +96,7 @@ func TestTableOfStates(t *testing.T) {
 			persistedStorageVersionHashes: [a=, b=], currentStorageVersionHash: b=,
 			persistedEncodingVersions: [a=, v1], currentEncodingVersion: v1,
 			conditions: [
-				{type: Migrated, status: "False", reason: OldEncodingsPersisted,
+				{type: Migrated, status: "False", reason: MigrationQueued,
 					message: "", lastTransitionTime: "2030-01-01T00:00:00Z"},
 				{type: SafeToRemoveOldVersions, status: "False", reason: NotServed,
 					message: no server serves nodes, lastTransitionTime: "2030-01-01T00:00:00Z"}]}`,

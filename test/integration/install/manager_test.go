@@ -95,6 +95,8 @@ func testObserveOnly(t *testing.T, c *cluster) {
 }
 
 func testDefault(t *testing.T, c *cluster) {
+	c.awaitRules(t)
+	c.applyAgain(t)
 	var before [][]controlplane.StoredObject
 	unchanged := []schema.GroupResource{widgets, {Group: "apps", Resource: "deployments"}, {Resource: "secrets"}}
 	for _, resource := range unchanged {
@@ -102,7 +104,6 @@ func testDefault(t *testing.T, c *cluster) {
 	}
 	c.createGarbage(t)
 	config := c.accountConfig(t, account)
-	c.awaitRules(t)
 	c.awaitFence(t, config)
 	process, port := c.startManager(t, "manager", config,
 		append(deploymentArgs(t, "default"), "--finished-migration-ttl=30s")...)
@@ -320,6 +321,22 @@ func (c *cluster) awaitRules(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// applyAgain wants the manager to keep its permissions when somebody applies the manifests again.
+func (c *cluster) applyAgain(t *testing.T) {
+	t.Helper()
+	c.apply(t, "default") // The overlay that was applied on the server before had another owner.
+	c.awaitRules(t)
+	role := func() string {
+		return c.kubectl(t, "", "get", "clusterrole", "svm-controller-manager:custom",
+			"-o", "jsonpath={.metadata.resourceVersion}")
+	}
+	before := role()
+	c.apply(t, "default")
+	if after := role(); after != before {
+		t.Errorf("applying the same manifests again changes the collected rules: revision %s, then %s", before, after)
+	}
 }
 
 // awaitPages waits until the secure port knows clients of the cluster by certificate and by token.

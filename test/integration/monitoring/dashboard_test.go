@@ -40,7 +40,7 @@ type dashboard struct {
 }
 
 // variables are what Grafana puts in the place of its variables.
-var variables = strings.NewReplacer("$job", job, "$__rate_interval", "20s")
+var variables = strings.NewReplacer("$cluster", "", "$job", job, "$__rate_interval", "20s")
 
 // ownMetric matches the metrics that this project defines. All others are those of component-base and client-go.
 var ownMetric = regexp.MustCompile(`^(storage_version_|storage_migrator_|svm_)`)

@@ -172,6 +172,8 @@ func testFirstMigration(t *testing.T, c *cluster) {
 
 func testLeftOut(t *testing.T, c *cluster) {
 	c.svm(t, "status", "secrets").must(t, 2, "NotSelectedForMigration", "kubectl svm migrate secrets")
+	c.svm(t, "plan").must(t, 0, "  kubectl svm rbac --admission | kubectl apply -f -\n  kubectl svm migrate ",
+		" '*.admissionregistration.k8s.io' ")
 	c.svm(t, "plan", "secrets", "configmaps").must(t, 0, "kubectl svm migrate configmaps secrets\n")
 	c.svm(t, "migrate", "secrets", "configmaps", "--wait", "--timeout=5m").must(t, 0).
 		tell(t, "Succeeded AllObjectsMigrated")
@@ -229,7 +231,7 @@ func testDenied(t *testing.T, c *cluster) {
 	c.svm(t, "denied").must(t, 2, "default", "widget-7", "ValidatingAdmissionPolicy payroll-is-frozen",
 		"frozen until the audit is over", "What to do:", "  kubectl svm retry widgets.example.com\n")
 	c.svm(t, "migrate", "widgets", "--wait", "--timeout=5m").must(t, 2).
-		tell(t, "Failed ObjectsDenied", "kubectl svm denied ")
+		tell(t, "Failed ObjectsDenied", "To see the objects: kubectl svm denied widgets.example.com-")
 	c.kubectl(t, administrator, "", "delete", "validatingadmissionpolicybinding", "payroll-is-frozen").must(t, 0)
 	framework.Eventually(t, soon, func(context.Context) error {
 		answer := c.tryWrite(t)

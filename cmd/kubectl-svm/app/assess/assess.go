@@ -72,6 +72,8 @@ type Resource struct {
 	// Verb and Argument are the command that helps, if one does.
 	Verb     string `json:"verb,omitempty"`
 	Argument string `json:"argument,omitempty"`
+	// Permission is a command to run before it, which gives the manager a permission that the manifests do not give.
+	Permission string `json:"permission,omitempty"`
 	// Migration is the one that runs, waits or failed last, if there is one.
 	Migration *Migration `json:"migration,omitempty"`
 
@@ -97,14 +99,6 @@ type Migration struct {
 // Ended reports whether the migration has ended, with success or without.
 func (m *Migration) Ended() bool {
 	return m.State == migrationv1alpha1.MigrationSucceeded || m.State == migrationv1alpha1.MigrationFailed
-}
-
-// Command is the command line that helps, or empty.
-func (r *Resource) Command() string {
-	if r.Verb == "" {
-		return ""
-	}
-	return "kubectl svm " + r.Verb + " " + r.Argument
 }
 
 // Resources assesses resources, those that need a person first, then those that run, then those

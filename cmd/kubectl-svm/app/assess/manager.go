@@ -66,7 +66,7 @@ func ManagerOf(
 		term := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 		silent := now.Sub(lease.Spec.RenewTime.Time)
 		if silent <= term+clockTolerance {
-			message := fmt.Sprintf("%s leads.", *lease.Spec.HolderIdentity)
+			message := fmt.Sprintf("The manager %s leads.", *lease.Spec.HolderIdentity)
 			return Manager{Running: true, Message: message, Fence: fences[lease.Labels[fenceLabel]]}
 		}
 		return Manager{Message: fmt.Sprintf(
@@ -99,6 +99,6 @@ func ManagerOf(
 			"taken it.", lease.Namespace, lease.Name)}
 	default:
 		return Manager{Running: true, Message: fmt.Sprintf(
-			"One seems to run: %s, but a StorageState was written %s ago.", why, duration.HumanDuration(now.Sub(last)))}
+			"A manager seems to run: %s, but a StorageState was written %s ago.", why, duration.HumanDuration(now.Sub(last)))}
 	}
 }

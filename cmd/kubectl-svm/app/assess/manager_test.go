@@ -55,8 +55,8 @@ func TestManagerOf(t *testing.T) {
 		running bool
 		message string
 	}{
-		{"one leads", lease("cp-1", time.Second), nil, nil, true, "cp-1 leads."},
-		{"clocks differ", lease("cp-1", 70*time.Second), nil, nil, true, "cp-1 leads."},
+		{"one leads", lease("cp-1", time.Second), nil, nil, true, "The manager cp-1 leads."},
+		{"clocks differ", lease("cp-1", 70*time.Second), nil, nil, true, "The manager cp-1 leads."},
 		{"the leader is gone", lease("cp-1", 5*time.Minute), nil, written(time.Minute), false,
 			"cp-1 led last, and has not renewed the lease kube-system/svm-controller-manager for 5m."},
 		{"the lease was given back", lease("", time.Minute), nil, written(time.Minute), false, "No manager leads"},

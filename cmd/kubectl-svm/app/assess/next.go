@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/install"
 )
 
 // conclude says what happens next to a resource that is not safe, and who has to do something.
@@ -49,12 +51,13 @@ func (r *Resource) conclude(now time.Time) {
 		r.act("suspended by a person", "resume", r.Name)
 	case migrationv1alpha1.StateReasonNotServed:
 		r.act("no server serves it", "", "")
-	case migrationv1alpha1.StateReasonNotMigratable:
-		r.act("it cannot be migrated", "", "")
 	case migrationv1alpha1.StateReasonStoredVersionsNotPruned:
 		r.act("storedVersions is not pruned", "migrate", r.Name)
 	default:
 		r.disagreed(now)
+	}
+	if refused(r.Migration) || r.Verb == "migrate" && r.Group == install.AdmissionGroup {
+		r.Permission = permission(r.GroupResource)
 	}
 	if r.Reason != migrationv1alpha1.StateReasonPaused && Paused(r.State) && (r.Migration == nil || r.Migration.Ended()) {
 		r.NextTime = nil

@@ -24,21 +24,24 @@ import (
 
 // Options of a verb.
 type Options interface {
-	// Complete fills the options from the command line.
-	Complete(cmd *cobra.Command, args []string) error
-	// Validate checks them before any request is sent.
+	// Complete fills the options from the arguments. It sends no request.
+	Complete(args []string) error
+	// Validate checks the options.
 	Validate() error
 	// Run does what the verb says.
 	Run(ctx context.Context) error
 }
 
-// Execute runs a verb.
-func Execute(cmd *cobra.Command, args []string, o Options) error {
-	if err := o.Complete(cmd, args); err != nil {
-		return err
+// Command lets a command run a verb.
+func Command(o Options, cmd *cobra.Command) *cobra.Command {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.Complete(args); err != nil {
+			return err
+		}
+		if err := o.Validate(); err != nil {
+			return err
+		}
+		return o.Run(cmd.Context())
 	}
-	if err := o.Validate(); err != nil {
-		return err
-	}
-	return o.Run(cmd.Context())
+	return cmd
 }

@@ -26,12 +26,9 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// completion has the signature of cobra.Command.ValidArgsFunction.
-type completion = func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective)
-
 // CompleteResources completes names of resources that are not on the command line yet. It suggests nothing where the
 // cluster does not answer.
-func CompleteResources(env *Env) completion {
+func CompleteResources(env *Env) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, begin string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		clients, err := env.Connect()
 		if err != nil {
@@ -50,7 +47,7 @@ func CompleteResources(env *Env) completion {
 }
 
 // CompleteMigrations completes names of migrations that a verb is about, and names of resources.
-func CompleteMigrations(env *Env, about func(*migrationv1alpha1.StorageVersionMigration) bool) completion {
+func CompleteMigrations(env *Env, about func(*migrationv1alpha1.StorageVersionMigration) bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begin string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		clients, err := env.Connect()
 		if err != nil {

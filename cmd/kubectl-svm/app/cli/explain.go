@@ -17,7 +17,9 @@ limitations under the License.
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"net/url"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -30,6 +32,8 @@ func Explain(err error) error {
 			"docs/kubectl-svm.md lists those that each command needs", err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w\nThe API server does not accept the credentials of the kubeconfig: log in again", err)
+	case errors.As(err, new(*url.Error)):
+		return fmt.Errorf("%w\nThe API server does not answer. --server, --kubeconfig and --context say which one is asked", err)
 	default:
 		return err
 	}

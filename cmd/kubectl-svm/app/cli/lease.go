@@ -19,31 +19,41 @@ package cli
 import (
 	"context"
 	"errors"
+	"strings"
 
+	"github.com/spf13/pflag"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// ManagerLease is the lease for which managers compete, unless their flags say otherwise, as NAMESPACE/NAME.
-const ManagerLease = "kube-system/svm-controller-manager"
+// ManagerLease is the flag --manager-lease.
+type ManagerLease struct{ types.NamespacedName }
 
-// ValidateLease returns an error if a flag does not name a lease.
-func ValidateLease(key string) error {
-	if namespace, name, err := cache.SplitMetaNamespaceKey(key); err != nil || namespace == "" || name == "" {
-		return errors.New("--manager-lease must be NAMESPACE/NAME, for example " + ManagerLease)
+// AddTo adds the flag to a command. The default is that of the managers.
+func (l *ManagerLease) AddTo(flags *pflag.FlagSet) {
+	l.NamespacedName = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "svm-controller-manager"}
+	flags.Var(l, "manager-lease",
+		"The lease for which the managers compete, as NAMESPACE/NAME. It tells whether a manager runs.")
+}
+
+// Set reads the flag.
+func (l *ManagerLease) Set(key string) error {
+	namespace, name, found := strings.Cut(key, "/")
+	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return errors.New("write it as NAMESPACE/NAME, for example kube-system/svm-controller-manager")
 	}
+	l.Namespace, l.Name = namespace, name
 	return nil
 }
 
-// Lease reads a lease. It returns nil if there is none.
-func (c *Clients) Lease(ctx context.Context, key string) (*coordinationv1.Lease, error) {
-	namespace, name, err := cache.SplitMetaNamespaceKey(key)
-	if err != nil {
-		return nil, err
-	}
-	lease, err := c.Kube.CoordinationV1().Leases(namespace).Get(ctx, name, metav1.GetOptions{})
+// Type is what --help calls the value.
+func (l *ManagerLease) Type() string { return "string" }
+
+// Lease reads the lease. It returns nil if there is none.
+func (c *Clients) Lease(ctx context.Context, l ManagerLease) (*coordinationv1.Lease, error) {
+	lease, err := c.Kube.CoordinationV1().Leases(l.Namespace).Get(ctx, l.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}

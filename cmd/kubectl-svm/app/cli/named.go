@@ -19,7 +19,7 @@ package cli
 import (
 	"errors"
 
-	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 // NamedOptions are the options of a verb that takes names. Verbs with flags of their own add them, and check them.
@@ -30,8 +30,17 @@ type NamedOptions struct {
 	Names []string
 }
 
-// Complete fills the options from the command line.
-func (o *NamedOptions) Complete(_ *cobra.Command, args []string) (err error) {
+// Selected returns the resources that a person named. No name means all.
+func (o *NamedOptions) Selected(cluster *Cluster) ([]schema.GroupResource, error) {
+	names := o.Names
+	if len(names) == 0 {
+		names = []string{All}
+	}
+	return cluster.Catalog.Resolve(names)
+}
+
+// Complete fills the options from the arguments.
+func (o *NamedOptions) Complete(args []string) (err error) {
 	o.Names = args
 	o.Clients, err = o.Connect()
 	return err

@@ -68,7 +68,7 @@ type Object struct {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
-	cmd := &cobra.Command{
+	cmd := cli.Command(o, &cobra.Command{
 		Use:     "denied [MIGRATION|RESOURCE...]",
 		Short:   "List objects that the API server refuses to rewrite, and what to do",
 		Long:    long,
@@ -76,10 +76,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		ValidArgsFunction: cli.CompleteMigrations(env, func(m *migrationv1alpha1.StorageVersionMigration) bool {
 			return total(m) > 0
 		}),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Execute(cmd, args, o)
-		},
-	}
+	})
 	o.Output.AddTo(cmd, cli.JSON, cli.YAML)
 	return cmd
 }

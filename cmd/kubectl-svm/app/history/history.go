@@ -52,16 +52,13 @@ type Options struct {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
-	cmd := &cobra.Command{
+	cmd := cli.Command(o, &cobra.Command{
 		Use:               "history [RESOURCE...]",
 		Short:             "List migrations that run and that ended",
 		Long:              long,
 		Example:           example,
 		ValidArgsFunction: cli.CompleteResources(env),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Execute(cmd, args, o)
-		},
-	}
+	})
 	o.Output.AddTo(cmd)
 	return cmd
 }

@@ -69,22 +69,19 @@ type Options struct {
 	DryRun       string
 	Wait         bool
 	Timeout      time.Duration
-	ManagerLease string
+	ManagerLease cli.ManagerLease
 }
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, ManagerLease: cli.ManagerLease}
-	cmd := &cobra.Command{
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
+	cmd := cli.Command(o, &cobra.Command{
 		Use:               "migrate RESOURCE... | --all [--builtin] [--custom] [--aggregated] [--except=RESOURCE,...]",
 		Short:             "Migrate resources now",
 		Long:              long,
 		Example:           example,
 		ValidArgsFunction: cli.CompleteResources(env),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Execute(cmd, args, o)
-		},
-	}
+	})
 	flags := cmd.Flags()
 	flags.BoolVar(&o.Everything, "all", false, "Migrate every resource except events, which expire.")
 	flags.BoolVar(&o.BuiltIn, "builtin", false, "With --all: built-in resources only.")
@@ -97,8 +94,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		cobra.FixedCompletions([]string{dryRunClient, dryRunServer}, cobra.ShellCompDirectiveNoFileComp))
 	flags.BoolVar(&o.Wait, "wait", false, "Wait until the migrations have ended, and show their progress.")
 	flags.DurationVar(&o.Timeout, "timeout", 0, "How long --wait waits at most. Zero means without end.")
-	flags.StringVar(&o.ManagerLease, "manager-lease", o.ManagerLease,
-		"The lease for which the managers compete, as NAMESPACE/NAME. It tells whether a manager runs.")
+	o.ManagerLease.AddTo(flags)
 	o.Output.AddTo(cmd, cli.JSON, cli.YAML, cli.Name)
 	return cmd
 }
@@ -121,9 +117,6 @@ func (o *Options) Validate() error {
 		return errors.New("--timeout needs --wait: without it the command does not wait")
 	case o.Timeout < 0:
 		return errors.New("--timeout must not be negative")
-	}
-	if err := cli.ValidateLease(o.ManagerLease); err != nil {
-		return err
 	}
 	return o.Output.Validate()
 }

@@ -42,8 +42,9 @@ type waiting struct {
 	*Options
 	// told has what the last line about each migration was about.
 	told map[string]string
-	// failed and left are names of migrations that failed, and that have not ended.
-	failed, left []string
+	// failed are migrations that failed, and left the names of those that have not ended.
+	failed []*migrationv1alpha1.StorageVersionMigration
+	left   []string
 }
 
 // wait waits until the migrations have ended.
@@ -74,8 +75,10 @@ func (o *Options) wait(
 	}
 	o.Overwrite("")
 	if len(w.failed) > 0 {
-		fmt.Fprintf(o.ErrOut, "%d of %d migrations failed. Objects that were refused: kubectl svm denied %s\n",
-			len(w.failed), len(created), strings.Join(w.failed, " "))
+		fmt.Fprintf(o.ErrOut, "%d of %d migrations failed.\n", len(w.failed), len(created))
+		for _, m := range w.failed {
+			fmt.Fprintf(o.ErrOut, "  %s: %s\n", m.Name, assess.AfterFailure(m))
+		}
 		return cli.NotSafe()
 	}
 	return nil
@@ -101,7 +104,7 @@ func (w *waiting) look(cluster *cli.Cluster, created []migrationv1alpha1.Storage
 		}
 		switch {
 		case m.HasCondition(migrationv1alpha1.MigrationFailed):
-			w.failed = append(w.failed, m.Name)
+			w.failed = append(w.failed, m)
 		case !m.Finished():
 			w.left = append(w.left, m.Name)
 		}

@@ -74,16 +74,13 @@ type Step struct {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
-	cmd := &cobra.Command{
+	cmd := cli.Command(o, &cobra.Command{
 		Use:               "plan [RESOURCE...]",
 		Short:             "Tell what the trigger would do and why, and the command for the rest",
 		Long:              long,
 		Example:           example,
 		ValidArgsFunction: cli.CompleteResources(env),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Execute(cmd, args, o)
-		},
-	}
+	})
 	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
 	return cmd
 }
@@ -97,11 +94,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	names := o.Names
-	if len(names) == 0 {
-		names = []string{cli.All}
-	}
-	resources, err := cluster.Catalog.Resolve(names)
+	resources, err := o.Selected(cluster)
 	if err != nil {
 		return err
 	}
@@ -114,25 +107,20 @@ func (o *Options) Run(ctx context.Context) error {
 
 // newPlan makes a step of each resource that is not safe, or that the person named.
 func newPlan(resources []assess.Resource, named bool) *Plan {
-	plan := &Plan{Steps: []Step{}, Commands: []string{}}
-	arguments := map[string][]string{}
-	var verbs []string
+	plan, known := &Plan{Steps: []Step{}, Commands: []string{}}, resources
+	if named {
+		known = nil
+	}
+	var helped []*assess.Resource
 	for i := range resources {
 		r := &resources[i]
 		if r.Safe && !named {
 			continue
 		}
 		plan.Steps = append(plan.Steps, step(r))
-		if r.Verb != "" {
-			if arguments[r.Verb] == nil {
-				verbs = append(verbs, r.Verb)
-			}
-			arguments[r.Verb] = append(arguments[r.Verb], r.Argument)
-		}
+		helped = append(helped, r)
 	}
-	for _, verb := range verbs {
-		plan.Commands = append(plan.Commands, "kubectl svm "+verb+" "+strings.Join(arguments[verb], " "))
-	}
+	plan.Commands = append(plan.Commands, assess.Commands(helped, known)...)
 	return plan
 }
 

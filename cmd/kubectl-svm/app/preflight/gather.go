@@ -50,7 +50,7 @@ func (o *Options) gather(ctx context.Context) (Today, error) {
 	if today.Definitions, err = o.definitions(ctx); err != nil {
 		return Today{}, err
 	}
-	lease, unread := o.Clients.Lease(ctx, cli.ManagerLease)
+	lease, unread := o.Clients.Lease(ctx, o.ManagerLease)
 	today.Manager = assess.ManagerOf(lease, unread, today.States, o.Clock.Now())
 	return today, nil
 }

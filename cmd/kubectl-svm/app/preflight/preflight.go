@@ -55,9 +55,9 @@ resource, and what to do. docs/preflight.md explains the codes. Exit code 2 mean
 
 // Options are what the command needs.
 type Options struct {
-	*cli.Env
-	Clients *cli.Clients
-	Output  cli.Output
+	cli.NamedOptions
+	Output       cli.Output
+	ManagerLease cli.ManagerLease
 
 	Files             []string
 	DropVersions      []string
@@ -74,24 +74,15 @@ type drop struct{ resource, version string }
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{Env: env}
-	cmd := &cobra.Command{
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
+	cmd := cli.Command(o, &cobra.Command{
 		Use:               "preflight",
 		Short:             "Tell what stands in the way of an upgrade or of a change of a definition",
 		Long:              long,
 		Example:           example,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			if err := o.Complete(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
-		},
-	}
+	})
 	flags := cmd.Flags()
 	flags.StringSliceVarP(&o.Files, "file", "f", nil,
 		"Files or directories with CustomResourceDefinitions that are to be applied; - is the standard input")
@@ -103,6 +94,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		"URL of another API server that is to read what is stored. It gets the credentials of the kubeconfig")
 	flags.StringVar(&o.OtherCA, "other-server-ca", "",
 		"File with the authority of the certificate of --other-server; that of the kubeconfig if empty")
+	o.ManagerLease.AddTo(flags)
 	o.Output.AddTo(cmd, cli.JSON, cli.YAML)
 	return cmd
 }
@@ -125,12 +117,6 @@ func (o *Options) Validate() error {
 		o.release = release
 	}
 	return o.Output.Validate()
-}
-
-// Complete makes the clients.
-func (o *Options) Complete() (err error) {
-	o.Clients, err = o.Connect()
-	return err
 }
 
 // Run prints what stands in the way.

@@ -46,36 +46,25 @@ can remove the fence, so the manager has no such permission. Delete the role whe
 
 // Options are what the command needs.
 type Options struct {
-	*cli.Env
+	cli.NamedOptions
 	Output    cli.Output
 	Admission bool
-
-	clients *cli.Clients
 }
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{Env: env, Output: cli.Output{Format: cli.YAML}}
-	cmd := &cobra.Command{
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, Output: cli.Output{Format: cli.YAML}}
+	cmd := cli.Command(o, &cobra.Command{
 		Use:               "rbac",
 		Short:             "Print a ClusterRole for the custom resources of the cluster",
 		Long:              long,
 		Example:           example,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Execute(cmd, args, o)
-		},
-	}
+	})
 	cmd.Flags().BoolVar(&o.Admission, "admission", false, "Print the ClusterRole for admission objects instead.")
 	o.Output.AddTo(cmd, cli.YAML, cli.JSON)
 	return cmd
-}
-
-// Complete makes the clients.
-func (o *Options) Complete(*cobra.Command, []string) (err error) {
-	o.clients, err = o.Connect()
-	return err
 }
 
 // Validate checks the options before any request is sent.
@@ -83,7 +72,7 @@ func (o *Options) Validate() error { return o.Output.Validate() }
 
 // Run prints the role.
 func (o *Options) Run(context.Context) error {
-	_, documents, err := o.clients.Discovery.ServerGroupsAndResources()
+	_, documents, err := o.Clients.Discovery.ServerGroupsAndResources()
 	switch {
 	case discovery.IsGroupDiscoveryFailedError(err):
 		fmt.Fprintf(o.ErrOut, "The role leaves out what the API server cannot tell now: %v\n", err)

@@ -51,10 +51,10 @@ API server. Read it before you give it to somebody.`
 
 // Options are what the command needs.
 type Options struct {
-	*cli.Env
-	Clients *cli.Clients
-	Output  cli.Output
-	Etcd    verify.Etcd
+	cli.NamedOptions
+	Output       cli.Output
+	ManagerLease cli.ManagerLease
+	Etcd         verify.Etcd
 }
 
 // Report is what is printed.
@@ -87,26 +87,17 @@ type Migration struct {
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{Env: env, Output: cli.Output{Format: cli.YAML}}
-	cmd := &cobra.Command{
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, Output: cli.Output{Format: cli.YAML}}
+	cmd := cli.Command(o, &cobra.Command{
 		Use:               "report",
 		Short:             "Print everything that a ticket needs",
 		Long:              long,
 		Example:           example,
 		Args:              cobra.NoArgs,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			var err error
-			if o.Clients, err = o.Connect(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
-		},
-	}
+	})
 	o.Etcd.AddTo(cmd.Flags())
+	o.ManagerLease.AddTo(cmd.Flags())
 	o.Output.AddTo(cmd, cli.YAML, cli.JSON, text)
 	return cmd
 }
@@ -142,7 +133,8 @@ func (o *Options) gather(ctx context.Context) (*Report, error) {
 		Findings: preflight.Findings{}, States: []State{}, Migrations: []Migration{},
 	}
 	problem := func(what string, err error) { r.Problems = append(r.Problems, fmt.Sprintf("%s: %v", what, err)) }
-	if found, err := (&preflight.Options{Env: o.Env, Clients: o.Clients}).Find(ctx); err != nil {
+	checks := &preflight.Options{NamedOptions: o.NamedOptions, ManagerLease: o.ManagerLease}
+	if found, err := checks.Find(ctx); err != nil {
 		problem("preflight", err)
 	} else if found != nil {
 		r.Findings = found

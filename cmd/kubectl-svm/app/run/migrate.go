@@ -53,7 +53,7 @@ func (o *Options) checkManager(ctx context.Context) error {
 	if o.BesideManager {
 		return nil
 	}
-	lease, err := o.Clients.Lease(ctx, cli.ManagerLease)
+	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	if err != nil {
 		return fmt.Errorf("looking for a manager: %w", cli.Explain(err))
 	}

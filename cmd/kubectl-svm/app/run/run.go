@@ -65,15 +65,13 @@ rewritten twice, except for those of the last chunk. Exit code 2 means that obje
 
 // Options are what the command needs.
 type Options struct {
-	*cli.Env
-	Clients *cli.Clients
-	// Names are the resources that the person named.
-	Names []string
+	cli.NamedOptions
 	// StateDir is the directory of the files with the progress.
 	StateDir      string
 	Resume        bool
 	DryRun        bool
 	BesideManager bool
+	ManagerLease  cli.ManagerLease
 	Timeout       time.Duration
 	Migrator      svmigrator.Options
 	growth        resource.QuantityValue
@@ -81,31 +79,19 @@ type Options struct {
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{Env: env, StateDir: currentDir, Migrator: svmigrator.Options{
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, StateDir: currentDir, Migrator: svmigrator.Options{
 		// One after the other, so that a person can follow.
 		ConcurrentMigrations: 1, ChunkSize: svmigrator.DefaultChunkSize,
 		Pace: pacer.Options{MaxConcurrent: pacer.DefaultMaxConcurrent}, SettlePeriod: svmtrigger.DefaultSettlePeriod,
 	}}
 	o.growth.Quantity = resource.MustParse(svmigrator.DefaultMaxStorageGrowth)
-	cmd := &cobra.Command{
+	cmd := cli.Command(o, &cobra.Command{
 		Use:               "run RESOURCE...",
 		Short:             "Rewrite objects from this terminal, without a manager",
 		Long:              long,
 		Example:           example,
-		Args:              cobra.MinimumNArgs(1),
 		ValidArgsFunction: cli.CompleteResources(env),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Names = args
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			var err error
-			if o.Clients, err = o.Connect(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
-		},
-	}
+	})
 	o.addFlags(cmd)
 	return cmd
 }
@@ -118,6 +104,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.StateDir, "state-dir", o.StateDir, "Directory of the files with the progress")
 	flags.BoolVar(&o.BesideManager, "beside-manager", o.BesideManager,
 		"Run although a manager runs. Objects may then be rewritten twice")
+	o.ManagerLease.AddTo(flags)
 	flags.DurationVar(&o.Timeout, "timeout", o.Timeout, "How long to run at most; progress is saved. Zero is no limit")
 	flags.DurationVar(&o.Migrator.SettlePeriod, "settle-period", o.Migrator.SettlePeriod,
 		"How long the API servers must write one version first: their --request-timeout and five seconds")
@@ -134,6 +121,9 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 
 // Validate checks the options before any request is sent.
 func (o *Options) Validate() error {
+	if err := o.NamedOptions.Validate(); err != nil {
+		return err
+	}
 	o.Migrator.MaxStorageGrowth = o.growth.Value()
 	switch {
 	case o.Migrator.ChunkSize < 1:

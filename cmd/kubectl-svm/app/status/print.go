@@ -19,6 +19,7 @@ package status
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"k8s.io/cli-runtime/pkg/printers"
@@ -31,6 +32,9 @@ import (
 
 // mostExplained bounds how many resources get a paragraph below the table. There may be a hundred.
 const mostExplained = 10
+
+// longestCommand bounds the command of a paragraph, which may name a hundred resources.
+const longestCommand = 400
 
 // mostAlike is how many resources to which the same happens are listed one by one.
 const mostAlike = 5
@@ -100,10 +104,15 @@ func (o *Options) table(resources []assess.Resource) error {
 	return o.Output.PrintTable(o.Out, o.Colour, columns, rows)
 }
 
-// alike reports whether the same happens to two resources that need nobody.
+// alike reports whether the same happens to two resources, or the same helps.
 func alike(a, b *assess.Resource) bool {
-	return a.Attention == assess.Wait && b.Attention == assess.Wait && a.Agreed == b.Agreed && a.Reason == b.Reason &&
-		a.Next == b.Next && a.Reason != migrationv1alpha1.StateReasonMigrationRunning
+	return a.Attention == b.Attention && a.Agreed == b.Agreed && a.Reason == b.Reason && a.Next == b.Next &&
+		a.Reason != migrationv1alpha1.StateReasonMigrationRunning && (a.Attention == assess.Wait || sameHelp(a, b))
+}
+
+// sameHelp reports whether one paragraph is about two resources.
+func sameHelp(a, b *assess.Resource) bool {
+	return a.Message == b.Message && a.Verb == b.Verb && a.Permission == b.Permission
 }
 
 func (o *Options) row(r *assess.Resource) cli.Row {
@@ -136,22 +145,47 @@ func yesNo(b bool) string {
 
 // explain prints what a person has to know who has to do something, or who asked for a resource.
 func (o *Options) explain(report *Report) {
-	explained := 0
+	known := report.Resources
+	if len(o.Names) > 0 {
+		known = nil
+	}
+	for i, paragraph := range o.paragraphs(report) {
+		if i == mostExplained {
+			fmt.Fprintln(o.Out, "For the others: kubectl svm status RESOURCE")
+			break
+		}
+		first, names := paragraph[0], paragraph[0].Name
+		if n := len(paragraph) - 1; n > 0 {
+			names += fmt.Sprintf(" and %d more", n)
+		}
+		fmt.Fprintf(o.Out, "%s: %s\n", names, printers.EscapeTerminal(first.Message)) // It may quote a webhook.
+		for _, command := range assess.Commands(paragraph, known) {
+			if len(command) > longestCommand {
+				command = "kubectl svm plan    # prints the command"
+			}
+			fmt.Fprintln(o.Out, "  "+command)
+		}
+		fmt.Fprintln(o.Out)
+	}
+}
+
+// paragraphs are the resources to explain. Those that the same helps are in one paragraph.
+func (o *Options) paragraphs(report *Report) (paragraphs [][]*assess.Resource) {
 	for i := range report.Resources {
 		r := &report.Resources[i]
 		if r.Safe || r.Attention != assess.Act && len(o.Names) == 0 {
 			break // Those that need a person come first, those that are safe last.
 		}
-		if explained++; explained > mostExplained {
-			fmt.Fprintln(o.Out, "For the others: kubectl svm status RESOURCE")
-			break
+		same := slices.IndexFunc(paragraphs, func(p []*assess.Resource) bool {
+			return p[0].Reason == r.Reason && sameHelp(p[0], r)
+		})
+		if same < 0 || r.Message == "" {
+			paragraphs = append(paragraphs, []*assess.Resource{r})
+			continue
 		}
-		text := fmt.Sprintf("%s: %s", r.Name, printers.EscapeTerminal(r.Message)) // It may quote a webhook.
-		if command := r.Command(); command != "" {
-			text += "\n  " + command
-		}
-		fmt.Fprintln(o.Out, text+"\n")
+		paragraphs[same] = append(paragraphs[same], r)
 	}
+	return paragraphs
 }
 
 // conclude prints whether a manager runs, and the answer.
@@ -166,9 +200,9 @@ func (o *Options) conclude(report *Report) error {
 		summary = cli.Red
 	}
 	if report.Manager.Fence != "" {
-		fmt.Fprintln(o.Out, "Fence: "+report.Manager.Fence)
+		fmt.Fprintln(o.Out, report.Manager.Fence)
 	}
-	_, err := fmt.Fprintf(o.Out, "%s\n%s\n", cli.Paint(o.Colour, manager, "Manager: "+report.Manager.Message),
+	_, err := fmt.Fprintf(o.Out, "%s\n%s\n", cli.Paint(o.Colour, manager, report.Manager.Message),
 		cli.Paint(o.Colour, summary, report.Summary))
 	return err
 }

@@ -36,7 +36,7 @@ type Report struct {
 }
 
 // startManager is what helps where no manager runs.
-const startManager = "start svm-controller-manager beside the API servers (docs/operations.md)."
+const startManager = "start svm-controller-manager beside the API servers (docs/install.md)."
 
 // newReport concludes whether all is safe. named is whether the person asked for some resources only.
 func newReport(resources []assess.Resource, manager assess.Manager, incomplete error, named bool) *Report {

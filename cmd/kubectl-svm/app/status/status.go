@@ -53,40 +53,32 @@ Exit codes: 0 safe, 1 error, 2 not safe, 3 timeout of --watch.`
 // Options are what the command needs.
 type Options struct {
 	cli.NamedOptions
-	Output  cli.Output
-	Watch   bool
-	Timeout time.Duration
-	// ManagerLease is the lease for which managers compete, "<namespace>/<name>".
-	ManagerLease string
+	Output       cli.Output
+	Watch        bool
+	Timeout      time.Duration
+	ManagerLease cli.ManagerLease
 }
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, ManagerLease: cli.ManagerLease}
-	cmd := &cobra.Command{
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
+	cmd := cli.Command(o, &cobra.Command{
 		Use:               "status [RESOURCE...]",
 		Short:             "Tell whether it is safe to upgrade, and what happens next",
 		Long:              long,
 		Example:           example,
 		ValidArgsFunction: cli.CompleteResources(env),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return cli.Execute(cmd, args, o)
-		},
-	}
+	})
 	o.Output.AddTo(cmd)
 	cmd.Flags().BoolVarP(&o.Watch, "watch", "w", false,
 		"Go on until it is safe, and tell each change. A terminal also gets a bar.")
 	cmd.Flags().DurationVar(&o.Timeout, "timeout", 0, "How long --watch goes on at most. Zero means without end.")
-	cmd.Flags().StringVar(&o.ManagerLease, "manager-lease", o.ManagerLease,
-		"The lease for which the managers compete, as NAMESPACE/NAME. It tells whether a manager runs.")
+	o.ManagerLease.AddTo(cmd.Flags())
 	return cmd
 }
 
 // Validate checks the options before any request is sent.
 func (o *Options) Validate() error {
-	if err := cli.ValidateLease(o.ManagerLease); err != nil {
-		return err
-	}
 	switch {
 	case o.Timeout != 0 && !o.Watch:
 		return errors.New("--timeout needs --watch: without it the command does not wait")
@@ -104,7 +96,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	resources, err := o.named(cluster)
+	resources, err := o.Selected(cluster)
 	if err != nil {
 		return err
 	}
@@ -120,14 +112,6 @@ func (o *Options) Run(ctx context.Context) error {
 	default:
 		return cli.NotSafe()
 	}
-}
-
-// named returns the resources that the person asked for. No name means all.
-func (o *Options) named(cluster *cli.Cluster) ([]schema.GroupResource, error) {
-	if len(o.Names) == 0 {
-		return cluster.Catalog.Resolve([]string{cli.All})
-	}
-	return cluster.Catalog.Resolve(o.Names)
 }
 
 // report concludes from what was read. The lease of the managers is read anew.

@@ -96,7 +96,7 @@ func screen(t *testing.T, cluster *cli.Cluster, manager assess.Manager, o *Optio
 	return out.String()
 }
 
-var leads = assess.Manager{Running: true, Message: "cp-1 leads."}
+var leads = assess.Manager{Running: true, Message: "The manager cp-1 leads."}
 
 func TestWhatNeedsAPersonComesFirst(t *testing.T) {
 	const done = "OnlyCurrentEncodingPersisted"
@@ -136,7 +136,7 @@ cogs.example.com: The migration cogs-1 failed, ObjectsDenied: One is refused.^[[
 drills.example.com: A migration is due: set spec.paused to false.
   kubectl svm resume drills.example.com
 
-Manager: cp-1 leads.
+The manager cp-1 leads.
 Not safe to upgrade or to remove versions: objects of 6 of 7 resources may be stored in old versions. ` +
 		`2 wait for you, 4 go on without you.
 `
@@ -166,12 +166,12 @@ bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersi
 		o       *Options
 		want    string
 	}{
-		{"no names", leads, &Options{}, "Manager: cp-1 leads.\n" + answer + "\n"},
-		{"all", leads, named, table + "Manager: cp-1 leads.\n" + answer + "\n"},
-		{"on a terminal", leads, coloured, "Manager: cp-1 leads.\n\x1b[32m" + answer + "\x1b[0m\n"},
-		{"nobody looks", gone, &Options{}, "Manager: No manager seems to run.\nNot known to be safe: when a manager last " +
+		{"no names", leads, &Options{}, "The manager cp-1 leads.\n" + answer + "\n"},
+		{"all", leads, named, table + "The manager cp-1 leads.\n" + answer + "\n"},
+		{"on a terminal", leads, coloured, "The manager cp-1 leads.\n\x1b[32m" + answer + "\x1b[0m\n"},
+		{"nobody looks", gone, &Options{}, "No manager seems to run.\nNot known to be safe: when a manager last " +
 			"looked, every object of 2 resources was stored in the version that the servers write. To know it now, start " +
-			"svm-controller-manager beside the API servers (docs/operations.md).\n"},
+			"svm-controller-manager beside the API servers (docs/install.md).\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := screen(t, cluster, test.manager, test.o); got != test.want {
@@ -194,6 +194,34 @@ e.example.com   no     v1,v2    v2        yes      MigrationQueued   the trigger
 
 `
 	if !strings.Contains(got, want) || strings.Contains(got, "f.example.com") {
+		t.Errorf("got\n%s\nwant in it\n%s", got, want)
+	}
+}
+
+// Where the manager only observes, a person has to migrate everything.
+func TestManyThatTheSameHelps(t *testing.T) {
+	const waits = "A migration is due, but --auto-migrate leaves the resource out."
+	cluster := &cli.Cluster{}
+	for _, name := range strings.Split("abcdefg", "") {
+		s := state(t, name+"s.admissionregistration.k8s.io", "", "NotSelectedForMigration", waits, "")
+		cluster.States = append(cluster.States, s)
+	}
+	cluster.States = append(cluster.States, state(t, "widgets.example.com", "", "NotSelectedForMigration", waits, ""))
+	got := screen(t, cluster, leads, &Options{})
+	const want = `
+es.admissionregistration.k8s.io   no     v1,v2    v2        yes      NotSelectedForMigration   --auto-migrate leaves it out
+... 2 more                        no                        yes      NotSelectedForMigration   --auto-migrate leaves it out
+widgets.example.com               no     v1,v2    v2        yes      NotSelectedForMigration   --auto-migrate leaves it out
+
+as.admissionregistration.k8s.io and 6 more: A migration is due, but --auto-migrate leaves the resource out.
+  kubectl svm rbac --admission | kubectl apply -f -
+  kubectl svm migrate '*.admissionregistration.k8s.io'
+
+widgets.example.com: A migration is due, but --auto-migrate leaves the resource out.
+  kubectl svm migrate widgets.example.com
+
+`
+	if !strings.Contains(got, want) {
 		t.Errorf("got\n%s\nwant in it\n%s", got, want)
 	}
 }

@@ -60,7 +60,7 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 		case <-o.Clock.After(lookInterval):
 		}
 		watched.Update(cluster)
-		resources, err := o.named(cluster)
+		resources, err := o.Selected(cluster)
 		if err != nil {
 			return err
 		}
@@ -110,9 +110,13 @@ func news(r *assess.Resource, progress string) string {
 		return "safe, every object is stored in " + r.Short(r.Written)
 	case progress != "":
 		return progress
-	case r.Next != "":
-		return r.Reason + ", " + r.Next
-	default:
-		return r.Reason
 	}
+	text := r.Reason
+	if r.Migration != nil && r.Migration.State == migrationv1alpha1.MigrationFailed {
+		text += " (" + r.Migration.Reason + ")"
+	}
+	if r.Next != "" {
+		text += ", " + r.Next
+	}
+	return text
 }

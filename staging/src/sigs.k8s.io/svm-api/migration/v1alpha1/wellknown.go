@@ -185,10 +185,6 @@ const StateReasonOnlyServedVersions = "OnlyServedVersions"
 const (
 	// StateReasonOnlyCurrentEncoding: every object is stored in the current encoding.
 	StateReasonOnlyCurrentEncoding = "OnlyCurrentEncodingPersisted"
-	// StateReasonOldEncodings: objects may be stored in the older encodings that the status lists.
-	StateReasonOldEncodings = "OldEncodingsPersisted"
-	// StateReasonEncodingsUnknown: objects may be stored in encodings of which there is no record.
-	StateReasonEncodingsUnknown = "PersistedEncodingsUnknown"
 	// StateReasonAwaitingAgreement: a migration can start only when the servers agree.
 	StateReasonAwaitingAgreement = "AwaitingAgreement"
 	// StateReasonMigrationQueued: a migration is due, and the migrator has not started it.
@@ -207,8 +203,6 @@ const (
 	StateReasonNotSelected = "NotSelectedForMigration"
 	// StateReasonObjectsExpire: the objects expire, and a rewrite would prolong their life.
 	StateReasonObjectsExpire = "ObjectsExpire"
-	// StateReasonNotMigratable: the resource cannot be listed, or cannot be written.
-	StateReasonNotMigratable = "NotMigratable"
 	// StateReasonStoredVersionsNotPruned: status.storedVersions of the CustomResourceDefinition still names old versions.
 	StateReasonStoredVersionsNotPruned = "StoredVersionsNotPruned"
 )

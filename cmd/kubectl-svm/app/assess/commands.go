@@ -1,0 +1,109 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package assess
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/install"
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
+)
+
+// permission is the command that gives the manager the permission to migrate a resource, where the manifests leave that
+// to a person. It is empty for resources that the manifests allow.
+func permission(resource schema.GroupResource) string {
+	switch {
+	case resource.Group == install.AdmissionGroup:
+		return "kubectl svm rbac --admission | kubectl apply -f -"
+	case releases.BuiltIn(resource.Group):
+		return ""
+	default:
+		return "kubectl svm rbac | kubectl apply -f -"
+	}
+}
+
+// refused reports whether a migration failed because the manager lacks a permission.
+func refused(m *Migration) bool {
+	return m != nil && m.State == migrationv1alpha1.MigrationFailed &&
+		(m.Reason == migrationv1alpha1.MigrationReasonListRefused ||
+			m.Reason == migrationv1alpha1.MigrationReasonRewritesRefused)
+}
+
+// AfterFailure says what helps when a migration that a person created has failed.
+func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
+	resource, failed := m.GroupResource(), Describe(m)
+	switch again := "kubectl svm migrate " + resource.String() + " --wait"; {
+	case failed.Denied > 0:
+		return "To see the objects: kubectl svm denied " + m.Name
+	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
+		return "Let the rule leave out the user of the manager, or updates that change nothing. Then: " + again
+	case refused(failed) && permission(resource) != "":
+		return "To allow it: " + permission(resource) + "\n  Then: " + again
+	case refused(failed):
+		return "docs/install.md has the permissions that the manager needs. Then: " + again
+	default:
+		return "To try again: " + again
+	}
+}
+
+// Commands are the command lines that help with resources: first those that give the manager a permission. known are
+// all resources, if the person has not named some; then a command names a group instead of all that the group has.
+func Commands(of []*Resource, known []Resource) []string {
+	var lines, verbs []string
+	arguments := map[string][]*Resource{}
+	for _, r := range of {
+		if r.Permission != "" && !slices.Contains(lines, r.Permission) {
+			lines = append(lines, r.Permission)
+		}
+		if r.Verb != "" && arguments[r.Verb] == nil {
+			verbs = append(verbs, r.Verb)
+		}
+		arguments[r.Verb] = append(arguments[r.Verb], r)
+	}
+	for _, verb := range verbs {
+		lines = append(lines, "kubectl svm "+verb+" "+strings.Join(brief(arguments[verb], known), " "))
+	}
+	return lines
+}
+
+// brief names resources, and a group if it has several and all of them are meant.
+func brief(of []*Resource, known []Resource) (names []string) {
+	missing := map[string]int{}
+	for i := range known {
+		missing[known[i].Group]++
+	}
+	members := map[string]int{}
+	for _, r := range of {
+		missing[r.Group]--
+		members[r.Group]++
+	}
+	for _, r := range of {
+		name := r.Name
+		if r.Group != "" && members[r.Group] > 1 && missing[r.Group] == 0 {
+			name = "'*." + r.Group + "'"
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}

@@ -1,0 +1,76 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package assess
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+func TestAfterFailure(t *testing.T) {
+	for _, test := range []struct {
+		resource, reason string
+		denied           int64
+		want             string
+	}{
+		{"widgets.example.com", "ObjectsDenied", 1, "kubectl svm denied widgets-1"},
+		{"widgets.example.com", "RewritesChangeObjects", 0, "Let the rule leave out the user of the manager"},
+		{"widgets.example.com", "ListRefused", 0, "kubectl svm rbac | kubectl apply -f -\n  Then: kubectl svm migrate widgets"},
+		{"widgets.example.com", "AgreementLost", 0, "To try again: kubectl svm migrate widgets.example.com --wait"},
+		{"secrets", "RewritesRefused", 0, "docs/install.md"},
+		{"validatingwebhookconfigurations.admissionregistration.k8s.io", "ListRefused", 0, "kubectl svm rbac --admission |"},
+	} {
+		r := schema.ParseGroupResource(test.resource)
+		m := &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "widgets-1"}}
+		m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: r.Group, Resource: r.Resource}
+		m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+			{Type: migrationv1alpha1.MigrationFailed, Status: "True", Reason: test.reason},
+		}
+		m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: test.denied}
+		got := AfterFailure(m)
+		if !strings.Contains(got, test.want) || test.denied == 0 && strings.Contains(got, "svm denied") {
+			t.Errorf("%s, %s: %q, want %q", test.resource, test.reason, got, test.want)
+		}
+	}
+}
+
+func TestCommands(t *testing.T) {
+	resource := func(name, verb, permission string) Resource {
+		return Resource{
+			GroupResource: schema.ParseGroupResource(name), Name: name, Verb: verb, Argument: name, Permission: permission,
+		}
+	}
+	known := []Resource{
+		resource("a.whole.io", "migrate", "allow it"), resource("b.whole.io", "migrate", "allow it"),
+		resource("a.part.io", "migrate", ""), resource("b.part.io", "", ""), resource("b.part.io", "resume", ""),
+		resource("secrets", "migrate", ""), resource("pods", "migrate", ""),
+	}
+	of := []*Resource{&known[0], &known[1], &known[2], &known[4], &known[5], &known[6]}
+	const group = "allow it; kubectl svm migrate '*.whole.io' a.part.io secrets pods; kubectl svm resume b.part.io"
+	if got := strings.Join(Commands(of, known), "; "); got != group {
+		t.Errorf("got %s, want %s", got, group)
+	}
+	const each = "allow it; kubectl svm migrate a.whole.io b.whole.io"
+	if got := strings.Join(Commands(of[:2], nil), "; "); got != each {
+		t.Errorf("some are named: got %s, want %s", got, each)
+	}
+}

@@ -1,0 +1,132 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package steer
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+var suspend = verb{
+	use: "suspend MIGRATION|RESOURCE...", short: "Stop migrations, which keep their progress",
+	long: `Stop migrations. Name a migration, or a resource to stop those of it that have not ended. They keep their
+progress: "kubectl svm resume" lets them go on where they stopped. It sets spec.suspend.
+
+If the servers write another version by then, the trigger deletes a suspended migration and creates another one. To
+prevent that, pause the resource as well.`,
+	example: `  # Stop what migrates the widgets now
+  kubectl svm suspend widgets.example.com
+
+  # Let it go on
+  kubectl svm resume widgets.example.com`,
+	complete: completeMigrations(stoppable), run: (*options).suspend,
+}
+
+var resume = verb{
+	use: "resume RESOURCE|MIGRATION...", short: "Let paused resources and suspended migrations go on",
+	long: `Let resources and migrations go on. For a resource, it takes back the pause, and the suspension of its
+migrations. For a migration, it takes back the suspension.`,
+	example: `  # After kubectl svm pause, or kubectl svm suspend
+  kubectl svm resume widgets.example.com
+
+  # One migration only
+  kubectl svm resume widgets-x7k2p`,
+	complete: completeMigrations(suspended), run: (*options).resume,
+}
+
+func completeMigrations(
+	about func(*migrationv1alpha1.StorageVersionMigration) bool,
+) func(*cli.Env) cobra.CompletionFunc {
+	return func(env *cli.Env) cobra.CompletionFunc { return cli.CompleteMigrations(env, about) }
+}
+
+func stoppable(m *migrationv1alpha1.StorageVersionMigration) bool {
+	return !m.Finished() && !m.Spec.Suspend
+}
+
+func suspended(m *migrationv1alpha1.StorageVersionMigration) bool {
+	return !m.Finished() && m.Spec.Suspend
+}
+
+func (o *options) suspend(ctx context.Context, cluster *cli.Cluster) error {
+	for _, name := range o.Names {
+		changed, err := o.setSuspend(ctx, cluster, name, true)
+		if err != nil {
+			return err
+		}
+		if len(changed) == 0 {
+			return fmt.Errorf("%s: there is no migration to stop. To keep the trigger from creating one: kubectl svm pause "+
+				"RESOURCE", name)
+		}
+		for _, migration := range changed {
+			fmt.Fprintf(o.ErrOut, "To let it go on: kubectl svm resume %s\n", migration)
+		}
+	}
+	return nil
+}
+
+func (o *options) resume(ctx context.Context, cluster *cli.Cluster) error {
+	for _, name := range o.Names {
+		unpaused := false
+		if cluster.Named(name) == nil {
+			var err error
+			if unpaused, err = o.unpause(ctx, cluster, name); err != nil {
+				return err
+			}
+		}
+		changed, err := o.setSuspend(ctx, cluster, name, false)
+		if err != nil {
+			return err
+		}
+		if !unpaused && len(changed) == 0 {
+			fmt.Fprintf(o.ErrOut, "%s: nothing is paused or suspended.\n", name)
+		}
+	}
+	return nil
+}
+
+// setSuspend suspends the migrations that a person named, or lets them go on. It returns the names of those that it
+// changed.
+func (o *options) setSuspend(
+	ctx context.Context, cluster *cli.Cluster, name string, suspend bool,
+) (changed []string, err error) {
+	migrations, err := cluster.MigrationsOf(name)
+	if err != nil {
+		return nil, err
+	}
+	operation := "resumed"
+	if suspend {
+		operation = "suspended"
+	}
+	for _, m := range migrations {
+		if m.Finished() || m.Spec.Suspend == suspend {
+			continue
+		}
+		if err := o.Clients.SetSuspend(ctx, m.Name, suspend); err != nil {
+			return changed, err
+		}
+		changed = append(changed, m.Name)
+		fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s %s\n", m.Name, operation)
+	}
+	return changed, nil
+}

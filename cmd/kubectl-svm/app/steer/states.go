@@ -1,0 +1,128 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package steer
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+var retry = verb{
+	use: "retry RESOURCE...", short: "Try failed migrations again at once",
+	long: `Try the failed migrations of resources again at once. The trigger creates another migration of each, whatever
+status.backoff of its StorageState says. Repair the cause first: "kubectl svm denied" names the objects that were
+refused, "kubectl svm history -o wide" says why migrations failed.`,
+	example: `  # The webhook is repaired: try again
+  kubectl svm retry widgets.example.com`,
+	complete: cli.CompleteResources, run: (*options).retry,
+}
+
+var pause = verb{
+	use: "pause RESOURCE...", short: "Start no more migrations of resources",
+	long: `Keep the trigger from creating migrations of resources. It still observes them. It sets spec.paused of their
+StorageStates. A migration that exists goes on: "kubectl svm suspend" stops it.`,
+	example: `  # Leave the widgets as they are for now
+  kubectl svm pause widgets.example.com
+
+  # Let the trigger go on
+  kubectl svm resume widgets.example.com`,
+	complete: cli.CompleteResources, run: (*options).pause,
+}
+
+func (o *options) retry(ctx context.Context, cluster *cli.Cluster) error {
+	states, err := cluster.StatesOf(o.Names)
+	if err != nil {
+		return err
+	}
+	var retried []string
+	for _, state := range states {
+		if state.Status.Backoff == nil {
+			fmt.Fprintf(o.ErrOut, "%s: no migration of the trigger has failed, so there is nothing to retry. "+
+				"To migrate it anyway: kubectl svm migrate %s\n", state.Name, state.Name)
+			continue
+		}
+		token := o.Clock.Now().UTC().Format(time.RFC3339Nano)
+		patch := cli.Object{"spec": cli.Object{"retryToken": token}}
+		if err := o.Clients.PatchState(ctx, state.GroupResource(), patch); err != nil {
+			return err
+		}
+		retried = append(retried, state.Name)
+		if assess.Paused(state) {
+			fmt.Fprintf(o.ErrOut, "%s is paused, so nothing starts: kubectl svm resume %s\n", state.Name, state.Name)
+		}
+		fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s retried\n", state.Name)
+	}
+	if len(retried) > 0 {
+		fmt.Fprintf(o.ErrOut, "To follow it: kubectl svm status %s --watch\n", strings.Join(retried, " "))
+	}
+	return nil
+}
+
+func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
+	states, err := cluster.StatesOf(o.Names)
+	if err != nil {
+		return err
+	}
+	for _, state := range states {
+		resource := state.GroupResource()
+		if err := o.Clients.PatchState(ctx, resource, cli.Object{"spec": cli.Object{"paused": true}}); err != nil {
+			return err
+		}
+		fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s paused\n", state.Name)
+		for _, m := range cli.Of(resource, cluster.Migrations) {
+			if stoppable(&m) {
+				fmt.Fprintf(o.ErrOut, "The migration %s goes on. To stop it: kubectl svm suspend %s\n", m.Name, m.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// unpause takes back the pause of a resource that a person named.
+func (o *options) unpause(ctx context.Context, cluster *cli.Cluster, name string) (changed bool, err error) {
+	resources, err := cluster.Catalog.Resolve([]string{name})
+	if err != nil {
+		return false, err
+	}
+	for _, resource := range resources {
+		state := cluster.State(resource)
+		if state == nil {
+			continue
+		}
+		_, annotated := state.Annotations[migrationv1alpha1.PausedAnnotation]
+		if !state.Spec.Paused && !annotated {
+			continue
+		}
+		patch := cli.Object{"spec": cli.Object{"paused": false}}
+		if annotated {
+			patch["metadata"] = cli.Object{"annotations": cli.Object{migrationv1alpha1.PausedAnnotation: nil}}
+		}
+		if err := o.Clients.PatchState(ctx, resource, patch); err != nil {
+			return changed, err
+		}
+		changed = true
+		fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s resumed\n", state.Name)
+	}
+	return changed, nil
+}
