@@ -27,10 +27,10 @@ import (
 
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 
-	"sigs.k8s.io/svm-api/client/clientset/versioned"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
@@ -86,13 +86,13 @@ func (b *bench) newContender(w *widgets, name string, controllers *controlplane.
 	case naked1, naked64:
 		return newNaked(w, strings.TrimPrefix(name, "naked, ")), nil
 	case inTree:
-		return newInTree(w, controllers)
+		return newInTree(w, controllers), nil
 	}
 	programs, err := b.programs(w.cp, name, false)
 	if err != nil {
 		return nil, err
 	}
-	return newExternal(w, programs)
+	return newExternal(w, programs), nil
 }
 
 // programs are what a contender runs that knows the migration API. Those that are unattended find out themselves what
@@ -144,85 +144,77 @@ func kubeconfigOf(cp *controlplane.ControlPlane, user string) (string, error) {
 }
 
 // newExternal makes a contender of programs that know the migration API.
-func newExternal(w *widgets, programs []controlplane.Program) (*contender, error) {
-	client, err := versioned.NewForConfig(w.cp.AdminConfig())
-	if err != nil {
-		return nil, err
-	}
-	migrations := client.MigrationV1alpha1().StorageVersionMigrations()
-	var name string
-	return &contender{
-		user: externalUser,
-		start: func() (running []*controlplane.Process, err error) {
-			for _, program := range programs {
-				process, err := w.cp.StartProcess(program)
-				if err != nil {
-					return running, err
-				}
-				running = append(running, process)
-			}
-			return running, nil
-		},
-		ask: func(ctx context.Context) error {
-			m := &v1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
-			m.Spec.Resource = v1alpha1.GroupVersionResource(w.current)
-			created, err := migrations.Create(ctx, m, metav1.CreateOptions{})
-			name = created.GetName()
-			return err
-		},
-		outcome: func(ctx context.Context) (string, string, error) {
-			m, err := migrations.Get(ctx, name, metav1.GetOptions{})
+func newExternal(w *widgets, programs []controlplane.Program) *contender {
+	c := newAsked(w, v1alpha1.SchemeGroupVersion, func() map[string]any {
+		return map[string]any{"group": group, "version": w.current.Version, "resource": w.current.Resource}
+	})
+	c.user = externalUser
+	c.start = func() (running []*controlplane.Process, err error) {
+		for _, program := range programs {
+			process, err := w.cp.StartProcess(program)
 			if err != nil {
-				return "", "", err
+				return running, err
 			}
-			return outcomeOf(m.Status)
-		},
-		forget: func(ctx context.Context) error { return migrations.Delete(ctx, name, metav1.DeleteOptions{}) },
-	}, nil
+			running = append(running, process)
+		}
+		return running, nil
+	}
+	return c
 }
 
-// newInTree makes a contender of kube-controller-manager, which runs already.
-func newInTree(w *widgets, controllers *controlplane.Process) (*contender, error) {
-	client, err := kubernetes.NewForConfig(w.cp.AdminConfig())
-	if err != nil {
-		return nil, err
+// newInTree makes a contender of kube-controller-manager, which may run already.
+func newInTree(w *widgets, controllers *controlplane.Process) *contender {
+	c := newAsked(w, storagemigrationv1.SchemeGroupVersion, func() map[string]any {
+		return map[string]any{"group": group, "resource": w.current.Resource}
+	})
+	c.user = inTreeUser
+	c.start = func() ([]*controlplane.Process, error) {
+		if controllers != nil && controllers.Running() {
+			return []*controlplane.Process{controllers}, nil
+		}
+		process, err := w.cp.StartControllerManager("", controllersToRun)
+		return []*controlplane.Process{process}, err
 	}
-	migrations := client.StoragemigrationV1().StorageVersionMigrations()
+	create := c.ask
+	c.ask = func(ctx context.Context) error {
+		if err := create(ctx); err != nil {
+			return err
+		}
+		// It notes a resource version, and waits until the cache of the garbage collector is as new. That takes minutes where
+		// nobody writes the resource. So somebody does, once the resource version is noted.
+		err := wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
+			_, told, err := c.outcome(ctx)
+			return strings.Contains(told, `"resourceVersion"`), err
+		})
+		return errors.Join(err, w.settled(ctx))
+	}
+	return c
+}
+
+// newAsked makes a contender that is asked for a migration by an object of an API, which names the resource.
+func newAsked(w *widgets, api schema.GroupVersion, resource func() map[string]any) *contender {
+	migrations := w.dynamic.Resource(api.WithResource("storageversionmigrations"))
 	var name string
 	return &contender{
-		user: inTreeUser,
-		start: func() ([]*controlplane.Process, error) {
-			if controllers.Running() {
-				return []*controlplane.Process{controllers}, nil
-			}
-			process, err := w.cp.StartControllerManager("", controllersToRun)
-			return []*controlplane.Process{process}, err
-		},
 		ask: func(ctx context.Context) error {
-			m := &storagemigrationv1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
-			m.Spec.Resource = metav1.GroupResource{Group: w.current.Group, Resource: w.current.Resource}
-			created, err := migrations.Create(ctx, m, metav1.CreateOptions{})
-			if err != nil {
-				return err
+			m := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"resource": resource()}}}
+			m.SetGroupVersionKind(api.WithKind("StorageVersionMigration"))
+			m.SetGenerateName("bench-")
+			m, err := migrations.Create(ctx, m, metav1.CreateOptions{})
+			if err == nil {
+				name = m.GetName()
 			}
-			name = created.Name
-			// It notes a resource version, and waits until the cache of the garbage collector is as new. That takes minutes
-			// where nobody writes the resource. So somebody does, once the resource version is noted.
-			err = wait.PollUntilContextTimeout(ctx, poll, patience, true, func(ctx context.Context) (bool, error) {
-				m, err := migrations.Get(ctx, name, metav1.GetOptions{})
-				return err == nil && m.Status.ResourceVersion != "", err
-			})
-			return errors.Join(err, w.settled(ctx))
+			return err
 		},
-		outcome: func(ctx context.Context) (string, string, error) {
+		outcome: func(ctx context.Context) (outcome, told string, err error) {
 			m, err := migrations.Get(ctx, name, metav1.GetOptions{})
 			if err != nil {
 				return "", "", err
 			}
-			return outcomeOf(m.Status)
+			return outcomeOf(m.Object["status"])
 		},
 		forget: func(ctx context.Context) error { return migrations.Delete(ctx, name, metav1.DeleteOptions{}) },
-	}, nil
+	}
 }
 
 // newNaked makes a contender of clients that send the rewrites and nothing else.
@@ -250,7 +242,7 @@ func newNaked(w *widgets, clients string) *contender {
 	return c
 }
 
-// outcomeOf reads the outcome from the status of a migration, whatever its API is.
+// outcomeOf reads the outcome from the status of a migration, whatever its API is, and returns that as JSON as well.
 func outcomeOf(status any) (outcome, told string, err error) {
 	var common struct {
 		Conditions []struct{ Type, Status string }

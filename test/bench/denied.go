@@ -18,86 +18,76 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/dynamic"
 )
 
 const (
 	policyName = "bench-deny"
-	// deniedSuffix is how the names of one object in a hundred end.
+	// deniedSuffix is how the names of one object in a hundred end, and deniedObject is the first of these.
 	deniedSuffix = "50"
+	deniedObject = 50
 	denyWithin   = time.Minute
 )
 
 // deny lets a ValidatingAdmissionPolicy refuse all writes of one object in a hundred, and returns when it does.
 func (w *widgets) deny(ctx context.Context) error {
-	client, err := kubernetes.NewForConfig(w.cp.AdminConfig())
+	policies, bindings := w.policies()
+	err := createNamed(ctx, policies, "ValidatingAdmissionPolicy", map[string]any{
+		"matchConstraints": map[string]any{"resourceRules": []any{map[string]any{
+			"apiGroups": []any{group}, "apiVersions": []any{"*"}, "resources": []any{w.current.Resource},
+			"operations": []any{"UPDATE"},
+		}}},
+		"validations": []any{map[string]any{
+			"expression": fmt.Sprintf("!object.metadata.name.endsWith(%q)", deniedSuffix),
+			"message":    "the benchmark refuses this object",
+		}},
+	})
 	if err != nil {
 		return err
 	}
-	policies := client.AdmissionregistrationV1()
-	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Name: policyName},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: &admissionregistrationv1.MatchResources{
-				ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
-					RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-						Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
-						Rule: admissionregistrationv1.Rule{
-							APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: []string{w.current.Resource},
-						},
-					},
-				}},
-			},
-			Validations: []admissionregistrationv1.Validation{{
-				Expression: fmt.Sprintf("!object.metadata.name.endsWith(%q)", deniedSuffix),
-				Message:    "the benchmark refuses this object",
-			}},
-		},
-	}
-	if _, err := policies.ValidatingAdmissionPolicies().Create(ctx, policy, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: policyName},
-		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName:        policyName,
-			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
-		},
-	}
-	_, err = policies.ValidatingAdmissionPolicyBindings().Create(ctx, binding, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	return w.awaitDenial(ctx, true)
+	err = createNamed(ctx, bindings, "ValidatingAdmissionPolicyBinding", map[string]any{
+		"policyName": policyName, "validationActions": []any{"Deny"},
+	})
+	return errors.Join(err, w.awaitDenial(ctx, true))
 }
 
 // allow takes the refusal back, and returns when it has no effect any more.
 func (w *widgets) allow(ctx context.Context) error {
-	client, err := kubernetes.NewForConfig(w.cp.AdminConfig())
-	if err != nil {
-		return err
-	}
-	policies := client.AdmissionregistrationV1()
-	if err := policies.ValidatingAdmissionPolicyBindings().Delete(ctx, policyName, metav1.DeleteOptions{}); err != nil {
-		return err
-	}
-	if err := policies.ValidatingAdmissionPolicies().Delete(ctx, policyName, metav1.DeleteOptions{}); err != nil {
-		return err
-	}
-	return w.awaitDenial(ctx, false)
+	policies, bindings := w.policies()
+	return errors.Join(
+		bindings.Delete(ctx, policyName, metav1.DeleteOptions{}),
+		policies.Delete(ctx, policyName, metav1.DeleteOptions{}),
+		w.awaitDenial(ctx, false),
+	)
+}
+
+func (w *widgets) policies() (policies, bindings dynamic.ResourceInterface) {
+	api := admissionregistrationv1.SchemeGroupVersion
+	return w.dynamic.Resource(api.WithResource("validatingadmissionpolicies")),
+		w.dynamic.Resource(api.WithResource("validatingadmissionpolicybindings"))
+}
+
+func createNamed(ctx context.Context, client dynamic.ResourceInterface, kind string, spec map[string]any) error {
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	object.SetGroupVersionKind(admissionregistrationv1.SchemeGroupVersion.WithKind(kind))
+	object.SetName(policyName)
+	_, err := client.Create(ctx, object, metav1.CreateOptions{})
+	return err
 }
 
 func (w *widgets) awaitDenial(ctx context.Context, denied bool) error {
 	dryRun := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
 	return wait.PollUntilContextTimeout(ctx, poll, denyWithin, true, func(ctx context.Context) (bool, error) {
-		_, err := w.client().Patch(ctx, objectName(50), types.MergePatchType, []byte("{}"), dryRun)
+		_, err := w.client().Patch(ctx, objectName(deniedObject), types.MergePatchType, []byte("{}"), dryRun)
 		return (err != nil) == denied, nil
 	})
 }

@@ -21,78 +21,48 @@ import (
 	"slices"
 )
 
-// measure is something that is measured of each run. The values are the keys in the results.
-type measure string
-
-const (
-	perSecond    measure = "objectsPerSecond"
-	took         measure = "tookSeconds"
-	waited       measure = "waitedSeconds"
-	serverCPU    measure = "serverCPUMillisecondsPerObject"
-	etcdCPU      measure = "etcdCPUMillisecondsPerObject"
-	clientCPU    measure = "clientCPUMicrosecondsPerObject"
-	peakMemory   measure = "peakMemoryMiB"
-	received     measure = "receivedBytesPerObject"
-	sent         measure = "sentBytesPerObject"
-	requests     measure = "requestsPerObject"
-	written      measure = "writesPerObject"
-	quietP50     measure = "quietP50Milliseconds"
-	duringP50    measure = "duringP50Milliseconds"
-	quietP99     measure = "quietP99Milliseconds"
-	duringP99    measure = "duringP99Milliseconds"
-	slower       measure = "p99DuringByQuiet"
-	drift        measure = "p99LastMinuteByFirst"
-	outcomeShare measure = "succeeded"
-	named        measure = "namedObjects"
-	left         measure = "leftObjects"
-	forgotten    measure = "forgottenObjects"
-	hourly       measure = "requestsPerHour"
-	noticed      measure = "noticedSeconds"
-	detected     measure = "detectedSeconds"
-	finished     measure = "finishedSeconds"
-)
-
-// described is what a table says of a measure.
-type described struct {
-	title  string
+// measure is something that is measured of each run.
+type measure struct {
+	key    string // in the results
+	title  string // in tables
 	digits int
 }
 
-var descriptions = map[measure]described{
-	perSecond:    {"objects/s, first rewrite to last", 0},
-	took:         {"s from the request to the end", 1},
-	waited:       {"s from the request to the first rewrite", 1},
-	serverCPU:    {"kube-apiserver CPU, ms an object", 2},
-	etcdCPU:      {"etcd CPU, ms an object", 2},
-	clientCPU:    {"client CPU, µs an object", 0},
-	peakMemory:   {"client peak memory, MiB", 0},
-	received:     {"client reads, bytes an object", 0},
-	sent:         {"client sends, bytes an object", 0},
-	requests:     {"requests an object", 2},
-	written:      {"writes an object in etcd", 3},
-	quietP50:     {"others' p50 before, ms", 1},
-	duringP50:    {"others' p50 during, ms", 1},
-	quietP99:     {"others' p99 before, ms", 1},
-	duringP99:    {"others' p99 during, ms", 1},
-	slower:       {"others' p99, during / before", 2},
-	drift:        {"others' p99, last minute / first", 2},
-	outcomeShare: {"ended as Succeeded (1), as Failed (0), or not at all (–)", 0},
-	named:        {"objects that its status names", 0},
-	left:         {"objects left in the old encoding", 0},
-	forgotten:    {"of these, with the old version removed from storedVersions", 0},
-	hourly:       {"requests an hour when nothing happens", 0},
-	noticed:      {"s from the change to the StorageState that lists it", 1},
-	detected:     {"s from the change to the first rewrite", 1},
-	finished:     {"s from the change to the StorageState that lists nothing else", 1},
-}
+var (
+	perSecond    = measure{"objectsPerSecond", "objects/s, first rewrite to last", 0}
+	took         = measure{"tookSeconds", "s from the request to the end", 1}
+	waited       = measure{"waitedSeconds", "s from the request to the first rewrite", 1}
+	serverCPU    = measure{"serverCPUMillisecondsPerObject", "kube-apiserver CPU, ms an object", 2}
+	etcdCPU      = measure{"etcdCPUMillisecondsPerObject", "etcd CPU, ms an object", 2}
+	clientCPU    = measure{"clientCPUMicrosecondsPerObject", "client CPU, µs an object", 0}
+	peakMemory   = measure{"peakMemoryMiB", "client peak memory, MiB", 0}
+	received     = measure{"receivedBytesPerObject", "client reads, bytes an object", 0}
+	sent         = measure{"sentBytesPerObject", "client sends, bytes an object", 0}
+	requests     = measure{"requestsPerObject", "requests an object", 2}
+	written      = measure{"writesPerObject", "writes an object in etcd", 3}
+	quietP50     = measure{"quietP50Milliseconds", "others' p50 before, ms", 1}
+	duringP50    = measure{"duringP50Milliseconds", "others' p50 during, ms", 1}
+	quietP99     = measure{"quietP99Milliseconds", "others' p99 before, ms", 1}
+	duringP99    = measure{"duringP99Milliseconds", "others' p99 during, ms", 1}
+	slower       = measure{"p99DuringByQuiet", "others' p99, during / before", 2}
+	drift        = measure{"p99LastMinuteByFirst", "others' p99, last minute / first", 2}
+	outcomeShare = measure{"succeeded", "ended as Succeeded (1), as Failed (0), or not at all (–)", 0}
+	named        = measure{"namedObjects", "objects that its status names", 0}
+	left         = measure{"leftObjects", "objects left in the old encoding", 0}
+	forgotten    = measure{"forgottenObjects", "of these, with the old version removed from storedVersions", 0}
+	hourly       = measure{"requestsPerHour", "requests an hour when nothing happens", 0}
+	noticed      = measure{"noticedSeconds", "s from the change to the StorageState that lists it", 1}
+	detected     = measure{"detectedSeconds", "s from the change to the first rewrite", 1}
+	finished     = measure{"finishedSeconds", "s from the change to the StorageState that lists nothing else", 1}
+)
 
-// figures are the measures of one run. One that could not be measured is absent.
-type figures map[measure]float64
+// figures are the values of one run, by the keys of measures. What could not be measured is absent.
+type figures map[string]float64
 
 // put keeps a value if it is a number.
 func (f figures) put(m measure, value float64) {
 	if !math.IsNaN(value) && !math.IsInf(value, 0) {
-		f[m] = value
+		f[m.key] = value
 	}
 }
 

@@ -30,10 +30,10 @@ type plotted struct {
 }
 
 func (p plotted) title() string {
-	return descriptions[p.measure].title + ": " + p.scenario.title
+	return p.measure.title + ": " + p.scenario.title
 }
 
-func (p plotted) file() string { return p.scenario.name + "-" + string(p.measure) + ".svg" }
+func (p plotted) file() string { return p.scenario.name + "-" + p.measure.key + ".svg" }
 
 // drawn are the measures that are drawn where a scenario has them.
 var drawn = []measure{perSecond, serverCPU, duringP99, peakMemory, left}

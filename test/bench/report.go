@@ -94,7 +94,7 @@ func (r *results) writeTable(out io.Writer, s scenario, names []string) {
 	fmt.Fprintf(out, "\n### %s\n\n| %s |\n|%s\n", s.title, strings.Join(append([]string{s.name}, names...), " | "),
 		strings.Repeat(" --- |", len(names)+1))
 	for _, m := range s.measures {
-		row, empty := []string{descriptions[m].title}, true
+		row, empty := []string{m.title}, true
 		for _, name := range names {
 			cell := r.cell(s.name, name, m)
 			empty = empty && cell == "–"
@@ -112,7 +112,7 @@ func (r *results) cell(scenario, contender string, m measure) string {
 	if !measured {
 		return "–"
 	}
-	digits := descriptions[m].digits
+	digits := m.digits
 	cell := fmt.Sprintf("%.*f", digits, s.median)
 	if s.least != s.most {
 		cell += fmt.Sprintf(" (%.*f–%.*f)", digits, s.least, digits, s.most)

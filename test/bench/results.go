@@ -123,7 +123,7 @@ func readResults(path string) (*results, error) {
 func (r *results) of(scenario, contender string, m measure) (spread, bool) {
 	var values []float64
 	for _, run := range r.Runs {
-		if value, measured := run.Figures[m]; measured && run.Scenario == scenario && run.Contender == contender {
+		if value, measured := run.Figures[m.key]; measured && run.Scenario == scenario && run.Contender == contender {
 			values = append(values, value)
 		}
 	}
@@ -141,8 +141,8 @@ func (r *results) contenders(s scenario) []string {
 func (f figures) brief(s scenario) string {
 	var parts []string
 	for _, m := range s.measures {
-		if value, measured := f[m]; measured {
-			parts = append(parts, fmt.Sprintf("%s %.*f", m, descriptions[m].digits, value))
+		if value, measured := f[m.key]; measured {
+			parts = append(parts, fmt.Sprintf("%s %.*f", m.key, m.digits, value))
 		}
 	}
 	return strings.Join(parts, ", ")

@@ -84,17 +84,13 @@ func (b *bench) unattended(ctx context.Context, w *widgets, name string) (f figu
 
 func (b *bench) newUnattended(w *widgets, name string) (*contender, error) {
 	if name == inTree {
-		controllers, err := w.cp.StartControllerManager("", controllersToRun)
-		if err != nil {
-			return nil, err
-		}
-		return newInTree(w, controllers)
+		return newInTree(w, nil), nil
 	}
 	programs, err := b.programs(w.cp, name, true)
 	if err != nil {
 		return nil, err
 	}
-	return newExternal(w, programs)
+	return newExternal(w, programs), nil
 }
 
 // awaitStill returns when all migrations have ended and nothing has changed for a while.
@@ -142,7 +138,7 @@ func (w *widgets) notice(ctx context.Context, api typed.MigrationV1alpha1Interfa
 			return false, err
 		}
 		since, listed := time.Since(changed).Seconds(), state.Status.PersistedStorageVersionHashes
-		if _, before := f[noticed]; !before && slices.Contains(listed, hash) {
+		if _, before := f[noticed.key]; !before && slices.Contains(listed, hash) {
 			f.put(noticed, since)
 		}
 		done := slices.Equal(listed, []string{hash})

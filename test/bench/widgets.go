@@ -35,6 +35,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/samples"
@@ -130,19 +131,23 @@ func (w *widgets) definition(ctx context.Context) (*apiextensionsv1.CustomResour
 
 // flip changes the storage version. It returns when the API server stores objects in the new one, and tells when the
 // definition was changed.
-func (w *widgets) flip(ctx context.Context) (time.Time, error) {
-	definition, err := w.definition(ctx)
-	if err != nil {
-		return time.Time{}, err
-	}
-	for i := range definition.Spec.Versions {
-		v := &definition.Spec.Versions[i]
-		if v.Storage = !v.Storage; v.Storage {
-			w.current.Version = v.Name
+func (w *widgets) flip(ctx context.Context) (changed time.Time, err error) {
+	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		definition, err := w.definition(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	changed := time.Now()
-	if _, err := w.definitions.Update(ctx, definition, metav1.UpdateOptions{}); err != nil {
+		for i := range definition.Spec.Versions {
+			v := &definition.Spec.Versions[i]
+			if v.Storage = !v.Storage; v.Storage {
+				w.current.Version = v.Name
+			}
+		}
+		changed = time.Now()
+		_, err = w.definitions.Update(ctx, definition, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
 		return changed, fmt.Errorf("changing the storage version: %w", err)
 	}
 	return changed, w.settled(ctx)
