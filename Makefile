@@ -12,6 +12,9 @@ STAMPED            = VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' IMAGE='$(IMAGE)' 
 	REVISION='$(REVISION)' SOURCE_DATE_EPOCH='$(SOURCE_DATE_EPOCH)'
 FOCUS   ?= .
 HISTORIES ?= 1000000
+# What make bench passes on: any flags of test/bench, and where kube-storage-version-migrator is.
+BENCH   ?=
+KSVM    ?=
 # Everything is built without cgo, as the servers are, so that packages are compiled once; but the race detector needs
 # cgo, hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
@@ -104,6 +107,14 @@ test-binaries: ## Build the servers and the managers that tests run
 		hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager kubectl \
 		prometheus promtool
 	@hack/step.sh "build of managers" hack/build-managers.sh $(RACE)
+
+##@ Measure
+
+.PHONY: bench
+bench: build ## Compare the manager with other migrators into docs/benchmarks.md; KSVM=folder QUICK=1 BENCH=flags
+	hack/build-controlplane.sh etcd kube-apiserver kube-controller-manager
+	CGO_ENABLED=0 go run ./test/bench $(if $(QUICK),-quick,-document=docs/benchmarks.md) $(if $(KSVM),-ksvm=$(KSVM)) \
+		$(BENCH)
 
 ##@ Change
 

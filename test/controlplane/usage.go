@@ -29,6 +29,9 @@ type Usage struct {
 	CPU time.Duration
 	// Memory is what the process has in memory now, zero if it has ended, and PeakMemory the most it ever had; bytes.
 	Memory, PeakMemory int64
+	// Received and Sent are the bytes that the process has read and written so far, from and to connections, pipes and
+	// files alike, zero if it has ended. Of a client of an API server nearly all are of connections.
+	Received, Sent int64
 }
 
 // Usage tells what the process uses, or used until it ended.

@@ -64,6 +64,13 @@ func usageOf(pid int) (Usage, error) {
 	if usage.PeakMemory, err = memoryLine(status, "VmHWM:"); err != nil {
 		return Usage{}, fmt.Errorf("the memory of process %d: %w", pid, err)
 	}
+	io, err := readProcess(pid, "io")
+	if err != nil {
+		return Usage{}, err
+	}
+	if _, err := fmt.Sscanf(string(io), "rchar: %d\nwchar: %d", &usage.Received, &usage.Sent); err != nil {
+		return Usage{}, fmt.Errorf("the bytes of process %d: %w", pid, err)
+	}
 	return usage, nil
 }
 

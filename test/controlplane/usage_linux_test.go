@@ -47,6 +47,9 @@ func TestWhatAProcessUses(t *testing.T) {
 	if running.Memory <= 0 || running.PeakMemory < running.Memory || running.PeakMemory > 100<<20 {
 		t.Errorf("a shell has %d bytes in memory, and %d at most", running.Memory, running.PeakMemory)
 	}
+	if running.Received == 0 {
+		t.Error("a shell read no bytes, although it reads its libraries")
+	}
 	must(t, p.Pause())
 	paused, err := p.Usage()
 	must(t, err)
