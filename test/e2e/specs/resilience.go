@@ -36,7 +36,7 @@ var resilience = []suite.Spec{
 	},
 	{
 		Name: "too-many-requests-are-obeyed", Profile: suite.ProfileResilience, Controllers: migrator, Timeout: long,
-		Needs: []suite.Need{suite.NeedWebhooks},
+		Needs: []suite.Need{suite.NeedWebhooks}, Slow: true,
 		Title: "While writes are answered with 429 a migration goes on, with few requests, and succeeds afterwards",
 		Test:  tooMany,
 	},

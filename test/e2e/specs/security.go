@@ -19,6 +19,7 @@ package specs
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"sigs.k8s.io/svm-controller-manager/test/e2e/suite"
+	"sigs.k8s.io/svm-controller-manager/test/webhook"
 )
 
 var identity = []suite.Need{suite.NeedIdentity}
@@ -46,8 +48,8 @@ var security = []suite.Spec{
 	},
 	{
 		Name: "reports-have-no-values", Profile: suite.ProfileSecurity, Controllers: migrator, Timeout: long,
-		Features: []suite.Feature{suite.FeaturePrivacy},
-		Title:    "What a migration reports about an invalid object has no values of its fields", Test: private,
+		Features: []suite.Feature{suite.FeaturePrivacy}, Needs: []suite.Need{suite.NeedWebhooks},
+		Title: "What a migration reports about an invalid object has no values of its fields", Test: private,
 	},
 }
 
@@ -134,13 +136,22 @@ func tenants(ctx context.Context, c *suite.Case) {
 	}
 }
 
-// private has an object denied in the words in which API servers refuse invalid fields.
+// private has an object denied by a webhook in the form in which API servers refuse invalid fields.
 func private(ctx context.Context, c *suite.Case) {
 	c.CreateNamespaces(ctx)
 	r := c.Define(ctx, []string{v1, v2})
 	c.Fill(ctx, r, few)
 	const secret = "hunter2-of-conformance"
-	c.DenyWith(ctx, r, `spec.token: Invalid value: "`+secret+`": must be a number`, suite.ObjectName(frozen))
+	name, detail := suite.ObjectName(0), `Invalid value: "`+secret+`": must be a number`
+	hook := c.Webhooks().Validation()
+	hook.Behave(webhook.Behaviour{Deny: map[string]metav1.Status{name: {
+		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+		Message: "spec.token: " + detail,
+		Details: &metav1.StatusDetails{Kind: r.Kind, Name: name, Causes: []metav1.StatusCause{
+			{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec.token", Message: detail},
+		}},
+	}}})
+	c.Register(ctx, r, hook.ValidatingWebhook(""), secret)
 	c.Store(ctx, r, v2)
 	outcome := c.Await(ctx, c.Start(ctx, r))
 	if outcome.Succeeded {

@@ -27,6 +27,7 @@ import (
 	"sync"
 
 	"github.com/onsi/ginkgo/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,30 +66,66 @@ func (c *Case) Record(ctx context.Context, r Resource) *Recorder {
 	for i := range list.Items {
 		recorder.note(watch.Added, &list.Items[i])
 	}
-	// It goes on where it was when a connection ends.
-	watcher, err := watchtools.NewRetryWatcherWithContext(
-		ctx, list.GetResourceVersion(), source{c.Dynamic.Resource(r.At())})
-	c.Must(err)
+	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
-	running.Go(func() { recorder.run(watcher) })
+	running.Go(func() {
+		if err := recorder.run(ctx, list.GetResourceVersion()); err != nil {
+			recorder.mu.Lock()
+			recorder.err = err
+			recorder.mu.Unlock()
+		}
+	})
 	ginkgo.DeferCleanup(func() {
-		watcher.Stop()
+		cancel()
 		running.Wait()
 	})
 	return recorder
 }
 
-func (r *Recorder) run(watcher watch.Interface) {
-	for event := range watcher.ResultChan() {
-		object, ok := event.Object.(*unstructured.Unstructured)
-		if !ok {
-			r.mu.Lock()
-			r.err = fmt.Errorf("the watch ended with %s: %+v", event.Type, event.Object)
-			r.mu.Unlock()
-			continue
+// run watches until its context ends. A server whose watch cache is younger than the list refuses the watch. Then it
+// lists again: if nothing was written in between, nothing was missed.
+func (r *Recorder) run(ctx context.Context, from string) error {
+	for {
+		// It goes on where it was when a connection ends.
+		watcher, err := watchtools.NewRetryWatcherWithContext(ctx, from, source{r.c.Dynamic.Resource(r.r.At())})
+		if err != nil {
+			return fmt.Errorf("watching %s: %w", r.r, err)
 		}
-		r.note(event.Type, object)
+		for event := range watcher.ResultChan() {
+			switch object := event.Object.(type) {
+			case *unstructured.Unstructured:
+				r.note(event.Type, object)
+			default:
+				err = apierrors.FromObject(object)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err):
+			return fmt.Errorf("watching %s: %w", r.r, err)
+		}
+		if from, err = r.relist(ctx); err != nil {
+			return err
+		}
 	}
+}
+
+// relist lists all objects again, and returns an error if one was written since the recorder has seen it.
+func (r *Recorder) relist(ctx context.Context) (from string, err error) {
+	list, err := r.c.listAll(ctx, r.r)
+	if err != nil {
+		return "", err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, object := range list.Items {
+		known := r.seen[object.GetUID()]
+		if known == nil || known.resourceVersion != object.GetResourceVersion() {
+			return "", fmt.Errorf("the watch of %s missed a write of %s", r.r, object.GetName())
+		}
+	}
+	return list.GetResourceVersion(), nil
 }
 
 func (r *Recorder) note(event watch.EventType, object *unstructured.Unstructured) {
