@@ -21,9 +21,11 @@ RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests whose controllers run in managers, which are built with the race detector: the tests themselves need none.
 # The longest first, so that they do not end alone.
 OF_MANAGERS := svmigrator svmtrigger monitoring manager plugin install api
-# All others with tests: what they are about runs in their own process. Those of releases have a target of their own.
+# All others with tests: what they are about runs in their own process. Those of releases and of the conformance suite
+# have targets of their own.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
-IN_PROCESS   = $(filter-out %/test/simulation $(addprefix %/test/integration/,releases $(OF_MANAGERS)),$(TESTED))
+ELSEWHERE   := simulation e2e e2e/specs e2e/suite $(addprefix integration/,releases $(OF_MANAGERS))
+IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)),$(TESTED))
 
 # Real servers never behave twice in the same way, so a result from Go's cache would say nothing.
 INTEGRATION := go test -count=1 -vet=off -timeout 30m -run '$(FOCUS)'
@@ -67,7 +69,8 @@ verify: ## Check formatting, headers, generated code, module files, docs, lint
 
 .PHONY: unit
 unit: ## Run the tests that need no servers, with the race detector
-	@hack/step.sh unit go test -vet=off $(RACE) ./cmd/... ./pkg/... ./hack/... sigs.k8s.io/svm-api/...
+	@hack/step.sh unit go test -vet=off $(RACE) ./cmd/... ./pkg/... ./hack/... sigs.k8s.io/svm-api/... \
+		./test/e2e/specs ./test/e2e/suite
 	@hack/step.sh "simulation, raced" go test -vet=off $(RACE) -run 'TestHistories$$' ./test/simulation -histories=500
 
 .PHONY: simulation
@@ -90,6 +93,30 @@ integration-of-managers:
 .PHONY: integration-in-process
 integration-in-process:
 	@hack/step.sh "integration, in process" $(INTEGRATION) $(RACE) -p 1 $(IN_PROCESS)
+
+# A kubeconfig of the environment is not meant: only KUBECONFIG=… on the command line of make chooses a cluster.
+CLUSTER := $(if $(filter command line,$(origin KUBECONFIG)),$(KUBECONFIG))
+# Who migrates: svm, in-tree or kube-storage-version-migrator; the last one needs KSVM=, a folder with its programs.
+IMPLEMENTATION ?= svm
+E2E_LABELS     ?= $(if $(CLUSTER),Conformance)
+E2E_FLAGS      ?=
+E2E_REPORTS    ?= $(OUTPUT)/reports/$(IMPLEMENTATION)
+
+.PHONY: e2e
+e2e: e2e-binaries $(if $(CLUSTER),,test-binaries) ## Run the conformance suite; KUBECONFIG= is a cluster of yours
+	@hack/step.sh e2e hack/e2e.sh '$(IMPLEMENTATION)' '$(E2E_REPORTS)' '$(E2E_LABELS)' '$(CLUSTER)' $(E2E_FLAGS)
+
+.PHONY: e2e-quick
+e2e-quick: e2e-binaries
+	@hack/step.sh e2e hack/e2e.sh svm $(OUTPUT)/reports/svm '!Slow && !Disruptive' ''
+
+.PHONY: e2e-binaries
+e2e-binaries:
+	@hack/step.sh "build of the suite" hack/build-e2e.sh
+
+.PHONY: conformance
+conformance: e2e-binaries test-binaries ## Write test/e2e/reports; KSVM= has kube-storage-version-migrator
+	hack/conformance.sh '$(KSVM)'
 
 .PHONY: releases
 releases: ## Run the tests against kube-apiserver 1.34 to 1.37, which it builds first; FOCUS= as above

@@ -17,5 +17,7 @@ trap finish EXIT
 make --no-print-directory verify
 make --no-print-directory test-binaries
 make --no-print-directory unit
-# Integration tests wait most of the time. The simulation computes meanwhile, at a low priority.
-make --no-print-directory -j3 simulation integration-of-managers integration-in-process
+make --no-print-directory e2e-binaries
+# Integration tests wait most of the time. The simulation computes meanwhile, at a low priority. The conformance suite
+# follows the first of them that ends.
+make --no-print-directory -j3 simulation integration-of-managers integration-in-process e2e-quick

@@ -1,0 +1,166 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package specs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/svm-controller-manager/test/e2e/suite"
+	"sigs.k8s.io/svm-controller-manager/test/webhook"
+)
+
+var resilience = []suite.Spec{
+	{
+		Name: "a-lost-webhook-delays-migrations", Profile: suite.ProfileResilience, Controllers: migrator, Timeout: long,
+		Title: "While an admission webhook is away a migration does not end; when it is back, the migration succeeds",
+		Test:  webhookAway,
+	},
+	{
+		Name: "too-many-requests-are-obeyed", Profile: suite.ProfileResilience, Controllers: migrator, Timeout: long,
+		Needs: []suite.Need{suite.NeedWebhooks}, Slow: true,
+		Title: "While writes are answered with 429 a migration goes on, with few requests, and succeeds afterwards",
+		Test:  tooMany,
+	},
+	{
+		Name: "killed-migrators-go-on", Profile: suite.ProfileResilience, Controllers: migrator, Timeout: long,
+		Needs: []suite.Need{suite.NeedControl}, Disruptive: true,
+		Title: "A migrator that is killed in the middle goes on when it is back, and no object is written twice",
+		Test:  migratorKilled,
+	},
+	{
+		Name: "killed-servers-are-survived", Profile: suite.ProfileResilience, Controllers: migrator, Timeout: long,
+		Needs: []suite.Need{suite.NeedServers}, Disruptive: true,
+		Title: "When an API server is killed in the middle and comes back, the migration succeeds", Test: serverKilled,
+	},
+}
+
+// notEnded returns an error if a migration has ended.
+func notEnded(migration suite.Migration) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		outcome, err := migration.Outcome(ctx)
+		if err == nil && outcome.Ended {
+			err = fmt.Errorf("the migration has ended: %s %s", outcome.Reason, outcome.Message)
+		}
+		return err
+	}
+}
+
+func webhookAway(ctx context.Context, c *suite.Case) {
+	c.CreateNamespaces(ctx)
+	r := c.Define(ctx, []string{v1, v2})
+	c.Fill(ctx, r, few)
+	recorder := c.Record(ctx, r)
+	restore := c.LoseWebhook(ctx, r)
+	c.Store(ctx, r, v2)
+	migration := c.Start(ctx, r)
+	c.Consistently(ctx, while, notEnded(migration))
+	restore(ctx)
+	c.AwaitSuccess(ctx, migration)
+	c.AllStored(ctx, r, v2)
+	recorder.RewrittenOnce(ctx)
+}
+
+func tooMany(ctx context.Context, c *suite.Case) {
+	c.CreateNamespaces(ctx)
+	r := c.Define(ctx, []string{v1, v2})
+	c.Fill(ctx, r, few)
+	recorder := c.Record(ctx, r)
+	refusal := metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests,
+		Message: "too many requests", Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
+	}
+	hook := c.Webhooks().Validation()
+	all := webhook.Behaviour{Deny: map[string]metav1.Status{}}
+	for i := range few {
+		all.Deny[suite.ObjectName(i)] = refusal
+	}
+	hook.Behave(all)
+	remove := c.Register(ctx, r, hook.ValidatingWebhook(""), refusal.Message)
+	c.Store(ctx, r, v2)
+	migration := c.Start(ctx, r)
+	before := hook.Requests()
+	c.Eventually(ctx, func(context.Context) error {
+		if hook.Requests() == before {
+			return errors.New("no write was tried")
+		}
+		return nil
+	})
+	before = hook.Requests()
+	c.Consistently(ctx, while, notEnded(migration))
+	// Each answer asks for a second of patience.
+	most := 3 * few * int(while.Seconds())
+	if tried := hook.Requests() - before; tried > most {
+		c.Fail("%d writes were tried in %s although each answer asks to wait a second", tried, while)
+	}
+	remove(ctx)
+	c.AwaitSuccess(ctx, migration)
+	c.AllStored(ctx, r, v2)
+	recorder.RewrittenOnce(ctx)
+}
+
+// inTheMiddle starts a migration of many objects and returns when some of them are rewritten.
+func inTheMiddle(ctx context.Context, c *suite.Case) (suite.Resource, suite.Migration, *suite.Recorder) {
+	c.CreateNamespaces(ctx)
+	r := c.Define(ctx, []string{v1, v2})
+	c.Fill(ctx, r, c.Options.Objects)
+	recorder := c.Record(ctx, r)
+	c.Store(ctx, r, v2)
+	migration := c.Start(ctx, r)
+	c.Eventually(ctx, func(context.Context) error {
+		if done := recorder.Rewrites(); done < c.Options.Objects/10 {
+			return fmt.Errorf("%d objects are rewritten", done)
+		}
+		return nil
+	})
+	return r, migration, recorder
+}
+
+func migratorKilled(ctx context.Context, c *suite.Case) {
+	r, migration, recorder := inTheMiddle(ctx, c)
+	c.Must(c.Control.KillImplementation(ctx))
+	c.Step("killed the implementation when %d objects were rewritten", recorder.Rewrites())
+	c.Must(c.Control.StartImplementation(ctx))
+	c.AwaitSuccess(ctx, migration)
+	c.AllStored(ctx, r, v2)
+	recorder.RewrittenOnce(ctx)
+}
+
+func serverKilled(ctx context.Context, c *suite.Case) {
+	names, err := c.Control.Servers(ctx)
+	c.Must(err)
+	if len(names) < 2 {
+		c.Skip(suite.NeedServers)
+	}
+	last := names[len(names)-1]
+	r, migration, recorder := inTheMiddle(ctx, c)
+	restart := func(ctx context.Context) error { return c.Control.RestartServer(ctx, last, "") }
+	c.CleanUp(restart)
+	c.Must(c.Control.KillServer(ctx, last))
+	c.Step("killed %s when %d objects were rewritten", last, recorder.Rewrites())
+	c.Must(restart(ctx))
+	// A migration during which a server was not seen may end without success. Then the next one has to succeed.
+	if outcome := c.Await(ctx, migration); !outcome.Succeeded {
+		c.Migrate(ctx, r)
+	}
+	c.AllStored(ctx, r, v2)
+	recorder.RewrittenOnce(ctx)
+}

@@ -1,0 +1,135 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package suite
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/onsi/ginkgo/v2"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/stored"
+)
+
+// mostNames is how many objects an error names.
+const mostNames = 5
+
+// AllStored wants every object of a resource to be stored in a version, which is the one that API servers store now.
+func (c *Case) AllStored(ctx context.Context, r Resource, version string) {
+	ginkgo.GinkgoHelper()
+	var stale []string
+	var err error
+	if c.etcd != nil {
+		stale, err = c.staleInEtcd(ctx, r, version)
+	} else {
+		stale, err = c.staleByWriting(ctx, r)
+	}
+	c.Must(err)
+	if len(stale) > 0 {
+		c.Fail("%d objects of %s are not stored in %s, for example %s",
+			len(stale), r, version, strings.Join(stale[:min(len(stale), mostNames)], ", "))
+	}
+}
+
+// staleByWriting writes each object without a change. Its resourceVersion moves if it was stored otherwise than the API
+// server would store it.
+func (c *Case) staleByWriting(ctx context.Context, r Resource) ([]string, error) {
+	list, err := c.listAll(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	var stale []string
+	for _, object := range list.Items {
+		written, err := c.objects(r, object.GetNamespace()).
+			Patch(ctx, object.GetName(), types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+		if err != nil {
+			return nil, err
+		}
+		if written.GetResourceVersion() != object.GetResourceVersion() {
+			stale = append(stale, object.GetNamespace()+"/"+object.GetName())
+		}
+	}
+	return stale, nil
+}
+
+func (c *Case) staleInEtcd(ctx context.Context, r Resource, version string) ([]string, error) {
+	encodings, err := c.Encodings(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	var stale []string
+	for encoding, keys := range encodings {
+		if encoding != r.Encoding(version) {
+			stale = append(stale, keys...)
+		}
+	}
+	return stale, nil
+}
+
+// Encodings reads etcd: the keys of the objects of a resource, by the encoding that they are stored in. It needs
+// NeedEtcd.
+func (c *Case) Encodings(ctx context.Context, r Resource) (map[string][]string, error) {
+	prefix := strings.TrimSuffix(c.Options.EtcdPrefix, "/") + "/"
+	if strings.HasSuffix(r.Group, "."+groupDomain) {
+		prefix += r.Group + "/"
+	}
+	prefix += r.Resource + "/"
+	encodings := map[string][]string{}
+	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
+	for revision := int64(0); ; {
+		answer, err := c.etcd.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision))
+		if err != nil {
+			return nil, fmt.Errorf("reading %s from etcd: %w", prefix, err)
+		}
+		if revision == 0 {
+			revision = answer.Header.Revision
+		}
+		for _, kv := range answer.Kvs {
+			form := stored.FormOf(kv.Value)
+			encodings[form.APIVersion] = append(encodings[form.APIVersion], string(kv.Key))
+		}
+		if !answer.More {
+			return encodings, nil
+		}
+		from = string(append(slices.Clone(answer.Kvs[len(answer.Kvs)-1].Key), 0))
+	}
+}
+
+// Underestimate compares what is recorded about a resource with the bytes in etcd: an error says that objects are stored
+// in an encoding that the record excludes. It needs NeedEtcd.
+func (c *Case) Underestimate(ctx context.Context, r Resource, versions ...string) error {
+	// The record before the bytes: whatever is stored when the record was read is still stored, or was rewritten since.
+	known, err := c.Implementation.Knowledge(ctx, r.GroupResource)
+	if err != nil {
+		return err
+	}
+	encodings, err := c.Encodings(ctx, r)
+	if err != nil {
+		return err
+	}
+	for _, version := range versions {
+		if keys := encodings[r.Encoding(version)]; len(keys) > 0 && !known.MayBe(r.Hash(version)) {
+			return fmt.Errorf("%d objects of %s are stored in %s, which the record excludes: %+v", len(keys), r, version, known)
+		}
+	}
+	return nil
+}

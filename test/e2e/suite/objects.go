@@ -1,0 +1,113 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package suite
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/onsi/ginkgo/v2"
+	"golang.org/x/sync/errgroup"
+	definitionclient "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+)
+
+const (
+	// writers is how many goroutines create objects.
+	writers = 8
+	// padding makes objects as large as usual ones.
+	padding = "An object of the conformance suite of storage version migration. It is removed when its spec has ended."
+	// page is how many objects are listed at a time.
+	page = 500
+)
+
+func (c *Case) definitions() definitionclient.CustomResourceDefinitionInterface {
+	return c.Extensions.ApiextensionsV1().CustomResourceDefinitions()
+}
+
+// Objects is a client for objects of a resource in the namespace of the spec, or in the cluster.
+func (c *Case) Objects(r Resource) dynamic.ResourceInterface { return c.objects(r, c.Namespace) }
+
+func (c *Case) objects(r Resource, namespace string) dynamic.ResourceInterface {
+	if !r.Namespaced {
+		return c.Dynamic.Resource(r.At())
+	}
+	return c.Dynamic.Resource(r.At()).Namespace(namespace)
+}
+
+// ObjectName is the name of one of the objects that Fill creates.
+func ObjectName(i int) string { return fmt.Sprintf("object-%05d", i) }
+
+// NewObject is an object of a resource.
+func NewObject(r Resource, name string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"spec": map[string]any{"note": padding, "size": int64(1)},
+	}}
+	object.SetGroupVersionKind(r.At().GroupVersion().WithKind(r.Kind))
+	object.SetName(name)
+	object.SetLabels(map[string]string{"app": "conformance"})
+	return object
+}
+
+// Fill creates so many objects of a resource, in turn in each namespace; in that of the spec if none is named.
+func (c *Case) Fill(ctx context.Context, r Resource, count int, namespaces ...string) {
+	ginkgo.GinkgoHelper()
+	if len(namespaces) == 0 {
+		namespaces = []string{c.Namespace}
+	}
+	c.Step("creating %d objects of %s", count, r)
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for i := range count {
+		group.Go(func() error {
+			client := c.objects(r, namespaces[i%len(namespaces)])
+			_, err := client.Create(ctx, NewObject(r, ObjectName(i)), metav1.CreateOptions{})
+			return err
+		})
+	}
+	c.Must(group.Wait())
+}
+
+func (c *Case) create(ctx context.Context, r Resource, namespace, name string) *unstructured.Unstructured {
+	ginkgo.GinkgoHelper()
+	client := c.objects(r, namespace)
+	_ = client.Delete(ctx, name, metav1.DeleteOptions{}) // That of an earlier change of the storage version.
+	object, err := client.Create(ctx, NewObject(r, name), metav1.CreateOptions{})
+	c.Must(err)
+	return object
+}
+
+// listAll lists the objects of a resource in all namespaces.
+func (c *Case) listAll(ctx context.Context, r Resource) (*unstructured.UnstructuredList, error) {
+	all := &unstructured.UnstructuredList{}
+	options := metav1.ListOptions{Limit: page}
+	for {
+		list, err := c.Dynamic.Resource(r.At()).List(ctx, options)
+		if err != nil {
+			return nil, err
+		}
+		all.Items = append(all.Items, list.Items...)
+		if all.GetResourceVersion() == "" {
+			all.SetResourceVersion(list.GetResourceVersion())
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return all, nil
+		}
+	}
+}

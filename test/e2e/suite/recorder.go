@@ -1,0 +1,279 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package suite
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/onsi/ginkgo/v2"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	watchtools "k8s.io/client-go/tools/watch"
+)
+
+// Recorder watches the objects of a resource, and counts writes that change nothing and writes that change something.
+// API servers announce each write that was stored, so nothing escapes it.
+type Recorder struct {
+	c *Case
+	r Resource
+
+	mu   sync.Mutex
+	seen map[types.UID]*history
+	err  error
+}
+
+// history is what happened to one object.
+type history struct {
+	name            string
+	resourceVersion string
+	content         string
+	rewrites        int
+	changes         []string
+	deleted         bool
+}
+
+// Record begins to watch the objects of a resource.
+func (c *Case) Record(ctx context.Context, r Resource) *Recorder {
+	ginkgo.GinkgoHelper()
+	list, err := c.listAll(ctx, r)
+	c.Must(err)
+	recorder := &Recorder{c: c, r: r, seen: map[types.UID]*history{}}
+	for i := range list.Items {
+		recorder.note(watch.Added, &list.Items[i])
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := recorder.run(ctx, list.GetResourceVersion()); err != nil {
+			recorder.mu.Lock()
+			recorder.err = err
+			recorder.mu.Unlock()
+		}
+	})
+	ginkgo.DeferCleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return recorder
+}
+
+// run watches until its context ends. A server whose watch cache is younger than the list refuses the watch. Then it
+// lists again: if nothing was written in between, nothing was missed.
+func (r *Recorder) run(ctx context.Context, from string) error {
+	for {
+		// It goes on where it was when a connection ends.
+		watcher, err := watchtools.NewRetryWatcherWithContext(ctx, from, source{r.c.Dynamic.Resource(r.r.At())})
+		if err != nil {
+			return fmt.Errorf("watching %s: %w", r.r, err)
+		}
+		for event := range watcher.ResultChan() {
+			switch object := event.Object.(type) {
+			case *unstructured.Unstructured:
+				r.note(event.Type, object)
+			default:
+				err = apierrors.FromObject(object)
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err):
+			return fmt.Errorf("watching %s: %w", r.r, err)
+		}
+		if from, err = r.relist(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// relist lists all objects again, and returns an error if one was written since the recorder has seen it.
+func (r *Recorder) relist(ctx context.Context) (from string, err error) {
+	list, err := r.c.listAll(ctx, r.r)
+	if err != nil {
+		return "", err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, object := range list.Items {
+		known := r.seen[object.GetUID()]
+		if known == nil || known.resourceVersion != object.GetResourceVersion() {
+			return "", fmt.Errorf("the watch of %s missed a write of %s", r.r, object.GetName())
+		}
+	}
+	return list.GetResourceVersion(), nil
+}
+
+func (r *Recorder) note(event watch.EventType, object *unstructured.Unstructured) {
+	content := contentOf(object)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known := r.seen[object.GetUID()]
+	if known == nil {
+		known = &history{name: object.GetNamespace() + "/" + object.GetName(), content: content}
+		r.seen[object.GetUID()] = known
+	}
+	known.resourceVersion = object.GetResourceVersion()
+	switch {
+	case event == watch.Deleted:
+		known.deleted = true
+	case event == watch.Modified && content == known.content:
+		known.rewrites++
+	case event == watch.Modified:
+		known.changes = append(known.changes, fmt.Sprintf("from %s to %s", known.content, content))
+		known.content = content
+	}
+}
+
+// contentOf is all that an object says but its resourceVersion.
+func contentOf(object *unstructured.Unstructured) string {
+	plain := object.DeepCopy()
+	plain.SetResourceVersion("")
+	text, err := json.Marshal(plain.Object)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// catchUp waits until the recorder has seen the present state of all objects.
+func (r *Recorder) catchUp(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	list, err := r.c.listAll(ctx, r.r)
+	r.c.Must(err)
+	present := map[types.UID]string{}
+	for _, object := range list.Items {
+		present[object.GetUID()] = object.GetResourceVersion()
+	}
+	r.c.Eventually(ctx, func(context.Context) error {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.err != nil {
+			return r.err
+		}
+		for uid, version := range present {
+			if known := r.seen[uid]; known == nil || known.resourceVersion != version {
+				return fmt.Errorf("the watch has not told of resourceVersion %s of %s", version, uid)
+			}
+		}
+		for uid, known := range r.seen {
+			if _, exists := present[uid]; !exists && !known.deleted {
+				return fmt.Errorf("the watch has not told that %s was deleted", known.name)
+			}
+		}
+		return nil
+	})
+}
+
+// Unchanged wants no object to have been changed, created or deleted since the recorder began, and no object to have
+// been rewritten more than once. Objects that the suite itself created meanwhile to follow a definition do not count.
+func (r *Recorder) Unchanged(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	r.catchUp(ctx)
+	var errs []error
+	for _, known := range r.histories() {
+		switch {
+		case strings.HasSuffix(known.name, "/"+probe):
+		case known.deleted:
+			errs = append(errs, fmt.Errorf("%s was deleted", known.name))
+		case len(known.changes) > 0:
+			errs = append(errs, fmt.Errorf("%s was changed %s", known.name, known.changes[0]))
+		case known.rewrites > 1:
+			errs = append(errs, fmt.Errorf("%s was rewritten %d times", known.name, known.rewrites))
+		}
+	}
+	r.c.Must(errors.Join(errs[:min(len(errs), mostNames)]...))
+}
+
+// RewrittenOnce wants each object to have been rewritten exactly once and not changed.
+func (r *Recorder) RewrittenOnce(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	r.Unchanged(ctx)
+	for _, known := range r.histories() {
+		if known.rewrites != 1 && !strings.HasSuffix(known.name, "/"+probe) {
+			r.c.Fail("%s was rewritten %d times, want once", known.name, known.rewrites)
+		}
+	}
+}
+
+// NotWritten wants no object to have been written at all.
+func (r *Recorder) NotWritten(ctx context.Context) {
+	ginkgo.GinkgoHelper()
+	r.Unchanged(ctx)
+	for _, known := range r.histories() {
+		if known.rewrites != 0 && !strings.HasSuffix(known.name, "/"+probe) {
+			r.c.Fail("%s was written %d times, want not at all", known.name, known.rewrites)
+		}
+	}
+}
+
+// Rewrites is how many objects have been rewritten so far, besides the probe.
+func (r *Recorder) Rewrites() int {
+	count := 0
+	for _, known := range r.histories() {
+		if known.rewrites > 0 && !strings.HasSuffix(known.name, "/"+probe) {
+			count++
+		}
+	}
+	return count
+}
+
+// WasRewritten tells whether the object of that name in the spec's namespace has been rewritten so far.
+func (r *Recorder) WasRewritten(name string) bool {
+	return slices.ContainsFunc(r.histories(), func(known history) bool {
+		return known.name == r.c.Namespace+"/"+name && known.rewrites > 0
+	})
+}
+
+func (r *Recorder) histories() []history {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []history
+	for known := range maps.Values(r.seen) {
+		all = append(all, *known)
+	}
+	return all
+}
+
+// Content is what each object of the resource says now, by its name, without the resourceVersion.
+func (c *Case) Content(ctx context.Context, r Resource) map[string]string {
+	ginkgo.GinkgoHelper()
+	list, err := c.listAll(ctx, r)
+	c.Must(err)
+	content := map[string]string{}
+	for i := range list.Items {
+		content[list.Items[i].GetNamespace()+"/"+list.Items[i].GetName()] = contentOf(&list.Items[i])
+	}
+	return content
+}
+
+// source lets a RetryWatcher watch.
+type source struct{ client dynamic.ResourceInterface }
+
+func (s source) WatchWithContext(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	return s.client.Watch(ctx, options)
+}
