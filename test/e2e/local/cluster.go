@@ -119,7 +119,7 @@ func (c *cluster) runSuite(ctx context.Context) error {
 	o := c.options
 	args := []string{
 		"--procs=" + strconv.Itoa(o.procs), "--label-filter=" + o.labels, "--no-color", "--timeout=3h",
-		"--poll-progress-after=10m", "--silence-skips", "--succinct",
+		"--poll-progress-after=30m", "--silence-skips", "--succinct",
 	}
 	if o.focus != "" {
 		args = append(args, "--focus="+o.focus)

@@ -26,12 +26,14 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/e2e/implementations"
+	"sigs.k8s.io/svm-controller-manager/test/e2e/suite"
 )
 
 const (
@@ -45,7 +47,7 @@ const (
 // options are the command line.
 type options struct {
 	implementation, binaries, manager, suite, ginkgo string
-	reportDir, labels, focus, version                string
+	reportDir, labels, focus, version, merge         string
 	procs, objects                                   int
 	patience                                         time.Duration
 }
@@ -62,6 +64,7 @@ func parse() *options {
 	flag.StringVar(&o.labels, "label-filter", "", "which specs to run, by labels")
 	flag.StringVar(&o.focus, "focus", "", "which specs to run, by a regular expression on their names")
 	flag.StringVar(&o.version, "implementation-version", "", "version of the implementation, for the report")
+	flag.StringVar(&o.merge, "merge", "", "instead of a run: reports of runs, with commas in between, to be made one")
 	flag.IntVar(&o.procs, "procs", 2, "how many processes run specs")
 	flag.IntVar(&o.objects, "objects", 600, "how many objects a large list has")
 	flag.DurationVar(&o.patience, "patience", 3*time.Minute, "how long to wait for the implementation")
@@ -82,7 +85,24 @@ func main() {
 	os.Exit(1)
 }
 
+// merge makes one report of several.
+func merge(o *options) error {
+	var reports []*suite.Report
+	for _, path := range strings.Split(o.merge, ",") {
+		report, err := suite.Read(path)
+		if err != nil {
+			return err
+		}
+		reports = append(reports, report)
+	}
+	reports[0].Merge(reports[1:]...)
+	return reports[0].Write(filepath.Join(o.reportDir, "report.yaml"))
+}
+
 func run(o *options) error {
+	if o.merge != "" {
+		return merge(o)
+	}
 	for _, binary := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kubectl"} {
 		if _, err := controlplane.Binary(binary); err != nil {
 			return err

@@ -18,7 +18,6 @@ package specs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -92,16 +91,7 @@ func notPruned(ctx context.Context, c *suite.Case) {
 		}
 		return err
 	}
-	c.Eventually(ctx, func(ctx context.Context) error {
-		if err := hasOld(ctx); err != nil {
-			return suite.Stop(err)
-		}
-		outcome, err := migration.Outcome(ctx)
-		if err == nil && !outcome.Ended {
-			err = errors.New("the migration has not ended")
-		}
-		return err
-	})
+	c.AwaitAtMost(ctx, migration, c.Options.Patience/2)
 	c.Consistently(ctx, while, hasOld)
 	if recorder.WasRewritten(suite.ObjectName(frozen)) {
 		c.Fail("the object was rewritten, so this spec has shown nothing")

@@ -142,9 +142,9 @@ func neverUnderestimates(ctx context.Context, c *suite.Case) {
 	}
 	c.Store(ctx, r, v1)
 	c.KnowsOnly(ctx, r, v1)
-	c.AllStored(ctx, r, v1)
 	end()
 	c.Must(found)
+	c.AllStored(ctx, r, v1)
 	c.Step("looked %d times", looks)
 }
 

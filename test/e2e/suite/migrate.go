@@ -20,8 +20,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/onsi/ginkgo/v2"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // Start asks the implementation for a migration.
@@ -46,6 +48,20 @@ func (c *Case) Await(ctx context.Context, migration Migration) Outcome {
 		return err
 	})
 	c.Step("the migration ended: succeeded %t, %s %s", outcome.Succeeded, outcome.Reason, outcome.Message)
+	return outcome
+}
+
+// AwaitAtMost waits until a migration has ended, but no longer than that. Some migrators try denied objects for ever.
+func (c *Case) AwaitAtMost(ctx context.Context, migration Migration, period time.Duration) Outcome {
+	ginkgo.GinkgoHelper()
+	var outcome Outcome
+	err := wait.PollUntilContextTimeout(ctx, poll, period, true, func(ctx context.Context) (done bool, err error) {
+		outcome, err = migration.Outcome(ctx)
+		return outcome.Ended, err
+	})
+	if !wait.Interrupted(err) || ctx.Err() != nil {
+		c.Must(err)
+	}
 	return outcome
 }
 

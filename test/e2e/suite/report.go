@@ -174,6 +174,40 @@ func (p *ReportedProfile) judge() {
 	}
 }
 
+// Read reads a report.
+func Read(path string) (*Report, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading a report: %w", err)
+	}
+	report := &Report{}
+	if err := yaml.UnmarshalStrict(text, report); err != nil {
+		return nil, fmt.Errorf("reading the report %s: %w", path, err)
+	}
+	return report, nil
+}
+
+// Merge takes the results of other runs of the same implementation for specs that were skipped in this one. A slow
+// migrator may need several runs, each with a patience of its own.
+func (r *Report) Merge(others ...*Report) {
+	for _, other := range others {
+		r.Seconds += other.Seconds
+	}
+	for i := range r.Profiles {
+		merged := ReportedProfile{Name: r.Profiles[i].Name}
+		for j, s := range r.Profiles[i].Specs {
+			for _, other := range others {
+				if found := other.Profiles[i].Specs[j]; s.Result == Skipped && found.Name == s.Name {
+					s = found
+				}
+			}
+			merged.add(s)
+		}
+		merged.judge()
+		r.Profiles[i] = merged
+	}
+}
+
 // Write writes the report as YAML.
 func (r *Report) Write(path string) error {
 	text, err := yaml.Marshal(r)
