@@ -1,12 +1,17 @@
 #!/usr/bin/env bash
 # step.sh NAME COMMAND... runs a command, says when it begins and how long it took, and leaves that in the file STEPS.
-set -o nounset
+# If it fails, STEPS has what tests said as well: in the output the logs of servers follow it, which are long.
+set -o nounset -o pipefail
 
 name="$1"
 shift
 echo "==> ${name}"
+# What tests, the Go compiler and the race detector say.
+said='^ *--- FAIL|^ +[a-z0-9_]+\.go:[0-9]+: |^FAIL|^panic: |WARNING: DATA RACE|\.go:[0-9]+:[0-9]+: '
+output="$(mktemp)"
+trap 'rm -f "${output}"' EXIT
 code=0
-"$@" || code=$?
+"$@" 2>&1 | tee "${output}" || code=$?
 result=passed
 if ((code != 0)); then
   result=FAILED
@@ -14,6 +19,11 @@ fi
 line="$(printf '%-24s %4d s, %s' "${name}" "${SECONDS}" "${result}")"
 echo "<== ${line}"
 if [[ -n "${STEPS:-}" ]]; then
-  echo "${line}" >>"${STEPS}"
+  {
+    echo "${line}"
+    if ((code != 0)); then
+      grep -E "${said}" "${output}" | tail -n 60 | cut -c -300
+    fi
+  } >>"${STEPS}"
 fi
 exit "${code}"

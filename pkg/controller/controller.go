@@ -28,6 +28,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+// MigratorFieldManager is the field manager of the migrator. A rewrite changes no field, so it gets no entry in
+// managedFields. Pruning status.storedVersions does.
+const MigratorFieldManager = "storage-version-migrator"
+
 // ErrOutdated is why a write was refused or not made: the object has changed since it was read. It is no failure. The
 // controller decides again on what is there now.
 var ErrOutdated = errors.New("the object has changed since it was read")

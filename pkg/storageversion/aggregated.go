@@ -118,16 +118,21 @@ func (a aggregated) all() resourceSet {
 }
 
 // sighting returns what is written, if the documents of all group versions that have the resource could be read.
+// Replicas that nobody asked write in an unknown encoding. That counts also if they are gone before anybody asks them.
 func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromAggregatedDiscovery}
 	var writing []Encoding
 	for _, gv := range a.versions(resource) {
 		known := a[gv]
-		if known.Failure != "" || known.Unasked != "" {
+		if known.Failure != "" {
 			return Sighting{}, false
 		}
 		hash := known.Resources[resource].Hash
 		if hash != "" {
+			writing = append(writing, hash)
+		}
+		if known.Unasked != "" {
+			hash = Unknown
 			writing = append(writing, hash)
 		}
 		// One service may serve several versions. An address in an evidence must be unique.
@@ -152,7 +157,6 @@ func (a aggregated) observe(o *Observation) {
 		if known.Failure != "" || known.Unasked != "" {
 			o.Problem = known.problem(gv)
 		}
-		o.UnaskedReplicas = o.UnaskedReplicas || known.Unasked != ""
 		switch {
 		case known.Failure != "":
 		case len(known.Resources[o.Resource].Versions) > 0:

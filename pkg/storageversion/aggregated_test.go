@@ -57,22 +57,20 @@ func TestAggregatedResourceWithReplicasThatNobodyAsked(t *testing.T) {
 	partial := document
 	partial.Unasked = "two replicas may differ"
 	s := newStory()
+	some := []string{Unknown, flunderV1}
 	s.SetAggregated(s.tick(), v1, &partial)
-	expect(t, s, flunders, unseen)
-	if o := s.Observe(s.now, flunders); o.Presence != Served || !o.Looked.IsZero() || !o.Problem.Since.Equal(s.now) ||
-		!o.UnaskedReplicas {
+	expect(t, s, flunders, unseen, some)
+	if o := s.Observe(s.now, flunders); o.Presence != Served || !o.Looked.IsZero() || !o.Problem.Since.Equal(s.now) {
 		t.Errorf("unexpected observation %+v", o)
 	}
 	s.SetAggregated(s.tick(), v1, &document)
-	if o := s.Observe(s.now, flunders); o.UnaskedReplicas {
-		t.Errorf("unexpected observation %+v", o)
-	}
 	read := s.now
-	expect(t, s, flunders, "", []string{flunderV1})
+	expect(t, s, flunders, "", some, []string{flunderV1})
 	s.SetAggregated(s.tick(), v1, &partial)
-	expect(t, s, flunders, unseen, []string{flunderV1})
+	expect(t, s, flunders, unseen, some, []string{flunderV1}, some)
+	// The rollout is taken back.
 	s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "wardle/api:443", Failure: "service unavailable"})
-	expect(t, s, flunders, failed, []string{flunderV1})
+	expect(t, s, flunders, failed, some, []string{flunderV1}, some)
 	if o := s.Observe(s.now, flunders); !o.Looked.Equal(read) || !o.Problem.Since.Equal(read.Add(confirmation)) {
 		t.Errorf("unexpected observation %+v", o)
 	}

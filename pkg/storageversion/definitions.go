@@ -40,6 +40,7 @@ func (d definitions) observe(o *Observation) {
 		o.Presence = Served
 	}
 	o.Served = slices.Clone(definition.ServedVersions)
+	o.StoredVersionsManager = definition.StoredVersionsManager
 	versions := slices.Concat(definition.ServedVersions, definition.StoredVersions, []string{definition.StorageVersion})
 	o.Versions = readable(definition.Group, definition.Kind, versions)
 }

@@ -48,6 +48,8 @@ type CustomResource struct {
 	// ServedVersions has the preferred version first.
 	ServedVersions []string
 	StoredVersions []string
+	// StoredVersionsManager is the field manager that was the last to change them.
+	StoredVersionsManager string
 	// Established says that the API servers serve the resource.
 	Established bool
 }

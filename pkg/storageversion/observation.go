@@ -61,6 +61,8 @@ type Observation struct {
 	// Problem is why the observation is not complete: something that may write the resource was not read. Nil if it is
 	// complete.
 	Problem *Problem
+	// StoredVersionsManager is the field manager that was the last to change status.storedVersions of the definition.
+	StoredVersionsManager string
 	// Looked is when the source was last read in full, or Time if it is watched. Zero if it never was.
 	Looked time.Time
 	// Confirmed is the time from which on the last sighting certainly is of the processes that live. A server answers
@@ -68,8 +70,6 @@ type Observation struct {
 	Confirmed time.Time
 	// Unseen are the processes that live and were in no complete look, if looks are the evidence of the resource.
 	Unseen []Server
-	// UnaskedReplicas means that replicas of an aggregated server which nobody asked write the resource as well.
-	UnaskedReplicas bool
 	// Sightings are those since the last gap, oldest first. Between two of them nothing went unseen, except where a
 	// sighting says so. The last is the latest complete one; with a Problem it is out of date. There may be none.
 	Sightings []Sighting

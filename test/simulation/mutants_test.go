@@ -173,7 +173,13 @@ func nameOfConnection(_ *server, connection int) string {
 }
 
 // forgetReplicas waits for the end of a rollout, and does not record that it took place.
-func forgetReplicas(_ *world, in *svmtrigger.Input) { in.Observation.UnaskedReplicas = false }
+func forgetReplicas(_ *world, in *svmtrigger.Input) {
+	in.Observation.Sightings = slices.DeleteFunc(slices.Clone(in.Observation.Sightings),
+		func(s storageversion.Sighting) bool {
+			return s.Evidence.Source == migrationv1alpha1.EvidenceFromAggregatedDiscovery &&
+				slices.Contains(s.Writing, storageversion.Unknown)
+		})
+}
 
 // overlookReplicas takes what one replica says for what all say.
 func overlookReplicas(document *storageversion.AggregatedDocument) *storageversion.AggregatedDocument {

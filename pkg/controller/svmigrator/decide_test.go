@@ -133,6 +133,11 @@ func TestDecide(t *testing.T) {
 		s.Unseen = []storageversion.Server{{Identity: "a", Incarnation: "b"}}
 		return s
 	}
+	// partly is a sighting while replicas of an aggregated server were not asked.
+	partly := func(s storageversion.Sighting) storageversion.Sighting {
+		s.Writing = append(s.Writing, storageversion.Unknown)
+		return s
+	}
 	for name, test := range map[string]struct {
 		migration *migrationv1alpha1.StorageVersionMigration
 		observed  storageversion.Observation
@@ -189,6 +194,11 @@ func TestDecide(t *testing.T) {
 			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)),
 			state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
+		},
+		"it waits for the trigger's word about a rollout that was taken back": {
+			migration: byTrigger, observed: observed(polled(9), partly(polled(4)), polled(3)), state: polledState(9, 9),
+			triggered: true,
+			want:      Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for the trigger's word about what nobody saw": {
 			migration: byTrigger, observed: observed(written(0, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),

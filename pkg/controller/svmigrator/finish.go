@@ -196,5 +196,5 @@ func (r *migrationRun) pruneStoredVersions(ctx context.Context, live *documents.
 		AbsPath(documents.DefinitionPath(r.resource)+"/status").
 		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").
 		MaxRetries(0).Timeout(pruneTimeout).
-		Param("fieldManager", rewrite.FieldManager).Body(patch).Do(ctx).Error()
+		Param("fieldManager", controller.MigratorFieldManager).Body(patch).Do(ctx).Error()
 }

@@ -302,7 +302,7 @@ func (s *space) listedForCompaction(p *spacePause) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.growth.files) > 1 || p.eventsForbidden {
-		return "/apis/migration.k8s.io/v1alpha1/storageversionmigrations"
+		return "/api/v1/namespaces"
 	}
 	return "/api/v1/events"
 }

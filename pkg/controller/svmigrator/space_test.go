@@ -158,8 +158,10 @@ func TestCompactionWhereEventsAreForbidden(t *testing.T) {
 		case compacted && request.URL.Query().Get("resourceVersion") == "7":
 			w.WriteHeader(http.StatusGone)
 			_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Expired","code":410}`)
-		default:
+		case request.URL.Path == "/api/v1/namespaces": // Every cluster has them.
 			_, _ = fmt.Fprint(w, `{"metadata":{"resourceVersion":"7"}}`)
+		default:
+			w.WriteHeader(http.StatusNotFound)
 		}
 	}))
 	t.Cleanup(server.Close)

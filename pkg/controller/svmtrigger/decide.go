@@ -236,7 +236,7 @@ func (e *evaluation) lookAgain(at time.Time) {
 // The decision reports, creates and concludes nothing meanwhile.
 func (e *evaluation) held() bool {
 	problem := e.in.Observation.Problem
-	return problem != nil && !e.in.Observation.UnaskedReplicas && e.in.Now.Before(problem.Since.Add(e.in.Periods.Hold))
+	return problem != nil && e.in.Now.Before(problem.Since.Add(e.in.Periods.Hold))
 }
 
 func isMigrated(status *migrationv1alpha1.StorageStateStatus) bool {

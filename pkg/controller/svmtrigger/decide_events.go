@@ -25,6 +25,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -95,7 +96,8 @@ func (e *evaluation) events() []Event {
 		add(corev1.EventTypeWarning, eventEncodingsUnknown,
 			"Servers may have written in encodings that nobody saw. Objects must be migrated.")
 	}
-	if lost := lostVersions(old.Evidence, next.Evidence); len(lost) > 0 && !isMigrated(next) && !e.prunes() {
+	if lost := lostVersions(old.Evidence, next.Evidence); len(lost) > 0 && !isMigrated(next) &&
+		e.in.Observation.StoredVersionsManager != controller.MigratorFieldManager {
 		add(corev1.EventTypeWarning, eventStoredVersionsShortened, "Somebody removed "+strings.Join(lost, ", ")+
 			" from status.storedVersions of the CustomResourceDefinition. Objects may still be stored in what was removed. It "+
 			"stays among the persisted encodings until a migration succeeds.")
@@ -108,15 +110,6 @@ func (e *evaluation) events() []Event {
 		add(corev1.EventTypeWarning, eventMigrationFailed, failureMessage(backoff))
 	}
 	return events
-}
-
-// prunes reports whether a migration may have removed stored versions from the definition: it does so when it has gone
-// through all objects, before it records its success.
-func (e *evaluation) prunes() bool {
-	m := e.underWay
-	return m != nil && m.Status.SweepCompletionTime != nil &&
-		(m.Status.Progress == nil || m.Status.Progress.Denied == 0) &&
-		m.Status.Target != nil && m.Status.Target.StorageVersionHash == e.next.CurrentStorageVersionHash
 }
 
 // lostVersions returns the stored versions that a definition listed and does not list any more.

@@ -53,12 +53,11 @@ func (e *evaluation) recordSightings() {
 		}
 		stored = storedVersions(&sighting.Evidence)
 	}
-	// Servers that nobody asked may have written in any encoding: those that left meanwhile, and those that live. So may
-	// replicas, which nobody asks later either if a rollout is taken back.
+	// Servers that nobody asked may have written in any encoding: those that left meanwhile, and those that live.
 	departedUnread := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
 		return slices.ContainsFunc(s.Unseen, e.notRecorded)
 	})
-	e.unseenServers = e.in.Observation.UnaskedReplicas || !e.held() && e.writtenByServers() &&
+	e.unseenServers = !e.held() && e.writtenByServers() &&
 		slices.ContainsFunc(e.in.Observation.Unseen, e.mayWriteAnything)
 	if gap || departedUnread || e.unseenServers {
 		add(storageversion.Unknown)

@@ -23,9 +23,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -196,17 +198,16 @@ func TestStoredVersionsThatOthersShortenProveNothing(t *testing.T) {
 	}
 }
 
-// TestStoredVersionsThatTheMigratorPrunes has a migrator that prunes, and has not recorded its success yet.
+// TestStoredVersionsThatTheMigratorPrunes has a migrator that prunes. The trigger learns of that before it learns how
+// far the migration is.
 func TestStoredVersionsThatTheMigratorPrunes(t *testing.T) {
 	l := newLife(t)
 	l.migrated()
 	l.flip("v2")
 	l.decide()
 	l.after(time.Minute)
-	m := l.migration()
-	l.begins(m)
-	m.Status.SweepCompletionTime = m.Status.StartTime
-	l.definition.StoredVersions = []string{"v2"}
+	l.begins(l.migration())
+	l.definition.StoredVersions, l.definition.StoredVersionsManager = []string{"v2"}, controller.MigratorFieldManager
 	l.define()
 	l.after(time.Second)
 	l.expect(2, v2, v1, v2)
@@ -267,17 +268,41 @@ func TestServersThatCannotBeSeen(t *testing.T) {
 
 func TestReplicasThatNobodyAsked(t *testing.T) {
 	l := newLife(t)
-	l.migrated()
-	o := l.ledger.Observe(l.in.Now, widgets)
-	o.UnaskedReplicas, o.Problem = true, &storageversion.Problem{
-		Reason: migrationv1alpha1.StateReasonServersUnseen, Message: "two revisions answer", Since: l.in.Now,
+	l.unwatched()
+	v1Only := schema.GroupVersion{Group: widgets.Group, Version: "v1"}
+	answers := func(unasked string) {
+		l.ledger.SetAggregated(l.in.Now, v1Only, &storageversion.AggregatedDocument{
+			Address: "widgets/api:443", Unasked: unasked, Resources: map[schema.GroupResource]storageversion.Resource{
+				widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
+			},
+		})
 	}
-	l.in.Observation = o
-	l.act(Decide(l.in))
+	migrated := func(epoch int64) {
+		t.Helper()
+		answers("")
+		l.decide()
+		l.after(time.Minute)
+		l.succeeds()
+		l.after(time.Second)
+		l.in.Now = l.in.Now.Add(time.Second)
+		answers("") // The servers were asked after the migration had ended.
+		l.decide()
+		l.expect(epoch, v1, v1)
+	}
+	migrated(1)
+	answers("two revisions answer")
+	l.decide()
 	l.expect(2, storageversion.Unknown, v1, storageversion.Unknown)
 	// The rollout is taken back.
+	answers("")
 	l.decide()
 	l.expect(3, v1, v1, storageversion.Unknown)
+	migrated(3)
+	// Nobody decides while the next one lasts.
+	answers("two revisions answer")
+	answers("")
+	l.decide()
+	l.expect(4, v1, v1, storageversion.Unknown)
 }
 
 func TestSuccessWaitsForTheLookToBeConfirmed(t *testing.T) {

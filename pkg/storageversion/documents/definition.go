@@ -90,6 +90,17 @@ func (d *Definition) ServedVersions() []string {
 	return served
 }
 
+// StoredVersionsManager is the field manager that was the last to change status.storedVersions. It is empty if that was
+// an API server, which adds each storage version.
+func (d *Definition) StoredVersionsManager() string {
+	for _, fields := range d.Metadata.ManagedFields {
+		if fields.FieldsV1.Status.StoredVersions != nil {
+			return fields.Manager
+		}
+	}
+	return ""
+}
+
 // Established reports whether API servers serve the resource.
 func (d *Definition) Established() bool { return d.is("Established") }
 

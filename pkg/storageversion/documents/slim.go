@@ -71,11 +71,22 @@ type objectMeta struct {
 	Generation      int64             `json:"generation"`
 	Labels          map[string]string `json:"labels"`
 	Annotations     annotations       `json:"annotations"`
+	ManagedFields   []managedFields   `json:"managedFields"`
 }
 
 // annotations has the one that an API server sets at the end of a streamed list. Those of users may be large.
 type annotations struct {
 	InitialEventsEnd string `json:"k8s.io/initial-events-end"`
+}
+
+// managedFields says who was the last to write some fields. Of the fields, only status.storedVersions matters.
+type managedFields struct {
+	Manager  string `json:"manager"`
+	FieldsV1 struct {
+		Status struct {
+			StoredVersions *struct{} `json:"f:storedVersions"`
+		} `json:"f:status"`
+	} `json:"fieldsV1"`
 }
 
 func (m *objectMeta) object() metav1.Object {

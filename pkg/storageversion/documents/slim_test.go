@@ -44,7 +44,11 @@ func TestDefinitions(t *testing.T) {
 	complete := &apiextensionsv1.CustomResourceDefinition{
 		TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.com", UID: "uid", Generation: 7, ResourceVersion: "42",
-			Annotations: map[string]string{"large": "value"}},
+			Annotations: map[string]string{"large": "value"},
+			ManagedFields: []metav1.ManagedFieldsEntry{
+				{Manager: "kubectl", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:group":{}}}`)},
+				{Manager: "pruner", FieldsV1: metav1.NewFieldsV1(`{"f:status":{"f:storedVersions":{}}}`)},
+			}},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: "example.com",
 			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"},
@@ -73,6 +77,7 @@ func TestDefinitions(t *testing.T) {
 	type facts struct {
 		Resource                                   schema.GroupResource
 		Name, UID, ResourceVersion, Storage, Kind  string
+		StoredVersionsManager                      string
 		Generation                                 int64
 		Served, Stored                             []string
 		Established, EstablishedWithoutTheirStatus bool
@@ -82,14 +87,15 @@ func TestDefinitions(t *testing.T) {
 	got := facts{
 		Resource: d.Resource(), Name: meta.GetName(), UID: string(meta.GetUID()), ResourceVersion: meta.GetResourceVersion(),
 		Storage: d.StorageVersion(), Kind: d.Spec.Names.Kind, Generation: meta.GetGeneration(), Served: d.ServedVersions(),
-		Stored: d.Status.StoredVersions, Established: d.Established(), Annotations: meta.GetAnnotations(),
+		Stored: d.Status.StoredVersions, StoredVersionsManager: d.StoredVersionsManager(),
+		Established: d.Established(), Annotations: meta.GetAnnotations(),
 	}
 	d.Status.Conditions = nil
 	got.EstablishedWithoutTheirStatus = d.Established()
 	want := facts{
 		Resource: schema.GroupResource{Group: "example.com", Resource: "widgets"},
 		Name:     "widgets.example.com", UID: "uid", ResourceVersion: "42", Storage: "v1beta1", Generation: 7,
-		Kind:   "Widget",
+		Kind: "Widget", StoredVersionsManager: "pruner",
 		Served: []string{"v1", "v1beta2", "v2alpha1", "v1alpha1"}, Stored: []string{"v1alpha1", "v1beta1"}, Established: true,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -54,13 +54,14 @@ func (w *definitionWatcher) run(ctx context.Context) {
 
 func customResource(d *documents.Definition) *storageversion.CustomResource {
 	return &storageversion.CustomResource{
-		UID:            d.Metadata.UID,
-		Generation:     d.Metadata.Generation,
-		Group:          d.Spec.Group,
-		Kind:           d.Spec.Names.Kind,
-		StorageVersion: d.StorageVersion(),
-		ServedVersions: d.ServedVersions(),
-		StoredVersions: slices.Clone(d.Status.StoredVersions),
-		Established:    d.Established(),
+		UID:                   d.Metadata.UID,
+		Generation:            d.Metadata.Generation,
+		Group:                 d.Spec.Group,
+		Kind:                  d.Spec.Names.Kind,
+		StorageVersion:        d.StorageVersion(),
+		ServedVersions:        d.ServedVersions(),
+		StoredVersions:        slices.Clone(d.Status.StoredVersions),
+		StoredVersionsManager: d.StoredVersionsManager(),
+		Established:           d.Established(),
 	}
 }

@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-api/client/informers/externalversions"
@@ -74,7 +73,6 @@ func (o *Options) migrate(
 	running, stop := context.WithCancelCause(klog.NewContext(ctx, logr.Discard()))
 	defer stop(nil)
 	stored, lines := newStore(files{o.StateDir}.save), make(chan string, maxLines)
-	stored.listAt = o.listAt
 	for _, m := range migrations {
 		stored.add(m)
 	}
@@ -110,15 +108,6 @@ func (o *Options) migrate(
 		return nil, cause
 	}
 	return ended, nil
-}
-
-// listAt lists namespaces, which are few and which every cluster has.
-func (o *Options) listAt(ctx context.Context, options metav1.ListOptions) (string, error) {
-	list, err := o.Clients.Kube.CoreV1().Namespaces().List(ctx, options)
-	if err != nil {
-		return "", err
-	}
-	return list.ResourceVersion, nil
 }
 
 // follow tells what happens until all migrations have ended.
@@ -166,9 +155,12 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 		colour := cli.Green
 		if state.Type == migrationv1alpha1.MigrationFailed {
 			colour = cli.Red
-			denied = denied || state.Reason == migrationv1alpha1.MigrationReasonObjectsDenied ||
-				state.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects
-			failed = failed || !denied
+			switch state.Reason {
+			case migrationv1alpha1.MigrationReasonObjectsDenied, migrationv1alpha1.MigrationReasonRewritesChangeObjects:
+				denied = true
+			default:
+				failed = true
+			}
 		}
 		text := fmt.Sprintf("%s: %s", resource, state.Message)
 		if p := m.Status.Progress; p != nil {

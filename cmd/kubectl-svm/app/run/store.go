@@ -37,8 +37,6 @@ import (
 type store struct {
 	// save keeps a migration for another process. It is called for each change, before others see it.
 	save func(*migrationv1alpha1.StorageVersionMigration) error
-	// listAt lists something of the cluster. The migrator finds out by such lists whether etcd was compacted.
-	listAt func(context.Context, metav1.ListOptions) (resourceVersion string, err error)
 
 	mu         sync.Mutex
 	version    int
@@ -128,12 +126,8 @@ func (c storedMigrations) Get(
 }
 
 func (c storedMigrations) List(
-	ctx context.Context, options metav1.ListOptions,
+	context.Context, metav1.ListOptions,
 ) (*migrationv1alpha1.StorageVersionMigrationList, error) {
-	if options.Limit == 1 { // The revisions that the migrator asks for are those of etcd.
-		version, err := c.store.listAt(ctx, options)
-		return &migrationv1alpha1.StorageVersionMigrationList{ListMeta: metav1.ListMeta{ResourceVersion: version}}, err
-	}
 	c.store.mu.Lock()
 	defer c.store.mu.Unlock()
 	return &migrationv1alpha1.StorageVersionMigrationList{

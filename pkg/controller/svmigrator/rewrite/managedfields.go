@@ -22,6 +22,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 // cleaner drops entries of managedFields whose version is not served any more. The API server cannot convert such an
@@ -55,7 +57,7 @@ func (c *cleaner) stale(entry metav1.ManagedFieldsEntry) bool {
 func (c *cleaner) seed(live *metav1.PartialObjectMetadata) metav1.ManagedFieldsEntry {
 	created := live.CreationTimestamp
 	return metav1.ManagedFieldsEntry{
-		Manager:    FieldManager,
+		Manager:    controller.MigratorFieldManager,
 		Operation:  metav1.ManagedFieldsOperationApply,
 		APIVersion: schema.GroupVersion{Group: c.group, Version: c.kept}.String(),
 		Time:       &created,

@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
@@ -218,9 +219,6 @@ func newer(class storageversion.Class) func(a, b string) bool {
 }
 
 const (
-	// FieldManager would own the fields that a rewrite changes. A rewrite changes none, so it gets no entry.
-	FieldManager = "storage-version-migrator"
-
 	// patchTimeout is more than the 34 s that an API server allows for a patch. So the answer says what became of it.
 	patchTimeout = 40 * time.Second
 	// listTimeout is more than the 60 s that an API server allows for a list by default.
@@ -285,7 +283,7 @@ func (r *rewriter) get(ctx context.Context, object *sweep.Object) (*metav1.Parti
 func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way, accept string) *rest.Request {
 	request := r.prepare(r.client.Patch(types.MergePatchType), accept, patchTimeout).
 		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).
-		Param("fieldManager", FieldManager).
+		Param("fieldManager", controller.MigratorFieldManager).
 		// An object may have fields that its schema does not know any more. That is no reason to refuse, nor to warn.
 		Param("fieldValidation", metav1.FieldValidationIgnore).
 		Body(body)

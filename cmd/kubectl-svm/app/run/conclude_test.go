@@ -1,0 +1,74 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package run
+
+import (
+	"io"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+// TestConclude makes sure that scripts see the worst of several ends.
+func TestConclude(t *testing.T) {
+	const (
+		succeeded = migrationv1alpha1.MigrationReasonAllObjectsMigrated
+		denied    = migrationv1alpha1.MigrationReasonObjectsDenied
+		changed   = migrationv1alpha1.MigrationReasonRewritesChangeObjects
+		refused   = migrationv1alpha1.MigrationReasonListRefused
+		running   = ""
+	)
+	for name, test := range map[string]struct {
+		ends []string
+		want int
+	}{
+		"all succeeded":              {[]string{succeeded, succeeded}, cli.ExitDone},
+		"objects denied":             {[]string{denied, succeeded}, cli.ExitNotSafe},
+		"rewrites change objects":    {[]string{succeeded, changed}, cli.ExitNotSafe},
+		"refused":                    {[]string{refused}, cli.ExitError},
+		"denied, then refused":       {[]string{denied, refused}, cli.ExitError},
+		"refused, then denied":       {[]string{refused, denied}, cli.ExitError},
+		"interrupted after a denial": {[]string{denied, running}, cli.ExitError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var ended []migrationv1alpha1.StorageVersionMigration
+			for _, reason := range test.ends {
+				m := widgetsMigration()
+				condition := migrationv1alpha1.MigrationFailed
+				switch reason {
+				case succeeded:
+					condition = migrationv1alpha1.MigrationSucceeded
+				case running:
+					condition = migrationv1alpha1.MigrationRunning
+				}
+				m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+					{Type: condition, Status: corev1.ConditionTrue, Reason: reason},
+				}
+				ended = append(ended, *m)
+			}
+			o := &Options{Env: &cli.Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard()}, StateDir: currentDir}
+			if got := cli.ExitCode(o.conclude(t.Context(), ended), io.Discard); got != test.want {
+				t.Errorf("the exit code is %d, want %d", got, test.want)
+			}
+		})
+	}
+}
