@@ -17,7 +17,7 @@ limitations under the License.
 // Scale measures what the manager and the kubectl plugin need in a large cluster: time, memory, processor time and
 // requests.
 //
-//	go run ./test/scale                              2,000 definitions, 5,000 StorageStates, 100,000 objects of one resource
+//	go run ./test/scale                              2,000 definitions, 5,000 states, 100,000 objects of one resource
 //	go run ./test/scale -synthetic=1000000           the migrator alone, with an API server that makes its objects up
 //
 // The cluster is etcd and one API server on this machine, with the manifests of the static pod. The manager has the
@@ -53,7 +53,7 @@ func main() {
 	var o options
 	flag.IntVar(&o.objects, "objects", 100_000, "how many objects one of the custom resources has")
 	flag.IntVar(&o.definitions, "definitions", 2000, "how many CustomResourceDefinitions there are")
-	flag.IntVar(&o.states, "states", 5000, "how many StorageStates there are: those of resources that nobody serves fill up")
+	flag.IntVar(&o.states, "states", 5000, "how many StorageStates there are; those that nobody serves fill up")
 	flag.DurationVar(&o.idle, "idle", 10*time.Minute, "how long the manager is watched while nothing happens")
 	flag.DurationVar(&o.patience, "patience", 2*time.Hour, "after that a phase ends, and tells how many resources are left")
 	flag.IntVar(&o.synthetic, "synthetic", 0, "measure the migrator alone, with so many objects that are made up")
