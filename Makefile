@@ -21,10 +21,10 @@ RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests whose controllers run in managers, which are built with the race detector: the tests themselves need none.
 # The longest first, so that they do not end alone.
 OF_MANAGERS := svmigrator svmtrigger monitoring manager plugin install api
-# All others with tests: what they are about runs in their own process. Those of releases and of the conformance suite
+# All others with tests: what they are about runs in their own process. Those of upgrades and of the conformance suite
 # have targets of their own.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
-ELSEWHERE   := simulation e2e e2e/specs e2e/suite $(addprefix integration/,releases $(OF_MANAGERS))
+ELSEWHERE   := simulation upgrade e2e e2e/specs e2e/suite $(addprefix integration/,$(OF_MANAGERS))
 IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)),$(TESTED))
 
 # Real servers never behave twice in the same way, so a result from Go's cache would say nothing.
@@ -118,11 +118,12 @@ e2e-binaries:
 conformance: e2e-binaries test-binaries ## Write test/e2e/reports; KSVM= has kube-storage-version-migrator
 	hack/conformance.sh '$(KSVM)'
 
-.PHONY: releases
-releases: ## Run the tests against kube-apiserver 1.34 to 1.37, which it builds first; FOCUS= as above
-	hack/build-controlplane.sh etcd kube-apiserver kube-apiserver-1.34 kube-apiserver-1.35 kube-apiserver-1.36
+.PHONY: upgrade
+upgrade: ## Upgrade servers of Kubernetes 1.34 to 1.37 and roll them back, which it builds first; FOCUS= as above
+	hack/build-controlplane.sh etcd kube-apiserver kube-apiserver-1.34 kube-apiserver-1.35 kube-apiserver-1.36 \
+		kubectl kube-controller-manager
 	hack/build-managers.sh
-	SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 $(INTEGRATION) -v ./test/integration/releases
+	SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 $(INTEGRATION) -timeout 90m -v ./test/upgrade
 
 .PHONY: image-test
 image-test: ## Build the image twice, compare, and look into it (compiles for arm64, some minutes at first)
@@ -142,6 +143,13 @@ bench: build ## Compare the manager with other migrators into docs/benchmarks.md
 	hack/build-controlplane.sh etcd kube-apiserver kube-controller-manager
 	CGO_ENABLED=0 go run ./test/bench $(if $(QUICK),-quick,-document=docs/benchmarks.md) $(if $(KSVM),-ksvm=$(KSVM)) \
 		$(BENCH)
+
+.PHONY: scale
+scale: build ## Measure a cluster of 2,000 definitions and 100,000 objects, and the migrator with 1,000,000 objects
+	hack/build-controlplane.sh etcd kube-apiserver kubectl kube-controller-manager
+	CGO_ENABLED=0 go build -o $(OUTPUT)/test/ ./test/scale
+	$(OUTPUT)/test/scale -synthetic=1000000
+	$(OUTPUT)/test/scale
 
 ##@ Change
 

@@ -3,7 +3,7 @@
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 failed=()
-for step in headers format modules codegen chart releases docs lint; do
+for step in headers format modules codegen chart releases docs mutants lint; do
   echo "verify ${step}"
   "hack/verify-${step}.sh" || failed+=("${step}")
 done

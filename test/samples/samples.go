@@ -19,6 +19,7 @@ package samples
 
 import (
 	"crypto/sha256"
+	_ "embed"
 	"encoding/base64"
 	"fmt"
 
@@ -28,6 +29,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 )
+
+// Objects is YAML with one object of each kind that a new control plane has none of. An administrator creates them.
+//
+//go:embed objects.yaml
+var Objects string
 
 // Definition is a definition of a resource with namespaces, whose objects may have any fields. It serves these versions
 // and stores one of them.

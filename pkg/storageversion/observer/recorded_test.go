@@ -35,7 +35,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// recorded is what a server said. TestRestart in test/integration/releases recorded it.
+// recorded is what a server said. TestRestart in test/upgrade recorded it.
 type recorded struct {
 	lease            coordinationv1.Lease
 	slice            discoveryv1.EndpointSlice

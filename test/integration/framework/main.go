@@ -41,7 +41,7 @@ const (
 // packages of the test's. It needs those servers besides etcd and kube-apiserver.
 func Main(m *testing.M, servers []string, packages ...string) {
 	if os.Getenv(binariesEnv) == "" {
-		if err := build(append(packages, "../../../cmd/"+Manager)); err != nil {
+		if err := build(append(packages, "sigs.k8s.io/"+Manager+"/cmd/"+Manager)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -55,10 +55,11 @@ func build(packages []string) error {
 	if err != nil {
 		return fmt.Errorf("asking for CGO_ENABLED: %w", err)
 	}
-	dir, err := filepath.Abs("../../../_output/test")
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/"+Manager).Output()
 	if err != nil {
 		return fmt.Errorf("locating the folder of test binaries: %w", err)
 	}
+	dir := filepath.Join(strings.TrimSpace(string(root)), "_output", "test")
 	race := fmt.Sprintf("-race=%t", strings.TrimSpace(string(cgo)) == "1")
 	for _, path := range packages {
 		out, err := exec.Command("go", "build", race, "-o", filepath.Join(dir, filepath.Base(path)), path).CombinedOutput()

@@ -71,18 +71,28 @@ func StartManager(t *testing.T, cp *controlplane.ControlPlane, p Process) (proce
 		t.Fatal(err)
 	}
 	port = freePort(t)
-	binary := Binary(cmp.Or(p.Program, Manager))
-	args := append(
+	p.Args = append(
 		[]string{"--kubeconfig=" + kubeconfig, "--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port)},
 		p.Args...)
-	process, err := cp.StartProcess(
-		controlplane.Program{Name: p.Name, Path: binary, Args: args, Env: collectLate, Host: p.Host},
-	)
+	process, err := StartAsGiven(t, cp, p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { checkLog(t, process) })
 	return process, port
+}
+
+// StartAsGiven starts a manager with these arguments and no others, so Config does not matter. Its log is judged as
+// StartManager says.
+func StartAsGiven(t *testing.T, cp *controlplane.ControlPlane, p Process) (*controlplane.Process, error) {
+	t.Helper()
+	binary := Binary(cmp.Or(p.Program, Manager))
+	process, err := cp.StartProcess(
+		controlplane.Program{Name: p.Name, Path: binary, Args: p.Args, Env: collectLate, Host: p.Host},
+	)
+	if err == nil {
+		t.Cleanup(func() { checkLog(t, process) })
+	}
+	return process, err
 }
 
 func checkLog(t *testing.T, process *controlplane.Process) {

@@ -19,7 +19,6 @@ package install
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -89,7 +88,7 @@ func testObserveOnly(t *testing.T, c *cluster) {
 		}
 	})
 	migrations, err := c.Migrations().List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(migrations.Items) != 1 { // that of testdata
+	if err != nil || len(migrations.Items) != 1 { // that of the samples
 		t.Errorf("there are %d migrations, %v", len(migrations.Items), err)
 	}
 }
@@ -203,11 +202,7 @@ func (c *cluster) createObjects(t *testing.T) {
 	if _, err := c.Definitions().Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.ReadFile("testdata/objects.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c.kubectl(t, string(file), "create", "-f", "-")
+	c.kubectl(t, samples.Objects, "create", "-f", "-")
 	framework.Eventually(t, soon, func(ctx context.Context) error {
 		widget := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "sample"},

@@ -104,9 +104,9 @@ func (m *Migration) Ended() bool {
 // Resources assesses resources, those that need a person first, then those that run, then those
 // that take time.
 func Resources(cluster *cli.Cluster, resources []schema.GroupResource, now time.Time) []Resource {
-	assessed := make([]Resource, 0, len(resources))
+	assessed, all := make([]Resource, 0, len(resources)), newIndex(cluster)
 	for _, resource := range resources {
-		assessed = append(assessed, assess(cluster, resource, now))
+		assessed = append(assessed, assess(all, resource, now))
 	}
 	order := []Attention{Act, Wait, None}
 	slices.SortStableFunc(assessed, func(a, b Resource) int {
@@ -123,15 +123,42 @@ func runsFirst(r *Resource) int {
 	return 1
 }
 
-func assess(cluster *cli.Cluster, resource schema.GroupResource, now time.Time) Resource {
+// index finds what there is about a resource. There may be thousands of each.
+type index struct {
+	states map[schema.GroupResource]*migrationv1alpha1.StorageState
+	// migrations are the newest first.
+	migrations map[schema.GroupResource][]*migrationv1alpha1.StorageVersionMigration
+	named      map[string]*migrationv1alpha1.StorageVersionMigration
+}
+
+func newIndex(cluster *cli.Cluster) *index {
+	all := &index{
+		states:     map[schema.GroupResource]*migrationv1alpha1.StorageState{},
+		migrations: map[schema.GroupResource][]*migrationv1alpha1.StorageVersionMigration{},
+		named:      map[string]*migrationv1alpha1.StorageVersionMigration{},
+	}
+	for i := range cluster.States {
+		all.states[cluster.States[i].GroupResource()] = &cluster.States[i]
+	}
+	migrations := slices.Clone(cluster.Migrations)
+	cli.NewestFirst(migrations)
+	for i := range migrations {
+		m := &migrations[i]
+		all.migrations[m.GroupResource()] = append(all.migrations[m.GroupResource()], m)
+		all.named[m.Name] = m
+	}
+	return all
+}
+
+func assess(all *index, resource schema.GroupResource, now time.Time) Resource {
 	r := Resource{
 		GroupResource: resource, Name: resource.String(), Attention: Wait, Stored: []string{migrationv1alpha1.Unknown},
-		Written: migrationv1alpha1.Unknown, State: cluster.State(resource),
+		Written: migrationv1alpha1.Unknown, State: all.states[resource],
 	}
 	if r.State == nil || r.State.Status.Epoch == 0 || len(r.State.Status.Conditions) == 0 {
 		r.Reason, r.Message = ReasonNotObserved, "The trigger has not written a StorageState of the resource yet."
 		r.Next = "the trigger records it"
-		r.Migration = Describe(latest(cluster, resource, nil))
+		r.Migration = Describe(latest(all, resource, nil))
 		return r
 	}
 	status := &r.State.Status
@@ -148,27 +175,23 @@ func assess(cluster *cli.Cluster, resource schema.GroupResource, now time.Time) 
 		r.Attention = None
 		return r
 	}
-	r.Migration = Describe(latest(cluster, resource, r.State))
+	r.Migration = Describe(latest(all, resource, r.State))
 	r.conclude(now)
 	return r
 }
 
 // latest returns the migration of a resource that matters: one that has not ended, or the last one that failed.
 func latest(
-	cluster *cli.Cluster, resource schema.GroupResource, state *migrationv1alpha1.StorageState,
+	all *index, resource schema.GroupResource, state *migrationv1alpha1.StorageState,
 ) *migrationv1alpha1.StorageVersionMigration {
-	of := cli.Of(resource, cluster.Migrations)
+	of := slices.Clip(all.migrations[resource])
 	if state != nil && state.Status.Migration != nil { // That of a resource whose storage it shares.
-		i := slices.IndexFunc(cluster.Migrations, func(m migrationv1alpha1.StorageVersionMigration) bool {
-			return m.Name == state.Status.Migration.Name
-		})
-		if i >= 0 {
-			of = append(of, cluster.Migrations[i])
+		if m := all.named[state.Status.Migration.Name]; m != nil {
+			of = append(of, m)
 		}
 	}
 	var found *migrationv1alpha1.StorageVersionMigration
-	for i := range of {
-		m := &of[i]
+	for _, m := range of {
 		switch {
 		case m.HasCondition(migrationv1alpha1.MigrationRunning):
 			return m

@@ -63,12 +63,14 @@ func (c *Clients) Read(ctx context.Context) (*Cluster, error) {
 
 // addNamed makes the resources known that only StorageStates or migrations name.
 func (c *Cluster) addNamed() {
+	var named []schema.GroupResource
 	for i := range c.States {
-		c.Catalog.Add(c.States[i].GroupResource())
+		named = append(named, c.States[i].GroupResource())
 	}
 	for i := range c.Migrations {
-		c.Catalog.Add(c.Migrations[i].GroupResource())
+		named = append(named, c.Migrations[i].GroupResource())
 	}
+	c.Catalog.Add(named...)
 }
 
 // State returns the StorageState of a resource, or nil.

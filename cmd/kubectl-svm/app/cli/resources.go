@@ -24,6 +24,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery"
 )
 
@@ -43,7 +44,8 @@ type Resource struct {
 
 // Catalog knows the resources that a person can name.
 type Catalog struct {
-	resources []Resource
+	resources []Resource // in the order of their names
+	index     map[schema.GroupResource]int
 	// Incomplete is not nil if the API server could not tell what some groups have.
 	Incomplete error
 }
@@ -77,7 +79,7 @@ func Discover(client discovery.DiscoveryInterface) (*Catalog, error) {
 	for _, resource := range found {
 		catalog.resources = append(catalog.resources, *resource)
 	}
-	slices.SortFunc(catalog.resources, func(a, b Resource) int { return strings.Compare(a.String(), b.String()) })
+	catalog.arrange()
 	return catalog, nil
 }
 
@@ -110,23 +112,36 @@ func preferredFirst(groups []*metav1.APIGroup, lists []*metav1.APIResourceList) 
 // Resources returns all resources, in order.
 func (c *Catalog) Resources() []Resource { return slices.Clone(c.resources) }
 
-// Find returns a resource, or nil if it is not served.
+// Find returns a resource, or nil.
 func (c *Catalog) Find(resource schema.GroupResource) *Resource {
-	i := slices.IndexFunc(c.resources, func(r Resource) bool { return r.GroupResource == resource })
-	if i < 0 {
+	i, found := c.index[resource]
+	if !found {
 		return nil
 	}
 	return &c.resources[i]
 }
 
-// Add makes resources known that no server serves any more, but of which objects may still be stored.
+// Add makes more resources known.
 func (c *Catalog) Add(resources ...schema.GroupResource) {
+	added := sets.New[schema.GroupResource]()
 	for _, resource := range resources {
-		if c.Find(resource) == nil {
+		if c.Find(resource) == nil && !added.Has(resource) {
+			added.Insert(resource)
 			c.resources = append(c.resources, Resource{GroupResource: resource})
 		}
 	}
+	if len(added) > 0 {
+		c.arrange()
+	}
+}
+
+// arrange sorts the resources. There may be thousands, so all are added before.
+func (c *Catalog) arrange() {
 	slices.SortFunc(c.resources, func(a, b Resource) int { return strings.Compare(a.String(), b.String()) })
+	c.index = make(map[schema.GroupResource]int, len(c.resources))
+	for i := range c.resources {
+		c.index[c.resources[i].GroupResource] = i
+	}
 }
 
 // Resolve returns the resources that a person named: "widgets", "widgets.example.com", "deploy", "*.example.com" or

@@ -47,11 +47,13 @@ func decideToday(in Today) Findings {
 		found.add(Error, CodeMigrationAPIMissing, "", "%s", in.APIProblem)
 	}
 	found.aboutManager(in)
+	states := map[string]*migrationv1alpha1.StorageState{}
 	for i := range in.States {
+		states[in.States[i].Name] = &in.States[i]
 		found.aboutState(&in.States[i], in.Migrations)
 	}
 	for _, definition := range in.Definitions {
-		found.aboutStoredVersions(definition, in.state(definition.Name()))
+		found.aboutStoredVersions(definition, states[definition.Name()])
 	}
 	return found
 }

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package releases
+package upgrade
 
 import (
 	"testing"
@@ -34,11 +34,11 @@ var releases = map[string]release{
 }
 
 func TestMain(m *testing.M) {
-	var servers []string
+	servers := []string{"kubectl", "kube-controller-manager"}
 	for _, r := range releases {
 		servers = append(servers, r.binary)
 	}
-	framework.Main(m, servers)
+	framework.Main(m, servers, "sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm")
 }
 
 // binary is the path of the server of a release.

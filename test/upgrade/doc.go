@@ -14,5 +14,5 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package releases tests the manager with API servers of several releases of Kubernetes.
-package releases
+// Package upgrade tests the manager with API servers of several releases of Kubernetes.
+package upgrade

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package releases
+package upgrade
 
 import (
 	"context"
@@ -30,31 +30,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
-
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
-// resource is a resource, and where etcd has its objects.
-type resource struct {
-	schema.GroupResource
-	prefix string
-}
+const (
+	// registry is where etcd has everything.
+	registry        = "/registry/"
+	statePrefix     = registry + v1alpha1.GroupName + "/storagestates/"
+	migrationPrefix = registry + v1alpha1.GroupName + "/storageversionmigrations/"
 
-var (
-	bindings = resource{
-		schema.GroupResource{Group: "admissionregistration.k8s.io", Resource: "mutatingadmissionpolicybindings"},
-		"/registry/mutatingadmissionpolicybindings/",
-	}
-	classes = resource{
-		schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattributesclasses"},
-		"/registry/volumeattributesclasses/",
-	}
+	admissionGroup = "admissionregistration.k8s.io"
 )
 
-// statePrefix is where etcd has StorageStates.
-const statePrefix = "/registry/" + v1alpha1.GroupName + "/storagestates/"
+var (
+	bindings = schema.GroupResource{Group: admissionGroup, Resource: "mutatingadmissionpolicybindings"}
+	classes  = schema.GroupResource{Group: "storage.k8s.io", Resource: "volumeattributesclasses"}
+
+	errNoState = errors.New("there is no state")
+)
 
 // revision is the present revision of etcd: what is written later has a greater one.
 func (c *cluster) revision(t *testing.T) int64 {
@@ -78,86 +73,64 @@ func (c *cluster) forget(t *testing.T) int64 {
 
 // stateAt reads the state of a resource from etcd as of a revision, and when it was written.
 func (c *cluster) stateAt(
-	ctx context.Context, r resource, revision int64,
+	ctx context.Context, r schema.GroupResource, revision int64,
 ) (state *v1alpha1.StorageState, written int64, err error) {
 	stored, err := c.StoredUnder(ctx, statePrefix+r.String(), revision)
 	if err != nil {
 		return nil, 0, err
 	}
-	if len(stored) == 0 {
-		return nil, 0, fmt.Errorf("there is no state of %s", r)
+	for _, o := range stored {
+		if o.Name == r.String() {
+			state, err = decode[v1alpha1.StorageState](o)
+			return state, o.ModRevision, err
+		}
 	}
-	state = &v1alpha1.StorageState{}
-	return state, stored[0].ModRevision, json.Unmarshal(stored[0].Raw, state)
+	return nil, 0, fmt.Errorf("%w of %s", errNoState, r)
 }
 
-// uncovered complains about objects that are stored, as of a revision, in an encoding that a state excludes.
-func (c *cluster) uncovered(ctx context.Context, r resource, state *v1alpha1.StorageState, revision int64) error {
-	objects, err := c.StoredUnder(ctx, r.prefix, revision)
-	if err != nil {
-		return err
+// decode reads an object of our definitions, which etcd has as JSON.
+func decode[T any](o controlplane.StoredObject) (*T, error) {
+	object := new(T)
+	if err := json.Unmarshal(o.Raw, object); err != nil {
+		return nil, fmt.Errorf("decoding %s: %w", o.Key, err)
 	}
-	return excludes(state, objects)
+	return object, nil
+}
+
+// hashOf is the hash of the encoding of a stored object.
+func hashOf(o controlplane.StoredObject) string {
+	gvk := schema.FromAPIVersionAndKind(o.Encoding, o.Kind)
+	return discovery.StorageVersionHash(gvk.Group, gvk.Version, gvk.Kind)
+}
+
+// isEvents tells events, which are not rewritten: they expire.
+func isEvents(r schema.GroupResource) bool { return r.Resource == "events" }
+
+// certain reports whether a state excludes any encoding.
+func certain(state *v1alpha1.StorageState) bool {
+	persisted := state.Status.PersistedStorageVersionHashes
+	return len(persisted) > 0 && !slices.Contains(persisted, v1alpha1.Unknown)
+}
+
+// excluded returns the objects in an encoding that a state excludes.
+func excluded(state *v1alpha1.StorageState, objects []controlplane.StoredObject) (out []controlplane.StoredObject) {
+	if !certain(state) {
+		return nil
+	}
+	for _, o := range objects {
+		if !isInternal(o.Key) && !slices.Contains(state.Status.PersistedStorageVersionHashes, hashOf(o)) {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // excludes complains about objects in an encoding that a state excludes.
 func excludes(state *v1alpha1.StorageState, objects []controlplane.StoredObject) error {
-	persisted := state.Status.PersistedStorageVersionHashes
-	if len(persisted) == 0 || slices.Contains(persisted, v1alpha1.Unknown) {
-		return nil
-	}
-	for _, o := range objects {
-		gvk := schema.FromAPIVersionAndKind(o.Encoding, o.Kind)
-		if !slices.Contains(persisted, discovery.StorageVersionHash(gvk.Group, gvk.Version, gvk.Kind)) {
-			return fmt.Errorf("%s is stored as %s, which is not in %s", o.Key, o.Encoding, words(state))
-		}
+	if out := excluded(state, objects); len(out) > 0 {
+		return fmt.Errorf("%s is stored as %s, which is not in %s", out[0].Key, out[0].Encoding, words(state))
 	}
 	return nil
-}
-
-// covered complains unless the states have every encoding in etcd at one moment.
-func (c *cluster) covered(ctx context.Context) error {
-	now, err := c.Etcd().Client().Get(ctx, "revision")
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, r := range []resource{bindings, classes} {
-		state, _, err := c.stateAt(ctx, r, now.Header.Revision)
-		if err == nil {
-			err = c.uncovered(ctx, r, state, now.Header.Revision)
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-// judge judges all writes of the states since a revision, at the revision of each write. What left the list must not be
-// stored any more. A manager that began after the objects were written must never exclude any of their encodings. One
-// that watched hears of a server somewhat later than that begins to write.
-func (c *cluster) judge(t *testing.T, since int64, watched bool) {
-	t.Helper()
-	for _, r := range []resource{bindings, classes} {
-		state, written, err := c.stateAt(t.Context(), r, c.revision(t))
-		writes := 0
-		for ; err == nil && written > since; writes++ {
-			before, earlier, errBefore := c.stateAt(t.Context(), r, written-1)
-			if errBefore != nil {
-				err = errBefore
-				break
-			}
-			if !watched || shrinks(before, state) {
-				if excluded := c.uncovered(t.Context(), r, state, written); excluded != nil {
-					t.Errorf("P1 is broken at revision %d: %v; before: %s", written, excluded, words(before))
-				}
-			}
-			state, written = before, earlier
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%s: %d writes of the state were judged", r, writes)
-	}
 }
 
 // shrinks reports whether a write takes an encoding off the list.
@@ -169,9 +142,9 @@ func shrinks(before, after *v1alpha1.StorageState) bool {
 }
 
 // migratedBy complains unless all states were written since a revision because of servers of a release, and say that
-// every object is stored in the encoding that these write, and etcd says the same. Resources that these do not serve
-// are left out.
-func (c *cluster) migratedBy(ctx context.Context, name string, since int64) error {
+// every object is stored in the encoding that these write, and etcd says the same. Resources that these do not serve,
+// and those of groups that the manager leaves out, do not count.
+func (c *cluster) migratedBy(ctx context.Context, name string, since int64, leftOut ...string) error {
 	states, err := c.States().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -183,7 +156,8 @@ func (c *cluster) migratedBy(ctx context.Context, name string, since int64) erro
 	for i := range states.Items {
 		state := &states.Items[i]
 		served := !meta.IsStatusConditionFalse(state.Status.Conditions, v1alpha1.StorageStateServed)
-		if !served || state.Spec.Resource.Resource == "events" { // Events are not rewritten. They expire.
+		resource := schema.GroupResource(state.Spec.Resource)
+		if !served || isEvents(resource) || slices.Contains(leftOut, resource.Group) {
 			continue
 		}
 		migrated := meta.IsStatusConditionTrue(state.Status.Conditions, v1alpha1.StorageStateMigrated)
@@ -192,8 +166,7 @@ func (c *cluster) migratedBy(ctx context.Context, name string, since int64) erro
 		}
 	}
 	for i := range states.Items {
-		gr := schema.GroupResource(states.Items[i].Spec.Resource)
-		objects, err := c.Stored(ctx, gr)
+		objects, err := c.Stored(ctx, schema.GroupResource(states.Items[i].Spec.Resource))
 		if err == nil {
 			err = excludes(&states.Items[i], objects)
 		}

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package releases
+package upgrade
 
 import (
 	"context"
@@ -27,9 +27,8 @@ import (
 	admissionv1beta1 "k8s.io/api/admissionregistration/v1beta1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
-
-	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
@@ -79,6 +78,10 @@ func (j journey) run(t *testing.T) {
 	c.writeThrough(t, "1.34", c.Servers()...)
 	manager := c.startManager(t, "manager-1.34")
 	framework.Eventually(t, long, func(ctx context.Context) error { return c.migratedBy(ctx, "1.34", 0) })
+	jury := newJudge(t, c)
+	if j.watched {
+		jury.start(t)
+	}
 	from := "1.34"
 	for n, leg := range j.legs {
 		t.Logf("%s: leg %v begins", time.Now().Format(time.TimeOnly), leg)
@@ -87,7 +90,7 @@ func (j journey) run(t *testing.T) {
 		}
 		began := c.revision(t)
 		for _, to := range leg {
-			j.replace(t, c, to, to < from)
+			j.replace(t, jury, to, to < from)
 			from = to
 		}
 		if !j.watched {
@@ -95,15 +98,18 @@ func (j journey) run(t *testing.T) {
 			manager = c.startManager(t, fmt.Sprintf("manager-%d-%s", n, from))
 		}
 		framework.Eventually(t, long, func(ctx context.Context) error { return c.migratedBy(ctx, from, began) })
-		c.judge(t, began, j.watched)
+		jury.replay(t, began, j.watched)
 	}
 	c.nothingFailed(t)
+	if !j.watched {
+		t.Log(jury.report())
+	}
 }
 
 // replace replaces the servers, one at a time, by those of a release. After each, objects are written through it and
 // through the next one, which may be of the release before. A manager that runs records what they are stored in.
 // Servers that crash give up neither their addresses nor their Leases; those that are rolled back do so.
-func (j journey) replace(t *testing.T, c *cluster, name string, crash bool) {
+func (j journey) replace(t *testing.T, c *judge, name string, crash bool) {
 	t.Helper()
 	for i, server := range c.Servers() {
 		if crash {
@@ -116,6 +122,7 @@ func (j journey) replace(t *testing.T, c *cluster, name string, crash bool) {
 		}
 		c.writeThrough(t, name, server)
 		c.write(t, c.Servers()[(i+1)%len(c.Servers())])
+		c.learn(t)
 		if j.watched {
 			framework.Eventually(t, soon, c.covered)
 		}
@@ -127,8 +134,8 @@ func (c *cluster) writeThrough(t *testing.T, name string, servers ...*controlpla
 	t.Helper()
 	for _, server := range servers {
 		object := c.write(t, server)
-		for r, version := range map[resource]string{bindings: releases[name].bindings, classes: releases[name].classes} {
-			stored, err := c.StoredUnder(t.Context(), r.prefix+object, 0)
+		for r, version := range map[schema.GroupResource]string{bindings: releases[name].bindings, classes: releases[name].classes} {
+			stored, err := c.StoredUnder(t.Context(), registry+r.Resource+"/"+object, 0)
 			if err != nil || len(stored) != 1 || stored[0].Encoding != r.Group+"/"+version {
 				t.Fatalf("a server of %s stores %s as %+v (%v), want %s", name, r, stored, err, version)
 			}
@@ -161,18 +168,4 @@ func (c *cluster) write(t *testing.T, server *controlplane.APIServer) string {
 		return err
 	})
 	return meta.Name
-}
-
-// nothingFailed wants that no migration failed: nothing about these servers is a reason.
-func (c *cluster) nothingFailed(t *testing.T) {
-	t.Helper()
-	migrations, err := c.Migrations().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range migrations.Items {
-		if m := &migrations.Items[i]; m.HasCondition(v1alpha1.MigrationFailed) {
-			t.Errorf("migration %s failed: %+v", m.Name, m.Status.Conditions)
-		}
-	}
 }
