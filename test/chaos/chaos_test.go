@@ -43,6 +43,7 @@ var (
 		"shorter")
 	faults  = flag.String("faults", "", "the kinds of faults, separated by commas. Empty stands for all")
 	folder  = flag.String("report", "", "the folder for reports and logs. Empty stands for a temporary one")
+	mutant  = flag.String("mutant", "", "the name of a mutant, whose mistake must be seen")
 	manager = flag.String("manager", "", "the program of the manager. Empty stands for the one that "+
 		"hack/build-managers.sh builds")
 )
@@ -51,6 +52,14 @@ func TestMain(m *testing.M) { controlplane.Main(m) }
 
 func TestChaos(t *testing.T) {
 	flag.Parse()
+	if *mutant != "" {
+		m, err := FindMutant(*mutant)
+		if err != nil {
+			t.Fatal(err)
+		}
+		runMutant(t, m, Config{Duration: *duration, Round: min(*roundLength, *duration), Logf: t.Logf})
+		return
+	}
 	if *seed != 0 {
 		run(t, *seed)
 		return

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"sigs.k8s.io/svm-controller-manager/test/chaos/cluster"
 	"sigs.k8s.io/svm-controller-manager/test/chaos/model"
@@ -52,7 +53,11 @@ type kind struct {
 	least, most time.Duration
 }
 
-const second = time.Second
+const (
+	second = time.Second
+	// compactWithin is how long it may take until every server has noticed a compaction.
+	compactWithin = 20 * second
+)
 
 var kinds = map[string]kind{
 	"kill manager":              {killNode(managers), 0, 6 * second},
@@ -74,6 +79,7 @@ var kinds = map[string]kind{
 	"validation webhook away":   {webhookAway(validation), 3 * second, 10 * second},
 	DenyObjects:                 {denyObjects, 5 * second, 16 * second},
 	"quota nearly full":         {fillQuota, 4 * second, 10 * second},
+	"compaction of etcd":        {compact, 0, 3 * second},
 	"restore of etcd":           {restore, 3 * second, 10 * second},
 }
 
@@ -237,6 +243,21 @@ func fillQuota(ctx context.Context, r *Runner, dice uint64) (string, func() erro
 	left := int64(dice%8) << 16
 	mend := func() error { return r.cluster.SetQuota(ctx, 0) }
 	return fmt.Sprintf("%d KiB are left", left>>10), mend, r.cluster.SetQuota(ctx, left+1)
+}
+
+// compact drops all revisions of before, so that continue tokens expire.
+func compact(ctx context.Context, r *Runner, _ uint64) (string, func() error, error) {
+	ctx, cancel := context.WithTimeout(ctx, compactWithin)
+	defer cancel()
+	// The record must have them.
+	if err := r.cluster.Sync(ctx); err != nil {
+		return "etcd", nil, err
+	}
+	var resources []schema.GroupVersionResource
+	for _, resource := range []model.Resource{model.Gears, model.Springs} {
+		resources = append(resources, resource.WithVersion(resource.Versions[0]))
+	}
+	return "etcd", nil, r.cluster.ExpireContinueTokens(ctx, resources...)
 }
 
 // restore saves etcd, and puts that back in the end.

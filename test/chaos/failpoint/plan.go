@@ -100,6 +100,10 @@ func (p *Planner) Round(length time.Duration) Plan {
 		if at >= length {
 			return plan
 		}
-		plan.Changes = append(plan.Changes, Step{At: at, Kind: p.changes.deal()})
+		step := Step{At: at, Kind: p.changes.deal()}
+		if step.Kind == upgrade && at > length/2 {
+			step.Kind = flipGears // It would take longer than the round.
+		}
+		plan.Changes = append(plan.Changes, step)
 	}
 }

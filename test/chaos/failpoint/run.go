@@ -68,12 +68,15 @@ func (r *Runner) Run(ctx context.Context, plan Plan) error {
 		}
 	})
 	running.Go(func() {
+		var last time.Time
 		for _, step := range plan.Changes {
-			sleep(ctx, time.Until(start.Add(step.At)))
+			// A change that was late makes the next ones late too. Servers must hear of each one.
+			sleep(ctx, max(time.Until(start.Add(step.At)), time.Until(last.Add(leastChange))))
 			if ctx.Err() != nil {
 				return
 			}
 			r.change(ctx, step)
+			last = time.Now()
 		}
 	})
 	running.Wait()

@@ -165,16 +165,15 @@ func (j *judge) failed(resource model.Resource, m model.Migration, r *run, said 
 	}
 }
 
-// progressed wants that a migration never has less behind it than before.
+// progressed wants that a migration never loses more than a chunk of what it has done.
 func (j *judge) progressed(m *v1alpha1.StorageVersionMigration, r *run) {
 	if m.Status.Progress == nil {
 		return
 	}
-	if processed := m.Status.Progress.Processed; processed < r.processed {
+	if processed := m.Status.Progress.Processed; processed+int64(j.limits.Chunk) < r.processed {
 		j.violated(p4, r.resource, "%s had processed %d objects, and then %d", m.Name, r.processed, processed)
-	} else {
-		r.processed = processed
 	}
+	r.processed = m.Status.Progress.Processed
 }
 
 // counted wants that a migration rewrites each object once, and those of a chunk again after a fault.
