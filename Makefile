@@ -12,6 +12,8 @@ STAMPED            = VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' IMAGE='$(IMAGE)' 
 	REVISION='$(REVISION)' SOURCE_DATE_EPOCH='$(SOURCE_DATE_EPOCH)'
 FOCUS   ?= .
 HISTORIES ?= 1000000
+DURATION ?= 1h
+SEED    ?= $(shell date +%s)
 # Everything is built without cgo, as the servers are, so that packages are compiled once; but the race detector needs
 # cgo, hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
@@ -20,7 +22,7 @@ RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 OF_MANAGERS := svmigrator svmtrigger monitoring manager plugin install api
 # All others with tests: what they are about runs in their own process. Those of releases have a target of their own.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
-IN_PROCESS   = $(filter-out %/test/simulation $(addprefix %/test/integration/,releases $(OF_MANAGERS)),$(TESTED))
+IN_PROCESS   = $(filter-out %/test/simulation %/test/chaos $(addprefix %/test/integration/,releases $(OF_MANAGERS)),$(TESTED))
 
 # Real servers never behave twice in the same way, so a result from Go's cache would say nothing.
 INTEGRATION := go test -count=1 -vet=off -timeout 30m -run '$(FOCUS)'
@@ -87,6 +89,23 @@ integration-of-managers:
 .PHONY: integration-in-process
 integration-in-process:
 	@hack/step.sh "integration, in process" $(INTEGRATION) $(RACE) -p 1 $(IN_PROCESS)
+
+.PHONY: chaos
+chaos: ## Break real clusters for DURATION=, as SEED= says, and judge etcd; the report goes into _output/chaos
+	hack/build-controlplane.sh etcd kube-apiserver
+	hack/build-managers.sh
+	CGO_ENABLED=0 go test -count=1 -vet=off -timeout 0 -v -run 'TestChaos$$' ./test/chaos \
+		-duration=$(DURATION) -seed=$(SEED) -report=$(CURDIR)/$(OUTPUT)/chaos
+
+.PHONY: chaos-mutants
+chaos-mutants: ## Break clusters with managers that have mistakes, each of which must be seen
+	hack/build-controlplane.sh etcd kube-apiserver
+	CGO_ENABLED=0 go test -count=1 -vet=off -timeout 0 -v ./test/chaos -mutants
+
+.PHONY: chaos-in-short
+chaos-in-short: test-binaries
+	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh chaos \
+		go test -count=1 -vet=off -timeout 10m ./test/chaos
 
 .PHONY: releases
 releases: ## Run the tests against kube-apiserver 1.34 to 1.37, which it builds first; FOCUS= as above

@@ -18,4 +18,4 @@ make --no-print-directory verify
 make --no-print-directory test-binaries
 make --no-print-directory unit
 # Integration tests wait most of the time. The simulation computes meanwhile, at a low priority.
-make --no-print-directory -j3 simulation integration-of-managers integration-in-process
+make --no-print-directory -j4 simulation integration-of-managers integration-in-process chaos-in-short

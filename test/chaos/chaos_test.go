@@ -39,11 +39,11 @@ var (
 		"one of a seed that is always the same, one of a new one")
 	duration = flag.Duration("duration", 40*time.Second, "how long to go on. Rounds of faults end when everything is "+
 		"migrated again, and no round begins after this time")
-	roundLength = flag.Duration("round", 60*time.Second, "how long there are faults in a round, or the duration if that is "+
+	roundLength = flag.Duration("round", 90*time.Second, "how long there are faults in a round, or the duration if that is "+
 		"shorter")
 	faults  = flag.String("faults", "", "the kinds of faults, separated by commas. Empty stands for all")
 	folder  = flag.String("report", "", "the folder for reports and logs. Empty stands for a temporary one")
-	mutant  = flag.String("mutant", "", "the name of a mutant, whose mistake must be seen")
+	mutants = flag.Bool("mutants", false, "try the validators with managers that have mistakes, instead of the right one")
 	manager = flag.String("manager", "", "the program of the manager. Empty stands for the one that "+
 		"hack/build-managers.sh builds")
 )
@@ -51,13 +51,8 @@ var (
 func TestMain(m *testing.M) { controlplane.Main(m) }
 
 func TestChaos(t *testing.T) {
-	flag.Parse()
-	if *mutant != "" {
-		m, err := FindMutant(*mutant)
-		if err != nil {
-			t.Fatal(err)
-		}
-		runMutant(t, m, Config{Duration: *duration, Round: min(*roundLength, *duration), Logf: t.Logf})
+	if *mutants {
+		tryMutants(t)
 		return
 	}
 	if *seed != 0 {

@@ -21,9 +21,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/svm-controller-manager/test/chaos/failpoint"
+	"sigs.k8s.io/svm-controller-manager/test/chaos/validate"
 )
+
+// mutantDuration is how long a mistake may stay unseen. A round ends with the first one that is seen.
+const mutantDuration = 5 * time.Minute
 
 // TestMutantsApply wants that each mutant fits the sources of now, so that nobody finds out only when trying it.
 func TestMutantsApply(t *testing.T) {
@@ -39,26 +44,29 @@ func TestMutantsApply(t *testing.T) {
 	}
 }
 
-// runMutant wants that the validators see the mistake of a mutant.
-func runMutant(t *testing.T, m Mutant, config Config) {
-	t.Helper()
-	var err error
-	if config.Manager, err = m.Build("../..", t.TempDir()); err != nil {
-		t.Fatal(err)
+// tryMutants wants that the validators see the mistake of each mutant.
+func tryMutants(t *testing.T) {
+	for _, m := range Mutants {
+		t.Run(m.Name, func(t *testing.T) {
+			program, err := m.Build("../..", t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			report, err := Run(t.Context(), Config{
+				Seed: m.Seed, Duration: mutantDuration, Round: *roundLength, Faults: m.Faults, Manager: program,
+				Dir: filepath.Join(t.TempDir(), "run"), Logf: t.Logf,
+			})
+			if report == nil {
+				t.Fatal(err)
+			}
+			var text strings.Builder
+			report.Text(&text)
+			t.Log("\n" + text.String())
+			if !slices.ContainsFunc(report.Violations, func(v validate.Violation) bool {
+				return strings.HasPrefix(v.Promise, m.Promise)
+			}) {
+				t.Errorf("it broke no promise: %v", err)
+			}
+		})
 	}
-	config.Seed, config.Faults = m.Seed, m.Faults
-	config.Dir = filepath.Join(t.TempDir(), "run")
-	report, err := Run(t.Context(), config)
-	if report == nil {
-		t.Fatal(err)
-	}
-	var text strings.Builder
-	report.Text(&text)
-	t.Log("\n" + text.String())
-	for _, v := range report.Violations {
-		if strings.HasPrefix(v.Promise, m.Promise) {
-			return
-		}
-	}
-	t.Errorf("%q broke no promise: %v", m.Name, err)
 }

@@ -46,6 +46,7 @@ const (
 	statesPrefix      = registry + "migration.k8s.io/storagestates/"
 	migrationsPrefix  = registry + "migration.k8s.io/storageversionmigrations/"
 	definitionsPrefix = registry + "apiextensions.k8s.io/customresourcedefinitions/"
+	electionKey       = registry + "leases/kube-system/" + ElectionLease
 	// markKey is written to know that everything before it was seen.
 	markKey = registry + "chaos-mark"
 	// seenWithin is how long the recorder may be behind an etcd that answers.
@@ -73,6 +74,7 @@ type recorder struct {
 	cancel  context.CancelFunc
 	done    chan error
 	marks   chan int64
+	leader  string // who held the Lease of the election last
 }
 
 // record begins to watch after a revision.
@@ -148,6 +150,13 @@ func (r *recorder) take(event *clientv3.Event) error {
 		}
 	} else if strings.HasPrefix(key, definitionsPrefix) && strings.HasSuffix(key, "."+model.Group) && !deleted {
 		revision.Definition, err = definitionOf(event.Kv)
+	} else if key == electionKey && !deleted {
+		revision.Leader, err = leaderOf(event.Kv)
+		if err == nil && revision.Leader.Holder == r.leader {
+			return nil // It was renewed.
+		} else if err == nil {
+			r.leader = revision.Leader.Holder
+		}
 	} else {
 		for _, resource := range model.Resources {
 			if name, found := strings.CutPrefix(key, resource.Prefix); found && strings.HasPrefix(name, model.NamePrefix) {
@@ -184,6 +193,16 @@ func definitionOf(kv *mvccpb.KeyValue) (*model.Definition, error) {
 		}
 	}
 	return definition, errors.Join(errs[:]...)
+}
+
+// leaderOf reads who holds the Lease of the election.
+func leaderOf(kv *mvccpb.KeyValue) (*model.Leader, error) {
+	content, _, err := contentOf(kv.Value)
+	if err != nil {
+		return nil, err
+	}
+	holder, _, err := unstructured.NestedString(content, "spec", "holderIdentity")
+	return &model.Leader{Holder: holder}, err
 }
 
 // objectOf reads an object of a writer. What is wrong with it is part of the result, for the validators.

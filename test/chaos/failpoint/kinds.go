@@ -77,7 +77,7 @@ var kinds = map[string]kind{
 	"drop identity lease":       {dropIdentity, 0, 3 * second},
 	"conversion webhook away":   {webhookAway(conversion), 3 * second, 10 * second},
 	"validation webhook away":   {webhookAway(validation), 3 * second, 10 * second},
-	DenyObjects:                 {denyObjects, 5 * second, 16 * second},
+	DenyObjects:                 {denyObjects, 20 * second, 32 * second},
 	"quota nearly full":         {fillQuota, 4 * second, 10 * second},
 	"compaction of etcd":        {compact, 0, 3 * second},
 	"restore of etcd":           {restore, 3 * second, 10 * second},
@@ -222,8 +222,8 @@ func webhookAway(of func(*cluster.Cluster) *webhook.Hook) fault {
 // Denial is what the validation webhook says of objects that it denies.
 const Denial = "this spring is denied for now"
 
-// denyObjects has the validation webhook deny changes of some springs.
-func denyObjects(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+// denyObjects has the validation webhook deny changes of some springs, which have to be rewritten now.
+func denyObjects(ctx context.Context, r *Runner, dice uint64) (string, func() error, error) {
 	const some = 5
 	deny := map[string]metav1.Status{}
 	for i := range some {
@@ -231,6 +231,7 @@ func denyObjects(_ context.Context, r *Runner, dice uint64) (string, func() erro
 		deny[name] = metav1.Status{Message: Denial, Code: 403, Reason: metav1.StatusReasonForbidden}
 	}
 	r.cluster.Validation.Behave(webhook.Behaviour{Deny: deny})
+	r.change(ctx, Step{Kind: flipSprings})
 	names := slices.Sorted(maps.Keys(deny))
 	return strings.Join(names, " "), func() error {
 		r.cluster.Validation.Behave(webhook.Behaviour{})

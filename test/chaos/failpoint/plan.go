@@ -23,10 +23,10 @@ import (
 )
 
 const (
-	// Of each round: the first fault comes at once, the others after a pause of at most this.
-	mostPause = 3 * time.Second
-	// changeEvery is how much time there is between two changes, at least and at most.
-	leastChange, mostChange = 4 * time.Second, 14 * time.Second
+	// mostPause is how long a pause between two faults is at most.
+	mostPause = 6 * time.Second
+	// leastChange and mostChange bound the time between two changes. A migration takes longer than the settle period.
+	leastChange, mostChange = 8 * time.Second, 18 * time.Second
 )
 
 // Step is a fault or a change of a plan.
@@ -36,6 +36,8 @@ type Step struct {
 	Kind    string
 	// Dice chooses which server or manager it is about.
 	Dice uint64
+	// Busy delays a fault until a migration rewrites objects, if there is one soon.
+	Busy bool
 }
 
 func (s Step) String() string {
@@ -46,6 +48,8 @@ func (s Step) String() string {
 type Plan struct {
 	// Faults come one after the other. Changes are what administrators do meanwhile.
 	Faults, Changes []Step
+	// Length is after which time no fault begins any more.
+	Length time.Duration
 }
 
 // Deck deals kinds in a random order, each as many times as the others.
@@ -86,10 +90,10 @@ func NewPlanner(seed uint64, only ...string) *Planner {
 
 // Round makes the plan of the next round.
 func (p *Planner) Round(length time.Duration) Plan {
-	var plan Plan
+	plan := Plan{Length: length}
 	for at := time.Duration(0); at < length; {
 		kind := p.faults.deal()
-		step := Step{At: at, Kind: kind, Dice: p.random.Uint64()}
+		step := Step{At: at, Kind: kind, Dice: p.random.Uint64(), Busy: p.random.IntN(4) > 0}
 		least, most := kinds[kind].least, kinds[kind].most
 		step.For = least + time.Duration(p.random.Int64N(int64(most-least)+1))
 		plan.Faults = append(plan.Faults, step)
@@ -97,11 +101,11 @@ func (p *Planner) Round(length time.Duration) Plan {
 	}
 	for at := time.Duration(0); ; {
 		at += leastChange + time.Duration(p.random.Int64N(int64(mostChange-leastChange)))
-		if at >= length {
+		if at >= length*2/3 { // Migrations of the last changes are to run among faults as well.
 			return plan
 		}
 		step := Step{At: at, Kind: p.changes.deal()}
-		if step.Kind == upgrade && at > length/2 {
+		if step.Kind == upgrade && at > length/3 {
 			step.Kind = flipGears // It would take longer than the round.
 		}
 		plan.Changes = append(plan.Changes, step)

@@ -34,6 +34,9 @@ const (
 	// changeWithin is how long a change is tried while servers are broken.
 	changeWithin = 20 * time.Second
 	poll         = 500 * time.Millisecond
+	// busyWithin is how long a fault waits for a migration to run.
+	busyWithin = 8 * time.Second
+	busyPoll   = 50 * time.Millisecond
 )
 
 // Runner does what plans say.
@@ -59,7 +62,10 @@ func (r *Runner) Run(ctx context.Context, plan Plan) error {
 	running.Go(func() {
 		for _, step := range plan.Faults {
 			sleep(ctx, time.Until(start.Add(step.At)))
-			if ctx.Err() != nil {
+			if step.Busy {
+				r.awaitRewriting(ctx)
+			}
+			if ctx.Err() != nil || time.Since(start) > plan.Length {
 				return
 			}
 			if err := r.fault(ctx, step); err != nil {
@@ -81,6 +87,13 @@ func (r *Runner) Run(ctx context.Context, plan Plan) error {
 	})
 	running.Wait()
 	return broken
+}
+
+// awaitRewriting waits until a migration rewrites objects, but not for long.
+func (r *Runner) awaitRewriting(ctx context.Context) {
+	for deadline := time.Now().Add(busyWithin); !r.cluster.History.Rewriting() && time.Now().Before(deadline); {
+		sleep(ctx, busyPoll)
+	}
 }
 
 // fault breaks something for some time. An error means that it may be broken still.

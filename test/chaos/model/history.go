@@ -64,6 +64,7 @@ type Revision struct {
 	Migration  *Migration
 	Definition *Definition
 	Change     *Change
+	Leader     *Leader
 }
 
 // Object is an object of a writer as etcd has it.
@@ -105,6 +106,9 @@ type Definition struct {
 // not written in etcd: it came after the revision that has its number.
 type Change struct{ Resource string }
 
+// Leader is a write of the Lease that the managers elect their leader by.
+type Leader struct{ Holder string }
+
 // Era is the time between two restores of etcd.
 type Era struct {
 	// From is the revision that etcd was restored to. What came after it in earlier eras never happened.
@@ -145,6 +149,8 @@ type History struct {
 	faults   []Fault
 	patches  []Patch
 	rounds   []Round
+	// rewriting are the migrations that rewrite objects at the moment.
+	rewriting map[string]bool
 }
 
 // Record is a copy of a history.
@@ -178,6 +184,7 @@ func (h *History) BeginEra(from int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.eras = append(h.eras, Era{From: from})
+	h.rewriting = nil
 }
 
 // AddRevision adds what was seen in etcd.
@@ -186,6 +193,21 @@ func (h *History) AddRevision(r Revision) {
 	defer h.mu.Unlock()
 	era := &h.eras[len(h.eras)-1]
 	era.Revisions = append(era.Revisions, r)
+	if m := r.Migration; m != nil {
+		if h.rewriting == nil {
+			h.rewriting = map[string]bool{}
+		}
+		if delete(h.rewriting, m.Name); m.StorageVersionMigration != nil && m.HasCondition(v1alpha1.MigrationRunning) {
+			h.rewriting[m.Name] = true
+		}
+	}
+}
+
+// Rewriting tells whether a migration rewrites objects at the moment.
+func (h *History) Rewriting() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.rewriting) > 0
 }
 
 // AddRequest adds a request that has ended.

@@ -194,15 +194,26 @@ func (j *judge) counted() {
 			}
 		}
 		j.result.Repeated += repeated
-		faults := 0
-		for _, f := range j.record.Faults {
-			if f.Start.Before(r.end) && f.End.Add(j.limits.Recovery).After(r.start) {
-				faults++
-			}
-		}
-		if most := j.limits.Workers + faults*(j.limits.Chunk+j.limits.Workers); repeated > most {
-			j.violated(p4, r.resource, "a migration rewrote objects again %d times, with %d faults meanwhile; %d are allowed",
-				repeated, faults, most)
+		interruptions := j.interruptions(r)
+		if most := j.limits.Workers + interruptions*(j.limits.Chunk+j.limits.Workers); repeated > most {
+			j.violated(p4, r.resource, "a migration rewrote objects again %d times, with %d interruptions; %d are allowed",
+				repeated, interruptions, most)
 		}
 	}
+}
+
+// interruptions counts what may have ended a run of a migration, or have lost the answer of a server.
+func (j *judge) interruptions(r *run) int {
+	count := 0
+	for _, f := range j.record.Faults {
+		if f.Start.Before(r.end) && f.End.Add(j.limits.Recovery).After(r.start) {
+			count++
+		}
+	}
+	for _, election := range j.elections {
+		if election.After(r.start) && election.Before(r.end) {
+			count++
+		}
+	}
+	return count
 }

@@ -97,6 +97,8 @@ type judge struct {
 	runs      map[string]*run
 	deletions map[object]int
 	live      bool // the revision is of this era
+	leader    string
+	elections []time.Time
 }
 
 type encoding struct{ resource, version string }
@@ -131,6 +133,9 @@ func (j *judge) run() {
 			j.migrationWritten(*revision.Migration)
 		case revision.Definition != nil:
 			j.definitionWritten(*revision.Definition)
+		case revision.Leader != nil && revision.Leader.Holder != j.leader:
+			j.leader = revision.Leader.Holder
+			j.elections = append(j.elections, revision.Seen)
 		case revision.Change != nil:
 			j.changes[revision.Change.Resource] = append(j.changes[revision.Change.Resource], revision)
 		}
