@@ -37,10 +37,10 @@ const fixedSeed = 12
 var (
 	seed = flag.Uint64("seed", 0, "the seed of the only run. 0 stands for two runs beside each other: "+
 		"one of a seed that is always the same, one of a new one")
-	duration = flag.Duration("duration", 40*time.Second, "how long to go on. Rounds of faults end when everything is "+
+	duration = flag.Duration("duration", 45*time.Second, "how long to go on. Rounds of faults end when everything is "+
 		"migrated again, and no round begins after this time")
-	roundLength = flag.Duration("round", 90*time.Second, "how long there are faults in a round, or the duration if that is "+
-		"shorter")
+	roundLength = flag.Duration("round", 90*time.Second, "how long there are faults in a round, or the duration if that "+
+		"is shorter")
 	faults  = flag.String("faults", "", "the kinds of faults, separated by commas. Empty stands for all")
 	folder  = flag.String("report", "", "the folder for reports and logs. Empty stands for a temporary one")
 	mutants = flag.Bool("mutants", false, "try the validators with managers that have mistakes, instead of the right one")

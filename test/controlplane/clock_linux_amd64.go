@@ -47,17 +47,23 @@ var shiftedClock = []byte{
 	0xc3, // ret
 }
 
-// ShiftClock sets the clock of the process, which must be a Go program with its symbols, to the machine's plus shift, in
-// whole seconds. It is as if somebody set the clock of the host: no time passes, and timers go on. Other processes, and
-// the next one of the same program, are not affected.
+// ShiftClock sets the clock of the process, which must be a Go program with its symbols, to the machine's plus shift,
+// in whole seconds. It is as if somebody set the clock of the host: no time passes, and timers go on. Other processes,
+// and the next one of the same program, are not affected.
 func (p *Process) ShiftClock(shift time.Duration) (err error) {
 	if !p.Running() {
 		return fmt.Errorf("%s: %w", p.name, ErrNotRunning)
 	}
 	defer func() {
-		if err != nil {
-			err = fmt.Errorf("shifting the clock of %s: %w", p.name, err)
+		if err == nil {
+			return
 		}
+		select {
+		case <-p.Done():
+			err = ErrNotRunning // It has ended meanwhile.
+		case <-time.After(time.Second):
+		}
+		err = fmt.Errorf("shifting the clock of %s: %w", p.name, err)
 	}()
 	pointer, code, err := clockSymbols(p.cmd.Path)
 	if err != nil {

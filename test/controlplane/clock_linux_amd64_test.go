@@ -36,12 +36,12 @@ func TestShiftedClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer network.close()
+	defer func() { _ = network.close() }()
 	p, err := startProcess(network.host, Program{Name: "clock", Path: path}, path+".log")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.Kill()
+	defer func() { _ = p.Kill() }()
 	began := time.Now()
 	for _, shift := range []time.Duration{0, 2 * year, -10 * year} {
 		if err := p.ShiftClock(shift); err != nil {

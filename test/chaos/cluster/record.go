@@ -80,7 +80,9 @@ type recorder struct {
 // record begins to watch after a revision.
 func record(ctx context.Context, client *clientv3.Client, history *model.History, after int64) *recorder {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &recorder{client: client, history: history, cancel: cancel, done: make(chan error, 1), marks: make(chan int64, 100)}
+	r := &recorder{
+		client: client, history: history, cancel: cancel, done: make(chan error, 1), marks: make(chan int64, 100),
+	}
 	watch := client.Watch(ctx, registry, clientv3.WithPrefix(), clientv3.WithRev(after+1))
 	go func() { r.done <- r.follow(ctx, watch) }()
 	return r
@@ -248,7 +250,7 @@ func objectOf(resource model.Resource, name string, event *clientv3.Event) *mode
 
 // contentOf is what the object says apart from its version.
 func contentOf(value []byte) (map[string]any, schema.GroupVersionKind, error) {
-	content := map[string]any{}
+	var content map[string]any
 	var gvk schema.GroupVersionKind
 	if strings.HasPrefix(string(value), "{") {
 		object := &unstructured.Unstructured{}

@@ -175,7 +175,8 @@ func cutBetween(one, other choice) fault {
 // shiftClock sets the clock of a manager's host, and sets it right in the end.
 func shiftClock(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
 	shifts := []time.Duration{
-		-24 * time.Hour, -2 * time.Hour, -70 * second, -20 * second, 20 * second, 70 * second, 2 * time.Hour, 24 * time.Hour,
+		-24 * time.Hour, -2 * time.Hour, -70 * second, -20 * second,
+		20 * second, 70 * second, 2 * time.Hour, 24 * time.Hour,
 	}
 	node, shift := choice(managers).pick(r.cluster, dice), shifts[dice>>8%uint64(len(shifts))]
 	right := func() error { return ignoreEnded(node.SetClock(0)) }

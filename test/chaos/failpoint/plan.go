@@ -95,7 +95,7 @@ func (p *Planner) Round(length time.Duration) Plan {
 		kind := p.faults.deal()
 		step := Step{At: at, Kind: kind, Dice: p.random.Uint64(), Busy: p.random.IntN(4) > 0}
 		least, most := kinds[kind].least, kinds[kind].most
-		step.For = least + time.Duration(p.random.Int64N(int64(most-least)+1))
+		step.For = min(least+time.Duration(p.random.Int64N(int64(most-least)+1)), length/2)
 		plan.Faults = append(plan.Faults, step)
 		at += step.For + time.Duration(p.random.Int64N(int64(mostPause)))
 	}

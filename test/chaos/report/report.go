@@ -51,7 +51,7 @@ type Report struct {
 	Rewrites int `json:"rewrites"`
 	Patches  int `json:"patches"`
 	Repeated int `json:"repeated"`
-	// RequestsPerRewrite is how often a migration rewrote an object, on average.
+	// RequestsPerObject is how often a migration rewrote an object, on average.
 	RequestsPerObject float64 `json:"requestsPerObject"`
 	// Migrations counts those that ended, by outcome and reason. ManagerStarts counts starts of manager processes.
 	Migrations    map[string]int       `json:"migrations"`
@@ -129,8 +129,8 @@ func (r *Report) Text(w io.Writer) {
 		o := r.Requests[resource]
 		fmt.Fprintf(w, "%-32s %6d %8d %8d\n", resource, o[model.Done], o[model.Refused], o[model.Unknown])
 	}
-	fmt.Fprintf(w, "\n%d eras of etcd, %d revisions judged, %d of objects, %d of them beside a state that excludes encodings\n",
-		r.Eras, r.Revisions, r.Objects, r.Sharp)
+	fmt.Fprintf(w, "\n%d eras of etcd, %d revisions judged, %d of objects, %d of them beside a state that excludes "+
+		"encodings\n", r.Eras, r.Revisions, r.Objects, r.Sharp)
 	fmt.Fprintf(w, "%d writes changed only an encoding; %d requests of migrations succeeded, %d of them for an object "+
 		"that the same migration had rewritten: %.3f requests for each object\n",
 		r.Rewrites, r.Patches, r.Repeated, r.RequestsPerObject)
