@@ -15,6 +15,9 @@ HISTORIES ?= 1000000
 # What make bench passes on: any flags of test/bench, and where kube-storage-version-migrator is.
 BENCH   ?=
 KSVM    ?=
+# How long make chaos lasts, and what its faults depend on.
+DURATION ?= 1h
+SEED    ?= $(shell date +%s)
 # Everything is built without cgo, as the servers are, so that packages are compiled once; but the race detector needs
 # cgo, hence a C compiler.
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
@@ -24,7 +27,7 @@ OF_MANAGERS := svmigrator svmtrigger monitoring manager plugin install api
 # All others with tests: what they are about runs in their own process. Those of upgrades and of the conformance suite
 # have targets of their own.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
-ELSEWHERE   := simulation upgrade e2e e2e/specs e2e/suite $(addprefix integration/,$(OF_MANAGERS))
+ELSEWHERE   := simulation chaos upgrade e2e e2e/specs e2e/suite $(addprefix integration/,$(OF_MANAGERS))
 IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)),$(TESTED))
 
 # Real servers never behave twice in the same way, so a result from Go's cache would say nothing.
@@ -117,6 +120,23 @@ e2e-binaries:
 .PHONY: conformance
 conformance: e2e-binaries test-binaries ## Write test/e2e/reports; KSVM= has kube-storage-version-migrator
 	hack/conformance.sh '$(KSVM)'
+
+.PHONY: chaos
+chaos: ## Break real clusters for DURATION=, as SEED= says, and judge etcd; the report goes into _output/chaos
+	hack/build-controlplane.sh etcd kube-apiserver
+	hack/build-managers.sh
+	CGO_ENABLED=0 go test -count=1 -vet=off -timeout 0 -v -run 'TestChaos$$' ./test/chaos \
+		-duration=$(DURATION) -seed=$(SEED) -report=$(CURDIR)/$(OUTPUT)/chaos
+
+.PHONY: chaos-mutants
+chaos-mutants: ## Break clusters with managers that have mistakes, each of which must be seen
+	hack/build-controlplane.sh etcd kube-apiserver
+	CGO_ENABLED=0 go test -count=1 -vet=off -timeout 0 -v ./test/chaos -mutants
+
+.PHONY: chaos-in-short
+chaos-in-short: test-binaries
+	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh chaos \
+		go test -count=1 -vet=off -timeout 10m ./test/chaos
 
 .PHONY: upgrade
 upgrade: ## Upgrade servers of Kubernetes 1.34 to 1.37 and roll them back, which it builds first; FOCUS= as above

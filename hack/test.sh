@@ -19,5 +19,5 @@ make --no-print-directory test-binaries
 make --no-print-directory unit
 make --no-print-directory e2e-binaries
 # Integration tests wait most of the time. The simulation computes meanwhile, at a low priority. The conformance suite
-# follows the first of them that ends.
-make --no-print-directory -j3 simulation integration-of-managers integration-in-process e2e-quick
+# and chaos follow those of them that end first.
+make --no-print-directory -j3 simulation integration-of-managers integration-in-process e2e-quick chaos-in-short

@@ -1,0 +1,279 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package failpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sigs.k8s.io/svm-controller-manager/test/chaos/cluster"
+	"sigs.k8s.io/svm-controller-manager/test/chaos/model"
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/webhook"
+)
+
+// Changes that administrators make.
+const (
+	flipGears   = "flip gears"
+	flipSprings = "flip springs"
+	upgrade     = "upgrade or downgrade servers"
+)
+
+// DenyObjects is the only fault that makes servers refuse rewrites for good.
+const DenyObjects = "deny objects"
+
+// fault breaks something. It says what, and returns what mends it, which may be nil.
+type fault func(ctx context.Context, r *Runner, dice uint64) (target string, mend func() error, err error)
+
+// kind is a fault and how long it lasts.
+type kind struct {
+	inject      fault
+	least, most time.Duration
+}
+
+const (
+	second = time.Second
+	// compactWithin is how long it may take until every server has noticed a compaction.
+	compactWithin = 20 * second
+)
+
+var kinds = map[string]kind{
+	"kill manager":              {killNode(managers), 0, 6 * second},
+	"kill server":               {killNode(servers), 0, 6 * second},
+	"kill etcd":                 {killNode(etcd), 0, 4 * second},
+	"pause manager":             {pauseNode(managers), 2 * second, 12 * second},
+	"pause server":              {pauseNode(servers), 2 * second, 10 * second},
+	"pause etcd":                {pauseNode(etcd), second, 6 * second},
+	"stutter of etcd":           {stutter, 4 * second, 10 * second},
+	"cut manager":               {cutNode(managers), 4 * second, 14 * second},
+	"cut server":                {cutNode(servers), 4 * second, 14 * second},
+	"cut manager from a server": {cutBetween(managers, servers), 4 * second, 14 * second},
+	"cut server from etcd":      {cutBetween(servers, etcd), 4 * second, 14 * second},
+	"shift clock of manager":    {shiftClock, 2 * second, 14 * second},
+	"drop election lease":       {dropElection, 0, 3 * second},
+	"steal election lease":      {stealElection, 0, 3 * second},
+	"drop identity lease":       {dropIdentity, 0, 3 * second},
+	"conversion webhook away":   {webhookAway(conversion), 3 * second, 10 * second},
+	"validation webhook away":   {webhookAway(validation), 3 * second, 10 * second},
+	DenyObjects:                 {denyObjects, 20 * second, 32 * second},
+	"quota nearly full":         {fillQuota, 4 * second, 10 * second},
+	"compaction of etcd":        {compact, 0, 3 * second},
+	"restore of etcd":           {restore, 3 * second, 10 * second},
+}
+
+// Kinds are the names of all kinds of faults.
+func Kinds() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+// choice chooses one of the nodes.
+type choice func(c *cluster.Cluster) []*cluster.Node
+
+func managers(c *cluster.Cluster) []*cluster.Node { return c.Managers }
+func servers(c *cluster.Cluster) []*cluster.Node  { return c.APIs }
+func etcd(c *cluster.Cluster) []*cluster.Node     { return []*cluster.Node{c.EtcdNode} }
+
+func (of choice) pick(c *cluster.Cluster, dice uint64) *cluster.Node {
+	nodes := of(c)
+	return nodes[dice%uint64(len(nodes))]
+}
+
+func killNode(of choice) fault {
+	return func(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+		node := of.pick(r.cluster, dice)
+		release := node.Hold()
+		return node.Name, func() error {
+			defer release()
+			return node.Start()
+		}, node.Kill()
+	}
+}
+
+func pauseNode(of choice) fault {
+	return func(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+		node := of.pick(r.cluster, dice)
+		return pause(node)
+	}
+}
+
+// pause holds the node meanwhile: who restarts a process that sleeps waits for its end in vain.
+func pause(node *cluster.Node) (string, func() error, error) {
+	release := node.Hold()
+	return node.Name, func() error {
+		defer release()
+		return ignoreEnded(node.Resume())
+	}, ignoreEnded(node.Pause())
+}
+
+// ignoreEnded drops the error of a signal to a process that has ended: the supervisor starts it again.
+func ignoreEnded(err error) error {
+	if errors.Is(err, controlplane.ErrNotRunning) {
+		return nil
+	}
+	return err
+}
+
+// stutter stops etcd most of the time, in turns of a fraction of a second. To clients it is as slow as with a slow disk.
+func stutter(ctx context.Context, r *Runner, dice uint64) (string, func() error, error) {
+	node := r.cluster.EtcdNode
+	stopped, stop := context.WithCancel(ctx)
+	asleep, awake := time.Duration(60+dice%200)*time.Millisecond, 30*time.Millisecond
+	ended := make(chan error, 1)
+	release := node.Hold()
+	go func() {
+		var errs []error
+		for stopped.Err() == nil {
+			errs = append(errs, node.Pause())
+			sleep(stopped, asleep)
+			errs = append(errs, node.Resume())
+			sleep(stopped, awake)
+		}
+		ended <- ignoreEnded(errors.Join(errs...))
+	}()
+	return fmt.Sprintf("etcd sleeps %v of %v", asleep, asleep+awake), func() error {
+		defer release()
+		stop()
+		return <-ended
+	}, nil
+}
+
+func cutNode(of choice) fault {
+	return func(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+		node := of.pick(r.cluster, dice)
+		return node.Name, node.Host.Heal, node.Host.Cut()
+	}
+}
+
+func cutBetween(one, other choice) fault {
+	return func(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+		a, b := one.pick(r.cluster, dice), other.pick(r.cluster, dice>>8)
+		heal := func() error { return a.Host.HealFrom(b.Host) }
+		return a.Name + " from " + b.Name, heal, a.Host.CutFrom(b.Host)
+	}
+}
+
+// shiftClock sets the clock of a manager's host, and sets it right in the end.
+func shiftClock(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+	shifts := []time.Duration{
+		-24 * time.Hour, -2 * time.Hour, -70 * second, -20 * second,
+		20 * second, 70 * second, 2 * time.Hour, 24 * time.Hour,
+	}
+	node, shift := choice(managers).pick(r.cluster, dice), shifts[dice>>8%uint64(len(shifts))]
+	right := func() error { return ignoreEnded(node.SetClock(0)) }
+	return fmt.Sprintf("%s by %v", node.Name, shift), right, ignoreEnded(node.SetClock(shift))
+}
+
+func dropElection(ctx context.Context, r *Runner, _ uint64) (string, func() error, error) {
+	return cluster.ElectionLease, nil, r.cluster.DropLease(ctx, cluster.ElectionLease)
+}
+
+func stealElection(ctx context.Context, r *Runner, _ uint64) (string, func() error, error) {
+	return cluster.ElectionLease, nil, r.cluster.StealLease(ctx)
+}
+
+func dropIdentity(ctx context.Context, r *Runner, dice uint64) (string, func() error, error) {
+	all := r.cluster.Servers()
+	server := all[dice%uint64(len(all))]
+	return server.Name(), nil, r.cluster.DropLease(ctx, server.Identity())
+}
+
+func conversion(c *cluster.Cluster) *webhook.Hook { return c.Conversion }
+func validation(c *cluster.Cluster) *webhook.Hook { return c.Validation }
+
+// webhookAway makes a webhook fail, hang, or answer late.
+func webhookAway(of func(*cluster.Cluster) *webhook.Hook) fault {
+	return func(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+		ways := []struct {
+			name string
+			webhook.Behaviour
+		}{
+			{"fails", webhook.Behaviour{Fail: true}},
+			{"hangs", webhook.Behaviour{Hang: true}},
+			{"is late", webhook.Behaviour{Delay: 2 * second}},
+		}
+		hook, way := of(r.cluster), ways[dice%uint64(len(ways))]
+		hook.Behave(way.Behaviour)
+		return way.name, func() error {
+			hook.Behave(webhook.Behaviour{})
+			return nil
+		}, nil
+	}
+}
+
+// Denial is what the validation webhook says of objects that it denies.
+const Denial = "this spring is denied for now"
+
+// denyObjects has the validation webhook deny changes of some springs, which have to be rewritten now.
+func denyObjects(ctx context.Context, r *Runner, dice uint64) (string, func() error, error) {
+	const some = 5
+	deny := map[string]metav1.Status{}
+	for i := range some {
+		name := model.Springs.Name(int(dice>>(8*i)) & 0xff % model.Springs.Names)
+		deny[name] = metav1.Status{Message: Denial, Code: 403, Reason: metav1.StatusReasonForbidden}
+	}
+	r.cluster.Validation.Behave(webhook.Behaviour{Deny: deny})
+	r.change(ctx, Step{Kind: flipSprings})
+	names := slices.Sorted(maps.Keys(deny))
+	return strings.Join(names, " "), func() error {
+		r.cluster.Validation.Behave(webhook.Behaviour{})
+		return nil
+	}, nil
+}
+
+// fillQuota leaves etcd so little space that writers raise its alarm.
+func fillQuota(ctx context.Context, r *Runner, dice uint64) (string, func() error, error) {
+	left := int64(dice%8) << 16
+	mend := func() error { return r.cluster.SetQuota(ctx, 0) }
+	return fmt.Sprintf("%d KiB are left", left>>10), mend, r.cluster.SetQuota(ctx, left+1)
+}
+
+// compact drops all revisions of before, so that continue tokens expire.
+func compact(ctx context.Context, r *Runner, _ uint64) (string, func() error, error) {
+	ctx, cancel := context.WithTimeout(ctx, compactWithin)
+	defer cancel()
+	// The record must have them.
+	if err := r.cluster.Sync(ctx); err != nil {
+		return "etcd", nil, err
+	}
+	var resources []schema.GroupVersionResource
+	for _, resource := range []model.Resource{model.Gears, model.Springs} {
+		resources = append(resources, resource.WithVersion(resource.Versions[0]))
+	}
+	return "etcd", nil, r.cluster.ExpireContinueTokens(ctx, resources...)
+}
+
+// restore saves etcd, and puts that back in the end.
+func restore(ctx context.Context, r *Runner, _ uint64) (string, func() error, error) {
+	r.backups++
+	backup, err := r.cluster.Save(fmt.Sprintf("backup-%d", r.backups))
+	return "etcd", func() error {
+		if err != nil {
+			return nil
+		}
+		// An upgrade that is under way ends first, and no request may begin before and end after the restore.
+		defer r.changing.Unlock()
+		r.changing.Lock()
+		defer r.traffic.Quiet()()
+		return r.cluster.Restore(ctx, backup)
+	}, err
+}
