@@ -34,7 +34,8 @@ func TestAfterFailure(t *testing.T) {
 	}{
 		{"widgets.example.com", "ObjectsDenied", 1, "kubectl svm denied widgets-1"},
 		{"widgets.example.com", "RewritesChangeObjects", 0, "Let the rule leave out the user of the manager"},
-		{"widgets.example.com", "ListRefused", 0, "kubectl svm rbac | kubectl apply -f -\n  Then: kubectl svm migrate widgets"},
+		{"widgets.example.com", "ListRefused", 0,
+			"kubectl svm rbac | kubectl apply -f -\n  Then: kubectl svm migrate widgets"},
 		{"widgets.example.com", "AgreementLost", 0, "To try again: kubectl svm migrate widgets.example.com --wait"},
 		{"secrets", "RewritesRefused", 0, "docs/install.md"},
 		{"validatingwebhookconfigurations.admissionregistration.k8s.io", "ListRefused", 0, "kubectl svm rbac --admission |"},
