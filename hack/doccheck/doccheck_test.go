@@ -55,9 +55,10 @@ func TestBrokenLinks(t *testing.T) {
 	}
 }
 
-func TestCodeInColumn(t *testing.T) {
-	const content = "| a | `Not` |\n\n| reason | of |\n| --- | --- |\n| `Failed`, `One`, `Two` | `Other` |\n| `Three` |\ntext\n| `No` |\n"
-	if found := codeInColumn(content, "| reason |", 1); !slices.Equal(found, []string{"One", "Two", "Three"}) {
+func TestCodeIn(t *testing.T) {
+	const content = "| a | `Not` |\n\n| reason | of |\n| --- | --- |\n| `Failed`, `One`, `Two` | `Other` |\n" +
+		"| `Three` |\ntext\n| `No` |\n"
+	if found := codeIn(content, "| reason |"); !slices.Equal(found, []string{"One", "Two", "Three"}) {
 		t.Errorf("found %q", found)
 	}
 }
@@ -65,7 +66,8 @@ func TestCodeInColumn(t *testing.T) {
 // TestReasons wants constants of other names to be left alone.
 func TestReasons(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file.go")
-	const content = "package p\n\nconst (\n\teventA = \"A\"\n\teventB string = \"B\"\n\tmaxEvent = 3\n\teventCount = 4\n)\n"
+	const content = "package p\n\nconst (\n\teventA = \"A\"\n\teventB string = \"B\"\n" +
+		"\tmaxEvent = 3\n\teventCount = 4\n)\n"
 	if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}

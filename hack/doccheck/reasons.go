@@ -35,10 +35,8 @@ const wellKnown = "staging/src/sigs.k8s.io/svm-api/migration/v1alpha1/wellknown.
 
 // reference is a table of the handbook, and the constants that it has to have.
 type reference struct {
-	// header begins the first line of the table.
+	// header begins the first line of the table. The first column has the reasons.
 	header string
-	// column is that of the reasons. Columns count from 1.
-	column int
 	// file and prefix tell the constants. Their values are the reasons.
 	file, prefix string
 	// left are reasons that the table leaves out, because they only point to another condition.
@@ -46,10 +44,10 @@ type reference struct {
 }
 
 var references = []reference{
-	{header: "| reason in a StorageState |", column: 1, file: wellKnown, prefix: "StateReason"},
-	{header: "| condition, reason |", column: 1, file: wellKnown, prefix: "MigrationReason", left: []string{"Finished"}},
-	{header: "| reason on a StorageState |", column: 1, file: "pkg/controller/svmtrigger/decide_events.go", prefix: "event"},
-	{header: "| reason on a migration |", column: 1, file: "pkg/controller/svmigrator/conditions.go", prefix: "event"},
+	{header: "| reason in a StorageState |", file: wellKnown, prefix: "StateReason"},
+	{header: "| condition, reason |", file: wellKnown, prefix: "MigrationReason", left: []string{"Finished"}},
+	{header: "| reason on a StorageState |", file: "pkg/controller/svmtrigger/decide_events.go", prefix: "event"},
+	{header: "| reason on a migration |", file: "pkg/controller/svmigrator/conditions.go", prefix: "event"},
 }
 
 // check describes each reason that the table lacks, or that no constant has.
@@ -62,7 +60,7 @@ func (r *reference) check() (wrong []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	documented := codeInColumn(string(content), r.header, r.column)
+	documented := codeIn(string(content), r.header)
 	for _, reason := range constants {
 		if !slices.Contains(documented, reason) && !slices.Contains(r.left, reason) {
 			wrong = append(wrong, fmt.Sprintf("%s: the table %q lacks %s, a constant in %s", handbook, r.header, reason, r.file))
@@ -106,16 +104,16 @@ var (
 	types  = []string{"Waiting", "Running", "Succeeded", "Failed", "Migrated", "Agreed"}
 )
 
-// codeInColumn returns the reasons in one column of the tables that begin with a header.
-func codeInColumn(content, header string, column int) (found []string) {
+// codeIn returns the reasons in the first column of the tables that begin with a header.
+func codeIn(content, header string) (found []string) {
 	inside := false
 	for line := range strings.Lines(content) {
 		inside = strings.HasPrefix(line, header) || inside && strings.HasPrefix(line, "|")
 		cells := strings.Split(line, "|")
-		if !inside || column >= len(cells) {
+		if !inside || len(cells) < 2 {
 			continue
 		}
-		for _, match := range reason.FindAllStringSubmatch(cells[column], -1) {
+		for _, match := range reason.FindAllStringSubmatch(cells[1], -1) {
 			if !slices.Contains(types, match[1]) {
 				found = append(found, match[1])
 			}

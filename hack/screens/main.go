@@ -117,7 +117,7 @@ func draw(screens []screen) string {
 	}
 	width, height := 2*margin+int(columns*charWidth), 2*margin+row*lineHeight
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d">
-<style>text{font:13px ui-monospace,Menlo,Consolas,monospace}.cmd{fill:#7ee787;font-weight:bold}.out{fill:#e6edf3}</style>
+<style>text{font:13px ui-monospace,Menlo,monospace}.cmd{fill:#7ee787;font-weight:bold}.out{fill:#e6edf3}</style>
 <rect width="100%%" height="100%%" rx="8" fill="#0d1117"/>
 `, width, height, width, height) + b.String() + "</svg>\n"
 }
