@@ -65,7 +65,8 @@ func TestConclude(t *testing.T) {
 				}
 				ended = append(ended, *m)
 			}
-			o := &Options{Env: &cli.Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard()}, StateDir: currentDir}
+			o := &Options{StateDir: currentDir}
+			o.Env = &cli.Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard()}
 			if got := cli.ExitCode(o.conclude(t.Context(), ended), io.Discard); got != test.want {
 				t.Errorf("the exit code is %d, want %d", got, test.want)
 			}
