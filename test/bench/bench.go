@@ -66,7 +66,11 @@ func (b *bench) takesPart(s scenario, name string) bool {
 
 // stage starts a control plane with the objects of a scenario.
 func (b *bench) stage(ctx context.Context, s scenario) (*widgets, error) {
-	cp, err := controlplane.New(ctx, controlplane.Config{})
+	server := controlplane.Server{}
+	if s.unattended { // The manager waits until old events are gone. Else it would wait for an hour.
+		server.ExtraArgs = []string{"--event-ttl=" + eventTTL}
+	}
+	cp, err := controlplane.New(ctx, controlplane.Config{Servers: []controlplane.Server{server}})
 	if err != nil {
 		return nil, err
 	}

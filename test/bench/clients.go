@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -48,6 +49,9 @@ const (
 	chunk     = 500
 	// configMaps is how many the other client uses: two operations on one at a time would conflict.
 	configMaps = 200
+	// mostInFlight is how many operations may be under way. On a machine that cannot do so many they would become more
+	// and more.
+	mostInFlight = 1000
 )
 
 // startSelf starts this program once more, as a client with a process of its own.
@@ -127,10 +131,15 @@ func beOthers(ctx context.Context, config *rest.Config, perSecond float64) error
 			return err
 		}
 	}
+	var inFlight atomic.Int64
 	period := time.Duration(float64(time.Second) / perSecond)
 	for i, due := 0, time.Now(); ctx.Err() == nil; i, due = i+1, due.Add(period) {
 		time.Sleep(time.Until(due))
+		if inFlight.Add(1) > mostInFlight {
+			return fmt.Errorf("the servers cannot do %g operations a second on this machine", perSecond)
+		}
 		go func() {
+			defer inFlight.Add(-1)
 			// A conflict is with an operation that is far too late, which counts by itself.
 			if err := operate(ctx, maps, i); err == nil || apierrors.IsConflict(err) {
 				fmt.Println(due.UnixNano(), time.Since(due).Nanoseconds())
@@ -170,6 +179,9 @@ func startOthers(cp *controlplane.ControlPlane, perSecond float64) (others, erro
 func (o others) stop() error {
 	if o.process == nil {
 		return nil
+	}
+	if !o.process.Running() {
+		return fmt.Errorf("the other client ended by itself, see %s", o.process.LogPath())
 	}
 	return o.process.Kill()
 }

@@ -17,7 +17,7 @@ limitations under the License.
 // Bench compares those who migrate stored objects: this manager, the migrator of kube-controller-manager,
 // kube-storage-version-migrator, and clients that send the same rewrites without anything around them.
 //
-//	make bench                       everything, more than an hour; writes docs/benchmarks.md
+//	make bench                       everything, an hour and a half; writes docs/benchmarks.md
 //	make bench QUICK=1               fewer objects and one round, ten minutes; writes into _output/bench only
 //	make bench KSVM=<folder>         with kube-storage-version-migrator, whose migrator and trigger are in the folder
 //	go run ./test/bench -scenarios=beside-150 -contenders=ours,in-tree -rounds=5

@@ -26,34 +26,36 @@ type measure struct {
 	key    string // in the results
 	title  string // in tables
 	digits int
+	// plain means that it is not compared with that of the migrator in tree.
+	plain bool
 }
 
 var (
-	perSecond    = measure{"objectsPerSecond", "objects/s, first rewrite to last", 0}
-	took         = measure{"tookSeconds", "s from the request to the end", 1}
-	waited       = measure{"waitedSeconds", "s from the request to the first rewrite", 1}
-	serverCPU    = measure{"serverCPUMillisecondsPerObject", "kube-apiserver CPU, ms an object", 2}
-	etcdCPU      = measure{"etcdCPUMillisecondsPerObject", "etcd CPU, ms an object", 2}
-	clientCPU    = measure{"clientCPUMicrosecondsPerObject", "client CPU, µs an object", 0}
-	peakMemory   = measure{"peakMemoryMiB", "client peak memory, MiB", 0}
-	received     = measure{"receivedBytesPerObject", "client reads, bytes an object", 0}
-	sent         = measure{"sentBytesPerObject", "client sends, bytes an object", 0}
-	requests     = measure{"requestsPerObject", "requests an object", 2}
-	written      = measure{"writesPerObject", "writes an object in etcd", 3}
-	quietP50     = measure{"quietP50Milliseconds", "others' p50 before, ms", 1}
-	duringP50    = measure{"duringP50Milliseconds", "others' p50 during, ms", 1}
-	quietP99     = measure{"quietP99Milliseconds", "others' p99 before, ms", 1}
-	duringP99    = measure{"duringP99Milliseconds", "others' p99 during, ms", 1}
-	slower       = measure{"p99DuringByQuiet", "others' p99, during / before", 2}
-	drift        = measure{"p99LastMinuteByFirst", "others' p99, last minute / first", 2}
-	outcomeShare = measure{"succeeded", "ended as Succeeded (1), as Failed (0), or not at all (–)", 0}
-	named        = measure{"namedObjects", "objects that its status names", 0}
-	left         = measure{"leftObjects", "objects left in the old encoding", 0}
-	forgotten    = measure{"forgottenObjects", "of these, with the old version removed from storedVersions", 0}
-	hourly       = measure{"requestsPerHour", "requests an hour when nothing happens", 0}
-	noticed      = measure{"noticedSeconds", "s from the change to the StorageState that lists it", 1}
-	detected     = measure{"detectedSeconds", "s from the change to the first rewrite", 1}
-	finished     = measure{"finishedSeconds", "s from the change to the StorageState that lists nothing else", 1}
+	perSecond    = measure{"objectsPerSecond", "objects/s, first rewrite to last", 0, false}
+	took         = measure{"tookSeconds", "s from the request to the end", 1, false}
+	waited       = measure{"waitedSeconds", "s from the request to the first rewrite", 1, false}
+	serverCPU    = measure{"serverCPUMillisecondsPerObject", "kube-apiserver CPU, ms an object", 2, false}
+	etcdCPU      = measure{"etcdCPUMillisecondsPerObject", "etcd CPU, ms an object", 2, false}
+	clientCPU    = measure{"clientCPUMicrosecondsPerObject", "client CPU, µs an object", 0, false}
+	peakMemory   = measure{"peakMemoryMiB", "client peak memory, MiB", 0, false}
+	received     = measure{"receivedBytesPerObject", "client reads, bytes an object", 0, false}
+	sent         = measure{"sentBytesPerObject", "client sends, bytes an object", 0, false}
+	requests     = measure{"requestsPerObject", "requests an object", 2, false}
+	written      = measure{"writesPerObject", "writes an object in etcd", 3, true}
+	quietP50     = measure{"quietP50Milliseconds", "others' p50 before, ms", 1, false}
+	duringP50    = measure{"duringP50Milliseconds", "others' p50 during, ms", 1, false}
+	quietP99     = measure{"quietP99Milliseconds", "others' p99 before, ms", 1, false}
+	duringP99    = measure{"duringP99Milliseconds", "others' p99 during, ms", 1, false}
+	slower       = measure{"p99DuringByQuiet", "others' p99, during / before", 2, false}
+	drift        = measure{"p99LastMinuteByFirst", "others' p99, last minute / first", 2, false}
+	outcomeShare = measure{"succeeded", "ended as Succeeded (1), as Failed (0), or not at all (–)", 0, true}
+	named        = measure{"namedObjects", "objects that its status names", 0, true}
+	left         = measure{"leftObjects", "objects left in the old encoding", 0, true}
+	forgotten    = measure{"forgottenObjects", "of these, with the old version removed from storedVersions", 0, true}
+	hourly       = measure{"requestsPerHour", "requests an hour when nothing happens", 0, false}
+	noticed      = measure{"noticedSeconds", "s from the change to the StorageState that lists it", 1, false}
+	detected     = measure{"detectedSeconds", "s from the change to the first rewrite", 1, false}
+	finished     = measure{"finishedSeconds", "s from the change to the StorageState that lists nothing else", 1, false}
 )
 
 // figures are the values of one run, by the keys of measures. What could not be measured is absent.

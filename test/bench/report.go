@@ -117,7 +117,7 @@ func (r *results) cell(scenario, contender string, m measure) string {
 	if s.least != s.most {
 		cell += fmt.Sprintf(" (%.*f–%.*f)", digits, s.least, digits, s.most)
 	}
-	if times, comparable := ratio(scenario, m, contender, inTree)(r); comparable && contender != inTree {
+	if times, comparable := ratio(scenario, m, contender, inTree)(r); comparable && contender != inTree && !m.plain {
 		cell += fmt.Sprintf(", %.2f×", times)
 	}
 	return cell

@@ -57,8 +57,12 @@ func newResults(o options) *results {
 	if err != nil {
 		commit = []byte("unknown")
 	}
+	arguments := strings.Join(os.Args[1:], " ")
+	if o.ksvm != "" { // a folder of this machine
+		arguments = strings.ReplaceAll(arguments, o.ksvm, "<folder>")
+	}
 	return &results{
-		Command: "go run ./test/bench " + strings.Join(os.Args[1:], " "), Time: time.Now().UTC().Truncate(time.Second),
+		Command: "go run ./test/bench " + arguments, Time: time.Now().UTC().Truncate(time.Second),
 		Commit: strings.TrimSpace(string(commit)), Machine: machine(), Load: loadAverage(), Quick: o.quick, Scale: o.scale,
 	}
 }

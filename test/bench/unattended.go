@@ -36,9 +36,10 @@ import (
 const (
 	// definitions is how many other custom resources there are, without objects.
 	definitions = 100
-	// stillFor is how long no state and no migration may change until nothing happens. It is more than the settle period
-	// of the manager.
+	// stillFor is how long no migration may begin or end until nothing happens. It is more than the settle period of the
+	// manager.
 	stillFor = 100 * time.Second
+	eventTTL = "30s"
 	// settlingWithin is how long a contender may take for all resources when it starts.
 	settlingWithin = 20 * time.Minute
 )
@@ -93,7 +94,7 @@ func (b *bench) newUnattended(w *widgets, name string) (*contender, error) {
 	return newExternal(w, programs), nil
 }
 
-// awaitStill returns when all migrations have ended and nothing has changed for a while.
+// awaitStill returns when no migration has begun or ended for a while.
 func awaitStill(ctx context.Context, api typed.MigrationV1alpha1Interface) error {
 	seen, since := "", time.Now()
 	return wait.PollUntilContextTimeout(ctx, time.Second, settlingWithin, true, func(ctx context.Context) (bool, error) {
@@ -115,7 +116,7 @@ func awaitStill(ctx context.Context, api typed.MigrationV1alpha1Interface) error
 				unfinished++
 			}
 		}
-		if now := fmt.Sprint(len(states.Items), len(migrations.Items), unfinished); now != seen || unfinished > 0 {
+		if now := fmt.Sprint(len(states.Items), len(migrations.Items), unfinished); now != seen {
 			seen, since = now, time.Now()
 		}
 		return time.Since(since) > stillFor, nil
