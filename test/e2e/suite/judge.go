@@ -132,8 +132,8 @@ func (c *Case) eachStored(ctx context.Context, r Resource, visit func(name strin
 	}
 }
 
-// Underestimate compares what is recorded about a resource with the bytes in etcd: an error says that objects are stored
-// in an encoding that the record excludes. It needs NeedEtcd.
+// Underestimate compares what is recorded about a resource with the bytes in etcd. An error says that objects are
+// stored in an encoding that the record excludes. It needs NeedEtcd.
 func (c *Case) Underestimate(ctx context.Context, r Resource, versions ...string) error {
 	// The record before the bytes: whatever is stored when the record was read is still stored, or was rewritten since.
 	known, err := c.Implementation.Knowledge(ctx, r.GroupResource)
