@@ -35,7 +35,8 @@ const (
 	// usualControllers are those of kube-controller-manager that every cluster needs for the suite.
 	usualControllers = "namespace-controller,clusterrole-aggregation-controller,serviceaccount-token-controller"
 	// migrating are those that migrate and collect garbage. The migrator works on the cache of the second one.
-	migrating = "storage-version-migrator-controller,garbage-collector-controller,storageversion-garbage-collector-controller"
+	migrating = "storage-version-migrator-controller,garbage-collector-controller," +
+		"storageversion-garbage-collector-controller"
 
 	overlay = "build/manifests/overlays/static-pod"
 )

@@ -37,13 +37,15 @@ var admission = []suite.Spec{
 	},
 	{
 		Name: "denied-objects-can-be-mended", Profile: suite.ProfileRewrite, Controllers: migrator,
-		Title: "When the refusal has ended, the migration, or the next one, rewrites what was left, and succeeds", Test: deniedMended,
+		Title: "When the refusal has ended, the migration, or the next one, rewrites what was left, and succeeds",
+		Test:  deniedMended,
 	},
 	{
 		Name: "mutating-admission-changes-nothing", Profile: suite.ProfileRewrite, Controllers: migrator,
 		KubeAPIServer: ">= 1.37.0",
-		Title:         "No object is changed by a migration, also where mutating admission changes all objects that are updated",
-		Test:          mutated,
+		Title: "No object is changed by a migration, also where mutating admission changes all objects that are " +
+			"updated",
+		Test: mutated,
 	},
 }
 

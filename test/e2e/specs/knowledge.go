@@ -35,7 +35,8 @@ var knowing = []suite.Spec{
 	{
 		Name: "a-change-starts-a-migration", Profile: suite.ProfileKnowledge, Controllers: both, Timeout: long,
 		Features: []suite.Feature{suite.FeatureKnowledge, suite.FeatureTrigger},
-		Title:    "A change of the storage version starts a migration, after which only the new one is recorded", Test: starts,
+		Title:    "A change of the storage version starts a migration, after which only the new one is recorded",
+		Test:     starts,
 	},
 	{
 		Name: "old-encodings-stay-until-proven", Profile: suite.ProfileKnowledge, Controllers: both, Features: knowledge,

@@ -40,8 +40,9 @@ var servers = []suite.Spec{
 	{
 		Name: "servers-that-disagree-prevent-success", Profile: suite.ProfileHA, Controllers: migrator, Timeout: long,
 		Needs: []suite.Need{suite.NeedServers}, Disruptive: true, KubeAPIServer: ">= 1.37.0",
-		Title: "While one server is a release behind and writes another encoding, no migration succeeds; after it, all is new",
-		Test:  disagree,
+		Title: "While one server is a release behind and writes another encoding, no migration succeeds; " +
+			"after it, all is new",
+		Test: disagree,
 	},
 	{
 		Name: "disagreement-is-recorded", Profile: suite.ProfileHA, Controllers: trigger, Timeout: long,

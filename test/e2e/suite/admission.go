@@ -214,7 +214,8 @@ func (c *Case) Register(
 		return ignoreMissing(client.Delete(ctx, configuration.Name, metav1.DeleteOptions{}))
 	}
 	cleanUp(undo)
-	c.awaitAnswer(ctx, r, ObjectName(0), func(err error) bool { return err != nil && strings.Contains(err.Error(), words) })
+	refused := func(err error) bool { return err != nil && strings.Contains(err.Error(), words) }
+	c.awaitAnswer(ctx, r, ObjectName(0), refused)
 	return func(ctx context.Context) {
 		c.Step("removing the webhook")
 		c.Must(undo(ctx))

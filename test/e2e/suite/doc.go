@@ -22,8 +22,8 @@ limitations under the License.
 // # Promises
 //
 //   - Specs without the label Disruptive touch only objects that they created, and remove them. Their
-//     CustomResourceDefinitions have a group of their own with a random suffix, their admission policies match only that
-//     group, their namespaces have random names. So they may run on a cluster in use, and beside each other.
+//     CustomResourceDefinitions have a group of their own with a random suffix, their admission policies match only
+//     that group, their namespaces have random names. So they may run on a cluster in use, and beside each other.
 //   - A spec whose feature is not declared is "not supported". A spec that lacks something which only the run can give,
 //     such as access to etcd, is "skipped", and makes the result of its profile partial. Neither is ever "passed".
 //   - The judge is what is stored, never what the implementation says about itself. With access to etcd the judge reads

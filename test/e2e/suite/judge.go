@@ -23,6 +23,7 @@ import (
 	"strings"
 
 	"github.com/onsi/ginkgo/v2"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -88,34 +89,51 @@ func (c *Case) staleInEtcd(ctx context.Context, r Resource, version string) ([]s
 // Encodings reads etcd: the keys of the objects of a resource, by the encoding that they are stored in. It needs
 // NeedEtcd.
 func (c *Case) Encodings(ctx context.Context, r Resource) (map[string][]string, error) {
+	encodings := map[string][]string{}
+	return encodings, c.eachStored(ctx, r, func(_ string, kv *mvccpb.KeyValue) {
+		form := stored.FormOf(kv.Value)
+		encodings[form.APIVersion] = append(encodings[form.APIVersion], string(kv.Key))
+	})
+}
+
+// writes reads from etcd how often each object of a resource was written, by its namespace and name; nil without access
+// to etcd.
+func (c *Case) writes(ctx context.Context, r Resource) (map[string]int64, error) {
+	if c.etcd == nil {
+		return nil, nil
+	}
+	writes := map[string]int64{}
+	return writes, c.eachStored(ctx, r, func(name string, kv *mvccpb.KeyValue) { writes[name] = kv.Version })
+}
+
+// eachStored reads the objects of a resource from etcd, as of one revision.
+func (c *Case) eachStored(ctx context.Context, r Resource, visit func(name string, kv *mvccpb.KeyValue)) error {
 	prefix := strings.TrimSuffix(c.Options.EtcdPrefix, "/") + "/"
 	if strings.HasSuffix(r.Group, "."+groupDomain) {
 		prefix += r.Group + "/"
 	}
 	prefix += r.Resource + "/"
-	encodings := map[string][]string{}
 	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
 	for revision := int64(0); ; {
 		answer, err := c.etcd.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision))
 		if err != nil {
-			return nil, fmt.Errorf("reading %s from etcd: %w", prefix, err)
+			return fmt.Errorf("reading %s from etcd: %w", prefix, err)
 		}
 		if revision == 0 {
 			revision = answer.Header.Revision
 		}
 		for _, kv := range answer.Kvs {
-			form := stored.FormOf(kv.Value)
-			encodings[form.APIVersion] = append(encodings[form.APIVersion], string(kv.Key))
+			visit(strings.TrimPrefix(string(kv.Key), prefix), kv)
 		}
 		if !answer.More {
-			return encodings, nil
+			return nil
 		}
 		from = string(append(slices.Clone(answer.Kvs[len(answer.Kvs)-1].Key), 0))
 	}
 }
 
-// Underestimate compares what is recorded about a resource with the bytes in etcd: an error says that objects are stored
-// in an encoding that the record excludes. It needs NeedEtcd.
+// Underestimate compares what is recorded about a resource with the bytes in etcd. An error says that objects are
+// stored in an encoding that the record excludes. It needs NeedEtcd.
 func (c *Case) Underestimate(ctx context.Context, r Resource, versions ...string) error {
 	// The record before the bytes: whatever is stored when the record was read is still stored, or was rewritten since.
 	known, err := c.Implementation.Knowledge(ctx, r.GroupResource)

@@ -66,7 +66,7 @@ type Options struct {
 // AddFlags adds the options as flags.
 func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig of an administrator of the cluster")
-	flags.StringVar(&o.EtcdEndpoints, "etcd-endpoints", "", "addresses of etcd, with commas; without them API servers are asked")
+	flags.StringVar(&o.EtcdEndpoints, "etcd-endpoints", "", "addresses of etcd, with commas in between")
 	flags.StringVar(&o.EtcdCA, "etcd-cafile", "", "certificate of the CA of etcd")
 	flags.StringVar(&o.EtcdCert, "etcd-certfile", "", "client certificate for etcd")
 	flags.StringVar(&o.EtcdKey, "etcd-keyfile", "", "key of the client certificate for etcd")
@@ -76,7 +76,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.WebhookAddress, "webhook-address", "", "IP address of this machine that API servers reach")
 	flags.DurationVar(&o.Patience, "patience", defaultPatience, "how long to wait for the implementation")
 	flags.IntVar(&o.Objects, "objects", defaultObjects, "how many objects a large list has")
-	flags.StringVar(&o.ImplementationVersion, "implementation-version", "", "version of the implementation, for the report")
+	flags.StringVar(&o.ImplementationVersion, "implementation-version", "", "its version, for the report")
 	flags.StringVar(&o.Mode, "mode", "", "how the implementation is run, for the report")
 	flags.StringVar(&o.ReportDir, "report-dir", "", "folder for report.yaml and junit.xml; none are written without it")
 }
@@ -85,7 +85,8 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 func (o *Options) Config() (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = o.Kubeconfig
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
+	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}

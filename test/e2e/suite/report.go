@@ -62,7 +62,8 @@ type ReportedProgram struct {
 	Features Features `json:"features"`
 }
 
-// ReportedProfile is one profile of a report. Required are the specs of the core, and those whose features are declared.
+// ReportedProfile is one profile of a report. Required are the specs of the core, and those whose features are
+// declared.
 type ReportedProfile struct {
 	Name         Profile        `json:"name"`
 	Result       Result         `json:"result"`
