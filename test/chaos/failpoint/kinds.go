@@ -133,7 +133,7 @@ func ignoreEnded(err error) error {
 	return err
 }
 
-// stutter stops etcd most of the time, in turns of a fraction of a second. To clients it is as slow as with a slow disk.
+// stutter stops etcd most of the time, in turns of a fraction of a second. To clients that is a slow disk.
 func stutter(ctx context.Context, r *Runner, dice uint64) (string, func() error, error) {
 	node := r.cluster.EtcdNode
 	stopped, stop := context.WithCancel(ctx)

@@ -83,8 +83,11 @@ func (j *judge) mayBeDropped(name string) {
 	if !exists {
 		return
 	}
-	for version, count := range j.world.Encodings[name] {
-		if !slices.Contains(definition.Stored, version) {
+	for _, version := range named(name).Versions {
+		key, count := encoding{name, version}, j.world.Encodings[name][version]
+		before := j.droppable[key]
+		j.droppable[key] = count > 0 && !slices.Contains(definition.Stored, version)
+		if j.droppable[key] && !before {
 			j.violated(p1, name, "status.storedVersions is %v, and %d objects are stored in %s: %v",
 				definition.Stored, count, version, j.storedIn(name, version))
 		}

@@ -96,7 +96,8 @@ type judge struct {
 	changes   map[string][]model.Revision // of the version that servers write, by resource
 	runs      map[string]*run
 	deletions map[object]int
-	live      bool // the revision is of this era
+	live      bool              // the revision is of this era
+	droppable map[encoding]bool // versions of which mayBeDropped has told
 	leader    string
 	elections []time.Time
 }
@@ -109,7 +110,7 @@ func newJudge(record model.Record, limits Limits, era int, result *Result) *judg
 	j := &judge{
 		record: record, limits: limits, era: era, result: result, world: model.NewWorld(),
 		writes: map[int64]model.Request{}, missing: map[encoding]time.Time{}, changes: map[string][]model.Revision{},
-		runs: map[string]*run{}, deletions: map[object]int{},
+		runs: map[string]*run{}, deletions: map[object]int{}, droppable: map[encoding]bool{},
 	}
 	for _, r := range record.Requests {
 		j.writes[r.Write] = r
