@@ -27,6 +27,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -110,11 +111,11 @@ func (c *cluster) runSuite(ctx context.Context) error {
 		return fmt.Errorf("listening for the suite: %w", err)
 	}
 	server := &http.Server{Handler: suite.ServeControl(c), ReadHeaderTimeout: time.Minute}
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) }) // It always returns an error after Close.
 	defer func() {
 		_ = server.Close()
-		<-served
+		serving.Wait()
 	}()
 	o := c.options
 	args := []string{
