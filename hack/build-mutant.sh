@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds a manager with a mistake, into _output/mutants/<name>: test/upgrade/mutants/<name>.patch is applied to a copy of
-# the sources. The tests of test/upgrade have to fail with it.
+# Builds a manager with a mistake, into _output/mutants/<name>: test/upgrade/mutants/<name>.patch is applied to a copy
+# of the sources. The tests of test/upgrade have to fail with it.
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
 name="${1:?name a file of test/upgrade/mutants, without .patch}"
