@@ -55,7 +55,7 @@ func main() {
 	flag.IntVar(&o.definitions, "definitions", 2000, "how many CustomResourceDefinitions there are")
 	flag.IntVar(&o.states, "states", 5000, "how many StorageStates there are; those that nobody serves fill up")
 	flag.DurationVar(&o.idle, "idle", 10*time.Minute, "how long the manager is watched while nothing happens")
-	flag.DurationVar(&o.patience, "patience", 2*time.Hour, "after that a phase ends, and tells how many resources are left")
+	flag.DurationVar(&o.patience, "patience", 2*time.Hour, "after that a phase ends, and says how many resources are left")
 	flag.IntVar(&o.synthetic, "synthetic", 0, "measure the migrator alone, with so many objects that are made up")
 	flag.StringVar(&o.dir, "dir", "", "a folder to keep data and logs in")
 	flag.StringVar(&o.serve, "serve", "", "internal: be the API server that makes objects up, at that address")

@@ -162,9 +162,9 @@ func (c *cluster) plugin(ctx context.Context, args ...string) error {
 	}
 	own := requests.Count(func(k controlplane.RequestKind) bool { return k.User == pluginUser })
 	usage := command.ProcessState.SysUsage().(*syscall.Rusage)
-	fmt.Printf("| kubectl svm %s: %d lines | %v | %d | %v | %s | |\n", args[0], lines(out), took.Round(10*time.Millisecond),
-		own, (command.ProcessState.UserTime() + command.ProcessState.SystemTime()).Round(10*time.Millisecond),
-		megabytes(usage.Maxrss<<10))
+	processor := command.ProcessState.UserTime() + command.ProcessState.SystemTime()
+	fmt.Printf("| kubectl svm %s: %d lines | %v | %d | %v | %s | |\n",
+		args[0], lines(out), took.Round(10*time.Millisecond), own, processor.Round(10*time.Millisecond), megabytes(usage.Maxrss<<10))
 	return nil
 }
 

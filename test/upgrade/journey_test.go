@@ -134,7 +134,8 @@ func (c *cluster) writeThrough(t *testing.T, name string, servers ...*controlpla
 	t.Helper()
 	for _, server := range servers {
 		object := c.write(t, server)
-		for r, version := range map[schema.GroupResource]string{bindings: releases[name].bindings, classes: releases[name].classes} {
+		written := map[schema.GroupResource]string{bindings: releases[name].bindings, classes: releases[name].classes}
+		for r, version := range written {
 			stored, err := c.StoredUnder(t.Context(), registry+r.Resource+"/"+object, 0)
 			if err != nil || len(stored) != 1 || stored[0].Encoding != r.Group+"/"+version {
 				t.Fatalf("a server of %s stores %s as %+v (%v), want %s", name, r, stored, err, version)

@@ -283,9 +283,9 @@ func (j *judge) covered(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// replay judges all writes of the states since a revision, at the revision of each write. What left the list must not be
-// stored any more. A manager that began after the objects were written must never exclude any of their encodings. One
-// that watched hears of a server somewhat later than that begins to write.
+// replay judges all writes of the states since a revision, at the revision of each write. What left the list must not
+// be stored any more. A manager that began after the objects were written must never exclude any of their encodings.
+// One that watched hears of a server somewhat later than that begins to write.
 func (j *judge) replay(t *testing.T, since int64, watched bool) {
 	t.Helper()
 	s, err := j.see(t.Context())

@@ -99,8 +99,8 @@ func (p *staticPods) args(t *testing.T, server *controlplane.APIServer) []string
 	return args
 }
 
-// kubelet runs the manager of a host. A manager may end only because it lost its Lease: while the leader's own server is
-// away, it cannot renew it.
+// kubelet runs the manager of a host. A manager may end only because it lost its Lease: while the leader's own server
+// is away, it cannot renew it.
 func (p *staticPods) kubelet(t *testing.T, server *controlplane.APIServer, args []string, started chan<- struct{}) {
 	for first := true; ; first = false {
 		process, err := framework.StartAsGiven(t, p.ControlPlane, framework.Process{
