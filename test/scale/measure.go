@@ -164,7 +164,8 @@ func (c *cluster) plugin(ctx context.Context, args ...string) error {
 	usage := command.ProcessState.SysUsage().(*syscall.Rusage)
 	processor := command.ProcessState.UserTime() + command.ProcessState.SystemTime()
 	fmt.Printf("| kubectl svm %s: %d lines | %v | %d | %v | %s | |\n",
-		args[0], lines(out), took.Round(10*time.Millisecond), own, processor.Round(10*time.Millisecond), megabytes(usage.Maxrss<<10))
+		args[0], lines(out), took.Round(10*time.Millisecond), own,
+		processor.Round(10*time.Millisecond), megabytes(usage.Maxrss<<10))
 	return nil
 }
 
