@@ -53,7 +53,7 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	case document == nil && !exists:
 		return nil
 	case document != nil && document.Failure != "":
-		known.Failure = document.Failure
+		known.Failure, known.Unasked = document.Failure, cmp.Or(document.Unasked, known.Unasked)
 	default:
 		resources := map[schema.GroupResource]Resource{}
 		for resource, before := range known.Resources {
@@ -118,15 +118,15 @@ func (a aggregated) all() resourceSet {
 }
 
 // sighting returns what is written, if the documents of all group versions that have the resource could be read.
-// Replicas that nobody asked write in an unknown encoding. That counts also if they are gone before anybody asks them.
+// Replicas that nobody asked write in an unknown encoding. That is a sighting even if documents could not be read,
+// because they may be gone before anybody asks them.
 func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromAggregatedDiscovery}
 	var writing []Encoding
+	failed := false
 	for _, gv := range a.versions(resource) {
 		known := a[gv]
-		if known.Failure != "" {
-			return Sighting{}, false
-		}
+		failed = failed || known.Failure != ""
 		hash := known.Resources[resource].Hash
 		if hash != "" {
 			writing = append(writing, hash)
@@ -141,7 +141,8 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 		evidence.Endpoints = append(evidence.Endpoints,
 			migrationv1alpha1.EndpointEvidence{Address: address, StorageVersionHash: hash})
 	}
-	return Sighting{Evidence: evidence, Writing: sortedSet(writing)}, true
+	complete := !failed || slices.Contains(writing, Unknown)
+	return Sighting{Evidence: evidence, Writing: sortedSet(writing)}, complete
 }
 
 // observe adds what the documents say.

@@ -68,10 +68,41 @@ func TestAggregatedResourceWithReplicasThatNobodyAsked(t *testing.T) {
 	expect(t, s, flunders, "", some, []string{flunderV1})
 	s.SetAggregated(s.tick(), v1, &partial)
 	expect(t, s, flunders, unseen, some, []string{flunderV1}, some)
-	// The rollout is taken back.
 	s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "wardle/api:443", Failure: "service unavailable"})
 	expect(t, s, flunders, failed, some, []string{flunderV1}, some)
 	if o := s.Observe(s.now, flunders); !o.Looked.Equal(read) || !o.Problem.Since.Equal(read.Add(confirmation)) {
 		t.Errorf("unexpected observation %+v", o)
+	}
+}
+
+// TestRolloutOfAnAggregatedServerThatFails has a rollout that is taken back. A document cannot be read as long as it
+// lasts, so no look is complete.
+func TestRolloutOfAnAggregatedServerThatFails(t *testing.T) {
+	v1 := schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
+	v2 := schema.GroupVersion{Group: "wardle.example.com", Version: "v2"}
+	document := AggregatedDocument{Address: "wardle/api:443", Resources: map[schema.GroupResource]Resource{
+		flunders: {Kind: "Flunder", Versions: []string{"v1", "v2"}, Hash: flunderV1, Migratable: true},
+	}}
+	partial := document
+	partial.Unasked = "two replicas may differ"
+	failed := AggregatedDocument{Address: document.Address, Failure: "503"}
+	failedPartial := failed
+	failedPartial.Unasked = partial.Unasked
+	type look struct {
+		version  schema.GroupVersion
+		document *AggregatedDocument
+	}
+	for name, looks := range map[string][]look{
+		"another version cannot be read": {{v2, &failed}, {v1, &partial}, {v1, &document}, {v2, &document}},
+		"the version cannot be read":     {{v1, &failedPartial}, {v1, &document}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory()
+			for _, look := range append([]look{{v1, &document}, {v2, &document}}, looks...) {
+				s.SetAggregated(s.tick(), look.version, look.document)
+			}
+			one := []string{flunderV1}
+			expect(t, s, flunders, "", one, one, []string{Unknown, flunderV1}, one)
+		})
 	}
 }

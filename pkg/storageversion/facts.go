@@ -108,7 +108,7 @@ type Look struct {
 type AggregatedDocument struct {
 	// Address names the service that serves the group version.
 	Address string
-	// Failure is why the document could not be read.
+	// Failure is why the document could not be read. Resources is empty then.
 	Failure string
 	// Unasked is why other replicas of the server may write something else, and what to do. Empty if they do not.
 	Unasked   string

@@ -41,7 +41,7 @@ func TestEveryVerbIsDocumented(t *testing.T) {
 func TestErrorsSayWhatToDo(t *testing.T) {
 	for args, want := range map[string]string{
 		"status --bogus":                        "unknown flag: --bogus\nSee kubectl svm status --help\n",
-		"status --server=https://127.0.0.1:1":   "The API server does not answer. --server, --kubeconfig and --context",
+		"status --server=https://127.0.0.1:1":   "The API server could not be reached. --server, --kubeconfig and --context",
 		"plan --output=xml":                     "-o xml is not known: use wide, json, yaml, or leave it out",
 		"pause":                                 "name at least one resource",
 		"verify":                                "--etcd-endpoints is missing",

@@ -90,8 +90,8 @@ func (d *Definition) ServedVersions() []string {
 	return served
 }
 
-// StoredVersionsManager is the field manager that was the last to change status.storedVersions. It is empty if that was
-// an API server, which adds each storage version.
+// StoredVersionsManager is the field manager whose request was the last to change status.storedVersions, or empty. The
+// storage versions that an API server adds by itself do not count.
 func (d *Definition) StoredVersionsManager() string {
 	for _, fields := range d.Metadata.ManagedFields {
 		if fields.FieldsV1.Status.StoredVersions != nil {

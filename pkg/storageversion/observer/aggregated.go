@@ -148,7 +148,10 @@ func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersi
 		return ctx.Err()
 	}
 	if err != nil {
-		document = &storageversion.AggregatedDocument{Address: address, Failure: err.Error()}
+		document.Failure, document.Resources = err.Error(), nil
+		if unknown != nil { // Nothing could be read, so nothing tells of other replicas.
+			document.Unasked = ""
+		}
 	}
 	klog.FromContext(ctx).V(4).Info("Read the discovery document of an aggregated server", "groupVersion", gv,
 		"address", address, "resources", len(document.Resources), "failure", document.Failure,

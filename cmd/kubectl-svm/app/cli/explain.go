@@ -33,8 +33,8 @@ func Explain(err error) error {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w\nThe API server does not accept the credentials of the kubeconfig: log in again", err)
 	case errors.As(err, new(*url.Error)):
-		return fmt.Errorf("%w\nThe API server does not answer. --server, --kubeconfig and --context say which one is asked",
-			err)
+		return fmt.Errorf("%w\nThe API server could not be reached. "+
+			"--server, --kubeconfig and --context say which one is asked", err)
 	default:
 		return err
 	}
