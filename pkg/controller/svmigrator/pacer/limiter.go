@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// politeLimit leaves pauses that are about half as long as the requests before them.
-	politeLimit = 0.7
+	// politeLimit is one request after the other. Pauses in between spare other clients nothing that can be measured.
+	politeLimit = 1.0
+	// slowestSprint is the limit that sprints begin with.
+	slowestSprint = 2.0
 	// lowestLimit is how far refusals and timeouts bring the limit down. It is not zero, or a migration would never go on.
 	lowestLimit = 0.1
-	// Pauses are saved up until they are at least leastRest, because a server that falls asleep after each request uses a
-	// third more CPU for it. mostRest bounds the pause after requests that took very long.
-	leastRest = 25 * time.Millisecond
-	mostRest  = 2 * time.Second
+	// mostRest bounds the pause after a request that took very long.
+	mostRest = 2 * time.Second
 
 	// window is how many latencies of a lane are judged together.
 	window = 64
@@ -53,7 +53,6 @@ type limiter struct {
 	limit, most float64
 	fixed       bool // the limit falls after refusals only
 	changed     time.Time
-	saved       time.Duration // of pauses
 	restUntil   time.Time
 
 	calm    int     // grows with each polite window in which nobody else is noticed, and halves with each other one
@@ -62,7 +61,7 @@ type limiter struct {
 }
 
 func newLimiter(most int, fixed bool) limiter {
-	l := limiter{limit: politeLimit, most: float64(most), fixed: fixed, speed: 1}
+	l := limiter{limit: politeLimit, most: float64(most), fixed: fixed, speed: slowestSprint}
 	if fixed {
 		l.limit = l.most
 	}
@@ -78,12 +77,8 @@ func (l *limiter) admit(inFlight int, now time.Time) (until time.Time, open bool
 
 // rest begins a pause after a request if one is due.
 func (l *limiter) rest(took time.Duration, now time.Time) {
-	if l.limit >= 1 {
-		l.saved = 0
-		return
-	}
-	if l.saved += time.Duration(float64(took) * (1/l.limit - 1)); l.saved >= leastRest {
-		l.restUntil, l.saved = now.Add(min(l.saved, mostRest)), 0
+	if l.limit < 1 {
+		l.restUntil = now.Add(min(time.Duration(float64(took)*(1/l.limit-1)), mostRest))
 	}
 }
 
@@ -127,15 +122,16 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 	}
 }
 
-// listened judges a polite window by how far its latencies spread.
+// listened judges a polite window by how far its latencies spread. One window is calm by chance now and then, so
+// sprints follow the second.
 func (l *limiter) listened(ratio float64) {
 	if ratio <= spread {
 		l.calm++
-		l.sprints = min(2*l.calm-1, mostSprints)
+		l.sprints = min(2*(l.calm-1), mostSprints)
 		return
 	}
 	if l.calm /= 2; l.calm == 0 {
-		l.speed = 1
+		l.speed = slowestSprint
 	}
 }
 
@@ -143,12 +139,12 @@ func (l *limiter) listened(ratio float64) {
 func (l *limiter) sprinted(ratio float64) {
 	l.sprints--
 	switch {
-	case ratio > tooSlow && l.speed == 1:
-		l.sprints = 0
+	case ratio > tooSlow && l.speed*fall < slowestSprint:
+		l.sprints, l.speed = 0, slowestSprint
 	case ratio > tooSlow:
-		l.speed = max(l.speed*fall, 1)
+		l.speed *= fall
 	case ratio < asQuick:
-		l.speed = min(l.speed*climb, l.most)
+		l.speed = min(l.speed*climb, max(l.most, slowestSprint))
 	}
 }
 
@@ -161,7 +157,7 @@ func (l *limiter) refused(began, now time.Time) {
 
 // restart begins anew at no more than a limit, after refusals and outages.
 func (l *limiter) restart(limit float64, now time.Time) {
-	l.calm, l.sprints, l.speed = 0, 0, 1
+	l.calm, l.sprints, l.speed = 0, 0, slowestSprint
 	if !l.fixed {
 		limit = min(limit, politeLimit)
 	}

@@ -109,6 +109,31 @@ func TestTheLimitStaysWithinItsBounds(t *testing.T) {
 	}
 }
 
+// TestWindowThatIsCalmByChance wants that one calm window among others changes nothing.
+func TestWindowThatIsCalmByChance(t *testing.T) {
+	l, p, now := newLimiter(8, false), &pattern{}, time.Unix(1e9, 0)
+	judge := func(slow time.Duration) float64 {
+		for i := range window {
+			latency := time.Millisecond
+			if i%2 == 0 {
+				latency = slow
+			}
+			now = now.Add(latency)
+			l.observe(p, latency, now, now)
+		}
+		return l.limit
+	}
+	const calm, busy = time.Millisecond, 2 * time.Millisecond
+	for i, slow := range []time.Duration{calm, busy, calm, busy, calm} {
+		if got := judge(slow); got != politeLimit {
+			t.Fatalf("the limit is %v after window %d", got, i+1)
+		}
+	}
+	if got := judge(calm); got != slowestSprint {
+		t.Errorf("the limit is %v after two calm windows", got)
+	}
+}
+
 func TestUnpaced(t *testing.T) {
 	w := newWorld(t, Options{MaxConcurrent: 32, Unpaced: true}, 2)
 	w.migrate(work, away)
