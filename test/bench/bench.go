@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -91,11 +92,7 @@ func (b *bench) inRounds(ctx context.Context, s scenario, order *rand.Rand) (err
 		return err
 	}
 	defer func() { err = errors.Join(err, w.cp.Close()) }()
-	rounds := b.rounds
-	if s.once {
-		rounds = 1
-	}
-	for round := range rounds {
+	for round := range cmp.Or(b.rounds, s.rounds) {
 		order.Shuffle(len(s.contenders), func(i, j int) {
 			s.contenders[i], s.contenders[j] = s.contenders[j], s.contenders[i]
 		})

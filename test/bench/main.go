@@ -20,7 +20,7 @@ limitations under the License.
 //	make bench                       everything, an hour and a half; writes docs/benchmarks.md
 //	make bench QUICK=1               fewer objects and one round, ten minutes; writes into _output/bench only
 //	make bench KSVM=<folder>         with kube-storage-version-migrator, whose migrator and trigger are in the folder
-//	go run ./test/bench -scenarios=beside-150 -contenders=ours,in-tree -rounds=5
+//	go run ./test/bench -scenarios=beside-150 -contenders='ours;in-tree' -rounds=9
 //	go run ./test/bench -render=_output/bench/results.json -document=docs/benchmarks.md
 //
 // Each contender is a process of its own, as are etcd, kube-apiserver and the other client. All of it shares this
@@ -62,7 +62,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.IntVar(&o.rounds, "rounds", 3, "how often each contender is measured in a scenario")
+	flag.IntVar(&o.rounds, "rounds", 0, "how often each contender is measured; each scenario has its own number if 0")
 	flag.Float64Var(&o.scale, "scale", 1, "what the numbers of objects are multiplied by")
 	flag.StringVar(&o.scenarios, "scenarios", strings.Join(defaultScenarios(), ","), "what is measured, also lasting")
 	flag.StringVar(&o.contenders, "contenders", "", "who is measured, divided by semicolons; all if empty")

@@ -27,8 +27,8 @@ type scenario struct {
 	denied bool
 	// killed means that the contender is killed when half of the objects are written, and started again.
 	killed bool
-	// once means that there is one round, whatever -rounds says.
-	once bool
+	// rounds is how often each contender is measured, unless -rounds says it.
+	rounds int
 	// unattended means that nobody asks for the migration.
 	unattended bool
 	contenders []string
@@ -48,36 +48,36 @@ var (
 // scenarios are all that can be measured. The last one is measured only if it is named.
 var scenarios = []scenario{
 	{
-		name: "alone", title: "5,000 objects, nobody else there", objects: 5000, measures: speed,
+		name: "alone", title: "5,000 objects, nobody else there", objects: 5000, rounds: 3, measures: speed,
 		contenders: []string{inTree, ours, oursLifted, ksvm, ksvmLifted, naked1, naked64},
 	},
 	{
 		name: "beside-50", title: "2,500 objects, another client at 50 operations a second", objects: 2500, others: 50,
-		contenders: []string{inTree, ours, ksvm}, measures: beside,
+		rounds: 5, contenders: []string{inTree, ours, ksvm}, measures: beside,
 	},
 	{
 		name: "beside-150", title: "2,500 objects, another client at 150 operations a second", objects: 2500, others: 150,
-		contenders: []string{inTree, ours, ksvm}, measures: beside,
+		rounds: 5, contenders: []string{inTree, ours, ksvm}, measures: beside,
 	},
 	{
-		name: "denied", title: "2,500 objects, one in a hundred cannot be written", objects: 2500, denied: true, once: true,
+		name: "denied", title: "2,500 objects, one in a hundred cannot be written", objects: 2500, denied: true, rounds: 1,
 		contenders: []string{inTree, ours, ksvm}, measures: damage,
 	},
 	{
-		name: "killed", title: "2,500 objects, kill -9 in the middle", objects: 2500, killed: true, once: true,
+		name: "killed", title: "2,500 objects, kill -9 in the middle", objects: 2500, killed: true, rounds: 1,
 		contenders: []string{inTree, ours, ksvm}, measures: restart,
 	},
 	{
-		name: "large", title: "50,000 objects, nobody else there", objects: 50000, once: true, measures: speed,
+		name: "large", title: "50,000 objects, nobody else there", objects: 50000, rounds: 1, measures: speed,
 		contenders: []string{inTree, ours, oursLifted, ksvmLifted, naked64},
 	},
 	{
 		name: "unattended", title: "100 objects and 100 definitions, nobody asks for a migration", objects: 100,
-		unattended: true, once: true, contenders: []string{inTree, ours, ksvm}, measures: ready,
+		unattended: true, rounds: 1, contenders: []string{inTree, ours, ksvm}, measures: ready,
 	},
 	{
 		name: "lasting", title: "60,000 objects, another client at 150 operations a second", objects: 60000, others: 150,
-		once: true, contenders: []string{inTree, ours}, measures: beside,
+		rounds: 1, contenders: []string{inTree, ours}, measures: beside,
 	},
 }
 
