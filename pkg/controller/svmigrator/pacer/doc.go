@@ -20,24 +20,24 @@ limitations under the License.
 // A process has one [Pacer], and one [Lane] for each running migration. A worker acquires a [Place] before each
 // request, releases it afterwards, and says how the request went.
 //
-// The limit is how many requests may be out at a time. It begins at one: one request after the other, which paces
-// itself, because requests take longer when others use the server. A limit below one means one request at a time with
-// pauses, so that requests are out for that share of the time. Only refusals and timeouts bring it there.
+// The limit is how many requests may be out at a time. A limit below one means one request at a time with pauses, so
+// that requests are out for that share of the time: at 0.7 the pauses are 0.43 times as long as the requests. They are
+// saved up to at least 25 ms. When others use the server requests take longer, and so do the pauses.
 //
-// The limiter judges the latencies of a lane in windows of 64 requests:
+// The limiter judges the latencies of a lane in windows of 64 requests, 128 in polite windows:
 //
-//   - A polite window has the limit one. Others are noticed when the slow requests (the 80th percentile) take more than
-//     1.4 times as long as the quick ones (the 20th): requests that queue behind those of others take longer by chance.
-//     This needs no memory. It works where others are there before the migration, and others who stay are noticed
-//     every time.
-//   - Sprints follow polite windows in which nobody was noticed: two after the second such window, four after the
-//     third, and so on up to eleven. The limit of sprints begins at two, and grows by half while requests take hardly
-//     longer than in the polite window. When they take 1.5 times as long, our own requests are too many, and the limit
-//     halves. If it is two already, a polite window follows. A polite window in which others are noticed halves the
-//     number of windows that count. When none is left, the limit of sprints begins at two again.
+//   - A polite window has the limit 0.7. Others are noticed when the slow requests (the 80th percentile) take more than
+//     1.45 times as long as the quick ones (the 20th): requests that queue behind those of others take longer by
+//     chance. This needs no memory. It works where others are there before the migration, and others who stay are
+//     noticed every time.
+//   - Sprints follow a polite window in which nobody was noticed: one after the first such window, 8 after the second,
+//     and 32 after each further one. The limit of sprints begins at one, and grows by half, rounded up, while requests
+//     take hardly longer than in the polite window. When they take 1.5 times as long, our own requests are too many,
+//     and the limit halves, rounded up. If it is one already, a polite window follows. A polite window in which others
+//     are noticed halves the number of windows that count. When none is left, the limit of sprints begins at one again.
 //
-// So beside others a migration sends one request at a time, and a window that was calm by chance changes nothing. On a
-// server that nobody else uses, most windows are sprints.
+// So beside others a migration goes on at 0.7, and a window that was calm by chance costs them one sprint of one
+// request at a time. On a server that nobody else uses, most windows are sprints.
 //
 // The package promises:
 //

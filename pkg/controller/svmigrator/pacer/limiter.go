@@ -17,27 +17,28 @@ limitations under the License.
 package pacer
 
 import (
+	"math"
 	"slices"
 	"time"
 )
 
 const (
-	// politeLimit is one request after the other. Pauses in between spare other clients nothing that can be measured.
-	politeLimit = 1.0
-	// slowestSprint is the limit that sprints begin with.
-	slowestSprint = 2.0
+	// politeLimit leaves pauses that are about half as long as the requests before them.
+	politeLimit = 0.7
 	// lowestLimit is how far refusals and timeouts bring the limit down. It is not zero, or a migration would never go on.
 	lowestLimit = 0.1
-	// mostRest bounds the pause after a request that took very long.
-	mostRest = 2 * time.Second
+	// Pauses are saved up until they are at least leastRest, because a server that falls asleep after each request uses a
+	// third more CPU for it. mostRest bounds the pause after requests that took very long.
+	leastRest = 25 * time.Millisecond
+	mostRest  = 2 * time.Second
 
-	// window is how many latencies of a lane are judged together.
-	window = 64
-	// mostSprints is how many sprints may follow a polite window.
-	mostSprints = 11
+	// window is how many latencies of a lane are judged together, and politeWindow how many of a polite window: the more
+	// there are, the more they tell.
+	window       = 64
+	politeWindow = 128
 	// Others are noticed when the slow requests of a polite window take spread times as long as the quick ones. Requests
 	// that queue behind those of others take longer by chance.
-	spread = 1.4
+	spread = 1.45
 	// A sprint is too fast when its requests take tooSlow times as long as those of the last polite window. While they
 	// take less than asQuick times as long, the next sprint may be faster.
 	tooSlow = 1.5
@@ -47,12 +48,17 @@ const (
 	climb = 1.5 // what the limit of sprints is multiplied with when it may be higher
 )
 
+// sprintsAfter is how many sprints follow the first, the second and each further polite window in which nobody else is
+// noticed. The first may be such a window by chance.
+var sprintsAfter = [...]int{1, 8, 32}
+
 // limiter is how many requests may be out at a time. A limit below one means one at a time, with pauses, so that
 // requests are out for that share of the time.
 type limiter struct {
 	limit, most float64
 	fixed       bool // the limit falls after refusals only
 	changed     time.Time
+	saved       time.Duration // of pauses
 	restUntil   time.Time
 
 	calm    int     // grows with each polite window in which nobody else is noticed, and halves with each other one
@@ -61,7 +67,7 @@ type limiter struct {
 }
 
 func newLimiter(most int, fixed bool) limiter {
-	l := limiter{limit: politeLimit, most: float64(most), fixed: fixed, speed: slowestSprint}
+	l := limiter{limit: politeLimit, most: float64(most), fixed: fixed, speed: 1}
 	if fixed {
 		l.limit = l.most
 	}
@@ -77,8 +83,12 @@ func (l *limiter) admit(inFlight int, now time.Time) (until time.Time, open bool
 
 // rest begins a pause after a request if one is due.
 func (l *limiter) rest(took time.Duration, now time.Time) {
-	if l.limit < 1 {
-		l.restUntil = now.Add(min(time.Duration(float64(took)*(1/l.limit-1)), mostRest))
+	if l.limit >= 1 {
+		l.saved = 0
+		return
+	}
+	if l.saved += time.Duration(float64(took) * (1/l.limit - 1)); l.saved >= leastRest {
+		l.restUntil, l.saved = now.Add(min(l.saved, mostRest)), 0
 	}
 }
 
@@ -97,11 +107,12 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 	if !p.since.Equal(l.changed) {
 		p.since, p.latencies = l.changed, p.latencies[:0]
 	}
-	if p.latencies = append(p.latencies, latency); len(p.latencies) < window {
+	if p.latencies = append(p.latencies, latency); len(p.latencies) < l.judged() {
 		return
 	}
 	slices.Sort(p.latencies)
-	quick, median, slow := p.latencies[window/5], p.latencies[window/2], p.latencies[window*4/5]
+	n := len(p.latencies)
+	quick, median, slow := p.latencies[n/5], p.latencies[n/2], p.latencies[n*4/5]
 	switch {
 	case l.fixed:
 		l.set(l.limit/fall, now) // back to where it was before a refusal
@@ -122,16 +133,23 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 	}
 }
 
-// listened judges a polite window by how far its latencies spread. One window is calm by chance now and then, so
-// sprints follow the second.
+// judged is how many latencies are judged together.
+func (l *limiter) judged() int {
+	if l.limit == politeLimit {
+		return politeWindow
+	}
+	return window
+}
+
+// listened judges a polite window by how far its latencies spread.
 func (l *limiter) listened(ratio float64) {
 	if ratio <= spread {
-		l.calm++
-		l.sprints = min(2*(l.calm-1), mostSprints)
+		l.calm = min(l.calm+1, len(sprintsAfter))
+		l.sprints = sprintsAfter[l.calm-1]
 		return
 	}
 	if l.calm /= 2; l.calm == 0 {
-		l.speed = slowestSprint
+		l.speed = 1
 	}
 }
 
@@ -139,12 +157,12 @@ func (l *limiter) listened(ratio float64) {
 func (l *limiter) sprinted(ratio float64) {
 	l.sprints--
 	switch {
-	case ratio > tooSlow && l.speed*fall < slowestSprint:
-		l.sprints, l.speed = 0, slowestSprint
+	case ratio > tooSlow && l.speed == 1:
+		l.sprints = 0
 	case ratio > tooSlow:
-		l.speed *= fall
+		l.speed = math.Ceil(l.speed * fall)
 	case ratio < asQuick:
-		l.speed = min(l.speed*climb, max(l.most, slowestSprint))
+		l.speed = min(math.Ceil(l.speed*climb), l.most)
 	}
 }
 
@@ -157,7 +175,7 @@ func (l *limiter) refused(began, now time.Time) {
 
 // restart begins anew at no more than a limit, after refusals and outages.
 func (l *limiter) restart(limit float64, now time.Time) {
-	l.calm, l.sprints, l.speed = 0, 0, slowestSprint
+	l.calm, l.sprints, l.speed = 0, 0, 1
 	if !l.fixed {
 		limit = min(limit, politeLimit)
 	}

@@ -109,11 +109,11 @@ func TestTheLimitStaysWithinItsBounds(t *testing.T) {
 	}
 }
 
-// TestWindowThatIsCalmByChance wants that one calm window among others changes nothing.
+// TestWindowThatIsCalmByChance wants that one calm window among others brings one sprint of one request at a time.
 func TestWindowThatIsCalmByChance(t *testing.T) {
 	l, p, now := newLimiter(8, false), &pattern{}, time.Unix(1e9, 0)
 	judge := func(slow time.Duration) float64 {
-		for i := range window {
+		for i := range l.judged() {
 			latency := time.Millisecond
 			if i%2 == 0 {
 				latency = slow
@@ -124,13 +124,21 @@ func TestWindowThatIsCalmByChance(t *testing.T) {
 		return l.limit
 	}
 	const calm, busy = time.Millisecond, 2 * time.Millisecond
-	for i, slow := range []time.Duration{calm, busy, calm, busy, calm} {
-		if got := judge(slow); got != politeLimit {
-			t.Fatalf("the limit is %v after window %d", got, i+1)
+	for range 3 {
+		if got := judge(calm); got != 1 {
+			t.Fatalf("the limit is %v after a calm window", got)
+		}
+		if got := judge(calm); got != politeLimit {
+			t.Fatalf("the limit is %v after one sprint", got)
+		}
+		if got := judge(busy); got != politeLimit {
+			t.Fatalf("the limit is %v after a window that was not calm", got)
 		}
 	}
-	if got := judge(calm); got != slowestSprint {
-		t.Errorf("the limit is %v after two calm windows", got)
+	for _, want := range []float64{1, politeLimit, 2, 3, 5, 8} {
+		if got := judge(calm); got != want {
+			t.Fatalf("the limit is %v and not %v while nobody else is there", got, want)
+		}
 	}
 }
 
