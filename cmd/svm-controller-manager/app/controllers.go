@@ -275,7 +275,7 @@ func forCustomResources(kubeconfig *restclient.Config) *restclient.Config {
 	return kubeconfig
 }
 
-// withoutManagedFields keeps caches small. No controller reads managed fields.
+// withoutManagedFields keeps caches small. Nobody reads managed fields there.
 func withoutManagedFields(obj any) (any, error) {
 	if accessor, err := meta.Accessor(obj); err == nil {
 		accessor.SetManagedFields(nil)

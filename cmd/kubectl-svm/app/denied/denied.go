@@ -24,6 +24,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/client-go/tools/cache"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -38,8 +39,8 @@ Exit codes: 0 no object is denied, 1 error, 2 objects are denied.`
 	example = `  # All denied objects
   kubectl svm denied
 
-  # Those of one resource
-  kubectl svm denied widgets.example.com`
+  # Those of one resource, each with the API server's answer
+  kubectl svm denied widgets.example.com -o wide`
 )
 
 // Options are what the command needs.
@@ -77,7 +78,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 			return total(m) > 0
 		}),
 	})
-	o.Output.AddTo(cmd, cli.JSON, cli.YAML)
+	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
 	return cmd
 }
 
@@ -179,16 +180,21 @@ func (o *Options) print(all []Denied) error {
 		return err
 	}
 	columns := []cli.Column{
-		{Name: "Resource"}, {Name: "Namespace"}, {Name: "Name"}, {Name: "Refused by"}, {Name: "Reason"}, {Name: "Message"},
+		{Name: "Resource"}, {Name: "Namespace"}, {Name: "Name"}, {Name: "Refused by"}, {Name: "Reason"},
+		{Name: "Message", Wide: true},
 	}
 	var rows []cli.Row
-	var remedies, retries []string
+	var refusals, retries []string
+	first := map[string]Object{} // by refusal
 	for _, d := range all {
 		for _, object := range d.Objects {
 			rows = append(rows, cli.Row{Cells: []any{
 				d.Resource, object.Namespace, object.Name, object.RefusedBy, string(object.Reason), object.Message,
 			}})
-			remedies = append(remedies, printers.EscapeTerminal(object.RefusedBy+": "+object.Remedy))
+			refusal := object.RefusedBy + ": " + object.Remedy
+			if _, known := first[refusal]; !known {
+				first[refusal], refusals = object, append(refusals, refusal)
+			}
 		}
 		retries = append(retries, d.Resource)
 	}
@@ -202,9 +208,11 @@ func (o *Options) print(all []Denied) error {
 		}
 	}
 	fmt.Fprintln(o.Out, "\nWhat to do:")
-	slices.Sort(remedies)
-	for _, remedy := range slices.Compact(remedies) {
-		fmt.Fprintln(o.Out, "  "+remedy)
+	slices.Sort(refusals)
+	for _, refusal := range refusals {
+		object := first[refusal]
+		fmt.Fprintf(o.Out, "  %s\n    The answer for %s: %s\n", printers.EscapeTerminal(refusal),
+			cache.NewObjectName(object.Namespace, object.Name), printers.EscapeTerminal(object.Message))
 	}
 	slices.Sort(retries)
 	fmt.Fprintln(o.Out, "Then:")

@@ -65,13 +65,14 @@ func TestScreen(t *testing.T) {
 	if err := o.print([]Denied{of(&m)}); err != nil {
 		t.Fatal(err)
 	}
-	const want = `RESOURCE              NAMESPACE   NAME   REFUSED BY   REASON    MESSAGE
-widgets.example.com   pay         roll   validation   Invalid   is invalid: too old
-widgets.example.com   pay         slip   validation   Invalid   is invalid: too old
+	const want = `RESOURCE              NAMESPACE   NAME   REFUSED BY   REASON
+widgets.example.com   pay         roll   validation   Invalid
+widgets.example.com   pay         slip   validation   Invalid
 ... and 1 more of widgets.example.com. The log of svm-controller-manager names the first 100 of a run.
 
 What to do:
   validation: The objects are not valid any more. Repair them with kubectl edit, or delete them.
+    The answer for pay/roll: is invalid: too old
 Then:
   kubectl svm retry widgets.example.com
 `
