@@ -21,12 +21,13 @@
 #   hack/build-controlplane.sh kube-apiserver-1.34              of an older release, pinned in binaries/v1.34;
 #                                                               there are 1.34, 1.35 and 1.36
 #
-# A binary is built when it is missing or older than the go.mod that pins it. All of one module that have to be built
-# are built by one go command, so that packages which they share are compiled once and no processor waits. Safe to run
-# twice at once.
+# A binary is built when it is missing, or older than this script or the go.mod that pins it. All of one module that
+# have to be built are built by one go command, so that packages which they share are compiled once and no processor
+# waits. Safe to run twice at once.
 
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
+self="${ROOT}/hack/build-controlplane.sh"
 pins="${ROOT}/test/controlplane/binaries"
 out="${ROOT}/_output/bin"
 
@@ -55,10 +56,10 @@ package_of() {
 }
 
 # link_flags stamps the version of Kubernetes that go.mod names: an unstamped server calls itself v0.0.0, and refuses
-# emulation.
+# emulation. The symbols stay, because tests find the clock of a server by them.
 link_flags() {
   local version major minor package
-  printf '%s' '-s -w'
+  printf '%s' '-w'
   if ! version="$(go list -m -f '{{.Version}}' k8s.io/kubernetes 2>/dev/null)"; then
     return
   fi
@@ -77,7 +78,7 @@ build() {
   local module="$1" name missing=() packages=() new built
   shift
   for name in "$@"; do
-    if [[ ! -x "${out}/${name}" || "${module}/go.mod" -nt "${out}/${name}" ]]; then
+    if [[ ! -x "${out}/${name}" || "${module}/go.mod" -nt "${out}/${name}" || "${self}" -nt "${out}/${name}" ]]; then
       missing+=("${name}")
       packages+=("$(package_of "${name}")")
     fi

@@ -71,7 +71,8 @@ var kinds = map[string]kind{
 	"cut server":                {cutNode(servers), 4 * second, 14 * second},
 	"cut manager from a server": {cutBetween(managers, servers), 4 * second, 14 * second},
 	"cut server from etcd":      {cutBetween(servers, etcd), 4 * second, 14 * second},
-	"shift clock of manager":    {shiftClock, 2 * second, 14 * second},
+	"shift clock of manager":    {shiftClock(managers), 2 * second, 14 * second},
+	"shift clock of server":     {shiftClock(servers), 2 * second, 14 * second},
 	"drop election lease":       {dropElection, 0, 3 * second},
 	"steal election lease":      {stealElection, 0, 3 * second},
 	"drop identity lease":       {dropIdentity, 0, 3 * second},
@@ -172,15 +173,17 @@ func cutBetween(one, other choice) fault {
 	}
 }
 
-// shiftClock sets the clock of a manager's host, and sets it right in the end.
-func shiftClock(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+// shiftClock sets the clock of a host, and sets it right in the end.
+func shiftClock(of choice) fault {
 	shifts := []time.Duration{
 		-24 * time.Hour, -2 * time.Hour, -70 * second, -20 * second,
 		20 * second, 70 * second, 2 * time.Hour, 24 * time.Hour,
 	}
-	node, shift := choice(managers).pick(r.cluster, dice), shifts[dice>>8%uint64(len(shifts))]
-	right := func() error { return ignoreEnded(node.SetClock(0)) }
-	return fmt.Sprintf("%s by %v", node.Name, shift), right, ignoreEnded(node.SetClock(shift))
+	return func(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+		node, shift := of.pick(r.cluster, dice), shifts[dice>>8%uint64(len(shifts))]
+		right := func() error { return ignoreEnded(node.SetClock(0)) }
+		return fmt.Sprintf("%s by %v", node.Name, shift), right, ignoreEnded(node.SetClock(shift))
+	}
 }
 
 func dropElection(ctx context.Context, r *Runner, _ uint64) (string, func() error, error) {
