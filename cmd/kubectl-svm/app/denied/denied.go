@@ -211,8 +211,8 @@ func (o *Options) print(all []Denied) error {
 	slices.Sort(refusals)
 	for _, refusal := range refusals {
 		object := first[refusal]
-		fmt.Fprintf(o.Out, "  %s\n    The answer for %s: %s\n", printers.EscapeTerminal(refusal),
-			cache.NewObjectName(object.Namespace, object.Name), printers.EscapeTerminal(object.Message))
+		fmt.Fprintln(o.Out, printers.EscapeTerminal(fmt.Sprintf("  %s\n    The answer for %s: %s", refusal,
+			cache.NewObjectName(object.Namespace, object.Name), object.Message)))
 	}
 	slices.Sort(retries)
 	fmt.Fprintln(o.Out, "Then:")

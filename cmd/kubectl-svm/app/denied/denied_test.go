@@ -55,22 +55,26 @@ func TestRefusal(t *testing.T) {
 func TestScreen(t *testing.T) {
 	m := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "widgets-1"}}
 	m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"}
-	m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 3}
+	m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 4}
 	m.Status.DeniedObjects = []migrationv1alpha1.DeniedObject{
 		{Namespace: "pay", Name: "roll", Reason: "Invalid", Message: "is invalid: too old"},
 		{Namespace: "pay", Name: "slip", Reason: "Invalid", Message: "is invalid: too old"},
+		{Name: "e\x1b[2J", Reason: "Forbidden", Message: "n\x1b[2Jo"}, // Names of roles may have any characters.
 	}
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
 	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
 	if err := o.print([]Denied{of(&m)}); err != nil {
 		t.Fatal(err)
 	}
-	const want = `RESOURCE              NAMESPACE   NAME   REFUSED BY   REASON
-widgets.example.com   pay         roll   validation   Invalid
-widgets.example.com   pay         slip   validation   Invalid
+	const want = `RESOURCE              NAMESPACE   NAME     REFUSED BY   REASON
+widgets.example.com   pay         roll     validation   Invalid
+widgets.example.com   pay         slip     validation   Invalid
+widgets.example.com               e^[[2J   API server   Forbidden
 ... and 1 more of widgets.example.com. The log of svm-controller-manager names the first 100 of a run.
 
 What to do:
+  API server: Read the message, and change the objects or the rule that refuses them.
+    The answer for e^[[2J: n^[[2Jo
   validation: The objects are not valid any more. Repair them with kubectl edit, or delete them.
     The answer for pay/roll: is invalid: too old
 Then:
