@@ -91,6 +91,8 @@ func main() {
 
 func do(ctx context.Context, o options) error {
 	switch {
+	case o.rounds < 0:
+		return fmt.Errorf("-rounds is %d: it must be at least 1, or 0 for the number of each scenario", o.rounds)
 	case o.as != "":
 		return beClient(ctx, o)
 	case o.render != "":
