@@ -43,6 +43,9 @@ const (
 	deniedCrates = 150
 	letterCount  = 60
 	stampCount   = 60
+	relicCount   = 30
+	// leftBehind is an object in a namespace that does not exist.
+	leftBehind, lost = "relic-left-behind", "lost"
 
 	sealed    = "sealed objects are not to be updated"
 	opposed   = "exceeded quota: letters, requested: 1, used: 60, limited: 60"
@@ -86,6 +89,51 @@ func testDenied(t *testing.T) {
 
 	t.Run("without the status subresource", func(t *testing.T) { testDeniedForGood(t, c) })
 	t.Run("by way of the status subresource", func(t *testing.T) { testDeniedAtFirst(t, c) })
+	t.Run("in a namespace that does not exist", func(t *testing.T) { testLeftBehind(t, c) })
+}
+
+// testLeftBehind has an object that outlived its namespace. Once a policy is about the resource, the API server answers
+// each write of the object with a 404 about the namespace.
+func testLeftBehind(t *testing.T, c *cluster) {
+	relics, locked := newCustom("relics", "Relic"), "relic-00000"
+	c.define(t, relics)
+	c.fill(t, relics, "relic", relicCount)
+	c.leaveBehind(t, relics, locked)
+	c.seal(t, relics, fmt.Sprintf("object.metadata.name == '%s'", locked), locked)
+	c.flip(t, relics, "v2")
+	judge := c.judge(t, relics.GroupResource)
+	manager := c.startManager(t, "behind", "--feature-gates=StatusSubresourceFallback=false")
+	c.migrate(t, relics.Resource, relics.WithVersion(""))
+	m := c.ended(t, relics.Resource, soon)
+	mustFail(t, m, v1alpha1.MigrationReasonObjectsDenied)
+	progress(t, m, v1alpha1.MigrationProgress{Rewritten: relicCount - 1, Denied: 2})
+	said := map[string]string{}
+	for _, o := range m.Status.DeniedObjects {
+		said[o.Namespace+"/"+o.Name] = o.Message
+	}
+	if message := said[lost+"/"+leftBehind]; message != `namespaces "`+lost+`" not found` {
+		t.Errorf("of the object that was left behind the status says %q: %v", message, said)
+	}
+	judge.stored(t, relics.encoding("v2"), locked, leftBehind)
+	framework.StopManager(t, manager)
+}
+
+// leaveBehind puts a copy of an object into a namespace that does not exist.
+func (c *cluster) leaveBehind(t *testing.T, r custom, of string) {
+	t.Helper()
+	stored, err := c.Stored(t.Context(), r.GroupResource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	original := stored[slices.IndexFunc(stored, func(o controlplane.StoredObject) bool { return o.Name == of })]
+	raw, err := r.copyOf(original, leftBehind, lost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := strings.TrimSuffix(original.Key, metav1.NamespaceDefault+"/"+of) + lost + "/" + leftBehind
+	if _, err := c.Etcd().Client().Put(t.Context(), key, string(raw)); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func testDeniedForGood(t *testing.T, c *cluster) {

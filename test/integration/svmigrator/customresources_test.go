@@ -120,7 +120,7 @@ func (c *cluster) fill(t *testing.T, r custom, prefix string, n int) {
 	copying.SetLimit(writers)
 	for i := 1; i < n; i++ {
 		copying.Go(func() error {
-			raw, err := r.copyOf(original, name(i))
+			raw, err := r.copyOf(original, name(i), metav1.NamespaceDefault)
 			if err != nil {
 				return err
 			}
@@ -143,14 +143,14 @@ func (c *cluster) fill(t *testing.T, r custom, prefix string, n int) {
 	})
 }
 
-// copyOf is an object as it is stored, with the name, uid and content of another one.
-func (r custom) copyOf(original controlplane.StoredObject, name string) ([]byte, error) {
+// copyOf is an object as it is stored, with the name, namespace, uid and content of another one.
+func (r custom) copyOf(original controlplane.StoredObject, name, namespace string) ([]byte, error) {
 	fields := map[string]any{}
 	if err := json.Unmarshal(original.Raw, &fields); err != nil {
 		return nil, err
 	}
 	metadata := fields["metadata"].(map[string]any)
-	metadata["name"], metadata["uid"] = name, uuid.NewUUID()
+	metadata["name"], metadata["namespace"], metadata["uid"] = name, namespace, uuid.NewUUID()
 	fields["spec"] = r.object(name).Object["spec"]
 	return json.Marshal(fields)
 }

@@ -43,6 +43,7 @@ func TestRefusal(t *testing.T) {
 		{"Forbidden", `secrets "a" is forbidden: User "svm" cannot patch resource "secrets" in API group ""`,
 			"RBAC", "Allow the user svm to patch"},
 		{"Invalid", `Widget "a" is invalid: spec.size: Invalid value: should be at most 3`, "validation", "kubectl edit"},
+		{"NotFound", `namespaces "lost" not found`, "namespace lost", "Create the namespace again"},
 		{"Forbidden", "exceeded quota", "API server", "Read the message"},
 	} {
 		who, remedy := refusal(migrationv1alpha1.DeniedObject{Reason: test.reason, Message: test.message})

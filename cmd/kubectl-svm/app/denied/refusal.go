@@ -30,6 +30,7 @@ var (
 	byWebhook  = regexp.MustCompile(`admission webhook "([^"]+)"`)
 	failed     = regexp.MustCompile(`failed calling webhook "([^"]+)"`)
 	byPolicy   = regexp.MustCompile(`(ValidatingAdmissionPolicy|MutatingAdmissionPolicy) '([^']+)'`)
+	leftBehind = regexp.MustCompile(`^namespaces "([^"]+)" not found$`)
 	notAllowed = regexp.MustCompile(`User "([^"]+)" cannot (\w+) resource`)
 )
 
@@ -48,6 +49,10 @@ func refusal(object migrationv1alpha1.DeniedObject) (who, remedy string) {
 	}
 	if m := notAllowed.FindStringSubmatch(object.Message); m != nil {
 		return "RBAC", fmt.Sprintf("Allow the user %s to %s the objects.", m[1], m[2])
+	}
+	if m := leftBehind.FindStringSubmatch(object.Message); m != nil {
+		return "namespace " + m[1], "The objects outlived their namespace. Create the namespace again. Then delete it, " +
+			"which deletes the objects too, or retry."
 	}
 	if object.Reason == metav1.StatusReasonInvalid {
 		return "validation", "The objects are not valid any more. Repair them with kubectl edit, or delete them."

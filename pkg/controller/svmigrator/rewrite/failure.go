@@ -119,6 +119,9 @@ func Classify(err error, name string) Failure {
 		f.kind = conflicting
 	case code == http.StatusNotFound && name != "" && status.Details != nil && status.Details.Name == name:
 		f.kind = objectGone
+	case code == http.StatusNotFound && name != "" && status.Details != nil && status.Details.Name != "":
+		// Admission misses something else, mostly the namespace of an object that outlived it.
+		f.kind = refused
 	case code == http.StatusNotFound:
 		f.kind = resourceGone
 	case code == http.StatusGone:

@@ -135,6 +135,10 @@ func TestClassify(t *testing.T) {
 		"the object is gone": {
 			err: apierrors.NewNotFound(widgets, "w"), object: "w", want: Failure{kind: objectGone},
 		},
+		"its namespace is gone": {
+			err: apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "lost"), object: "w",
+			want: Failure{kind: refused},
+		},
 		"the resource is gone": {
 			err: apierrors.NewGenericServerResponse(http.StatusNotFound, "GET", widgets, "", "", 0, false), object: "w",
 			want: Failure{kind: resourceGone},
