@@ -104,6 +104,9 @@ func (e *PermanentError) Error() string { return e.Reason + ": " + e.Message }
 // Run rewrites all objects of the resource that have no outcome yet. It returns nil when every object has its outcome
 // and the final position is saved. No request is in flight when it returns.
 func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migration) error {
+	if task.changed.kind != "" {
+		return newPermanentError(task.changed)
+	}
 	lane := e.pacer.Lane()
 	defer lane.Close()
 	task.lastProgress = e.clock.Now()

@@ -142,7 +142,7 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 		a.failure = r.changing(object, "would change", fencedOff)
 	case conflicting, objectGone:
 		return r.resolve(ctx, object, a.failure)
-	case overloaded:
+	case overloaded, unreachable, unauthenticated:
 		if r.aggregated && a.failure.reason != "" && a.failure.reason != metav1.StatusReasonTooManyRequests {
 			a.failure.kind = behindAway // An aggregated server that is away must not slow down other migrations.
 		}

@@ -219,8 +219,8 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 	if a.outcome != sweep.NoOutcome {
 		r.done(ctx, a)
 		r.vanishing = time.Time{}
-		if a.failure.kind == changing {
-			return r.permanent(a.failure)
+		if r.task.changed.kind != "" {
+			return newPermanentError(r.task.changed)
 		}
 		return r.refusesAll(a)
 	}
@@ -265,6 +265,9 @@ func (r *sweepRunner) done(ctx context.Context, a attempt) {
 		logger.V(2).Info("Rewrote an object that was denied before", "object", name, "outcome", a.outcome)
 	default:
 		logger.V(6).Info("Object done", "object", name, "outcome", a.outcome)
+	}
+	if a.failure.kind == changing {
+		r.task.changed = a.failure
 	}
 	r.task.progressed(r.clock.Now())
 	r.sweep.Done(a.object, a.outcome,
@@ -314,8 +317,7 @@ var permanentFailures = map[failureKind]PermanentError{
 // permanent returns the error that ends the run, or nil if the request has to be repeated. What servers have said for
 // only a short time may pass.
 func (r *sweepRunner) permanent(f Failure) error {
-	p, permanent := permanentFailures[f.kind]
-	if !permanent {
+	if _, permanent := permanentFailures[f.kind]; !permanent {
 		return nil
 	}
 	now := r.clock.Now()
@@ -325,6 +327,12 @@ func (r *sweepRunner) permanent(f Failure) error {
 	if f.kind != unsupported && f.kind != changing && now.Sub(r.vanishing) < vanishPatience {
 		return nil
 	}
+	return newPermanentError(f)
+}
+
+// newPermanentError returns the error that ends a run because of one of the permanentFailures.
+func newPermanentError(f Failure) *PermanentError {
+	p := permanentFailures[f.kind]
 	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s%s", p.Message, f, f.remedy())}
 }
 

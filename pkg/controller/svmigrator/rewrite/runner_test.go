@@ -365,3 +365,20 @@ func TestWhatWasDoneWhenItStoppedIsNotDoneAgain(t *testing.T) {
 		}
 	}
 }
+
+// TestAChangeThatIsToldTooLate has the answer that shows a change arrive when the run has been stopped.
+func TestAChangeThatIsToldTooLate(t *testing.T) {
+	r := newFakeRun(1, fine)
+	r.rewrite = func(ctx context.Context, object *sweep.Object) attempt {
+		<-ctx.Done()
+		return attempt{object: object, outcome: sweep.Rewritten, failure: Failure{kind: changing, message: "labels"}}
+	}
+	if err := r.play(t, 30*time.Second); !errors.Is(err, errStopped) {
+		t.Fatalf("it ended with %v", err)
+	}
+	var ended *PermanentError
+	err := (&Engine{}).Run(t.Context(), r.task, Resource{}, r)
+	if !errors.As(err, &ended) || ended.Reason != migrationv1alpha1.MigrationReasonRewritesChangeObjects {
+		t.Errorf("the next run ended with %v", err)
+	}
+}

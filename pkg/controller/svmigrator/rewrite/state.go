@@ -64,6 +64,9 @@ type Task struct {
 	// retried is the sweep over the denied objects. Nil before that begins.
 	retried *sweep.Sweep
 
+	// changed is a rewrite that has changed more than the encoding. Its answer may come when the run has ended.
+	changed Failure
+
 	state State
 	// lastProgress is when an object got its outcome or a list its answer, or when the last run began.
 	lastProgress time.Time
