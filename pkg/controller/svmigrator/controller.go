@@ -190,7 +190,9 @@ func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigrati
 	c.followers.queue.Add(m.GroupResource())
 	if ended {
 		c.runs.forget(m.UID)
-		c.enqueueResource(m.GroupResource()) // Others may have waited for the end of this one.
+	}
+	if ended || cached.Spec.Suspend {
+		c.enqueueResource(m.GroupResource()) // Others may have waited for this one.
 	}
 }
 
@@ -220,12 +222,13 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 		decision.LookAgain = c.cluster.clock.Now().Add(spaceRetry)
 	}
 	status := &statusWriter{cluster: c.cluster, stored: m}
-	switch decision.Verdict {
-	case Go:
+	if decision.Verdict == Go {
 		if at := c.runs.before(m.UID).notBefore; c.cluster.clock.Now().Before(at) {
 			return at, nil // The status says what it waits for.
 		}
-		return c.awaitPlace(ctx, status)
+		decision = c.awaitPlace(m)
+	}
+	switch decision.Verdict {
 	case Wait:
 		err = status.write(ctx, awaiting(decision))
 	case Fail:
@@ -237,30 +240,42 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	return decision.LookAgain, err
 }
 
-// awaitPlace queues a migration that may write. If it does not get a place at once, its status says so.
-func (c *Controller) awaitPlace(ctx context.Context, status *statusWriter) (again time.Time, err error) {
-	m, decision := status.stored, Decision{}
-	switch other := c.runs.of(m.GroupResource()); {
-	case other != nil:
-		// It is queued again at the end of the other run.
-		decision = waitsFor(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
-			"This one starts when that one ends", other.name)
-	case c.waiting.Len() > 0 || c.runs.len() >= c.cluster.options.ConcurrentMigrations:
+// awaitPlace queues a migration that may write. If it does not get a place at once, it returns what its status has to
+// say.
+func (c *Controller) awaitPlace(m *migrationv1alpha1.StorageVersionMigration) Decision {
+	told := c.runs.isStuck(m.UID) || waitsForInTree(&m.Status) // what failed, or what else it waits for
+	decision := Decision{Verdict: Go}
+	if other := c.ahead(m); other != "" {
+		// It is queued again when the other one has ended or must not go on.
+		decision = waitsFor(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
+			"This one starts when that one ends", other)
+	} else {
+		if c.waiting.Len() > 0 || c.runs.len() >= c.cluster.options.ConcurrentMigrations {
+			decision = waitsFor(migrationv1alpha1.MigrationReasonQueued,
+				"other migrations run. This one starts when one of them ends, and none that is more urgent waits")
+		} else {
+			decision.LookAgain = c.cluster.clock.Now().Add(minRetry)
+		}
 		c.waiting.Add(m.Name)
-		decision = waitsFor(migrationv1alpha1.MigrationReasonQueued,
-			"other migrations run. This one starts when one of them ends, and none that is more urgent waits")
-	default:
-		c.waiting.Add(m.Name)
-		return c.cluster.clock.Now().Add(minRetry), nil
 	}
-	if c.runs.isStuck(m.UID) || waitsForInTree(&m.Status) {
-		return time.Time{}, nil // The status says what failed, or what else it waits for.
+	if told {
+		return Decision{Verdict: Go}
 	}
-	err = status.write(ctx, awaiting(decision))
-	if errors.Is(err, errMigrationGone) || errors.Is(err, controller.ErrOutdated) {
-		err = nil // An event about the change queues the migration again.
+	return decision
+}
+
+// ahead returns the name of another migration of the resource that runs, or that has begun and does what this one asks
+// for, too. If each of many had a turn before that one goes on, each would begin with the same objects.
+func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string {
+	if run := c.runs.of(m.GroupResource()); run != nil {
+		return run.name
 	}
-	return time.Time{}, err
+	for _, other := range c.cluster.caches.MigrationsOf(m.GroupResource()) {
+		if !other.Finished() && c.runs.before(other.UID).covered.Has(m.UID) && c.cluster.decideCached(other).Verdict == Go {
+			return other.Name
+		}
+	}
+	return ""
 }
 
 // checkServed fails a waiting migration whose resource does not exist, because it might wait forever.
@@ -312,31 +327,49 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 		return time.Time{}, nil // It is queued again at the end of the other run.
 	}
 	err = run.run(runCtx)
+	if cause := context.Cause(runCtx); err != nil && ctx.Err() == nil && cause != nil {
+		err = cause // Requests that it ended have errors of their own.
+	}
 	c.endCovered(ctx, run)
+	return time.Time{}, c.runEnded(ctx, run, err)
+}
+
+// runEnded keeps what the next run of the migration needs, and queues what may go on now. It returns an error if the
+// migration is to run again when some time has passed, which grows with each such error.
+func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error) error {
 	var waits *waiting
 	if run.notBefore = (time.Time{}); errors.As(err, &waits) {
 		run.notBefore = waits.until
 	}
+	goesOn := waits != nil || errors.Is(err, errStopped) || errors.Is(err, errMigrationGone) ||
+		errors.Is(err, rewrite.ErrStuck) || errors.Is(err, errTurnOver)
+	if err == nil || goesOn || ctx.Err() != nil {
+		run.failingSince = time.Time{}
+	} else {
+		run.tellFailure(ctx, err)
+	}
 	c.runs.release(run, err)
+	if cached := c.cluster.caches.Migration(run.name); cached == nil || cached.UID != run.uid || cached.Finished() {
+		c.runs.forget(run.uid) // It may have been deleted while it was being stopped for another reason.
+	}
 	klog.FromContext(ctx).V(4).Info("Run ended", "cause", err)
 	for _, other := range c.cluster.caches.MigrationsOf(run.resource) {
-		if other.Name != name {
+		if other.Name != run.name {
 			c.queue.Add(other.Name) // It may have waited for this one.
 		}
 	}
 	switch {
 	case ctx.Err() != nil:
-		return time.Time{}, nil
+		return nil
 	case waits != nil:
-		c.queue.AddAfter(name, waits.until.Sub(c.cluster.clock.Now()))
-		return time.Time{}, nil
-	case errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.Is(err, rewrite.ErrStuck),
-		errors.Is(err, errTurnOver):
+		c.queue.AddAfter(run.name, waits.until.Sub(c.cluster.clock.Now()))
+		return nil
+	case goesOn:
 		// Not at once: the caches may not have yet what stopped it, or that it has ended.
-		c.queue.AddAfter(name, minRetry)
-		return time.Time{}, nil
+		c.queue.AddAfter(run.name, minRetry)
+		return nil
 	default:
-		return time.Time{}, err
+		return err
 	}
 }
 

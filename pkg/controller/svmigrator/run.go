@@ -294,5 +294,22 @@ func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 	}
 }
 
+// tellFailure says in the status why runs fail, if that lasts. What fails is a request that is not about objects, so
+// the engine does not tell it.
+func (r *migrationRun) tellFailure(ctx context.Context, cause error) {
+	now := r.cluster.clock.Now()
+	if r.failingSince.IsZero() {
+		r.failingSince = now
+	}
+	if now.Sub(r.failingSince) < finishReportAfter {
+		return
+	}
+	decision := waitsFor(migrationv1alpha1.MigrationReasonRetrying, "requests fail since %s, and are repeated: %v",
+		r.failingSince.UTC().Format(time.RFC3339), cause)
+	if err := r.status.write(ctx, awaiting(decision)); err != nil {
+		klog.FromContext(ctx).V(2).Info("Writing the Waiting condition failed, will retry", "err", err)
+	}
+}
+
 // MustYield reports whether other migrations wait for a place.
 func (r *migrationRun) MustYield() bool { return r.waiting.Len() > 0 }

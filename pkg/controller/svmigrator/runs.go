@@ -48,6 +48,8 @@ type kept struct {
 	hadTurn bool
 	// notBefore is when the migration may run again.
 	notBefore time.Time
+	// failingSince is since when runs have failed because of requests that are not about objects, or zero.
+	failingSince time.Time
 	// covered are other migrations of the resource that existed before this one began.
 	covered sets.Set[types.UID]
 }

@@ -152,12 +152,14 @@ func (s *scene) judgeOfMany(t *testing.T, others int) {
 	}
 }
 
-// testSmallBesideBig has a single place, and wants a big migration to give it to a small one.
+// testSmallBesideBig has a single place, and wants a big migration to give it to a small one, but not to another one of
+// its resource, which would begin with the same objects.
 func testSmallBesideBig(t *testing.T, c *cluster) {
 	big, small := c.stage(t, "whales", "Whale", 600), c.stage(t, "shrimps", "Shrimp", 20)
+	big.migrate(t)
+	c.migrate(t, "whales-again", big.WithVersion(""))
 	manager := c.startManager(t, "turns", steadily(40, "--concurrent-migrations=1", "--migration-turn=1s",
 		"--migration-chunk-size=50")...)
-	big.migrate(t)
 	big.writes.reach(t, 10, soon)
 	small.migrate(t)
 	small.succeeded(t, soon, 1)
@@ -165,6 +167,14 @@ func testSmallBesideBig(t *testing.T, c *cluster) {
 		t.Errorf("%d of %d objects of the big one were written before the end of the small one", count, big.n)
 	}
 	big.succeeded(t, soon, 1)
+	mustSucceed(t, c.ended(t, "whales-again", soon))
+	requests, err := c.Requests(patchesOfManager(big.GroupResource, time.Time{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := big.n + big.n/20; requests.Total() > most { // Some are dry runs.
+		t.Errorf("%d requests for %d objects, want %d at most", requests.Total(), big.n, most)
+	}
 	framework.StopManager(t, manager)
 }
 

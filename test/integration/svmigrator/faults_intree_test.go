@@ -89,14 +89,27 @@ func testInTreeMigrator(t *testing.T) {
 	judge.onlyEncodings(t, 1)
 }
 
-// testStorageMigrating has a definition that says that kube-controller-manager migrates its resource.
+// brokenInTree is a migration of kube-controller-manager that no API server can read.
+const brokenInTree = "/registry/storageversionmigrations/broken"
+
+// testStorageMigrating has a definition that says that kube-controller-manager migrates its resource. At first nobody
+// can tell which migrations kube-controller-manager has.
 func testStorageMigrating(t *testing.T) {
 	const objects = 20
 	c := startCluster(t)
 	s := c.stage(t, "claims", "Claim", objects)
 	c.setStorageMigrating(t, s.custom, apiextensionsv1.ConditionTrue)
+	if _, err := c.Etcd().Client().Put(t.Context(), brokenInTree, "\xd9\xd9\xf7\xa1"); err != nil {
+		t.Fatal(err)
+	}
 	c.startManager(t, "manager")
 	s.migrate(t)
+	failing := c.reports(t, s.Resource, v1alpha1.MigrationWaiting, corev1.ConditionTrue, v1alpha1.MigrationReasonRetrying,
+		soon)
+	t.Logf("nobody can read the in-tree migrations: %s", failing.Message)
+	if _, err := c.Etcd().Client().Delete(t.Context(), brokenInTree); err != nil {
+		t.Fatal(err)
+	}
 	waits := c.reports(t, s.Resource, v1alpha1.MigrationWaiting, corev1.ConditionTrue,
 		v1alpha1.MigrationReasonAwaitingInTree, soon)
 	t.Logf("the migration waits: %s", waits.Message)

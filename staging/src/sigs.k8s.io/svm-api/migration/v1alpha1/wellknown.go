@@ -103,7 +103,8 @@ const (
 const (
 	// MigrationReasonRewriting: objects are being listed and rewritten.
 	MigrationReasonRewriting = "Rewriting"
-	// MigrationReasonRetrying: requests fail with transient errors, and are tried again.
+	// MigrationReasonRetrying: requests fail with transient errors, and are tried again. It is a reason of the Waiting
+	// condition, too, for requests that are not about objects.
 	MigrationReasonRetrying = "RetryingTransientErrors"
 	// MigrationReasonNoProgress: requests fail, and no object got an outcome for a long time. Migrations that wait go
 	// first.
