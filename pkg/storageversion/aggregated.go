@@ -83,6 +83,16 @@ func (a aggregated) versions(resource schema.GroupResource) []schema.GroupVersio
 	})
 }
 
+// serves returns a group version at which an aggregated server serves the resource now.
+func (a aggregated) serves(resource schema.GroupResource) (schema.GroupVersion, bool) {
+	for _, gv := range a.versions(resource) {
+		if len(a[gv].Resources[resource].Versions) > 0 {
+			return gv, true
+		}
+	}
+	return schema.GroupVersion{}, false
+}
+
 // group returns the versions of a group, the preferred first.
 func (a aggregated) group(group string) []schema.GroupVersion {
 	var versions []schema.GroupVersion

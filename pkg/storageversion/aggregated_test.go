@@ -106,3 +106,18 @@ func TestRolloutOfAnAggregatedServerThatFails(t *testing.T) {
 		})
 	}
 }
+
+// TestAggregatedServerInFrontOfADefinition has an APIService hand a version of a custom resource to another server.
+func TestAggregatedServerInFrontOfADefinition(t *testing.T) {
+	v1 := schema.GroupVersion{Group: widgets.Group, Version: "v1"}
+	s := newStory()
+	s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
+	expect(t, s, widgets, "", []string{widgetV1})
+	served := Resource{Kind: "Widget", Versions: []string{"v1"}, Hash: widgetV1, Migratable: true}
+	s.SetAggregated(s.tick(), v1, &AggregatedDocument{
+		Address: "other/api:443", Resources: map[schema.GroupResource]Resource{widgets: served},
+	})
+	expect(t, s, widgets, unseen, []string{widgetV1})
+	s.SetAggregated(s.tick(), v1, nil)
+	expect(t, s, widgets, "", []string{widgetV1})
+}

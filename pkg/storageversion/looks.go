@@ -253,13 +253,20 @@ func (l *looks) unread(group string) []Server {
 	})
 }
 
-// unconfirmed returns the processes of which it is not certain that a look at the group read them.
-func (l *looks) unconfirmed(now time.Time, group string, processes []Server) []Server {
+// unconfirmed returns the processes of which it is not certain that a look at the group read them. One that a look has
+// counted a moment ago has no incarnation there: records have it as read already, and that proves nothing.
+func (l *looks) unconfirmed(now time.Time, group string, processes []Server) (unconfirmed []Server) {
 	reads := l.groups[group]
-	return slices.DeleteFunc(slices.Clone(processes), func(server Server) bool {
+	for _, server := range processes {
 		first, read := reads.firstRead[server]
-		return read && now.Sub(first) >= confirmation && slices.Contains(reads.processes, server)
-	})
+		switch {
+		case read && now.Sub(first) < confirmation:
+			unconfirmed = append(unconfirmed, Server{Identity: server.Identity})
+		case !read || !slices.Contains(reads.processes, server):
+			unconfirmed = append(unconfirmed, server)
+		}
+	}
+	return unconfirmed
 }
 
 // confirmedFrom returns when it became certain that the last complete look at the group read the processes that live.

@@ -24,6 +24,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // Observe returns what is known of a resource. A resource that nobody ever served has no Class.
@@ -41,6 +43,11 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 	switch o.Class {
 	case Custom:
 		l.definitions.observe(&o)
+		if gv, shadowed := l.aggregated.serves(resource); shadowed {
+			o.Problem = &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: l.aggregated[gv].failingSince,
+				Message: "the APIService of " + gv.String() + " leads to an aggregated server, so the objects of the " +
+					"CustomResourceDefinition cannot be reached. Delete the APIService or the CustomResourceDefinition"}
+		}
 	case BuiltIn:
 		l.observeBuiltIn(&o)
 	case Aggregated:

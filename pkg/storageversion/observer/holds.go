@@ -64,7 +64,7 @@ func (h *holds) identify(ctx context.Context, address string, direct bool) (docu
 	if err != nil {
 		return from, process{}, err
 	}
-	version, err := readVersion(ctx, from)
+	version, err := from.ServerVersion(ctx)
 	if err != nil || !storageversion.MayOutliveProcess(version) {
 		return from, process{version: version}, err
 	}
@@ -83,7 +83,7 @@ func (h *holds) identify(ctx context.Context, address string, direct bool) (docu
 
 // introduce asks a process for its version, and when it started.
 func introduce(ctx context.Context, from documents.Reader) (process, error) {
-	version, err := readVersion(ctx, from)
+	version, err := from.ServerVersion(ctx)
 	if err != nil {
 		return process{}, err
 	}
@@ -102,15 +102,6 @@ func introduce(ctx context.Context, from documents.Reader) (process, error) {
 		one.started, err = time.Parse(time.RFC3339Nano, started)
 	}
 	return one, err
-}
-
-// readVersion returns the version of a server, empty if it refuses to tell it.
-func readVersion(ctx context.Context, from documents.Reader) (string, error) {
-	version, err := from.ServerVersion(ctx)
-	if refused(err) {
-		return "", nil
-	}
-	return version, err
 }
 
 // of returns the connection to the process of that name, nil if there is none.
@@ -161,7 +152,7 @@ func (h *holds) awaitEnd(ctx context.Context, held *hold) {
 		case <-held.ended:
 			return
 		case <-ticker.C():
-			if _, err := readVersion(ctx, held.reader); err != nil {
+			if _, err := held.reader.ServerVersion(ctx); err != nil && !refused(err) {
 				return
 			}
 		}

@@ -17,6 +17,7 @@ limitations under the License.
 package observer
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -150,5 +151,26 @@ func TestServerThatStopsAnswering(t *testing.T) {
 	})
 	c.servers[0].change(func() { delete(c.servers[0].failing, "/") })
 	c.until(t, c.unread(c.servers[0], 0))
+	c.stop()
+}
+
+// TestServerThatRefusesItsVersion has a server that does not know the roles yet when it is asked first.
+func TestServerThatRefusesItsVersion(t *testing.T) {
+	c := newCluster(t, 2)
+	late := c.servers[1]
+	late.change(func() { late.failing["/version"] = http.StatusForbidden })
+	c.run(t)
+	c.until(t, func() error {
+		if c.Observe(deployments).Problem == nil {
+			return errors.New("nothing is missing")
+		}
+		return nil
+	})
+	late.change(func() { delete(late.failing, "/version") })
+	c.until(t, c.encodings(1))
+	last, _ := func() (storageversion.Sighting, bool) { o := c.Observe(deployments); return o.Last() }()
+	if !storageversion.Durable(last.Evidence) {
+		t.Errorf("evidence %+v", last.Evidence)
+	}
 	c.stop()
 }

@@ -172,7 +172,8 @@ func (o *Observer) ReadAggregated() { o.aggregated.wake.raise() }
 
 // AskEach asks each API server that is ready, all at once: at its own address, or behind shared addresses if the last
 // look met all servers there. Otherwise it asks whichever server answers at each address, or at the configured host if
-// no address is known. It returns what went wrong, with the address.
+// no address is known, and returns an error if fewer than all can answer there. It returns what went wrong, with the
+// address.
 func (o *Observer) AskEach(
 	ctx context.Context, ask func(ctx context.Context, server documents.Reader) error,
 ) error {
@@ -184,6 +185,7 @@ func (o *Observer) AskEach(
 		return o.askMet(ctx, o.clients.meet(ctx, addresses, direct, living), ask)
 	}
 	var asking errgroup.Group
+	asking.Go(o.poller.unmet)
 	for _, address := range addresses {
 		asking.Go(func() error {
 			server, err := o.clients.reader(address, direct)

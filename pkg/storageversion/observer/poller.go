@@ -18,6 +18,7 @@ package observer
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -54,9 +55,9 @@ type discoveryPoller struct {
 	storageVersions *storageVersionWatcher
 	holds           *holds
 
-	// synced says whether there was a snapshot, allMet whether the last one met all servers behind addresses that they
-	// share. Guarded by facts.mu.
-	synced, allMet bool
+	// synced says whether there was a snapshot, shared whether servers shared addresses in the last one, and allMet
+	// whether it met all of them there. Guarded by facts.mu.
+	synced, shared, allMet bool
 
 	// Only the goroutine of run uses these. They are of the last snapshot.
 	last     storageversion.Look
@@ -109,7 +110,7 @@ func (p *discoveryPoller) takeSnapshot(ctx context.Context) {
 		p.storageVersions.served.raise()
 	}
 	p.update(func(now time.Time) storageversion.Changes {
-		p.synced, p.allMet = true, look.Shared && look.Unmet == ""
+		p.synced, p.shared, p.allMet = true, look.Shared, look.Shared && look.Unmet == ""
 		if len(look.Incomplete()) == 0 && look.Unmet == "" {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now
 		}
@@ -132,6 +133,16 @@ func (p *discoveryPoller) livingBehindShared() int {
 		return 0
 	}
 	return len(p.ledger.Living())
+}
+
+// unmet returns an error if servers live that nobody can ask, because they share addresses and were not met there.
+func (p *discoveryPoller) unmet() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.shared && !p.allMet {
+		return fmt.Errorf("%d API servers live, and the manager cannot ask each of them", len(p.ledger.Living()))
+	}
+	return nil
 }
 
 // recovered says whether a server answers that failed before, or nothing failed and a server is missing all the same.

@@ -165,7 +165,7 @@ func (p *discoveryPoller) readProcess(
 	ctx context.Context, one *connection, started string, serves catalog,
 ) (document storageversion.Document, err error) {
 	who := process{}
-	if who.version, err = readVersion(ctx, one.reader); err == nil {
+	if who.version, err = one.reader.ServerVersion(ctx); err == nil {
 		who.held = storageversion.MayOutliveProcess(who.version)
 		who.started, err = time.Parse(time.RFC3339Nano, started)
 	}

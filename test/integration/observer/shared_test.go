@@ -94,6 +94,9 @@ func testOneSided(t *testing.T, cp *controlplane.ControlPlane) {
 	within(t, eventually, reason)
 	t.Log(s.Observe(policies).Problem.Message)
 	during(t, 10*time.Second, reason)
+	if err := s.AskEach(t.Context(), func(context.Context, documents.Reader) error { return nil }); err == nil {
+		t.Error("one of three servers was asked, and that counts as all")
+	}
 	cp.Balancer().SetBackends()
 	within(t, eventually, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
 	s.stop()
