@@ -92,17 +92,13 @@ func (w *Watch) Run(ctx context.Context, client kubernetes.Interface) {
 			first = false
 			report(logger, state, err)
 		}
-		if state == Standing {
-			delay = firstRetry
-			if !retry.Pause(ctx, w.clock, period) {
-				return
-			}
-			continue
+		pause := delay
+		if delay = min(2*delay, period); state == Standing {
+			pause, delay = period, firstRetry
 		}
-		if !retry.Pause(ctx, w.clock, delay) {
+		if !retry.Pause(ctx, w.clock, pause) {
 			return
 		}
-		delay = min(2*delay, period)
 	}
 }
 

@@ -20,11 +20,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/tools/leaderelection"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
 // leaseTolerance is how long this process may believe that it holds a lease which has expired before it is unhealthy.
@@ -35,6 +39,7 @@ type health struct {
 	reachable <-chan struct{}
 	selected  []ControllerDescriptor
 	missing   sync.Map // the names of checks that fail, because a controller waits for a resource
+	observer  atomic.Pointer[observer.Observer]
 
 	ownLease, sharedLease *leaderelection.HealthzAdaptor
 }
@@ -72,6 +77,14 @@ func (h *health) readiness() []healthz.HealthChecker {
 			return errors.New("the API server has not answered yet")
 		}
 	}))
+	if slices.ContainsFunc(h.selected, func(d ControllerDescriptor) bool { return d.Observes }) {
+		checks = append(checks, healthz.NamedCheck("observer", func(*http.Request) error {
+			if o := h.observer.Load(); o == nil || !o.HasSynced() {
+				return errors.New("the API servers have not been observed yet")
+			}
+			return nil
+		}))
+	}
 	for _, d := range h.selected {
 		for _, need := range d.Needs {
 			if need.Optional {

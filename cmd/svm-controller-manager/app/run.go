@@ -93,6 +93,7 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 		if err != nil {
 			return fmt.Errorf("making an observer: %w", err)
 		}
+		health.observer.Store(m.observer)
 		observing, stopObserving := context.WithCancel(klog.NewContext(serving, logger.WithName("observer")))
 		var ended sync.WaitGroup
 		ended.Go(func() { m.observer.Run(observing) })

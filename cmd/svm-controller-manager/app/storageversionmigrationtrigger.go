@@ -85,9 +85,6 @@ func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
 		"How long the servers must have written an encoding before the trigger creates a migration to it. An upgrade, or a "+
 			"change of a storage version, can be rolled back during this time without a second migration. After the "+
 			"installation, all resources wait for it. spec.soakSeconds of a StorageState overrides it for one resource.")
-	fs.Int("max-triggered-migrations", 4, "Has no effect.") // Manifests that set the flag must keep working.
-	_ = fs.MarkDeprecated("max-triggered-migrations",       // never fails: the flag exists
-		"it has no effect: every migration that is due is created, and --concurrent-migrations bounds how many run.")
 }
 
 // Validate implements options.ControllerOptions.

@@ -29,6 +29,8 @@ const (
 	// MinPollInterval keeps a mistyped unit from becoming load: a poll asks every server for the documents of every
 	// group.
 	MinPollInterval = 10 * time.Second
+	// MaxPollInterval bounds for how long evidence counts that cannot be compared with later evidence.
+	MaxPollInterval = time.Hour
 
 	// hold covers every restart of a server, which needs no report: the server puts back a Lease that was deleted
 	// within 10.4 s, and answers some seconds before or after its Lease exists, on a slow machine half a minute. To doubt

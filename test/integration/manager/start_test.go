@@ -250,7 +250,11 @@ func TestWrongFlags(t *testing.T) {
 		},
 		"too many looks": {
 			args: []string{"--poll-interval=1s"},
-			want: "--poll-interval must be at least 10s, got 1s",
+			want: "--poll-interval must be from 10s to 1h0m0s, got 1s",
+		},
+		"too few looks": {
+			args: []string{"--poll-interval=24h"},
+			want: "--poll-interval must be from 10s to 1h0m0s, got 24h0m0s",
 		},
 		"no room to grow": {
 			args: []string{"--max-storage-growth=-1Gi"},

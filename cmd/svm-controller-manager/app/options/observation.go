@@ -44,8 +44,8 @@ func addObservationFlags(fs *pflag.FlagSet, o *Observation) {
 			"is their default request timeout plus 5s. Raise it if their --request-timeout is longer, and by their "+
 			"--shutdown-delay-duration.")
 	fs.DurationVar(&o.PollInterval, "poll-interval", o.PollInterval,
-		fmt.Sprintf("How often the manager reads what no event announces, at least %v. Whenever servers come or go, it also "+
-			"reads at once what they write.", svmtrigger.MinPollInterval))
+		fmt.Sprintf("How often the manager reads what no event announces, from %v to %v. Whenever servers come or go, it "+
+			"also reads at once what they write.", svmtrigger.MinPollInterval, svmtrigger.MaxPollInterval))
 }
 
 func validateObservation(o Observation) []error {
@@ -53,9 +53,9 @@ func validateObservation(o Observation) []error {
 	if o.SettlePeriod < 0 {
 		errs = append(errs, fmt.Errorf("--settle-period must not be negative, got %v", o.SettlePeriod))
 	}
-	if o.PollInterval < svmtrigger.MinPollInterval {
-		errs = append(errs, fmt.Errorf("--poll-interval must be at least %v, got %v",
-			svmtrigger.MinPollInterval, o.PollInterval))
+	if o.PollInterval < svmtrigger.MinPollInterval || o.PollInterval > svmtrigger.MaxPollInterval {
+		errs = append(errs, fmt.Errorf("--poll-interval must be from %v to %v, got %v",
+			svmtrigger.MinPollInterval, svmtrigger.MaxPollInterval, o.PollInterval))
 	}
 	return errs
 }
