@@ -55,9 +55,12 @@ var limits = validate.Limits{
 	Grace: 75 * time.Second,
 	// An election, the settle period, and what a busy machine needs.
 	Recovery: 30 * time.Second,
-	// The manager checks once more before a success. It may sleep between that and its write until its lease is lost.
+	// The manager checks once more before a success. It may sleep between that and its write until its lease is lost,
+	// or its write may be on its way for so long, while something is broken.
 	Notice: 20 * time.Second,
-	Chunk:  cluster.ChunkSize, Workers: cluster.Workers,
+	// Otherwise little is between the two.
+	NoticeAtOnce: 5 * time.Second,
+	Chunk:        cluster.ChunkSize, Workers: cluster.Workers,
 }
 
 // misbehaviour is what must never be in the log of a manager.
@@ -95,7 +98,7 @@ func Run(ctx context.Context, config Config) (*report.Report, error) {
 	s := &scene{Config: config, started: time.Now(), args: managerArgs(config.Seed)}
 	var err error
 	s.Cluster, err = cluster.Start(ctx, cluster.Config{
-		Manager: config.Manager, ManagerArgs: s.args, Dir: filepath.Join(config.Dir, "controlplane"),
+		Manager: config.Manager, ManagerArgs: s.args, Dir: filepath.Join(config.Dir, "controlplane"), Logf: config.Logf,
 	})
 	if err != nil {
 		return nil, err
@@ -237,7 +240,7 @@ func (s *scene) readPatches() error {
 		if e.ObjectRef == nil || e.ResponseStatus == nil || !strings.HasPrefix(e.ObjectRef.Name, model.NamePrefix) {
 			return false
 		}
-		if e.ResponseStatus.Code == 200 {
+		if e.ResponseStatus.Code == 200 && !strings.Contains(e.RequestURI, "dryRun=") {
 			patches = append(patches, model.Patch{
 				Resource: e.ObjectRef.Resource, Name: e.ObjectRef.Name, Received: e.RequestReceivedTimestamp.Time, Code: 200,
 			})
@@ -265,11 +268,15 @@ func (s *scene) report() (*report.Report, error) {
 			made.Problems = append(made.Problems, path+": "+line)
 		}
 	}
+	if made.Rewrites == 0 || made.Patches == 0 || made.Sharp == 0 {
+		made.Problems = append(made.Problems, "nothing was migrated, or no state ever excluded an encoding: "+
+			"the run shows nothing")
+	}
 	if n := len(result.Violations); n > 0 {
 		errs = append(errs, fmt.Errorf("%d promises were broken", n))
 	}
 	if n := len(made.Problems); n > 0 {
-		errs = append(errs, fmt.Errorf("%d lines of logs tell of what must never happen", n))
+		errs = append(errs, fmt.Errorf("%d problems, the first is %s", n, made.Problems[0]))
 	}
 	errs = append(errs, write(filepath.Join(s.Dir, "report.json"), made.JSON),
 		write(filepath.Join(s.Dir, "report.txt"), func(w io.Writer) error {

@@ -69,7 +69,7 @@ var Mutants = []Mutant{
 		Seed: 30, Faults: []string{"deny objects"},
 	},
 	{
-		Name: "names no denied objects", Promise: "P",
+		Name: "names no denied objects", Promise: "P6",
 		File: "pkg/controller/svmigrator/progress.go",
 		Old:  "status.DeniedObjects = position.Denied\n", New: "status.DeniedObjects = nil\n",
 		Seed: 30, Faults: []string{"deny objects"},
@@ -82,16 +82,6 @@ var Mutants = []Mutant{
 		New:  "status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = position.Baseline, \"\", perMinute",
 		Seed: 30, Faults: []string{"kill manager"},
 	},
-}
-
-// FindMutant returns the mutant of that name.
-func FindMutant(name string) (Mutant, error) {
-	for _, m := range Mutants {
-		if m.Name == name {
-			return m, nil
-		}
-	}
-	return Mutant{}, fmt.Errorf("there is no mutant %q", name)
 }
 
 // overlay writes what go build needs to see the mistake in place of the right file.

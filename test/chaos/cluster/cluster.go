@@ -74,7 +74,8 @@ type Config struct {
 	// ManagerArgs are flags besides those that every run has.
 	ManagerArgs []string
 	// Dir is where logs and data go. It must be empty or absent.
-	Dir string
+	Dir  string
+	Logf func(format string, args ...any)
 }
 
 // Cluster is all that runs.
@@ -100,8 +101,6 @@ type Cluster struct {
 	mu sync.Mutex
 	// old tells of each server whether it emulates the old release.
 	old []bool
-	// complaints are what the supervisor could not do, the latest first.
-	complaints []error
 }
 
 // lateGarbage keeps servers from collecting garbage before they need this much memory: it is a quarter of the processor
@@ -243,9 +242,7 @@ func (c *Cluster) supervise() {
 			defer ticker.Stop()
 			for {
 				if err := node.revive(); err != nil && c.ctx.Err() == nil {
-					c.mu.Lock()
-					c.complaints = append([]error{err}, c.complaints...)
-					c.mu.Unlock()
+					c.config.Logf("the supervisor: %v", err)
 				}
 				select {
 				case <-ticker.C:

@@ -128,13 +128,6 @@ func (c *Cluster) noteChange() {
 	})
 }
 
-// Mixed tells whether servers emulate different releases.
-func (c *Cluster) Mixed() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.old[0] != c.old[1] || c.old[1] != c.old[2]
-}
-
 // Storage is the version that servers write a resource in, for the end of a round: they do not differ then.
 func (c *Cluster) Storage(resource model.Resource, world *model.World) string {
 	if resource.Custom() {

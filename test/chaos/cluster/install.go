@@ -141,6 +141,11 @@ func (c *Cluster) StealLease(ctx context.Context) error {
 	})
 }
 
+// DropState deletes a StorageState.
+func (c *Cluster) DropState(ctx context.Context, name string) error {
+	return c.Migration.MigrationV1alpha1().StorageStates().Delete(ctx, name, metav1.DeleteOptions{})
+}
+
 // Retry asks for another attempt at each resource whose migration failed, as an administrator does, and counts them.
 func (c *Cluster) Retry(ctx context.Context, token string) (int, error) {
 	states := c.Migration.MigrationV1alpha1().StorageStates()

@@ -44,13 +44,29 @@ const (
 // DenyObjects is the only fault that makes servers refuse rewrites for good.
 const DenyObjects = "deny objects"
 
-// fault breaks something. It says what, and returns what mends it, which may be nil.
-type fault func(ctx context.Context, r *Runner, dice uint64) (target string, mend func() error, err error)
+const (
+	conversionAway = "conversion webhook away"
+	validationAway = "validation webhook away"
+	deleteState    = "delete a state"
+)
+
+// fault breaks something, and says what in f. It returns what mends it, which may be nil.
+type fault func(ctx context.Context, r *Runner, dice uint64, f *model.Fault) (mend func() error, err error)
 
 // kind is a fault and how long it lasts.
 type kind struct {
 	inject      fault
 	least, most time.Duration
+}
+
+// Disturbs reports whether a fault or a change of a kind may keep a manager from seeing or storing something, or lose
+// the answer to a request of it.
+func Disturbs(kind string) bool {
+	switch kind {
+	case flipGears, flipSprings, DenyObjects, conversionAway, validationAway, deleteState:
+		return false
+	}
+	return true
 }
 
 const (
@@ -76,9 +92,10 @@ var kinds = map[string]kind{
 	"drop election lease":       {dropElection, 0, 3 * second},
 	"steal election lease":      {stealElection, 0, 3 * second},
 	"drop identity lease":       {dropIdentity, 0, 3 * second},
-	"conversion webhook away":   {webhookAway(conversion), 3 * second, 10 * second},
-	"validation webhook away":   {webhookAway(validation), 3 * second, 10 * second},
+	conversionAway:              {webhookAway(conversion), 3 * second, 10 * second},
+	validationAway:              {webhookAway(validation), 3 * second, 10 * second},
 	DenyObjects:                 {denyObjects, 20 * second, 32 * second},
+	deleteState:                 {dropState, 0, 3 * second},
 	"quota nearly full":         {fillQuota, 4 * second, 10 * second},
 	"compaction of etcd":        {compact, 0, 3 * second},
 	"restore of etcd":           {restore, 3 * second, 10 * second},
@@ -100,30 +117,28 @@ func (of choice) pick(c *cluster.Cluster, dice uint64) *cluster.Node {
 }
 
 func killNode(of choice) fault {
-	return func(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+	return func(_ context.Context, r *Runner, dice uint64, f *model.Fault) (func() error, error) {
 		node := of.pick(r.cluster, dice)
+		f.Target = node.Name
 		release := node.Hold()
-		return node.Name, func() error {
+		return func() error {
 			defer release()
 			return node.Start()
 		}, node.Kill()
 	}
 }
 
+// pauseNode holds the node meanwhile: who restarts a process that sleeps waits for its end in vain.
 func pauseNode(of choice) fault {
-	return func(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+	return func(_ context.Context, r *Runner, dice uint64, f *model.Fault) (func() error, error) {
 		node := of.pick(r.cluster, dice)
-		return pause(node)
+		f.Target = node.Name
+		release := node.Hold()
+		return func() error {
+			defer release()
+			return ignoreEnded(node.Resume())
+		}, ignoreEnded(node.Pause())
 	}
-}
-
-// pause holds the node meanwhile: who restarts a process that sleeps waits for its end in vain.
-func pause(node *cluster.Node) (string, func() error, error) {
-	release := node.Hold()
-	return node.Name, func() error {
-		defer release()
-		return ignoreEnded(node.Resume())
-	}, ignoreEnded(node.Pause())
 }
 
 // ignoreEnded drops the error of a signal to a process that has ended: the supervisor starts it again.
@@ -135,10 +150,11 @@ func ignoreEnded(err error) error {
 }
 
 // stutter stops etcd most of the time, in turns of a fraction of a second. To clients that is a slow disk.
-func stutter(ctx context.Context, r *Runner, dice uint64) (string, func() error, error) {
+func stutter(ctx context.Context, r *Runner, dice uint64, f *model.Fault) (func() error, error) {
 	node := r.cluster.EtcdNode
 	stopped, stop := context.WithCancel(ctx)
 	asleep, awake := time.Duration(60+dice%200)*time.Millisecond, 30*time.Millisecond
+	f.Target = fmt.Sprintf("etcd sleeps %v of %v", asleep, asleep+awake)
 	ended := make(chan error, 1)
 	release := node.Hold()
 	go func() {
@@ -151,7 +167,7 @@ func stutter(ctx context.Context, r *Runner, dice uint64) (string, func() error,
 		}
 		ended <- ignoreEnded(errors.Join(errs...))
 	}()
-	return fmt.Sprintf("etcd sleeps %v of %v", asleep, asleep+awake), func() error {
+	return func() error {
 		defer release()
 		stop()
 		return <-ended
@@ -159,17 +175,18 @@ func stutter(ctx context.Context, r *Runner, dice uint64) (string, func() error,
 }
 
 func cutNode(of choice) fault {
-	return func(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+	return func(_ context.Context, r *Runner, dice uint64, f *model.Fault) (func() error, error) {
 		node := of.pick(r.cluster, dice)
-		return node.Name, node.Host.Heal, node.Host.Cut()
+		f.Target = node.Name
+		return node.Host.Heal, node.Host.Cut()
 	}
 }
 
 func cutBetween(one, other choice) fault {
-	return func(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+	return func(_ context.Context, r *Runner, dice uint64, f *model.Fault) (func() error, error) {
 		a, b := one.pick(r.cluster, dice), other.pick(r.cluster, dice>>8)
-		heal := func() error { return a.Host.HealFrom(b.Host) }
-		return a.Name + " from " + b.Name, heal, a.Host.CutFrom(b.Host)
+		f.Target = a.Name + " from " + b.Name
+		return func() error { return a.Host.HealFrom(b.Host) }, a.Host.CutFrom(b.Host)
 	}
 }
 
@@ -179,25 +196,35 @@ func shiftClock(of choice) fault {
 		-24 * time.Hour, -2 * time.Hour, -70 * second, -20 * second,
 		20 * second, 70 * second, 2 * time.Hour, 24 * time.Hour,
 	}
-	return func(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
-		node, shift := of.pick(r.cluster, dice), shifts[dice>>8%uint64(len(shifts))]
-		right := func() error { return ignoreEnded(node.SetClock(0)) }
-		return fmt.Sprintf("%s by %v", node.Name, shift), right, ignoreEnded(node.SetClock(shift))
+	return func(_ context.Context, r *Runner, dice uint64, f *model.Fault) (func() error, error) {
+		node := of.pick(r.cluster, dice)
+		f.Shift = shifts[dice>>8%uint64(len(shifts))]
+		f.Target = fmt.Sprintf("%s by %v", node.Name, f.Shift)
+		return func() error { return ignoreEnded(node.SetClock(0)) }, ignoreEnded(node.SetClock(f.Shift))
 	}
 }
 
-func dropElection(ctx context.Context, r *Runner, _ uint64) (string, func() error, error) {
-	return cluster.ElectionLease, nil, r.cluster.DropLease(ctx, cluster.ElectionLease)
+func dropElection(ctx context.Context, r *Runner, _ uint64, f *model.Fault) (func() error, error) {
+	f.Target = cluster.ElectionLease
+	return nil, r.cluster.DropLease(ctx, f.Target)
 }
 
-func stealElection(ctx context.Context, r *Runner, _ uint64) (string, func() error, error) {
-	return cluster.ElectionLease, nil, r.cluster.StealLease(ctx)
+func stealElection(ctx context.Context, r *Runner, _ uint64, f *model.Fault) (func() error, error) {
+	f.Target = cluster.ElectionLease
+	return nil, r.cluster.StealLease(ctx)
 }
 
-func dropIdentity(ctx context.Context, r *Runner, dice uint64) (string, func() error, error) {
+func dropIdentity(ctx context.Context, r *Runner, dice uint64, f *model.Fault) (func() error, error) {
 	all := r.cluster.Servers()
 	server := all[dice%uint64(len(all))]
-	return server.Name(), nil, r.cluster.DropLease(ctx, server.Identity())
+	f.Target = server.Name()
+	return nil, r.cluster.DropLease(ctx, server.Identity())
+}
+
+// dropState deletes a StorageState, which asks the manager to assume nothing about what is stored.
+func dropState(ctx context.Context, r *Runner, dice uint64, f *model.Fault) (func() error, error) {
+	f.Target = model.Resources[dice%uint64(len(model.Resources))].GroupResource.String()
+	return nil, r.cluster.DropState(ctx, f.Target)
 }
 
 func conversion(c *cluster.Cluster) *webhook.Hook { return c.Conversion }
@@ -205,7 +232,7 @@ func validation(c *cluster.Cluster) *webhook.Hook { return c.Validation }
 
 // webhookAway makes a webhook fail, hang, or answer late.
 func webhookAway(of func(*cluster.Cluster) *webhook.Hook) fault {
-	return func(_ context.Context, r *Runner, dice uint64) (string, func() error, error) {
+	return func(_ context.Context, r *Runner, dice uint64, f *model.Fault) (func() error, error) {
 		ways := []struct {
 			name string
 			webhook.Behaviour
@@ -215,8 +242,9 @@ func webhookAway(of func(*cluster.Cluster) *webhook.Hook) fault {
 			{"is late", webhook.Behaviour{Delay: 2 * second}},
 		}
 		hook, way := of(r.cluster), ways[dice%uint64(len(ways))]
+		f.Target = way.name
 		hook.Behave(way.Behaviour)
-		return way.name, func() error {
+		return func() error {
 			hook.Behave(webhook.Behaviour{})
 			return nil
 		}, nil
@@ -227,49 +255,50 @@ func webhookAway(of func(*cluster.Cluster) *webhook.Hook) fault {
 const Denial = "this spring is denied for now"
 
 // denyObjects has the validation webhook deny changes of some springs, which have to be rewritten now.
-func denyObjects(ctx context.Context, r *Runner, dice uint64) (string, func() error, error) {
+func denyObjects(ctx context.Context, r *Runner, dice uint64, f *model.Fault) (func() error, error) {
 	const some = 5
 	deny := map[string]metav1.Status{}
 	for i := range some {
 		name := model.Springs.Name(int(dice>>(8*i)) & 0xff % model.Springs.Names)
 		deny[name] = metav1.Status{Message: Denial, Code: 403, Reason: metav1.StatusReasonForbidden}
 	}
+	f.Denied = slices.Sorted(maps.Keys(deny))
+	f.Target = strings.Join(f.Denied, " ")
 	r.cluster.Validation.Behave(webhook.Behaviour{Deny: deny})
 	r.change(ctx, Step{Kind: flipSprings})
-	names := slices.Sorted(maps.Keys(deny))
-	return strings.Join(names, " "), func() error {
+	return func() error {
 		r.cluster.Validation.Behave(webhook.Behaviour{})
 		return nil
 	}, nil
 }
 
 // fillQuota leaves etcd so little space that writers raise its alarm.
-func fillQuota(ctx context.Context, r *Runner, dice uint64) (string, func() error, error) {
+func fillQuota(ctx context.Context, r *Runner, dice uint64, f *model.Fault) (func() error, error) {
 	left := int64(dice%8) << 16
-	mend := func() error { return r.cluster.SetQuota(ctx, 0) }
-	return fmt.Sprintf("%d KiB are left", left>>10), mend, r.cluster.SetQuota(ctx, left+1)
+	f.Target = fmt.Sprintf("%d KiB are left", left>>10)
+	return func() error { return r.cluster.SetQuota(ctx, 0) }, r.cluster.SetQuota(ctx, left+1)
 }
 
 // compact drops all revisions of before, so that continue tokens expire.
-func compact(ctx context.Context, r *Runner, _ uint64) (string, func() error, error) {
+func compact(ctx context.Context, r *Runner, _ uint64, _ *model.Fault) (func() error, error) {
 	ctx, cancel := context.WithTimeout(ctx, compactWithin)
 	defer cancel()
 	// The record must have them.
 	if err := r.cluster.Sync(ctx); err != nil {
-		return "etcd", nil, err
+		return nil, err
 	}
 	var resources []schema.GroupVersionResource
 	for _, resource := range []model.Resource{model.Gears, model.Springs} {
 		resources = append(resources, resource.WithVersion(resource.Versions[0]))
 	}
-	return "etcd", nil, r.cluster.ExpireContinueTokens(ctx, resources...)
+	return nil, r.cluster.ExpireContinueTokens(ctx, resources...)
 }
 
 // restore saves etcd, and puts that back in the end.
-func restore(ctx context.Context, r *Runner, _ uint64) (string, func() error, error) {
+func restore(ctx context.Context, r *Runner, _ uint64, _ *model.Fault) (func() error, error) {
 	r.backups++
 	backup, err := r.cluster.Save(fmt.Sprintf("backup-%d", r.backups))
-	return "etcd", func() error {
+	return func() error {
 		if err != nil {
 			return nil
 		}

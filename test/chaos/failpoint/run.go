@@ -99,21 +99,20 @@ func (r *Runner) awaitRewriting(ctx context.Context) {
 // fault breaks something for some time. An error means that it may be broken still.
 func (r *Runner) fault(ctx context.Context, step Step) error {
 	f := model.Fault{Kind: step.Kind, Start: time.Now()}
-	target, mend, err := kinds[step.Kind].inject(ctx, r, step.Dice)
-	f.Target = target
+	mend, err := kinds[step.Kind].inject(ctx, r, step.Dice, &f)
 	if err != nil {
 		f.Error = err.Error()
 	}
-	r.logf("broken: %s: %s %s", step.Kind, target, f.Error)
+	r.logf("broken: %s: %s %s", step.Kind, f.Target, f.Error)
 	sleep(ctx, time.Until(f.Start.Add(step.For)))
 	var broken error
 	if mend != nil {
 		broken = mend()
 	}
 	f.End = time.Now()
-	r.logf("mended: %s: %s after %.1f s", step.Kind, target, f.End.Sub(f.Start).Seconds())
+	r.logf("mended: %s: %s after %.1f s", step.Kind, f.Target, f.End.Sub(f.Start).Seconds())
 	if broken != nil {
-		broken = fmt.Errorf("mending %s %s: %w", step.Kind, target, broken)
+		broken = fmt.Errorf("mending %s %s: %w", step.Kind, f.Target, broken)
 		f.Error += broken.Error()
 	}
 	r.cluster.History.AddFault(f)

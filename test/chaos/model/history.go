@@ -120,6 +120,10 @@ type Era struct {
 type Fault struct {
 	Kind, Target string
 	Start, End   time.Time
+	// Denied are the objects that a server refused to write.
+	Denied []string
+	// Shift is what the clock of a server showed more than that of the machine.
+	Shift time.Duration
 	// Error says what went wrong with the fault itself, usually nothing.
 	Error string
 }

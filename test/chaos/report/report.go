@@ -51,6 +51,8 @@ type Report struct {
 	Rewrites int `json:"rewrites"`
 	Patches  int `json:"patches"`
 	Repeated int `json:"repeated"`
+	// MissingSeconds is the longest time for which an encoding was stored that the state did not list, broken or not.
+	MissingSeconds float64 `json:"missingSeconds"`
 	// RequestsPerObject is how often a migration rewrote an object, on average.
 	RequestsPerObject float64 `json:"requestsPerObject"`
 	// Migrations counts those that ended, by outcome and reason. ManagerStarts counts starts of manager processes.
@@ -82,6 +84,7 @@ func New(seed uint64, start time.Time, record model.Record, result validate.Resu
 		Faults: map[string]Count{}, Requests: map[string]map[model.Outcome]int{}, Eras: len(record.Eras),
 		Revisions: result.Revisions, Objects: result.Objects, Sharp: result.Sharp, Rewrites: result.Rewrites,
 		Patches: result.Patches, Repeated: result.Repeated, Migrations: result.Migrations, Violations: result.Violations,
+		MissingSeconds: result.Missing.Seconds(),
 	}
 	for _, f := range record.Faults {
 		count := r.Faults[f.Kind]
@@ -134,6 +137,7 @@ func (r *Report) Text(w io.Writer) {
 	fmt.Fprintf(w, "%d writes changed only an encoding; %d requests of migrations succeeded, %d of them for an object "+
 		"that the same migration had rewritten: %.3f requests for each object\n",
 		r.Rewrites, r.Patches, r.Repeated, r.RequestsPerObject)
+	fmt.Fprintf(w, "a state listed an encoding at most %.1f s after an object was stored in it\n", r.MissingSeconds)
 	fmt.Fprintf(w, "%d starts of managers\n", r.ManagerStarts)
 	for _, outcome := range slices.Sorted(maps.Keys(r.Migrations)) {
 		fmt.Fprintf(w, "%4d migrations ended %s\n", r.Migrations[outcome], outcome)

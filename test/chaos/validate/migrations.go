@@ -18,6 +18,7 @@ package validate
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -117,8 +118,16 @@ func (j *judge) behind(resource model.Resource, m model.Migration) []string {
 // lateChange tells whether the version that servers write changed shortly before now, and before an object was written.
 func (j *judge) lateChange(resource string, written int64) bool {
 	return slices.ContainsFunc(j.changes[resource], func(change model.Revision) bool {
-		return change.Number <= written && j.now.Seen.Sub(change.Seen) <= j.limits.Notice
+		return change.Number <= written && j.now.Seen.Sub(change.Seen) <= j.notice()
 	})
+}
+
+// notice is how old a change may be that a manager which ends a migration now need not have noticed.
+func (j *judge) notice() time.Duration {
+	if calm(j.record.Faults, j.now.Seen.Add(-j.limits.Notice), j.now.Seen, j.limits.NoticeAtOnce) < j.limits.Notice {
+		return j.limits.Notice
+	}
+	return j.limits.NoticeAtOnce
 }
 
 // succeeded wants that every object is stored in the target, and that the target did not change meanwhile.
@@ -128,7 +137,7 @@ func (j *judge) succeeded(resource model.Resource, m model.Migration, r *run) {
 			m.Name, len(names), names)
 	}
 	for _, change := range j.changes[resource.Resource] {
-		if change.Number > r.first && j.now.Seen.Sub(change.Seen) > j.limits.Notice {
+		if change.Number > r.first && j.now.Seen.Sub(change.Seen) > j.notice() {
 			j.violated(p2, resource.Resource,
 				"%s succeeded, and the version that servers write changed after its start, %v before its end",
 				m.Name, j.now.Seen.Sub(change.Seen))
@@ -144,11 +153,15 @@ func (j *judge) failed(resource model.Resource, m model.Migration, r *run, said 
 	if said.Reason != v1alpha1.MigrationReasonObjectsDenied {
 		return
 	}
-	denied := map[string]bool{}
+	denied, mayBe := map[string]bool{}, j.deniedDuring(r)
 	for _, o := range m.Status.DeniedObjects {
 		denied[o.Name] = true
-		if o.Reason == "" || o.Message == "" {
-			j.violated(p6, resource.Resource, "%s does not say why %s is denied", m.Name, o.Name)
+		if o.Reason == "" || !strings.Contains(o.Message, failpoint.Denial) {
+			j.violated(p6, resource.Resource, "%s does not say why %s is denied, only %q, %q",
+				m.Name, o.Name, o.Reason, o.Message)
+		}
+		if !mayBe[o.Name] {
+			j.violated(p6, resource.Resource, "%s says that %s is denied, and nobody denied it", m.Name, o.Name)
 		}
 	}
 	for _, name := range j.behind(resource, m) {
@@ -157,12 +170,22 @@ func (j *judge) failed(resource model.Resource, m model.Migration, r *run, said 
 				m.Name, name)
 		}
 	}
-	if !slices.ContainsFunc(j.record.Faults, func(f model.Fault) bool {
-		return f.Kind == failpoint.DenyObjects && f.Start.Before(r.end) && f.End.After(r.start)
-	}) {
-		j.violated(p6, resource.Resource, "%s says that objects are denied, and nobody denied any: %v",
-			m.Name, m.Status.DeniedObjects)
+	if len(mayBe) == 0 {
+		j.violated(p6, resource.Resource, "%s says that objects are denied, and nobody denied any", m.Name)
 	}
+}
+
+// deniedDuring are the objects that were denied during a migration.
+func (j *judge) deniedDuring(r *run) map[string]bool {
+	denied := map[string]bool{}
+	for _, f := range j.record.Faults {
+		if f.Start.Before(r.end) && f.End.After(r.start) {
+			for _, name := range f.Denied {
+				denied[name] = true
+			}
+		}
+	}
+	return denied
 }
 
 // progressed wants that a migration never loses more than a chunk of what it has done.
@@ -173,7 +196,7 @@ func (j *judge) progressed(m *v1alpha1.StorageVersionMigration, r *run) {
 	if processed := m.Status.Progress.Processed; processed+int64(j.limits.Chunk) < r.processed {
 		j.violated(p4, r.resource, "%s had processed %d objects, and then %d", m.Name, r.processed, processed)
 	}
-	r.processed = m.Status.Progress.Processed
+	r.processed = max(r.processed, m.Status.Progress.Processed)
 }
 
 // counted wants that a migration rewrites each object once, and those of a chunk again after a fault.
@@ -185,7 +208,7 @@ func (j *judge) counted() {
 		patches := map[string]int{}
 		repeated := 0
 		for _, p := range j.record.Patches {
-			if p.Resource != r.resource || p.Received.Before(r.start) || p.Received.After(r.end) {
+			if p.Resource != r.resource || p.Received.Before(r.start) || p.Received.After(r.end) || j.displaced(p.Received) {
 				continue
 			}
 			j.result.Patches++
@@ -202,11 +225,19 @@ func (j *judge) counted() {
 	}
 }
 
+// displaced tells whether a server whose clock was set may have given this time to a request of another time.
+func (j *judge) displaced(received time.Time) bool {
+	return slices.ContainsFunc(j.record.Faults, func(f model.Fault) bool {
+		at := received.Add(-f.Shift)
+		return f.Shift != 0 && at.After(f.Start) && at.Before(f.End)
+	})
+}
+
 // interruptions counts what may have ended a run of a migration, or have lost the answer of a server.
 func (j *judge) interruptions(r *run) int {
 	count := 0
 	for _, f := range j.record.Faults {
-		if f.Start.Before(r.end) && f.End.Add(j.limits.Recovery).After(r.start) {
+		if failpoint.Disturbs(f.Kind) && f.Start.Before(r.end) && f.End.Add(j.limits.Recovery).After(r.start) {
 			count++
 		}
 	}

@@ -18,6 +18,7 @@ package validate
 
 import (
 	"slices"
+	"time"
 
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -26,17 +27,19 @@ import (
 
 const p1 = "P1 (no underestimate)"
 
-// shrunk wants that an encoding in which objects are stored never leaves a state.
+// shrunk wants that an encoding in which objects are stored never leaves a state. A state that was created excludes
+// nothing.
 func (j *judge) shrunk(resource model.Resource, before, after *v1alpha1.StorageState) {
-	if before == nil || after == nil || before.UID != after.UID {
+	if after == nil {
 		return
 	}
-	if after.Status.Epoch < before.Status.Epoch {
+	created := before == nil || before.UID != after.UID
+	if !created && after.Status.Epoch < before.Status.Epoch {
 		j.violated(p1, resource.Resource, "the epoch went down from %d to %d", before.Status.Epoch, after.Status.Epoch)
 	}
 	for version, count := range j.world.Encodings[resource.Resource] {
 		hash := resource.Hash(version)
-		if covers(before, hash) && !covers(after, hash) {
+		if (created || covers(before, hash)) && !covers(after, hash) {
 			j.violated(p1, resource.Resource, "%s left the state while %d objects were stored in it: %s",
 				version, count, words(after))
 		}
@@ -58,18 +61,25 @@ func (j *judge) covered(name string) {
 			j.missing[key] = j.now.Seen
 		case !is && isMissing:
 			delete(j.missing, key)
-			passed := calm(j.record.Faults, since, j.now.Seen, j.limits.Recovery)
-			if passed > j.limits.Grace {
+			if passed := j.wasMissing(since); passed > j.limits.Grace {
 				j.violated(p1, name, "for %v objects were stored in %s, which the state did not list", passed, version)
 			}
 		}
 	}
 }
 
+// wasMissing is how much of the time since then nothing was broken that managers depend on.
+func (j *judge) wasMissing(since time.Time) time.Duration {
+	if j.live {
+		j.result.Missing = max(j.result.Missing, j.now.Seen.Sub(since))
+	}
+	return calm(j.record.Faults, since, j.now.Seen, j.limits.Recovery)
+}
+
 // closeMissing judges what is missing at the end.
 func (j *judge) closeMissing() {
 	for key, since := range j.missing {
-		if passed := calm(j.record.Faults, since, j.now.Seen, j.limits.Recovery); passed > j.limits.Grace {
+		if passed := j.wasMissing(since); passed > j.limits.Grace {
 			j.violated(p1, key.resource, "for %v objects are stored in %s, and %s", passed, key.version,
 				words(j.world.States[named(key.resource).GroupResource.String()]))
 		}

@@ -25,6 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/test/chaos/failpoint"
 	"sigs.k8s.io/svm-controller-manager/test/chaos/model"
 )
 
@@ -34,8 +35,9 @@ type Limits struct {
 	Grace time.Duration
 	// Recovery is how long after the end of a fault something still counts as broken.
 	Recovery time.Duration
-	// Notice is how long a migration may go on after a change that ends it.
-	Notice time.Duration
+	// Notice is how long a migration may go on after a change that ends it if something is broken meanwhile, and
+	// NoticeAtOnce if nothing is.
+	Notice, NoticeAtOnce time.Duration
 	// Chunk and Workers bound how many objects a migration rewrites again after a fault.
 	Chunk, Workers int
 }
@@ -60,8 +62,7 @@ type Result struct {
 	Violations []Violation
 	// Revisions and Objects count what was compared.
 	Revisions, Objects int
-	// Rewrites counts the writes that changed only the encoding of an object, and Rewritten the times that an object had
-	// to be rewritten: once for each time that it was found in another encoding than before.
+	// Rewrites counts the writes that changed only the encoding of an object.
 	Rewrites int
 	// Patches counts the requests of managers that the servers answered well, and Repeated those of them that were for an
 	// object that had been rewritten in the same migration.
@@ -70,6 +71,8 @@ type Result struct {
 	Migrations map[string]int
 	// Sharp counts writes of objects at a time when the state excluded encodings.
 	Sharp int
+	// Missing is the longest time for which an encoding was stored that the state did not list, broken or not.
+	Missing time.Duration
 }
 
 // All judges a record.
@@ -180,11 +183,14 @@ func (j *judge) violated(promise, resource, format string, args ...any) {
 	})
 }
 
-// calm is how much of a time nothing was broken.
+// calm is how much of a time nothing was broken that managers depend on.
 func calm(faults []model.Fault, from, to time.Time, recovery time.Duration) time.Duration {
 	sorted := slices.SortedFunc(slices.Values(faults), func(a, b model.Fault) int { return a.Start.Compare(b.Start) })
 	var total time.Duration
 	for _, f := range sorted {
+		if !failpoint.Disturbs(f.Kind) {
+			continue
+		}
 		if f.Start.After(from) {
 			total += max(0, earlier(f.Start, to).Sub(from))
 		}

@@ -32,7 +32,10 @@ import (
 
 var (
 	start  = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
-	bounds = Limits{Grace: 60 * time.Second, Recovery: 10 * time.Second, Notice: 10 * time.Second, Chunk: 2, Workers: 1}
+	bounds = Limits{
+		Grace: 60 * time.Second, Recovery: 10 * time.Second, Notice: 10 * time.Second, NoticeAtOnce: 4 * time.Second,
+		Chunk: 2, Workers: 1,
+	}
 )
 
 // recording makes a record, one revision after the other, each a second after the one before.
@@ -111,14 +114,27 @@ func (r *recording) migration(
 	}}
 	for _, name := range denied {
 		m.Status.DeniedObjects = append(m.Status.DeniedObjects, v1alpha1.DeniedObject{
-			Name: name, Reason: "Forbidden", Message: "no",
+			Name: name, Reason: "Forbidden", Message: "the hook says: " + failpoint.Denial,
 		})
 	}
 	return r.add(model.Revision{Migration: &model.Migration{Name: m.Name, StorageVersionMigration: m}})
 }
 
-func (r *recording) fault(kind string, from, to int64) *recording {
-	r.Faults = append(r.Faults, model.Fault{Kind: kind, Start: r.at(from), End: r.at(to)})
+func (r *recording) fault(kind string, from, to int64, denied ...string) *recording {
+	r.Faults = append(r.Faults, model.Fault{Kind: kind, Start: r.at(from), End: r.at(to), Denied: denied})
+	return r
+}
+
+// otherUID has the last revision be of a state that was created anew.
+func (r *recording) otherUID() *recording {
+	r.Eras[0].Revisions[len(r.Eras[0].Revisions)-1].State.UID = "another"
+	return r
+}
+
+// shifted sets the clock of a server for a while.
+func (r *recording) shifted(from, to int64, by time.Duration) *recording {
+	r.fault("shift clock of server", from, to)
+	r.Faults[len(r.Faults)-1].Shift = by
 	return r
 }
 
@@ -146,13 +162,20 @@ func TestValidators(t *testing.T) {
 			migration("v2", 1, succeeded, "").defined("v2", "v2").state(2, "v2")},
 		"an encoding leaves the state too early": {
 			record: r().create("a", "v1", 1).state(1, "v1", "v2").state(1, "v2"), want: []string{p1}},
+		"a state that was created anew knows too much": {
+			record: r().create("a", "v1", 1).state(1, "v1").state(1, "v2").otherUID(), want: []string{p1}},
+		"a state that was created anew knows nothing": {
+			record: r().create("a", "v1", 1).state(2, "v1").state(1).otherUID()},
 		"the epoch goes down": {record: r().state(2, "v1").state(1, "v1"), want: []string{p1}},
 		"the state does not list what is written": {
-			record: r().create("a", "v2", 1).state(1, "v1").wait(100).state(1, "v1"), want: []string{p1}},
+			record: r().state(1, "v1").create("a", "v2", 1).wait(100).state(1, "v1"), want: []string{p1}},
 		"the state does not list it because of a fault": {
-			record: r().create("a", "v2", 1).state(1, "v1").fault("kill etcd", 1, 80).wait(100).state(1, "v1")},
+			record: r().state(1, "v1").create("a", "v2", 1).fault("kill etcd", 1, 80).wait(100).state(1, "v1")},
+		"the state does not list it, and what is broken does not matter": {
+			record: r().state(1, "v1").create("a", "v2", 1).fault(failpoint.DenyObjects, 1, 80).wait(100).state(1, "v1"),
+			want:   []string{p1}},
 		"the state lists it in time": {
-			record: r().create("a", "v2", 1).state(1, "v1").wait(20).state(2, "v1", "v2").wait(100).state(2, "v1", "v2")},
+			record: r().state(1, "v1").create("a", "v2", 1).wait(20).state(2, "v1", "v2").wait(100).state(2, "v1", "v2")},
 		"a version may be dropped that is needed": {
 			record: r().create("a", "v1", 1).defined("v2", "v2"), want: []string{p1}},
 		"an object is written in a version that was pruned": {
@@ -166,6 +189,12 @@ func TestValidators(t *testing.T) {
 		"an object is written in another version just before the success": {
 			record: r().defined("v2", "v2").migration("v2", 0, running, "").defined("v1", "v2", "v1").create("a", "v1", 1).
 				migration("v2", 1, succeeded, "")},
+		"an object is written in another version some time before the success": {
+			record: r().defined("v2", "v2").migration("v2", 0, running, "").defined("v1", "v2", "v1").create("a", "v1", 1).
+				wait(5).migration("v2", 1, succeeded, ""), want: []string{p2, p2}},
+		"the same while something is broken": {
+			record: r().defined("v2", "v2").migration("v2", 0, running, "").defined("v1", "v2", "v1").create("a", "v1", 1).
+				wait(5).fault("pause manager", 5, 9).migration("v2", 1, succeeded, "")},
 		"a confirmed write is lost": {
 			record: r().requested(http.MethodPost, "a", 1, model.Done, 5).create("b", "v1", 2), want: []string{p3}},
 		"a refused write happens": {
@@ -185,6 +214,9 @@ func TestValidators(t *testing.T) {
 			record: r().create("a", "v1", 1).stored("a", "v1", 1, false), want: []string{p4}},
 		"progress is lost": {
 			record: r().migration("v1", 9, running, "").migration("v1", 3, running, ""), want: []string{p4}},
+		"progress is lost chunk by chunk": {
+			record: r().migration("v1", 9, running, "").migration("v1", 7, running, "").migration("v1", 5, running, ""),
+			want:   []string{p4}},
 		"the work of a chunk is done again": {
 			record: r().migration("v1", 9, running, "").migration("v1", 7, running, "")},
 		"objects are rewritten again and again": {
@@ -193,15 +225,24 @@ func TestValidators(t *testing.T) {
 		"an object is rewritten again after a fault": {
 			record: patched(r().migration("v1", 0, running, "").wait(10).fault("kill manager", 2, 3).
 				migration("v1", 1, succeeded, ""), 3)},
+		"an object is rewritten again while a webhook is away": {
+			record: patched(r().migration("v1", 0, running, "").wait(10).fault("validation webhook away", 2, 3).
+				migration("v1", 1, succeeded, ""), 3), want: []string{p4}},
+		"a server tells wrong times of rewrites": {
+			record: patched(r().migration("v1", 0, running, "").wait(100).migration("v1", 1, succeeded, "").
+				wait(100).shifted(190, 200, -193*time.Second), 3)},
 		"denied objects are named": {
-			record: r().create("a", "v1", 1).migration("v2", 0, running, "").fault(failpoint.DenyObjects, 1, 9).
+			record: r().create("a", "v1", 1).migration("v2", 0, running, "").fault(failpoint.DenyObjects, 1, 9, "a").
 				migration("v2", 1, failed, denied, "a")},
 		"a denied object is not named": {
 			record: r().create("a", "v1", 1).create("b", "v1", 2).migration("v2", 0, running, "").
-				fault(failpoint.DenyObjects, 1, 9).migration("v2", 1, failed, denied, "a"), want: []string{p6}},
+				fault(failpoint.DenyObjects, 1, 9, "a").migration("v2", 1, failed, denied, "a"), want: []string{p6}},
+		"another one was denied": {
+			record: r().create("a", "v1", 1).migration("v2", 0, running, "").fault(failpoint.DenyObjects, 1, 9, "b").
+				migration("v2", 1, failed, denied, "a"), want: []string{p6}},
 		"nobody denied it": {
 			record: r().create("a", "v1", 1).migration("v2", 0, running, "").migration("v2", 1, failed, denied, "a"),
-			want:   []string{p6}},
+			want:   []string{p6, p6}},
 		"a restore takes back writes": {record: restored(r().create("a", "v1", 1).create("b", "v1", 2), 1)},
 	} {
 		t.Run(name, func(t *testing.T) {
