@@ -18,6 +18,7 @@ package specs
 
 import (
 	"context"
+	"errors"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -62,10 +63,22 @@ func denied(ctx context.Context, c *suite.Case) (suite.Resource, *suite.Recorder
 func deniedNoSuccess(ctx context.Context, c *suite.Case) {
 	r, recorder, _ := denied(ctx, c)
 	migration := c.Start(ctx, r)
+	awaitBegin(ctx, c, migration, recorder)
 	c.Consistently(ctx, while, func(ctx context.Context) error { return suite.NoSuccess(ctx, migration) })
 	if recorder.WasRewritten(suite.ObjectName(frozen)) {
 		c.Fail("the object was rewritten, so this spec has shown nothing")
 	}
+}
+
+// awaitBegin waits until the migration has rewritten an object, or has ended: some begin late.
+func awaitBegin(ctx context.Context, c *suite.Case, migration suite.Migration, recorder *suite.Recorder) {
+	c.Eventually(ctx, func(ctx context.Context) error {
+		outcome, err := migration.Outcome(ctx)
+		if err == nil && !outcome.Ended && recorder.Rewrites() == 0 {
+			err = errors.New("no object is rewritten")
+		}
+		return err
+	})
 }
 
 func deniedNamed(ctx context.Context, c *suite.Case) {

@@ -19,6 +19,7 @@ package specs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -99,14 +100,23 @@ func keepsOld(c *suite.Case, r suite.Resource) func(ctx context.Context) error {
 }
 
 func stays(ctx context.Context, c *suite.Case) {
-	r, recorder, allow := denied(ctx, c)
-	c.Start(ctx, r)
+	c.CreateNamespaces(ctx)
+	r := c.Define(ctx, []string{v1, v2})
+	c.KnowsOnly(ctx, r, v1)
+	c.Fill(ctx, r, few)
+	recorder := c.Record(ctx, r)
+	allow := c.Deny(ctx, r, suite.ObjectName(frozen))
+	c.Store(ctx, r, v2)
+	migration := c.Start(ctx, r)
 	c.Knows(ctx, r, func(k suite.Knowledge) error {
 		if k.Current != r.Hash(v2) {
 			return fmt.Errorf("the record says %+v, want %s to be current", k, r.Hash(v2))
 		}
 		return nil
 	})
+	if outcome := c.AwaitAtMost(ctx, migration, c.Options.Patience/2); outcome.Ended {
+		c.Step("the migration ended: %s %s", outcome.Reason, outcome.Message)
+	}
 	c.Consistently(ctx, while, keepsOld(c, r))
 	if recorder.WasRewritten(suite.ObjectName(frozen)) {
 		c.Fail("the object was rewritten, so this spec has shown nothing")
@@ -141,7 +151,7 @@ func neverUnderestimates(ctx context.Context, c *suite.Case) {
 		c.Must(c.StoreUnseen(ctx, r, version))
 		c.Migrate(ctx, r)
 	}
-	c.Store(ctx, r, v1)
+	c.Must(c.StoreUnseen(ctx, r, v1))
 	c.KnowsOnly(ctx, r, v1)
 	end()
 	c.Must(found)
@@ -159,8 +169,8 @@ func forgotten(ctx context.Context, c *suite.Case) {
 	})
 	c.Must(c.Implementation.Forget(ctx, r.GroupResource))
 	c.Knows(ctx, r, func(k suite.Knowledge) error {
-		if !k.Recorded {
-			return fmt.Errorf("there is no new record")
+		if !k.Recorded || !slices.Contains(k.Persisted, suite.UnknownEncoding) {
+			return fmt.Errorf("the new record says %+v, want %s", k, suite.UnknownEncoding)
 		}
 		return nil
 	})

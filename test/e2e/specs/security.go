@@ -151,7 +151,7 @@ func private(ctx context.Context, c *suite.Case) {
 			{Type: metav1.CauseTypeFieldValueInvalid, Field: "spec.token", Message: detail},
 		}},
 	}}})
-	c.Register(ctx, r, hook.ValidatingWebhook(""), secret)
+	c.Register(ctx, r, hook.ValidatingWebhook(""), name, secret)
 	c.Store(ctx, r, v2)
 	outcome := c.Await(ctx, c.Start(ctx, r))
 	if outcome.Succeeded {

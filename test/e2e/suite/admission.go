@@ -50,14 +50,6 @@ const allButProbe = `object.metadata.name != "` + probe + `"`
 // function that it returns ends that, and returns when all API servers allow the updates.
 func (c *Case) Deny(ctx context.Context, r Resource, names ...string) (allow func(ctx context.Context)) {
 	ginkgo.GinkgoHelper()
-	return c.DenyWith(ctx, r, Denial, names...)
-}
-
-// DenyWith is Deny with other words.
-func (c *Case) DenyWith(
-	ctx context.Context, r Resource, words string, names ...string,
-) (allow func(ctx context.Context)) {
-	ginkgo.GinkgoHelper()
 	c.Step("denying updates of %v of %s", names, r)
 	policy := &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: c.Namespace},
@@ -66,7 +58,7 @@ func (c *Case) DenyWith(
 				ResourceNames: names, RuleWithOperations: updates(r),
 			}}},
 			MatchConditions: []admissionv1.MatchCondition{{Name: "not-the-probe", Expression: allButProbe}},
-			Validations:     []admissionv1.Validation{{Expression: "false", Message: words}},
+			Validations:     []admissionv1.Validation{{Expression: "false", Message: Denial}},
 		},
 	}
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{
@@ -92,7 +84,7 @@ func (c *Case) DenyWith(
 	if len(names) > 0 {
 		example = names[0]
 	}
-	c.awaitAnswer(ctx, r, example, func(err error) bool { return err != nil && strings.Contains(err.Error(), words) })
+	c.awaitAnswer(ctx, r, example, func(err error) bool { return err != nil && strings.Contains(err.Error(), Denial) })
 	return func(ctx context.Context) {
 		c.Step("allowing updates again")
 		c.Must(remove(ctx))
@@ -181,9 +173,9 @@ func newMutation(name string, r Resource) *admissionv1.MutatingAdmissionPolicy {
 	}
 }
 
-// LoseWebhook registers a validating webhook that nobody answers, so that each update of the resource fails. It returns
+// LoseWebhook registers a validating webhook that nobody answers, so that each update of an object fails. It returns
 // when all API servers have followed. The function that it returns removes the webhook.
-func (c *Case) LoseWebhook(ctx context.Context, r Resource) (restore func(ctx context.Context)) {
+func (c *Case) LoseWebhook(ctx context.Context, r Resource, name string) (restore func(ctx context.Context)) {
 	ginkgo.GinkgoHelper()
 	c.Step("registering a webhook that does not answer")
 	entry := admissionv1.ValidatingWebhook{
@@ -191,19 +183,23 @@ func (c *Case) LoseWebhook(ctx context.Context, r Resource) (restore func(ctx co
 		FailurePolicy:           ptr.To(admissionv1.Fail),
 		SideEffects:             ptr.To(admissionv1.SideEffectClassNone),
 		AdmissionReviewVersions: []string{"v1"},
+		MatchConditions: []admissionv1.MatchCondition{
+			{Name: "one", Expression: `object.metadata.name == "` + name + `"`},
+		},
 	}
-	return c.Register(ctx, r, entry, "failed calling webhook")
+	return c.Register(ctx, r, entry, name, "failed calling webhook")
 }
 
-// Register registers a validating webhook and waits until all API servers answer updates with these words. The function
-// that it returns removes the webhook.
+// Register registers a validating webhook and waits until all API servers answer updates of an object with these words.
+// The function that it returns removes the webhook.
 func (c *Case) Register(
-	ctx context.Context, r Resource, entry admissionv1.ValidatingWebhook, words string,
+	ctx context.Context, r Resource, entry admissionv1.ValidatingWebhook, name, words string,
 ) (remove func(ctx context.Context)) {
 	ginkgo.GinkgoHelper()
 	entry.Name = "updates." + r.Group
 	entry.Rules = []admissionv1.RuleWithOperations{updates(r)}
-	entry.MatchConditions = []admissionv1.MatchCondition{{Name: "not-the-probe", Expression: allButProbe}}
+	entry.MatchConditions = append(entry.MatchConditions,
+		admissionv1.MatchCondition{Name: "not-the-probe", Expression: allButProbe})
 	configuration := &admissionv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: c.Namespace}, Webhooks: []admissionv1.ValidatingWebhook{entry},
 	}
@@ -215,10 +211,10 @@ func (c *Case) Register(
 	}
 	cleanUp(undo)
 	refused := func(err error) bool { return err != nil && strings.Contains(err.Error(), words) }
-	c.awaitAnswer(ctx, r, ObjectName(0), refused)
+	c.awaitAnswer(ctx, r, name, refused)
 	return func(ctx context.Context) {
 		c.Step("removing the webhook")
 		c.Must(undo(ctx))
-		c.awaitAnswer(ctx, r, ObjectName(0), func(err error) bool { return err == nil })
+		c.awaitAnswer(ctx, r, name, func(err error) bool { return err == nil })
 	}
 }

@@ -19,6 +19,7 @@ package suite
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/onsi/ginkgo/v2"
 	"golang.org/x/sync/errgroup"
@@ -93,12 +94,20 @@ func (c *Case) create(ctx context.Context, r Resource, namespace, name string) *
 	return object
 }
 
-// listAll lists the objects of a resource in all namespaces.
+// own are the objects of a resource that the suite has created.
+func (c *Case) own(r Resource) dynamic.ResourceInterface {
+	if strings.HasSuffix(r.Group, "."+groupDomain) {
+		return c.Dynamic.Resource(r.At())
+	}
+	return c.Dynamic.Resource(r.At()).Namespace(c.Namespace)
+}
+
+// listAll lists the objects of a resource that the suite has created, in all namespaces.
 func (c *Case) listAll(ctx context.Context, r Resource) (*unstructured.UnstructuredList, error) {
 	all := &unstructured.UnstructuredList{}
 	options := metav1.ListOptions{Limit: page}
 	for {
-		list, err := c.Dynamic.Resource(r.At()).List(ctx, options)
+		list, err := c.own(r).List(ctx, options)
 		if err != nil {
 			return nil, err
 		}

@@ -108,7 +108,7 @@ func (c *Case) Record(ctx context.Context, r Resource) *Recorder {
 func (r *Recorder) run(ctx context.Context, from string) error {
 	for {
 		// It goes on where it was when a connection ends.
-		watcher, err := watchtools.NewRetryWatcherWithContext(ctx, from, source{r.c.Dynamic.Resource(r.r.At())})
+		watcher, err := watchtools.NewRetryWatcherWithContext(ctx, from, source{r.c.own(r.r)})
 		if err != nil {
 			return fmt.Errorf("watching %s: %w", r.r, err)
 		}
