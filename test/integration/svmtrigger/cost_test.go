@@ -63,7 +63,7 @@ func testIdleCost(t *testing.T) {
 	startMigrator(t, c)
 	manager := c.startManager(t, "manager")
 	expected := migratable(t, c)
-	framework.Eventually(t, 3*time.Minute, func(context.Context) error { return c.allMigrated(expected) })
+	framework.Eventually(t, soon, func(context.Context) error { return c.allMigrated(expected) })
 
 	c.spreadHeartbeats(t)
 	before, began := c.allStates(), c.mark(t)

@@ -47,7 +47,7 @@ func testFirstInstallation(t *testing.T) {
 
 	began := time.Now()
 	c.startManager(t, "manager")
-	framework.Eventually(t, time.Minute, func(context.Context) error { return c.haveStates(expected) })
+	framework.Eventually(t, soon, func(context.Context) error { return c.haveStates(expected) })
 	t.Logf("all states are there %v after the start of the manager", time.Since(began).Round(time.Millisecond))
 	for name, writes := range c.firstRecords() {
 		if certain(writes) {
@@ -56,7 +56,7 @@ func testFirstInstallation(t *testing.T) {
 	}
 
 	// Nobody migrates yet: all migrations are created, and the states say that they wait.
-	framework.Eventually(t, time.Minute, func(context.Context) error { return c.allQueued(expected) })
+	framework.Eventually(t, soon, func(context.Context) error { return c.allQueued(expected) })
 	if early := c.migrationsAfter(0)[0].seen.Sub(began); early < settle {
 		t.Errorf("the first migration was created %v after the start, before the settle period", early)
 	}
