@@ -39,6 +39,9 @@ var (
 	speed = []measure{
 		perSecond, took, waited, serverCPU, etcdCPU, clientCPU, peakMemory, received, sent, requests, written,
 	}
+	// ofMany is without the servers' CPU: after a change of the storage version, a server is busy with a new cache of all
+	// objects for longer than what it needs anyway is measured.
+	ofMany  = []measure{perSecond, took, waited, clientCPU, peakMemory, received, sent, requests, written}
 	beside  = []measure{quietP50, duringP50, quietP99, duringP99, slower, perSecond, serverCPU, drift}
 	damage  = []measure{outcomeShare, named, left, forgotten, requests, took}
 	restart = []measure{outcomeShare, left, written, requests, took}
@@ -68,7 +71,7 @@ var scenarios = []scenario{
 		contenders: []string{inTree, ours, ksvm}, measures: restart,
 	},
 	{
-		name: "large", title: "50,000 objects, nobody else there", objects: 50000, rounds: 1, measures: speed,
+		name: "large", title: "50,000 objects, nobody else there", objects: 50000, rounds: 1, measures: ofMany,
 		contenders: []string{inTree, ours, oursLifted, ksvmLifted, naked64},
 	},
 	{
