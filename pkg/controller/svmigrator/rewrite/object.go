@@ -19,6 +19,7 @@ package rewrite
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -108,8 +109,12 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 		return a
 	}
 	way, changed, err := r.rehearse(ctx, object, body)
-	if changed != "" {
+	switch {
+	case changed != "":
 		a.failure = r.changing(object, "would change", changed)
+		return a
+	case errors.Is(err, errWritten):
+		a.outcome = sweep.WrittenByOthers
 		return a
 	}
 	started, written := r.clock.Now(), &metav1.PartialObjectMetadata{}

@@ -20,6 +20,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"maps"
@@ -85,8 +86,12 @@ func (r *rehearsals) of(namespace, first string) *rehearsed {
 	return r.namespaces[namespace]
 }
 
+// errWritten says that the object was written after it was listed. After a restart that is true of all objects of a
+// chunk that were rewritten before, because the list goes on at its old revision.
+var errWritten = errors.New("the object was written after it was listed")
+
 // rehearse returns the way through which a rewrite changes nothing. If each way changes something, changed says what.
-// An error is the answer that the rewrite itself would get.
+// An error is errWritten, or the answer that the rewrite itself would get.
 func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []byte) (way, changed string, err error) {
 	n := r.rehearsals.of(object.Namespace, r.ways[0])
 	n.mu.Lock()
@@ -95,8 +100,11 @@ func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []by
 		return n.way, "", nil
 	}
 	before, err := r.getWhole(ctx, object)
-	if err != nil {
+	switch {
+	case err != nil:
 		return "", "", err
+	case before.GetResourceVersion() != object.ResourceVersion && r.cleaner == nil:
+		return "", "", errWritten
 	}
 	for _, way := range r.ways {
 		after, err := r.dryRun(ctx, object, body, way)
