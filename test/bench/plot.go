@@ -59,9 +59,9 @@ var plotTemplate = template.Must(template.New("plot").Funcs(template.FuncMap{
 
 // Lengths in a plot.
 const (
-	plotWidth = 720.0
+	plotWidth = 780.0
 	labels    = 110.0
-	values    = 130.0
+	values    = 190.0
 	rowHeight = 26.0
 	heading   = 34.0
 )
