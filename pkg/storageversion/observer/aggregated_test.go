@@ -208,6 +208,7 @@ func TestReplicasThatDiffer(t *testing.T) {
 		c.sampleSlices.put("api", object{"addressType": "IPv4", "endpoints": []object{
 			{"addresses": []string{"10.0.0.1"}}, {"addresses": []string{"10.0.0.2"}}}})
 	})
+	c.settle(t) // Before that nobody may wait for the next poll.
 	c.clock.Step(defaultPollInterval)
 	c.until(t, func() error {
 		o := c.Observe(flunders)
@@ -217,6 +218,7 @@ func TestReplicasThatDiffer(t *testing.T) {
 		return nil
 	})
 	c.host.change(func() { c.sampleSlices.remove("api") })
+	c.settle(t)
 	c.clock.Step(defaultPollInterval)
 	c.until(t, c.sampled(v1))
 	c.stop()
