@@ -80,7 +80,7 @@ func (r *results) writeTables(out io.Writer, plots string) {
 		if names := r.contenders(s); len(names) > 0 {
 			r.writeTable(out, s, names)
 			for _, p := range plottedOf(s) {
-				if plots != "" {
+				if plots != "" && len(r.bars(p)) > 0 {
 					fmt.Fprintf(out, "\n![%s](%s/%s)\n", p.title(), plots, p.file())
 				}
 			}
