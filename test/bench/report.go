@@ -81,7 +81,7 @@ func (r *results) writeTables(out io.Writer, plots string) {
 			r.writeTable(out, s, names)
 			for _, p := range plottedOf(s) {
 				if plots != "" && len(r.bars(p)) > 0 {
-					fmt.Fprintf(out, "\n![%s](%s/%s)\n", p.title(), plots, p.file())
+					fmt.Fprintf(out, "\n![%s](%s/%s)\n", p.measure.title, plots, p.file())
 				}
 			}
 		}
