@@ -24,6 +24,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -52,7 +53,7 @@ func TestRestartsOfTheOnlyServer(t *testing.T) {
 	admin := cp.Config(observerUser, "system:masters")
 
 	for name, end := range map[string]func() error{"killed": server.Kill, "stopped": server.Stop} {
-		before := lastEvidence(s)
+		before := confirmedEvidence(t, s)
 		line.cut.Store(true) // The observer comes back when the restart is over.
 		restart(t, server, end)
 		awaitLease(t, admin, server, before)
@@ -61,7 +62,7 @@ func TestRestartsOfTheOnlyServer(t *testing.T) {
 		t.Logf("a server was %s, and the observer found it back", name)
 		checkUnseen(t, s, before)
 
-		before = lastEvidence(s)
+		before = confirmedEvidence(t, s)
 		s.stop()
 		restart(t, server, end)
 		awaitLease(t, admin, server, before)
@@ -71,7 +72,7 @@ func TestRestartsOfTheOnlyServer(t *testing.T) {
 		checkUnseen(t, s, before)
 	}
 
-	before := lastEvidence(s)
+	before := confirmedEvidence(t, s)
 	s.stop()
 	restart(t, server, server.Kill)
 	brief := awaitLease(t, admin, server, before)
@@ -153,6 +154,18 @@ func incarnations(evidence migrationv1alpha1.StorageEvidence) []string {
 func lastEvidence(s *observed) migrationv1alpha1.StorageEvidence {
 	last, _ := ptrTo(s.Observe(configMaps)).Last()
 	return last.Evidence
+}
+
+// confirmedEvidence waits until it is certain which process was asked. One that ends before that may not have been.
+func confirmedEvidence(t *testing.T, s *observed) migrationv1alpha1.StorageEvidence {
+	t.Helper()
+	within(t, eventually, func() error {
+		if at := s.Observe(configMaps).Confirmed; time.Now().Before(at) {
+			return fmt.Errorf("the look is confirmed at %v", at)
+		}
+		return nil
+	})
+	return lastEvidence(s)
 }
 
 // awaitAsked waits until the observer has asked another process than the one before.
