@@ -191,10 +191,12 @@ func (c *cluster) reader(t *testing.T) (tokenFile string) {
 	t.Helper()
 	documents := bytes.Split(read(t, manifests+"rbac.yaml"), []byte("\n---\n"))
 	role, binding := &rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}
-	if len(documents) != 2 {
+	finding, finders := &rbacv1.Role{}, &rbacv1.RoleBinding{}
+	objects := []any{role, binding, finding, finders}
+	if len(documents) != len(objects) {
 		t.Fatalf("rbac.yaml has %d documents", len(documents))
 	}
-	for i, object := range []any{role, binding} {
+	for i, object := range objects {
 		if err := yaml.UnmarshalStrict(documents[i], object); err != nil {
 			t.Fatal(err)
 		}
@@ -220,11 +222,30 @@ func (c *cluster) reader(t *testing.T) (tokenFile string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.checkFinding(t, finding, finders)
 	tokenFile = filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(tokenFile, []byte(answer.Status.Token), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	return tokenFile
+}
+
+// checkFinding wants whoever reads metrics to be allowed to find the instances of the manager.
+func (c *cluster) checkFinding(t *testing.T, role *rbacv1.Role, binding *rbacv1.RoleBinding) {
+	t.Helper()
+	namespace := metav1.NamespaceDefault // whichever it is
+	if _, err := c.Kube.RbacV1().Roles(namespace).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Kube.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	subject := binding.Subjects[0]
+	reader := kubernetes.NewForConfigOrDie(c.Config("system:serviceaccount:" + subject.Namespace + ":" + subject.Name))
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		_, err := reader.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{})
+		return err
+	})
 }
 
 // metrics are those that the manager shows to whoever has the token.
