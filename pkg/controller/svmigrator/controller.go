@@ -265,10 +265,14 @@ func (c *Controller) awaitPlace(m *migrationv1alpha1.StorageVersionMigration) De
 }
 
 // ahead returns the name of another migration of the resource that runs, or that has begun and does what this one asks
-// for, too. If each of many had a turn before that one goes on, each would begin with the same objects.
+// for, too. If each of many had a turn before that one goes on, each would begin with the same objects. One that has
+// begun itself waits for a run only, or two would wait for each other.
 func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string {
 	if run := c.runs.of(m.GroupResource()); run != nil {
 		return run.name
+	}
+	if m.Status.StartTime != nil || c.runs.before(m.UID).task != nil {
+		return ""
 	}
 	for _, other := range c.cluster.caches.MigrationsOf(m.GroupResource()) {
 		if !other.Finished() && c.runs.before(other.UID).covered.Has(m.UID) && c.cluster.decideCached(other).Verdict == Go {
@@ -310,6 +314,10 @@ func (c *Controller) rankOfName(name string) rank {
 func (c *Controller) givePlace(ctx context.Context, name string) (again time.Time, err error) {
 	m := c.cluster.caches.Migration(name)
 	if m == nil || m.Finished() {
+		return time.Time{}, nil
+	}
+	if c.ahead(m) != "" {
+		c.queue.Add(name) // The other one began while this one was queued: the status has to say that it waits.
 		return time.Time{}, nil
 	}
 	ctx = withMigration(ctx, m)

@@ -101,3 +101,12 @@ func TestOrder(t *testing.T) {
 		t.Errorf("migrations run in the order %q, want %q", order, want)
 	}
 }
+
+// TestOneThatHasBegunWaitsForNoOther has no caches to look for others: two that have begun would wait for each other.
+func TestOneThatHasBegunWaitsForNoOther(t *testing.T) {
+	c := &Controller{runs: newRuns()}
+	m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.StartTime = ptr.To(metav1.NewTime(noon)) })
+	if other := c.ahead(m); other != "" {
+		t.Errorf("it waits for %q", other)
+	}
+}

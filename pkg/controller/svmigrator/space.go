@@ -218,7 +218,7 @@ func (s *space) begins(ctx context.Context, p *spacePause) {
 // sizes returns the largest size that an API server reports of each etcd. The error is why there is none.
 func (s *space) sizes(ctx context.Context) (map[string]int64, error) {
 	var mu sync.Mutex
-	sizes := map[string]int64{}
+	sizes, answered := map[string]int64{}, false
 	err := s.cluster.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
 		result := server.Client.Get().AbsPath("/metrics").Param("name[]", sizeMetric).
 			Timeout(server.Timeout).MaxRetries(0).Do(ctx)
@@ -228,6 +228,7 @@ func (s *space) sizes(ctx context.Context) (map[string]int64, error) {
 		body, err := result.Raw()
 		mu.Lock()
 		defer mu.Unlock()
+		answered = true
 		for line := range strings.Lines(string(body)) {
 			rest, found := strings.CutPrefix(line, sizeMetric+"{storage_cluster_id=\"")
 			id, value, _ := strings.Cut(rest, "\"} ")
@@ -237,7 +238,10 @@ func (s *space) sizes(ctx context.Context) (map[string]int64, error) {
 		}
 		return err
 	})
-	if len(sizes) == 0 {
+	switch {
+	case len(sizes) == 0 && answered:
+		return nil, errNoSize
+	case len(sizes) == 0:
 		return nil, cmp.Or(err, errNoSize)
 	}
 	return sizes, nil

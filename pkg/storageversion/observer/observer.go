@@ -17,6 +17,7 @@ limitations under the License.
 package observer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -185,7 +186,6 @@ func (o *Observer) AskEach(
 		return o.askMet(ctx, o.clients.meet(ctx, addresses, direct, living), ask)
 	}
 	var asking errgroup.Group
-	asking.Go(o.poller.unmet)
 	for _, address := range addresses {
 		asking.Go(func() error {
 			server, err := o.clients.reader(address, direct)
@@ -198,7 +198,7 @@ func (o *Observer) AskEach(
 			return nil
 		})
 	}
-	return asking.Wait()
+	return cmp.Or(asking.Wait(), o.poller.unmet())
 }
 
 // askMet asks each API server that was met, and closes the meeting.
