@@ -44,6 +44,14 @@ const (
 // DenyObjects is the only fault that makes servers refuse rewrites for good.
 const DenyObjects = "deny objects"
 
+// Faults of which a run of a migration notices nothing but that another manager is elected.
+const (
+	killManager     = "kill manager"
+	pauseManager    = "pause manager"
+	electionDropped = "drop election lease"
+	electionStolen  = "steal election lease"
+)
+
 const (
 	conversionAway = "conversion webhook away"
 	validationAway = "validation webhook away"
@@ -69,6 +77,15 @@ func Disturbs(kind string) bool {
 	return true
 }
 
+// Interrupts reports whether a fault of a kind may lose the answer to a request of a manager that stays the leader.
+func Interrupts(kind string) bool {
+	switch kind {
+	case killManager, pauseManager, electionDropped, electionStolen:
+		return false
+	}
+	return Disturbs(kind)
+}
+
 const (
 	second = time.Second
 	// compactWithin is how long it may take until every server has noticed a compaction.
@@ -76,10 +93,10 @@ const (
 )
 
 var kinds = map[string]kind{
-	"kill manager":              {killNode(managers), 0, 6 * second},
+	killManager:                 {killNode(managers), 0, 6 * second},
 	"kill server":               {killNode(servers), 0, 6 * second},
 	"kill etcd":                 {killNode(etcd), 0, 4 * second},
-	"pause manager":             {pauseNode(managers), 2 * second, 12 * second},
+	pauseManager:                {pauseNode(managers), 2 * second, 12 * second},
 	"pause server":              {pauseNode(servers), 2 * second, 10 * second},
 	"pause etcd":                {pauseNode(etcd), second, 6 * second},
 	"stutter of etcd":           {stutter, 4 * second, 10 * second},
@@ -89,8 +106,8 @@ var kinds = map[string]kind{
 	"cut server from etcd":      {cutBetween(servers, etcd), 4 * second, 14 * second},
 	"shift clock of manager":    {shiftClock(managers), 2 * second, 14 * second},
 	"shift clock of server":     {shiftClock(servers), 2 * second, 14 * second},
-	"drop election lease":       {dropElection, 0, 3 * second},
-	"steal election lease":      {stealElection, 0, 3 * second},
+	electionDropped:             {dropElection, 0, 3 * second},
+	electionStolen:              {stealElection, 0, 3 * second},
 	"drop identity lease":       {dropIdentity, 0, 3 * second},
 	conversionAway:              {webhookAway(conversion), 3 * second, 10 * second},
 	validationAway:              {webhookAway(validation), 3 * second, 10 * second},

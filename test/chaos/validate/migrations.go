@@ -233,11 +233,12 @@ func (j *judge) displaced(received time.Time) bool {
 	})
 }
 
-// interruptions counts what may have ended a run of a migration, or have lost the answer of a server.
+// interruptions counts what may have ended a run of a migration, or have lost the answer of a server. A leader that is
+// killed counts once: by the election of the next one.
 func (j *judge) interruptions(r *run) int {
 	count := 0
 	for _, f := range j.record.Faults {
-		if failpoint.Disturbs(f.Kind) && f.Start.Before(r.end) && f.End.Add(j.limits.Recovery).After(r.start) {
+		if failpoint.Interrupts(f.Kind) && f.Start.Before(r.end) && f.End.Add(j.limits.Recovery).After(r.start) {
 			count++
 		}
 	}

@@ -139,7 +139,9 @@ func (j *judge) run() {
 			j.definitionWritten(*revision.Definition)
 		case revision.Leader != nil && revision.Leader.Holder != j.leader:
 			j.leader = revision.Leader.Holder
-			j.elections = append(j.elections, revision.Seen)
+			if j.leader != "" { // nobody, after a leader has released the Lease
+				j.elections = append(j.elections, revision.Seen)
+			}
 		case revision.Change != nil:
 			j.changes[revision.Change.Resource] = append(j.changes[revision.Change.Resource], revision)
 		}
