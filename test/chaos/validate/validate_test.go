@@ -100,6 +100,11 @@ func (r *recording) state(epoch int64, versions ...string) *recording {
 	return r.add(model.Revision{State: &model.State{Name: s.Name, StorageState: s}})
 }
 
+// elected adds a write of the Lease of the leader.
+func (r *recording) elected(holder string) *recording {
+	return r.add(model.Revision{Leader: &model.Leader{Holder: holder}})
+}
+
 // migration adds a write of the only migration.
 func (r *recording) migration(
 	target string, processed int64, kind v1alpha1.MigrationConditionType, reason string, denied ...string,
@@ -223,8 +228,14 @@ func TestValidators(t *testing.T) {
 			record: patched(r().migration("v1", 0, running, "").wait(10).migration("v1", 1, succeeded, ""), 3),
 			want:   []string{p4}},
 		"an object is rewritten again after a fault": {
-			record: patched(r().migration("v1", 0, running, "").wait(10).fault("kill manager", 2, 3).
+			record: patched(r().migration("v1", 0, running, "").wait(10).fault("kill server", 2, 3).
 				migration("v1", 1, succeeded, ""), 3)},
+		"an object is rewritten again by the next leader": {
+			record: patched(r().migration("v1", 0, running, "").wait(10).fault("kill manager", 2, 3).elected("b").
+				migration("v1", 1, succeeded, ""), 3)},
+		"an object is rewritten again after a manager that did not lead was killed": {
+			record: patched(r().migration("v1", 0, running, "").wait(10).fault("kill manager", 2, 3).elected("").
+				migration("v1", 1, succeeded, ""), 3), want: []string{p4}},
 		"an object is rewritten again while a webhook is away": {
 			record: patched(r().migration("v1", 0, running, "").wait(10).fault("validation webhook away", 2, 3).
 				migration("v1", 1, succeeded, ""), 3), want: []string{p4}},
