@@ -31,6 +31,8 @@ const (
 
 	// etcdHostName is the host name of etcd where every server has a host of its own.
 	etcdHostName = "etcd"
+	// etcdClientName is the name in the certificate of the clients of etcd, and that of its files.
+	etcdClientName = "etcd-client"
 
 	// defaultAuditPolicy records who did what to which object, once a request, and leaves out the health checks: they are
 	// the load balancer's and the start's own, many, and never what a test counts.
@@ -75,6 +77,9 @@ type EtcdConfig struct {
 	// Fsync lets etcd wait for the disk as it does in production. Off by default: a test outlives a kill of etcd, not a
 	// power cut.
 	Fsync bool
+	// TLS lets etcd also serve at Etcd.SecureURL, as it does in production: encrypted, and only clients that have a
+	// certificate.
+	TLS bool
 	// ExtraArgs are appended to etcd's arguments; one that is set by default too takes its place.
 	ExtraArgs []string
 }

@@ -35,6 +35,7 @@ import (
 const (
 	etcdPort             = 2379
 	etcdPeerPort         = 2380
+	etcdSecurePort       = 2381
 	pollInterval         = 20 * time.Millisecond
 	attemptTimeout       = 2 * time.Second
 	etcdDialTimeout      = 5 * time.Second
@@ -44,13 +45,14 @@ const (
 	etcdQuota = 8 << 30
 )
 
-// Etcd is the one etcd of a control plane, without encryption or authentication on the wire. Its data survives Kill and
-// Restart.
+// Etcd is the one etcd of a control plane. API servers reach it without encryption or authentication on the wire. Its
+// data survives Kill and Restart.
 type Etcd struct {
 	cp               *ControlPlane
 	host             *Host
 	binary           string
 	port, peerPort   int
+	securePort       int
 	client           *clientv3.Client
 	startTimeout     time.Duration
 	dataDir, logPath string
@@ -63,7 +65,7 @@ type Etcd struct {
 func newEtcd(cp *ControlPlane, host *Host) (*Etcd, error) {
 	e := &Etcd{
 		cp: cp, host: host, config: cp.config.Etcd, startTimeout: cp.config.StartTimeout,
-		port: etcdPort, peerPort: etcdPeerPort,
+		port: etcdPort, peerPort: etcdPeerPort, securePort: etcdSecurePort,
 		dataDir: filepath.Join(cp.dir, etcdDataDir), logPath: cp.logPath(etcdHostName),
 	}
 	var err error
@@ -77,6 +79,12 @@ func newEtcd(cp *ControlPlane, host *Host) (*Etcd, error) {
 		if e.peerPort, err = host.freePort(); err != nil {
 			return nil, err
 		}
+		if e.securePort, err = host.freePort(); err != nil {
+			return nil, err
+		}
+	}
+	if err := e.writeCertificates(); err != nil {
+		return nil, err
 	}
 	e.client, err = clientv3.New(clientv3.Config{
 		Endpoints:   []string{e.URL()},
@@ -95,6 +103,32 @@ func newEtcd(cp *ControlPlane, host *Host) (*Etcd, error) {
 // URL is where clients reach etcd.
 func (e *Etcd) URL() string {
 	return "http://" + net.JoinHostPort(e.host.address, strconv.Itoa(e.port))
+}
+
+// SecureURL is where clients with a certificate reach etcd, if it was configured with TLS.
+func (e *Etcd) SecureURL() string {
+	return "https://" + net.JoinHostPort(e.host.address, strconv.Itoa(e.securePort))
+}
+
+// ClientFiles are the files with which a client reaches SecureURL: the authority, the certificate and its key.
+func (e *Etcd) ClientFiles() (ca, certificate, key string) {
+	return e.cp.pkiPath("ca.crt"), e.cp.pkiPath(etcdClientName + ".crt"), e.cp.pkiPath(etcdClientName + ".key")
+}
+
+// writeCertificates creates the certificates of etcd and of its clients.
+func (e *Etcd) writeCertificates() error {
+	if !e.config.TLS {
+		return nil
+	}
+	serving, err := e.cp.authority.serving(etcdHostName, e.host.address)
+	if err != nil {
+		return err
+	}
+	client, err := e.cp.authority.client(etcdClientName)
+	if err != nil {
+		return err
+	}
+	return errors.Join(serving.write(e.cp.pkiPath(""), etcdHostName), client.write(e.cp.pkiPath(""), etcdClientName))
 }
 
 // Client is a client of etcd; it is closed with the control plane.
@@ -204,7 +238,20 @@ func (e *Etcd) arguments() arguments {
 		"--heartbeat-interval=40", // at most a fifth of the timeout; each one takes processor time
 		"--election-timeout=200",
 		"--log-level=warn",
-	}.with(e.config.ExtraArgs...)
+	}.with(e.tlsArguments()...).with(e.config.ExtraArgs...)
+}
+
+func (e *Etcd) tlsArguments() []string {
+	if !e.config.TLS {
+		return nil
+	}
+	return []string{
+		"--listen-client-urls=" + e.URL() + "," + e.SecureURL(),
+		"--cert-file=" + e.cp.pkiPath(etcdHostName+".crt"),
+		"--key-file=" + e.cp.pkiPath(etcdHostName+".key"),
+		"--trusted-ca-file=" + e.cp.pkiPath("ca.crt"),
+		"--client-cert-auth=true",
+	}
 }
 
 // Ready waits until etcd answers a linearizable read.

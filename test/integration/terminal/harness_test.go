@@ -54,10 +54,10 @@ type cluster struct {
 	kubeconfig string
 }
 
-func start(t *testing.T, server controlplane.Server) *cluster {
+func start(t *testing.T, server controlplane.Server, etcd controlplane.EtcdConfig) *cluster {
 	t.Helper()
 	server.AllowAll = true
-	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{server}})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{server}, Etcd: etcd})
 	c := &cluster{framework.Use(t, cp, cp.AdminConfig()), filepath.Join(t.TempDir(), "kubeconfig")}
 	if err := cp.WriteKubeconfig(c.kubeconfig, c.AdminConfig); err != nil {
 		t.Fatal(err)
@@ -86,6 +86,13 @@ func (o *output) String() string {
 // svm runs kubectl svm as long as ctx lasts, wants that exit code, and returns what was printed.
 func (c *cluster) svm(ctx context.Context, t *testing.T, exit int, in string, args ...string) (out string) {
 	t.Helper()
+	out, _ = c.svmBoth(ctx, t, exit, in, args...)
+	return out
+}
+
+// svmBoth returns also what was printed on stderr.
+func (c *cluster) svmBoth(ctx context.Context, t *testing.T, exit int, in string, args ...string) (out, errOut string) {
+	t.Helper()
 	var stdout, stderr output
 	streams := genericiooptions.IOStreams{In: bytes.NewBufferString(in), Out: &stdout, ErrOut: &stderr}
 	got := app.Run(ctx, streams, append([]string{"--kubeconfig=" + c.kubeconfig}, args...))
@@ -93,7 +100,7 @@ func (c *cluster) svm(ctx context.Context, t *testing.T, exit int, in string, ar
 		t.Fatalf("kubectl svm %v ended with %d, want %d:\n%s%s", args, got, exit, stdout.String(), stderr.String())
 	}
 	t.Logf("kubectl svm %v\n%s%s", args, stdout.String(), stderr.String())
-	return stdout.String()
+	return stdout.String(), stderr.String()
 }
 
 // define creates a definition that stores v1alpha1, and objects. Then it makes v1 the storage version.

@@ -41,7 +41,7 @@ const (
 
 // TestVerify counts secrets under two keys and custom resources in two versions, and compares with StorageStates.
 func TestVerify(t *testing.T) {
-	c := start(t, controlplane.Server{EncryptionConfig: samples.Encryption("key1")})
+	c := start(t, controlplane.Server{EncryptionConfig: samples.Encryption("key1")}, controlplane.EtcdConfig{})
 	c.InstallMigrationAPI(t)
 	c.secrets(t, "old", oldSecrets)
 	err := c.Servers()[0].Restart(func(s *controlplane.Server) { s.EncryptionConfig = samples.Encryption("key2", "key1") })

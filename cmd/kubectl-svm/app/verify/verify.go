@@ -18,9 +18,12 @@ limitations under the License.
 package verify
 
 import (
+	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -155,11 +158,10 @@ func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
 		DialKeepAliveTime: dialTimeout, DialKeepAliveTimeout: dialTimeout,
 	}
 	if !e.TLS.Empty() || e.TLS.TrustedCAFile != "" {
-		tls, err := e.TLS.ClientConfig()
-		if err != nil {
+		var err error
+		if config.TLS, err = e.TLS.ClientConfig(); err != nil {
 			return nil, fmt.Errorf("reading the certificates for etcd: %w", err)
 		}
-		config.TLS = tls
 	}
 	etcd, err := clientv3.New(config)
 	if err != nil {
@@ -169,9 +171,30 @@ func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
 	defer cancel()
 	if _, err := etcd.Get(asking, e.Prefix, clientv3.WithCountOnly()); err != nil {
 		_ = etcd.Close()
-		return nil, fmt.Errorf("asking etcd at %v: %w\nCheck --etcd-endpoints, --cacert, --cert and --key", e.Endpoints, err)
+		return nil, fmt.Errorf("asking etcd at %v: %w\nCheck --etcd-endpoints, --cacert, --cert and --key", e.Endpoints,
+			cmp.Or(e.whyNot(ctx, config.TLS), err))
 	}
 	return etcd, nil
+}
+
+// whyNot asks the endpoints for their version without the client of etcd, which only says that the time was up. It
+// returns the first error.
+func (e *Etcd) whyNot(ctx context.Context, config *tls.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	asking := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
+	for _, endpoint := range e.Endpoints {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+"/version", nil)
+		if err != nil {
+			return err
+		}
+		answer, err := asking.Do(request)
+		if err != nil {
+			return err
+		}
+		_ = answer.Body.Close()
+	}
+	return nil
 }
 
 // progress returns a function that tells a person at a terminal how many objects were read.
