@@ -152,7 +152,7 @@ image-test: ## Build the image twice, compare, and look into it (compiles for ar
 .PHONY: test-binaries
 test-binaries: ## Build the servers and the managers that tests run
 	@hack/step.sh "build of servers" \
-		hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager kubectl \
+		hack/build-controlplane.sh etcd kube-apiserver sample-apiserver kube-controller-manager kubectl kubeadm \
 		prometheus promtool
 	@hack/step.sh "build of managers" hack/build-managers.sh $(RACE)
 

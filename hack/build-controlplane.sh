@@ -43,12 +43,12 @@ module_of() {
 package_of() {
   case "$1" in
     etcd) echo go.etcd.io/etcd/server/v3 ;;
-    kube-apiserver | kube-controller-manager | kubectl) echo "k8s.io/kubernetes/cmd/$1" ;;
+    kube-apiserver | kube-controller-manager | kubeadm | kubectl) echo "k8s.io/kubernetes/cmd/$1" ;;
     kube-apiserver-1.3[456]) echo k8s.io/kubernetes/cmd/kube-apiserver ;;
     sample-apiserver) echo k8s.io/sample-apiserver ;;
     prometheus | promtool) echo "github.com/prometheus/prometheus/cmd/$1" ;;
     *)
-      echo "$0: unknown binary \"$1\": it builds etcd, kube-apiserver, kube-controller-manager, kubectl," \
+      echo "$0: unknown binary \"$1\": it builds etcd, kube-apiserver, kube-controller-manager, kubeadm, kubectl," \
         "sample-apiserver, prometheus, promtool and kube-apiserver-1.34, -1.35, -1.36" >&2
       return 1
       ;;

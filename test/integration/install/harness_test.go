@@ -51,8 +51,8 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	if out, err := exec.Command(root+"/hack/build-controlplane.sh", "kubectl").CombinedOutput(); err != nil {
-		fmt.Fprintf(os.Stderr, "building kubectl: %v\n%s", err, out)
+	if out, err := exec.Command(root+"/hack/build-controlplane.sh", "kubectl", "kubeadm").CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "building kubectl and kubeadm: %v\n%s", err, out)
 		os.Exit(1)
 	}
 	framework.Main(m, []string{"kube-controller-manager"}, root+"/cmd/kubectl-svm")
