@@ -39,6 +39,8 @@ const (
 type Manager struct {
 	// Running is whether one seems to run. It is unknown if nobody may say, and then true.
 	Running bool `json:"running"`
+	// ObservesOnly is whether the leader runs no migrator, so that no migration ever begins.
+	ObservesOnly bool `json:"observesOnly,omitempty"`
 	// Message says why.
 	Message string `json:"message"`
 	// Fence is whether the fence stands, in a sentence. It is empty if the leader does not say.
@@ -66,8 +68,13 @@ func ManagerOf(
 		term := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 		silent := now.Sub(lease.Spec.RenewTime.Time)
 		if silent <= term+clockTolerance {
+			state, migrates := lease.Labels[fenceLabel]
 			message := fmt.Sprintf("The manager %s leads.", *lease.Spec.HolderIdentity)
-			return Manager{Running: true, Message: message, Fence: fences[lease.Labels[fenceLabel]]}
+			if !migrates {
+				message = fmt.Sprintf("The manager %s leads, and only observes: it runs no migrator (--controllers).",
+					*lease.Spec.HolderIdentity)
+			}
+			return Manager{Running: true, ObservesOnly: !migrates, Message: message, Fence: fences[state]}
 		}
 		return Manager{Message: fmt.Sprintf(
 			"No manager seems to run: %s led last, and has not renewed the lease %s/%s for %s.",

@@ -35,7 +35,9 @@ func TestManagerOf(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	lease := func(holder string, renewed time.Duration) *coordinationv1.Lease {
 		return &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "svm-controller-manager"},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "kube-system", Name: "svm-controller-manager", Labels: map[string]string{fence.Label: "Standing"},
+			},
 			Spec: coordinationv1.LeaseSpec{
 				HolderIdentity: ptr.To(holder), LeaseDurationSeconds: ptr.To[int32](15),
 				RenewTime: &metav1.MicroTime{Time: now.Add(-renewed)},
@@ -47,6 +49,8 @@ func TestManagerOf(t *testing.T) {
 		state.Status.LastHeartbeatTime = metav1.NewTime(now.Add(-ago))
 		return []migrationv1alpha1.StorageState{{}, state}
 	}
+	observer := lease("cp-1", time.Second)
+	observer.Labels = nil
 	for _, test := range []struct {
 		name    string
 		lease   *coordinationv1.Lease
@@ -56,6 +60,7 @@ func TestManagerOf(t *testing.T) {
 		message string
 	}{
 		{"one leads", lease("cp-1", time.Second), nil, nil, true, "The manager cp-1 leads."},
+		{"one leads, and runs no migrator", observer, nil, nil, true, "The manager cp-1 leads, and only observes"},
 		{"clocks differ", lease("cp-1", 70*time.Second), nil, nil, true, "The manager cp-1 leads."},
 		{"the leader is gone", lease("cp-1", 5*time.Minute), nil, written(time.Minute), false,
 			"cp-1 led last, and has not renewed the lease kube-system/svm-controller-manager for 5m."},
@@ -70,6 +75,9 @@ func TestManagerOf(t *testing.T) {
 			got := ManagerOf(test.lease, test.unread, test.states, now)
 			if got.Running != test.running || !strings.Contains(got.Message, test.message) {
 				t.Errorf("got %+v, want %t and %q", got, test.running, test.message)
+			}
+			if got.ObservesOnly != (test.lease == observer) {
+				t.Errorf("got %+v, and that is wrong about the migrator", got)
 			}
 		})
 	}

@@ -110,8 +110,9 @@ func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []sc
 			cluster.Catalog.Incomplete)
 	}
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
-	if manager := assess.ManagerOf(lease, err, cluster.States, o.Clock.Now()); !manager.Running {
-		fmt.Fprintf(o.ErrOut, "Warning: nothing is migrated before a manager runs. %s\n", manager.Message)
+	if manager := assess.ManagerOf(lease, err, cluster.States, o.Clock.Now()); !manager.Running ||
+		manager.ObservesOnly {
+		fmt.Fprintf(o.ErrOut, "Warning: nothing is migrated before a manager runs the migrator. %s\n", manager.Message)
 	}
 	for i := range cluster.Migrations {
 		m := &cluster.Migrations[i]

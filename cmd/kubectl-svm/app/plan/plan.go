@@ -45,7 +45,8 @@ The plan is what the StorageStates say. It does not ask the API servers anew.`
 // Options are what the command needs.
 type Options struct {
 	cli.NamedOptions
-	Output cli.Output
+	Output       cli.Output
+	ManagerLease cli.ManagerLease
 }
 
 // Plan is what -o json prints.
@@ -53,6 +54,8 @@ type Plan struct {
 	Steps []Step `json:"steps"`
 	// Commands are for what the trigger does not do by itself.
 	Commands []string `json:"commands"`
+	// Manager is whether somebody carries the plan out.
+	Manager assess.Manager `json:"manager"`
 }
 
 // Step is what happens next to one resource.
@@ -82,6 +85,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		ValidArgsFunction: cli.CompleteResources(env),
 	})
 	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
+	o.ManagerLease.AddTo(cmd.Flags())
 	return cmd
 }
 
@@ -98,7 +102,10 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	plan := newPlan(assess.Resources(cluster, resources, o.Clock.Now()), len(o.Names) > 0)
+	now := o.Clock.Now()
+	plan := newPlan(assess.Resources(cluster, resources, now), len(o.Names) > 0)
+	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
+	plan.Manager = assess.ManagerOf(lease, err, cluster.States, now)
 	if o.Output.Structured() {
 		return o.Output.PrintData(o.Out, plan)
 	}
@@ -164,6 +171,11 @@ func (o *Options) print(plan *Plan) error {
 		}})
 	}
 	if err := o.Output.PrintTable(o.Out, o.Colour, columns, rows); err != nil {
+		return err
+	}
+	if !plan.Manager.Running || plan.Manager.ObservesOnly {
+		_, err := fmt.Fprintf(o.Out, "\n%s Nothing of this happens before a manager runs trigger and migrator.\n",
+			cli.Paint(o.Colour, cli.Red, plan.Manager.Message))
 		return err
 	}
 	if len(plan.Commands) == 0 {

@@ -40,20 +40,30 @@ func resource(name string, attention assess.Attention, reason, next, verb string
 
 func TestScreens(t *testing.T) {
 	running := resource("cogs.example.com", assess.Wait, "MigrationRunning", "the migration ends in 5m", "")
+	leads := assess.Manager{Running: true, Message: "The manager a leads."}
+	observes := assess.Manager{Running: true, ObservesOnly: true, Message: "The manager a only observes."}
 	for _, test := range []struct {
 		name      string
+		manager   assess.Manager
 		resources []assess.Resource
 		want      string
 	}{
-		{"nothing to do", []assess.Resource{resource("a.example.com", assess.None, "OnlyCurrentEncodingPersisted", "", "")},
+		{"nothing to do", leads, []assess.Resource{resource("a.example.com", assess.None, "OnlyCurrentEncodingPersisted", "", "")},
 			"Nothing to do: every object is stored in the version that the servers write.\n"},
-		{"nothing for a person", []assess.Resource{running}, `RESOURCE           FROM    TO    ACTION                     WHY
+		{"nothing for a person", leads, []assess.Resource{running}, `RESOURCE           FROM    TO    ACTION                     WHY
 cogs.example.com   v1,v2   v2    the migration ends in 5m   MigrationRunning
 
 Nothing for you to do. To see it happen, run:
   kubectl svm status --watch
 `},
-		{"commands", []assess.Resource{
+		{"nobody migrates", observes, []assess.Resource{
+			resource("anvils.example.com", assess.Act, "NotSelectedForMigration", "--auto-migrate leaves it out", "migrate"),
+		}, `RESOURCE             FROM    TO    ACTION                                  WHY
+anvils.example.com   v1,v2   v2    nothing: --auto-migrate leaves it out   NotSelectedForMigration
+
+The manager a only observes. Nothing of this happens before a manager runs trigger and migrator.
+`},
+		{"commands", leads, []assess.Resource{
 			resource("anvils.example.com", assess.Act, "NotSelectedForMigration", "--auto-migrate leaves it out", "migrate"),
 			resource("bolts.example.com", assess.Act, "Paused", "paused by a person", "resume"),
 			resource("drills.example.com", assess.Wait, "Soaking", "a migration starts in 3h", "migrate"),
@@ -70,7 +80,9 @@ What the trigger does not do now, you can. Run:
 		t.Run(test.name, func(t *testing.T) {
 			streams, _, out, _ := genericiooptions.NewTestIOStreams()
 			o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
-			if err := o.print(newPlan(test.resources, false)); err != nil {
+			plan := newPlan(test.resources, false)
+			plan.Manager = test.manager
+			if err := o.print(plan); err != nil {
 				t.Fatal(err)
 			}
 			if got := out.String(); got != test.want {

@@ -48,7 +48,7 @@ const (
 // errTimeout is why the command ends when --timeout has passed.
 var errTimeout = errors.New("timeout")
 
-// checkManager returns an error if a manager leads.
+// checkManager returns an error if a manager leads that migrates.
 func (o *Options) checkManager(ctx context.Context) error {
 	if o.BesideManager {
 		return nil
@@ -57,7 +57,8 @@ func (o *Options) checkManager(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("looking for a manager: %w", cli.Explain(err))
 	}
-	if manager := assess.ManagerOf(lease, nil, nil, o.Clock.Now()); manager.Running {
+	if manager := assess.ManagerOf(lease, nil, nil, o.Clock.Now()); manager.Running &&
+		!manager.ObservesOnly {
 		return fmt.Errorf("a manager migrates by itself: %s Use kubectl svm migrate %s, or --beside-manager",
 			manager.Message, strings.Join(o.Names, " "))
 	}
