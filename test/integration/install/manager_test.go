@@ -19,6 +19,7 @@ package install
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -79,6 +80,9 @@ func testObserveOnly(t *testing.T, c *cluster) {
 	framework.Eventually(t, soon, func(ctx context.Context) error {
 		return c.migratedReason(ctx, widgets, v1alpha1.StateReasonNotSelected)
 	})
+	if plan := c.plan(t); !strings.Contains(plan, observesOnly) {
+		t.Errorf("the plan does not tell that nobody migrates:\n%s", plan)
+	}
 	framework.StopManager(t, process)
 	own := sets.New("storagestates", "leases", "events", "subjectaccessreviews", "tokenreviews")
 	c.eachRequest(t, time.Time{}, func(event *auditv1.Event) {
@@ -107,6 +111,9 @@ func testDefault(t *testing.T, c *cluster) {
 	process, port := c.startManager(t, "manager", config,
 		append(deploymentArgs(t, "default"), "--finished-migration-ttl=30s")...)
 	c.awaitPages(t, port)
+	if plan := c.plan(t); strings.Contains(plan, observesOnly) {
+		t.Errorf("the plan tells that nobody migrates:\n%s", plan)
+	}
 	framework.Eventually(t, soon, c.everythingMigrated)
 	framework.Eventually(t, soon, c.noGarbage)
 	c.checkPriority(t, config)
@@ -140,6 +147,20 @@ func testDefault(t *testing.T, c *cluster) {
 	})
 	framework.StopManager(t, process)
 	c.checkPermissionsUsed(t)
+}
+
+// observesOnly is what kubectl svm says where no migrator runs.
+const observesOnly = "only observes"
+
+// plan is what kubectl svm plan prints.
+func (c *cluster) plan(t *testing.T) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), framework.Binary("kubectl-svm"), "plan", "--kubeconfig="+c.kubeconfig)
+	out, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
 }
 
 // apply applies an overlay as a user would. No controller runs the Deployment.
