@@ -28,15 +28,33 @@ import (
 	"testing"
 )
 
-// dashboard is the part of Grafana's model that has queries.
+// dashboard is the part of Grafana's model that has queries, and says where and how a panel shows the answers.
 type dashboard struct {
-	Panels []struct {
-		ID      int    `json:"id"`
-		Title   string `json:"title"`
-		Targets []struct {
-			Expr string `json:"expr"`
-		} `json:"targets"`
-	} `json:"panels"`
+	Panels []panel `json:"panels"`
+}
+
+type panel struct {
+	ID    int    `json:"id"`
+	Type  string `json:"type"`
+	Title string `json:"title"`
+	Grid  struct {
+		X      int `json:"x"`
+		Y      int `json:"y"`
+		Width  int `json:"w"`
+		Height int `json:"h"`
+	} `json:"gridPos"`
+	Targets []struct {
+		Expr   string `json:"expr"`
+		Legend string `json:"legendFormat"`
+	} `json:"targets"`
+	Field struct {
+		Defaults struct {
+			Unit string `json:"unit"`
+		} `json:"defaults"`
+	} `json:"fieldConfig"`
+	Options struct {
+		TextMode string `json:"textMode"`
+	} `json:"options"`
 }
 
 // variables are what Grafana puts in the place of its variables.

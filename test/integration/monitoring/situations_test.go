@@ -73,6 +73,7 @@ func TestMonitoring(t *testing.T) {
 	a.check(t)
 	checkPanels(t, p)
 	checkNames(t, p)
+	drawDashboard(t, p)
 	checkOwnMetrics(t, c.metrics(t, token))
 }
 
