@@ -48,6 +48,8 @@ const (
 	account        = "svm-controller-manager"
 	serviceAccount = "system:serviceaccount:" + namespace + ":" + account
 	admissionGroup = "admissionregistration.k8s.io"
+	// observesOnly is what kubectl svm says where no migrator runs.
+	observesOnly = "only observes"
 )
 
 func TestMain(m *testing.M) {
@@ -91,6 +93,17 @@ func kubectl(t *testing.T, args ...string) *exec.Cmd {
 	command := exec.CommandContext(t.Context(), root+"/_output/bin/kubectl", args...)
 	command.Env = []string{"HOME=" + t.TempDir()}
 	return command
+}
+
+// plan is what kubectl svm plan prints.
+func (c *cluster) plan(t *testing.T) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), framework.Binary("kubectl-svm"), "plan", "--kubeconfig="+c.kubeconfig)
+	out, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return string(out)
 }
 
 // render returns the objects of a folder of the manifests.

@@ -19,7 +19,6 @@ package install
 import (
 	"context"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -147,20 +146,6 @@ func testDefault(t *testing.T, c *cluster) {
 	})
 	framework.StopManager(t, process)
 	c.checkPermissionsUsed(t)
-}
-
-// observesOnly is what kubectl svm says where no migrator runs.
-const observesOnly = "only observes"
-
-// plan is what kubectl svm plan prints.
-func (c *cluster) plan(t *testing.T) string {
-	t.Helper()
-	command := exec.CommandContext(t.Context(), framework.Binary("kubectl-svm"), "plan", "--kubeconfig="+c.kubeconfig)
-	out, err := command.CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	return string(out)
 }
 
 // apply applies an overlay as a user would. No controller runs the Deployment.

@@ -48,9 +48,11 @@ func TestScreens(t *testing.T) {
 		resources []assess.Resource
 		want      string
 	}{
-		{"nothing to do", leads, []assess.Resource{resource("a.example.com", assess.None, "OnlyCurrentEncodingPersisted", "", "")},
+		{"nothing to do", leads,
+			[]assess.Resource{resource("a.example.com", assess.None, "OnlyCurrentEncodingPersisted", "", "")},
 			"Nothing to do: every object is stored in the version that the servers write.\n"},
-		{"nothing for a person", leads, []assess.Resource{running}, `RESOURCE           FROM    TO    ACTION                     WHY
+		{"nothing for a person", leads, []assess.Resource{running},
+			`RESOURCE           FROM    TO    ACTION                     WHY
 cogs.example.com   v1,v2   v2    the migration ends in 5m   MigrationRunning
 
 Nothing for you to do. To see it happen, run:
