@@ -237,10 +237,16 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 		}
 		return read, complete && l.looks.unknown(now, resource.Group) == nil
 	case Aggregated:
+		read, complete := l.aggregated.sighting(resource)
 		if l.published(resource) {
-			return l.publishedSighting(resource, nil), true
+			// A server that stops publishing leaves its object, so what documents showed counts as well. Replicas that
+			// nobody asked have published.
+			read.Writing = slices.DeleteFunc(read.Writing, func(e Encoding) bool { return e == Unknown })
+			sighting := l.publishedSighting(resource, read.Writing)
+			sighting.Evidence.Endpoints = read.Evidence.Endpoints
+			return sighting, true
 		}
-		return l.aggregated.sighting(resource)
+		return read, complete
 	default:
 		return Sighting{}, false
 	}

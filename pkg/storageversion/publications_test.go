@@ -110,8 +110,27 @@ func TestStorageVersions(t *testing.T) {
 		expect(t, s, flunders, "", []string{read})
 		s.servers(true, "a/1", "b/2")
 		s.looks(at(publishing(appsV1), publishing(appsV1)), "a/1", "b/2")
-		expect(t, s, flunders, "", []string{read}, []string{published})
+		both := sortedSet([]string{published, read})
+		expect(t, s, flunders, "", []string{read}, both)
 		s.servers(true, "a/1", "b/3")
-		expect(t, s, flunders, "", []string{read}, []string{published}, []string{read})
+		expect(t, s, flunders, "", []string{read}, both, []string{read})
+	})
+	t.Run("an aggregated server that has published stops that and writes another version", func(t *testing.T) {
+		s, gv := newStory(), schema.GroupVersion{Group: flunders.Group, Version: "v1"}
+		published, read := hashOf("wardle.example.com/v1alpha1", "Flunder"), flunderV1
+		s.servers(true, "a/1")
+		entry := "flunder-server=wardle.example.com/v1alpha1"
+		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", object("1", entry), false)
+		s.SetStorageVersionsServed(s.tick(), true)
+		s.looks(at(publishing(appsV1)), "a/1")
+		for _, hash := range []string{published, read} {
+			s.SetAggregated(s.tick(), gv, &AggregatedDocument{Resources: map[schema.GroupResource]Resource{
+				flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: hash, Migratable: true},
+			}})
+		}
+		both := sortedSet([]string{published, read})
+		expect(t, s, flunders, "", []string{published}, both)
+		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", nil, true)
+		expect(t, s, flunders, "", []string{published}, both, []string{read})
 	})
 }
