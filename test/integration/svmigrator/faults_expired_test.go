@@ -17,11 +17,17 @@ limitations under the License.
 package svmigrator
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testExpiredToken takes away the state of etcd that a migration lists, as the servers do every few minutes.
@@ -56,6 +62,10 @@ func testExpiredToken(t *testing.T) {
 		t.Error("the manager met no expired token")
 	}
 
+	framework.StopManager(t, manager)
+	testExpiredWhileCleaning(t, c)
+	manager = c.startManager(t, "second", args...)
+
 	// The token that was saved is one of those that expired.
 	expire(second)
 	if err := manager.Kill(); err != nil {
@@ -68,5 +78,40 @@ func testExpiredToken(t *testing.T) {
 	}
 	if told := strings.Count(heir.Log(), "The continue token expired"); told == 0 {
 		t.Error("the manager met no expired token after it was started again")
+	}
+}
+
+// testExpiredWhileCleaning expires the tokens of a migration that drops entries of managedFields. Somebody writes the
+// last object meanwhile: it is newer than the beginning of the migration, and the API server keeps its old entry.
+func testExpiredWhileCleaning(t *testing.T, c *cluster) {
+	const objects = 300
+	stamps := c.stage(t, "stamps", "Stamp", objects)
+	plain := c.startManager(t, "plain", "--migration-chunk-size=50")
+	stamps.migrate(t)
+	stamps.succeeded(t, soon, 1)
+	framework.StopManager(t, plain)
+	c.ChangeDefinition(t, stamps.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Spec.Versions = d.Spec.Versions[1:]
+	})
+
+	cleaning := c.startManager(t, "cleaning", steadily(100, "--migration-chunk-size=50",
+		"--feature-gates=CRDManagedFieldsCleaning=true")...)
+	before := stamps.writes.count()
+	c.migrate(t, "cleaning", stamps.WithVersion(""))
+	stamps.writes.reach(t, before+objects/6, soon)
+	last, label := fmt.Sprintf("object-%05d", objects-1), []byte(`{"metadata":{"labels":{"a":"b"}}}`)
+	_, err := c.at(stamps.custom, "v2").Patch(t.Context(), last, types.MergePatchType, label, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.ExpireContinueTokens(t.Context(), stamps.WithVersion("v2")); err != nil {
+		t.Fatal(err)
+	}
+	mustSucceed(t, c.ended(t, "cleaning", soon))
+	framework.StopManager(t, cleaning)
+	for _, entry := range c.thing(t, stamps.custom, last).GetManagedFields() {
+		if entry.APIVersion != stamps.encoding("v2") {
+			t.Errorf("%s keeps the entry of %s in %s", last, entry.Manager, entry.APIVersion)
+		}
 	}
 }

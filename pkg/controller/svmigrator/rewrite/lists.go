@@ -62,7 +62,7 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 				Namespace: item.Namespace, Name: item.Name, UID: item.UID, ResourceVersion: item.ResourceVersion,
 			}
 			entries := item.ManagedFields
-			if w.keep(object, item) {
+			if object.Unclean = w.keep(object, item); object.Unclean {
 				entries = object.Extra.(*listed).managedFields
 			}
 			chunk.Versions = w.countVersions(chunk.Versions, entries)

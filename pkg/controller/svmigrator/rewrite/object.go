@@ -185,12 +185,11 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 		return a
 	case live == nil:
 		return a
-	case r.newer(live.ResourceVersion, r.baseline):
+	case !r.keep(object, live) && r.newer(live.ResourceVersion, r.baseline):
 		a.outcome = sweep.WrittenByOthers
 		return a
 	}
 	object.ResourceVersion = live.ResourceVersion
-	r.keep(object, live)
 	return r.rewrite(ctx, object)
 }
 

@@ -32,6 +32,9 @@ type Object struct {
 	Namespace, Name string
 	UID             types.UID
 	ResourceVersion string
+	// Unclean objects are rewritten even if they are newer than the baseline, because more than the encoding has to be
+	// written.
+	Unclean bool
 	// Extra belongs to the caller.
 	Extra any
 
@@ -166,7 +169,7 @@ func (s *Sweep) startChunk() {
 	s.current, s.ahead = chunk{Chunk: *s.ahead, started: true}, nil
 	for _, object := range s.current.Objects {
 		// Such objects appear only in a list that continued after its token expired, or that was restarted.
-		if s.newer(object.ResourceVersion, s.position.Baseline) {
+		if !object.Unclean && s.newer(object.ResourceVersion, s.position.Baseline) {
 			s.current.counts[WrittenByOthers]++
 			continue
 		}

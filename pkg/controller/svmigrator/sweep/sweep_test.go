@@ -297,10 +297,13 @@ func TestATokenThatExpiredIsReplacedInThePosition(t *testing.T) {
 	if token, wanted := s.List(); token != "inconsistent" || !wanted {
 		t.Fatalf("the list goes on with %q, %v", token, wanted)
 	}
-	objects := []*Object{{Name: "c", ResourceVersion: "9"}, {Name: "d", ResourceVersion: "11"}}
+	objects := []*Object{{Name: "c", ResourceVersion: "9"}, {Name: "d", ResourceVersion: "11"},
+		{Name: "e", ResourceVersion: "11", Unclean: true}}
 	s.Listed(Chunk{Objects: objects, ResourceVersion: "12"})
-	if next := take(t, s, now); next.Name != "c" {
-		t.Errorf("%s is rewritten", next.Name)
+	for _, want := range []string{"c", "e"} {
+		if next := take(t, s, now); next.Name != want {
+			t.Errorf("%s is rewritten, want %s", next.Name, want)
+		}
 	}
 	if s.Next(now) != nil || s.Progress().Counts[WrittenByOthers] != 1 {
 		t.Errorf("an object that was written since the baseline is rewritten: %+v", s.Progress().Counts)
