@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
@@ -135,4 +136,50 @@ func TestSecurePort(t *testing.T) {
 		}
 		framework.StopManager(t, p.Process)
 	})
+	t.Run("without a permission that the observer needs it is not ready", func(t *testing.T) {
+		testUnreadyObserver(t, cp, c)
+	})
+}
+
+// testUnreadyObserver starts a manager that may not list definitions, and then allows that.
+func testUnreadyObserver(t *testing.T, cp *controlplane.ControlPlane, c kubernetes.Interface) {
+	const name = "narrow"
+	all := []string{"*"}
+	groups := []string{"", "events.k8s.io", "coordination.k8s.io", "discovery.k8s.io", "migration.k8s.io",
+		"internal.apiserver.k8s.io", "apiregistration.k8s.io"}
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: groups, Resources: all, Verbs: all}, {NonResourceURLs: all, Verbs: all},
+		},
+	}
+	role, err := c.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}},
+	}
+	if _, err := c.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	process, port := framework.StartManager(t, cp, framework.Process{
+		Name: name, Program: framework.Manager, Config: cp.Config(name), Args: []string{"--leader-elect=false"},
+	})
+	p := &managerProcess{Process: process, name: name, port: port}
+	const missing = `User "narrow" cannot list resource "customresourcedefinitions"`
+	eventually(t, soon, "the log says what is missing", func() bool {
+		return strings.Contains(strings.ReplaceAll(p.Log(), `\"`, `"`), missing)
+	})
+	if code, body := p.get(t, nil, "/readyz"); code == 200 || !strings.Contains(body, "[-]observer failed") {
+		t.Errorf("/readyz answers %d:\n%s", code, body)
+	}
+	role.Rules[0].APIGroups = all
+	if _, err := c.RbacV1().ClusterRoles().Update(t.Context(), role, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, soon, "the manager is ready", func() bool { code, _ := p.get(t, nil, "/readyz"); return code == 200 })
+	framework.StopManager(t, p.Process)
 }
