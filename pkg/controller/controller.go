@@ -20,6 +20,7 @@ package controller
 import (
 	"errors"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -32,9 +33,16 @@ import (
 // managedFields. Pruning status.storedVersions does.
 const MigratorFieldManager = "storage-version-migrator"
 
-// ErrOutdated is why a write was refused or not made: the object has changed since it was read. It is no failure. The
+const (
+	// ClockTolerance is by how much a time in a state may lie in the future. The clocks of hosts differ a little.
+	ClockTolerance = time.Minute
+	// MaxEventLength is how long the API lets the message of an event be.
+	MaxEventLength = 1024
+)
+
+// ErrOutdated is why a write was refused or not made: what was read before has changed since. It is no failure. The
 // controller decides again on what is there now.
-var ErrOutdated = errors.New("the object has changed since it was read")
+var ErrOutdated = errors.New("what was read is out of date")
 
 // SaysMissing reports whether err is the API server's own statement that this very object does not exist. A proxy, or a
 // server that does not serve the group, answers 404 as well; such an answer says nothing about the object.

@@ -37,8 +37,8 @@ type Ledger struct {
 	definitions  definitions
 	aggregated   aggregated
 	sightings    sightings
-	// departedUnread are the processes that left and may have written resources that nobody has heard of yet. The run of
-	// such a resource begins with them.
+	// departedUnread are the processes that left and may have written resources that nobody has heard of yet. When such a
+	// resource becomes known, its sightings begin with them.
 	departedUnread []Sighting
 }
 

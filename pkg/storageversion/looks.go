@@ -109,7 +109,7 @@ func (l *looks) set(now time.Time, look Look) (unread []Server, doubtful bool) {
 func (l *looks) lose(now time.Time, name string) bool {
 	since := now
 	for group := range l.groups {
-		// What was missing before must not go on to be missing for as long again.
+		// An existing problem keeps its start. Otherwise its grace period would begin again.
 		if problem := l.unknown(now, group); problem != nil && problem.Since.Before(since) {
 			since = problem.Since
 		}
@@ -204,8 +204,8 @@ func (l *looks) forget(left []Server, unbroken bool) {
 	}
 }
 
-// takeBack makes looks of the last seconds at shared addresses doubtful, because a server came. It answers before its
-// Lease is there, so such a look may have met it in the place of another.
+// takeBack discards recent looks at shared addresses when a server comes. The server answers before it has a Lease, so
+// such a look may have counted it as another server.
 func (l *looks) takeBack(now time.Time) {
 	if l.last == nil || !l.last.Shared {
 		return

@@ -72,8 +72,8 @@ func (p *processes) lose(now time.Time, name string) bool {
 	return true
 }
 
-// answer takes over which processes answered. It returns, as servers that nobody read, the names behind which others
-// may have written that no Lease tells of: one that was met lives no more, or one answers that was not met before.
+// answer records which processes answered. It returns the names under which a process that no Lease identifies may have
+// written unread: the known process was replaced, or the process is new.
 func (p *processes) answer(documents map[string]Document) (unread []Server) {
 	for name, document := range documents {
 		if !document.Held {

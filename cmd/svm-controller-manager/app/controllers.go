@@ -238,9 +238,8 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 	return context.Cause(controllerCtx)
 }
 
-// makeController makes a controller and starts the informers that it asked for. These run, and log, for all
-// controllers: informerCtx carries no controller's name.
-// Whoever calls fail ends the manager.
+// makeController makes a controller and starts the informers that it asked for. All controllers share these, so they
+// run with informerCtx, whose logger names no controller. A call of fail ends the manager.
 func (r *runner) makeController(
 	ctx, informerCtx context.Context, d ControllerDescriptor, fail context.CancelCauseFunc,
 ) (Controller, error) {

@@ -41,7 +41,7 @@ func newStorageVersionGCDescriptor() ControllerDescriptor {
 		Needs: []Need{{Resource: storageVersions, Optional: true}},
 		New: func(ctx context.Context, c ControllerContext) (Controller, error) {
 			storageVersions := c.Informers.Internal().V1alpha1().StorageVersions()
-			// This fails if another controller has started the informer. It then logs errors while the API is not served.
+			// A running informer takes no new handler. Then errors are logged while the API is not served.
 			_ = storageVersions.Informer().SetWatchErrorHandlerWithContext(newUnservedHandler())
 			return storageversiongc.New(ctx, c.Client, c.IdentityLeases, storageVersions, clock.RealClock{})
 		},

@@ -80,8 +80,8 @@ type migratorOptions struct {
 // AddFlags implements options.ControllerOptions.
 func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&o.ConcurrentMigrations, "concurrent-migrations", o.ConcurrentMigrations,
-		"How many migrations run at a time. They share one pace, so more of them are not faster, but one that makes no "+
-			"progress does not hold up the others.")
+		"How many migrations run at a time. They share one pace. A higher number is not faster, but keeps a migration "+
+			"without progress from holding up the others.")
 	fs.DurationVar(&o.Turn, "migration-turn", o.Turn,
 		"How long a migration runs while others wait for a place. Then it gives its place to them, and goes on later where "+
 			"it stopped, so that small migrations do not wait for the end of big ones. Zero lets each run until it ends.")

@@ -28,15 +28,13 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
 // This file has the reasons and messages of the conditions Running and Succeeded, and all events. The reasons and
 // messages of failures stand where they are found: in decide.go, observe.go and package rewrite, as arguments of
 // fails. To add a reason, add a constructor here or a case there.
-
-// maxEventLength is how long the API lets the message of an event be.
-const maxEventLength = 1024
 
 // statusChange changes a status. It may be applied more than once.
 type statusChange func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time)
@@ -184,5 +182,5 @@ func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1al
 
 // recordEvent records an event on a migration.
 func (c *cluster) recordEvent(m *migrationv1alpha1.StorageVersionMigration, eventType, reason, message string) {
-	c.events.Event(m, eventType, reason, migrationv1alpha1.TruncateRunes(message, maxEventLength))
+	c.events.Event(m, eventType, reason, migrationv1alpha1.TruncateRunes(message, controller.MaxEventLength))
 }

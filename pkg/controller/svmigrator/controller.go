@@ -252,7 +252,8 @@ func (c *Controller) awaitPlace(m *migrationv1alpha1.StorageVersionMigration) De
 	} else {
 		if c.waiting.Len() > 0 || c.runs.len() >= c.cluster.options.ConcurrentMigrations {
 			decision = waitsFor(migrationv1alpha1.MigrationReasonQueued,
-				"other migrations run. This one starts when one of them ends, and none that is more urgent waits")
+				"other migrations run or come first, and --concurrent-migrations limits how many run. This one starts "+
+					"when there is room for it")
 		} else {
 			decision.LookAgain = c.cluster.clock.Now().Add(minRetry)
 		}
@@ -264,9 +265,9 @@ func (c *Controller) awaitPlace(m *migrationv1alpha1.StorageVersionMigration) De
 	return decision
 }
 
-// ahead returns the name of another migration of the resource that runs, or that has begun and does what this one asks
-// for, too. If each of many had a turn before that one goes on, each would begin with the same objects. One that has
-// begun itself waits for a run only, or two would wait for each other.
+// ahead returns the name of the migration of the resource that m has to wait for, or "". That is the one that runs, or
+// one that has begun and whose success also ends m. A migration that has begun waits only for one that runs. Otherwise
+// two could wait for each other.
 func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string {
 	if run := c.runs.of(m.GroupResource()); run != nil {
 		return run.name

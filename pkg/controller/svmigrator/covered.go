@@ -35,8 +35,8 @@ import (
 // resource. One that began after the others were created does what they ask for, so all end with it. And a migration
 // after one that failed because of denied objects tries only these.
 
-// others returns the other migrations of the resource that might begin now as well. One that must wait first, for
-// instance for the last writes with an old encryption key, asks for more than what begins now can do.
+// others returns the unfinished migrations of the resource that could also start now. This run does their work. It
+// leaves out those that have to wait first: they may need a later rewrite, for example with a new encryption key.
 func (r *migrationRun) others() sets.Set[types.UID] {
 	others := sets.New[types.UID]()
 	for _, m := range r.cluster.caches.MigrationsOf(r.resource) {
@@ -47,8 +47,8 @@ func (r *migrationRun) others() sets.Set[types.UID] {
 	return others
 }
 
-// endCovered ends the migrations that existed when a migration began that has succeeded. One that it does not end runs
-// by itself.
+// endCovered ends, with success, the migrations in run.covered that ask for nothing more than this run has done. The
+// others run by themselves.
 func (c *Controller) endCovered(ctx context.Context, run *migrationRun) {
 	first := run.status.stored
 	if !first.HasCondition(migrationv1alpha1.MigrationSucceeded) {

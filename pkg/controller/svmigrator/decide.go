@@ -145,9 +145,6 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	return d
 }
 
-// clockTolerance is by how much a time in a state may lie in the future. The clocks of hosts differ a little.
-const clockTolerance = time.Minute
-
 // stateUpdatedWithin is more than a trigger in another process needs to update a StorageState.
 const stateUpdatedWithin = 15 * time.Minute
 
@@ -215,9 +212,8 @@ func (in *Input) awaitsLastWrites() *Decision {
 	return &d
 }
 
-// stateCoversObservation reports whether a StorageState still holds after all that was observed since it was written.
-// An epoch that has not risen yet says nothing about what came later, and a state that no trigger updates says nothing
-// at all.
+// stateCoversObservation reports whether the StorageState includes everything that was observed. It does not if the
+// trigger has not recorded the latest sightings yet, or does not run.
 func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, hash string) bool {
 	sightings := in.Observation.Sightings
 	if state.Status.Evidence == nil || len(sightings) == 0 {
@@ -227,7 +223,7 @@ func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, h
 	// seconds.
 	firstSeen, looked := sightings[0].Evidence.FirstObservedTime.Truncate(time.Second), state.Status.LastHeartbeatTime.Time
 	// A time from the future was written by another clock, or before this one was set back.
-	confirmed := !looked.Before(firstSeen) && !looked.After(in.Now.Add(clockTolerance))
+	confirmed := !looked.Before(firstSeen) && !looked.After(in.Now.Add(controller.ClockTolerance))
 	return in.onlyWrittenSince(*state.Status.Evidence, hash, confirmed)
 }
 

@@ -92,8 +92,8 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	}
 	observation := r.cluster.observer.Observe(r.resource)
 	if sure := observation.Confirmed; r.cluster.clock.Now().Before(sure) {
-		return fmt.Errorf("the servers that answered may have been replaced, which is known at %v: %w",
-			sure, controller.ErrOutdated)
+		return fmt.Errorf("an API server may have been replaced during the last read, which is certain at %s",
+			sure.UTC().Format(time.RFC3339))
 	}
 	switch r.class {
 	case storageversion.Custom:

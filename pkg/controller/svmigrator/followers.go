@@ -162,7 +162,7 @@ func (r *migrationRun) awaitFollowers(ctx context.Context, target *migrationv1al
 	switch {
 	case known.lag != nil:
 		return r.waitUntil(ctx, now.Add(lagRetry), waits("%v. The migration starts when every server has written %s for "+
-			"the settle period", known.lag, versionName(target)))
+			"the settle period. If this lasts for minutes, restart that server", known.lag, versionName(target)))
 	case known.since.IsZero():
 		r.followers.queue.Add(r.resource)
 		return &waiting{now.Add(minRetry)}

@@ -73,7 +73,8 @@ func (l *inTreeList) running(resource schema.GroupResource) string {
 	return ""
 }
 
-// inTreeMigrations lists the in-tree migrations. There are none if nobody serves them, or if they must not be listed.
+// inTreeMigrations lists the in-tree migrations. There are none if nobody serves them, or if the manager
+// is not allowed to list them.
 func (c *cluster) inTreeMigrations(ctx context.Context) (*inTreeList, error) {
 	list := &inTreeList{}
 	versions, err := c.documents.Versions(ctx, inTreeGroup)
@@ -87,8 +88,8 @@ func (c *cluster) inTreeMigrations(ctx context.Context) (*inTreeList, error) {
 	body, _, err := c.documents.Get(ctx, path, runtime.ContentTypeJSON)
 	switch {
 	case apierrors.IsForbidden(err):
-		c.inTree.Failed(ctx, "forbidden", "Migrations of kube-controller-manager must not be listed, so the migrator does "+
-			"not wait for them. Allow the manager to list "+inTreeResource, "err", err)
+		c.inTree.Failed(ctx, "forbidden", "The manager is not allowed to list the migrations of kube-controller-manager, "+
+			"so the migrator does not wait for them. Allow it to list "+inTreeResource, "err", err)
 		return list, nil
 	case documents.NotServed(err):
 		return list, nil

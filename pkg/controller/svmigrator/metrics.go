@@ -81,7 +81,7 @@ var (
 var Register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(migratedObjects, migrations, outcomes, migrationDuration, rewrite.RetriedRequests)
 	legacyregistry.CustomMustRegister(gauges)
-	// An increase from nothing to one is none to Prometheus, so the first migration that ends would not count.
+	// Create the series at zero. The function increase() does not count a series that appears with the value one.
 	for _, result := range []migrationv1alpha1.MigrationConditionType{
 		migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationFailed,
 	} {

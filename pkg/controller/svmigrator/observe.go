@@ -56,8 +56,8 @@ type cluster struct {
 	inTree retry.Streak
 }
 
-// decideCached decides without a request. A cache that is behind may lead to Wait or Fail. Go is as good as what is
-// known.
+// decideCached decides from the caches, without a request. Wait and Fail may be out of date: decide asks the API server
+// before it fails a migration.
 func (c *cluster) decideCached(m *migrationv1alpha1.StorageVersionMigration) Decision {
 	return c.decideOn(m, c.caches.State(m.GroupResource()))
 }

@@ -29,7 +29,7 @@ const (
 	// DefaultConcurrentMigrations is more than one, so that a migration without progress does not hold up all others. They
 	// share one pace.
 	DefaultConcurrentMigrations = 3
-	// DefaultTurn is long beside the cost of another turn, which is one list, and short for people who wait.
+	// DefaultTurn is long compared with the list that each turn costs, and short enough for small migrations to wait.
 	DefaultTurn = 5 * time.Minute
 	// DefaultFinishedTTL is longer than a weekend.
 	DefaultFinishedTTL = 72 * time.Hour

@@ -202,14 +202,14 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 		return err
 	}
 	r.bound.Store(r.status.stored)
-	// Nobody stopped the run because of a change that came before it was bound.
+	// A change that came before the run was bound could not stop it, so decide once more.
 	if r.cluster.decideCached(r.status.stored).Verdict != Go {
 		return errStopped
 	}
 	return nil
 }
 
-// repeats reports whether the conditions say already what this run will find.
+// repeats reports whether the status already shows why this run cannot go on. Then Running is not written in between.
 func (r *migrationRun) repeats(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	c := status.Condition(migrationv1alpha1.MigrationRunning)
 	stuck := c != nil && c.Reason == migrationv1alpha1.MigrationReasonNoProgress && r.task.Stuck()
@@ -294,8 +294,8 @@ func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 	}
 }
 
-// tellFailure says in the status why runs fail, if that lasts. What fails is a request that is not about objects, so
-// the engine does not tell it.
+// tellFailure writes the Waiting condition when runs keep failing because of requests that are not for objects, such as
+// discovery.
 func (r *migrationRun) tellFailure(ctx context.Context, cause error) {
 	now := r.cluster.clock.Now()
 	if r.failingSince.IsZero() {

@@ -49,8 +49,8 @@ const (
 	// firstReadings is more than one because the members of etcd have files of different sizes, and an API server that
 	// knows several members reports the size of any one.
 	firstReadings = 5
-	// The sizes are read after every so many rewrites. Few of them fit into the margin that growth leaves, even if each
-	// object has 100 kB.
+	// The sizes are read after at least fewRewrites and at most manyRewrites. By default growth.margin has room for
+	// fewRewrites objects of 100 kB.
 	fewRewrites, manyRewrites = 50, 500
 	// spaceRetry is how often a pause is looked at, and the migrations that wait for its end.
 	spaceRetry = 5 * time.Second
@@ -87,7 +87,7 @@ type spacePause struct {
 	// before it is known.
 	revision  string
 	compacted bool
-	// eventsForbidden means that events must not be listed.
+	// eventsForbidden means that the manager is not allowed to list events.
 	eventsForbidden bool
 	// sizeUnknown means that the pause ends when an API server tells the size.
 	sizeUnknown bool
@@ -338,8 +338,8 @@ func (g *growth) add(sizes map[string]int64) (full *databaseFile, soon bool) {
 	return full, soon
 }
 
-// resume sets the limits for the time until the next pause. Files that have reached the bound may grow by the margin:
-// the first sign that no page is free any more.
+// resume sets the limits for the time until the next pause. A file that has reached the bound may grow by the margin.
+// If it does, it has no free pages left.
 func (g *growth) resume() {
 	for _, f := range g.files {
 		f.limit = max(f.limit, f.last+g.margin())

@@ -68,8 +68,9 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 		if about == nil {
 			about = newState(resource, nil) // Events may be about what could not be created.
 		}
-		c.event(about, corev1.EventTypeWarning, eventNotWritten, migrationv1alpha1.TruncateRunes(
-			"The API server refuses the StorageState, so it does not say what is true now: "+err.Error(), maxEventLength))
+		message := "The API server refuses to store the StorageState, so its status is out of date: " + err.Error()
+		c.event(about, corev1.EventTypeWarning, eventNotWritten,
+			migrationv1alpha1.TruncateRunes(message, controller.MaxEventLength))
 	}
 	if err != nil {
 		return fmt.Errorf("%s of storage state %q: %w", d.State, resource, err)

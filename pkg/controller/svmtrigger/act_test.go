@@ -92,8 +92,8 @@ func TestAct(t *testing.T) {
 			refuse: map[string]error{"update storagestates": apierrors.NewInvalid(
 				migrationv1alpha1.SchemeGroupVersion.WithKind("StorageState").GroupKind(), "widgets.example.com", nil)},
 			want: []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
-			told: []string{"Warning StateNotWritten The API server refuses the StorageState, so it does not say what is true " +
-				`now: StorageState.migration.k8s.io "widgets.example.com" is invalid`},
+			told: []string{"Warning StateNotWritten The API server refuses to store the StorageState, so its status " +
+				`is out of date: StorageState.migration.k8s.io "widgets.example.com" is invalid`},
 			fails: `Update of storage state "widgets.example.com"`,
 		},
 		"a state that the API server refuses to create": {
@@ -101,8 +101,8 @@ func TestAct(t *testing.T) {
 			refuse: map[string]error{"create storagestates": apierrors.NewForbidden(
 				migrationv1alpha1.Resource("storagestates"), "widgets.example.com", errors.New("not today"))},
 			want: []string{"create storagestates widgets.example.com"},
-			told: []string{"Warning StateNotWritten The API server refuses the StorageState, so it does not say what is true " +
-				`now: storagestates.migration.k8s.io "widgets.example.com" is forbidden: not today`},
+			told: []string{"Warning StateNotWritten The API server refuses to store the StorageState, so its status " +
+				`is out of date: storagestates.migration.k8s.io "widgets.example.com" is forbidden: not today`},
 			fails: `Create of storage state "widgets.example.com"`,
 		},
 		"somebody else wrote the state": {

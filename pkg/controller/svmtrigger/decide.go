@@ -25,6 +25,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -214,7 +215,9 @@ func (e *evaluation) heartbeat() (observed time.Time, due bool) {
 }
 
 // inFuture reports whether a recorded time was written by a clock that was ahead of the one of this host.
-func (e *evaluation) inFuture(at time.Time) bool { return at.After(e.in.Now.Add(clockTolerance)) }
+func (e *evaluation) inFuture(at time.Time) bool {
+	return at.After(e.in.Now.Add(controller.ClockTolerance))
+}
 
 // evidenceComparable reports whether later evidence can show that nothing happened in between. Other evidence proves
 // nothing but the moment at which it was seen.

@@ -72,8 +72,8 @@ func (e *evaluation) cleaningDue() bool {
 	return e.cleansManagedFields() && len(e.unservedVersions()) > 0
 }
 
-// acceptCleaning records what a migration has cleaned that began with the definition as it is now. What it has left it
-// will leave again, so that is not tried again.
+// acceptCleaning accepts a migration that began at the current generation of the definition. What it left in
+// managedFields another migration would leave too, so none is created.
 func (e *evaluation) acceptCleaning() {
 	if !e.cleaningDue() || e.last.Evidence.CustomResourceDefinition == nil {
 		return

@@ -45,9 +45,6 @@ const (
 	eventNotWritten = "StateNotWritten"
 )
 
-// maxEventLength is how long the API lets the message of an event be.
-const maxEventLength = 1024
-
 // transitionEvents are sent when a condition, by its type, gets one of these reasons. They have the message of the
 // condition.
 var transitionEvents = map[string]map[string]struct{ reason, eventType string }{

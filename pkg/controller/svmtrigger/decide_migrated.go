@@ -49,7 +49,7 @@ func (e *evaluation) nextStep() metav1.Condition {
 			"No server serves the resource, so nothing can migrate them.")
 	case e.proof != nil:
 		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
-			" succeeded, which counts when the servers are next seen to agree.")
+			" succeeded. The trigger accepts that when it next sees that all servers agree.")
 	case o.SharedBy != o.Resource && primary == nil:
 		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "They share their storage with "+
 			o.SharedBy.String()+", which has no StorageState yet.")

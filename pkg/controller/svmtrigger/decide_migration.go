@@ -159,8 +159,7 @@ func (e *evaluation) findMigrations() {
 			e.underWay = m
 		}
 	}
-	// The next attempt, if it was created and is not recorded yet. Or else the recorded one, or a copy under the same
-	// name, which is as good.
+	// Take the next attempt if it was created and is not recorded yet. Otherwise take the recorded one, by its name.
 	ref := e.next.Migration
 	if e.latest = e.attempt(e.nextName()); e.latest == nil && ref != nil {
 		e.latest = e.attempt(ref.Name)

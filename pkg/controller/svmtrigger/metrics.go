@@ -65,7 +65,7 @@ var (
 var Register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(migrationsCreated, migrationsDeleted, warnings)
 	legacyregistry.CustomMustRegister(gauges)
-	// An increase from nothing to one is none to Prometheus.
+	// Create the series at zero. The function increase() does not count a series that appears with the value one.
 	for _, reason := range []string{eventServersDisagree, eventServersUnseen, eventEncodingsUnknown,
 		eventStoredVersionsShortened, eventMigrationFailed, eventNotServed, eventNotWritten} {
 		warnings.WithLabelValues(reason)

@@ -43,8 +43,6 @@ const (
 	// minBackoff is enough to roll out a webhook again. maxBackoff lets a cluster heal within a day.
 	minBackoff = 5 * time.Minute
 	maxBackoff = 24 * time.Hour
-	// clockTolerance is by how much a time in a state may lie in the future. The clocks of hosts differ a little.
-	clockTolerance = time.Minute
 )
 
 // Periods are the durations that decisions depend on.

@@ -44,8 +44,8 @@ type hold struct {
 	process
 }
 
-// holds keeps a connection to each process from the first look at it on, if its identity Lease may outlive it. A
-// connection cannot, so nobody can restart such a server unnoticed.
+// holds keeps a connection to each process whose identity Lease its successor may take over, from the first look on. A
+// connection ends with its process, so every restart is noticed.
 type holds struct {
 	*facts
 	clients *clients

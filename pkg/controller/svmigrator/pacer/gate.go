@@ -38,9 +38,9 @@ var probes = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0
 type Reason string
 
 const (
-	// Asked is that a server refused, or asked to wait.
+	// Asked means that a server refused a request or sent Retry-After.
 	Asked Reason = "AskedToWait"
-	// Lost is that no server can be reached.
+	// Lost means that no server can be reached.
 	Lost Reason = "Unreachable"
 )
 

@@ -73,7 +73,7 @@ func newScheduler(options Options) scheduler {
 	return scheduler{limiter: newLimiter(options.MaxConcurrent, options.Unpaced), gate: newGate(options.MaxPerSecond)}
 }
 
-// enter counts somebody who waits. A lane that had nothing to do makes up for nothing.
+// enter counts one more caller who waits. A lane that was idle gets no larger share for that.
 func (s *scheduler) enter(l *Lane) {
 	if !l.busy() {
 		s.catchUp(l)

@@ -120,7 +120,7 @@ func Classify(err error, name string) Failure {
 	case code == http.StatusNotFound && name != "" && status.Details != nil && status.Details.Name == name:
 		f.kind = objectGone
 	case code == http.StatusNotFound && name != "" && status.Details != nil && status.Details.Name != "":
-		// Admission misses something else, mostly the namespace of an object that outlived it.
+		// Admission did not find another object, usually the namespace, which was deleted before this object.
 		f.kind = refused
 	case code == http.StatusNotFound:
 		f.kind = resourceGone
@@ -169,7 +169,7 @@ func classifyUnanswered(err error) Failure {
 	return f
 }
 
-// lacksPermission reports whether this program must not do that to objects of the resource, whichever it is.
+// lacksPermission reports whether this program is not allowed to do that to any object of the resource.
 func (f Failure) lacksPermission(verb string) bool {
 	return f.kind == refused && f.reason == metav1.StatusReasonForbidden &&
 		strings.Contains(f.message, " cannot "+verb+" resource ")

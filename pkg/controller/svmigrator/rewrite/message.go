@@ -26,7 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// valued are the types of invalid fields whose values the API server tells, in its words.
+// valued are the kinds of field errors in which the API server quotes the invalid value.
 var valued = []string{"Invalid value", "Unsupported value", "Duplicate value", "Not found", "Too many", "Too few"}
 
 // messageOf returns what an API server says, without the values of invalid fields: whoever may read migrations need

@@ -170,7 +170,7 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 		// The object is current, but its managedFields still name a version that is gone.
 		object.ResourceVersion = live.ResourceVersion
 	}
-	// Either nothing wrote the object, or it must not be read, so that nobody can tell.
+	// Either nobody wrote the object, or this program is not allowed to read it and cannot know.
 	a.failure = answer
 	a.failure.kind = internal
 	return a

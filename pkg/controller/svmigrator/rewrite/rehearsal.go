@@ -52,7 +52,8 @@ import (
 // rehearsalInterval is how many objects of a namespace there are from one dry run to the next.
 const rehearsalInterval = 100
 
-// statusWay leads around rules about the resource alone. The API server encodes the whole object anew there too.
+// statusWay is the status subresource. Rules that match only the resource do not apply to it, and the API server
+// encodes the whole object anew there too.
 const statusWay = "status"
 
 // fencedOff is what a rewrite would change if the fence let it. The refusal does not say more.

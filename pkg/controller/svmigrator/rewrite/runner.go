@@ -47,13 +47,13 @@ const (
 	giveUpMost     = 10
 	outageAtMost   = 30 * time.Minute
 
-	// If this program must not write refusedAtLeast objects, and was allowed to write none, the others are not tried.
+	// If refusedAtLeast rewrites lacked the permission and none succeeded, the run fails without trying the rest.
 	refusedAtLeast = 100
 	// maxDenialLines is how many denied objects each run logs at the default verbosity.
 	maxDenialLines = 100
 
-	// vanishPatience is how long a server may say that it does not serve the resource, or that the objects must not be
-	// listed. A server that has just started says so for a moment.
+	// vanishPatience is how long a server may say that it does not serve the resource, or that nobody may list the
+	// objects. A server that has just started says so for a moment.
 	vanishPatience = 15 * time.Second
 )
 
@@ -94,7 +94,7 @@ type sweepRunner struct {
 	objectRetry, listRetry Retry
 	// denials counts the denied objects, and unauthorized those that were denied because this program lacks a permission.
 	denials, unauthorized int
-	// vanishing is since when servers say that the resource is not served, or must not be listed. Zero if they do not.
+	// vanishing is since when servers say that the resource is not served, or may not be listed. Zero if they do not.
 	vanishing time.Time
 }
 
@@ -278,7 +278,8 @@ func (r *sweepRunner) done(ctx context.Context, a attempt) {
 
 func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }
 
-// refusesAll returns an error if the answers so far show that this program must not write any object of the resource.
+// refusesAll returns an error if the answers so far show that this program is not allowed to write any object of the
+// resource.
 func (r *sweepRunner) refusesAll(a attempt) error {
 	if a.outcome != sweep.Denied || !a.failure.lacksPermission("patch") || r.retriesDenied() {
 		return nil
