@@ -293,7 +293,9 @@ func (j *judge) replay(t *testing.T, since int64, watched bool) {
 		t.Fatal(err)
 	}
 	for resource := range s.states {
+		j.mu.Lock()
 		folder, stored := j.folders[resource]
+		j.mu.Unlock()
 		if !stored || isEvents(resource) {
 			continue
 		}
