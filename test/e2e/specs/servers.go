@@ -32,8 +32,8 @@ const (
 	// older is a release that stores policies in another encoding than the next one does.
 	older  = "1.36"
 	v1beta = "v1beta1"
-	// disagreement is how long servers disagree.
-	disagreement = 15 * time.Second
+	// disagreement is how long servers disagree. Some migrators begin a minute late.
+	disagreement = 90 * time.Second
 )
 
 var servers = []suite.Spec{
