@@ -80,7 +80,7 @@ var Mutants = []Mutant{
 		Old: "status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = " +
 			"position.Baseline, position.Token, perMinute",
 		New:  "status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = position.Baseline, \"\", perMinute",
-		Seed: 30, Faults: []string{"kill manager"},
+		Seed: 34, Faults: []string{"kill manager"},
 	},
 }
 

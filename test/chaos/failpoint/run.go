@@ -37,6 +37,8 @@ const (
 	// busyWithin is how long a fault waits for a migration to run.
 	busyWithin = 8 * time.Second
 	busyPoll   = 50 * time.Millisecond
+	// busyAtMost is how long a migration has run at most when a fault that waited for it comes.
+	busyAtMost = 3 * time.Second
 )
 
 // Runner does what plans say.
@@ -64,6 +66,7 @@ func (r *Runner) Run(ctx context.Context, plan Plan) error {
 			sleep(ctx, time.Until(start.Add(step.At)))
 			if step.Busy {
 				r.awaitRewriting(ctx)
+				sleep(ctx, time.Duration(step.Dice%uint64(busyAtMost)))
 			}
 			if ctx.Err() != nil || time.Since(start) > plan.Length {
 				return

@@ -42,6 +42,8 @@ type run struct {
 	processed  int64
 	ended      bool
 	live       bool // some of it is of this era
+	// names are those of all objects of the resource that there were meanwhile.
+	names map[string]bool
 }
 
 func (j *judge) migrationWritten(m model.Migration) {
@@ -59,7 +61,12 @@ func (j *judge) migrationWritten(m model.Migration) {
 		if m.Status.Target == nil {
 			return
 		}
-		r = &run{resource: m.Spec.Resource.Resource, first: j.now.Number, start: j.now.Seen}
+		r = &run{
+			resource: m.Spec.Resource.Resource, first: j.now.Number, start: j.now.Seen, names: map[string]bool{},
+		}
+		for name := range j.world.Objects[r.resource] {
+			r.names[name] = true
+		}
 		j.runs[string(m.UID)] = r
 	}
 	if r.ended {
@@ -188,13 +195,17 @@ func (j *judge) deniedDuring(r *run) map[string]bool {
 	return denied
 }
 
-// progressed wants that a migration never loses more than a chunk of what it has done.
+// progressed wants that a migration never loses more than a chunk of what it has done, and counts each object once.
+// Built-in resources have objects that the record leaves out.
 func (j *judge) progressed(m *v1alpha1.StorageVersionMigration, r *run) {
 	if m.Status.Progress == nil {
 		return
 	}
 	if processed := m.Status.Progress.Processed; processed+int64(j.limits.Chunk) < r.processed {
 		j.violated(p4, r.resource, "%s had processed %d objects, and then %d", m.Name, r.processed, processed)
+	}
+	if processed := m.Status.Progress.Processed; m.Spec.Resource.Group == model.Group && processed > int64(len(r.names)) {
+		j.violated(p4, r.resource, "%s has processed %d objects, and there were only %d", m.Name, processed, len(r.names))
 	}
 	r.processed = max(r.processed, m.Status.Progress.Processed)
 }

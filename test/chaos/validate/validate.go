@@ -155,6 +155,11 @@ func (j *judge) written(o model.Object) {
 	before, existed := j.world.Objects[o.Resource][o.Name]
 	j.unchanged(o, before.Object, existed)
 	j.world.Apply(j.now)
+	for _, r := range j.runs {
+		if r.resource == o.Resource && !r.ended {
+			r.names[o.Name] = true
+		}
+	}
 	j.covered(o.Resource)
 	j.mayBeDropped(o.Resource)
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package validate
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -98,6 +99,14 @@ func (r *recording) state(epoch int64, versions ...string) *recording {
 		s.Status.PersistedStorageVersionHashes = append(s.Status.PersistedStorageVersionHashes, hash)
 	}
 	return r.add(model.Revision{State: &model.State{Name: s.Name, StorageState: s}})
+}
+
+// made adds n objects that a writer created.
+func (r *recording) made(n int64) *recording {
+	for write := range n {
+		r.create(fmt.Sprint("object-", write), "v1", write)
+	}
+	return r
 }
 
 // elected adds a write of the Lease of the leader.
@@ -190,7 +199,7 @@ func TestValidators(t *testing.T) {
 			want:   []string{p2}},
 		"a success although the version changed long before": {
 			record: r().defined("v2", "v2").migration("v2", 0, running, "").defined("v1", "v2", "v1").wait(20).
-				migration("v2", 1, succeeded, ""), want: []string{p2}},
+				migration("v2", 0, succeeded, ""), want: []string{p2}},
 		"an object is written in another version just before the success": {
 			record: r().defined("v2", "v2").migration("v2", 0, running, "").defined("v1", "v2", "v1").create("a", "v1", 1).
 				migration("v2", 1, succeeded, "")},
@@ -218,29 +227,33 @@ func TestValidators(t *testing.T) {
 		"a rewrite for nothing": {
 			record: r().create("a", "v1", 1).stored("a", "v1", 1, false), want: []string{p4}},
 		"progress is lost": {
-			record: r().migration("v1", 9, running, "").migration("v1", 3, running, ""), want: []string{p4}},
+			record: r().made(9).migration("v1", 9, running, "").migration("v1", 3, running, ""), want: []string{p4}},
 		"progress is lost chunk by chunk": {
-			record: r().migration("v1", 9, running, "").migration("v1", 7, running, "").migration("v1", 5, running, ""),
+			record: r().made(9).migration("v1", 9, running, "").migration("v1", 7, running, "").migration("v1", 5, running, ""),
 			want:   []string{p4}},
 		"the work of a chunk is done again": {
-			record: r().migration("v1", 9, running, "").migration("v1", 7, running, "")},
+			record: r().made(9).migration("v1", 9, running, "").migration("v1", 7, running, "")},
+		"objects are counted twice": {
+			record: r().made(9).migration("v1", 5, running, "").migration("v1", 10, running, ""), want: []string{p4}},
+		"an object that comes later is counted": {
+			record: r().made(9).migration("v1", 5, running, "").create("new", "v1", 100).migration("v1", 10, running, "")},
 		"objects are rewritten again and again": {
-			record: patched(r().migration("v1", 0, running, "").wait(10).migration("v1", 1, succeeded, ""), 3),
+			record: patched(r().made(1).migration("v1", 0, running, "").wait(10).migration("v1", 1, succeeded, ""), 3),
 			want:   []string{p4}},
 		"an object is rewritten again after a fault": {
-			record: patched(r().migration("v1", 0, running, "").wait(10).fault("kill server", 2, 3).
+			record: patched(r().made(1).migration("v1", 0, running, "").wait(10).fault("kill server", 2, 3).
 				migration("v1", 1, succeeded, ""), 3)},
 		"an object is rewritten again by the next leader": {
-			record: patched(r().migration("v1", 0, running, "").wait(10).fault("kill manager", 2, 3).elected("b").
+			record: patched(r().made(1).migration("v1", 0, running, "").wait(10).fault("kill manager", 2, 3).elected("b").
 				migration("v1", 1, succeeded, ""), 3)},
 		"an object is rewritten again after a manager that did not lead was killed": {
-			record: patched(r().migration("v1", 0, running, "").wait(10).fault("kill manager", 2, 3).elected("").
+			record: patched(r().made(1).migration("v1", 0, running, "").wait(10).fault("kill manager", 2, 3).elected("").
 				migration("v1", 1, succeeded, ""), 3), want: []string{p4}},
 		"an object is rewritten again while a webhook is away": {
-			record: patched(r().migration("v1", 0, running, "").wait(10).fault("validation webhook away", 2, 3).
+			record: patched(r().made(1).migration("v1", 0, running, "").wait(10).fault("validation webhook away", 2, 3).
 				migration("v1", 1, succeeded, ""), 3), want: []string{p4}},
 		"a server tells wrong times of rewrites": {
-			record: patched(r().migration("v1", 0, running, "").wait(100).migration("v1", 1, succeeded, "").
+			record: patched(r().made(1).migration("v1", 0, running, "").wait(100).migration("v1", 1, succeeded, "").
 				wait(100).shifted(190, 200, -193*time.Second), 3)},
 		"denied objects are named": {
 			record: r().create("a", "v1", 1).migration("v2", 0, running, "").fault(failpoint.DenyObjects, 1, 9, "a").
