@@ -79,7 +79,8 @@ var Mutants = []Mutant{
 		File: "pkg/controller/svmigrator/progress.go",
 		Old: "status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = " +
 			"position.Baseline, position.Token, perMinute",
-		New:  "status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = position.Baseline, \"\", perMinute",
+		// With the baseline alone, the next leader lists again and leaves out what is newer.
+		New:  "status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = \"\", \"\", perMinute",
 		Seed: 34, Faults: []string{"kill manager"},
 	},
 }
