@@ -74,15 +74,6 @@ var Mutants = []Mutant{
 		Old:  "status.DeniedObjects = position.Denied\n", New: "status.DeniedObjects = nil\n",
 		Seed: 30, Faults: []string{"deny objects"},
 	},
-	{
-		Name: "saves no position", Promise: "P4",
-		File: "pkg/controller/svmigrator/progress.go",
-		Old: "status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = " +
-			"position.Baseline, position.Token, perMinute",
-		// With the baseline alone, the next leader lists again and leaves out what is newer.
-		New:  "status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = \"\", \"\", perMinute",
-		Seed: 34, Faults: []string{"kill manager"},
-	},
 }
 
 // overlay writes what go build needs to see the mistake in place of the right file.
