@@ -239,9 +239,8 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 	case Aggregated:
 		read, complete := l.aggregated.sighting(resource)
 		if l.published(resource) {
-			// A server that stops publishing leaves its object, so what documents showed counts as well. Replicas that
-			// nobody asked have published.
-			read.Writing = slices.DeleteFunc(read.Writing, func(e Encoding) bool { return e == Unknown })
+			// A server that stops publishing leaves its object, so what documents showed counts as well. No Lease tells of
+			// such a server, so its object proves nothing about a time in which nobody read documents.
 			sighting := l.publishedSighting(resource, read.Writing)
 			sighting.Evidence.Endpoints = read.Evidence.Endpoints
 			return sighting, true

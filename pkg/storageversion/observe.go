@@ -52,9 +52,6 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 		l.observeBuiltIn(&o)
 	case Aggregated:
 		l.aggregated.observe(&o)
-		if l.published(resource) {
-			o.Looked = now
-		}
 	default:
 		l.observeUnheard(&o)
 	}

@@ -19,6 +19,7 @@ package storageversion
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -130,6 +131,10 @@ func TestStorageVersions(t *testing.T) {
 		}
 		both := sortedSet([]string{published, read})
 		expect(t, s, flunders, "", []string{published}, both)
+		o := s.Observe(s.now.Add(time.Hour), flunders)
+		if last, _ := o.Last(); Durable(last.Evidence) || o.Looked != s.now {
+			t.Errorf("an object of a server without a Lease proves that nothing happened since: %+v", o)
+		}
 		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", nil, true)
 		expect(t, s, flunders, "", []string{published}, both, []string{read})
 	})

@@ -53,9 +53,10 @@ func testAggregatedServer(t *testing.T) {
 		"metadata": map[string]any{"name": "one"},
 	}}
 	client := c.Dynamic.Resource(flunders.WithVersion("v1alpha1")).Namespace(metav1.NamespaceDefault)
-	if _, err := client.Create(t.Context(), flunder, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	framework.Eventually(t, soon, func(ctx context.Context) error { // The aggregator may not reach the server at once.
+		_, err := client.Create(ctx, flunder, metav1.CreateOptions{})
+		return err
+	})
 	startJudge(t, c, flunders)
 	startMigrator(t, c)
 	const poll = 10 * time.Second

@@ -18,12 +18,12 @@ limitations under the License.
 package verify
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -172,7 +172,7 @@ func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
 	if _, err := etcd.Get(asking, e.Prefix, clientv3.WithCountOnly()); err != nil {
 		_ = etcd.Close()
 		return nil, fmt.Errorf("asking etcd at %v: %w\nCheck --etcd-endpoints, --cacert, --cert and --key", e.Endpoints,
-			cmp.Or(e.whyNot(ctx, config.TLS), err))
+			errors.Join(err, e.whyNot(ctx, config.TLS)))
 	}
 	return etcd, nil
 }
@@ -184,6 +184,9 @@ func (e *Etcd) whyNot(ctx context.Context, config *tls.Config) error {
 	defer cancel()
 	asking := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}
 	for _, endpoint := range e.Endpoints {
+		if !strings.Contains(endpoint, "://") {
+			continue // The client of etcd takes an address alone, too.
+		}
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint+"/version", nil)
 		if err != nil {
 			return err
@@ -193,6 +196,9 @@ func (e *Etcd) whyNot(ctx context.Context, config *tls.Config) error {
 			return err
 		}
 		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s answers %s", request.URL, answer.Status)
+		}
 	}
 	return nil
 }
