@@ -47,6 +47,9 @@ type Manager struct {
 	Fence string `json:"fence,omitempty"`
 }
 
+// StartManager is the command that installs managers that migrate, from the folder of a release.
+const StartManager = "kubectl apply -k build/manifests/overlays/default"
+
 // fenceLabel is on the Lease of a leader that migrates. Its value says whether the ValidatingAdmissionPolicy that
 // forbids the manager changes is in force.
 const fenceLabel = "migration.k8s.io/fence"

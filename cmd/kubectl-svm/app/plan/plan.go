@@ -174,8 +174,9 @@ func (o *Options) print(plan *Plan) error {
 		return err
 	}
 	if !plan.Manager.Running || plan.Manager.ObservesOnly {
-		_, err := fmt.Fprintf(o.Out, "\n%s Nothing of this happens before a manager runs trigger and migrator.\n",
-			cli.Paint(o.Colour, cli.Red, plan.Manager.Message))
+		_, err := fmt.Fprintf(o.Out, "\n%s Nothing of this happens before a manager runs trigger and migrator.\n"+
+			"Install one as docs/install.md says; as a Deployment, run:\n  %s\n",
+			cli.Paint(o.Colour, cli.Red, plan.Manager.Message), assess.StartManager)
 		return err
 	}
 	if len(plan.Commands) == 0 {

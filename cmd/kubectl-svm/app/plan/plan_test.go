@@ -64,6 +64,8 @@ Nothing for you to do. To see it happen, run:
 anvils.example.com   v1,v2   v2    nothing: --auto-migrate leaves it out   NotSelectedForMigration
 
 The manager a only observes. Nothing of this happens before a manager runs trigger and migrator.
+Install one as docs/install.md says; as a Deployment, run:
+  kubectl apply -k build/manifests/overlays/default
 `},
 		{"commands", leads, []assess.Resource{
 			resource("anvils.example.com", assess.Act, "NotSelectedForMigration", "--auto-migrate leaves it out", "migrate"),
