@@ -159,10 +159,10 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 func (a aggregated) observe(o *Observation) {
 	var versions []string
 	o.Presence = NotServed
-	for _, gv := range a.versions(o.Resource) {
+	for i, gv := range a.versions(o.Resource) {
 		known := a[gv]
 		versions = append(versions, gv.Version)
-		if o.Looked.IsZero() || known.readAt.Before(o.Looked) {
+		if i == 0 || known.readAt.Before(o.Looked) {
 			o.Looked = known.readAt
 		}
 		if known.Failure != "" || known.Unasked != "" {

@@ -23,8 +23,9 @@ import (
 )
 
 // SharesAddresses reports whether servers may share the addresses at which servers answer, so that an address does not
-// tell who answers there: there are fewer addresses than servers, and it is not known which servers have none. certain
-// says that the servers advertise shared addresses. Otherwise addresses may still appear.
+// tell who answers there: there are fewer addresses than servers, and it is not known which servers have none; or the
+// servers advertise other addresses. certain says that the servers advertise shared addresses. Otherwise addresses may
+// still appear.
 func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 	own, shown := sets.Set[string]{}, false
 	for _, server := range l.Servers {
@@ -32,9 +33,28 @@ func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 		own.Insert(address)
 		shown = shown || slices.Contains(answering, address)
 	}
-	advertised := shown && !own.Has("")
-	shares = len(answering) < len(l.Servers) && !(advertised && len(own) == len(l.Servers))
-	return shares, shares && advertised
+	all := !own.Has("")
+	if all && !shown && len(l.Servers) > 1 {
+		return true, false
+	}
+	shares = len(answering) < len(l.Servers) && !(shown && all && len(own) == len(l.Servers))
+	return shares, shares && shown && all
+}
+
+// Missing returns the identities of the servers that advertise an address at which nobody answers. It returns none if
+// the servers advertise other addresses than those at which servers answer.
+func (l *Look) Missing(answering []string) []string {
+	var missing []string
+	for _, server := range l.Servers {
+		address := l.Advertised[server.Identity]
+		if address != "" && !slices.Contains(answering, address) {
+			missing = append(missing, server.Identity)
+		}
+	}
+	if len(missing) == len(l.Servers) {
+		return nil
+	}
+	return missing
 }
 
 // Incomplete returns the addresses from which something could not be read.

@@ -95,10 +95,32 @@ func TestWhoSharesAddresses(t *testing.T) {
 		"a balancer":                          {advertised("1", "1"), []string{"1"}, true, true},
 		"a balancer, and addresses inside":    {advertised("2", "3"), []string{"1"}, true, false},
 		"a balancer that servers do not name": {advertised("", ""), []string{"1"}, true, false},
+		"as many balancers as servers":        {advertised("3", "4"), []string{"1", "2"}, true, false},
+		"the address of one is not known":     {advertised("1", ""), []string{"1", "2"}, false, false},
 	} {
 		look := Look{Servers: serversOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
 		if shares, certain := look.SharesAddresses(test.answering); shares != test.shares || certain != test.certain {
 			t.Errorf("%s: %t, %t", name, shares, certain)
+		}
+	}
+}
+
+func TestServersThatAreMissing(t *testing.T) {
+	for name, test := range map[string]struct {
+		advertised map[string]string
+		answering  []string
+		want       []string
+	}{
+		"all answer":                      {map[string]string{"a": "1", "b": "2"}, []string{"1", "2"}, nil},
+		"one does not":                    {map[string]string{"a": "1", "b": "2"}, []string{"1"}, []string{"b"}},
+		"older servers say no address":    {nil, []string{"1"}, nil},
+		"an older one beside a newer one": {map[string]string{"a": "1"}, []string{"1"}, nil},
+		"they share one":                  {map[string]string{"a": "1", "b": "1"}, []string{"1"}, nil},
+		"they answer at other addresses":  {map[string]string{"a": "3", "b": "4"}, []string{"1", "2"}, nil},
+	} {
+		look := Look{Servers: serversOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
+		if got := look.Missing(test.answering); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v are missing, want %v", name, got, test.want)
 		}
 	}
 }

@@ -99,7 +99,7 @@ func (c *cluster) flip(to customVersion) {
 	uid, generation := c.definition.uid, c.definition.generation
 	for _, s := range c.servers {
 		c.w.after(c.w.dice.rather(handlerDelay), func() {
-			if c.definition == nil || c.definition.uid != uid || !s.lives || s.noticed >= generation ||
+			if c.definition == nil || c.definition.uid != uid || !s.lives || s.frozen || s.noticed >= generation ||
 				c.w.now.Before(s.held) {
 				return
 			}
@@ -117,20 +117,16 @@ func (c *cluster) hold(identity string, d time.Duration) {
 	}
 	c.w.log("%s hears of no change of the definition for %s", s.incarnation, d)
 	s.held = c.w.now.Add(d)
-	c.w.after(d, func() {
-		if c.definition == nil || !s.lives || c.w.now.Before(s.held) || s.noticed >= c.definition.generation {
-			return
-		}
-		c.w.store.writeCustomSlowly(s)
-		s.follows, s.noticed = c.definition.storage, c.definition.generation
-	})
+	c.w.after(d, func() { c.catchUp(s) })
 }
 
-// allFollow reports whether every server writes the storage version of the definition.
-func (c *cluster) allFollow() bool {
-	return c.definition != nil && !slices.ContainsFunc(c.servers, func(s *server) bool {
-		return s.lives && s.follows != c.definition.storage
-	})
+// catchUp has a server hear of the definition as it is now.
+func (c *cluster) catchUp(s *server) {
+	if c.definition == nil || !s.lives || s.frozen || c.w.now.Before(s.held) || s.noticed >= c.definition.generation {
+		return
+	}
+	c.w.store.writeCustomSlowly(s)
+	s.follows, s.noticed = c.definition.storage, c.definition.generation
 }
 
 // sourceOf makes one of a change of the storage version.

@@ -136,7 +136,11 @@ func (c *cluster) thaw(s *server) {
 			name: s.incarnation, identity: s.identity, began: c.w.now, grace: c.processGrace() + renewal,
 		}
 		c.sources[s.incarnation] = s.source
+		if d := c.definition; d != nil { // It hears of it before it writes: nobody waits for a server that counts as gone.
+			s.follows, s.noticed = d.storage, d.generation
+		}
 	}
+	c.w.after(c.w.dice.rather(handlerDelay), func() { c.catchUp(s) })
 	c.w.after(c.w.dice.upTo(renewal), func() {
 		if s.accepts && !s.leaves && c.of(s.identity) == s {
 			c.setLease(s)

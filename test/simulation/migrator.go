@@ -28,6 +28,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // migrator stands for the migrator. It takes up unfinished migrations, two at a time.
@@ -82,12 +84,41 @@ func (g *migrator) askFollowers() {
 		g.asking = false
 		switch d := g.w.cluster.definition; {
 		case d == nil || g.followed.uid == d.uid && g.followed.generation == d.generation:
-		case g.w.cluster.allFollow():
+		case g.everyServerFollows():
 			g.followed.uid, g.followed.generation, g.followed.since = d.uid, d.generation, g.w.now
 		default:
 			g.askFollowers()
 		}
 	})
+}
+
+// everyServerFollows asks each server that the manager knows whether it writes the storage version of the definition.
+func (g *migrator) everyServerFollows() bool {
+	c, m := g.w.cluster, g.w.manager
+	if c.definition == nil || m == nil {
+		return false
+	}
+	o, asked := m.observer, []*server{}
+	look := storageversion.Look{Servers: o.living, Advertised: c.advertised()}
+	shares, _ := look.SharesAddresses(o.addresses)
+	switch {
+	case c.addressed() && shares, o.shared && o.unmet != "":
+		return false
+	case !c.addressed():
+		asked = slices.DeleteFunc(c.accepting(), func(s *server) bool { return !s.answers })
+		if len(asked) < len(o.living) {
+			return false
+		}
+	case len(o.addresses) == 0:
+		asked = append(asked, c.connect())
+	case len(look.Missing(o.addresses)) > 0 && !g.w.mutant.forgetsMissing:
+		return false
+	default:
+		for _, address := range o.addresses {
+			asked = append(asked, c.at(address))
+		}
+	}
+	return !slices.ContainsFunc(asked, func(s *server) bool { return s == nil || s.follows != c.definition.storage })
 }
 
 // mayStart reports whether all servers have followed the definition for the settle period.
@@ -97,7 +128,7 @@ func (g *migrator) mayStart(resource schema.GroupResource) bool {
 		return true
 	}
 	if g.w.mutant.asksFollowersOnce {
-		return g.w.cluster.allFollow()
+		return g.everyServerFollows()
 	}
 	if g.followed.uid != d.uid || g.followed.generation != d.generation {
 		g.askFollowers()
@@ -217,7 +248,7 @@ func (g *migrator) end(s *sweep, m *migrationv1alpha1.StorageVersionMigration) {
 	result := migrationv1alpha1.MigrationFailed
 	if state != nil && state.UID == target.StorageStateUID && state.Status.Epoch == *target.Epoch &&
 		state.Status.CurrentStorageVersionHash == target.StorageVersionHash && !g.fails &&
-		(m.GroupResource() != crontabs || g.w.cluster.allFollow() || g.w.mutant.forgetsFollowers) {
+		(m.GroupResource() != crontabs || g.everyServerFollows() || g.w.mutant.forgetsFollowers) {
 		result = migrationv1alpha1.MigrationSucceeded
 	}
 	g.fails = false

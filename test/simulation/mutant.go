@@ -40,6 +40,8 @@ type mutant struct {
 	forgetsFollowers bool
 	// survivesRestores has the manager go on with what it knows when etcd is restored.
 	survivesRestores bool
+	// forgetsMissing has only servers asked that are ready.
+	forgetsMissing bool
 	// asksFollowersOnce has them start as soon as all servers follow.
 	asksFollowersOnce bool
 }

@@ -61,6 +61,7 @@ var mutants = map[string]struct {
 	"does not ask who follows a definition":             {mutant: mutant{forgetsFollowers: true}},
 	"goes on when etcd was restored":                    {mutant: mutant{survivesRestores: true}},
 	"asks who follows only when it starts":              {mutant: mutant{asksFollowersOnce: true}},
+	"asks only servers that are ready who follows":      {mutant: mutant{forgetsMissing: true}, first: 5000},
 	"takes the success under another state for a proof": {mutant: mutant{input: takeUIDsForTheSame}},
 }
 

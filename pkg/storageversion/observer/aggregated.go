@@ -108,24 +108,29 @@ func (r *aggregatedReader) run(ctx context.Context) {
 
 // read reads all documents.
 func (r *aggregatedReader) read(ctx context.Context) error {
-	r.mu.Lock()
-	services := maps.Clone(r.services)
-	r.mu.Unlock()
-	maps.DeleteFunc(services, func(_ schema.GroupVersion, s service) bool { return s.address == "" })
-
-	if len(services) == 0 {
+	found := false
+	err := r.readGroups(ctx, func(string) bool { found = true; return true })
+	switch {
+	case !found:
 		r.unread(migrationv1alpha1.EvidenceFromAggregatedDiscovery)
-		return nil
-	}
-	var readers errgroup.Group
-	for gv, s := range services {
-		readers.Go(func() error { return r.readVersion(ctx, gv, s) })
-	}
-	err := readers.Wait()
-	if err == nil {
+	case err == nil:
 		r.current(migrationv1alpha1.EvidenceFromAggregatedDiscovery)
 	}
 	return err
+}
+
+// readGroups reads the documents of those groups that aggregated servers serve.
+func (r *aggregatedReader) readGroups(ctx context.Context, wanted func(group string) bool) error {
+	r.mu.Lock()
+	services := maps.Clone(r.services)
+	r.mu.Unlock()
+	var readers errgroup.Group
+	for gv, s := range services {
+		if s.address != "" && wanted(gv.Group) {
+			readers.Go(func() error { return r.readVersion(ctx, gv, s) })
+		}
+	}
+	return readers.Wait()
 }
 
 // readVersion reads the document of a group version. Even "not served" is a failure, because an APIService says

@@ -24,6 +24,7 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -152,7 +153,7 @@ func (h *holds) awaitEnd(ctx context.Context, held *hold) {
 		case <-held.ended:
 			return
 		case <-ticker.C():
-			if _, err := held.reader.ServerVersion(ctx); err != nil && !refused(err) {
+			if _, err := held.reader.ServerVersion(ctx); err != nil && retry.Unanswered(err) {
 				return
 			}
 		}

@@ -19,6 +19,7 @@ package observer
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -51,7 +52,9 @@ type leaseWatcher struct {
 	addresses  *addressWatcher
 	aggregated *aggregatedReader
 
-	advertised map[string]string // the addresses that servers advertise, by identity; guarded by facts.mu
+	// advertised are the addresses that servers advertise, and holders who holds their Leases, by identity. Guarded by
+	// facts.mu.
+	advertised, holders map[string]string
 
 	// Only the goroutine of the watch uses these.
 	leases   serverLeases
@@ -121,7 +124,7 @@ func (w *leaseWatcher) goneUnheard(was leasesAt) [][]storageversion.Server {
 func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Server, unbroken bool) {
 	living, gone, others := w.leases.processes(w.addresses.current())
 	w.mu.Lock()
-	w.advertised = w.leases.advertised()
+	w.advertised, w.holders = w.leases.advertised(), w.leases.holders()
 	w.mu.Unlock()
 	if !maps.Equal(others, w.others) {
 		w.others = others
@@ -142,6 +145,23 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Se
 		return changes
 	})
 	w.serversChanged.raise()
+}
+
+// check compares what the watch has shown with what etcd has now.
+func (w *leaseWatcher) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	now, err := w.source.leasesOfServers(ctx, 0)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if holders := now.holders(); !maps.Equal(holders, w.holders) {
+		return fmt.Errorf("the watch of identity Leases is late: it has shown the holders %v, and etcd has %v",
+			w.holders, holders)
+	}
+	return nil
 }
 
 // serverLeases is what lists and watches have told about identity Leases.
@@ -249,6 +269,17 @@ func lostAddress(silent lease, renewing []lease, ready []string) bool {
 
 // silence is for how long a Lease was not renewed while other news arrived.
 func (l *serverLeases) silence(one lease) time.Duration { return l.heard - one.heardAt }
+
+// holders returns who holds the Leases of servers of kube-apiserver, by identity.
+func (l *leasesAt) holders() map[string]string {
+	holders := map[string]string{}
+	for name, one := range l.byName {
+		if one.server {
+			holders[name] = one.holder
+		}
+	}
+	return holders
+}
 
 // advertised returns the addresses that servers of kube-apiserver advertise, by identity.
 func (l *serverLeases) advertised() map[string]string {

@@ -17,7 +17,6 @@ limitations under the License.
 package observer
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +25,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/rest"
@@ -167,14 +165,20 @@ func (o *Observer) LastLook() map[migrationv1alpha1.EvidenceSource]time.Time {
 	return maps.Clone(o.facts.lastRead)
 }
 
-// ReadAggregated makes the Observer read the documents of all aggregated servers soon. Callers have seen that one of
-// these servers has changed.
-func (o *Observer) ReadAggregated() { o.aggregated.wake.raise() }
+// ReadAggregated reads the documents of the aggregated server that serves a group now, and finds out whether it has
+// replicas that may write something else. It does nothing if no aggregated server serves the group.
+func (o *Observer) ReadAggregated(ctx context.Context, group string) error {
+	return o.aggregated.readGroups(ctx, func(g string) bool { return g == group })
+}
+
+// CheckServers asks etcd who holds the identity Leases of servers. It returns an error if these are not the processes
+// that the watch has shown: an API server whose own watches hang reports no change.
+func (o *Observer) CheckServers(ctx context.Context) error { return o.leases.check(ctx) }
 
 // AskEach asks each API server that is ready, all at once: at its own address, or behind shared addresses if the last
 // look met all servers there. Otherwise it asks whichever server answers at each address, or at the configured host if
-// no address is known, and returns an error if fewer than all can answer there. It returns what went wrong, with the
-// address.
+// no address is known. It returns everything that went wrong, with the address, and an error if a server lives that it
+// could not ask.
 func (o *Observer) AskEach(
 	ctx context.Context, ask func(ctx context.Context, server documents.Reader) error,
 ) error {
@@ -185,20 +189,20 @@ func (o *Observer) AskEach(
 	if living := o.poller.livingBehindShared(); living > 0 {
 		return o.askMet(ctx, o.clients.meet(ctx, addresses, direct, living), ask)
 	}
-	var asking errgroup.Group
-	for _, address := range addresses {
-		asking.Go(func() error {
+	unasked := o.poller.unasked(addresses)
+	failures := make([]error, len(addresses))
+	var asking sync.WaitGroup
+	for i, address := range addresses {
+		asking.Go(func() {
 			server, err := o.clients.reader(address, direct)
 			if err == nil {
 				err = ask(ctx, server)
 			}
-			if err != nil {
-				return fmt.Errorf("the API server at %s: %w", address, err)
-			}
-			return nil
+			failures[i] = aboutServer(address, err)
 		})
 	}
-	return cmp.Or(asking.Wait(), o.poller.unmet())
+	asking.Wait()
+	return errors.Join(append(failures, unasked)...)
 }
 
 // askMet asks each API server that was met, and closes the meeting.
@@ -209,18 +213,27 @@ func (o *Observer) askMet(
 	if unmet := m.unmet(); unmet != "" {
 		return fmt.Errorf("the API servers %s", unmet)
 	}
-	var asking errgroup.Group
+	failures := make(chan error, len(m.met))
 	for started, one := range m.met {
-		asking.Go(func() error {
+		go func() {
 			err := ask(ctx, one.reader)
 			if err == nil {
 				err = m.confirm(ctx, started, 1)
 			}
-			if err != nil {
-				return fmt.Errorf("the API server at %s: %w", m.name(started), err)
-			}
-			return nil
-		})
+			failures <- aboutServer(m.name(started), err)
+		}()
 	}
-	return asking.Wait()
+	var all error
+	for range m.met {
+		all = errors.Join(all, <-failures)
+	}
+	return all
+}
+
+// aboutServer adds which server an error is about.
+func aboutServer(name string, err error) error {
+	if err != nil {
+		return fmt.Errorf("the API server at %s: %w", name, err)
+	}
+	return nil
 }

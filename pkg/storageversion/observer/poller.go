@@ -55,9 +55,9 @@ type discoveryPoller struct {
 	storageVersions *storageVersionWatcher
 	holds           *holds
 
-	// synced says whether there was a snapshot, shared whether servers shared addresses in the last one, and allMet
-	// whether it met all of them there. Guarded by facts.mu.
-	synced, shared, allMet bool
+	// synced says whether there was a snapshot, and allMet whether servers shared addresses in the last one and it met
+	// all of them there. Guarded by facts.mu.
+	synced, allMet bool
 
 	// Only the goroutine of run uses these. They are of the last snapshot.
 	last     storageversion.Look
@@ -110,7 +110,7 @@ func (p *discoveryPoller) takeSnapshot(ctx context.Context) {
 		p.storageVersions.served.raise()
 	}
 	p.update(func(now time.Time) storageversion.Changes {
-		p.synced, p.shared, p.allMet = true, look.Shared, look.Shared && look.Unmet == ""
+		p.synced, p.allMet = true, look.Shared && look.Unmet == ""
 		if len(look.Incomplete()) == 0 && look.Unmet == "" {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now
 		}
@@ -135,12 +135,18 @@ func (p *discoveryPoller) livingBehindShared() int {
 	return len(p.ledger.Living())
 }
 
-// unmet returns an error if servers live that nobody can ask, because they share addresses and were not met there.
-func (p *discoveryPoller) unmet() error {
+// unasked returns an error if a server lives that nobody can ask at these addresses: servers share them, and were not
+// met there, or the server is not ready.
+func (p *discoveryPoller) unasked(addresses []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.shared && !p.allMet {
-		return fmt.Errorf("%d API servers live, and the manager cannot ask each of them", len(p.ledger.Living()))
+	look := storageversion.Look{Servers: p.ledger.Living(), Advertised: p.leases.advertised}
+	if shares, _ := look.SharesAddresses(addresses); shares && !p.allMet {
+		return fmt.Errorf("%d API servers live, and the manager cannot ask each of them", len(look.Servers))
+	}
+	if missing := look.Missing(addresses); len(missing) > 0 {
+		return fmt.Errorf("the API server %s at %s is not ready, and may write all the same until it has not renewed its "+
+			"identity Lease for %s", missing[0], look.Advertised[missing[0]], silenceOfTheDead)
 	}
 	return nil
 }
@@ -171,7 +177,7 @@ func (p *discoveryPoller) outdated(ctx context.Context) bool {
 // catalogsChanged says whether a server serves other built-in group versions than for the last snapshot. It asks one
 // server after the other, because catalogs are large if there are many custom resources.
 func (p *discoveryPoller) catalogsChanged(ctx context.Context) bool {
-	logger := klog.FromContext(ctx)
+	logger, all := klog.FromContext(ctx), true
 	for address, before := range p.catalogs {
 		var now catalog
 		from, err := p.clients.reader(address, p.last.Direct)
@@ -181,13 +187,16 @@ func (p *discoveryPoller) catalogsChanged(ctx context.Context) bool {
 		if err != nil {
 			// Leases tell which servers live. It does not matter whether one of them answers just now.
 			logger.V(4).Info("An API server did not say what it serves", "address", address, "err", err)
-			return false
+			all = false
+			continue
 		}
 		if !slices.Equal(now, before.only(p.aggregated.isBuiltIn)) {
 			logger.V(2).Info("An API server serves other resources than before", "address", address)
 			return true
 		}
 	}
-	p.current(migrationv1alpha1.EvidenceFromServerDiscovery)
+	if all {
+		p.current(migrationv1alpha1.EvidenceFromServerDiscovery)
+	}
 	return false
 }

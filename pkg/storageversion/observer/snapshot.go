@@ -140,8 +140,11 @@ func (p *discoveryPoller) readProcesses(
 			len(before.FailedGroups) == 0:
 			now.document, times = before, 1
 		default:
-			now.document, err = p.readProcess(ctx, one, started, now.serves)
-			if err != nil {
+			var who process
+			who, err = identifyMet(ctx, one, started)
+			if err == nil {
+				now.document = readDocument(ctx, one.reader, who, now.serves, p.aggregated.isBuiltIn)
+			} else {
 				now.document.Failure = err.Error()
 			}
 		}
@@ -151,7 +154,8 @@ func (p *discoveryPoller) readProcesses(
 		if err == nil {
 			if now.document.Held && !p.holds.has(name) {
 				m.leaveOpen(one)
-				p.holds.keep(ctx, name, &hold{connection: one})
+				who := process{version: now.document.Version, started: now.document.Started, held: true}
+				p.holds.keep(ctx, name, &hold{connection: one, process: who})
 			}
 			return now, true
 		}
@@ -160,19 +164,13 @@ func (p *discoveryPoller) readProcesses(
 	}), true
 }
 
-// readProcess asks a process that was met behind a shared address who it is, and for its documents.
-func (p *discoveryPoller) readProcess(
-	ctx context.Context, one *connection, started string, serves catalog,
-) (document storageversion.Document, err error) {
-	who := process{}
+// identifyMet asks a process that was met behind a shared address who it is.
+func identifyMet(ctx context.Context, one *connection, started string) (who process, err error) {
 	if who.version, err = one.reader.ServerVersion(ctx); err == nil {
 		who.held = storageversion.MayOutliveProcess(who.version)
 		who.started, err = time.Parse(time.RFC3339Nano, started)
 	}
-	if err != nil {
-		return document, err
-	}
-	return readDocument(ctx, one.reader, who, serves, p.aggregated.isBuiltIn), nil
+	return who, err
 }
 
 // collect asks several servers at once, and puts those documents into the look that count. It returns the catalogs.

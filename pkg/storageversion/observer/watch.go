@@ -17,6 +17,7 @@ limitations under the License.
 package observer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -80,6 +81,8 @@ type source struct {
 	// restored is called when etcd has an earlier state than a watch has shown, if it is not nil.
 	restored func(error)
 
+	// heard is the highest revision of any news.
+	heard int64
 	// listed is closed when the first list has been heard.
 	listed chan struct{}
 	// names are those of the objects that exist. They outlive a watch: a name that the next list lacks was deleted.
@@ -205,19 +208,24 @@ func (l *listWatch) checkRevision(ctx context.Context, heard int64) error {
 	if err != nil {
 		return err
 	}
-	if now := revisionOf(accessor.GetResourceVersion()); now != 0 && now < heard {
-		err := fmt.Errorf("%w (it is at revision %d, and revision %d was seen)", ErrRestored, now, heard)
-		l.restored(err)
-		return err
+	return l.checkRestored(revisionOf(accessor.GetResourceVersion()), heard)
+}
+
+// checkRestored returns an error if etcd is at an earlier revision than one that was heard of.
+func (s *source) checkRestored(now, heard int64) error {
+	if s.restored == nil || now == 0 || now >= heard {
+		return nil
 	}
-	return nil
+	err := fmt.Errorf("%w (it is at revision %d, and revision %d was seen)", ErrRestored, now, heard)
+	s.restored(err)
+	return err
 }
 
 func (l *listWatch) failed(ctx context.Context, err error) {
 	if l.onFailure != nil {
 		l.onFailure(err)
 	}
-	kind := string(apierrors.ReasonForError(err))
+	kind := cmp.Or(string(apierrors.ReasonForError(err)), "unknown")
 	message := "Cannot read a resource; what is known about it may be out of date"
 	switch {
 	case retry.Unanswered(err):
@@ -242,6 +250,9 @@ var _ cache.ReflectorBookmarkStore = &store[*metav1.PartialObjectMetadata]{}
 // Replace is called after each list: at the beginning, and whenever a watch could not continue where it broke.
 func (s *store[T]) Replace(objects []any, resourceVersion string) error {
 	n := news[T]{listed: true, first: s.source.names == nil, revision: revisionOf(resourceVersion)}
+	if err := s.source.checkRestored(n.revision, s.source.heard); err != nil {
+		return err
+	}
 	names := sets.Set[string]{}
 	for _, item := range objects {
 		typed := item.(T)
@@ -250,7 +261,7 @@ func (s *store[T]) Replace(objects []any, resourceVersion string) error {
 	}
 	n.gone = s.source.names.Difference(names).UnsortedList()
 	s.source.names = names
-	s.hear(n)
+	s.tell(n)
 	if n.first {
 		close(s.source.listed)
 	}
@@ -264,7 +275,7 @@ func (s *store[T]) Add(item any) error { return s.Update(item) }
 func (s *store[T]) Update(item any) error {
 	meta := item.(T).GetObjectMeta()
 	s.source.names.Insert(meta.GetName())
-	s.hear(news[T]{set: []T{item.(T)}, revision: revisionOf(meta.GetResourceVersion())})
+	s.tell(news[T]{set: []T{item.(T)}, revision: revisionOf(meta.GetResourceVersion())})
 	return nil
 }
 
@@ -272,14 +283,19 @@ func (s *store[T]) Update(item any) error {
 func (s *store[T]) Delete(item any) error {
 	meta := item.(T).GetObjectMeta()
 	s.source.names.Delete(meta.GetName())
-	s.hear(news[T]{gone: []string{meta.GetName()}, revision: revisionOf(meta.GetResourceVersion())})
+	s.tell(news[T]{gone: []string{meta.GetName()}, revision: revisionOf(meta.GetResourceVersion())})
 	return nil
 }
 
 // Bookmark is called when the API server says that a watch has sent everything up to now.
 func (s *store[T]) Bookmark(resourceVersion string) error {
-	s.hear(news[T]{revision: revisionOf(resourceVersion)})
+	s.tell(news[T]{revision: revisionOf(resourceVersion)})
 	return nil
+}
+
+func (s *store[T]) tell(n news[T]) {
+	s.source.heard = max(s.source.heard, n.revision)
+	s.hear(n)
 }
 
 // Resync has no meaning, because no objects are stored.

@@ -18,6 +18,7 @@ package observer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -170,6 +171,20 @@ func TestWhatCannotBeResumedIsListed(t *testing.T) {
 		s.change(func() { c.put("c", object{}) })
 		f.saw(t, "set c")
 	})
+}
+
+func TestAnEarlierListIsARestore(t *testing.T) {
+	var told error
+	s := &source{restored: func(err error) { told = err }, listed: make(chan struct{})}
+	lists := &store[*documents.Definition]{source: s, hear: func(news[*documents.Definition]) {}}
+	for _, err := range []error{lists.Replace(nil, "10"), lists.Bookmark("20"), lists.Replace(nil, "20"), told} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := lists.Replace(nil, "19"); !errors.Is(err, ErrRestored) || !errors.Is(told, ErrRestored) {
+		t.Errorf("the list has the error %v, and told was %v", err, told)
+	}
 }
 
 func TestListsComeInPages(t *testing.T) {
