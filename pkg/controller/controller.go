@@ -36,7 +36,7 @@ const MigratorFieldManager = "storage-version-migrator"
 const (
 	// ClockTolerance is by how much a time in a state may lie in the future. The clocks of hosts differ a little.
 	ClockTolerance = time.Minute
-	// MaxEventLength is how long the API lets the message of an event be.
+	// MaxEventLength bounds the messages of events. The API group events.k8s.io allows no longer ones.
 	MaxEventLength = 1024
 )
 

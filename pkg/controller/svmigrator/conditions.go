@@ -19,6 +19,7 @@ package svmigrator
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -41,7 +42,18 @@ type statusChange func(status *migrationv1alpha1.StorageVersionMigrationStatus, 
 
 // awaiting says that nothing is written for now.
 func awaiting(d Decision) statusChange {
-	return only(migrationv1alpha1.MigrationWaiting, d.Reason, d.Message, "The migration waits.")
+	return stalled(only(migrationv1alpha1.MigrationWaiting, d.Reason, d.Message, "The migration waits."))
+}
+
+// stalled takes back how fast the migration is and when it will end.
+func stalled(change statusChange) statusChange {
+	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
+		change(status, now)
+		status.EstimatedCompletionTime = nil
+		if status.Progress != nil {
+			status.Progress.ObjectsPerMinute = nil
+		}
+	}
 }
 
 // running says what a run does.
@@ -53,7 +65,8 @@ func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) s
 	case rewrite.RetryingDenied:
 		message = "All other objects are done. Those that the API server refused to rewrite are tried once more."
 	default:
-		message = report.Retry.String()
+		return stalled(only(migrationv1alpha1.MigrationRunning, string(report.State), report.Retry.String(),
+			"The migration runs."))
 	}
 	return only(migrationv1alpha1.MigrationRunning, string(report.State), message, "The migration runs.")
 }
@@ -96,6 +109,7 @@ func only(state migrationv1alpha1.MigrationConditionType, reason, message, other
 func setCondition(
 	conditionType migrationv1alpha1.MigrationConditionType, value corev1.ConditionStatus, reason, message string,
 ) statusChange {
+	message = strings.ReplaceAll(message, "\n", "; ") // Several errors are one line each.
 	message = migrationv1alpha1.TruncateRunes(message, migrationv1alpha1.MaxStateConditionMessageLength)
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		c := status.Condition(conditionType)
@@ -129,8 +143,8 @@ func objectsDenied(status *migrationv1alpha1.StorageVersionMigrationStatus) Deci
 		example = fmt.Sprintf(" The first is %s: %s", klog.KRef(first.Namespace, first.Name), first.Message)
 	}
 	return fails(migrationv1alpha1.MigrationReasonObjectsDenied,
-		"the API server refuses to rewrite %d of %d objects. All others are done. status.deniedObjects names the objects: "+
-			"change them or the rule that refuses them, then retry.%s",
+		"the API server refuses to rewrite %d of %d objects, or fails each time. All others are done. "+
+			"status.deniedObjects names the objects and says why: change them or what refuses them, then retry.%s",
 		status.Progress.Denied, status.Progress.Processed, example)
 }
 

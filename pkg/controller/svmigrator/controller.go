@@ -61,9 +61,11 @@ type Observer interface {
 	// Subscribe registers a function that is called for each resource whose observation changed. It must return at once.
 	Subscribe(changed func(schema.GroupResource))
 	Observe(resource schema.GroupResource) storageversion.Observation
-	// ReadAggregated asks the observer to read the documents of aggregated servers again.
-	ReadAggregated()
-	// AskEach asks each API server that is ready, at its own address. It returns what went wrong, with the address.
+	// ReadAggregated reads what the aggregated server of a group writes now, if there is one.
+	ReadAggregated(ctx context.Context, group string) error
+	// CheckServers returns an error if other processes hold the identity Leases of API servers than were observed.
+	CheckServers(ctx context.Context) error
+	// AskEach asks each API server that lives, at its own address. It returns what went wrong, with the address.
 	AskEach(ctx context.Context, ask func(ctx context.Context, server documents.Reader) error) error
 }
 
@@ -211,11 +213,11 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	}
 	ctx = withMigration(ctx, m)
 	decision, err := c.cluster.decide(ctx, m)
-	if err == nil && decision.Verdict == Wait {
-		decision, err = c.checkServed(ctx, m, decision)
-	}
 	if err != nil {
 		return time.Time{}, err
+	}
+	if decision.Verdict == Wait {
+		decision = c.checkServed(ctx, m, decision)
 	}
 	if pause := c.cluster.space.paused(); pause != nil && decision.Verdict == Go {
 		decision = *pause
@@ -225,6 +227,9 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	if decision.Verdict == Go {
 		if at := c.runs.before(m.UID).notBefore; c.cluster.clock.Now().Before(at) {
 			return at, nil // The status says what it waits for.
+		}
+		if c.waiting.NumRequeues(m.Name) > 0 {
+			return time.Time{}, nil // Its last run failed. It is queued again when the backoff is over.
 		}
 		decision = c.awaitPlace(m)
 	}
@@ -243,14 +248,15 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 // awaitPlace queues a migration that may write. If it does not get a place at once, it returns what its status has to
 // say.
 func (c *Controller) awaitPlace(m *migrationv1alpha1.StorageVersionMigration) Decision {
-	told := c.runs.isStuck(m.UID) || waitsForInTree(&m.Status) // what failed, or what else it waits for
+	// The status already says why it waits, and Queued would say less.
+	told := c.runs.before(m.UID).task.Stuck() || waitsForInTree(&m.Status)
 	decision := Decision{Verdict: Go}
 	if other := c.ahead(m); other != "" {
 		// It is queued again when the other one has ended or must not go on.
 		decision = waitsFor(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
 			"This one starts when that one ends", other)
 	} else {
-		if c.waiting.Len() > 0 || c.runs.len() >= c.cluster.options.ConcurrentMigrations {
+		if c.waiting.Len() > 0 || len(c.runs.all()) >= c.cluster.options.ConcurrentMigrations {
 			decision = waitsFor(migrationv1alpha1.MigrationReasonQueued,
 				"other migrations run or come first, and --concurrent-migrations limits how many run. This one starts "+
 					"when there is room for it")
@@ -286,20 +292,23 @@ func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string 
 // checkServed fails a waiting migration whose resource does not exist, because it might wait forever.
 func (c *Controller) checkServed(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
-) (Decision, error) {
+) Decision {
 	if c.cluster.observer.Observe(m.GroupResource()).Presence == storageversion.Served {
-		return decision, nil
+		return decision
 	}
 	_, missing, err := c.cluster.findEndpoint(ctx, m, "")
-	if err != nil || missing == nil {
-		return decision, err
-	}
-	patience := m.CreationTimestamp.Add(locatePatience)
-	if missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed && c.cluster.clock.Now().Before(patience) {
+	now, patience := c.cluster.clock.Now(), m.CreationTimestamp.Add(locatePatience)
+	switch {
+	case err != nil:
+		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served", "err", err)
+		decision.LookAgain = now.Add(maxRetry) // What the migration waits for is true all the same.
+	case missing == nil:
+	case missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed && now.Before(patience):
 		decision.LookAgain = patience
-		return decision, nil
+	default:
+		return *missing
 	}
-	return *missing, nil
+	return decision
 }
 
 // rankOfName returns the place of a waiting migration in the order.

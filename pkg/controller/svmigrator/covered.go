@@ -103,7 +103,7 @@ func (r *migrationRun) deniedBefore(
 	}
 	var last *migrationv1alpha1.StorageVersionMigration
 	for _, m := range r.cluster.caches.MigrationsOf(r.resource) {
-		if namesAllDenied(m) && equality.Semantic.DeepEqual(m.Status.Target, target) &&
+		if triedAll(m) && equality.Semantic.DeepEqual(m.Status.Target, target) &&
 			(last == nil || createdAfter(m, last)) {
 			last = m
 		}
@@ -111,10 +111,17 @@ func (r *migrationRun) deniedBefore(
 	return last
 }
 
-// namesAllDenied reports whether a migration has tried all objects and names each that was denied.
-func namesAllDenied(m *migrationv1alpha1.StorageVersionMigration) bool {
+// triedAll reports whether a migration has tried all objects, and failed only because some were denied.
+func triedAll(m *migrationv1alpha1.StorageVersionMigration) bool {
 	failed := m.Status.Condition(migrationv1alpha1.MigrationFailed)
 	return m.HasCondition(migrationv1alpha1.MigrationFailed) && m.Status.SweepCompletionTime != nil && namesDenied(m) &&
-		failed.Reason == migrationv1alpha1.MigrationReasonObjectsDenied &&
-		m.Status.Progress.Denied == int64(len(m.Status.DeniedObjects))
+		failed.Reason == migrationv1alpha1.MigrationReasonObjectsDenied
+}
+
+// allDenied returns the objects that were denied, or nil if the status does not name all of them.
+func allDenied(m *migrationv1alpha1.StorageVersionMigration) []migrationv1alpha1.DeniedObject {
+	if m.Status.Progress.Denied > int64(len(m.Status.DeniedObjects)) {
+		return nil
+	}
+	return m.Status.DeniedObjects
 }

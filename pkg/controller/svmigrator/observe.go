@@ -101,10 +101,7 @@ func (c *cluster) decideOn(
 type endpoint struct {
 	schema.GroupVersionResource
 	// hasStatus means that the status subresource can be patched.
-	hasStatus bool
-	// hash is the hash of the encoding that the server says it writes.
-	hash string
-
+	hasStatus  bool
 	canMigrate bool
 }
 
@@ -161,7 +158,7 @@ func (c *cluster) endpointAt(ctx context.Context, resource schema.GroupVersionRe
 	for _, r := range document.APIResources {
 		switch r.Name {
 		case resource.Resource:
-			found, e.hash = true, r.StorageVersionHash
+			found = true
 			e.canMigrate = slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "patch")
 		case resource.Resource + "/status":
 			e.hasStatus = slices.Contains(r.Verbs, "patch")

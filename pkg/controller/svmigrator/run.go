@@ -31,7 +31,6 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
@@ -41,8 +40,9 @@ import (
 
 const (
 	// saveInterval bounds how often progress is stored. A crash repeats one chunk, or the work of this time if a chunk
-	// takes less.
-	saveInterval = 500 * time.Millisecond
+	// takes less. Each denied object in the status adds saveIntervalOfDenied: 100 of them may have 100 kB.
+	saveInterval         = 500 * time.Millisecond
+	saveIntervalOfDenied = 50 * time.Millisecond
 	// reportTimeout bounds how long a run stands still to write the Running condition. reportPeriod is how often it writes
 	// a condition about failing requests.
 	reportTimeout = 2 * time.Second
@@ -98,12 +98,17 @@ func (r *migrationRun) run(ctx context.Context) error {
 	if err := r.status.refresh(ctx); err != nil {
 		return err
 	}
+	// No event tells of a change of an aggregated server.
+	unread := r.cluster.observer.ReadAggregated(ctx, r.resource.Group)
 	decision, err := r.cluster.decide(ctx, r.status.stored)
 	if err != nil {
 		return err
 	}
 	if decision.Verdict != Go {
 		return errStopped
+	}
+	if unread != nil {
+		return unread
 	}
 	if err := r.awaitInTree(ctx); err != nil {
 		return err
@@ -114,10 +119,6 @@ func (r *migrationRun) run(ctx context.Context) error {
 	}
 	if missing != nil {
 		return r.end(ctx, failed(*missing))
-	}
-	if r.serverWritesAnother(decision.Target) {
-		r.cluster.observer.ReadAggregated()
-		return fmt.Errorf("the server does not write %s any more: %w", versionName(decision.Target), controller.ErrOutdated)
 	}
 	if err := r.awaitFollowers(ctx, decision.Target); err != nil {
 		return err
@@ -160,13 +161,6 @@ func (r *migrationRun) locate(
 	return missing, err
 }
 
-// serverWritesAnother reports whether an aggregated server says that it writes something else than the target. No event
-// tells about a change there. So the run reads the document of the server at its start and at its end.
-func (r *migrationRun) serverWritesAnother(target *migrationv1alpha1.MigrationTarget) bool {
-	hash := r.endpoint.hash
-	return r.class == storageversion.Aggregated && hash != "" && hash != target.StorageVersionHash
-}
-
 // bindTarget stores the target before anything is written. It does so once for each migration.
 func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error {
 	status := &r.status.stored.Status
@@ -176,10 +170,10 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	if status.StartTime == nil {
 		r.covered = r.others()
 		if before := r.deniedBefore(decision.Target); before != nil {
-			klog.FromContext(ctx).Info("Only the objects are rewritten that an earlier migration could not rewrite",
-				"earlier", before.Name, "objects", len(before.Status.DeniedObjects))
+			klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
+				"earlier", before.Name, "objects", before.Status.Progress.Denied)
 			r.covered = nil // Others ask for all objects.
-			r.task = rewrite.NewTaskOf(r.class, before.Status.DeniedObjects, before.Status.BaselineResourceVersion)
+			r.task = rewrite.NewTaskOf(r.class, allDenied(before), before.Status.BaselineResourceVersion)
 		}
 	}
 	if status.StartTime != nil && !r.task.Stuck() {
@@ -239,7 +233,8 @@ func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position
 	now := r.cluster.clock.Now()
 	perMinute := r.rate.perMinute(now, position.Counts.Processed())
 	yields := !position.Complete && !r.turnOver.IsZero() && !now.Before(r.turnOver) && r.MustYield()
-	if !position.Complete && !yields && now.Sub(r.savedAt) < saveInterval {
+	interval := saveInterval + time.Duration(len(position.Denied))*saveIntervalOfDenied
+	if !position.Complete && !yields && now.Sub(r.savedAt) < interval {
 		return nil
 	}
 	err := r.status.update(ctx, putPosition(position, perMinute))

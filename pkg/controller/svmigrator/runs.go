@@ -39,8 +39,8 @@ type runs struct {
 	kept    map[types.UID]kept
 }
 
-// kept is what a run leaves to the next run of the same migration. It saves work. After a restart of the process the
-// status has enough.
+// kept is what a run leaves to the next run of the same migration. It only saves work: a new process resumes from the
+// status.
 type kept struct {
 	// task is nil before the migration begins.
 	task *rewrite.Task
@@ -66,6 +66,7 @@ func (r *runs) claimResource(run *migrationRun) bool {
 		return false
 	}
 	r.running[run.resource], run.kept = run, r.kept[run.uid]
+	delete(r.kept, run.uid)
 	return true
 }
 
@@ -74,17 +75,9 @@ func (r *runs) release(run *migrationRun, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.running, run.resource)
-	delete(r.kept, run.uid)
 	if err != nil && !errors.Is(err, errMigrationGone) {
 		r.kept[run.uid] = run.kept
 	}
-}
-
-// len returns how many migrations run.
-func (r *runs) len() int {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return len(r.running)
 }
 
 // all returns all runs.
@@ -114,12 +107,6 @@ func (r *runs) before(uid types.UID) kept {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.kept[uid]
-}
-
-// isStuck reports whether a migration that does not run made no progress in its last run.
-func (r *runs) isStuck(uid types.UID) bool {
-	task := r.before(uid).task
-	return task != nil && task.Stuck()
 }
 
 func (r *runs) forget(uid types.UID) {

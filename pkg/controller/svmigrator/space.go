@@ -70,6 +70,8 @@ type space struct {
 	stopRuns func()
 	due      chan struct{}
 	untold   retry.Streak
+	// measuring is held during the first readings: no run writes before they are there.
+	measuring sync.Mutex
 
 	mu        sync.Mutex
 	growth    growth
@@ -138,6 +140,8 @@ func (s *space) admit(ctx context.Context) *Decision {
 	if s.growth.bound == 0 {
 		return nil
 	}
+	s.measuring.Lock()
+	defer s.measuring.Unlock()
 	if s.begin() {
 		for i := 0; i < firstReadings && s.paused() == nil; i++ {
 			s.read(ctx)
@@ -155,7 +159,7 @@ func (s *space) paused() *Decision {
 	return &s.pause.why
 }
 
-// begin reports whether a new measurement begins.
+// begin starts a new measurement if nothing was read or written for spaceForgotten. It reports whether it did.
 func (s *space) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,7 +168,7 @@ func (s *space) begin() bool {
 	if s.pause != nil || !idle {
 		return false
 	}
-	s.growth.files, s.readAt = map[string]*databaseFile{}, now
+	s.growth.files = map[string]*databaseFile{}
 	return true
 }
 

@@ -80,6 +80,9 @@ func (w *statusWriter) refresh(ctx context.Context) error {
 		return fmt.Errorf("getting migration %q: %w", w.stored.Name, err)
 	case live.UID != w.stored.UID, live.Finished(), live.DeletionTimestamp != nil:
 		return errMigrationGone
+	case w.stored.Status.Target != nil && live.Status.Target == nil:
+		return fmt.Errorf("the status of migration %q has lost its target: another program's CustomResourceDefinition may "+
+			"have replaced that of migrations", w.stored.Name)
 	}
 	w.stored = live
 	return nil

@@ -69,8 +69,7 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 			about = newState(resource, nil) // Events may be about what could not be created.
 		}
 		message := "The API server refuses to store the StorageState, so its status is out of date: " + err.Error()
-		c.event(about, corev1.EventTypeWarning, eventNotWritten,
-			migrationv1alpha1.TruncateRunes(message, controller.MaxEventLength))
+		c.event(about, corev1.EventTypeWarning, eventNotWritten, message)
 	}
 	if err != nil {
 		return fmt.Errorf("%s of storage state %q: %w", d.State, resource, err)
@@ -96,7 +95,7 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 }
 
 func (c *Controller) event(state *migrationv1alpha1.StorageState, eventType, reason, message string) {
-	c.events.Event(state, eventType, reason, message)
+	c.events.Event(state, eventType, reason, migrationv1alpha1.TruncateRunes(message, controller.MaxEventLength))
 	if eventType == corev1.EventTypeWarning {
 		warnings.WithLabelValues(reason).Inc()
 	}

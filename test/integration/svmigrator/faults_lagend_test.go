@@ -32,8 +32,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// testServerLagsAtEnd has a server freeze before the storage version of a definition changes, and thaw in the middle of
-// the migration. It was not there to be asked at the start, and it writes the old version until it hears of the change.
+// testServerLagsAtEnd has a server freeze before the storage version of a definition changes, for so long that it
+// counts as gone, and thaw in the middle of the migration. It could not be asked at the start, and it writes the old
+// version until it hears of the change. As long as it may come back at any time, the migration waits.
 func testServerLagsAtEnd(t *testing.T) {
 	const objects = 40
 	c := startCluster(t, controlplane.Server{}, controlplane.Server{})
@@ -71,6 +72,21 @@ func testServerLagsAtEnd(t *testing.T) {
 	etcd.holdWatches()
 	c.flip(t, r, "v2")
 	c.migrate(t, "lags-at-end", r.WithVersion(""))
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		m, err := c.fetch(ctx, "lags-at-end")
+		if err != nil {
+			return err
+		}
+		waiting := m.Status.Condition(v1alpha1.MigrationWaiting)
+		if waiting == nil || !strings.Contains(waiting.Message, sleeper.Address()) {
+			return fmt.Errorf("the condition does not name the server: %+v", waiting)
+		}
+		t.Logf("while a server is frozen: %s", waiting.Message)
+		return nil
+	})
+	if n := writes.Load(); n > 0 {
+		t.Errorf("%d patches although a server may write the old version", n)
+	}
 	framework.Eventually(t, soon, func(context.Context) error {
 		if n := writes.Load(); n <= objects/2 {
 			return fmt.Errorf("the manager has sent %d patches", n)
@@ -95,6 +111,68 @@ func testServerLagsAtEnd(t *testing.T) {
 	mustSucceed(t, c.ended(t, "after-it-woke", soon))
 	if stored := c.encodings(t, r.GroupResource); stored[r.encoding("v2")] != objects+1 {
 		t.Errorf("stored are %v, want %d in v2", stored, objects+1)
+	}
+}
+
+// testOwnServerLags has the server that the manager uses hear of nothing, while another server restarts. The migration
+// must not succeed before the manager knows of that.
+func testOwnServerLags(t *testing.T) {
+	const objects = 40
+	c := startCluster(t, controlplane.Server{}, controlplane.Server{})
+	r := newCustom("hermits", "Hermit")
+	c.define(t, r)
+	c.fill(t, r, "hermit", objects)
+	own, other := c.Servers()[0], c.Servers()[1]
+	etcd := startEtcdProxy(t, c.ListenAddress(), strings.TrimPrefix(c.Etcd().URL(), "http://"))
+	if err := own.Restart(func(s *controlplane.Server) {
+		s.ExtraArgs = append(s.ExtraArgs, "--etcd-servers=http://"+etcd.address)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	gate, err := c.NewInterceptor("", own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var writes atomic.Int64
+	var open atomic.Bool
+	gate.Intercept(func(request *http.Request) controlplane.Verdict {
+		ofObject := request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/"+r.Resource+"/")
+		if ofObject && writes.Add(1) > objects/2 && !open.Load() {
+			return controlplane.TooManyRequests("1")
+		}
+		return controlplane.Verdict{}
+	})
+	c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters)})
+	c.flip(t, r, "v2")
+	c.migrate(t, "own-server-lags", r.WithVersion(""))
+	framework.Eventually(t, soon, func(context.Context) error {
+		if n := writes.Load(); n <= objects/2 {
+			return fmt.Errorf("the manager has sent %d patches", n)
+		}
+		return nil
+	})
+	etcd.holdWatches()
+	if err := other.Restart(nil); err != nil {
+		t.Fatal(err)
+	}
+	open.Store(true)
+
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		m, err := c.fetch(ctx, "own-server-lags")
+		if err != nil {
+			return err
+		}
+		running := m.Status.Condition(v1alpha1.MigrationRunning)
+		if running == nil || !strings.Contains(running.Message, "identity Leases is late") {
+			return fmt.Errorf("the condition does not say why the migration does not end: %+v", m.Status.Conditions)
+		}
+		t.Logf("while the manager hears of nothing: %s", running.Message)
+		return nil
+	})
+	etcd.releaseWatches()
+	mustSucceed(t, c.ended(t, "own-server-lags", soon))
+	if stored := c.encodings(t, r.GroupResource); stored[r.encoding("v2")] != objects {
+		t.Errorf("stored are %v, want %d in v2", stored, objects)
 	}
 }
 

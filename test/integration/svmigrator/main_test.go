@@ -36,6 +36,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "Keys", Servers: 1, Run: testKeys},
 		{Name: "LaggingServer", Servers: 2, Run: testLaggingServer},
 		{Name: "ServerLagsAtEnd", Servers: 2, Run: testServerLagsAtEnd},
+		{Name: "OwnServerLags", Servers: 2, Run: testOwnServerLags},
 		{Name: "SpaceInEtcd", Servers: 1, Run: testSpaceInEtcd},
 		{Name: "InTreeMigrator", Servers: 1, Run: testInTreeMigrator},
 		{Name: "TurnsOfEvents", Servers: 1, Run: testTurnsOfEvents},

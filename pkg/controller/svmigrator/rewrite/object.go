@@ -105,7 +105,7 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	fields := precondition{object.UID, object.ResourceVersion, before.managedFields}
 	body, err := json.Marshal(map[string]any{"metadata": fields})
 	if err != nil {
-		a.failure = Failure{kind: refused, message: fmt.Sprintf("encoding the patch: %v", err)}
+		a.outcome, a.failure = sweep.Denied, Failure{kind: refused, message: fmt.Sprintf("encoding the patch: %v", err)}
 		return a
 	}
 	way, changed, err := r.rehearse(ctx, object, body)

@@ -77,8 +77,8 @@ func NewTask(class storageversion.Class, from sweep.Position) *Task {
 	return &Task{swept: sweep.New(from, newer(class)), state: Rewriting}
 }
 
-// NewTaskOf returns a task that rewrites only these objects. All others, and what was written after the baseline, are
-// stored in the target encoding.
+// NewTaskOf returns a task that rewrites only these objects, or all if there are none. All others, and what was written
+// after the baseline, are stored in the target encoding.
 func NewTaskOf(
 	class storageversion.Class, only []migrationv1alpha1.DeniedObject, baseline string,
 ) *Task {
@@ -87,8 +87,8 @@ func NewTaskOf(
 	return task
 }
 
-// Stuck reports whether the last run made no progress.
-func (t *Task) Stuck() bool { return t.state == Stuck }
+// Stuck reports whether the last run made no progress. A task that has not begun is not stuck.
+func (t *Task) Stuck() bool { return t != nil && t.state == Stuck }
 
 // Idle is the time since the last progress, or since the last run began.
 func (t *Task) Idle(now time.Time) time.Duration { return now.Sub(t.lastProgress) }
