@@ -39,7 +39,8 @@ func testReins(t *testing.T) {
 	boasted := custom(customGroup, "boasteds", "Boasted")
 	deleted := custom(customGroup, "deleteds", "Deleted")
 	byHand := custom(customGroup, "byhands", "ByHand")
-	all := []resource{excluded, paused, failed, boasted, deleted, byHand}
+	hurried := custom(customGroup, "hurrieds", "Hurried")
+	all := []resource{excluded, paused, failed, boasted, deleted, byHand, hurried}
 	inherited := custom(customGroup, "inheriteds", "Inherited")
 	c.define(t, append(all, inherited)...)
 	for _, r := range append(all, inherited) {
@@ -60,7 +61,14 @@ func testReins(t *testing.T) {
 	c.annotate(t, paused, v1alpha1.PausedAnnotation, "true")
 	framework.StopManager(t, observing)
 
-	c.startManager(t, "manager", fmt.Sprintf("--auto-migrate=*.%s,-%s,-%s", customGroup, excluded, byHand))
+	selected := fmt.Sprintf("--auto-migrate=*.%s,-%s,-%s", customGroup, excluded, byHand)
+	t.Run("soaking", func(t *testing.T) {
+		c.patchState(t, hurried, `{"spec": {"soakSeconds": 0}}`)
+		soaking := c.startManager(t, "soaking", selected, "--soak-period=1h")
+		testSoaking(t, c, hurried, failed, boasted, deleted)
+		framework.StopManager(t, soaking)
+	})
+	c.startManager(t, "manager", selected)
 	t.Run("what is not selected waits, and says so", func(t *testing.T) {
 		framework.Eventually(t, soon, func(context.Context) error { return c.notSelected(excluded, byHand) })
 	})
@@ -70,6 +78,7 @@ func testReins(t *testing.T) {
 	t.Run("deleted by hand", func(t *testing.T) { testDeleted(t, c, m, deleted) })
 	t.Run("made by hand", func(t *testing.T) { testByHand(t, c, byHand) })
 	t.Run("started over", func(t *testing.T) { testStartedOver(t, c, paused) })
+	t.Run("deleted while it is paused", func(t *testing.T) { testDeletedWhilePaused(t, c, hurried) })
 	t.Run("inherited from another controller", func(t *testing.T) {
 		framework.Eventually(t, soon, func(context.Context) error { return c.migrated(inherited, "v1") })
 		if err := c.migrationCount(inherited, left, 1); err != nil {
@@ -87,6 +96,45 @@ func (c *cluster) notSelected(resources ...resource) error {
 		errs = append(errs, c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonNotSelected))
 	}
 	return errors.Join(errs...)
+}
+
+// testSoaking wants resources to wait for the soak period of the manager, and one not to that has none.
+func testSoaking(t *testing.T, c *cluster, hurried resource, soaking ...resource) {
+	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(hurried, "v1") })
+	for _, r := range soaking {
+		framework.Eventually(t, soon, func(context.Context) error {
+			return c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonSoaking)
+		})
+	}
+	if err := c.noMigrationsOf(0, soaking...); err != nil {
+		t.Error(err)
+	}
+}
+
+// testDeletedWhilePaused deletes a state that a person paused. The next one is paused as well.
+func testDeletedWhilePaused(t *testing.T, c *cluster, r resource) {
+	c.patchState(t, r, `{"spec": {"paused": true}}`)
+	old := c.state(r.String())
+	framework.Eventually(t, soon, func(context.Context) error {
+		if old = c.state(r.String()); !old.Spec.Paused {
+			return errors.New("the history does not have the pause yet")
+		}
+		return nil
+	})
+	began := c.mark(t)
+	if err := c.States().Delete(t.Context(), r.String(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	framework.Eventually(t, soon, func(context.Context) error {
+		if state := c.state(r.String()); state == nil || state.UID == old.UID {
+			return fmt.Errorf("there is no new state yet: %s", words(state))
+		}
+		return c.says(r, v1alpha1.StorageStateMigrated, metav1.ConditionFalse, v1alpha1.StateReasonPaused)
+	})
+	if state := c.state(r.String()); !state.Spec.Paused {
+		t.Errorf("the pause is gone: %s", words(state))
+	}
+	framework.During(t, 2*settle, func(context.Context) error { return c.noMigrationsOf(began, r) })
 }
 
 func testPaused(t *testing.T, c *cluster, r resource) {
@@ -241,10 +289,14 @@ func (c *cluster) inherit(t *testing.T, r resource) {
 // annotate sets an annotation of the state.
 func (c *cluster) annotate(t *testing.T, r resource, key, value string) {
 	t.Helper()
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, key, value)
-	_, err := c.States().Patch(t.Context(), r.String(), types.MergePatchType,
-		patch, metav1.PatchOptions{})
-	if err != nil {
+	c.patchState(t, r, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value))
+}
+
+// patchState changes a state, as a person does.
+func (c *cluster) patchState(t *testing.T, r resource, patch string) {
+	t.Helper()
+	if _, err := c.States().Patch(t.Context(), r.String(), types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -48,20 +48,29 @@ func downgrade(s *controlplane.Server) { s.EmulatedVersion = "1.36" }
 const longEnoughToBeMet = 12 * time.Second
 
 func testUpgradeSeenInStorageVersions(t *testing.T) {
-	testUpgrade(t, controlplane.StorageVersionAPI(oldServer()), v1alpha1.EvidenceFromStorageVersion)
+	c, started := testUpgrade(t, controlplane.StorageVersionAPI(oldServer()), v1alpha1.EvidenceFromStorageVersion)
+	t.Run("a crash", func(t *testing.T) {
+		testCrash(t, c, started, func(crashed *controlplane.APIServer) { restart(t, crashed, nil) })
+	})
 }
 
 func testUpgradeSeenInDiscovery(t *testing.T) {
-	testUpgrade(t, oldServer(), v1alpha1.EvidenceFromServerDiscovery)
+	c, started := testUpgrade(t, oldServer(), v1alpha1.EvidenceFromServerDiscovery)
+	t.Run("another server in place of one that crashed", func(t *testing.T) {
+		testCrash(t, c, started, func(crashed *controlplane.APIServer) { c.replace(t, crashed) })
+	})
 }
 
-// testUpgrade takes three servers through an upgrade that is taken back, one that is not, and the crash of one of them.
-func testUpgrade(t *testing.T, spec controlplane.Server, source v1alpha1.EvidenceSource) {
-	c := startCluster(t, spec, spec, spec)
+// testUpgrade takes three servers through an upgrade that is taken back, and one that is not. It returns when the
+// manager started.
+func testUpgrade(
+	t *testing.T, spec controlplane.Server, source v1alpha1.EvidenceSource,
+) (c *cluster, started time.Time) {
+	c = startCluster(t, spec, spec, spec)
 	startJudge(t, c, policies, bindings, configMaps, flowSchema)
 	startMigrator(t, c)
 	c.startManager(t, "manager")
-	started := time.Now()
+	started = time.Now()
 	w := startWriter(t, c.Servers()...)
 
 	framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
@@ -76,7 +85,7 @@ func testUpgrade(t *testing.T, spec controlplane.Server, source v1alpha1.Evidenc
 	t.Run("an upgrade that is taken back", func(t *testing.T) { testRollback(t, c, w) })
 	t.Run("an upgrade", func(t *testing.T) { testRoll(t, c, w) })
 	w.stop()
-	t.Run("a crash", func(t *testing.T) { testCrash(t, c, started) })
+	return c, started
 }
 
 // testRollback upgrades one of three servers, lets it write, and takes it back.
