@@ -55,7 +55,7 @@ func NewCounter(subsystem, name, help string, labels ...string) *metrics.Counter
 // Show shows the gauges of a controller.
 func (g *Gauges[T]) Show(controller *T) { g.running.Store(controller) }
 
-// Hide shows the gauges of a controller no more.
+// Hide stops showing the gauges of a controller.
 func (g *Gauges[T]) Hide(controller *T) { g.running.CompareAndSwap(controller, nil) }
 
 // DescribeWithStability implements metrics.StableCollector.

@@ -96,7 +96,7 @@ func (w *Watch) Run(ctx context.Context, client kubernetes.Interface) {
 		if delay = min(2*delay, period); state == Standing {
 			pause, delay = period, firstRetry
 		}
-		if !retry.Pause(ctx, w.clock, pause) {
+		if !retry.Sleep(ctx, w.clock, pause) {
 			return
 		}
 	}

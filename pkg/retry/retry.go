@@ -30,8 +30,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Pause waits for d. It returns false if ctx ended first.
-func Pause(ctx context.Context, clk clock.Clock, d time.Duration) bool {
+// Sleep waits for d. It returns false if ctx ended first.
+func Sleep(ctx context.Context, clk clock.Clock, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}

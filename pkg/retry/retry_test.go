@@ -32,11 +32,11 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-func TestPause(t *testing.T) {
+func TestSleep(t *testing.T) {
 	t.Run("it waits", func(t *testing.T) {
 		clock := testingclock.NewFakeClock(time.Now())
 		done := make(chan bool)
-		go func() { done <- Pause(t.Context(), clock, time.Minute) }()
+		go func() { done <- Sleep(t.Context(), clock, time.Minute) }()
 		for !clock.HasWaiters() {
 			time.Sleep(time.Millisecond)
 		}
@@ -64,7 +64,7 @@ func TestPause(t *testing.T) {
 		"a time in the past":                    {ctx: t.Context(), d: -time.Second, want: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Pause(tc.ctx, clock, tc.d); got != tc.want {
+			if got := Sleep(tc.ctx, clock, tc.d); got != tc.want {
 				t.Errorf("got %v, want %v", got, tc.want)
 			}
 		})

@@ -253,8 +253,9 @@ func (l *looks) unread(group string) []Server {
 	})
 }
 
-// unconfirmed returns the processes of which it is not certain that a look at the group read them. One that a look has
-// counted a moment ago has no incarnation there: records have it as read already, and that proves nothing.
+// unconfirmed returns the processes of which it is not certain that a look at the group read them. A process that a
+// look first counted less than the confirmation time ago has no incarnation here. StorageStates may have it as read;
+// without the incarnation no record matches.
 func (l *looks) unconfirmed(now time.Time, group string, processes []Server) (unconfirmed []Server) {
 	reads := l.groups[group]
 	for _, server := range processes {
@@ -290,10 +291,10 @@ func (l *looks) unknown(now time.Time, group string) *Problem {
 
 // incomplete returns why the last look is not a complete look at the group and at the living processes, or nil.
 func (l *looks) incomplete(now time.Time, group string) *Problem {
-	for _, lost := range l.processes.unread() {
+	if lost := l.processes.unread(); len(lost) > 0 {
 		problem := l.problem(group, "the API server at %s may have restarted: the connection to it ended, and it has not "+
-			"been read since. The manager reads it as soon as it answers", lost.Identity)
-		problem.Since = l.processes.lost[lost.Identity]
+			"been read since. The manager reads it as soon as it answers", lost[0].Identity)
+		problem.Since = l.processes.lost[lost[0].Identity]
 		return problem
 	}
 	return l.incompleteWithout(now, group)

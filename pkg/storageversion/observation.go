@@ -79,9 +79,9 @@ type Observation struct {
 	Served []string
 	// SharedWith are other resources that are the same objects in the same storage.
 	SharedWith []schema.GroupResource
-	// SharedBy is the resource that is migrated on behalf of all that share the storage. It is Resource itself if no
+	// Primary is the resource that is migrated on behalf of all that share the storage. It is Resource itself if no
 	// other shares it.
-	SharedBy schema.GroupResource
+	Primary schema.GroupResource
 	// ServersSince is when a process of kube-apiserver came or left last, as far as this process knows.
 	ServersSince time.Time
 	// Expires says that objects vanish by themselves, and that a rewrite would prolong their life.
@@ -114,9 +114,11 @@ type Problem struct {
 }
 
 // Last returns the latest complete sighting.
-func (o *Observation) Last() (Sighting, bool) {
-	if len(o.Sightings) == 0 {
+func (o *Observation) Last() (Sighting, bool) { return lastOf(o.Sightings) }
+
+func lastOf(row []Sighting) (Sighting, bool) {
+	if len(row) == 0 {
 		return Sighting{}, false
 	}
-	return o.Sightings[len(o.Sightings)-1], true
+	return row[len(row)-1], true
 }

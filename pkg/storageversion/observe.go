@@ -35,7 +35,7 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 		Time:      now,
 		Class:     l.class(resource),
 		Sightings: slices.Clone(l.sightings[resource]),
-		SharedBy:  resource,
+		Primary:   resource,
 		Expires:   expires(resource),
 
 		ServersSince: l.servers.changed,
@@ -92,7 +92,7 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 	}
 	if last, _ := o.Last(); len(last.Writing) == 1 {
 		stored, _ := schema.ParseGroupVersion(o.Versions[last.Writing[0]])
-		o.SharedBy = l.sharing.representative(o.Resource, stored.Group)
+		o.Primary = l.sharing.primary(o.Resource, stored.Group)
 	}
 	o.Confirmed = l.looks.confirmedFrom(group)
 	if l.published(o.Resource) && l.publications.complete() {

@@ -30,8 +30,8 @@ import (
 // it. Earlier servers take it over, with its uid and its holder.
 var leasesIdentify = version.MajorMinor(1, 35)
 
-// leasesEndWithProcesses is the first Kubernetes version of which no server takes over the Lease: an older server does
-// that to one that crashed, but nobody may roll a server back by more than one minor version.
+// leasesEndWithProcesses is the first Kubernetes version whose Lease no other process takes over. A server of 1.35 may
+// be rolled back to 1.34, which takes Leases over. One of 1.36 may not.
 var leasesEndWithProcesses = version.MajorMinor(1, 36)
 
 // IdentifiedByLease reports whether the identity Lease of a server of that version tells one process from the next. It

@@ -54,8 +54,7 @@ func (s sightings) append(now time.Time, resource schema.GroupResource, sighting
 
 // last returns the latest sighting of a resource.
 func (s sightings) last(resource schema.GroupResource) (Sighting, bool) {
-	o := Observation{Sightings: s[resource]}
-	return o.Last()
+	return lastOf(s[resource])
 }
 
 // restart forgets what was seen before a time in which nobody watched.

@@ -221,7 +221,7 @@ func (m *manager) decide(j *job) {
 		mutate(m.w, j.in, &decision)
 	}
 	m.decisions[position(j.resource)]++
-	j.again = decision.LookAgain
+	j.again = decision.DecideAt
 	m.effects(j, decision)
 	m.perform(j)
 }
@@ -232,9 +232,9 @@ func (m *manager) input(resource schema.GroupResource) svmtrigger.Input {
 		Observation: m.observer.ledger.Observe(m.now(), resource), State: m.states[nameOf(resource)],
 		AutoMigrate: true, Now: m.now(), Periods: m.w.periods,
 	}
-	by := in.Observation.SharedBy
+	by := in.Observation.Primary
 	if by != resource && by != (schema.GroupResource{}) {
-		in.SharedBy = m.states[nameOf(by)]
+		in.PrimaryState = m.states[nameOf(by)]
 	}
 	if m.names == nil {
 		m.names = slices.Sorted(maps.Keys(m.migrations))

@@ -199,7 +199,7 @@ func failedAsEmpty(look storageversion.Look) storageversion.Look {
 
 // createAtOnce creates a migration in the decision that begins its epoch.
 func createAtOnce(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
-	if d.State != svmtrigger.UpdateState || d.Status.Epoch == in.State.Status.Epoch || in.SharedBy != nil {
+	if d.State != svmtrigger.UpdateState || d.Status.Epoch == in.State.Status.Epoch || in.PrimaryState != nil {
 		return
 	}
 	epoch, resource := d.Status.Epoch, in.State.Spec.Resource

@@ -49,9 +49,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
-// identityLabel marks the Leases that API servers renew while they live.
-const identityLabel = "apiserver.kubernetes.io/identity"
-
 // ControllerContext is what the manager gives to a controller.
 type ControllerContext struct {
 	// Config is for clients of this controller. Its writes fail once this process does not hold the leader lease any more.
@@ -105,7 +102,7 @@ func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDe
 		return err
 	}
 	group, groupCtx := errgroup.WithContext(ctx)
-	// A leader without controllers leads all the same.
+	// This keeps the group running if there are no controllers.
 	group.Go(func() error { <-groupCtx.Done(); return nil })
 	for _, d := range descriptors {
 		group.Go(func() error { return r.runController(groupCtx, d) })
@@ -170,7 +167,7 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 	builtIn := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields))
 	leases := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields),
 		informers.WithNamespace(metav1.NamespaceSystem),
-		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = identityLabel }))
+		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = observer.IdentityLabel }))
 	migrations := migrationinformers.NewSharedInformerFactoryWithOptions(migrationClient, resync,
 		migrationinformers.WithTransform(withoutManagedFields))
 	controllersmetrics.Register()
@@ -207,7 +204,7 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 		defer r.health.missing.Delete(checkName(d, need))
 	}
 	// The starts of controllers spread over up to twice the interval.
-	if !retry.Pause(ctx, clock.RealClock{}, wait.Jitter(r.Generic.ControllerStartInterval.Duration, 1)) {
+	if !retry.Sleep(ctx, clock.RealClock{}, wait.Jitter(r.Generic.ControllerStartInterval.Duration, 1)) {
 		return nil // The manager stops.
 	}
 	for _, need := range d.Needs {

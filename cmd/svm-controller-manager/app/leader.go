@@ -62,7 +62,7 @@ func (m *manager) lead(
 		lock.label = func() { lease.Labels = map[string]string{fence.Label: string(m.fence.State())} }
 	}
 	runEnded := make(chan error, 1)
-	lead := func(leading context.Context) {
+	onStartedLeading := func(leading context.Context) {
 		leading, cancel := context.WithCancel(leading)
 		defer cancel()
 		defer context.AfterFunc(ctx, cancel)()
@@ -76,7 +76,7 @@ func (m *manager) lead(
 		RenewDeadline:   election.RenewDeadline.Duration,
 		RetryPeriod:     period,
 		ReleaseOnCancel: true, // termLock refuses a release that comes too early.
-		Callbacks:       leaderelection.LeaderCallbacks{OnStartedLeading: lead, OnStoppedLeading: func() {}},
+		Callbacks:       leaderelection.LeaderCallbacks{OnStartedLeading: onStartedLeading, OnStoppedLeading: func() {}},
 	})
 	if err != nil {
 		return fmt.Errorf("setting up leader election: %w", err)

@@ -88,7 +88,7 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 		// time a node goes down. The observer only reads, so no term has to guard it.
 		kubeconfig := restclient.AddUserAgent(restclient.CopyConfig(m.Kubeconfig), names.Manager+"/observer")
 		m.observer, err = observer.New(kubeconfig, observer.Options{
-			PollInterval: m.Observation.PollInterval, Restored: func(err error) { fail(err) },
+			PollInterval: m.Observation.PollInterval, Restored: fail,
 		})
 		if err != nil {
 			return fmt.Errorf("making an observer: %w", err)

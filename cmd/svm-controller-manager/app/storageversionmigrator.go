@@ -65,8 +65,7 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 			clients := svmigrator.Clients{
 				Migrations: c.MigrationClient, Documents: c.Client.Discovery().RESTClient(), Objects: c.Config,
 			}
-			return svmigrator.New(ctx, clients, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events,
-				features.DefaultFeatureGate, options)
+			return svmigrator.New(ctx, clients, c.MigrationInformers.Migration().V1alpha1(), c.Observer, c.Events, options)
 		},
 	}
 }

@@ -58,7 +58,7 @@ func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 		default:
 			failures.Failed(ctx, "unanswered", "Waiting for the API server to read the leader lease",
 				"lock", l.Describe(), "err", err)
-			if !retry.Pause(ctx, clock.RealClock{}, l.retryPeriod) {
+			if !retry.Sleep(ctx, clock.RealClock{}, l.retryPeriod) {
 				return nil, nil, ctx.Err()
 			}
 		}

@@ -26,7 +26,6 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/component-base/featuregate"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -42,8 +41,8 @@ import (
 )
 
 const (
-	queueName   = "storage_version_migrator"
-	waitingName = "storage_version_migrator_turns" // a label of metrics
+	queueName = "storage_version_migrator"
+	turnsName = "storage_version_migrator_turns" // a label of metrics
 
 	// A sync or a run that failed is repeated after minRetry, doubling up to maxRetry, for each migration by itself.
 	minRetry = time.Second
@@ -86,9 +85,9 @@ type Controller struct {
 	// followers is about custom resources.
 	followers *followers
 
-	// queue has the migrations to decide about. waiting has those that may write and wait for a place.
-	queue   *controller.Queue[string]
-	waiting *controller.Queue[string]
+	// queue has the migrations to decide about. turns has those that may write and wait for a place.
+	queue *controller.Queue[string]
+	turns *controller.Queue[string]
 
 	synced []cache.InformerSynced
 }
@@ -100,7 +99,6 @@ func New(
 	informers migrationinformers.Interface,
 	observer Observer,
 	events record.EventRecorderLogger,
-	features featuregate.FeatureGate,
 	options Options,
 ) (*Controller, error) {
 	Register()
@@ -121,7 +119,6 @@ func New(
 			caches:    caches,
 			engine:    engine,
 			events:    events.WithLogger(klog.FromContext(ctx)),
-			features:  features,
 			clock:     clock.RealClock{},
 			options:   options,
 		},
@@ -137,9 +134,9 @@ func New(
 		Name: queueName, Clock: clock.RealClock{}, Handle: c.sync, Workers: syncWorkers,
 		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry,
 	})
-	c.waiting = controller.NewQueue(controller.QueueOptions[string]{
-		Name: waitingName, Clock: clock.RealClock{}, Handle: c.givePlace, Workers: options.ConcurrentMigrations,
-		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry, Order: &waitingQueue{rank: c.rankOfName},
+	c.turns = controller.NewQueue(controller.QueueOptions[string]{
+		Name: turnsName, Clock: clock.RealClock{}, Handle: c.givePlace, Workers: options.ConcurrentMigrations,
+		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry, Order: &turnOrder{rank: c.rankOfName},
 	})
 	c.followers = newFollowers(c.cluster, c.enqueueResource)
 	observer.Subscribe(c.resourceChanged)
@@ -154,7 +151,7 @@ func (c *Controller) Run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { c.cluster.space.run(ctx) })
-	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.waiting, c.followers.queue)
+	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.turns, c.followers.queue)
 }
 
 // resourceChanged stops the run of a resource if it may not write any more, and queues all migrations of the resource.
@@ -206,7 +203,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 		return time.Time{}, nil
 	}
 	if m.Finished() {
-		return c.expire(ctx, m)
+		return c.deleteFinished(ctx, m)
 	}
 	if c.runs.ofMigration(m) != nil {
 		return time.Time{}, nil
@@ -221,14 +218,14 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	}
 	if pause := c.cluster.space.paused(); pause != nil && decision.Verdict == Go {
 		decision = *pause
-		decision.LookAgain = c.cluster.clock.Now().Add(spaceRetry)
+		decision.DecideAt = c.cluster.clock.Now().Add(spaceRetry)
 	}
 	status := &statusWriter{cluster: c.cluster, stored: m}
 	if decision.Verdict == Go {
 		if at := c.runs.before(m.UID).notBefore; c.cluster.clock.Now().Before(at) {
 			return at, nil // The status says what it waits for.
 		}
-		if c.waiting.NumRequeues(m.Name) > 0 {
+		if c.turns.NumRequeues(m.Name) > 0 {
 			return time.Time{}, nil // Its last run failed. It is queued again when the backoff is over.
 		}
 		decision = c.awaitPlace(m)
@@ -242,11 +239,11 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	if errors.Is(err, errMigrationGone) || errors.Is(err, controller.ErrOutdated) {
 		err = nil // An event about the change queues the migration again.
 	}
-	return decision.LookAgain, err
+	return decision.DecideAt, err
 }
 
-// awaitPlace queues a migration that may write. If it does not get a place at once, it returns what its status has to
-// say.
+// awaitPlace adds a migration that may write to those that wait for a place. It returns a decision to wait if others go
+// first, else Go.
 func (c *Controller) awaitPlace(m *migrationv1alpha1.StorageVersionMigration) Decision {
 	// The status already says why it waits, and Queued would say less.
 	told := c.runs.before(m.UID).task.Stuck() || waitsForInTree(&m.Status)
@@ -256,14 +253,14 @@ func (c *Controller) awaitPlace(m *migrationv1alpha1.StorageVersionMigration) De
 		decision = waitsFor(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
 			"This one starts when that one ends", other)
 	} else {
-		if c.waiting.Len() > 0 || len(c.runs.all()) >= c.cluster.options.ConcurrentMigrations {
+		if c.turns.Len() > 0 || len(c.runs.all()) >= c.cluster.options.ConcurrentMigrations {
 			decision = waitsFor(migrationv1alpha1.MigrationReasonQueued,
 				"other migrations run or come first, and --concurrent-migrations limits how many run. This one starts "+
 					"when there is room for it")
 		} else {
-			decision.LookAgain = c.cluster.clock.Now().Add(minRetry)
+			decision.DecideAt = c.cluster.clock.Now().Add(minRetry)
 		}
-		c.waiting.Add(m.Name)
+		c.turns.Add(m.Name)
 	}
 	if told {
 		return Decision{Verdict: Go}
@@ -301,10 +298,10 @@ func (c *Controller) checkServed(
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served", "err", err)
-		decision.LookAgain = now.Add(maxRetry) // What the migration waits for is true all the same.
+		decision.DecideAt = now.Add(maxRetry) // What the migration waits for is true all the same.
 	case missing == nil:
 	case missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed && now.Before(patience):
-		decision.LookAgain = patience
+		decision.DecideAt = patience
 	default:
 		return *missing
 	}
@@ -315,7 +312,7 @@ func (c *Controller) checkServed(
 func (c *Controller) rankOfName(name string) rank {
 	m := c.cluster.caches.Migration(name)
 	if m == nil {
-		return rank{class: removed, name: name}
+		return rank{priority: removed, name: name}
 	}
 	return rankOf(m, c.cluster.caches.State(m.GroupResource()), c.runs.before(m.UID))
 }
@@ -336,10 +333,10 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 	run := &migrationRun{
 		cluster: c.cluster, status: &statusWriter{cluster: c.cluster, stored: m},
 		name: name, uid: m.UID, resource: m.GroupResource(),
-		stop: stop, waiting: c.waiting, followers: c.followers,
+		stop: stop, turns: c.turns, followers: c.followers,
 	}
 	if turn := c.cluster.options.Turn; turn > 0 {
-		run.turnOver = c.cluster.clock.Now().Add(turn)
+		run.turnEnds = c.cluster.clock.Now().Add(turn)
 	}
 	if !c.runs.claimResource(run) {
 		return time.Time{}, nil // It is queued again at the end of the other run.
@@ -355,12 +352,12 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 // runEnded keeps what the next run of the migration needs, and queues what may go on now. It returns an error if the
 // migration is to run again when some time has passed, which grows with each such error.
 func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error) error {
-	var waits *waiting
+	var waits *postponed
 	if run.notBefore = (time.Time{}); errors.As(err, &waits) {
 		run.notBefore = waits.until
 	}
 	goesOn := waits != nil || errors.Is(err, errStopped) || errors.Is(err, errMigrationGone) ||
-		errors.Is(err, rewrite.ErrStuck) || errors.Is(err, errTurnOver)
+		errors.Is(err, rewrite.ErrStuck) || errors.Is(err, errTurnEnded)
 	if err == nil || goesOn || ctx.Err() != nil {
 		run.failingSince = time.Time{}
 	} else {
@@ -383,7 +380,7 @@ func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error)
 		c.queue.AddAfter(run.name, waits.until.Sub(c.cluster.clock.Now()))
 		return nil
 	case goesOn:
-		// Not at once: the caches may not have yet what stopped it, or that it has ended.
+		// The caches may not show yet what stopped the run, so sync waits a moment.
 		c.queue.AddAfter(run.name, minRetry)
 		return nil
 	default:

@@ -95,7 +95,7 @@ func (r *migrationRun) deniedBefore(
 	target *migrationv1alpha1.MigrationTarget,
 ) *migrationv1alpha1.StorageVersionMigration {
 	// Objects that the earlier one has rewritten may still name versions that were served at that time.
-	cleans := r.class == storageversion.Custom && r.cluster.features.Enabled(features.CRDManagedFieldsCleaning)
+	cleans := r.class == storageversion.Custom && features.DefaultFeatureGate.Enabled(features.CRDManagedFieldsCleaning)
 	asked := r.status.stored.Spec.Target
 	byTrigger := asked != nil && asked.Epoch != nil
 	if !byTrigger || target.Epoch == nil || cleans {

@@ -67,8 +67,8 @@ type Decision struct {
 	// verdict is Go.
 	Target   *migrationv1alpha1.MigrationTarget
 	Evidence *migrationv1alpha1.StorageEvidence
-	// LookAgain is when to decide again if nothing else happens. Zero means that only events matter.
-	LookAgain time.Time
+	// DecideAt is when to decide again if nothing else happens. Zero means that only events matter.
+	DecideAt time.Time
 }
 
 // restarts tells people what follows if a migration fails because the servers changed.
@@ -126,7 +126,7 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	if message, agreed := agreedBy(state); !agreed {
 		return waits("%s", message)
 	}
-	if doubt := pauseReason(in, target.StorageVersionHash); doubt != nil {
+	if doubt := reasonToWait(in, target.StorageVersionHash); doubt != nil {
 		return *doubt
 	}
 	if in.stateCoversObservation(state, target.StorageVersionHash) {
@@ -137,7 +137,7 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 		return d
 	}
 	last, _ := in.Observation.Last() // pauseReason has made sure that there is one.
-	if d.LookAgain = last.Since.Add(stateUpdatedWithin); !in.Now.Before(d.LookAgain) {
+	if d.DecideAt = last.Since.Add(stateUpdatedWithin); !in.Now.Before(d.DecideAt) {
 		return fails(migrationv1alpha1.MigrationReasonAgreementLost,
 			"no trigger updates the StorageState, so it does not show whether the servers agreed on %s all the time. "+
 				"Run the trigger, or create a migration without spec.target", versionName(target))
@@ -153,12 +153,12 @@ const stateUpdatedWithin = 15 * time.Minute
 func decideUnbound(in Input) Decision {
 	m, last := in.Migration, lastWritten(in.Observation)
 	if started := m.Status.Target; started != nil {
-		// Before the first sighting nothing is broken. pauseReason handles that.
+		// Without a sighting nothing shows that the agreement was lost. pauseReason then makes the migration wait.
 		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
 			!in.onlyWrittenSince(*evidence, started.StorageVersionHash, false) {
 			return agreementLost(started)
 		}
-		if doubt := pauseReason(in, started.StorageVersionHash); doubt != nil {
+		if doubt := reasonToWait(in, started.StorageVersionHash); doubt != nil {
 			return *doubt
 		}
 		return in.goes(started)
@@ -178,7 +178,7 @@ func decideUnbound(in Input) Decision {
 	if in.Triggered && target.Epoch == nil {
 		return waits("no StorageState of %s shows yet what the servers write. The trigger will write it", m.GroupResource())
 	}
-	if doubt := pauseReason(in, last); doubt != nil {
+	if doubt := reasonToWait(in, last); doubt != nil {
 		return *doubt
 	}
 	if asked := m.Spec.Target; asked != nil && asked.StorageVersionHash != last {
@@ -192,7 +192,7 @@ func decideUnbound(in Input) Decision {
 	if agreed, _ := in.Observation.AgreedFrom(last, time.Time{}, in.Settle); target.Epoch == nil && in.Now.Before(agreed) {
 		d := waits("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
 			versionName(target), agreed.UTC().Format(time.RFC3339))
-		d.LookAgain = agreed
+		d.DecideAt = agreed
 		return d
 	}
 	return in.goes(target)
@@ -208,7 +208,7 @@ func (in *Input) awaitsLastWrites() *Decision {
 	}
 	d := waits("an API server started or ended lately. The migration starts at %s, when writes that began earlier have "+
 		"ended, because it may be for a new encryption key", start.UTC().Format(time.RFC3339))
-	d.LookAgain = start
+	d.DecideAt = start
 	return &d
 }
 
@@ -236,8 +236,8 @@ func (in *Input) onlyWrittenSince(recorded migrationv1alpha1.StorageEvidence, ha
 		(confirmed || storageversion.Durable(recorded) || hasExactSighting(recorded, sightings))
 }
 
-// hasExactSighting reports whether the very sighting that was recorded is among those. Only durable evidence can be
-// compared with the evidence of another process.
+// hasExactSighting reports whether the very sighting that was recorded is among the sightings. Only durable evidence
+// can be compared with the evidence of another process.
 func hasExactSighting(recorded migrationv1alpha1.StorageEvidence, sightings []storageversion.Sighting) bool {
 	return slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
 		return storageversion.SameEvidence(recorded, s.Evidence) &&
@@ -261,9 +261,9 @@ func agreedBy(state *migrationv1alpha1.StorageState) (string, bool) {
 	return "it is not known yet whether the servers agree", false
 }
 
-// pauseReason is why nothing may be written now, or nil. The reason may pass, so it fails no migration. If a server
+// reasonToWait is why nothing may be written now, or nil. The reason may pass, so it fails no migration. If a server
 // really wrote something else, the epoch shows it.
-func pauseReason(in Input, hash string) *Decision {
+func reasonToWait(in Input, hash string) *Decision {
 	o := &in.Observation
 	var d Decision
 	switch last, seen := o.Last(); {
@@ -276,7 +276,7 @@ func pauseReason(in Input, hash string) *Decision {
 	case len(last.Writing) > 1:
 		d = waits("the servers write different encodings. The migration waits until all write the same")
 	case len(last.Writing) == 0 || last.Writing[0] == storageversion.Unknown:
-		d = waits("it is not known yet what the servers write of %s", o.Resource)
+		d = waits("it is not known yet in which version the servers write %s", o.Resource)
 	case last.Writing[0] != hash:
 		d = waits("the servers write another encoding than %s", hashName(o, hash))
 	default:

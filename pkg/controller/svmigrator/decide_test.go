@@ -56,7 +56,7 @@ func written(minutesAgo int, generation int64, hashes ...string) storageversion.
 func observed(run ...storageversion.Sighting) storageversion.Observation {
 	return storageversion.Observation{
 		Resource: widgets, Time: noon, Class: storageversion.Custom, Presence: storageversion.Served, Sightings: run,
-		SharedBy: widgets,
+		Primary:  widgets,
 		Versions: map[string]string{v1: "example.com/v1", v2: "example.com/v2"},
 	}
 }
@@ -365,8 +365,8 @@ func TestDecide(t *testing.T) {
 			if got.Verdict != test.want || got.Reason != test.reason || !strings.Contains(got.Message, test.message) {
 				t.Fatalf("decided %+v", got)
 			}
-			if !got.LookAgain.IsZero() && !got.LookAgain.After(noon) {
-				t.Errorf("it is to be looked at again at %v, which is over", got.LookAgain)
+			if !got.DecideAt.IsZero() && !got.DecideAt.After(noon) {
+				t.Errorf("it is to be looked at again at %v, which is over", got.DecideAt)
 			}
 			if got.Verdict != Go {
 				return

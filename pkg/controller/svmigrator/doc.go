@@ -37,7 +37,7 @@ limitations under the License.
 //
 // A migration of a custom resource starts when every server has followed its definition for the settle period
 // (followers.go). A migration waits while kube-controller-manager migrates the same resource (intree.go). Objects that
-// expire are not rewritten: their migration waits until the old ones are gone (expired.go).
+// deleteFinished are not rewritten: their migration waits until the old ones are gone (expired.go).
 //
 // The controller stops a run as soon as the migration may not write any more, and all runs when etcd's database has
 // grown too much (space.go). What was done is kept. A run without progress makes room for others that wait, and so does

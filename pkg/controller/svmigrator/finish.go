@@ -53,7 +53,7 @@ func (r *migrationRun) finish(ctx context.Context) error {
 	began := r.cluster.clock.Now()
 	for try := 1; ; try++ {
 		err := r.tryFinish(ctx)
-		var waits *waiting
+		var waits *postponed
 		switch {
 		case err == nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.As(err, &waits):
 			return err
@@ -71,7 +71,7 @@ func (r *migrationRun) finish(ctx context.Context) error {
 		if r.task.Idle(now) >= rewrite.StuckAfter && r.MustYield() {
 			return rewrite.ErrStuck
 		}
-		if !retry.Pause(ctx, r.cluster.clock, delay) {
+		if !retry.Sleep(ctx, r.cluster.clock, delay) {
 			return context.Cause(ctx)
 		}
 	}
@@ -122,14 +122,16 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 			return r.end(ctx, failed(*missing))
 		}
 	}
-	// The next migration relies on what this one has done, so the same must be sure as for a success.
+	// A later migration of the same epoch tries only the denied objects, so the servers must have agreed until now. The
+	// definition is not read, because nothing is pruned.
 	if namesDenied(m) {
 		return r.end(ctx, failed(objectsDenied(&m.Status)))
 	}
 	return r.end(ctx, succeeded(m.Status.Target))
 }
 
-// end tries only once. After an outage of the API server, what was decided may not hold any more.
+// end writes the end of the migration. It does not repeat a write that failed, because the decision may be wrong by
+// then: tryFinish decides again.
 func (r *migrationRun) end(ctx context.Context, change statusChange) error {
 	r.ending.Store(true)
 	err := r.status.write(ctx, change)
@@ -160,7 +162,7 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 		return fmt.Errorf("the definition has another storage version: %w", controller.ErrOutdated)
 	}
 	before, after := live.Status.StoredVersions, []string{live.StorageVersion()}
-	if !r.cluster.features.Enabled(features.CRDStoredVersionsPruning) || slices.Equal(before, after) {
+	if !features.DefaultFeatureGate.Enabled(features.CRDStoredVersionsPruning) || slices.Equal(before, after) {
 		return nil
 	}
 	if err := r.awaitInTreeEnd(ctx, live); err != nil {

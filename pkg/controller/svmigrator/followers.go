@@ -165,7 +165,7 @@ func (r *migrationRun) awaitFollowers(ctx context.Context, target *migrationv1al
 			"the settle period. If this lasts for minutes, restart that server", known.lag, versionName(target)))
 	case known.since.IsZero():
 		r.followers.queue.Add(r.resource)
-		return &waiting{now.Add(minRetry)}
+		return &postponed{now.Add(minRetry)}
 	case now.Before(start):
 		return r.waitUntil(ctx, start, waits("all servers have followed the CustomResourceDefinition since %s. The "+
 			"migration starts at %s, when writes that began earlier have ended",
@@ -217,15 +217,15 @@ func hashAt(ctx context.Context, server documents.Reader, resource schema.GroupR
 	return "", nil
 }
 
-// waiting ends the run of a migration that must not start before some time.
-type waiting struct{ until time.Time }
+// postponed ends the run of a migration that must not start before some time.
+type postponed struct{ until time.Time }
 
-func (w *waiting) Error() string { return "waiting until " + w.until.Format(time.RFC3339) }
+func (w *postponed) Error() string { return "waiting until " + w.until.Format(time.RFC3339) }
 
 // waitUntil says what a migration waits for.
 func (r *migrationRun) waitUntil(ctx context.Context, until time.Time, d Decision) error {
 	if err := r.status.write(ctx, awaiting(d)); err != nil {
 		return err
 	}
-	return &waiting{until}
+	return &postponed{until}
 }

@@ -65,7 +65,7 @@ var (
 		"Number of rewrites that may be under way at a time. Less than one means that there are pauses between rewrites.")
 	paceInFlight = controller.NewGauge(subsystem, "pace_in_flight", "Number of rewrites that are under way.")
 	paceRate     = controller.NewGauge(subsystem, "pace_rewrites_per_second",
-		"Rate at which objects were rewritten lately.")
+		"Number of requests to rewrite an object that ended per second lately.")
 	pacePaused = controller.NewGauge(subsystem, "pace_paused_seconds",
 		"Time until the next rewrite may be sent, by why: AskedToWait or Unreachable.", "reason")
 	storageGrowth = controller.NewGauge(subsystem, "storage_growth_bytes",
@@ -100,7 +100,7 @@ func collect(c *Controller, gauge controller.Gauge) {
 	}
 	collectNewest(c.cluster.caches.Migrations, gauge)
 	gauge(runningMigrations, float64(len(running)))
-	gauge(queuedMigrations, float64(c.waiting.Len()))
+	gauge(queuedMigrations, float64(c.turns.Len()))
 	pace := c.pacer.State()
 	gauge(paceLimit, pace.Limit)
 	gauge(paceInFlight, float64(pace.InFlight))

@@ -25,7 +25,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/record"
-	"k8s.io/component-base/featuregate"
 	"k8s.io/utils/clock"
 
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
@@ -48,7 +47,6 @@ type cluster struct {
 	caches    *controller.Caches
 	engine    *rewrite.Engine
 	events    record.EventRecorderLogger
-	features  featuregate.FeatureGate
 	clock     clock.WithTicker
 	options   Options
 	space     *space

@@ -161,7 +161,7 @@ func TestExpiry(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, may := expires(test.migration, test.others, test.state, test.ttl)
+			at, may := deletableFrom(test.migration, test.others, test.state, test.ttl)
 			if may != test.want {
 				t.Errorf("may be deleted: %v, want %v", may, test.want)
 			}

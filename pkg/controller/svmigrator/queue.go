@@ -28,12 +28,12 @@ import (
 // This file decides in which order migrations run. --concurrent-migrations run at a time. All others that may write
 // wait in a queue, which costs nothing: the controller looks at the order when a place becomes free.
 
-// class is the first criterion of the order. A lower class comes first.
-type class int
+// priority is the first criterion of the order. A lower priority comes first.
+type priority int
 
 const (
 	// removed migrations leave the queue at once.
-	removed class = iota
+	removed priority = iota
 	// begun migrations come first, so that few are half done.
 	begun
 	// awaited migrations are those that a person waits for: a person created them, or the CustomResourceDefinition lists
@@ -51,29 +51,29 @@ const (
 
 // rank is the place of a migration in the order.
 type rank struct {
-	class   class
-	created time.Time
-	name    string
+	priority priority
+	created  time.Time
+	name     string
 }
 
 func (a rank) before(b rank) bool {
-	return cmp.Or(cmp.Compare(a.class, b.class), a.created.Compare(b.created), cmp.Compare(a.name, b.name)) < 0
+	return cmp.Or(cmp.Compare(a.priority, b.priority), a.created.Compare(b.created), cmp.Compare(a.name, b.name)) < 0
 }
 
 // rankOf returns the rank of a migration. state is the StorageState of its resource, or nil.
 func rankOf(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState, before kept) rank {
-	r := rank{class: unexplored, created: m.CreationTimestamp.Time, name: m.Name}
+	r := rank{priority: unexplored, created: m.CreationTimestamp.Time, name: m.Name}
 	switch {
-	case before.task != nil && before.task.Stuck():
-		r.class = stuck
+	case before.task.Stuck():
+		r.priority = stuck
 	case before.hadTurn:
-		r.class = long
+		r.priority = long
 	case m.Status.StartTime != nil:
-		r.class = begun
+		r.priority = begun
 	case m.Spec.Target == nil, state != nil && listsSeveralVersions(state.Status.Evidence):
-		r.class = awaited
+		r.priority = awaited
 	case state != nil && !slices.Contains(state.Status.PersistedStorageVersionHashes, storageversion.Unknown):
-		r.class = outdated
+		r.priority = outdated
 	}
 	return r
 }
@@ -83,23 +83,23 @@ func listsSeveralVersions(evidence *migrationv1alpha1.StorageEvidence) bool {
 		len(evidence.CustomResourceDefinition.StoredVersions) > 1
 }
 
-// waitingQueue implements workqueue.Queue. The ranks are compared when a name is taken, because they change in between.
-type waitingQueue struct {
+// turnOrder implements workqueue.Queue. The ranks are compared when a name is taken, because they change in between.
+type turnOrder struct {
 	names []string
 	rank  func(name string) rank
 }
 
 // Touch implements workqueue.Queue.
-func (*waitingQueue) Touch(string) {}
+func (*turnOrder) Touch(string) {}
 
 // Push implements workqueue.Queue.
-func (q *waitingQueue) Push(name string) { q.names = append(q.names, name) }
+func (q *turnOrder) Push(name string) { q.names = append(q.names, name) }
 
 // Len implements workqueue.Queue.
-func (q *waitingQueue) Len() int { return len(q.names) }
+func (q *turnOrder) Len() int { return len(q.names) }
 
 // Pop implements workqueue.Queue.
-func (q *waitingQueue) Pop() string {
+func (q *turnOrder) Pop() string {
 	first, lowest := 0, q.rank(q.names[0])
 	for i, name := range q.names {
 		if r := q.rank(name); r.before(lowest) {

@@ -70,10 +70,10 @@ func TestOrder(t *testing.T) {
 		"stuck":                   {age: 10, begun: true, stuck: true, state: unknown},
 		"stuck, with versions":    {age: 9, stuck: true, state: stored([]string{v1, v2}, []string{"v1", "v2"})},
 	}
-	queue := &waitingQueue{rank: func(name string) rank {
+	queue := &turnOrder{rank: func(name string) rank {
 		w := waiters[name]
 		if w.deleted {
-			return rank{class: removed, name: name}
+			return rank{priority: removed, name: name}
 		}
 		return rankOf(made(func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Name, m.CreationTimestamp = name, metav1.NewTime(noon.Add(-w.age*time.Minute))

@@ -51,16 +51,17 @@ const (
 	maxDenialEvents = 10
 )
 
-// errTurnOver ends the run of a migration that takes long while others wait.
-var errTurnOver = errors.New("the turn is over, and other migrations wait")
+// errTurnEnded ends the run of a migration that takes long while others wait.
+var errTurnEnded = errors.New("the turn is over, and other migrations wait")
 
 // errStopped ends the run of a migration that must not write for now.
 var errStopped = errors.New("the migration must not write for now")
 
 // migrationRun is a migration while it has a place among those that write. It is the rewrite.Migration of the engine.
 type migrationRun struct {
-	cluster  *cluster
-	status   *statusWriter
+	cluster *cluster
+	status  *statusWriter
+	// name, uid and resource are those of the migration. Other goroutines read them; status is the run's own.
 	name     string
 	uid      types.UID
 	resource schema.GroupResource
@@ -68,10 +69,10 @@ type migrationRun struct {
 	// stop ends the run. The controller then decides again.
 	stop      context.CancelCauseFunc
 	followers *followers
-	// waiting has the migrations that wait for a place.
-	waiting interface{ Len() int }
-	// turnOver is when the migration gives its place to others that wait. Zero means never.
-	turnOver time.Time
+	// turns has the migrations that wait for a place.
+	turns interface{ Len() int }
+	// turnEnds is when the migration gives its place to others that wait. Zero means never.
+	turnEnds time.Time
 
 	endpoint *endpoint
 	class    storageversion.Class
@@ -203,7 +204,8 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	return nil
 }
 
-// repeats reports whether the status already shows why this run cannot go on. Then Running is not written in between.
+// repeats reports whether the status says already why the last run could not go on. bindTarget leaves that condition as
+// it is until something is done.
 func (r *migrationRun) repeats(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	c := status.Condition(migrationv1alpha1.MigrationRunning)
 	stuck := c != nil && c.Reason == migrationv1alpha1.MigrationReasonNoProgress && r.task.Stuck()
@@ -215,9 +217,9 @@ func (r *migrationRun) rewriteResource(ctx context.Context) (rewrite.Resource, e
 	resource := rewrite.Resource{
 		GroupVersionResource: r.endpoint.GroupVersionResource,
 		Class:                r.class,
-		RetryStatus:          r.endpoint.hasStatus && r.cluster.features.Enabled(features.StatusSubresourceFallback),
+		RetryStatus:          r.endpoint.hasStatus && features.DefaultFeatureGate.Enabled(features.StatusSubresourceFallback),
 	}
-	if r.class == storageversion.Custom && r.cluster.features.Enabled(features.CRDManagedFieldsCleaning) {
+	if r.class == storageversion.Custom && features.DefaultFeatureGate.Enabled(features.CRDManagedFieldsCleaning) {
 		// The group may serve other resources at versions at which it does not serve this one any more.
 		definition, err := r.cluster.documents.Definition(ctx, r.resource)
 		if err != nil {
@@ -232,7 +234,7 @@ func (r *migrationRun) rewriteResource(ctx context.Context) (rewrite.Resource, e
 func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position) error {
 	now := r.cluster.clock.Now()
 	perMinute := r.rate.perMinute(now, position.Counts.Processed())
-	yields := !position.Complete && !r.turnOver.IsZero() && !now.Before(r.turnOver) && r.MustYield()
+	yields := !position.Complete && !r.turnEnds.IsZero() && !now.Before(r.turnEnds) && r.MustYield()
 	interval := saveInterval + time.Duration(len(position.Denied))*saveIntervalOfDenied
 	if !position.Complete && !yields && now.Sub(r.savedAt) < interval {
 		return nil
@@ -241,7 +243,7 @@ func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position
 	r.savedAt = r.cluster.clock.Now()
 	if err == nil && yields {
 		r.hadTurn = true
-		return errTurnOver
+		return errTurnEnded
 	}
 	return err
 }
@@ -271,7 +273,7 @@ func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
 	c := r.status.stored.Status.Condition(migrationv1alpha1.MigrationRunning)
 	known := c != nil && c.Reason == string(report.State)
-	// The clock may have been set back since.
+	// Abs, because the clock may have been set back since.
 	fresh := !retrying || known && now.Sub(c.LastUpdateTime.Time).Abs() < reportPeriod
 	if known && fresh || now.Before(r.nextReport) {
 		return
@@ -307,4 +309,4 @@ func (r *migrationRun) tellFailure(ctx context.Context, cause error) {
 }
 
 // MustYield reports whether other migrations wait for a place.
-func (r *migrationRun) MustYield() bool { return r.waiting.Len() > 0 }
+func (r *migrationRun) MustYield() bool { return r.turns.Len() > 0 }

@@ -165,7 +165,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	}
 	for _, confirm := range []func() error{
 		func() error { return c.confirmState(ctx, in.State) },
-		func() error { return c.confirmState(ctx, in.SharedBy) },
+		func() error { return c.confirmState(ctx, in.PrimaryState) },
 		func() error { return c.confirmLastAttempt(ctx, in, d) },
 	} {
 		if err := confirm(); err != nil {

@@ -114,7 +114,7 @@ func New(
 		Name: queueName, Clock: clk, Handle: c.sync, Workers: 1, MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry,
 	})
 	observer.Subscribe(c.queue.Add)
-	// The listeners are synced when everything in the caches was enqueued, which is when the worker begins.
+	// The worker begins when c.synced is true, which is after every object in the caches was enqueued.
 	c.synced, err = caches.Listen(ctx, c.changed, func(m *migrationv1alpha1.StorageVersionMigration) {
 		c.changed(m.GroupResource())
 	})
@@ -152,5 +152,5 @@ func (c *Controller) sync(ctx context.Context, resource schema.GroupResource) (t
 	in := c.observe(resource)
 	decision := c.decide(in)
 	klog.FromContext(ctx).V(6).Info("Decided", "observation", in.Observation, "decision", decision)
-	return decision.LookAgain, c.act(ctx, in, decision)
+	return decision.DecideAt, c.act(ctx, in, decision)
 }

@@ -82,12 +82,12 @@ func TestSharedStorageIsDecidedOnTogether(t *testing.T) {
 	other := migrationOf(gadgets, "of-gadgets")
 	f.cache(t, stateOf(widgets, "7"), stateOf(gadgets, "8"), migrationOf(widgets, "of-widgets"), other,
 		migrationOf(schema.GroupResource{Resource: "secrets"}, "of-secrets"))
-	f.observations.see(storageversion.Observation{Resource: widgets, SharedBy: gadgets,
+	f.observations.see(storageversion.Observation{Resource: widgets, Primary: gadgets,
 		SharedWith: []schema.GroupResource{gadgets}})
 
 	in := f.observe(widgets)
-	if in.State.Name != "widgets.example.com" || in.SharedBy == nil || in.SharedBy.Name != "gadgets.example.com" {
-		t.Errorf("got state %v, shared by %v", in.State, in.SharedBy)
+	if in.State.Name != "widgets.example.com" || in.PrimaryState == nil || in.PrimaryState.Name != "gadgets.example.com" {
+		t.Errorf("got state %v, shared by %v", in.State, in.PrimaryState)
 	}
 	var names []string
 	for _, migration := range in.Migrations {
@@ -111,7 +111,7 @@ func TestNameDoesNotWaitForThePrimary(t *testing.T) {
 	f := newFixture(t)
 	f.cache(t, stateOf(widgets, "7"))
 	f.observations.see(storageversion.Observation{
-		Resource: widgets, SharedBy: gadgets, SharedWith: []schema.GroupResource{gadgets},
+		Resource: widgets, Primary: gadgets, SharedWith: []schema.GroupResource{gadgets},
 	})
 	f.stateWrites.wrote(gadgets, "50")
 	decided := false

@@ -45,7 +45,7 @@ func Decide(in Input) Decision {
 	e := newEvaluation(in)
 	if e.old.Epoch == 0 && e.held() {
 		// The observation is complete within seconds.
-		return Decision{Reason: reasonNothingKnown, LookAgain: in.Observation.Problem.Since.Add(in.Periods.Hold)}
+		return Decision{Reason: reasonNothingKnown, DecideAt: in.Observation.Problem.Since.Add(in.Periods.Hold)}
 	}
 	// Each step reads what those before it found.
 	e.recordSightings()
@@ -95,8 +95,8 @@ func newEvaluation(in Input) *evaluation {
 	e := &evaluation{in: in, old: &in.State.Status, next: in.State.Status}
 	e.last, _ = in.Observation.Last()
 	if looked := &e.in.Observation.Looked; !looked.IsZero() {
-		// It is recorded, and compared with what is recorded. So it must be by the clock as it is now, which may have been
-		// set since. The difference is by the monotonic clock.
+		// Looked is recorded in the state, and compared with times there. The clock of this host may have been set since.
+		// Now and the monotonic difference give Looked by the clock as it is now.
 		*looked = in.Now.Add(looked.Sub(in.Now))
 	}
 	return e
@@ -210,7 +210,7 @@ func (e *evaluation) heartbeat() (observed time.Time, due bool) {
 	if e.inFuture(e.old.LastHeartbeatTime.Time) {
 		at = e.in.Now
 	}
-	e.lookAgain(at)
+	e.decideAt(at)
 	return e.in.Now, !e.in.Now.Before(at)
 }
 
@@ -225,13 +225,13 @@ func (e *evaluation) evidenceComparable() bool {
 	return e.last.Evidence.Source == "" || storageversion.Durable(e.last.Evidence)
 }
 
-// lookAgain has the resource decided on again at a time that is still to come.
-func (e *evaluation) lookAgain(at time.Time) {
+// decideAt has the resource decided on again at a time that is still to come.
+func (e *evaluation) decideAt(at time.Time) {
 	if !at.After(e.in.Now) {
 		return
 	}
-	if e.decision.LookAgain.IsZero() || at.Before(e.decision.LookAgain) {
-		e.decision.LookAgain = at
+	if e.decision.DecideAt.IsZero() || at.Before(e.decision.DecideAt) {
+		e.decision.DecideAt = at
 	}
 }
 

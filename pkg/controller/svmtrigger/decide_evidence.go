@@ -45,7 +45,7 @@ func (e *evaluation) recordSightings() {
 	stored := storedVersions(e.old.Evidence)
 	for _, sighting := range sightings {
 		add(sighting.Writing...)
-		// The record has what was in status.storedVersions before, and it may have been migrated since.
+		// Versions that were listed before are in the record, unless a migration has proven that they are gone.
 		for i, version := range storedVersions(&sighting.Evidence) {
 			if gap || !slices.Contains(stored, version) {
 				add(sighting.Stored[i])
@@ -134,12 +134,12 @@ func (e *evaluation) recordAgreement() {
 	e.agreed = all && !e.newEpoch && settled
 	switch {
 	case e.held():
-		e.lookAgain(o.Problem.Since.Add(e.in.Periods.Hold))
+		e.decideAt(o.Problem.Since.Add(e.in.Periods.Hold))
 	case o.Problem != nil && o.Class == "":
 		// The observer reports no changes of a resource that it has never heard of.
-		e.lookAgain(e.in.Now.Add(e.in.Periods.Hold))
+		e.decideAt(e.in.Now.Add(e.in.Periods.Hold))
 	case o.Problem == nil && len(e.last.Writing) == 1:
-		e.lookAgain(e.agreedFrom)
+		e.decideAt(e.agreedFrom)
 	}
 }
 
@@ -153,15 +153,15 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 		return nil, false
 	}
 	if sightings, connected := storageversion.SightingsSince(*recorded, all); connected {
-		return sightings, e.expired(recorded)
+		return sightings, e.tooOld(recorded)
 	}
-	return all, storageversion.Durable(*recorded) || storageversion.Anonymous(*recorded) || e.expired(recorded)
+	return all, storageversion.Durable(*recorded) || storageversion.Anonymous(*recorded) || e.tooOld(recorded)
 }
 
-// expired reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.
+// tooOld reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.
 // What happened before the epoch began does not matter any more. A record from the future was made by another clock,
 // and nobody knows how old it is.
-func (e *evaluation) expired(recorded *migrationv1alpha1.StorageEvidence) bool {
+func (e *evaluation) tooOld(recorded *migrationv1alpha1.StorageEvidence) bool {
 	if storageversion.Durable(*recorded) {
 		return false
 	}
@@ -181,8 +181,8 @@ func (e *evaluation) writtenByServers() bool {
 		recorded.Source == migrationv1alpha1.EvidenceFromStorageVersion
 }
 
-// mayWriteAnything reports whether a server that lives and was not read may not be the process that is recorded. Where
-// another process may have taken its Lease over, the record of the server says nothing about it.
+// mayWriteAnything reports whether a living server that was not read may be another process than the recorded one.
+// Where a process may take over the Lease of the one before, the record says nothing about the server.
 func (e *evaluation) mayWriteAnything(server storageversion.Server) bool {
 	return e.notRecorded(server) || slices.ContainsFunc(e.old.Evidence.Endpoints,
 		func(endpoint migrationv1alpha1.EndpointEvidence) bool {
@@ -190,8 +190,8 @@ func (e *evaluation) mayWriteAnything(server storageversion.Server) bool {
 		})
 }
 
-// notRecorded reports whether the writer of the state had not asked the server. Evidence of servers without addresses
-// is that of a server that left.
+// notRecorded reports whether the writer of the state had not asked the server. Evidence from discovery without
+// endpoints is that of a departure: nobody was asked.
 func (e *evaluation) notRecorded(server storageversion.Server) bool {
 	recorded := e.old.Evidence
 	if recorded == nil ||

@@ -42,7 +42,7 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 // nextStep decides whether to create a migration. The first case that applies says what is done about objects that must
 // be rewritten, or why nothing is.
 func (e *evaluation) nextStep() metav1.Condition {
-	o, primary, m, backoff := &e.in.Observation, e.in.SharedBy, e.underWay, e.next.Backoff
+	o, primary, m, backoff := &e.in.Observation, e.in.PrimaryState, e.underWay, e.next.Backoff
 	switch {
 	case o.Presence == storageversion.NotServed:
 		return e.notMigrated(migrationv1alpha1.StateReasonNotServed,
@@ -50,9 +50,9 @@ func (e *evaluation) nextStep() metav1.Condition {
 	case e.proof != nil:
 		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
 			" succeeded. The trigger accepts that when it next sees that all servers agree.")
-	case o.SharedBy != o.Resource && primary == nil:
+	case o.Primary != o.Resource && primary == nil:
 		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "They share their storage with "+
-			o.SharedBy.String()+", which has no StorageState yet.")
+			o.Primary.String()+", which has no StorageState yet.")
 	case primary != nil && !e.primaryAlreadyMigrated():
 		reason := migrationv1alpha1.StateReasonMigrationRunning
 		if o.Expires {
@@ -76,7 +76,7 @@ func (e *evaluation) nextStep() metav1.Condition {
 		return e.notMigrated(migrationv1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves the "+
 			"resource out: create a StorageVersionMigration to migrate it.")
 	case e.in.Now.Before(e.soakedFrom()):
-		e.lookAgain(e.soakedFrom())
+		e.decideAt(e.soakedFrom())
 		return e.notMigrated(migrationv1alpha1.StateReasonSoaking, fmt.Sprintf("A migration is due at %s, when the servers "+
 			"have written %s for the soak period of %v. Create a StorageVersionMigration to migrate earlier.",
 			e.soakedFrom().UTC().Format(time.RFC3339), e.next.CurrentEncodingVersion, e.soakPeriod()))
@@ -136,8 +136,11 @@ func (e *evaluation) soakedFrom() time.Time {
 
 // failureMessage is about the last migration that failed.
 func failureMessage(backoff *migrationv1alpha1.MigrationBackoff) string {
-	message := fmt.Sprintf("The migration %s ended without success, %d in a row; see its status.",
-		backoff.LastFailedMigration.Name, backoff.Failures)
+	message := fmt.Sprintf("%d migrations in a row failed. The last is %s, whose status says why.", backoff.Failures,
+		backoff.LastFailedMigration.Name)
+	if backoff.Failures == 1 {
+		message = fmt.Sprintf("The migration %s failed, and its status says why.", backoff.LastFailedMigration.Name)
+	}
 	if backoff.NextAttemptTime == nil {
 		return message + " Another attempt would fail as well: repair the cause, " +
 			"then set spec.retryToken to a new value."

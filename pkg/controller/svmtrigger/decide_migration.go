@@ -46,10 +46,10 @@ type storage struct {
 }
 
 func (e *evaluation) storage() storage {
-	if primary := e.in.SharedBy; primary != nil {
-		return storage{e.in.Observation.SharedBy, primary.UID, primary.Status.Epoch}
+	if primary := e.in.PrimaryState; primary != nil {
+		return storage{e.in.Observation.Primary, primary.UID, primary.Status.Epoch}
 	}
-	return storage{e.in.Observation.SharedBy, e.in.State.UID, e.next.Epoch}
+	return storage{e.in.Observation.Primary, e.in.State.UID, e.next.Epoch}
 }
 
 // targets reports whether a migration with that target is one of the storage in the current epoch.
@@ -61,7 +61,7 @@ func (s storage) targets(m *migrationv1alpha1.StorageVersionMigration, target *m
 // primaryAlreadyMigrated reports whether the primary needs no migration any more. Its proof is too old for this
 // resource, which therefore has the storage migrated itself. The state of the primary stays as it is.
 func (e *evaluation) primaryAlreadyMigrated() bool {
-	primary := &e.in.SharedBy.Status
+	primary := &e.in.PrimaryState.Status
 	return isMigrated(primary) && primary.CurrentStorageVersionHash == e.next.CurrentStorageVersionHash
 }
 
@@ -91,7 +91,7 @@ func (e *evaluation) acceptProof() {
 func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 	return m.HasCondition(migrationv1alpha1.MigrationSucceeded) && e.storage().targets(m, m.Status.Target) &&
 		m.Status.Target.StorageVersionHash == e.next.CurrentStorageVersionHash && m.Status.StartTime != nil &&
-		(e.in.SharedBy == nil || e.beganAgreed(m))
+		(e.in.PrimaryState == nil || e.beganAgreed(m))
 }
 
 // beganAgreed reports whether a migration of the primary began when the servers agreed in the epoch of this resource,
@@ -118,7 +118,7 @@ func (e *evaluation) settledTime() time.Time { return e.next.EpochStartTime.Add(
 func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) bool {
 	o := &e.in.Observation
 	if e.in.Now.Before(o.Confirmed) {
-		e.lookAgain(o.Confirmed)
+		e.decideAt(o.Confirmed)
 		return false
 	}
 	return e.evidenceComparable() || o.Looked.After(e.in.MigrationsKnown[m.UID].Finished)
@@ -139,15 +139,15 @@ func (e *evaluation) deleteOutdated() {
 // findMigrations finds the latest attempt to migrate the storage in this epoch and records it, and finds a migration
 // that has not ended.
 func (e *evaluation) findMigrations() {
-	shared := e.in.Observation.SharedBy != e.in.Observation.Resource
+	shared := e.in.Observation.Primary != e.in.Observation.Resource
 	switch {
-	case isMigrated(&e.next) && !e.cleaningDue(), e.proof != nil, shared && e.in.SharedBy == nil:
+	case isMigrated(&e.next) && !e.cleaningDue(), e.proof != nil, shared && e.in.PrimaryState == nil:
 		return
 	case shared && !e.primaryAlreadyMigrated():
-		e.next.Migration = e.in.SharedBy.Status.Migration
+		e.next.Migration = e.in.PrimaryState.Status.Migration
 		return
 	}
-	if of := e.in.SharedBy; shared && of.Status.Migration != nil && e.next.Migration != nil &&
+	if of := e.in.PrimaryState; shared && of.Status.Migration != nil && e.next.Migration != nil &&
 		of.Status.Migration.Name == e.next.Migration.Name {
 		e.next.Migration = nil // an attempt of the primary
 	}
@@ -233,7 +233,7 @@ func (e *evaluation) answerRetry() {
 		e.next.Backoff = &backoff
 	}
 	if next := e.next.Backoff.NextAttemptTime; next != nil {
-		e.lookAgain(next.Time)
+		e.decideAt(next.Time)
 	}
 }
 
@@ -275,7 +275,7 @@ func (e *evaluation) nextName() string {
 // server does not convert objects without need.
 func (e *evaluation) servedVersion() string {
 	served := e.in.Observation.Served
-	if len(served) == 0 || e.in.Observation.SharedBy != e.in.Observation.Resource {
+	if len(served) == 0 || e.in.Observation.Primary != e.in.Observation.Resource {
 		return "" // The migrator finds one.
 	}
 	target, err := schema.ParseGroupVersion(e.versionName(e.next.CurrentStorageVersionHash))

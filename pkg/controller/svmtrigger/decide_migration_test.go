@@ -85,7 +85,7 @@ func TestSoakPeriod(t *testing.T) {
 	if len(l.created) > 0 {
 		t.Fatalf("created %q before the soak period was over", l.created)
 	}
-	if again := l.decide().LookAgain; !again.Equal(start.Add(time.Hour)) {
+	if again := l.decide().DecideAt; !again.Equal(start.Add(time.Hour)) {
 		t.Errorf("the trigger looks again at %v", again)
 	}
 	l.after(time.Minute)
@@ -288,7 +288,7 @@ func newShared(t *testing.T) *life {
 	t.Helper()
 	l := newLife(t)
 	l.sharedBy = gadgets
-	l.in.SharedBy = &migrationv1alpha1.StorageState{
+	l.in.PrimaryState = &migrationv1alpha1.StorageState{
 		ObjectMeta: metav1.ObjectMeta{Name: "gadgets.example.com", UID: "gadgets"},
 		Status: migrationv1alpha1.StorageStateStatus{
 			Epoch: 3, CurrentStorageVersionHash: v1, PersistedStorageVersionHashes: []string{v1},
@@ -302,7 +302,7 @@ func newShared(t *testing.T) *life {
 
 // ofGadgets is a migration in the epoch that the other name has.
 func (l *life) ofGadgets(name string) *migrationv1alpha1.StorageVersionMigration {
-	epoch := l.in.SharedBy.Status.Epoch
+	epoch := l.in.PrimaryState.Status.Epoch
 	return &migrationv1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: name, UID: l.uid()},
 		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
@@ -357,7 +357,7 @@ func TestNameWaitsForWhateverMigratesItsStorage(t *testing.T) {
 
 func TestNameIsMigratedWithItsStorage(t *testing.T) {
 	l := newShared(t)
-	status := &l.in.SharedBy.Status
+	status := &l.in.PrimaryState.Status
 	status.PersistedStorageVersionHashes = []string{storageversion.Unknown, v1}
 	status.Migration = &migrationv1alpha1.MigrationReference{Name: "gadgets-new", UID: "new"}
 	l.decide()

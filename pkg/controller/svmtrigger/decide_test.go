@@ -37,8 +37,8 @@ func TestLifeOfAState(t *testing.T) {
 	l.expect(1, v1, storageversion.Unknown, v1)
 	l.reasons(migrationv1alpha1.StateReasonSettling, migrationv1alpha1.StateReasonAwaitingAgreement,
 		migrationv1alpha1.StateReasonAwaitingAgreement)
-	if want := start.Add(time.Minute); !d.LookAgain.Equal(want) {
-		t.Errorf("look again at %v, want %v, when the evidence has settled", d.LookAgain, want)
+	if want := start.Add(time.Minute); !d.DecideAt.Equal(want) {
+		t.Errorf("look again at %v, want %v, when the evidence has settled", d.DecideAt, want)
 	}
 	l.after(59 * time.Second)
 	if len(l.created) > 0 {
@@ -69,8 +69,8 @@ func TestLifeOfAState(t *testing.T) {
 	l.expect(1, v1, v1)
 	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonOnlyCurrentEncoding,
 		migrationv1alpha1.StateReasonOnlyCurrentEncoding)
-	if d.LookAgain.Before(l.in.Now.Add(45*time.Minute)) || d.LookAgain.After(l.in.Now.Add(time.Hour)) {
-		t.Errorf("nothing is to be done before the heartbeat, but it looks again at %v", d.LookAgain)
+	if d.DecideAt.Before(l.in.Now.Add(45*time.Minute)) || d.DecideAt.After(l.in.Now.Add(time.Hour)) {
+		t.Errorf("nothing is to be done before the heartbeat, but it looks again at %v", d.DecideAt)
 	}
 
 	l.flip("v2")
@@ -251,7 +251,7 @@ func TestServersThatCannotBeSeen(t *testing.T) {
 		l.in.Observation = o
 		return Decide(l.in)
 	}
-	if d := decide(o); d.State != KeepState || !d.LookAgain.Equal(problem.Since.Add(periods.Hold)) {
+	if d := decide(o); d.State != KeepState || !d.DecideAt.Equal(problem.Since.Add(periods.Hold)) {
 		t.Errorf("what passes in seconds is not worth a write: %+v", d)
 	}
 	l.in.Now = l.in.Now.Add(periods.Hold)
@@ -318,7 +318,7 @@ func TestSuccessWaitsForTheLookToBeConfirmed(t *testing.T) {
 		storageversion.Unknown) {
 		t.Errorf("the look may have met a server that starts: %+v", d.Status)
 	}
-	if !d.LookAgain.Equal(o.Confirmed) || d.Create != nil {
+	if !d.DecideAt.Equal(o.Confirmed) || d.Create != nil {
 		t.Errorf("look again at %v and start nothing; got %+v", o.Confirmed, d)
 	}
 	l.act(d)

@@ -75,8 +75,8 @@ type Decision struct {
 	Reason Reason
 	// Events report transitions that Status records. They are sent when it was stored.
 	Events []Event
-	// LookAgain is when to decide again if nothing else happens. Zero if nothing but an event can change the decision.
-	LookAgain time.Time
+	// DecideAt is when to decide again if nothing else happens. Zero if nothing but an event can change the decision.
+	DecideAt time.Time
 }
 
 // Event is an event about the StorageState.

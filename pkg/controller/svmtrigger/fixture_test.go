@@ -87,7 +87,7 @@ func (o *observations) Observe(resource schema.GroupResource) storageversion.Obs
 	if seen, known := o.resources[resource]; known {
 		return seen
 	}
-	return storageversion.Observation{Resource: resource, SharedBy: resource}
+	return storageversion.Observation{Resource: resource, Primary: resource}
 }
 
 func (o *observations) LastLook() map[migrationv1alpha1.EvidenceSource]time.Time { return o.looks }

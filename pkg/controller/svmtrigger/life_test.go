@@ -99,8 +99,8 @@ func (l *life) decide() Decision {
 	l.t.Helper()
 	for range 10 {
 		l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
-		if l.in.SharedBy != nil {
-			l.in.Observation.SharedBy, l.in.Observation.SharedWith = l.sharedBy, []schema.GroupResource{l.sharedBy}
+		if l.in.PrimaryState != nil {
+			l.in.Observation.Primary, l.in.Observation.SharedWith = l.sharedBy, []schema.GroupResource{l.sharedBy}
 		}
 		l.memory.Recall(&l.in)
 		d := Decide(l.in)

@@ -35,9 +35,9 @@ type Input struct {
 	State *migrationv1alpha1.StorageState
 	// Deleted is the last state that this process has seen, if State is nil.
 	Deleted *migrationv1alpha1.StorageState
-	// SharedBy is the StorageState of Observation.SharedBy where that is another resource, nil if there is none.
-	SharedBy *migrationv1alpha1.StorageState
-	// Migrations are all of the resource, and of Observation.SharedBy where that is another one.
+	// PrimaryState is the StorageState of Observation.Primary where that is another resource, nil if there is none.
+	PrimaryState *migrationv1alpha1.StorageState
+	// Migrations are all of the resource, and of Observation.Primary where that is another one.
 	Migrations []*migrationv1alpha1.StorageVersionMigration
 	// AutoMigrate is true if the administrator lets the trigger create migrations of this resource.
 	AutoMigrate bool
@@ -74,8 +74,8 @@ func (c *Controller) observe(resource schema.GroupResource) Input {
 		// One migration rewrites them all, so the administrator must select all of them.
 		in.AutoMigrate = in.AutoMigrate && c.options.AutoMigrate.Selects(other)
 	}
-	if primary := in.Observation.SharedBy; primary != resource && !primary.Empty() {
-		in.SharedBy = c.caches.State(primary)
+	if primary := in.Observation.Primary; primary != resource && !primary.Empty() {
+		in.PrimaryState = c.caches.State(primary)
 		in.Migrations = append(in.Migrations, c.caches.MigrationsOf(primary)...)
 	}
 	c.memory.Recall(&in)

@@ -59,8 +59,8 @@ func ParseSelection(elements []string) (Selection, []error) {
 	// Like --controllers, this list selects nothing that it does not mention. Somebody who only names what to leave out
 	// expects the rest to be migrated, and would wait in vain.
 	if _, mentioned := s[everyResource]; !mentioned && !selectsSome && excluded != "" && len(errs) == 0 {
-		errs = append(errs, fmt.Errorf("%q leaves something out of nothing: write %q to leave it out of everything, "+
-			"or %q to migrate nothing", excluded, everyResource+","+excluded, "-"+everyResource))
+		errs = append(errs, fmt.Errorf("%q only leaves something out, so that the list selects nothing: write %q to migrate "+
+			"all other resources, or %q to migrate nothing", excluded, everyResource+","+excluded, "-"+everyResource))
 	}
 	return s, errs
 }

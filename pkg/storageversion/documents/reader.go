@@ -94,12 +94,16 @@ func PreferredFirst(group *metav1.APIGroup) []string {
 
 // Resources returns the document of one group version.
 func (r Reader) Resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
-	path := "/apis/" + gv.String()
-	if gv.Group == "" {
-		path = "/api/" + gv.Version
-	}
 	document := &metav1.APIResourceList{}
-	return document, r.decode(ctx, path, "APIResourceList", document)
+	return document, r.decode(ctx, Path(gv), "APIResourceList", document)
+}
+
+// Path is where an API server serves a group version.
+func Path(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "/api/" + gv.Version
+	}
+	return "/apis/" + gv.String()
 }
 
 // Definition returns the CustomResourceDefinition of a resource.
@@ -135,6 +139,12 @@ func NotServed(err error) bool {
 		return false
 	}
 	// An API server answers either in the words of its API, or with the page of the Go library.
-	page, isPage := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-	return !isPage || strings.TrimSpace(page.Message) == "404 page not found"
+	return !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) || PageNotFound(err)
+}
+
+// PageNotFound reports whether err is the page that an API server sends for a path that it does not serve. That is
+// plain text, not a Status object.
+func PageNotFound(err error) bool {
+	page, found := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	return found && strings.TrimSpace(page.Message) == "404 page not found"
 }

@@ -77,7 +77,7 @@ func TestAggregatedServers(t *testing.T) {
 		began := c.clock.Now()
 		c.host.change(func() {
 			c.leases.put("sample", object{
-				"metadata": object{"labels": object{identityLabel: "sample-apiserver"}},
+				"metadata": object{"labels": object{IdentityLabel: "sample-apiserver"}},
 				"spec":     object{"holderIdentity": "sample_1"},
 			})
 		})

@@ -180,7 +180,7 @@ func (c *cluster) settle(t *testing.T) {
 func (c *cluster) hold(i, n int) {
 	name := fmt.Sprintf("server-%d", i)
 	c.leases.put(name, object{
-		"metadata": object{"labels": object{identityLabel: kubeAPIServer}},
+		"metadata": object{"labels": object{IdentityLabel: kubeAPIServer}},
 		"spec": object{"holderIdentity": fmt.Sprintf("%s_%d", name, n), "leaseDurationSeconds": 3600,
 			"renewTime": metav1.NewMicroTime(c.clock.Now())},
 	})

@@ -42,8 +42,8 @@ var (
 	errNoStart         = errors.New("the answer does not show when the process started")
 )
 
-// drained is how much of an answer is read of which everything is known already.
-const drained = 64 << 10
+// maxDrain bounds how much of the rest of an answer is read, so that its connection can be used again.
+const maxDrain = 64 << 10
 
 // connection reaches one process, whichever it is: a balancer that passes TLS through has chosen it when the connection
 // began. When the connection ends there is no other one, because that may reach another process.
@@ -62,13 +62,14 @@ type connection struct {
 	conn   net.Conn // nil until it is there
 }
 
-// noticed tells when the transport closes it: it does so as soon as the other end has.
-type noticed struct {
+// closeNotifier calls closed when the transport closes the connection. The transport does so as soon as the other end
+// has.
+type closeNotifier struct {
 	net.Conn
 	closed func()
 }
 
-func (n *noticed) Close() error {
+func (n *closeNotifier) Close() error {
 	defer n.closed()
 	return n.Conn.Close()
 }
@@ -116,7 +117,7 @@ func (c *connection) dialOnce(ctx context.Context, network, address string) (net
 	if c.closed {
 		return nil, errors.Join(errConnectionEnded, conn.Close())
 	}
-	c.conn = &noticed{Conn: conn, closed: c.end}
+	c.conn = &closeNotifier{Conn: conn, closed: c.end}
 	return c.conn, nil
 }
 
@@ -156,7 +157,7 @@ func readStart(ctx context.Context, from documents.Reader) (string, error) {
 			created := metric.GetCounter().GetCreatedTimestamp()
 			if family.GetName() == startMetric && created != nil {
 				// The connection can be used again if the answer was read to its end.
-				_, _ = io.CopyN(io.Discard, reader, drained)
+				_, _ = io.CopyN(io.Discard, reader, maxDrain)
 				return created.AsTime().Format(time.RFC3339Nano), nil
 			}
 		}

@@ -155,7 +155,7 @@ func (s signal) await(ctx context.Context, clk clock.Clock, until time.Time) (ra
 		return false, nil
 	case <-s:
 	}
-	if !retry.Pause(ctx, clk, burst) {
+	if !retry.Sleep(ctx, clk, burst) {
 		return false, ctx.Err()
 	}
 	select {

@@ -71,7 +71,7 @@ func leaseFrom(object *coordinationv1.Lease) lease {
 	l := lease{
 		uid:     object.UID,
 		holder:  ptr.Deref(object.Spec.HolderIdentity, ""),
-		server:  object.Labels[identityLabel] == kubeAPIServer,
+		server:  object.Labels[IdentityLabel] == kubeAPIServer,
 		address: object.Annotations[corev1.AnnotationPeerAdvertiseAddress],
 		created: object.CreationTimestamp.Time,
 		renewed: ptr.Deref(object.Spec.RenewTime, metav1.MicroTime{}).Time,

@@ -341,7 +341,7 @@ func TestLeasesAtRevisions(t *testing.T) {
 	for shift := range int64(2) {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			query := r.URL.Query()
-			if query.Get("resourceVersionMatch") != "Exact" || query.Get("labelSelector") != identityLabel ||
+			if query.Get("resourceVersionMatch") != "Exact" || query.Get("labelSelector") != IdentityLabel ||
 				r.URL.Path != leasesPath {
 				t.Errorf("asked for %s", r.URL)
 			}
@@ -349,7 +349,7 @@ func TestLeasesAtRevisions(t *testing.T) {
 			items := []object{}
 			for name, held := range l.at(revision).byName {
 				items = append(items, object{
-					"metadata": object{"name": name, "uid": held.uid, "labels": object{identityLabel: kubeAPIServer}},
+					"metadata": object{"name": name, "uid": held.uid, "labels": object{IdentityLabel: kubeAPIServer}},
 					"spec":     object{"holderIdentity": held.holder},
 				})
 			}

@@ -32,9 +32,9 @@ import (
 )
 
 const (
-	// identityLabel is on the Leases of all servers that are built from k8s.io/apiserver. Its value is kubeAPIServer on
+	// IdentityLabel is on the Leases of all servers that are built from k8s.io/apiserver. Its value is kubeAPIServer on
 	// the Leases of those that write built-in resources.
-	identityLabel = "apiserver.kubernetes.io/identity"
+	IdentityLabel = "apiserver.kubernetes.io/identity"
 	kubeAPIServer = "kube-apiserver"
 
 	// silenceOfTheDead is for how long a server that has no address any more must not have renewed its Lease to count as

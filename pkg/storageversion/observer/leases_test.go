@@ -31,7 +31,7 @@ import (
 func leaseOf(identity, holder, component string, renewed time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceSystem, Name: identity, Labels: map[string]string{identityLabel: component}},
+			Namespace: metav1.NamespaceSystem, Name: identity, Labels: map[string]string{IdentityLabel: component}},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: ptr.To(holder), LeaseDurationSeconds: ptr.To(int32(3600)),
 			RenewTime: ptr.To(metav1.NewMicroTime(renewed)),

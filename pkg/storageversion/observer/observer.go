@@ -135,8 +135,8 @@ func (o *Observer) Subscribe(changed func(schema.GroupResource)) {
 	o.facts.subscribers = append(slices.Clone(o.facts.subscribers), changed)
 }
 
-// HasSynced reports whether the Observer has listed everything that it watches, and has then asked every server for its
-// documents once, with or without success.
+// HasSynced reports whether the Observer has listed Leases, EndpointSlices, CustomResourceDefinitions and APIServices,
+// and has then asked every kube-apiserver for its documents once, with or without success.
 func (o *Observer) HasSynced() bool {
 	o.facts.mu.Lock()
 	defer o.facts.mu.Unlock()

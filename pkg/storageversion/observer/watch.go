@@ -125,7 +125,7 @@ func follow[T watchable](
 		if err != nil && ctx.Err() == nil {
 			lw.failed(ctx, err)
 		}
-		if !retry.Pause(ctx, clk, delay()) {
+		if !retry.Sleep(ctx, clk, delay()) {
 			return
 		}
 	}
@@ -176,7 +176,7 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 			return nil, err
 		}
 		l.failed(ctx, err)
-		if !retry.Pause(ctx, l.clock, backoff.Step()) {
+		if !retry.Sleep(ctx, l.clock, backoff.Step()) {
 			return nil, ctx.Err()
 		}
 	}

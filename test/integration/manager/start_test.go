@@ -242,7 +242,7 @@ func TestWrongFlags(t *testing.T) {
 		},
 		"a wrong selection": {
 			args: []string{"--auto-migrate=-secrets"},
-			want: `--auto-migrate: "-secrets" leaves something out of nothing: write "*,-secrets"`,
+			want: `--auto-migrate: "-secrets" only leaves something out, so that the list selects nothing: write "*,-secrets"`,
 		},
 		"no time to settle": {
 			args: []string{"--settle-period=-1s"},

@@ -239,8 +239,12 @@ func (c *keyRing) reachesAgreement(t *testing.T) {
 // unseal removes the policy of seal, and waits until the API server has noticed.
 func (c *cluster) unseal(t *testing.T, r custom, object string) {
 	t.Helper()
-	bindings := c.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
-	if err := bindings.Delete(t.Context(), r.Resource, metav1.DeleteOptions{}); err != nil {
+	rules := c.Kube.AdmissionregistrationV1()
+	err := rules.ValidatingAdmissionPolicyBindings().Delete(t.Context(), r.Resource, metav1.DeleteOptions{})
+	if err == nil {
+		err = rules.ValidatingAdmissionPolicies().Delete(t.Context(), r.Resource, metav1.DeleteOptions{})
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	framework.Eventually(t, soon, func(ctx context.Context) error {

@@ -34,7 +34,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
-	"sigs.k8s.io/svm-controller-manager/pkg/features"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
@@ -77,7 +76,7 @@ func (o *Options) migrate(
 	for _, m := range migrations {
 		stored.add(m)
 	}
-	watching, err := observer.New(o.Clients.Config, observer.Options{Restored: func(err error) { stop(err) }})
+	watching, err := observer.New(o.Clients.Config, observer.Options{Restored: stop})
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +85,7 @@ func (o *Options) migrate(
 		Migrations: stored.MigrationV1alpha1(), Documents: o.Clients.Discovery.RESTClient(), Objects: o.Clients.Config,
 	}
 	migrator, err := svmigrator.New(running, clients, factory.Migration().V1alpha1(), watching, recorder{lines},
-		features.DefaultFeatureGate, o.Migrator)
+		o.Migrator)
 	if err != nil {
 		return nil, err
 	}

@@ -94,7 +94,7 @@ func (s *scheduler) catchUp(l *Lane) {
 // slow. What a throttled lane has out does not count against the limit, or it would hold up the others.
 func (s *scheduler) throttled(l *Lane, now time.Time) bool {
 	takes := l.takes(now)
-	return !s.limiter.fixed && takes > slowAfter && slices.ContainsFunc(s.lanes, func(other *Lane) bool {
+	return !s.limiter.unpaced && takes > slowAfter && slices.ContainsFunc(s.lanes, func(other *Lane) bool {
 		return other.busy() && other.typical > 0 && other.takes(now)*slowTimes < takes
 	})
 }

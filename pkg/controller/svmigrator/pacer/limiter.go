@@ -56,7 +56,7 @@ var sprintsAfter = [...]int{1, 8, 32}
 // requests are out for that share of the time.
 type limiter struct {
 	limit, most float64
-	fixed       bool // the limit falls after refusals only
+	unpaced     bool // the limit falls after refusals only
 	changed     time.Time
 	saved       time.Duration // of pauses
 	restUntil   time.Time
@@ -66,9 +66,9 @@ type limiter struct {
 	speed   float64 // the limit of the next sprint
 }
 
-func newLimiter(most int, fixed bool) limiter {
-	l := limiter{limit: politeLimit, most: float64(most), fixed: fixed, speed: 1}
-	if fixed {
+func newLimiter(most int, unpaced bool) limiter {
+	l := limiter{limit: politeLimit, most: float64(most), unpaced: unpaced, speed: 1}
+	if unpaced {
 		l.limit = l.most
 	}
 	return l
@@ -114,7 +114,7 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 	n := len(p.latencies)
 	quick, median, slow := p.latencies[n/5], p.latencies[n/2], p.latencies[n*4/5]
 	switch {
-	case l.fixed:
+	case l.unpaced:
 		l.set(l.limit/fall, now) // back to where it was before a refusal
 		return
 	case l.limit < politeLimit:
@@ -176,7 +176,7 @@ func (l *limiter) refused(began, now time.Time) {
 // restart begins anew at no more than a limit, after refusals and outages.
 func (l *limiter) restart(limit float64, now time.Time) {
 	l.calm, l.sprints, l.speed = 0, 0, 1
-	if !l.fixed {
+	if !l.unpaced {
 		limit = min(limit, politeLimit)
 	}
 	l.set(limit, now)

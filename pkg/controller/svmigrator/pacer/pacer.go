@@ -63,7 +63,7 @@ const (
 // Result says how a request went.
 type Result struct {
 	Signal Signal
-	// Latency is how long the request took. It is zero if the request did not do all the work of a rewrite.
+	// Latency is how long the request took. It is zero if the API server did not accept it.
 	Latency time.Duration
 	// RetryAfter is the time that the server asked to wait, zero if it did not.
 	RetryAfter time.Duration

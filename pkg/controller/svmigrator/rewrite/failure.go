@@ -31,6 +31,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // failureKind is what an error means for whoever sent the request.
@@ -104,7 +105,7 @@ func Classify(err error, name string) Failure {
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout,
 		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		f.kind, f.timedOut = overloaded, code == http.StatusGatewayTimeout || apierrors.IsTimeout(err)
-	case code == http.StatusNotFound && saysNotServed(err):
+	case code == http.StatusNotFound && documents.PageNotFound(err):
 		f.kind = resourceGone
 	case code != http.StatusInternalServerError && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		// These are not an API server's words: a proxy in between answered.
@@ -145,13 +146,6 @@ func deniedByAdmission(status metav1.Status, name string) bool {
 	byWebhook := strings.HasPrefix(message, "admission webhook ") && strings.Contains(message, " denied the request")
 	byPolicy := strings.Contains(message, " is forbidden: ValidatingAdmissionPolicy ")
 	return byWebhook || byPolicy && strings.Contains(message, " denied request: ")
-}
-
-// saysNotServed reports whether the answer is what an API server sends for a path that it does not serve. That is plain
-// text, not a Status object.
-func saysNotServed(err error) bool {
-	cause, found := apierrors.StatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-	return found && strings.TrimSpace(cause.Message) == "404 page not found"
 }
 
 func classifyUnanswered(err error) Failure {

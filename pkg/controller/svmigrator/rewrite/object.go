@@ -37,6 +37,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // rewriter sends no-op writes of single objects.
@@ -74,7 +75,7 @@ type attempt struct {
 	// outcome is NoOutcome if the object has to be tried again. failure says why, or why the object was denied.
 	outcome sweep.Outcome
 	failure Failure
-	// latency is the time that a complete rewrite took, else zero.
+	// latency is how long the write took if the API server accepted it, also if there was nothing to write. Else zero.
 	latency time.Duration
 }
 
@@ -170,7 +171,8 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 		// The object is current, but its managedFields still name a version that is gone.
 		object.ResourceVersion = live.ResourceVersion
 	}
-	// Either nobody wrote the object, or this program is not allowed to read it and cannot know.
+	// Try again: nobody wrote the object, or its managedFields have to be cleaned, or this program may not read it and
+	// cannot know.
 	a.failure = answer
 	a.failure.kind = internal
 	return a
@@ -215,10 +217,10 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 // newer returns a function that reports whether a resource version is surely newer than another. That is never sure
 // about aggregated servers, which need not count as kube-apiserver does.
 func newer(class storageversion.Class) func(a, b string) bool {
-	comparable := class == storageversion.BuiltIn || class == storageversion.Custom
+	counted := class == storageversion.BuiltIn || class == storageversion.Custom
 	return func(a, b string) bool {
 		order, err := resourceversion.CompareResourceVersion(a, b)
-		return comparable && err == nil && order > 0
+		return counted && err == nil && order > 0
 	}
 }
 
@@ -260,11 +262,8 @@ func newObjectsClient(config *rest.Config) (rest.Interface, error) {
 
 // prepare addresses a request.
 func (r *rewriter) prepare(request *rest.Request, accept string, timeout time.Duration) *rest.Request {
-	root := "/apis/" + r.resource.GroupVersion().String()
-	if r.resource.Group == "" {
-		root = "/api/" + r.resource.Version
-	}
-	return request.AbsPath(root).Resource(r.resource.Resource).SetHeader("Accept", accept).MaxRetries(0).Timeout(timeout)
+	return request.AbsPath(documents.Path(r.resource.GroupVersion())).Resource(r.resource.Resource).
+		SetHeader("Accept", accept).MaxRetries(0).Timeout(timeout)
 }
 
 // list returns a chunk of the metadata of all objects in all namespaces.

@@ -38,10 +38,11 @@ const (
 	maxRetry     = 30 * time.Second
 	maxDoublings = 10
 
-	// The runner gives up on an object on which the API server fails or times out for giveUpTime, and giveUpFailures times
-	// at least, if at most giveUpMost objects of the chunk are left and others are done. It is tried once more when all
-	// others are done. More failing objects are an outage, for example of a webhook. The runner waits for the end of an
-	// outage, but not longer than outageAtMost: objects that fail forever must not hold up those behind them.
+	// The runner gives up on an object if the API server failed on it, or did not answer in time, giveUpFailures times and
+	// for giveUpTime at least, and if at most giveUpMost objects of the chunk are left and others are done. The object
+	// counts as denied, and is tried once more when all others are done. If more objects fail, the runner takes it for an
+	// outage, for example of a webhook. It waits for the end of an outage, but not longer than outageAtMost: the objects
+	// behind must have their turn.
 	giveUpFailures = 3
 	giveUpTime     = 2 * time.Minute
 	giveUpMost     = 10

@@ -38,9 +38,9 @@ func objectsExpire() Decision {
 			"deleted all that were written before it began, which their flag --event-ttl determines")
 }
 
-// awaitExpired ends the migration when all objects are gone that were written before it began. It rewrites none. The
-// time to live does not prove that they are gone: etcd counts it anew when it elects another leader. The resource
-// versions of those that exist do.
+// awaitExpired ends the migration when no object is left that was written before it began. It rewrites none. That the
+// time to live is over proves nothing, because etcd starts it anew when it elects a leader. So awaitExpired lists the
+// objects, and compares resource versions.
 func (r *migrationRun) awaitExpired(ctx context.Context) error {
 	resource := rewrite.Resource{GroupVersionResource: r.endpoint.GroupVersionResource, Class: r.class}
 	status := &r.status.stored.Status
@@ -61,5 +61,5 @@ func (r *migrationRun) awaitExpired(ctx context.Context) error {
 	}
 	now := r.cluster.clock.Now()
 	interval := now.Sub(status.StartTime.Time) / 4
-	return &waiting{now.Add(min(max(interval, minExpiryInterval), maxExpiryInterval))}
+	return &postponed{now.Add(min(max(interval, minExpiryInterval), maxExpiryInterval))}
 }

@@ -30,9 +30,9 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// expires returns when a migration that has ended may be deleted, or false while somebody needs it. others are the
-// migrations of the same resource.
-func expires(
+// deletableFrom returns when a migration that has ended may be deleted, or false while somebody needs it. others are
+// the migrations of the same resource.
+func deletableFrom(
 	m *migrationv1alpha1.StorageVersionMigration, others []*migrationv1alpha1.StorageVersionMigration,
 	state *migrationv1alpha1.StorageState, ttl time.Duration,
 ) (at time.Time, may bool) {
@@ -75,11 +75,13 @@ func endedAt(m *migrationv1alpha1.StorageVersionMigration) time.Time {
 	return at
 }
 
-// expire deletes a migration that nobody needs any more. The cache may be behind, but the API server deletes only the
-// very migration that was decided on.
-func (c *Controller) expire(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (time.Time, error) {
+// deleteFinished deletes a migration that nobody needs any more. The cache may be behind, but the API server deletes
+// only the very migration that was decided on.
+func (c *Controller) deleteFinished(
+	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration,
+) (time.Time, error) {
 	resource := m.GroupResource()
-	at, may := expires(m, c.cluster.caches.MigrationsOf(resource), c.cluster.caches.State(resource),
+	at, may := deletableFrom(m, c.cluster.caches.MigrationsOf(resource), c.cluster.caches.State(resource),
 		c.cluster.options.FinishedTTL)
 	if !may {
 		return time.Time{}, nil // An event about the change that it waits for queues it again.
