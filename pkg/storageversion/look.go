@@ -45,13 +45,16 @@ func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 // the servers advertise other addresses than those at which servers answer.
 func (l *Look) Missing(answering []string) []string {
 	var missing []string
+	shown := false
 	for _, server := range l.Servers {
-		address := l.Advertised[server.Identity]
-		if address != "" && !slices.Contains(answering, address) {
+		switch address := l.Advertised[server.Identity]; {
+		case slices.Contains(answering, address):
+			shown = true
+		case address != "":
 			missing = append(missing, server.Identity)
 		}
 	}
-	if len(missing) == len(l.Servers) {
+	if !shown {
 		return nil
 	}
 	return missing

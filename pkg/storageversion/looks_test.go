@@ -115,6 +115,7 @@ func TestServersThatAreMissing(t *testing.T) {
 		"one does not":                    {map[string]string{"a": "1", "b": "2"}, []string{"1"}, []string{"b"}},
 		"older servers say no address":    {nil, []string{"1"}, nil},
 		"an older one beside a newer one": {map[string]string{"a": "1"}, []string{"1"}, nil},
+		"both answer at other addresses":  {map[string]string{"b": "4"}, []string{"1", "2"}, nil},
 		"they share one":                  {map[string]string{"a": "1", "b": "1"}, []string{"1"}, nil},
 		"they answer at other addresses":  {map[string]string{"a": "3", "b": "4"}, []string{"1", "2"}, nil},
 	} {

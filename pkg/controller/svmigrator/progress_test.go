@@ -28,6 +28,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
@@ -89,6 +90,23 @@ func TestEstimates(t *testing.T) {
 	if *p.EstimatedTotal != 1001 || *p.PercentComplete != 100 || status.EstimatedCompletionTime != nil {
 		t.Errorf("at the end estimated %d, %d %%, the end at %v",
 			*p.EstimatedTotal, *p.PercentComplete, status.EstimatedCompletionTime)
+	}
+}
+
+func TestNothingIsEstimatedWhileNothingIsRewritten(t *testing.T) {
+	failing := rewrite.Report{State: rewrite.RetryingRequests}
+	for name, change := range map[string]statusChange{
+		"it waits":      awaiting(waits("the servers do not agree")),
+		"requests fail": running(&migrationv1alpha1.MigrationTarget{}, failing),
+	} {
+		status := &migrationv1alpha1.StorageVersionMigrationStatus{}
+		inside := sweep.Position{Token: "more", Counts: sweep.Counts{sweep.Rewritten: 9}, Remaining: ptr.To[int64](1)}
+		putPosition(inside, ptr.To[int64](60))(status, noon)
+		change(status, noon)
+		if status.EstimatedCompletionTime != nil || status.Progress.ObjectsPerMinute != nil {
+			t.Errorf("%s: %v objects in a minute, the end at %v", name, status.Progress.ObjectsPerMinute,
+				status.EstimatedCompletionTime)
+		}
 	}
 }
 

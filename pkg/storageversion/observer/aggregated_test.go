@@ -71,6 +71,23 @@ func TestAggregatedServers(t *testing.T) {
 		c.clock.Step(defaultPollInterval)
 		c.until(t, c.sampled(v1))
 	})
+	t.Run("are asked when somebody needs to know", func(t *testing.T) {
+		c.settle(t)
+		v1alpha1, began := encode("v1alpha1"), c.clock.Now()
+		if err := c.ReadAggregated(t.Context(), "apps"); err != nil || c.sampled(v1alpha1)() == nil {
+			t.Errorf("another group was read: %v", err)
+		}
+		if err := c.ReadAggregated(t.Context(), sampleV1.Group); err != nil {
+			t.Error(err)
+		}
+		if err := c.sampled(v1alpha1)(); err != nil || !c.clock.Now().Equal(began) {
+			t.Errorf("%v after the read: %v", c.clock.Since(began), err)
+		}
+		encode("v1")
+		if err := c.ReadAggregated(t.Context(), sampleV1.Group); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("are asked when a Lease of such a server has another holder", func(t *testing.T) {
 		c.settle(t)
 		v1alpha1 := encode("v1alpha1")

@@ -57,6 +57,7 @@ type collection struct {
 	apiVersion, kind string
 	streams          bool // whether lists can be streamed
 	broken           bool // whether watches break as soon as they began
+	silent           bool // whether watches show nothing
 	version          int
 	objects          map[string]object
 	log              []event
@@ -273,6 +274,14 @@ func (s *fakeServer) watch(w http.ResponseWriter, r *http.Request, c *collection
 			s.mu.Unlock()
 			send("ERROR", failure(http.StatusInternalServerError, metav1.StatusReasonInternalError))
 			return
+		case c.silent:
+			s.mu.Unlock()
+			select {
+			case <-r.Context().Done():
+				return
+			case <-moved:
+				continue
+			}
 		case from < c.compacted:
 			s.mu.Unlock()
 			send("ERROR", failure(http.StatusGone, metav1.StatusReasonExpired))

@@ -37,7 +37,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/webhook"
 )
 
-// workloadCount is how many Deployments and ConfigMaps there are.
+// workloadCount is how many Deployments, ConfigMaps and Secrets there are.
 const workloadCount = 40
 
 var (
@@ -61,11 +61,32 @@ func testChangedByAdmission(t *testing.T) {
 		judge.onlyEncodings(t, 0)
 	})
 	t.Run("a webhook, for a resource without generation", func(t *testing.T) {
-		c.mutateByWebhook(t, hook)
+		c.mutateByWebhook(t, hook, configMaps, "configmaps")
 		judge := c.judge(t, configMaps.GroupResource())
 		c.migrate(t, "configmaps", configMaps)
 		m := c.ended(t, "configmaps", soon)
 		mustFail(t, m, v1alpha1.MigrationReasonRewritesChangeObjects, ".data", "mutating webhook")
+		judge.onlyEncodings(t, 0)
+	})
+	t.Run("a policy, for a resource without generation", func(t *testing.T) {
+		c.mutate(t, secrets.WithVersion("v1"), "labels", "secrets")
+		judge := c.judge(t, secrets)
+		c.migrate(t, "secrets", secrets.WithVersion(""))
+		mustFail(t, c.ended(t, "secrets", soon), v1alpha1.MigrationReasonRewritesChangeObjects, ".metadata.labels")
+		judge.onlyEncodings(t, 0)
+	})
+	t.Run("a webhook, for a custom resource with its status", func(t *testing.T) {
+		codices := newCustom("codices", "Codex")
+		c.define(t, codices)
+		c.fill(t, codices, "codex", workloadCount)
+		hook := webhook.Start(t, c.ListenAddress()).Mutation(
+			`[{"op": "add", "path": "/metadata/annotations", "value": {"mutated": "yes"}}]`)
+		c.mutateByWebhook(t, hook, codices.WithVersion("v1"), "codices", "codices/status")
+		c.flip(t, codices, "v2")
+		judge := c.judge(t, codices.GroupResource)
+		c.migrate(t, "codices", codices.WithVersion(""))
+		mustFail(t, c.ended(t, "codices", soon), v1alpha1.MigrationReasonRewritesChangeObjects, ".metadata.annotations",
+			"mutating webhook")
 		judge.onlyEncodings(t, 0)
 	})
 	t.Run("a policy for a resource without its status", func(t *testing.T) {
@@ -105,12 +126,13 @@ func testPolicyComesLate(t *testing.T, c *cluster) {
 	}
 }
 
-// deploy creates Deployments and ConfigMaps. No controller works on them.
+// deploy creates Deployments, ConfigMaps and Secrets. No controller works on them.
 func (c *cluster) deploy(t *testing.T) {
 	t.Helper()
 	labels := map[string]string{"app": "workload"}
 	ofDeployments := c.Kube.AppsV1().Deployments(metav1.NamespaceDefault)
 	ofConfigMaps := c.Kube.CoreV1().ConfigMaps(metav1.NamespaceDefault)
+	ofSecrets := c.Kube.CoreV1().Secrets(metav1.NamespaceDefault)
 	for i := range workloadCount {
 		meta := metav1.ObjectMeta{Name: fmt.Sprintf("workload-%02d", i)}
 		deployment := &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
@@ -123,6 +145,9 @@ func (c *cluster) deploy(t *testing.T) {
 		_, err := ofDeployments.Create(t.Context(), deployment, metav1.CreateOptions{})
 		if err == nil {
 			_, err = ofConfigMaps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
+		}
+		if err == nil {
+			_, err = ofSecrets.Create(t.Context(), &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -153,23 +178,28 @@ func (c *cluster) mutate(t *testing.T, resource schema.GroupVersionResource, wha
 	c.awaitMutation(t, c.Dynamic.Resource(resource).Namespace(metav1.NamespaceDefault))
 }
 
-func (c *cluster) mutateByWebhook(t *testing.T, hook *webhook.Hook) {
+// mutateByWebhook has a webhook asked at each update by these ways, and waits until it is.
+func (c *cluster) mutateByWebhook(
+	t *testing.T, hook *webhook.Hook, resource schema.GroupVersionResource, ways ...string,
+) {
 	t.Helper()
 	rule := admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
 		Rule: admissionregistrationv1.Rule{
-			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
+			APIGroups: []string{resource.Group}, APIVersions: []string{"*"}, Resources: ways,
 		},
 	}
 	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "configmaps"},
-		Webhooks:   []admissionregistrationv1.MutatingWebhook{hook.MutatingWebhook("configmaps.migration.test", rule)},
+		ObjectMeta: metav1.ObjectMeta{Name: resource.Resource},
+		Webhooks: []admissionregistrationv1.MutatingWebhook{
+			hook.MutatingWebhook(resource.Resource+".migration.test", rule),
+		},
 	}
 	configurations := c.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.awaitMutation(t, c.Dynamic.Resource(configMaps).Namespace(metav1.NamespaceDefault))
+	c.awaitMutation(t, c.Dynamic.Resource(resource).Namespace(metav1.NamespaceDefault))
 }
 
 // awaitMutation waits until an update that changes nothing would change an object.

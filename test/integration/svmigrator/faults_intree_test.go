@@ -107,6 +107,7 @@ func testStorageMigrating(t *testing.T) {
 	failing := c.reports(t, s.Resource, v1alpha1.MigrationWaiting, corev1.ConditionTrue, v1alpha1.MigrationReasonRetrying,
 		soon)
 	t.Logf("nobody can read the in-tree migrations: %s", failing.Message)
+	backsOff(t, c, failing.LastUpdateTime.Time)
 	if _, err := c.Etcd().Client().Delete(t.Context(), brokenInTree); err != nil {
 		t.Fatal(err)
 	}
@@ -130,6 +131,22 @@ func testStorageMigrating(t *testing.T) {
 	}
 	c.setStorageMigrating(t, s.custom, apiextensionsv1.ConditionFalse)
 	s.succeeded(t, soon, 1)
+}
+
+// backsOff wants that a run which fails again and again is tried ever more rarely: after 1, 2, 4, 8 seconds.
+func backsOff(t *testing.T, c *cluster, since time.Time) {
+	t.Helper()
+	const most = 10 // within half a minute, which has thirty seconds
+	framework.During(t, 30*time.Second, func(context.Context) error {
+		counts, err := c.Requests(controlplane.RequestFilter{
+			Since: since, Users: []string{framework.ManagerUser}, Verbs: []string{"list"},
+			Resources: []schema.GroupResource{{Group: "storagemigration.k8s.io", Resource: "storageversionmigrations"}},
+		})
+		if err == nil && counts.Total() > most {
+			err = fmt.Errorf("%d runs have failed in %v", counts.Total(), time.Since(since).Round(time.Second))
+		}
+		return err
+	})
 }
 
 // setStorageMigrating sets the condition as kube-controller-manager does.

@@ -1,0 +1,43 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// TestStatusThatLostItsTarget has definitions of another program take the place of ours while a migration runs. They
+// know no target, so the API server drops it.
+func TestStatusThatLostItsTarget(t *testing.T) {
+	bound := &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "m", UID: "u"}}
+	stripped := bound.DeepCopy()
+	bound.Status.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "hash"}
+	client := fake.NewClientset(stripped).MigrationV1alpha1()
+	w := &statusWriter{cluster: &cluster{client: client}, stored: bound}
+	if err := w.refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "has lost its target") {
+		t.Errorf("the error is %v", err)
+	}
+	if w.stored.Status.Target == nil {
+		t.Error("the run goes on without a target")
+	}
+}

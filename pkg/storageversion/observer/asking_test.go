@@ -1,0 +1,59 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
+)
+
+// TestEveryAnswerCounts has each of two servers answer with an error of its own.
+func TestEveryAnswerCounts(t *testing.T) {
+	c := newCluster(t, 2)
+	c.run(t)
+	errs := map[string]error{c.servers[0].address(): errors.New("away"), c.servers[1].address(): errors.New("lags")}
+	err := c.AskEach(t.Context(), func(_ context.Context, server documents.Reader) error {
+		return errs[server.Client.Get().URL().Host]
+	})
+	for address, one := range errs {
+		if !errors.Is(err, one) || !strings.Contains(err.Error(), address) {
+			t.Errorf("%v does not have %v of %s", err, one, address)
+		}
+	}
+	c.stop()
+}
+
+// TestWatchOfLeasesThatIsLate has the Lease of a server change its holder, which no watch tells.
+func TestWatchOfLeasesThatIsLate(t *testing.T) {
+	c := newCluster(t, 2)
+	c.run(t)
+	c.until(t, func() error { return c.CheckServers(t.Context()) })
+	c.host.change(func() {
+		c.leases.silent = true
+		c.hold(1, 2)
+	})
+	if err := c.CheckServers(t.Context()); err == nil || !strings.Contains(err.Error(), "is late") {
+		t.Errorf("the error is %v", err)
+	}
+	c.host.change(func() { c.leases.silent = false })
+	c.until(t, func() error { return c.CheckServers(t.Context()) })
+	c.stop()
+}
