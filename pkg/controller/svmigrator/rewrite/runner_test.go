@@ -28,8 +28,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
-	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -161,26 +159,6 @@ func testGivenUpOn(t *testing.T, answer attempt) {
 	}
 	if tries, took := r.tries["object-07"], r.fake.Since(noon); tries < giveUpFailures || took < giveUpTime || tries > 30 {
 		t.Errorf("it was given up on after %d tries in %v", tries, took)
-	}
-}
-
-// TestLogOfManyDeniedObjects bounds what one run logs, and what the status names, however many objects are denied.
-func TestLogOfManyDeniedObjects(t *testing.T) {
-	const denied = 10 * maxDenialLines
-	r := newFakeRun(denied, func(string, int, time.Time) attempt {
-		return attempt{outcome: sweep.Denied, failure: Failure{kind: refused, message: strings.Repeat("no ", 1000)}}
-	})
-	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(0)))
-	if err := r.playIn(klog.NewContext(t.Context(), logger), time.Hour); err != nil {
-		t.Fatal(err)
-	}
-	log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-	if lines := strings.Count(log, "refuses to rewrite an object"); lines != maxDenialLines {
-		t.Errorf("the log has %d lines about denied objects, want %d", lines, maxDenialLines)
-	}
-	last := r.saved[len(r.saved)-1]
-	if len(last.Denied) != migrationv1alpha1.MaxDeniedObjects || last.Counts[sweep.Denied] != denied {
-		t.Errorf("the position names %d of %d objects", len(last.Denied), last.Counts[sweep.Denied])
 	}
 }
 
