@@ -105,10 +105,8 @@ func (g *migrator) everyServerFollows() bool {
 	case c.addressed() && shares, o.shared && o.unmet != "":
 		return false
 	case !c.addressed():
-		asked = slices.DeleteFunc(c.accepting(), func(s *server) bool { return !s.answers })
-		if len(asked) < len(o.living) {
-			return false
-		}
+		// Whom a meeting meets is not played here: all that live are asked.
+		asked = slices.DeleteFunc(slices.Clone(c.servers), func(s *server) bool { return !s.lives })
 	case len(o.addresses) == 0:
 		asked = append(asked, c.connect())
 	case len(look.Missing(o.addresses)) > 0 && !g.w.mutant.forgetsMissing:
