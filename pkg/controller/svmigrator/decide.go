@@ -136,7 +136,7 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	if in.Triggered {
 		return d
 	}
-	last, _ := in.Observation.Last() // pauseReason has made sure that there is one.
+	last, _ := in.Observation.Last() // reasonToWait has made sure that there is one.
 	if d.DecideAt = last.Since.Add(stateUpdatedWithin); !in.Now.Before(d.DecideAt) {
 		return fails(migrationv1alpha1.MigrationReasonAgreementLost,
 			"no trigger updates the StorageState, so it does not show whether the servers agreed on %s all the time. "+
@@ -153,7 +153,7 @@ const stateUpdatedWithin = 15 * time.Minute
 func decideUnbound(in Input) Decision {
 	m, last := in.Migration, lastWritten(in.Observation)
 	if started := m.Status.Target; started != nil {
-		// Without a sighting nothing shows that the agreement was lost. pauseReason then makes the migration wait.
+		// Without a sighting nothing shows that the agreement was lost. reasonToWait then makes the migration wait.
 		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
 			!in.onlyWrittenSince(*evidence, started.StorageVersionHash, false) {
 			return agreementLost(started)

@@ -37,7 +37,7 @@ limitations under the License.
 //
 // A migration of a custom resource starts when every server has followed its definition for the settle period
 // (followers.go). A migration waits while kube-controller-manager migrates the same resource (intree.go). Objects that
-// deleteFinished are not rewritten: their migration waits until the old ones are gone (expired.go).
+// expire are not rewritten: their migration waits until the old ones are gone (expiring.go).
 //
 // The controller stops a run as soon as the migration may not write any more, and all runs when etcd's database has
 // grown too much (space.go). What was done is kept. A run without progress makes room for others that wait, and so does
@@ -58,7 +58,8 @@ limitations under the License.
 //   - A rewrite changes nothing but the encoding, unless CRDManagedFieldsCleaning is on. If a mutating webhook or
 //     policy changes what a rewrite writes, the migration fails: before the first write if a dry run shows it, else at
 //     the first object whose metadata changed.
-//   - A crash repeats at most one chunk, or the work of half a second if chunks take less.
+//   - A crash repeats at most one chunk, or the work of half a second if chunks take less; of some seconds if the
+//     status names many denied objects.
 //   - The status names the objects that the API server refuses to write, with the server's words. They hold up nothing
 //     else.
 //   - Requests that fail in passing are repeated for as long as it takes, at the pace that the API server sets. The

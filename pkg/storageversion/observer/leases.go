@@ -158,8 +158,8 @@ func (w *leaseWatcher) check(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if holders := now.holders(); !maps.Equal(holders, w.holders) {
-		return fmt.Errorf("the watch of identity Leases is late: it has shown the holders %v, and etcd has %v",
-			w.holders, holders)
+		return fmt.Errorf("the watch of identity Leases is late: it has shown the holders %v, and etcd has %v. If this "+
+			"lasts, restart the API server that the manager uses", w.holders, holders)
 	}
 	return nil
 }

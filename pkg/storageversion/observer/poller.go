@@ -145,8 +145,9 @@ func (p *discoveryPoller) unasked(addresses []string) error {
 		return fmt.Errorf("%d API servers live, and the manager cannot ask each of them", len(look.Servers))
 	}
 	if missing := look.Missing(addresses); len(missing) > 0 {
-		return fmt.Errorf("the API server %s at %s is not ready, and may write all the same until it has not renewed its "+
-			"identity Lease for %s", missing[0], look.Advertised[missing[0]], silenceOfTheDead)
+		return fmt.Errorf("the API server %s is not ready at its address %s, and may still write. If it is gone, this ends "+
+			"%s after it has renewed its identity Lease for the last time; otherwise make it ready",
+			missing[0], look.Advertised[missing[0]], silenceOfTheDead)
 	}
 	return nil
 }

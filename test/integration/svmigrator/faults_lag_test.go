@@ -48,12 +48,7 @@ func testLaggingServer(t *testing.T) {
 	c.define(t, r)
 	c.fill(t, r, "laggard", objects)
 	laggard := c.Servers()[1]
-	etcd := startEtcdProxy(t, c.ListenAddress(), strings.TrimPrefix(c.Etcd().URL(), "http://"))
-	if err := laggard.Restart(func(s *controlplane.Server) {
-		s.ExtraArgs = append(s.ExtraArgs, "--etcd-servers=http://"+etcd.address)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	etcd := c.putProxyBefore(t, laggard)
 	// A manager that asks the server which lags would do nothing at all.
 	c.startProcess(t, framework.Process{
 		Name: "manager", Config: c.Servers()[0].Config(framework.ManagerUser, framework.Masters),
@@ -119,6 +114,18 @@ type etcdProxy struct {
 
 	mu   sync.Mutex
 	held chan struct{} // closed when watches go on; nil while they do
+}
+
+// putProxyBefore restarts a server, so that it reaches etcd by way of a proxy.
+func (c *cluster) putProxyBefore(t *testing.T, server *controlplane.APIServer) *etcdProxy {
+	t.Helper()
+	etcd := startEtcdProxy(t, c.ListenAddress(), strings.TrimPrefix(c.Etcd().URL(), "http://"))
+	if err := server.Restart(func(s *controlplane.Server) {
+		s.ExtraArgs = append(s.ExtraArgs, "--etcd-servers=http://"+etcd.address)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return etcd
 }
 
 func startEtcdProxy(t *testing.T, listenAddress, etcd string) *etcdProxy {

@@ -46,28 +46,10 @@ func testServerLagsAtEnd(t *testing.T) {
 	c.define(t, r)
 	c.fill(t, r, "sleeper", objects)
 	quick, sleeper := c.Servers()[0], c.Servers()[1]
-	etcd := startEtcdProxy(t, c.ListenAddress(), strings.TrimPrefix(c.Etcd().URL(), "http://"))
-	if err := sleeper.Restart(func(s *controlplane.Server) {
-		s.ExtraArgs = append(s.ExtraArgs, "--etcd-servers=http://"+etcd.address)
-	}); err != nil {
-		t.Fatal(err)
-	}
+	etcd := c.putProxyBefore(t, sleeper)
 	// A client of the sleeper would wait for an answer.
 	c = &cluster{framework.Use(t, c.ControlPlane, quick.Config("tester", framework.Masters))}
-	gate, err := c.NewInterceptor("", quick)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var writes atomic.Int64
-	var open atomic.Bool
-	gate.Intercept(func(request *http.Request) controlplane.Verdict {
-		ofObject := request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/"+r.Resource+"/")
-		if ofObject && writes.Add(1) > objects/2 && !open.Load() {
-			return controlplane.TooManyRequests("1")
-		}
-		return controlplane.Verdict{}
-	})
-	c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters)})
+	half := c.startManagerForHalf(t, quick, r, objects)
 
 	frozen := time.Now()
 	if err := sleeper.Pause(); err != nil {
@@ -89,12 +71,7 @@ func testServerLagsAtEnd(t *testing.T) {
 		t.Logf("while a server is frozen: %s", waiting.Message)
 		return nil
 	})
-	framework.Eventually(t, soon, func(context.Context) error {
-		if n := writes.Load(); n <= objects/2 {
-			return fmt.Errorf("the manager has sent %d patches", n)
-		}
-		return nil
-	})
+	half.awaitDone(t)
 	// It has renewed its Lease at most ten seconds before it froze.
 	if waited := time.Since(frozen); waited < countsAsGone-10*time.Second {
 		t.Errorf("the migration began %v after a server froze that may write the old version", waited)
@@ -104,7 +81,7 @@ func testServerLagsAtEnd(t *testing.T) {
 	}
 	c.awaitReady(t, quick.Address(), sleeper.Address())
 	writeThrough(t, sleeper, r, "late")
-	open.Store(true)
+	half.goOn.Store(true)
 
 	m := c.ended(t, "lags-at-end", soon)
 	if versions := c.storedVersions(t, r); !sameStrings(versions, "v1", "v2") {
@@ -129,39 +106,16 @@ func testOwnServerLags(t *testing.T) {
 	c.define(t, r)
 	c.fill(t, r, "hermit", objects)
 	own, other := c.Servers()[0], c.Servers()[1]
-	etcd := startEtcdProxy(t, c.ListenAddress(), strings.TrimPrefix(c.Etcd().URL(), "http://"))
-	if err := own.Restart(func(s *controlplane.Server) {
-		s.ExtraArgs = append(s.ExtraArgs, "--etcd-servers=http://"+etcd.address)
-	}); err != nil {
-		t.Fatal(err)
-	}
-	gate, err := c.NewInterceptor("", own)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var writes atomic.Int64
-	var open atomic.Bool
-	gate.Intercept(func(request *http.Request) controlplane.Verdict {
-		ofObject := request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/"+r.Resource+"/")
-		if ofObject && writes.Add(1) > objects/2 && !open.Load() {
-			return controlplane.TooManyRequests("1")
-		}
-		return controlplane.Verdict{}
-	})
-	c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters)})
+	etcd := c.putProxyBefore(t, own)
+	half := c.startManagerForHalf(t, own, r, objects)
 	c.flip(t, r, "v2")
 	c.migrate(t, "own-server-lags", r.WithVersion(""))
-	framework.Eventually(t, soon, func(context.Context) error {
-		if n := writes.Load(); n <= objects/2 {
-			return fmt.Errorf("the manager has sent %d patches", n)
-		}
-		return nil
-	})
+	half.awaitDone(t)
 	etcd.holdWatches()
 	if err := other.Restart(nil); err != nil {
 		t.Fatal(err)
 	}
-	open.Store(true)
+	half.goOn.Store(true)
 
 	framework.Eventually(t, soon, func(ctx context.Context) error {
 		m, err := c.fetch(ctx, "own-server-lags")
@@ -180,6 +134,43 @@ func testOwnServerLags(t *testing.T) {
 	if stored := c.encodings(t, r.GroupResource); stored[r.encoding("v2")] != objects {
 		t.Errorf("stored are %v, want %d in v2", stored, objects)
 	}
+}
+
+// half is a manager that gets no further than half of the objects of a resource before it may go on.
+type half struct {
+	objects int64
+	writes  atomic.Int64
+	goOn    atomic.Bool
+}
+
+// startManagerForHalf starts a manager that uses one server.
+func (c *cluster) startManagerForHalf(t *testing.T, server *controlplane.APIServer, r custom, objects int64) *half {
+	t.Helper()
+	gate, err := c.NewInterceptor("", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &half{objects: objects}
+	gate.Intercept(func(request *http.Request) controlplane.Verdict {
+		ofObject := request.Method == http.MethodPatch && strings.Contains(request.URL.Path, "/"+r.Resource+"/")
+		if ofObject && h.writes.Add(1) > objects/2 && !h.goOn.Load() {
+			return controlplane.TooManyRequests("1")
+		}
+		return controlplane.Verdict{}
+	})
+	c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters)})
+	return h
+}
+
+// awaitDone waits until half of the objects are written.
+func (h *half) awaitDone(t *testing.T) {
+	t.Helper()
+	framework.Eventually(t, soon, func(context.Context) error {
+		if n := h.writes.Load(); n <= h.objects/2 {
+			return fmt.Errorf("the manager has sent %d patches", n)
+		}
+		return nil
+	})
 }
 
 // awaitReady waits until the API names exactly these addresses of servers that are ready.
