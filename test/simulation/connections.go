@@ -27,12 +27,7 @@ import (
 func (o *observer) meet(look storageversion.Look) {
 	w := o.m.w
 	w.after(w.dice.upTo(answerDelay), func() {
-		met := map[string]*server{}
-		for i := 0; i < connectionsPerServer*len(look.Servers) && len(met) < len(look.Servers); i++ {
-			if s := w.cluster.connect(); s != nil {
-				met[w.mutant.nameOf(s, i)] = s
-			}
-		}
+		met := o.connect(len(look.Servers))
 		w.after(w.dice.upTo(answerDelay), func() {
 			if len(met) == 0 {
 				look.Documents[balancer] = storageversion.Document{Failure: "connection refused"}
@@ -51,6 +46,17 @@ func (o *observer) meet(look storageversion.Look) {
 			}
 		})
 	})
+}
+
+// connect makes connections to the balancer until it has met so many processes.
+func (o *observer) connect(wanted int) map[string]*server {
+	w, met := o.m.w, map[string]*server{}
+	for i := 0; i < connectionsPerServer*wanted && len(met) < wanted; i++ {
+		if s := w.cluster.connect(); s != nil {
+			met[w.mutant.nameOf(s, i)] = s
+		}
+	}
+	return met
 }
 
 // hold keeps connections to the processes that answered, where others may take over their Leases.

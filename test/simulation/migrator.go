@@ -105,8 +105,14 @@ func (g *migrator) everyServerFollows() bool {
 	case c.addressed() && shares, o.shared && o.unmet != "":
 		return false
 	case !c.addressed():
-		// Whom a meeting meets is not played here: all that live are asked.
-		asked = slices.DeleteFunc(slices.Clone(c.servers), func(s *server) bool { return !s.lives })
+		if m.now().Before(o.lostAt.Add(silence)) && !g.w.mutant.forgetsLost {
+			return false
+		}
+		met := o.connect(len(o.living))
+		if len(met) < len(o.living) {
+			return false
+		}
+		asked = slices.Collect(maps.Values(met))
 	case len(o.addresses) == 0:
 		asked = append(asked, c.connect())
 	case len(look.Missing(o.addresses)) > 0 && !g.w.mutant.forgetsMissing:

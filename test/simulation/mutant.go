@@ -42,6 +42,8 @@ type mutant struct {
 	survivesRestores bool
 	// forgetsMissing has only servers asked that are ready.
 	forgetsMissing bool
+	// forgetsLost has servers asked behind a balancer although one may answer whose Lease is gone.
+	forgetsLost bool
 	// asksFollowersOnce has them start as soon as all servers follow.
 	asksFollowersOnce bool
 }

@@ -68,6 +68,8 @@ type observer struct {
 	known map[*source]bool
 	// heardOf are the processes that were heard of.
 	heardOf map[string]bool
+	// lostAt is when the Lease of a server was found to be gone, or Leases were listed first.
+	lostAt time.Time
 
 	watchesStorageVersions, listedStorageVersions bool
 }
@@ -82,7 +84,7 @@ func newObserver(m *manager) *observer {
 // list reads everything that is watched, and has the first look.
 func (o *observer) list() {
 	c := o.m.w.cluster
-	o.listed = true
+	o.listed, o.lostAt = true, o.m.now()
 	c.hushLeaving()
 	o.setLiving(c.holders(), true)
 	o.setLiving(c.living(), true)
@@ -108,6 +110,11 @@ func (o *observer) setLiving(living []storageversion.Server, unbroken bool) {
 	}
 	if unbroken && o.synced && slices.Equal(o.living, living) {
 		return
+	}
+	for _, before := range o.living {
+		if o.m.w.cluster.leases[before.Identity] == nil {
+			o.lostAt = o.m.now()
+		}
 	}
 	o.living = living
 	for _, one := range living {

@@ -52,9 +52,10 @@ type leaseWatcher struct {
 	addresses  *addressWatcher
 	aggregated *aggregatedReader
 
-	// advertised are the addresses that servers advertise, and holders who holds their Leases, by identity. Guarded by
-	// facts.mu.
+	// advertised are the addresses that servers advertise, and holders who holds their Leases, by identity. lostAt is when
+	// the watch last showed that the Lease of a server is gone. Guarded by facts.mu.
 	advertised, holders map[string]string
+	lostAt              time.Time
 
 	// Only the goroutine of the watch uses these.
 	leases   serverLeases
@@ -124,7 +125,7 @@ func (w *leaseWatcher) goneUnheard(was leasesAt) [][]storageversion.Server {
 func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Server, unbroken bool) {
 	living, gone, others := w.leases.processes(w.addresses.current())
 	w.mu.Lock()
-	w.advertised, w.holders = w.leases.advertised(), w.leases.holders()
+	w.advertised, w.holders, w.lostAt = w.leases.advertised(), w.leases.holders(), w.leases.lostAt()
 	w.mu.Unlock()
 	if !maps.Equal(others, w.others) {
 		w.others = others
@@ -164,6 +165,19 @@ func (w *leaseWatcher) check(ctx context.Context) error {
 	return nil
 }
 
+// withoutLease returns an error while a server may answer whose Lease is gone: one that stops, or one whose Lease
+// somebody deleted. Where servers share addresses, it would be taken for another one, which has a Lease and does not
+// answer.
+func (w *leaseWatcher) withoutLease() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if until := w.lostAt.Add(silenceOfTheDead); w.clock.Now().Before(until) {
+		return fmt.Errorf("until %s an API server may answer whose identity Lease is gone, and be taken for another one",
+			until.UTC().Format(time.RFC3339))
+	}
+	return nil
+}
+
 // serverLeases is what lists and watches have told about identity Leases.
 //
 // When a server stopped to renew its Lease is measured by the time in which other news arrived here. The times in
@@ -172,6 +186,8 @@ type serverLeases struct {
 	leasesAt
 	// lastHeld is when each server held a Lease last, if etcd may remember it.
 	lastHeld map[string]time.Time
+	// since is when the first list came.
+	since time.Time
 	// heard is for how long news have arrived, up to lastNews.
 	heard    time.Duration
 	lastNews time.Time
@@ -182,6 +198,9 @@ func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 	l.heard += min(max(now.Sub(l.lastNews), 0), newsGap)
 	l.lastNews = now
 	before := l.byName
+	if before == nil {
+		l.since = now
+	}
 	if n.listed {
 		l.leasesAt = leasesAt{byName: map[string]lease{}}
 	}
@@ -269,6 +288,17 @@ func lostAddress(silent lease, renewing []lease, ready []string) bool {
 
 // silence is for how long a Lease was not renewed while other news arrived.
 func (l *serverLeases) silence(one lease) time.Duration { return l.heard - one.heardAt }
+
+// lostAt returns when the Lease of a server went away last. Nobody knows whether one did before the first list.
+func (l *serverLeases) lostAt() time.Time {
+	latest := l.since
+	for name, last := range l.lastHeld {
+		if l.byName[name].absent() && last.After(latest) {
+			latest = last
+		}
+	}
+	return latest
+}
 
 // holders returns who holds the Leases of servers of kube-apiserver, by identity.
 func (l *leasesAt) holders() map[string]string {

@@ -178,7 +178,7 @@ func (o *Observer) CheckServers(ctx context.Context) error { return o.leases.che
 // AskEach asks each API server that is ready, all at once: at its own address, or behind shared addresses if the last
 // look met all servers there. Otherwise it asks whichever server answers at each address, or at the configured host if
 // no address is known. It returns everything that went wrong, with the address, and an error if a server lives that it
-// could not ask.
+// could not ask. Behind shared addresses it also returns an error for 90 s after the Lease of a server went away.
 func (o *Observer) AskEach(
 	ctx context.Context, ask func(ctx context.Context, server documents.Reader) error,
 ) error {
@@ -187,7 +187,7 @@ func (o *Observer) AskEach(
 		addresses, direct = []string{o.clients.host.Client.Get().URL().Host}, false
 	}
 	if living := o.poller.livingBehindShared(); living > 0 {
-		return o.askMet(ctx, o.clients.meet(ctx, addresses, direct, living), ask)
+		return errors.Join(o.askMet(ctx, o.clients.meet(ctx, addresses, direct, living), ask), o.leases.withoutLease())
 	}
 	unasked := o.poller.unasked(addresses)
 	failures := make([]error, len(addresses))

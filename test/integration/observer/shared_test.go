@@ -18,6 +18,7 @@ package observer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -44,14 +45,10 @@ func TestServersBehindOneAddress(t *testing.T) {
 		within(t, eventually, func() error { return s.completeBehind(3) })
 		last, _ := ptrTo(s.Observe(deployments)).Last()
 		t.Logf("asked %v", last.Evidence.Endpoints)
-		counted := make(chan struct{}, 3)
-		err := s.AskEach(t.Context(), func(context.Context, documents.Reader) error {
-			counted <- struct{}{}
-			return nil
-		})
-		if met := len(counted); err != nil || met != 3 {
-			t.Errorf("asked %d servers: %v", met, err)
-		}
+		within(t, afterLostLease, func() error { return s.askedEach(t, 3) })
+	})
+	t.Run("a server without a Lease does not stand for one that does not answer", func(t *testing.T) {
+		testLostLease(t, cp, s)
 	})
 	t.Run("a server that comes back as another version is noticed", func(t *testing.T) {
 		emulate(t, s, cp.Servers()[2])
@@ -61,6 +58,49 @@ func TestServersBehindOneAddress(t *testing.T) {
 	t.Run("the balancer leads to one server only", func(t *testing.T) { testOneSided(t, cp) })
 	t.Run("start times may not be read", func(t *testing.T) { testForbidden(t, cp) })
 	s.stop()
+}
+
+// afterLostLease is enough for the time in which a server without a Lease may answer.
+const afterLostLease = 4 * time.Minute
+
+// askedEach wants that so many processes are asked, and that these are all. It is done once a second.
+func (s *observed) askedEach(t *testing.T, processes int) error {
+	time.Sleep(time.Second)
+	asked := make(chan struct{}, 10)
+	err := s.AskEach(t.Context(), func(context.Context, documents.Reader) error {
+		asked <- struct{}{}
+		return nil
+	})
+	if n := len(asked); err == nil && n != processes {
+		err = fmt.Errorf("%d servers were asked", n)
+	}
+	return err
+}
+
+// testLostLease deletes the Lease of a server that answers while another one, which has a Lease, is frozen. There are
+// as many Leases then as servers that answer.
+func testLostLease(t *testing.T, cp *controlplane.ControlPlane, s *observed) {
+	first, frozen, without := cp.Servers()[0], cp.Servers()[1], cp.Servers()[2]
+	cp.Balancer().SetBackends(first, without)
+	if err := frozen.Process().Pause(); err != nil {
+		t.Fatal(err)
+	}
+	client := kubernetes.NewForConfigOrDie(first.Config(observerUser, "system:masters"))
+	leases := client.CoordinationV1().Leases("kube-system")
+	if err := leases.Delete(t.Context(), without.Identity(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	during(t, 15*time.Second, func() error {
+		if s.askedEach(t, 2) == nil {
+			return errors.New("two of three servers were asked, and that counts as all")
+		}
+		return nil
+	})
+	if err := frozen.Process().Resume(); err != nil {
+		t.Fatal(err)
+	}
+	cp.Balancer().SetBackends()
+	within(t, afterLostLease, func() error { return s.askedEach(t, 3) })
 }
 
 // completeBehind wants a complete observation of processes behind one address.
