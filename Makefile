@@ -31,7 +31,7 @@ ELSEWHERE   := simulation chaos upgrade e2e e2e/specs e2e/suite $(addprefix inte
 IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)),$(TESTED))
 
 # Real servers never behave twice in the same way, so a result from Go's cache would say nothing.
-INTEGRATION := go test -count=1 -vet=off -timeout 30m -run '$(FOCUS)'
+INTEGRATION := go test -count=1 -vet=off -timeout 45m -run '$(FOCUS)'
 
 .DEFAULT_GOAL := help
 
@@ -78,7 +78,11 @@ unit: ## Run the tests that need no servers, with the race detector
 
 .PHONY: simulation
 simulation: ## Play 20,000 histories of a simulated cluster, and make sure that every mutant is found
-	@CGO_ENABLED=0 hack/step.sh simulation nice go test -vet=off -timeout 20m ./test/simulation
+	CGO_ENABLED=0 go test -vet=off -timeout 30m -v ./test/simulation -histories=20000
+
+.PHONY: simulation-in-short
+simulation-in-short:
+	@CGO_ENABLED=0 hack/step.sh simulation go test -vet=off -timeout 30m ./test/simulation
 
 .PHONY: soak
 soak: ## Play new histories of a simulated cluster, HISTORIES= of them; tells all kinds of violations that it finds
@@ -136,7 +140,7 @@ chaos-mutants: ## Break clusters with managers that have mistakes, each of which
 .PHONY: chaos-in-short
 chaos-in-short: test-binaries
 	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh chaos \
-		go test -count=1 -vet=off -timeout 10m ./test/chaos
+		go test -count=1 -vet=off -timeout 30m ./test/chaos
 
 .PHONY: upgrade
 upgrade: ## Upgrade servers of Kubernetes 1.34 to 1.37 and roll them back, which it builds first; FOCUS= as above

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	defaultStartTimeout = 3 * time.Minute
+	defaultStartTimeout = 6 * time.Minute
 
 	// etcdHostName is the host name of etcd where every server has a host of its own.
 	etcdHostName = "etcd"
@@ -65,7 +65,7 @@ type Config struct {
 	// BinDir holds the binaries of etcd and the servers. Empty means _output/bin of this repository, which is filled by
 	// hack/build-controlplane.sh when something is missing.
 	BinDir string
-	// StartTimeout bounds how long everything may take to become ready: three minutes if zero.
+	// StartTimeout bounds how long everything may take to become ready: six minutes if zero.
 	StartTimeout time.Duration
 
 	// environment is added to that of etcd and the servers.

@@ -38,7 +38,7 @@ import (
 
 const (
 	testPoll    = 20 * time.Millisecond
-	testTimeout = time.Minute
+	testTimeout = 3 * time.Minute
 )
 
 // eventually polls until check returns nil, and fails the test with its last error.

@@ -34,7 +34,7 @@ import (
 )
 
 var (
-	histories = flag.Int("histories", 20000, "how many histories are played")
+	histories = flag.Int("histories", 3000, "how many histories are played")
 	seed      = flag.Int("seed", 1, "the seed of the first history; the others count up from it. 0 stands for the time")
 	kinds     = flag.Int("kinds", 1, "end when that many kinds of violations were found")
 	tell      = flag.Bool("tell", false, "tell everything that happens in the first history")

@@ -41,7 +41,7 @@ const (
 	root      = "../../.."
 	manifests = root + "/build/manifests"
 	// soon is how long what takes several steps may take on a busy machine.
-	soon = 5 * time.Minute
+	soon = 10 * time.Minute
 
 	user           = "system:svm-controller-manager"
 	namespace      = "svm-system"

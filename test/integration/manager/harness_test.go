@@ -38,7 +38,7 @@ import (
 
 const (
 	// soon is how long anything may take on a busy machine. Nothing is wrong with what takes longer than usual.
-	soon = 3 * time.Minute
+	soon = 10 * time.Minute
 
 	pluginBinary = "plugin"
 

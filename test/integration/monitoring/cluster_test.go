@@ -47,7 +47,7 @@ import (
 const (
 	settle = 2 * time.Second
 	// soon is how long what takes several steps may take on a busy machine.
-	soon = 5 * time.Minute
+	soon = 10 * time.Minute
 
 	managerPort = "10262"
 	// managerUser is the one that the fence is about.

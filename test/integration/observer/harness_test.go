@@ -36,9 +36,9 @@ import (
 const (
 	// soon is far below the poll interval: a change that the observer sees by then was reported by a watch. The observer
 	// takes less than five seconds on a machine of its own.
-	soon = time.Minute
+	soon = 3 * time.Minute
 	// eventually is for what must happen, no matter when.
-	eventually = 3 * time.Minute
+	eventually = 10 * time.Minute
 
 	observerUser = "observer"
 )

@@ -39,7 +39,7 @@ import (
 const (
 	root = "../../.."
 	// soon is how long what takes several steps may take on a busy machine.
-	soon = 5 * time.Minute
+	soon = 10 * time.Minute
 	// settle is the settle period of the manager.
 	settle = 3 * time.Second
 	// administrator and stranger are people who may do everything, and nothing.

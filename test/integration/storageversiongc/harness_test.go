@@ -45,7 +45,7 @@ const (
 	// grace is the controller's: these tests are about what it promises, so they state it themselves.
 	grace = 15 * time.Second
 	// soon is how long what comes "within seconds" may take on a busy machine, the grace included.
-	soon = 2 * time.Minute
+	soon = 5 * time.Minute
 
 	identityLabel = "apiserver.kubernetes.io/identity"
 )

@@ -41,7 +41,7 @@ import (
 )
 
 // atOnce is how long what needs no migrating may take, on a busy machine.
-const atOnce = time.Minute
+const atOnce = 3 * time.Minute
 
 // migrateWith is migrate for a migration that is not like others.
 func (c *cluster) migrateWith(

@@ -41,9 +41,9 @@ import (
 const (
 	stuckObjects = 200
 	// passedBy is how long a migration may wait for places that others hold who get nowhere, until it has ended itself.
-	passedBy = 2 * time.Minute
+	passedBy = 5 * time.Minute
 	// toldWithin is how soon a migration says what holds up its end.
-	toldWithin = time.Minute
+	toldWithin = 3 * time.Minute
 	// forbidding is what servers of these tests answer to what they refuse.
 	forbidding = "nobody may do that today"
 )

@@ -40,7 +40,7 @@ import (
 
 const (
 	// soon is how long what takes several steps may take on a busy machine.
-	soon = 5 * time.Minute
+	soon = 10 * time.Minute
 	// settle is short: nobody writes in these tests.
 	settle = "--settle-period=2s"
 
