@@ -68,7 +68,7 @@ type observer struct {
 	known map[*source]bool
 	// heardOf are the processes that were heard of.
 	heardOf map[string]bool
-	// lostAt is when the Lease of a server was found to be gone, or Leases were listed first.
+	// lostAt is when a process was found to have lost its Lease, or Leases were listed first.
 	lostAt time.Time
 
 	watchesStorageVersions, listedStorageVersions bool
@@ -112,7 +112,7 @@ func (o *observer) setLiving(living []storageversion.Server, unbroken bool) {
 		return
 	}
 	for _, before := range o.living {
-		if o.m.w.cluster.leases[before.Identity] == nil {
+		if l := o.m.w.cluster.leases[before.Identity]; l == nil || l.holder != before.Incarnation {
 			o.lostAt = o.m.now()
 		}
 	}

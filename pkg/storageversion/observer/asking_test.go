@@ -57,3 +57,20 @@ func TestWatchOfLeasesThatIsLate(t *testing.T) {
 	c.until(t, func() error { return c.CheckServers(t.Context()) })
 	c.stop()
 }
+
+// TestRestoreThatNoWatchShows has etcd go back, while the watch of Leases stays open and silent.
+func TestRestoreThatNoWatchShows(t *testing.T) {
+	c := newCluster(t, 2)
+	var told error
+	c.clients.leases.restored = func(err error) { told = err }
+	c.run(t)
+	c.until(t, func() error { return c.CheckServers(t.Context()) })
+	c.host.change(func() {
+		c.leases.silent = true
+		c.leases.version--
+	})
+	if err := c.CheckServers(t.Context()); !errors.Is(err, ErrRestored) || !errors.Is(told, ErrRestored) {
+		t.Errorf("the error is %v, and told was %v", err, told)
+	}
+	c.stop()
+}

@@ -193,7 +193,7 @@ func (s *source) leasesOfServers(ctx context.Context, revision int64) (leasesAt,
 		return leasesAt{}, fmt.Errorf("listing identity Leases at revision %d: the API server answered with revision %q",
 			revision, list.ResourceVersion)
 	}
-	then := leasesAt{byName: map[string]lease{}, revision: revision}
+	then := leasesAt{byName: map[string]lease{}, revision: revisionOf(list.ResourceVersion)}
 	for i := range list.Items {
 		then.byName[list.Items[i].Name] = leaseFrom(&list.Items[i])
 	}

@@ -52,9 +52,10 @@ type leaseWatcher struct {
 	addresses  *addressWatcher
 	aggregated *aggregatedReader
 
-	// advertised are the addresses that servers advertise, and holders who holds their Leases, by identity. lostAt is when
-	// the watch last showed that the Lease of a server is gone. Guarded by facts.mu.
+	// advertised are the addresses that servers advertise, and holders who holds their Leases, by identity, as the watch
+	// has shown them up to a revision. lostAt is when it last showed that a process lost its Lease. Guarded by facts.mu.
 	advertised, holders map[string]string
+	revision            int64
 	lostAt              time.Time
 
 	// Only the goroutine of the watch uses these.
@@ -125,7 +126,8 @@ func (w *leaseWatcher) goneUnheard(was leasesAt) [][]storageversion.Server {
 func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Server, unbroken bool) {
 	living, gone, others := w.leases.processes(w.addresses.current())
 	w.mu.Lock()
-	w.advertised, w.holders, w.lostAt = w.leases.advertised(), w.leases.holders(), w.leases.lostAt()
+	w.advertised, w.holders = w.leases.advertised(), w.leases.holders()
+	w.revision, w.lostAt = w.leases.revision, w.leases.lostAt
 	w.mu.Unlock()
 	if !maps.Equal(others, w.others) {
 		w.others = others
@@ -148,7 +150,8 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Se
 	w.serversChanged.raise()
 }
 
-// check compares what the watch has shown with what etcd has now.
+// check compares what the watch has shown with what etcd has now. It also notices that etcd was restored, before the
+// watch does.
 func (w *leaseWatcher) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -158,6 +161,9 @@ func (w *leaseWatcher) check(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.source.checkRestored(now.revision, w.revision); err != nil {
+		return err
+	}
 	if holders := now.holders(); !maps.Equal(holders, w.holders) {
 		return fmt.Errorf("the watch of identity Leases is late: it has shown the holders %v, and etcd has %v. If this "+
 			"lasts, restart the API server that the manager uses", w.holders, holders)
@@ -186,8 +192,8 @@ type serverLeases struct {
 	leasesAt
 	// lastHeld is when each server held a Lease last, if etcd may remember it.
 	lastHeld map[string]time.Time
-	// since is when the first list came.
-	since time.Time
+	// lostAt is when a process of kube-apiserver lost its Lease last. One may have before the first list.
+	lostAt time.Time
 	// heard is for how long news have arrived, up to lastNews.
 	heard    time.Duration
 	lastNews time.Time
@@ -197,10 +203,7 @@ func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 	l.noteHeld(now)
 	l.heard += min(max(now.Sub(l.lastNews), 0), newsGap)
 	l.lastNews = now
-	before := l.byName
-	if before == nil {
-		l.since = now
-	}
+	before := maps.Clone(l.byName)
 	if n.listed {
 		l.leasesAt = leasesAt{byName: map[string]lease{}}
 	}
@@ -228,6 +231,14 @@ func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 	}
 	for _, name := range n.gone {
 		delete(l.byName, name)
+	}
+	for name, known := range before {
+		if known.server && !known.sameProcess(l.byName[name]) {
+			l.lostAt = now
+		}
+	}
+	if before == nil {
+		l.lostAt = now
 	}
 	l.revision = max(l.revision, n.revision)
 }
@@ -288,17 +299,6 @@ func lostAddress(silent lease, renewing []lease, ready []string) bool {
 
 // silence is for how long a Lease was not renewed while other news arrived.
 func (l *serverLeases) silence(one lease) time.Duration { return l.heard - one.heardAt }
-
-// lostAt returns when the Lease of a server went away last. Nobody knows whether one did before the first list.
-func (l *serverLeases) lostAt() time.Time {
-	latest := l.since
-	for name, last := range l.lastHeld {
-		if l.byName[name].absent() && last.After(latest) {
-			latest = last
-		}
-	}
-	return latest
-}
 
 // holders returns who holds the Leases of servers of kube-apiserver, by identity.
 func (l *leasesAt) holders() map[string]string {

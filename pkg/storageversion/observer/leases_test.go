@@ -63,6 +63,42 @@ func renewFor(l *serverLeases, d time.Duration, object *coordinationv1.Lease) {
 	}
 }
 
+func TestWhenAProcessLostItsLease(t *testing.T) {
+	process := func(holder string) *coordinationv1.Lease { return leaseOf(holder[:1], holder, kubeAPIServer, noon) }
+	gone := news[*coordinationv1.Lease]{gone: []string{"a"}}
+	for name, test := range map[string]struct {
+		then []news[*coordinationv1.Lease]
+		want time.Duration // after the first list
+	}{
+		"perhaps before the first list":  {},
+		"not at a renewal":               {then: []news[*coordinationv1.Lease]{renewal(process("a_1"))}},
+		"not when another server starts": {then: []news[*coordinationv1.Lease]{renewal(process("c_1"))}},
+		"when somebody deletes it":       {then: []news[*coordinationv1.Lease]{gone}, want: time.Second},
+		"when somebody deletes it, also if the server puts it back": {
+			then: []news[*coordinationv1.Lease]{gone, renewal(process("a_1"))}, want: time.Second,
+		},
+		"when its successor takes it over": {
+			then: []news[*coordinationv1.Lease]{renewal(process("a_2"))}, want: time.Second,
+		},
+		"when a list does not have it": {
+			then: []news[*coordinationv1.Lease]{list(process("b_1"))}, want: time.Second,
+		},
+		"not when a list has all of them":    {then: []news[*coordinationv1.Lease]{list(process("a_1"), process("b_1"))}},
+		"not when it is a server of another": {then: []news[*coordinationv1.Lease]{{gone: []string{"s"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := serverLeases{lastHeld: map[string]time.Time{}}
+			first := list(process("a_1"), process("b_1"), leaseOf("s", "s_1", "sample", noon))
+			for i, n := range append([]news[*coordinationv1.Lease]{first}, test.then...) {
+				l.hear(n, noon.Add(time.Duration(i)*time.Second))
+			}
+			if after := l.lostAt.Sub(noon); after != test.want {
+				t.Errorf("a process lost its Lease %v after the first list, want %v", after, test.want)
+			}
+		})
+	}
+}
+
 func TestWhichProcessesLive(t *testing.T) {
 	a := storageversion.Server{Identity: "a", Incarnation: "a_1"}
 	b := storageversion.Server{Identity: "b", Incarnation: "b_1"}
