@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -57,23 +58,19 @@ var (
 // Watch checks again and again whether the fence stands.
 type Watch struct {
 	clock clock.Clock
-
-	mu    sync.Mutex
-	state State
+	state atomic.Value // a State
 }
 
 // NewWatch returns a Watch that knows nothing yet.
 func NewWatch(clk clock.Clock) *Watch {
 	register()
-	return &Watch{clock: clk, state: Unknown}
+	w := &Watch{clock: clk}
+	w.state.Store(Unknown)
+	return w
 }
 
 // State returns what the last check has found.
-func (w *Watch) State() State {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.state
-}
+func (w *Watch) State() State { return w.state.Load().(State) }
 
 // Run checks until ctx ends, as the user of the client. It logs what the first check finds, and each change.
 func (w *Watch) Run(ctx context.Context, client kubernetes.Interface) {
@@ -88,7 +85,7 @@ func (w *Watch) Run(ctx context.Context, client kubernetes.Interface) {
 		case err != nil && retry.Unanswered(err):
 			// What was true before is most likely still true.
 			logger.V(2).Info("Could not check whether the fence stands, will retry", "retryAfter", delay, "err", err)
-		case w.set(state) != state || first:
+		case w.state.Swap(state) != state || first:
 			first = false
 			report(logger, state, err)
 		}
@@ -100,15 +97,6 @@ func (w *Watch) Run(ctx context.Context, client kubernetes.Interface) {
 			return
 		}
 	}
-}
-
-// set returns the state before.
-func (w *Watch) set(state State) State {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	before := w.state
-	w.state = state
-	return before
 }
 
 func report(logger klog.Logger, state State, err error) {

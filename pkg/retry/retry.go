@@ -22,7 +22,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -57,14 +57,13 @@ func Unanswered(err error) bool {
 
 // Streak logs a row of failures: the first one of each kind, and the end of the row. The zero value is ready for use.
 type Streak struct {
-	mu   sync.Mutex
-	kind string
+	kind atomic.Value // a string
 }
 
 // Failed logs a failure, at verbosity 4 if the one before it was of the same kind.
 func (s *Streak) Failed(ctx context.Context, kind, message string, keysAndValues ...any) {
 	logger := klog.FromContext(ctx).WithCallDepth(1)
-	if s.set(kind) == kind {
+	if s.kind.Swap(kind) == kind {
 		logger = logger.V(4)
 	}
 	logger.Info(message, keysAndValues...)
@@ -72,16 +71,7 @@ func (s *Streak) Failed(ctx context.Context, kind, message string, keysAndValues
 
 // Succeeded logs the end of a row of failures. It does nothing if there was none.
 func (s *Streak) Succeeded(ctx context.Context, message string, keysAndValues ...any) {
-	if s.set("") != "" {
+	if before := s.kind.Swap(""); before != nil && before != "" {
 		klog.FromContext(ctx).WithCallDepth(1).Info(message, keysAndValues...)
 	}
-}
-
-// set returns the kind of failure before.
-func (s *Streak) set(kind string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	before := s.kind
-	s.kind = kind
-	return before
 }

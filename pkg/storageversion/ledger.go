@@ -231,9 +231,7 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 		read, complete := l.builtIns.read(now, resource)
 		if l.published(resource) && l.publications.complete() {
 			// The watch may lag and show what earlier processes published. What documents showed counts as well.
-			sighting := l.publishedSighting(resource, read.Writing)
-			sighting.Evidence.Endpoints = read.Evidence.Endpoints
-			return sighting, true
+			return l.publishedSighting(resource, read), true
 		}
 		return read, complete && l.looks.unknown(now, resource.Group) == nil
 	case Aggregated:
@@ -241,9 +239,7 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 		if l.published(resource) {
 			// A server that stops publishing leaves its object, so what documents showed counts as well. No Lease tells of
 			// such a server, so its object proves nothing about a time in which nobody read documents.
-			sighting := l.publishedSighting(resource, read.Writing)
-			sighting.Evidence.Endpoints = read.Evidence.Endpoints
-			return sighting, true
+			return l.publishedSighting(resource, read), true
 		}
 		return read, complete
 	default:
@@ -258,12 +254,13 @@ func (l *Ledger) published(resource schema.GroupResource) bool {
 
 // publishedSighting returns what the StorageVersions of a resource, and of those that share its storage, say. It adds
 // what documents said.
-func (l *Ledger) publishedSighting(resource schema.GroupResource, read []Encoding) Sighting {
+func (l *Ledger) publishedSighting(resource schema.GroupResource, read Sighting) Sighting {
 	sighting := l.publications.sighting(resource, l.kind(resource))
+	writing := slices.Concat(sighting.Writing, read.Writing)
 	for _, other := range l.sharing.with(resource) {
-		read = slices.Concat(read, l.publications.sighting(other, l.kind(other)).Writing)
+		writing = append(writing, l.publications.sighting(other, l.kind(other)).Writing...)
 	}
-	sighting.Writing = sortedSet(append(sighting.Writing, read...))
+	sighting.Writing, sighting.Evidence.Endpoints = sortedSet(writing), read.Evidence.Endpoints
 	return sighting
 }
 

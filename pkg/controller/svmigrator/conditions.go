@@ -99,27 +99,26 @@ func only(state migrationv1alpha1.MigrationConditionType, reason, message, other
 		}
 		for _, c := range status.Conditions {
 			if c.Type != state {
-				setCondition(c.Type, corev1.ConditionFalse, othersReason, others)(status, now)
+				setCondition(status, now, c.Type, corev1.ConditionFalse, othersReason, others)
 			}
 		}
-		setCondition(state, corev1.ConditionTrue, reason, message)(status, now)
+		setCondition(status, now, state, corev1.ConditionTrue, reason, message)
 	}
 }
 
 func setCondition(
+	status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time,
 	conditionType migrationv1alpha1.MigrationConditionType, value corev1.ConditionStatus, reason, message string,
-) statusChange {
+) {
 	message = strings.ReplaceAll(message, "\n", "; ") // Several errors are one line each.
 	message = migrationv1alpha1.TruncateRunes(message, migrationv1alpha1.MaxStateConditionMessageLength)
-	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
-		c := status.Condition(conditionType)
-		if c == nil {
-			status.Conditions = append(status.Conditions, migrationv1alpha1.MigrationCondition{Type: conditionType})
-			c = &status.Conditions[len(status.Conditions)-1]
-		}
-		if c.Status != value || c.Reason != reason || c.Message != message {
-			c.Status, c.Reason, c.Message, c.LastUpdateTime = value, reason, message, metav1.NewTime(now)
-		}
+	c := status.Condition(conditionType)
+	if c == nil {
+		status.Conditions = append(status.Conditions, migrationv1alpha1.MigrationCondition{Type: conditionType})
+		c = &status.Conditions[len(status.Conditions)-1]
+	}
+	if c.Status != value || c.Reason != reason || c.Message != message {
+		c.Status, c.Reason, c.Message, c.LastUpdateTime = value, reason, message, metav1.NewTime(now)
 	}
 }
 

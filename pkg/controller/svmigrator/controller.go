@@ -246,7 +246,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 // first, else Go.
 func (c *Controller) awaitPlace(m *migrationv1alpha1.StorageVersionMigration) Decision {
 	// The status already says why it waits, and Queued would say less.
-	told := c.runs.before(m.UID).task.Stuck() || waitsForInTree(&m.Status)
+	told := c.runs.before(m.UID).task.Stuck() || saysInTreeRuns(&m.Status)
 	decision := Decision{Verdict: Go}
 	if other := c.ahead(m); other != "" {
 		// It is queued again when the other one has ended or must not go on.

@@ -17,6 +17,7 @@ limitations under the License.
 package svmigrator
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -68,10 +69,7 @@ func (c *Controller) endCovered(ctx context.Context, run *migrationRun) {
 
 // wantsTarget reports whether a success with that target is what a migration asks for.
 func wantsTarget(m *migrationv1alpha1.StorageVersionMigration, target *migrationv1alpha1.MigrationTarget) bool {
-	asked := m.Status.Target
-	if asked == nil {
-		asked = m.Spec.Target
-	}
+	asked := cmp.Or(m.Status.Target, m.Spec.Target)
 	return asked == nil || asked.StorageVersionHash == target.StorageVersionHash &&
 		(asked.Epoch == nil || target.Epoch != nil && *asked.Epoch == *target.Epoch) &&
 		(asked.StorageStateUID == "" || asked.StorageStateUID == target.StorageStateUID)

@@ -22,9 +22,9 @@ import (
 	"fmt"
 	"time"
 
+	storagemigrationv1 "k8s.io/api/storagemigration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -43,40 +43,27 @@ const (
 	inTreeRetry = 10 * time.Second
 )
 
-// inTreeList has what is needed of the in-tree migrations. It is the same at all their versions.
-type inTreeList struct {
-	Items []struct {
-		Metadata struct {
-			Name string `json:"name"`
-		} `json:"metadata"`
-		Spec struct {
-			Resource metav1.GroupResource `json:"resource"`
-		} `json:"spec"`
-		Status struct {
-			Conditions []metav1.Condition `json:"conditions"`
-		} `json:"status"`
-	} `json:"items"`
-}
-
-// running returns the name of a migration of the resource that runs, or an empty string. The in-tree migrator leaves
-// Running True for a moment when a migration has ended.
-func (l *inTreeList) running(resource schema.GroupResource) string {
-	for _, m := range l.Items {
-		is := func(condition migrationv1alpha1.MigrationConditionType) bool {
+// runningInTree returns the name of a migration of the resource that runs, or an empty string. The in-tree migrator
+// leaves Running True for a moment when a migration has ended.
+func runningInTree(
+	list *storagemigrationv1.StorageVersionMigrationList, resource schema.GroupResource,
+) string {
+	for _, m := range list.Items {
+		is := func(condition storagemigrationv1.MigrationConditionType) bool {
 			return meta.IsStatusConditionTrue(m.Status.Conditions, string(condition))
 		}
-		ended := is(migrationv1alpha1.MigrationSucceeded) || is(migrationv1alpha1.MigrationFailed)
-		if schema.GroupResource(m.Spec.Resource) == resource && is(migrationv1alpha1.MigrationRunning) && !ended {
-			return m.Metadata.Name
+		ended := is(storagemigrationv1.MigrationSucceeded) || is(storagemigrationv1.MigrationFailed)
+		if schema.GroupResource(m.Spec.Resource) == resource && is(storagemigrationv1.MigrationRunning) && !ended {
+			return m.Name
 		}
 	}
 	return ""
 }
 
-// inTreeMigrations lists the in-tree migrations. There are none if nobody serves them, or if the manager
-// is not allowed to list them.
-func (c *cluster) inTreeMigrations(ctx context.Context) (*inTreeList, error) {
-	list := &inTreeList{}
+// inTreeMigrations lists the in-tree migrations, at any version: all have what is needed here in the same fields. There
+// are none if nobody serves them, or if the manager is not allowed to list them.
+func (c *cluster) inTreeMigrations(ctx context.Context) (*storagemigrationv1.StorageVersionMigrationList, error) {
+	list := &storagemigrationv1.StorageVersionMigrationList{}
 	versions, err := c.documents.Versions(ctx, inTreeGroup)
 	if documents.NotServed(err) || err == nil && len(versions) == 0 {
 		return list, nil
@@ -109,7 +96,7 @@ func (r *migrationRun) awaitInTree(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if name := list.running(r.resource); name != "" {
+	if name := runningInTree(list, r.resource); name != "" {
 		return r.waitForInTree(ctx, "the migration %q of kube-controller-manager rewrites the same objects. This one goes "+
 			"on when that one has ended. If it does not end, delete it: kubectl delete %s %s", name, inTreeResource, name)
 	}
@@ -128,8 +115,8 @@ func (r *migrationRun) awaitInTreeEnd(ctx context.Context, definition *documents
 		inTreeResource)
 }
 
-// waitsForInTree reports whether the status says that kube-controller-manager migrates the resource.
-func waitsForInTree(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
+// saysInTreeRuns reports whether the status says that kube-controller-manager migrates the resource.
+func saysInTreeRuns(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	c := status.Condition(migrationv1alpha1.MigrationWaiting)
 	return c != nil && c.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree
 }

@@ -84,7 +84,7 @@ func TestInTreeMigrationThatRuns(t *testing.T) {
 			if err != nil {
 				return
 			}
-			if got := list.running(schema.GroupResource{Group: "a", Resource: "widgets"}); got != test.want {
+			if got := runningInTree(list, schema.GroupResource{Group: "a", Resource: "widgets"}); got != test.want {
 				t.Errorf("%q runs, want %q", got, test.want)
 			}
 		})

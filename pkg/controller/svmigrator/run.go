@@ -209,7 +209,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 func (r *migrationRun) repeats(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	c := status.Condition(migrationv1alpha1.MigrationRunning)
 	stuck := c != nil && c.Reason == migrationv1alpha1.MigrationReasonNoProgress && r.task.Stuck()
-	return stuck || waitsForInTree(status) && status.SweepCompletionTime != nil
+	return stuck || saysInTreeRuns(status) && status.SweepCompletionTime != nil
 }
 
 // rewriteResource returns what the engine rewrites, and how.

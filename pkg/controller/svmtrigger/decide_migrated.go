@@ -19,7 +19,6 @@ package svmtrigger
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -69,7 +68,7 @@ func (e *evaluation) nextStep() metav1.Condition {
 	case e.in.State.Spec.Paused:
 		return e.notMigrated(migrationv1alpha1.StateReasonPaused, "A migration is due: set spec.paused to false to let it "+
 			"start.")
-	case pausedByAnnotation(e.in.State):
+	case e.in.State.PausedByAnnotation():
 		return e.notMigrated(migrationv1alpha1.StateReasonPaused, "A migration is due: remove the annotation "+
 			migrationv1alpha1.PausedAnnotation+" to let it start.")
 	case !e.in.AutoMigrate:
@@ -107,14 +106,6 @@ func whatHappensTo(m *migrationv1alpha1.StorageVersionMigration, expires bool) (
 		return migrationv1alpha1.StateReasonMigrationRunning, "The migration " + m.Name +
 			" rewrites them in the current encoding."
 	}
-}
-
-// pausedByAnnotation reports whether the annotation keeps the trigger from creating migrations. A value that is neither
-// true nor false was meant to.
-func pausedByAnnotation(state *migrationv1alpha1.StorageState) bool {
-	value, annotated := state.Annotations[migrationv1alpha1.PausedAnnotation]
-	paused, err := strconv.ParseBool(value)
-	return annotated && (paused || err != nil)
 }
 
 // soakPeriod is how long the servers must have written the current encoding before a migration to it is created.

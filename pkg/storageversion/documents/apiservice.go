@@ -20,7 +20,9 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -50,7 +52,7 @@ type APIService struct {
 		} `json:"service"`
 	} `json:"spec"`
 	Status struct {
-		Conditions []condition `json:"conditions"`
+		Conditions []metav1.Condition `json:"conditions"`
 	} `json:"status"`
 }
 
@@ -93,10 +95,9 @@ func (s *APIService) ServiceName() (name types.NamespacedName) {
 
 // Availability changes when the aggregator loses or finds the server, which may then be another process.
 func (s *APIService) Availability() string {
-	for _, c := range s.Status.Conditions {
-		if c.Type == "Available" {
-			return string(c.Status) + " " + c.LastTransitionTime
-		}
+	c := meta.FindStatusCondition(s.Status.Conditions, "Available")
+	if c == nil {
+		return ""
 	}
-	return ""
+	return string(c.Status) + " " + c.LastTransitionTime.UTC().Format(time.RFC3339)
 }

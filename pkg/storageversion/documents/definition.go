@@ -19,6 +19,7 @@ package documents
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -40,8 +41,8 @@ type Definition struct {
 		Versions []definitionVersion `json:"versions"`
 	} `json:"spec"`
 	Status struct {
-		StoredVersions []string    `json:"storedVersions"`
-		Conditions     []condition `json:"conditions"`
+		StoredVersions []string           `json:"storedVersions"`
+		Conditions     []metav1.Condition `json:"conditions"`
 	} `json:"status"`
 }
 
@@ -102,16 +103,11 @@ func (d *Definition) StoredVersionsManager() string {
 }
 
 // Established reports whether API servers serve the resource.
-func (d *Definition) Established() bool { return d.is("Established") }
+func (d *Definition) Established() bool {
+	return meta.IsStatusConditionTrue(d.Status.Conditions, "Established")
+}
 
 // StorageMigrating reports whether kube-controller-manager migrates the resource.
-func (d *Definition) StorageMigrating() bool { return d.is("StorageMigrating") }
-
-func (d *Definition) is(conditionType string) bool {
-	for _, c := range d.Status.Conditions {
-		if c.Type == conditionType {
-			return c.Status == metav1.ConditionTrue
-		}
-	}
-	return false
+func (d *Definition) StorageMigrating() bool {
+	return meta.IsStatusConditionTrue(d.Status.Conditions, "StorageMigrating")
 }

@@ -99,13 +99,6 @@ func (m *objectMeta) object() metav1.Object {
 	return out
 }
 
-// condition has the few fields of a condition that matter.
-type condition struct {
-	Type               string                 `json:"type"`
-	Status             metav1.ConditionStatus `json:"status"`
-	LastTransitionTime string                 `json:"lastTransitionTime"`
-}
-
 // list is a list of T.
 type list[T any] struct {
 	metav1.TypeMeta `json:",inline"`

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -165,7 +166,7 @@ func TestReplicasOfAggregatedServers(t *testing.T) {
 		return object{"labels": labels, "uid": "of-one", "ownerReferences": []object{
 			{"apiVersion": "apps/v1", "kind": kind, "name": "api", "uid": uid, "controller": true}}}
 	}
-	hashed := func(hash string) object { return object{revisionLabel: hash} }
+	hashed := func(hash string) object { return object{appsv1.ControllerRevisionHashLabelKey: hash} }
 	for name, test := range map[string]struct {
 		endpoints []object
 		pods      map[string]object // their metadata

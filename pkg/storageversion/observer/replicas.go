@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -109,11 +110,8 @@ func revisionOfPod(pod *metav1.PartialObjectMetadata) string {
 	}
 	labels := pod.Labels
 	hashed := slices.Contains([]string{"StatefulSet", "DaemonSet"}, owner.Kind)
-	if owner.Kind != "ReplicaSet" && !(hashed && labels[revisionLabel] != "") {
+	if owner.Kind != "ReplicaSet" && !(hashed && labels[appsv1.ControllerRevisionHashLabelKey] != "") {
 		return string(pod.UID)
 	}
-	return string(owner.UID) + "/" + labels[revisionLabel]
+	return string(owner.UID) + "/" + labels[appsv1.ControllerRevisionHashLabelKey]
 }
-
-// revisionLabel is on Pods of StatefulSets and DaemonSets.
-const revisionLabel = "controller-revision-hash"

@@ -19,7 +19,6 @@ package assess
 import (
 	"fmt"
 	"regexp"
-	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -68,12 +67,9 @@ func (r *Resource) conclude(now time.Time) {
 	}
 }
 
-// Paused reports whether a person has paused the resource, by the field or by the annotation. A value of the
-// annotation that is neither true nor false was meant to.
+// Paused reports whether a person has paused the resource, by the field or by the annotation.
 func Paused(state *migrationv1alpha1.StorageState) bool {
-	value, annotated := state.Annotations[migrationv1alpha1.PausedAnnotation]
-	yes, err := strconv.ParseBool(value)
-	return state.Spec.Paused || annotated && (yes || err != nil)
+	return state.Spec.Paused || state.PausedByAnnotation()
 }
 
 // act says that nothing happens before a person does something.

@@ -18,6 +18,7 @@ package v1alpha1
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,6 +48,14 @@ func (m *StorageVersionMigration) HasCondition(conditionType MigrationConditionT
 // Finished reports whether the migration has ended, with success or without.
 func (m *StorageVersionMigration) Finished() bool {
 	return m.HasCondition(MigrationSucceeded) || m.HasCondition(MigrationFailed)
+}
+
+// PausedByAnnotation reports whether the annotation keeps the trigger from creating migrations. A value that is neither
+// true nor false was meant to.
+func (s *StorageState) PausedByAnnotation() bool {
+	value, annotated := s.Annotations[PausedAnnotation]
+	paused, err := strconv.ParseBool(value)
+	return annotated && (paused || err != nil)
 }
 
 // GroupResource returns the resource that the state is about.
