@@ -34,7 +34,7 @@ var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmap
 
 func TestContinueTokensExpire(t *testing.T) {
 	t.Parallel()
-	cp := Start(t, Config{})
+	cp := Start(t, Config{Servers: []Server{{AllowAll: true}}})
 	client := clientFor(t, cp.AdminConfig()).CoreV1().ConfigMaps("default")
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	if err := cp.ExpireContinueTokens(t.Context(), pods); err == nil {

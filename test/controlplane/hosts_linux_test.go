@@ -39,7 +39,7 @@ import (
 func TestThreeServersOnHosts(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
-	server := StorageVersionAPI(Server{})
+	server := StorageVersionAPI(Server{AllowAll: true})
 	cp := Start(t, Config{Servers: []Server{server, server, server}})
 	t.Logf("three servers were ready after %v", time.Since(began).Round(time.Millisecond))
 
@@ -303,7 +303,7 @@ func checkEtcdCut(t *testing.T, cp *ControlPlane) {
 }
 
 func checkAddServer(t *testing.T, cp *ControlPlane) {
-	added, err := cp.AddServer(t.Context(), StorageVersionAPI(Server{}))
+	added, err := cp.AddServer(t.Context(), StorageVersionAPI(Server{AllowAll: true}))
 	must(t, err)
 	client := clientFor(t, added.Config(adminUser, adminGroup))
 	eventually(t, "the new server has its entries", func(ctx context.Context) error {

@@ -45,7 +45,7 @@ type spoiled struct {
 
 func TestWhatAnInterceptorDoes(t *testing.T) {
 	t.Parallel()
-	cp := Start(t, Config{})
+	cp := Start(t, Config{Servers: []Server{{AllowAll: true}}})
 	interceptor, err := cp.NewInterceptor("", nil)
 	must(t, err)
 	s := &spoiled{cp: cp, interceptor: interceptor, through: clientFor(t, interceptor.Config("alice", adminGroup))}

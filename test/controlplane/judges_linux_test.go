@@ -32,7 +32,7 @@ import (
 // TestWhatCannotBeReadIsThere wants a value of an unknown form to be an object of an unknown encoding: a judge that
 // finds nothing stale must have seen everything.
 func TestWhatCannotBeReadIsThere(t *testing.T) {
-	cp := Start(t, Config{})
+	cp := Start(t, Config{Servers: []Server{{AllowAll: true}}})
 	for _, name := range []string{"one", "two"} {
 		_, err := cp.Etcd().Client().Put(t.Context(), "/registry/example.com/oxen/default/"+name, "\xd9\xd9\xf7\xa1")
 		must(t, err)
@@ -96,7 +96,7 @@ func TestHalfALineOfAudit(t *testing.T) {
 
 // TestChildrenEndWithTheirProgram is a program that starts another and ends by itself.
 func TestChildrenEndWithTheirProgram(t *testing.T) {
-	cp := Start(t, Config{})
+	cp := Start(t, Config{Servers: []Server{{AllowAll: true}}})
 	p := cp.Run(t, "parent", "/bin/sh", "-c", "sleep 1000 & echo child $!")
 	if err := p.Wait(); err != nil {
 		t.Fatal(err)

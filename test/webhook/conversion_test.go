@@ -112,7 +112,7 @@ func (h herd) broken(t *testing.T, name, reason string) {
 }
 
 func TestConversionOnDemand(t *testing.T) {
-	cp := controlplane.Start(t, controlplane.Config{})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
 	server := Start(t, cp.ListenAddress())
 	herd := newHerd(t, cp, server.Conversion(RenamedField(map[string]string{"v1": "weight", "v2": "mass"})))
 	herd.create(t, "berta")
@@ -212,7 +212,7 @@ func checkHangAndClose(t *testing.T, herd herd, server *Server) {
 }
 
 func TestVersionsWithTheSameFields(t *testing.T) {
-	cp := controlplane.Start(t, controlplane.Config{})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
 	herd := newHerd(t, cp, Start(t, cp.ListenAddress()).Conversion(SameFields))
 	herd.create(t, "berta")
 	ox, err := herd.v2.Get(t.Context(), "berta", metav1.GetOptions{})

@@ -37,7 +37,7 @@ import (
 
 // TestValidationOnDemand has its API server on a host of its own, as the tests of several servers have.
 func TestValidationOnDemand(t *testing.T) {
-	cp := controlplane.Start(t, controlplane.Config{Hosts: true})
+	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{{AllowAll: true}}})
 	client, err := kubernetes.NewForConfig(cp.AdminConfig())
 	must(t, err)
 	for _, name := range []string{"mule", "ox"} {

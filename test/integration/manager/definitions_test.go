@@ -46,7 +46,7 @@ const longEnoughToLoop = 20 * time.Second
 // under a manager that runs.
 func TestDefinitionsOfOthers(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
 	theirs := definitionsOfKubeStorageVersionMigrator(t)
 	ours, err := crds.Objects()
 	if err != nil {

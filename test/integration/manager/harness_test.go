@@ -162,16 +162,16 @@ func (p *managerProcess) leads(t *testing.T, cp *controlplane.ControlPlane) bool
 // storageVersionControlPlane serves all that the project's controllers need.
 func storageVersionControlPlane(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
-	cp := startStorageVersionAPI(t)
+	cp := startStorageVersionAPI(t, controlplane.Server{AllowAll: true})
 	installMigrationAPI(t, cp)
 	return cp
 }
 
 // startStorageVersionAPI starts a server of StorageVersion objects, without the migration API.
-func startStorageVersionAPI(t *testing.T) *controlplane.ControlPlane {
+func startStorageVersionAPI(t *testing.T, server controlplane.Server) *controlplane.ControlPlane {
 	t.Helper()
 	return controlplane.Start(t, controlplane.Config{
-		Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{})},
+		Servers: []controlplane.Server{controlplane.StorageVersionAPI(server)},
 	})
 }
 

@@ -113,7 +113,7 @@ func TestLeadership(t *testing.T) {
 // the time, is frozen until another leads, then wakes up. It does not know yet that its time is over.
 func TestNoWriteAfterTheLease(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
 	configMaps := client(t, cp.AdminConfig()).CoreV1().ConfigMaps(metav1.NamespaceDefault)
 	args := append([]string{"--controllers=writer"}, framework.QuickElection...)
 

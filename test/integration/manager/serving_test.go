@@ -49,7 +49,8 @@ func serviceAccountToken(t *testing.T, c kubernetes.Interface, name string) stri
 // TestSecurePort asks every page as a client that may, as one that may not, and as nobody.
 func TestSecurePort(t *testing.T) {
 	t.Parallel()
-	cp := storageVersionControlPlane(t)
+	cp := startStorageVersionAPI(t, controlplane.Server{}) // It has RBAC.
+	installMigrationAPI(t, cp)
 	c := client(t, cp.AdminConfig())
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "pages"},

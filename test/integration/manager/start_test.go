@@ -33,7 +33,7 @@ import (
 // TestStartBeforeTheAPIServer follows a control plane node that boots: the manager is up first, with nobody to talk to.
 func TestStartBeforeTheAPIServer(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
 	installMigrationAPI(t, cp)
 	server := cp.Servers()[0]
 	if err := server.Stop(); err != nil {
@@ -140,7 +140,7 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 // nothing.
 func TestPausedAPIServer(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
 	server := cp.Servers()[0]
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestHelp(t *testing.T) {
 // TestWrongCredentials wants the reason that matters to be told, also when it is not the first.
 func TestWrongCredentials(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
 	server := cp.Servers()[0]
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestWrongCredentials(t *testing.T) {
 // TestWrongFlags wants errors on the terminal, in words, and an exit code.
 func TestWrongFlags(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
 	for name, tc := range map[string]struct {
 		args []string
 		want string
@@ -300,7 +300,7 @@ func TestWrongFlags(t *testing.T) {
 // TestPlugin runs a manager with somebody else's controllers compiled in.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
-	cp := startStorageVersionAPI(t)
+	cp := startStorageVersionAPI(t, controlplane.Server{AllowAll: true})
 	p := startManager(t, cp, pluginBinary, "plugin")
 	eventually(t, soon, "the project's controller runs beside", func() bool { return p.runs(t, cp, gcController) })
 	if p.runs(t, cp, "waiter-controller") || p.runs(t, cp, "writer-controller") {

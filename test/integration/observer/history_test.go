@@ -44,7 +44,7 @@ var configMaps = schema.GroupResource{Resource: "configmaps"}
 // between.
 func TestRestartsOfTheOnlyServer(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{open}})
 	server := cp.Servers()[0]
 	config := cp.Config(observerUser, "system:masters")
 	line := cuttable(config)

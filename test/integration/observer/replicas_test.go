@@ -48,7 +48,7 @@ import (
 // sends each request to one of them.
 func TestReplicasOfAnAggregatedServer(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{Hosts: true})
+	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{{AllowAll: true}}})
 	if _, err := cp.StartSampleServer(t.Context(), "sample"); err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ import (
 // TestThreeServers has no StorageVersion API: the observer asks each server at its own address.
 func TestThreeServers(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: make([]controlplane.Server, 3)})
+	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{open, open, open}})
 	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{})
 
 	t.Run("every server is asked at its own address", func(t *testing.T) {
@@ -99,8 +99,8 @@ func (s *observed) knows(server *controlplane.APIServer) bool {
 // TestPublishingServers has the StorageVersion API.
 func TestPublishingServers(t *testing.T) {
 	t.Parallel()
-	one := controlplane.StorageVersionAPI(controlplane.Server{})
-	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{one, one, one}})
+	one := controlplane.StorageVersionAPI(open)
+	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{one, one}})
 	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{})
 
 	within(t, eventually, func() error {
@@ -110,7 +110,7 @@ func TestPublishingServers(t *testing.T) {
 		}
 		return s.complete(deployments, storageversion.BuiltIn, 1)
 	})
-	emulate(t, s, cp.Servers()[2])
+	emulate(t, s, cp.Servers()[1])
 	within(t, soon, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
 	checkVersions(t, s)
 	if _, listened := s.LastLook()[migrationv1alpha1.EvidenceFromStorageVersion]; !listened {
@@ -229,7 +229,7 @@ func testPolls(t *testing.T, cp *controlplane.ControlPlane) {
 // TestOneServerWithoutAddress has no EndpointSlices, and an idle observer that polls.
 func TestOneServerWithoutAddress(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{open}})
 	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{PollInterval: 2 * time.Second})
 	within(t, soon, func() error { return s.complete(deployments, storageversion.BuiltIn, 1) })
 	if class := s.Observe(policies).Class; class != storageversion.BuiltIn {

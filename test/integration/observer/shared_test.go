@@ -63,9 +63,9 @@ func TestServersBehindOneAddress(t *testing.T) {
 // afterLostLease is enough for the time in which a server without a Lease may answer.
 const afterLostLease = 4 * time.Minute
 
-// askedEach wants that so many processes are asked, and that these are all. It is done once a second.
+// askedEach wants that so many processes are asked, and that these are all. It is done every five seconds.
 func (s *observed) askedEach(t *testing.T, processes int) error {
-	time.Sleep(time.Second)
+	time.Sleep(5 * time.Second)
 	asked := make(chan struct{}, 10)
 	err := s.AskEach(t.Context(), func(context.Context, documents.Reader) error {
 		asked <- struct{}{}

@@ -35,7 +35,7 @@ import (
 // one that went while no controller was looking.
 func TestServersThatComeAndGo(t *testing.T) {
 	t.Parallel()
-	one := controlplane.StorageVersionAPI(controlplane.Server{})
+	one := controlplane.StorageVersionAPI(controlplane.Server{AllowAll: true})
 	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{one, one, one}})
 	servers := cp.Servers()
 	stays, returns, missed := servers[0], servers[1], servers[2]

@@ -34,8 +34,7 @@ import (
 
 // testAsked is what people may ask for: to suspend a migration, many migrations of one resource, one of objects that
 // expire.
-func testAsked(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testAsked(t *testing.T, c *cluster) {
 	t.Run("suspend", func(t *testing.T) { testSuspend(t, c) })
 	t.Run("many migrations of one resource", func(t *testing.T) { testManyOfOneResource(t, c) })
 	t.Run("a small migration beside a big one", func(t *testing.T) { testSmallBesideBig(t, c) })

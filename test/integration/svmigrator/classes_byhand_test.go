@@ -29,7 +29,6 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
-	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
@@ -44,8 +43,7 @@ const (
 )
 
 // testMadeByHand has migrations as people make them, well and badly.
-func testMadeByHand(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testMadeByHand(t *testing.T, c *cluster) {
 	tools, pins, beads := newCustom("tools", "Tool"), newCustom("pins", "Pin"), newCustom("beads", "Bead")
 	for r, n := range map[custom]int{tools: toolCount, pins: pinCount, beads: beadCount} {
 		c.define(t, r)

@@ -48,8 +48,7 @@ type herd struct {
 
 // testConversionWebhook migrates objects that only a webhook can convert, once while it works and back again while it
 // does not.
-func testConversionWebhook(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testConversionWebhook(t *testing.T, c *cluster) {
 	renamed := webhook.RenamedField(map[string]string{"v1": "weight", "v2": "mass"})
 	hook := webhook.Start(t, c.ListenAddress()).Conversion(renamed)
 	h := &herd{cluster: c, custom: newCustom("oxen", "Ox"), hook: hook}

@@ -66,8 +66,7 @@ var (
 
 // testDenied has objects whose rewrite the API server refuses: by a policy about the resource alone, by a webhook that
 // is asked about the status as well, and by a schema that was narrowed after they had been written.
-func testDenied(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testDenied(t *testing.T, c *cluster) {
 	hook := webhook.Start(t, c.ListenAddress()).Validation()
 	for r, n := range map[custom]int{parcels: parcelCount, crates: crateCount, letters: letterCount, stamps: stampCount} {
 		c.define(t, r)

@@ -31,7 +31,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 	"sigs.k8s.io/svm-controller-manager/test/samples"
 	"sigs.k8s.io/svm-controller-manager/test/webhook"
@@ -46,8 +45,7 @@ var (
 )
 
 // testChangedByAdmission has rules that change what is updated, and so change what a rewrite writes.
-func testChangedByAdmission(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testChangedByAdmission(t *testing.T, c *cluster) {
 	hook := webhook.Start(t, c.ListenAddress()).Mutation(`[{"op": "add", "path": "/data", "value": {"mutated": "yes"}}]`)
 	c.deploy(t)
 	c.startManager(t, "manager", "--max-rewrites-per-second=40")

@@ -32,7 +32,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
@@ -44,8 +43,7 @@ const (
 )
 
 // testTidy is what the migrator clears away when its work is done.
-func testTidy(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testTidy(t *testing.T, c *cluster) {
 	t.Run("managed fields", func(t *testing.T) { testManagedFields(t, c) })
 	t.Run("migrations that have ended", func(t *testing.T) { testExpiry(t, c) })
 }

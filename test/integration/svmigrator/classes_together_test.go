@@ -34,8 +34,7 @@ const (
 )
 
 // testTogetherWithItsDefinition has migrations that are there before the definitions of their resources.
-func testTogetherWithItsDefinition(t *testing.T) {
-	c := startCluster(t)
+func testTogetherWithItsDefinition(t *testing.T, c *cluster) {
 	// The group of ours is served, and the manager works, when the others begin.
 	first := c.stage(t, "firstborns", "Firstborn", 3)
 	c.startManager(t, "manager")

@@ -38,8 +38,7 @@ import (
 const coinCount = 300
 
 // testWithTrigger runs all controllers in one process, as it is installed: nobody makes a migration by hand.
-func testWithTrigger(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testWithTrigger(t *testing.T, c *cluster) {
 	coins := newCustom("coins", "Coin")
 	c.define(t, coins)
 	c.fill(t, coins, "coin", coinCount)

@@ -102,8 +102,7 @@ func delays() map[string]metav1.Status {
 
 // testDeniedInManyWords has single objects denied with statuses that mean something else where they do not come from
 // admission.
-func testDeniedInManyWords(t *testing.T) {
-	c := startCluster(t)
+func testDeniedInManyWords(t *testing.T, c *cluster) {
 	bystanders := c.stage(t, "bystanders", "Bystander", bystanderCount)
 	c.define(t, notes)
 	c.fill(t, notes, "note", noteCount)

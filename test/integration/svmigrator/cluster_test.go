@@ -17,9 +17,11 @@ limitations under the License.
 package svmigrator
 
 import (
+	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -38,6 +40,46 @@ const (
 // cluster is a control plane with the migration API.
 type cluster struct {
 	*framework.Cluster
+	managers *managers
+}
+
+// managers are those that the current part has started.
+type managers struct {
+	part    string
+	started []*controlplane.Process
+}
+
+// part is one of several tests on one control plane.
+type part struct {
+	name string
+	run  func(t *testing.T, c *cluster)
+}
+
+// onOne returns a test that has parts.
+func onOne(parts ...part) func(t *testing.T) {
+	return func(t *testing.T) { startCluster(t).inTurn(t, parts...) }
+}
+
+// inTurn runs parts one after the other, because each start of a control plane costs seconds. Managers end with their
+// part, and its migrations and states go. Names of resources must differ.
+func (c *cluster) inTurn(t *testing.T, parts ...part) {
+	for _, one := range parts {
+		c.managers.part = strings.ReplaceAll(one.name, " ", "-") + "-"
+		t.Run(one.name, func(t *testing.T) { one.run(t, c) })
+		for _, manager := range c.managers.started {
+			if manager.Running() {
+				framework.StopManager(t, manager)
+			}
+		}
+		c.managers.started = nil
+		all := metav1.ListOptions{}
+		if err := c.Migrations().DeleteCollection(t.Context(), metav1.DeleteOptions{}, all); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.States().DeleteCollection(t.Context(), metav1.DeleteOptions{}, all); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // startCluster starts servers, and installs the definitions of the migration API. The managers of these tests are
@@ -57,7 +99,7 @@ func startCluster(t *testing.T, servers ...controlplane.Server) *cluster {
 // useCluster makes clients of cfg for a control plane that has no migration API yet.
 func useCluster(t *testing.T, cp *controlplane.ControlPlane, cfg *rest.Config) *cluster {
 	t.Helper()
-	c := &cluster{framework.Use(t, cp, cfg)}
+	c := &cluster{framework.Use(t, cp, cfg), &managers{}}
 	c.InstallMigrationAPI(t)
 	return c
 }
@@ -78,6 +120,8 @@ func (c *cluster) startProcess(t *testing.T, p framework.Process) *controlplane.
 		"-v=4", "--controllers=svmigrator", "--leader-elect=false",
 		"--settle-period=" + settle.String(), "--max-rewrites-per-second=0",
 	}, p.Args...)
+	p.Name = c.managers.part + p.Name
 	process, _ := framework.StartManager(t, c.ControlPlane, p)
+	c.managers.started = append(c.managers.started, process)
 	return process
 }

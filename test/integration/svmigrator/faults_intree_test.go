@@ -41,9 +41,8 @@ const inTreeLook = 12 * time.Second
 
 // testInTreeMigrator has kube-controller-manager migrate a resource whose storage version changes meanwhile. The
 // migration that the trigger creates waits for the end of that one, and writes no object twice.
-func testInTreeMigrator(t *testing.T) {
+func testInTreeMigrator(t *testing.T, c *cluster) {
 	const objects = 2000 // enough that the in-tree migration can be caught while it runs
-	c := startCluster(t)
 	r := newCustom("twins", "Twin")
 	c.define(t, r)
 	c.fill(t, r, "twin", objects)
@@ -94,9 +93,8 @@ const brokenInTree = "/registry/storageversionmigrations/broken"
 
 // testStorageMigrating has a definition that says that kube-controller-manager migrates its resource. At first nobody
 // can tell which migrations kube-controller-manager has.
-func testStorageMigrating(t *testing.T) {
+func testStorageMigrating(t *testing.T, c *cluster) {
 	const objects = 20
-	c := startCluster(t)
 	s := c.stage(t, "claims", "Claim", objects)
 	c.setStorageMigrating(t, s.custom, apiextensionsv1.ConditionTrue)
 	if _, err := c.Etcd().Client().Put(t.Context(), brokenInTree, "\xd9\xd9\xf7\xa1"); err != nil {

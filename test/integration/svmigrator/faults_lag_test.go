@@ -39,22 +39,36 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
+// lagging is two servers, of which the second one may hear of nothing.
+type lagging struct {
+	*cluster
+	etcd *etcdProxy
+}
+
+func testLagging(t *testing.T) {
+	c := startCluster(t, controlplane.Server{}, controlplane.Server{})
+	l := &lagging{cluster: c, etcd: c.putProxyBefore(t, c.Servers()[1])}
+	c.inTurn(t,
+		part{"server", func(t *testing.T, _ *cluster) { testLaggingServer(t, l) }},
+		part{"own server", func(t *testing.T, _ *cluster) { testOwnServerLags(t, l) }},
+		part{"server at the end", func(t *testing.T, _ *cluster) { testServerLagsAtEnd(t, l) }},
+	)
+}
+
 // testLaggingServer has two servers, one of which does not hear that the storage version of a definition has changed.
 // It goes on to write the old version.
-func testLaggingServer(t *testing.T) {
+func testLaggingServer(t *testing.T, c *lagging) {
 	const objects = 30
-	c := startCluster(t, controlplane.Server{}, controlplane.Server{})
 	r := newCustom("laggards", "Laggard")
 	c.define(t, r)
 	c.fill(t, r, "laggard", objects)
 	laggard := c.Servers()[1]
-	etcd := c.putProxyBefore(t, laggard)
 	// A manager that asks the server which lags would do nothing at all.
 	c.startProcess(t, framework.Process{
 		Name: "manager", Config: c.Servers()[0].Config(framework.ManagerUser, framework.Masters),
 	})
 
-	etcd.holdWatches()
+	c.etcd.holdWatches()
 	c.flip(t, r, "v2")
 	c.migrate(t, "lag", r.WithVersion(""))
 	var waiting v1alpha1.MigrationCondition
@@ -84,7 +98,7 @@ func testLaggingServer(t *testing.T) {
 		return err
 	})
 
-	etcd.releaseWatches()
+	c.etcd.releaseWatches()
 	if m := c.ended(t, "lag", soon); condition(m, v1alpha1.MigrationSucceeded) == nil {
 		t.Errorf("the migration failed: %s", words(m))
 	}

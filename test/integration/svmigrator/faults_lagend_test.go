@@ -39,16 +39,14 @@ const countsAsGone = 90 * time.Second
 // testServerLagsAtEnd has a server freeze before the storage version of a definition changes, for so long that it
 // counts as gone, and thaw in the middle of the migration. It could not be asked at the start, and it writes the old
 // version until it hears of the change. As long as it may come back at any time, the migration waits.
-func testServerLagsAtEnd(t *testing.T) {
+func testServerLagsAtEnd(t *testing.T, l *lagging) {
 	const objects = 40
-	c := startCluster(t, controlplane.Server{}, controlplane.Server{})
-	r := newCustom("sleepers", "Sleeper")
+	c, r := l.cluster, newCustom("sleepers", "Sleeper")
 	c.define(t, r)
 	c.fill(t, r, "sleeper", objects)
 	quick, sleeper := c.Servers()[0], c.Servers()[1]
-	etcd := c.putProxyBefore(t, sleeper)
 	// A client of the sleeper would wait for an answer.
-	c = &cluster{framework.Use(t, c.ControlPlane, quick.Config("tester", framework.Masters))}
+	c = &cluster{framework.Use(t, c.ControlPlane, quick.Config("tester", framework.Masters)), c.managers}
 	half := c.startManagerForHalf(t, quick, r, objects)
 
 	frozen := time.Now()
@@ -56,7 +54,7 @@ func testServerLagsAtEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.awaitReady(t, quick.Address())
-	etcd.holdWatches()
+	l.etcd.holdWatches()
 	c.flip(t, r, "v2")
 	c.migrate(t, "lags-at-end", r.WithVersion(""))
 	framework.Eventually(t, soon, func(ctx context.Context) error {
@@ -89,7 +87,7 @@ func testServerLagsAtEnd(t *testing.T) {
 	}
 	mustFail(t, m, v1alpha1.MigrationReasonAgreementLost, sleeper.Address())
 
-	etcd.releaseWatches()
+	l.etcd.releaseWatches()
 	c.migrate(t, "after-it-woke", r.WithVersion(""))
 	mustSucceed(t, c.ended(t, "after-it-woke", soon))
 	if stored := c.encodings(t, r.GroupResource); stored[r.encoding("v2")] != objects+1 {
@@ -99,19 +97,17 @@ func testServerLagsAtEnd(t *testing.T) {
 
 // testOwnServerLags has the server that the manager uses hear of nothing, while another server restarts. The migration
 // must not succeed before the manager knows of that.
-func testOwnServerLags(t *testing.T) {
+func testOwnServerLags(t *testing.T, c *lagging) {
 	const objects = 40
-	c := startCluster(t, controlplane.Server{}, controlplane.Server{})
 	r := newCustom("hermits", "Hermit")
 	c.define(t, r)
 	c.fill(t, r, "hermit", objects)
-	own, other := c.Servers()[0], c.Servers()[1]
-	etcd := c.putProxyBefore(t, own)
+	other, own := c.Servers()[0], c.Servers()[1]
 	half := c.startManagerForHalf(t, own, r, objects)
 	c.flip(t, r, "v2")
 	c.migrate(t, "own-server-lags", r.WithVersion(""))
 	half.awaitDone(t)
-	etcd.holdWatches()
+	c.etcd.holdWatches()
 	if err := other.Restart(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +125,7 @@ func testOwnServerLags(t *testing.T) {
 		t.Logf("while the manager hears of nothing: %s", running.Message)
 		return nil
 	})
-	etcd.releaseWatches()
+	c.etcd.releaseWatches()
 	mustSucceed(t, c.ended(t, "own-server-lags", soon))
 	if stored := c.encodings(t, r.GroupResource); stored[r.encoding("v2")] != objects {
 		t.Errorf("stored are %v, want %d in v2", stored, objects)

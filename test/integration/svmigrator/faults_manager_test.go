@@ -24,13 +24,12 @@ import (
 
 // testManagerKilled kills the manager again and again in the middle of a migration. Each time the one that follows goes
 // on where progress was saved last.
-func testManagerKilled(t *testing.T) {
+func testManagerKilled(t *testing.T, c *cluster) {
 	const (
 		objects   = 1500
 		kills     = 7
 		chunkSize = 200
 	)
-	c := startCluster(t)
 	s := c.stage(t, "martyrs", "Martyr", objects)
 	moments := newMoments(t)
 	// Progress is saved behind a chunk, but not more often than every half a second. At this pace a chunk takes longer

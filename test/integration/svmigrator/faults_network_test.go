@@ -32,7 +32,7 @@ func testNetworkCut(t *testing.T) {
 		// underway is how long the server may take for what has arrived before the cut.
 		underway = 5 * time.Second
 	)
-	cp := controlplane.Start(t, controlplane.Config{Hosts: true})
+	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{{AllowAll: true}}})
 	c := useCluster(t, cp, cp.AdminConfig())
 	s := c.stage(t, "islands", "Island", objects)
 	manager := c.startProcess(t, framework.Process{

@@ -37,9 +37,8 @@ var sinceAndUntil = regexp.MustCompile(`^Rewriting fails for \d+ objects? since 
 	`.*(unable to handle|Service Unavailable)`)
 
 // testServerPushesBack lets the servers refuse rewrites, and lose answers to them.
-func testServerPushesBack(t *testing.T) {
+func testServerPushesBack(t *testing.T, c *cluster) {
 	const burdens = 700
-	c := startCluster(t)
 	refused, lossy := c.stage(t, "burdens", "Burden", burdens), c.stage(t, "riddles", "Riddle", 150)
 	gate, err := c.NewInterceptor("", nil)
 	if err != nil {

@@ -34,12 +34,11 @@ var interruption = regexp.MustCompile(
 )
 
 // testServersKilled kills the API server and etcd under a migration, and starts them again.
-func testServersKilled(t *testing.T) {
+func testServersKilled(t *testing.T, c *cluster) {
 	const (
 		objects = 1500
 		faults  = 4
 	)
-	c := startCluster(t)
 	s := c.stage(t, "wrecks", "Wreck", objects)
 	moments := newMoments(t)
 	gate, err := c.NewInterceptor("", nil)

@@ -114,8 +114,7 @@ func (s *scene) stuck(t *testing.T, reason string, says ...string) {
 }
 
 // testEndCannotBeWritten forbids what is left to do when all objects are done.
-func testEndCannotBeWritten(t *testing.T) {
-	c := startCluster(t)
+func testEndCannotBeWritten(t *testing.T, c *cluster) {
 	unpruned, unread := c.stage(t, "epilogues", "Epilogue", 60), c.stage(t, "postscripts", "Postscript", 60)
 	gate, err := c.NewInterceptor("", nil)
 	if err != nil {

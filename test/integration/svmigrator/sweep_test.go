@@ -18,13 +18,10 @@ package svmigrator
 
 import (
 	"testing"
-
-	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
 // testCustomResources takes a resource through a change of its storage version, by hand and without a trigger.
-func testCustomResources(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testCustomResources(t *testing.T, c *cluster) {
 	gadgets := newCustom("gadgets", "Gadget")
 	c.define(t, gadgets)
 	c.fill(t, gadgets, "gadget", 1200)
