@@ -31,6 +31,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
 const (

@@ -226,7 +226,6 @@ func metric(t *testing.T, name, labelValue string) float64 {
 
 func onlyServer(t *testing.T) *controlplane.ControlPlane {
 	t.Helper()
-	return controlplane.Start(
-		t, controlplane.Config{Servers: []controlplane.Server{controlplane.StorageVersionAPI(controlplane.Server{AllowAll: true})}},
-	)
+	server := controlplane.StorageVersionAPI(controlplane.Server{AllowAll: true})
+	return controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{server}})
 }
