@@ -89,6 +89,6 @@ func (c *Controller) record(ctx context.Context, e effect) {
 		objectsDeleted.WithLabelValues(string(e.reason)).Inc()
 		logger.V(2).Info("Deleted a storage version without living servers")
 	default:
-		logger.V(4).Info("Changed a fence", "action", e.action)
+		logger.V(4).Info("Changed a marker", "action", e.action)
 	}
 }

@@ -220,7 +220,7 @@ func TestLifeOfGarbage(t *testing.T) {
 	}
 	wantWrites := []write{
 		{"delete", "apps.empty", "uid-apps.empty", "7", ""},
-		{"update status", "apps.mixed", "uid-apps.mixed", "7", fenceReason},
+		{"update status", "apps.mixed", "uid-apps.mixed", "7", markerReason},
 		{"update status", "apps.mixed", "uid-apps.mixed", "7", "CommonEncodingVersionSet"},
 	}
 	if diff := cmp.Diff(wantWrites, writes); diff != "" {
@@ -235,7 +235,7 @@ func TestLifeOfGarbage(t *testing.T) {
 }
 
 func TestLostRaceIsDecidedAnew(t *testing.T) {
-	object := withFence(published("apps.deployments", entry("living", "v1"), entry("gone", "v1")))
+	object := withMarker(published("apps.deployments", entry("living", "v1"), entry("gone", "v1")))
 	f := newFixture(t, object)
 	f.cache(t, object, leaseOf("living"))
 	f.memory = memory{at: epoch, absentSince: missedSince(epoch.Add(-grace), "gone")}
@@ -253,8 +253,8 @@ func TestLostRaceIsDecidedAnew(t *testing.T) {
 }
 
 func TestWriteThatFailsDoesNotKeepBackTheRest(t *testing.T) {
-	refused := withFence(published("apps.a", entry("gone", "v1")))
-	fine := withFence(published("apps.b", entry("gone", "v1")))
+	refused := withMarker(published("apps.a", entry("gone", "v1")))
+	fine := withMarker(published("apps.b", entry("gone", "v1")))
 	f := newFixture(t, refused, fine)
 	f.cache(t, refused, fine)
 	f.memory = memory{at: epoch, absentSince: missedSince(epoch.Add(-grace), "gone")}

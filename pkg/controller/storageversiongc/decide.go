@@ -99,8 +99,8 @@ type emptySighting struct {
 type action string
 
 const (
-	putUpFence    action = "PutUpFence"
-	takeDownFence action = "TakeDownFence"
+	putMarker     action = "PutMarker"
+	removeMarker  action = "RemoveMarker"
 	removeEntries action = "RemoveEntries"
 	deleteObject  action = "DeleteObject"
 )
@@ -131,8 +131,8 @@ func (e effect) write() *apiserverinternalv1alpha1.StorageVersion {
 	switch e.action {
 	case deleteObject:
 		return nil
-	case putUpFence:
-		return withFence(e.object)
+	case putMarker:
+		return withMarker(e.object)
 	default:
 		return republished(e.object, e.serverIDs)
 	}
@@ -194,14 +194,14 @@ func (d *decision) judge(obs observation, object *apiserverinternalv1alpha1.Stor
 	switch {
 	case len(kept) == 0 && object.DeletionTimestamp != nil:
 		// Somebody has deleted the object. It stays until the owners of its finalizers let it go.
-	case len(stale) > 0 && !fenced(object):
-		d.do(effect{action: putUpFence, reason: staleEntries, object: object, serverIDs: stale}, 0)
+	case len(stale) > 0 && !marked(object):
+		d.do(effect{action: putMarker, reason: staleEntries, object: object, serverIDs: stale}, 0)
 	case len(kept) == 0:
 		d.do(effect{action: deleteObject, reason: staleEntries, object: object, serverIDs: stale}, never)
 	case len(stale) > 0:
 		d.do(effect{action: removeEntries, reason: staleEntries, object: object, serverIDs: stale}, never)
-	case len(missing) == 0 && fenced(object):
-		d.do(effect{action: takeDownFence, reason: noneStale, object: object}, never)
+	case len(missing) == 0 && marked(object):
+		d.do(effect{action: removeMarker, reason: noneStale, object: object}, never)
 	}
 	if len(missing) > len(stale) {
 		d.hold(inGrace)
@@ -209,7 +209,7 @@ func (d *decision) judge(obs observation, object *apiserverinternalv1alpha1.Stor
 }
 
 // judgeEmpty waits, because a server that finds no object creates one and adds its entry in a second request. It needs
-// no fence: that second request changes the object, so the precondition of the deletion fails.
+// no marker: that second request changes the object, so the precondition of the deletion fails.
 func (d *decision) judgeEmpty(obs observation, object *apiserverinternalv1alpha1.StorageVersion) {
 	switch {
 	case object.DeletionTimestamp != nil:

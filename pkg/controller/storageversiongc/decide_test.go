@@ -132,57 +132,57 @@ func TestDecide(t *testing.T) {
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
 			memory: memory{at: at(100), absentSince: missedSince(at(85), "gone"), emptySince: noMemory}},
 	}, {
-		name: "a lease missing for the grace: the object gets a fence first, and is looked at again at once",
+		name: "a lease missing for the grace: the object gets a marker first, and is looked at again at once",
 		obs: observation{
 			storageVersions: objects(mixed),
 			leases:          map[string]presence{"living": present, "gone": absent},
 			remembered:      memory{at: at(99), absentSince: missedSince(at(84.9), "gone")},
 		},
 		want: decision{heldBy: none, next: 0,
-			effects: []effect{{action: putUpFence, reason: staleEntries, object: mixed, serverIDs: []string{"gone"}}},
+			effects: []effect{{action: putMarker, reason: staleEntries, object: mixed, serverIDs: []string{"gone"}}},
 			memory:  memory{at: at(100), absentSince: missedSince(at(84.9), "gone"), emptySince: noMemory}},
 	}, {
-		name: "with the fence up the entry goes",
+		name: "with the marker the entry goes",
 		obs: observation{
-			storageVersions: objects(withFence(mixed)),
+			storageVersions: objects(withMarker(mixed)),
 			leases:          map[string]presence{"living": present, "gone": absent},
 			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone")},
 		},
 		want: decision{heldBy: none, next: never,
 			effects: []effect{
-				{action: removeEntries, reason: staleEntries, object: withFence(mixed), serverIDs: []string{"gone"}},
+				{action: removeEntries, reason: staleEntries, object: withMarker(mixed), serverIDs: []string{"gone"}},
 			},
 			memory: memory{at: at(100), absentSince: missedSince(at(80), "gone"), emptySince: noMemory}},
 	}, {
-		name: "with the fence up an object of servers that are all gone is deleted; objects are taken by name",
+		name: "with the marker an object of servers that are all gone is deleted; objects are taken by name",
 		obs: observation{
-			storageVersions: objects(withFence(oneGone), withFence(allGone)),
+			storageVersions: objects(withMarker(oneGone), withMarker(allGone)),
 			leases:          map[string]presence{"gone": absent, "gone-2": absent},
 			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone", "gone-2")},
 		},
 		want: decision{heldBy: none, next: never,
 			effects: []effect{
-				{action: deleteObject, reason: staleEntries, object: withFence(allGone), serverIDs: []string{"gone", "gone-2"}},
-				{action: deleteObject, reason: staleEntries, object: withFence(oneGone), serverIDs: []string{"gone"}},
+				{action: deleteObject, reason: staleEntries, object: withMarker(allGone), serverIDs: []string{"gone", "gone-2"}},
+				{action: deleteObject, reason: staleEntries, object: withMarker(oneGone), serverIDs: []string{"gone"}},
 			},
 			memory: memory{at: at(100), absentSince: missedSince(at(80), "gone", "gone-2"), emptySince: noMemory}},
 	}, {
 		name: "of two missing leases one is still in its grace: its entry stays, hence the object, too",
 		obs: observation{
-			storageVersions: objects(withFence(allGone)),
+			storageVersions: objects(withMarker(allGone)),
 			leases:          map[string]presence{"gone": absent, "gone-2": absent},
 			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone")},
 		},
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
 			effects: []effect{
-				{action: removeEntries, reason: staleEntries, object: withFence(allGone), serverIDs: []string{"gone"}},
+				{action: removeEntries, reason: staleEntries, object: withMarker(allGone), serverIDs: []string{"gone"}},
 			},
 			memory: memory{at: at(100), emptySince: noMemory,
 				absentSince: map[string]time.Time{"gone": at(80), "gone-2": at(100)}}},
 	}, {
 		name: "one unknown lease stops everything and every grace begins again",
 		obs: observation{
-			storageVersions: objects(withFence(oneGone), healthy),
+			storageVersions: objects(withMarker(oneGone), healthy),
 			leases:          map[string]presence{"gone": absent, "living": present, "living-2": unknown},
 			remembered:      memory{at: at(99), absentSince: missedSince(at(10), "gone")},
 		},
@@ -190,7 +190,7 @@ func TestDecide(t *testing.T) {
 	}, {
 		name: "a lease that was not read is unknown",
 		obs: observation{
-			storageVersions: objects(withFence(oneGone)),
+			storageVersions: objects(withMarker(oneGone)),
 			leases:          map[string]presence{},
 			remembered:      memory{at: at(99), absentSince: missedSince(at(10), "gone")},
 		},
@@ -198,26 +198,26 @@ func TestDecide(t *testing.T) {
 	}, {
 		name: "a gap in the readings may hide a failure: the grace begins again",
 		obs: observation{
-			storageVersions: objects(withFence(oneGone)),
+			storageVersions: objects(withMarker(oneGone)),
 			leases:          map[string]presence{"gone": absent},
 			remembered:      memory{at: at(97.3), absentSince: missedSince(at(10), "gone")},
 		},
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
 			memory: memory{at: at(100), absentSince: missedSince(at(100), "gone"), emptySince: noMemory}},
 	}, {
-		name: "a lease that came back is forgotten, and the fence taken down",
+		name: "a lease that came back is forgotten, and the marker removed",
 		obs: observation{
-			storageVersions: objects(withFence(healthy)),
+			storageVersions: objects(withMarker(healthy)),
 			leases:          map[string]presence{"living": present, "living-2": present},
 			remembered:      memory{at: at(99), absentSince: missedSince(at(10), "living")},
 		},
 		want: decision{heldBy: none, next: never,
-			effects: []effect{{action: takeDownFence, reason: noneStale, object: withFence(healthy)}},
+			effects: []effect{{action: removeMarker, reason: noneStale, object: withMarker(healthy)}},
 			memory:  memory{at: at(100), absentSince: missedSince(at(0)), emptySince: noMemory}},
 	}, {
-		name: "a fence found at start is left while its lease is in the grace",
+		name: "a marker found at start is left while its lease is in the grace",
 		obs: observation{
-			storageVersions: objects(withFence(mixed)),
+			storageVersions: objects(withMarker(mixed)),
 			leases:          map[string]presence{"living": present, "gone": absent},
 		},
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
@@ -248,7 +248,7 @@ func TestDecide(t *testing.T) {
 	}, {
 		name: "objects that are deleted already wait for their finalizers, not for us",
 		obs: observation{
-			storageVersions: objects(terminating(empty), terminating(withFence(oneGone))),
+			storageVersions: objects(terminating(empty), terminating(withMarker(oneGone))),
 			leases:          map[string]presence{"gone": absent},
 			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone"), emptySince: emptySince(at(80), empty)},
 		},

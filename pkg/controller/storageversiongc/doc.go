@@ -26,19 +26,19 @@ limitations under the License.
 //   - StorageVersions.
 //
 // It sends requests only if a cached StorageVersion is suspicious: if it has an entry whose Lease is not cached, if it
-// has no entries, or if it has a fence. Then it reads the StorageVersions, and after them the Leases in doubt, from the
-// API server.
+// has no entries, or if it has a marker. Then it reads the StorageVersions, and after them the Leases in doubt, from
+// the API server.
 //
 // It writes
 //
 //   - storageversions/status: update, to remove entries (commonEncodingVersion and the AllEncodingVersionsEqual
-//     condition follow), and shortly before that to put a fence into the reason of that condition, see fence.go;
+//     condition follow), and shortly before that to put a marker into the reason of that condition, see marker.go;
 //   - storageversions: delete, for an object that has no entries left.
 //
 // It promises
 //
 //   - It removes an entry only after no read found the Lease of that name in kube-system for at least [grace], while
-//     the API server answered all the time, and only if the Lease is still missing after the fence is in place.
+//     the API server answered all the time, and only if the Lease is still missing after the marker is in place.
 //   - A Lease that could not be read is not a Lease that is missing. One read without an answer ends the sync without a
 //     write, and every grace period starts again.
 //   - A Lease that exists stands for a living server, whatever its labels, its holder and its age are.

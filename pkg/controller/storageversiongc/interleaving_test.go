@@ -28,7 +28,7 @@ import (
 	"k8s.io/apiserver/pkg/storageversion"
 )
 
-// store is the little of an API server that the race of fence.go is about: one StorageVersion, one Lease, optimistic
+// store is the little of an API server that the race of marker.go is about: one StorageVersion, one Lease, optimistic
 // concurrency, and updates that change nothing being dropped.
 type store struct {
 	object  *apiserverinternalv1alpha1.StorageVersion
@@ -122,7 +122,7 @@ func (c *collector) step() {
 }
 
 func (c *collector) write(e effect) {
-	if c.withoutCare && e.action == putUpFence {
+	if c.withoutCare && e.action == putMarker {
 		e.action = removeEntries
 		if len(withoutServers(e.object.Status.StorageVersions, e.serverIDs)) == 0 {
 			e.action = deleteObject
@@ -141,7 +141,7 @@ func TestEveryInterleavingWithAReturningServer(t *testing.T) {
 	const collectorSteps, serverSteps = 9, 7
 	for _, others := range [][]apiserverinternalv1alpha1.ServerStorageVersion{nil, {entry("living", "v1")}} {
 		for _, withoutCare := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d other servers, without fence: %t", len(others), withoutCare), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%d other servers, without marker: %t", len(others), withoutCare), func(t *testing.T) {
 				lost := sets.New[string]()
 				interleavings(collectorSteps, serverSteps, func(order string) {
 					if losesEntry(others, withoutCare, order) {

@@ -42,7 +42,7 @@ var leaseResource = coordinationv1.Resource("leases")
 func (c *Controller) suspicious() bool {
 	objects, _ := c.storageVersions.List(labels.Everything()) // A cache has no error.
 	return slices.ContainsFunc(objects, func(object *apiserverinternalv1alpha1.StorageVersion) bool {
-		return len(object.Status.StorageVersions) == 0 || fenced(object)
+		return len(object.Status.StorageVersions) == 0 || marked(object)
 	}) || slices.ContainsFunc(serverIDs(objects), func(serverID string) bool { return !c.leaseCached(serverID) })
 }
 

@@ -134,8 +134,8 @@ func checkEffect(t *testing.T, obs observation, h history, e effect) (removed in
 	}
 	switch e.action {
 	case removeEntries, deleteObject:
-		if len(entries) > 0 && !fenced(e.object) {
-			t.Errorf("%s of %s without a fence", e.action, e.object.Name)
+		if len(entries) > 0 && !marked(e.object) {
+			t.Errorf("%s of %s without a marker", e.action, e.object.Name)
 		}
 	}
 	kept := withoutServers(entries, e.serverIDs)
@@ -167,7 +167,7 @@ func randomObjects(rng *rand.Rand, servers []string) []*apiserverinternalv1alpha
 		}
 		object := published(fmt.Sprintf("apps.r%d", i), entries...)
 		if rng.IntN(2) == 0 {
-			object = withFence(object)
+			object = withMarker(object)
 		}
 		all = append(all, object)
 	}

@@ -49,9 +49,6 @@ const (
 	maxRetry = 30 * time.Second
 	// syncWorkers is more than one, because a sync may ask an API server that does not answer.
 	syncWorkers = 2
-	// locatePatience is how long a new migration waits for its resource to be served. Somebody may be creating a
-	// definition and its migration together.
-	locatePatience = 15 * time.Second
 )
 
 // Observer knows what the servers write.
@@ -193,119 +190,6 @@ func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigrati
 	if ended || cached.Spec.Suspend {
 		c.enqueueResource(m.GroupResource()) // Others may have waited for this one.
 	}
-}
-
-// sync does everything about a migration that needs no place. It fails a migration that cannot succeed, says what a
-// migration waits for, queues one that may write, and deletes one that ended long ago.
-func (c *Controller) sync(ctx context.Context, name string) (again time.Time, err error) {
-	m := c.cluster.caches.Migration(name)
-	if m == nil || m.DeletionTimestamp != nil {
-		return time.Time{}, nil
-	}
-	if m.Finished() {
-		return c.deleteFinished(ctx, m)
-	}
-	if c.runs.ofMigration(m) != nil {
-		return time.Time{}, nil
-	}
-	ctx = withMigration(ctx, m)
-	decision, err := c.cluster.decide(ctx, m)
-	if err != nil {
-		return time.Time{}, err
-	}
-	if decision.Verdict == Wait {
-		decision = c.checkServed(ctx, m, decision)
-	}
-	if pause := c.cluster.space.paused(); pause != nil && decision.Verdict == Go {
-		decision = *pause
-		decision.DecideAt = c.cluster.clock.Now().Add(spaceRetry)
-	}
-	status := &statusWriter{cluster: c.cluster, stored: m}
-	if decision.Verdict == Go {
-		if at := c.runs.before(m.UID).notBefore; c.cluster.clock.Now().Before(at) {
-			return at, nil // The status says what it waits for.
-		}
-		if c.turns.NumRequeues(m.Name) > 0 {
-			return time.Time{}, nil // Its last run failed. It is queued again when the backoff is over.
-		}
-		decision = c.awaitPlace(m)
-	}
-	switch decision.Verdict {
-	case Wait:
-		err = status.write(ctx, awaiting(decision))
-	case Fail:
-		err = status.update(ctx, failed(decision))
-	}
-	if errors.Is(err, errMigrationGone) || errors.Is(err, controller.ErrOutdated) {
-		err = nil // An event about the change queues the migration again.
-	}
-	return decision.DecideAt, err
-}
-
-// awaitPlace adds a migration that may write to those that wait for a place. It returns a decision to wait if others go
-// first, else Go.
-func (c *Controller) awaitPlace(m *migrationv1alpha1.StorageVersionMigration) Decision {
-	// The status already says why it waits, and Queued would say less.
-	told := c.runs.before(m.UID).task.Stuck() || saysInTreeRuns(&m.Status)
-	decision := Decision{Verdict: Go}
-	if other := c.ahead(m); other != "" {
-		// It is queued again when the other one has ended or must not go on.
-		decision = waitsFor(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
-			"This one starts when that one ends", other)
-	} else {
-		if c.turns.Len() > 0 || len(c.runs.all()) >= c.cluster.options.ConcurrentMigrations {
-			decision = waitsFor(migrationv1alpha1.MigrationReasonQueued,
-				"other migrations run or come first, and --concurrent-migrations limits how many run. This one starts "+
-					"when there is room for it")
-		} else {
-			decision.DecideAt = c.cluster.clock.Now().Add(minRetry)
-		}
-		c.turns.Add(m.Name)
-	}
-	if told {
-		return Decision{Verdict: Go}
-	}
-	return decision
-}
-
-// ahead returns the name of the migration of the resource that m has to wait for, or "". That is the one that runs, or
-// one that has begun and whose success also ends m. A migration that has begun waits only for one that runs. Otherwise
-// two could wait for each other.
-func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string {
-	if run := c.runs.of(m.GroupResource()); run != nil {
-		return run.name
-	}
-	if m.Status.StartTime != nil || c.runs.before(m.UID).task != nil {
-		return ""
-	}
-	for _, other := range c.cluster.caches.MigrationsOf(m.GroupResource()) {
-		if !other.Finished() && c.runs.before(other.UID).covered.Has(m.UID) && c.cluster.decideCached(other).Verdict == Go {
-			return other.Name
-		}
-	}
-	return ""
-}
-
-// checkServed fails a waiting migration whose resource does not exist, because it might wait forever.
-func (c *Controller) checkServed(
-	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
-) Decision {
-	if c.cluster.observer.Observe(m.GroupResource()).Presence == storageversion.Served {
-		return decision
-	}
-	_, missing, err := c.cluster.findEndpoint(ctx, m, "")
-	now, patience := c.cluster.clock.Now(), m.CreationTimestamp.Add(locatePatience)
-	switch {
-	case err != nil:
-		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served", "err", err)
-		decision.DecideAt = now.Add(maxRetry) // What the migration waits for is true all the same.
-	case missing == nil:
-	case missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed && now.Before(patience):
-		decision.DecideAt = patience
-	default:
-		return *missing
-	}
-	return decision
 }
 
 // rankOfName returns the place of a waiting migration in the order.

@@ -92,39 +92,7 @@ type migrationRun struct {
 
 // run rewrites the objects of the migration. It returns nil if the migration has ended.
 func (r *migrationRun) run(ctx context.Context) error {
-	if pause := r.cluster.space.admit(ctx); pause != nil {
-		return r.waitUntil(ctx, r.cluster.clock.Now().Add(spaceRetry), *pause)
-	}
-	// The cache may not have yet what the last run wrote.
-	if err := r.status.refresh(ctx); err != nil {
-		return err
-	}
-	// No event tells of a change of an aggregated server.
-	unread := r.cluster.observer.ReadAggregated(ctx, r.resource.Group)
-	decision, err := r.cluster.decide(ctx, r.status.stored)
-	if err != nil {
-		return err
-	}
-	if decision.Verdict != Go {
-		return errStopped
-	}
-	if unread != nil {
-		return unread
-	}
-	if err := r.awaitInTree(ctx); err != nil {
-		return err
-	}
-	missing, err := r.locate(ctx, decision.Target)
-	if err != nil {
-		return err
-	}
-	if missing != nil {
-		return r.end(ctx, failed(*missing))
-	}
-	if err := r.awaitFollowers(ctx, decision.Target); err != nil {
-		return err
-	}
-	if err := r.bindTarget(ctx, decision); err != nil {
+	if admitted, err := r.admit(ctx); !admitted {
 		return err
 	}
 	defer r.bound.Store(nil)

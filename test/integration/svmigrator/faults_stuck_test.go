@@ -166,6 +166,36 @@ func testEndCannotBeWritten(t *testing.T, c *cluster) {
 	})
 }
 
+// testStatusCannotBeWritten forbids to write the status of a migration. It does not go on before it can be saved.
+func testStatusCannotBeWritten(t *testing.T, c *cluster) {
+	unsaved := c.stage(t, "ledgers", "Ledger", 60)
+	gate, err := c.NewInterceptor("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tries atomic.Int32
+	var allowed atomic.Bool
+	gate.Intercept(func(r *http.Request) controlplane.Verdict {
+		if r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, "/"+unsaved.Resource+"/status") && !allowed.Load() {
+			tries.Add(1)
+			return unsaved.forbidden()
+		}
+		return controlplane.Verdict{}
+	})
+	c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters)})
+	unsaved.migrate(t)
+	framework.Eventually(t, soon, func(context.Context) error {
+		if n := tries.Load(); n < 3 {
+			return fmt.Errorf("it was tried %d times", n)
+		}
+		return nil
+	})
+	c.said(t, unsaved.Resource, "StatusNotWritten", 1, forbidding)
+	unsaved.judge.onlyEncodings(t, 0)
+	allowed.Store(true)
+	unsaved.succeeded(t, soon, 1)
+}
+
 // endHeldUp wants the Running condition to say soon what holds up the end, in one of these words, for as long as it
 // does.
 func (s *scene) endHeldUp(t *testing.T, oneOf ...string) {

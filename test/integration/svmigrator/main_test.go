@@ -50,7 +50,7 @@ func TestMigrator(t *testing.T) {
 		)},
 		{Name: "Answers", Servers: 1, Run: onOne(
 			part{"ServerPushesBack", testServerPushesBack}, part{"SuccessHeldBack", testSuccessHeldBack},
-			part{"EndCannotBeWritten", testEndCannotBeWritten},
+			part{"EndCannotBeWritten", testEndCannotBeWritten}, part{"StatusCannotBeWritten", testStatusCannotBeWritten},
 		)},
 		{Name: "SpaceInEtcd", Servers: 1, Run: testSpaceInEtcd},
 		{Name: "TurnsOfEvents", Servers: 1, Run: testTurnsOfEvents},

@@ -32,6 +32,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
+// allMetWithin is how soon after a start the servers behind a balancer are all met, and agree.
+const allMetWithin = 5 * time.Minute
+
 // testServersBehindALoadBalancer has three servers that advertise the address of their load balancer, so that there is
 // one endpoint. One of them is upgraded and taken back. Then the balancer leads to another one only.
 func testServersBehindALoadBalancer(t *testing.T) {
@@ -46,6 +49,10 @@ func testServersBehindALoadBalancer(t *testing.T) {
 	started := time.Now()
 	c.startManager(t, "manager")
 	w := startWriter(t, c.Servers()...)
+	framework.Eventually(t, allMetWithin, func(context.Context) error {
+		return c.says(flowSchema, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
+	})
+	t.Logf("the servers agree %v after the start of the manager", time.Since(started).Round(time.Millisecond))
 	framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
 	t.Logf("everything is migrated %v after the start of the manager", time.Since(started).Round(time.Millisecond))
 	t.Run("an upgrade that is taken back", func(t *testing.T) { testRollback(t, c, w) })

@@ -34,46 +34,46 @@ import (
 //     publishes again, which it does every ten minutes.
 //
 // Between 2 and 4 the controller may write to all other StorageVersions, under the rate limit of its client. That takes
-// seconds, and an API server restarts in seconds. So before the controller removes an entry, it puts a fence into the
+// seconds, and an API server restarts in seconds. So before the controller removes an entry, it puts a marker into the
 // object: its own reason and message in the AllEncodingVersionsEqual condition. A server that publishes computes the
-// condition again. So while the fence is there every publication changes the object, and a removal after it fails:
+// condition again. So while the marker is there every publication changes the object, and a removal after it fails:
 //
-//  1. The controller writes the fence. The object that it decided on is the precondition.
-//  2. It reads everything again, first the StorageVersions and then the Leases. The object has the fence, at
+//  1. The controller writes the marker. The object that it decided on is the precondition.
+//  2. It reads everything again, first the StorageVersions and then the Leases. The object has the marker, at
 //     resourceVersion 8.
 //  3. The Lease is still missing. So the server can register, and publish, only after this read. Its publication meets
-//     an object with the fence, or fails by its own precondition.
-//  4. The controller removes the entry, with resourceVersion 8 as the precondition. This removes the fence as well,
+//     an object with the marker, or fails by its own precondition.
+//  4. The controller removes the entry, with resourceVersion 8 as the precondition. This removes the marker as well,
 //     because it computes the condition again.
 //
-// It does not matter who wrote the fence or when, as long as it was there before the Lease was found missing. If the
-// controller crashes after step 1, its successor uses the fence or takes it down, and a publication takes it down as
-// well. The fence changes neither the status of the condition nor commonEncodingVersion, so it misleads nobody.
+// It does not matter who wrote the marker or when, as long as it was there before the Lease was found missing. If the
+// controller crashes after step 1, its successor uses the marker or removes it, and a publication removes it as
+// well. The marker changes neither the status of the condition nor commonEncodingVersion, so it misleads nobody.
 const (
-	fenceReason  = "RemovingStaleEntries"
-	fenceMessage = "Entries of API servers whose identity Lease is gone are about to be removed"
+	markerReason  = "RemovingStaleEntries"
+	markerMessage = "Entries of API servers whose identity Lease is gone are about to be removed"
 )
 
-func fenced(object *apiserverinternalv1alpha1.StorageVersion) bool {
+func marked(object *apiserverinternalv1alpha1.StorageVersion) bool {
 	return slices.ContainsFunc(object.Status.Conditions, func(c apiserverinternalv1alpha1.StorageVersionCondition) bool {
-		return c.Type == apiserverinternalv1alpha1.AllEncodingVersionsEqual && c.Reason == fenceReason
+		return c.Type == apiserverinternalv1alpha1.AllEncodingVersionsEqual && c.Reason == markerReason
 	})
 }
 
-// withFence returns a copy with the status that a publication would give it, plus the fence.
-func withFence(object *apiserverinternalv1alpha1.StorageVersion) *apiserverinternalv1alpha1.StorageVersion {
+// withMarker returns a copy with the status that a publication would give it, plus the marker.
+func withMarker(object *apiserverinternalv1alpha1.StorageVersion) *apiserverinternalv1alpha1.StorageVersion {
 	object = republished(object, nil)
 	for i := range object.Status.Conditions {
 		condition := &object.Status.Conditions[i]
 		if condition.Type == apiserverinternalv1alpha1.AllEncodingVersionsEqual {
-			condition.Reason, condition.Message = fenceReason, fenceMessage
+			condition.Reason, condition.Message = markerReason, markerMessage
 		}
 	}
 	return object
 }
 
 // republished returns a copy without the entries of some servers, and with the status that a publication would give it.
-// It has no fence.
+// It has no marker.
 func republished(
 	object *apiserverinternalv1alpha1.StorageVersion, without []string,
 ) *apiserverinternalv1alpha1.StorageVersion {

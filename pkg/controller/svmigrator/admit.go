@@ -1,0 +1,204 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// A migration passes these gates, in this order, before it rewrites anything. Its status says at which one it waits.
+//
+// In sync, on cached objects, whenever something may have changed:
+//
+//  1. Decide says Go: nobody has suspended it, and the servers agree on its target (decide.go).
+//  2. The resource is served, or may be soon (checkServed).
+//  3. etcd has space (space.go).
+//  4. The time is over for which its last run asked, or for which a run that failed is put off.
+//  5. No other migration of the resource goes first (ahead). Then it queues for a place (queue.go).
+//
+// In its run, on live objects:
+//
+//  6. The growth of etcd is measured (space.go).
+//  7. Decide says Go, after the servers of an aggregated group were asked once more.
+//  8. kube-controller-manager does not migrate the resource (intree.go).
+//  9. The resource is served (locate).
+//  10. Every server follows the CustomResourceDefinition (followers.go).
+//  11. The target and the time of the start are stored (bindTarget).
+
+// locatePatience is how long a new migration waits for its resource to be served. Somebody may be creating a definition
+// and its migration together.
+const locatePatience = 15 * time.Second
+
+// sync does everything about a migration that needs no place. It fails a migration that cannot succeed, says what a
+// migration waits for, queues one that may write, and deletes one that ended long ago.
+func (c *Controller) sync(ctx context.Context, name string) (again time.Time, err error) {
+	m := c.cluster.caches.Migration(name)
+	if m == nil || m.DeletionTimestamp != nil {
+		return time.Time{}, nil
+	}
+	if m.Finished() {
+		return c.deleteFinished(ctx, m)
+	}
+	if c.runs.ofMigration(m) != nil {
+		return time.Time{}, nil
+	}
+	ctx = withMigration(ctx, m)
+	decision, err := c.cluster.decide(ctx, m)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if decision.Verdict == Wait {
+		decision = c.checkServed(ctx, m, decision)
+	}
+	if pause := c.cluster.space.paused(); pause != nil && decision.Verdict == Go {
+		decision = *pause
+		decision.DecideAt = c.cluster.clock.Now().Add(spaceRetry)
+	}
+	status := &statusWriter{cluster: c.cluster, stored: m}
+	if decision.Verdict == Go {
+		if at := c.runs.before(m.UID).notBefore; c.cluster.clock.Now().Before(at) {
+			return at, nil // The status says what it waits for.
+		}
+		if c.turns.NumRequeues(m.Name) > 0 {
+			return time.Time{}, nil // Its last run failed. It is queued again when the backoff is over.
+		}
+		decision = c.awaitPlace(m)
+	}
+	switch decision.Verdict {
+	case Wait:
+		err = status.write(ctx, awaiting(decision))
+	case Fail:
+		err = status.update(ctx, failed(decision))
+	}
+	if errors.Is(err, errMigrationGone) || errors.Is(err, controller.ErrOutdated) {
+		err = nil // An event about the change queues the migration again.
+	}
+	return decision.DecideAt, err
+}
+
+// awaitPlace adds a migration that may write to those that wait for a place. It returns a decision to wait if others go
+// first, else Go.
+func (c *Controller) awaitPlace(m *migrationv1alpha1.StorageVersionMigration) Decision {
+	// The status already says why it waits, and Queued would say less.
+	told := c.runs.before(m.UID).task.Stuck() || saysInTreeRuns(&m.Status)
+	decision := Decision{Verdict: Go}
+	if other := c.ahead(m); other != "" {
+		// It is queued again when the other one has ended or must not go on.
+		decision = waitsFor(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
+			"This one starts when that one ends", other)
+	} else {
+		if c.turns.Len() > 0 || len(c.runs.all()) >= c.cluster.options.ConcurrentMigrations {
+			decision = waitsFor(migrationv1alpha1.MigrationReasonQueued,
+				"other migrations run or come first, and --concurrent-migrations limits how many run. This one starts "+
+					"when there is room for it")
+		} else {
+			decision.DecideAt = c.cluster.clock.Now().Add(minRetry)
+		}
+		c.turns.Add(m.Name)
+	}
+	if told {
+		return Decision{Verdict: Go}
+	}
+	return decision
+}
+
+// ahead returns the name of the migration of the resource that m has to wait for, or "". That is the one that runs, or
+// one that has begun and whose success also ends m. A migration that has begun waits only for one that runs. Otherwise
+// two could wait for each other.
+func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string {
+	if run := c.runs.of(m.GroupResource()); run != nil {
+		return run.name
+	}
+	if m.Status.StartTime != nil || c.runs.before(m.UID).task != nil {
+		return ""
+	}
+	for _, other := range c.cluster.caches.MigrationsOf(m.GroupResource()) {
+		if !other.Finished() && c.runs.before(other.UID).covered.Has(m.UID) && c.cluster.decideCached(other).Verdict == Go {
+			return other.Name
+		}
+	}
+	return ""
+}
+
+// checkServed fails a waiting migration whose resource does not exist, because it might wait forever.
+func (c *Controller) checkServed(
+	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
+) Decision {
+	if c.cluster.observer.Observe(m.GroupResource()).Presence == storageversion.Served {
+		return decision
+	}
+	_, missing, err := c.cluster.findEndpoint(ctx, m, "")
+	now, patience := c.cluster.clock.Now(), m.CreationTimestamp.Add(locatePatience)
+	switch {
+	case err != nil:
+		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served", "err", err)
+		decision.DecideAt = now.Add(maxRetry) // What the migration waits for is true all the same.
+	case missing == nil:
+	case missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed && now.Before(patience):
+		decision.DecideAt = patience
+	default:
+		return *missing
+	}
+	return decision
+}
+
+// admit passes a run through its gates. If it does not, err is nil only if the migration has ended.
+func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
+	if pause := r.cluster.space.admit(ctx); pause != nil {
+		return false, r.waitUntil(ctx, r.cluster.clock.Now().Add(spaceRetry), *pause)
+	}
+	// The cache may not have yet what the last run wrote.
+	if err := r.status.refresh(ctx); err != nil {
+		return false, err
+	}
+	// No event tells of a change of an aggregated server.
+	unread := r.cluster.observer.ReadAggregated(ctx, r.resource.Group)
+	decision, err := r.cluster.decide(ctx, r.status.stored)
+	if err != nil {
+		return false, err
+	}
+	if decision.Verdict != Go {
+		return false, errStopped
+	}
+	if unread != nil {
+		return false, unread
+	}
+	if err := r.awaitInTree(ctx); err != nil {
+		return false, err
+	}
+	missing, err := r.locate(ctx, decision.Target)
+	if err != nil {
+		return false, err
+	}
+	if missing != nil {
+		return false, r.end(ctx, failed(*missing))
+	}
+	if err := r.awaitFollowers(ctx, decision.Target); err != nil {
+		return false, err
+	}
+	err = r.bindTarget(ctx, decision)
+	return err == nil, err
+}
