@@ -33,20 +33,20 @@ import (
 //
 // In sync, on cached objects, whenever something may have changed:
 //
-//  1. Decide says Go: nobody has suspended it, and the servers agree on its target (decide.go).
-//  2. The resource is served, or may be soon (checkServed).
-//  3. etcd has space (space.go).
-//  4. The time is over for which its last run asked, or for which a run that failed is put off.
-//  5. No other migration of the resource goes first (ahead). Then it queues for a place (queue.go).
+//  1. Decide says Go: nobody has suspended it, and the servers agree on its target (decide.go). While it waits for
+//     that, it fails if nobody serves its resource (checkServed).
+//  2. etcd has space (space.go).
+//  3. The time is over for which its last run asked, or for which a run that failed is put off.
+//  4. No other migration of the resource goes first (ahead). Then it queues for a place (queue.go).
 //
 // In its run, on live objects:
 //
-//  6. The growth of etcd is measured (space.go).
-//  7. Decide says Go, after the servers of an aggregated group were asked once more.
-//  8. kube-controller-manager does not migrate the resource (intree.go).
-//  9. The resource is served (locate).
-//  10. Every server follows the CustomResourceDefinition (followers.go).
-//  11. The target and the time of the start are stored (bindTarget).
+//  5. The growth of etcd is measured (space.go).
+//  6. Decide says Go, after the servers of an aggregated group were asked once more.
+//  7. kube-controller-manager does not migrate the resource (intree.go).
+//  8. The resource is served (locate).
+//  9. Every server follows the CustomResourceDefinition (followers.go).
+//  10. The target and the time of the start are stored (bindTarget).
 
 // locatePatience is how long a new migration waits for its resource to be served. Somebody may be creating a definition
 // and its migration together.

@@ -161,8 +161,12 @@ func (r *migrationRun) awaitFollowers(ctx context.Context, target *migrationv1al
 	start := known.since.Add(r.cluster.options.SettlePeriod)
 	switch {
 	case known.lag != nil:
+		advice := ""
+		if errors.Is(known.lag, errLags) {
+			advice = ". If this lasts for minutes, restart that server"
+		}
 		return r.waitUntil(ctx, now.Add(lagRetry), waits("%v. The migration starts when every server has written %s for "+
-			"the settle period. If this lasts for minutes, restart that server", known.lag, versionName(target)))
+			"the settle period%s", known.lag, versionName(target), advice))
 	case known.since.IsZero():
 		r.followers.queue.Add(r.resource)
 		return &postponed{now.Add(minRetry)}

@@ -17,7 +17,6 @@ limitations under the License.
 package svmtrigger
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -164,10 +163,14 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	if d.Create == nil {
 		return nil
 	}
-	if err := cmp.Or(
-		c.confirmState(ctx, in.State), c.confirmState(ctx, in.PrimaryState), c.confirmLastAttempt(ctx, in, d),
-	); err != nil {
-		return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
+	for _, confirm := range []func() error{
+		func() error { return c.confirmState(ctx, in.State) },
+		func() error { return c.confirmState(ctx, in.PrimaryState) },
+		func() error { return c.confirmLastAttempt(ctx, in, d) },
+	} {
+		if err := confirm(); err != nil {
+			return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
+		}
 	}
 	created, err := c.client.StorageVersionMigrations().Create(ctx, d.Create, metav1.CreateOptions{})
 	if err != nil {

@@ -74,3 +74,33 @@ func TestRestoreThatNoWatchShows(t *testing.T) {
 	}
 	c.stop()
 }
+
+// TestRenewalIsNoRestore has the watch of Leases show a renewal while a list of them is on its way.
+func TestRenewalIsNoRestore(t *testing.T) {
+	c := newCluster(t, 2)
+	var told error
+	c.clients.leases.restored = func(err error) { told = err }
+	c.run(t)
+	c.until(t, func() error { return c.CheckServers(t.Context()) })
+	shown := func() int64 {
+		c.facts.mu.Lock()
+		defer c.facts.mu.Unlock()
+		return c.Observer.leases.revision
+	}
+	c.host.change(func() {
+		c.leases.onTheWay = func() {
+			before := shown()
+			c.host.change(func() { c.hold(0, 1) })
+			eventually(t, func() error {
+				if shown() == before {
+					return errors.New("the watch has not shown the renewal")
+				}
+				return nil
+			})
+		}
+	})
+	if err := c.CheckServers(t.Context()); err != nil || told != nil {
+		t.Errorf("the error is %v, and told was %v", err, told)
+	}
+	c.stop()
+}

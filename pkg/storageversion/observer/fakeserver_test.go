@@ -55,9 +55,10 @@ type fakeServer struct {
 // collection is a resource in a fakeServer. Paths of collections are complete, namespace included.
 type collection struct {
 	apiVersion, kind string
-	streams          bool // whether lists can be streamed
-	broken           bool // whether watches break as soon as they began
-	silent           bool // whether watches show nothing
+	streams          bool   // whether lists can be streamed
+	broken           bool   // whether watches break as soon as they began
+	silent           bool   // whether watches show nothing
+	onTheWay         func() // called when a list is made, and before it is sent, if not nil
 	version          int
 	objects          map[string]object
 	log              []event
@@ -227,7 +228,6 @@ func answerWith(w http.ResponseWriter, code int, o any) {
 
 func (s *fakeServer) list(w http.ResponseWriter, c *collection, query url.Values) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	names := slices.Sorted(maps.Keys(c.objects))
 	begin, _ := strconv.Atoi(query.Get("continue")) // empty is zero
 	end := len(names)
@@ -239,6 +239,11 @@ func (s *fakeServer) list(w http.ResponseWriter, c *collection, query url.Values
 	items := []object{}
 	for _, name := range names[begin:end] {
 		items = append(items, c.objects[name])
+	}
+	onTheWay := c.onTheWay
+	s.mu.Unlock()
+	if onTheWay != nil {
+		onTheWay()
 	}
 	answerWith(w, http.StatusOK, object{
 		"kind": c.kind + "List", "apiVersion": c.apiVersion, "metadata": metadata, "items": items})

@@ -155,15 +155,18 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Se
 func (w *leaseWatcher) check(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	w.mu.Lock()
+	shown := w.revision // Later the watch may show what came after the list.
+	w.mu.Unlock()
 	now, err := w.source.leasesOfServers(ctx, 0)
+	if err == nil {
+		err = w.source.checkRestored(now.revision, shown)
+	}
 	if err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err := w.source.checkRestored(now.revision, w.revision); err != nil {
-		return err
-	}
 	if holders := now.holders(); !maps.Equal(holders, w.holders) {
 		return fmt.Errorf("the watch of identity Leases is late: it has shown the holders %v, and etcd has %v. If this "+
 			"lasts, restart the API server that the manager uses", w.holders, holders)
@@ -192,7 +195,7 @@ type serverLeases struct {
 	leasesAt
 	// lastHeld is when each server held a Lease last, if etcd may remember it.
 	lastHeld map[string]time.Time
-	// lostAt is when a process of kube-apiserver lost its Lease last. One may have before the first list.
+	// lostAt is when a process of kube-apiserver lost its Lease last. One may have before a list.
 	lostAt time.Time
 	// heard is for how long news have arrived, up to lastNews.
 	heard    time.Duration
@@ -233,11 +236,11 @@ func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 		delete(l.byName, name)
 	}
 	for name, known := range before {
-		if known.server && !known.sameProcess(l.byName[name]) {
+		if is := l.byName[name]; known.server && !(is.server && known.sameProcess(is)) {
 			l.lostAt = now
 		}
 	}
-	if before == nil {
+	if n.listed {
 		l.lostAt = now
 	}
 	l.revision = max(l.revision, n.revision)

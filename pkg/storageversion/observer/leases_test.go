@@ -83,7 +83,12 @@ func TestWhenAProcessLostItsLease(t *testing.T) {
 		"when a list does not have it": {
 			then: []news[*coordinationv1.Lease]{list(process("b_1"))}, want: time.Second,
 		},
-		"not when a list has all of them":    {then: []news[*coordinationv1.Lease]{list(process("a_1"), process("b_1"))}},
+		"perhaps before any other list": {
+			then: []news[*coordinationv1.Lease]{list(process("a_1"), process("b_1"))}, want: time.Second,
+		},
+		"when it is labelled as that of another server": {
+			then: []news[*coordinationv1.Lease]{renewal(leaseOf("a", "a_1", "sample", noon))}, want: time.Second,
+		},
 		"not when it is a server of another": {then: []news[*coordinationv1.Lease]{{gone: []string{"s"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -102,8 +102,8 @@ func writes(r *http.Request, name string) bool {
 	return r.Method != http.MethodGet && strings.Contains(r.URL.Path+"/", "/storageversions/"+name+"/")
 }
 
-// putsUpFence tells from its body whether r only prepares a removal, and leaves the body to be read again.
-func putsUpFence(r *http.Request) bool {
+// putsMarker tells from its body whether r only prepares a removal, and leaves the body to be read again.
+func putsMarker(r *http.Request) bool {
 	if r.Body == nil {
 		return false
 	}

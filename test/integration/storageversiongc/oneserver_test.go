@@ -147,7 +147,7 @@ type race struct {
 	done   atomic.Bool
 }
 
-func removes(r *http.Request) bool { return !putsUpFence(r) }
+func removes(r *http.Request) bool { return !putsMarker(r) }
 
 func races(t *testing.T, all []*race) hook {
 	return func(r *http.Request, next http.RoundTripper) (*http.Response, error) {
@@ -236,8 +236,8 @@ func garbageCases(client kubernetes.Interface, living server) []garbageCase {
 		{name: "byhand", servers: []server{living}, late: []server{nobody}, want: &status{[]string{living.id}, v1, agreed}},
 		{name: "empty"},
 		{name: "slowlyfilled", late: []server{living}, want: &status{[]string{living.id}, v1, agreed}},
-		{name: "racedfence", servers: []server{gone, living}, want: &status{[]string{living.id, racer.id}, "", disagreed},
-			race: &race{when: putsUpFence, do: wins}},
+		{name: "racedmarker", servers: []server{gone, living}, want: &status{[]string{living.id, racer.id}, "", disagreed},
+			race: &race{when: putsMarker, do: wins}},
 		{name: "racedupdate", servers: []server{gone, living}, want: &status{[]string{living.id, racer.id}, "", disagreed},
 			race: &race{when: removes, do: wins}},
 		{name: "raceddelete", servers: []server{gone2}, want: &status{[]string{racer.id}, v2, agreed},
@@ -302,7 +302,7 @@ func bothKindsOfGarbage(t *testing.T, cp *controlplane.ControlPlane) {
 			t.Errorf("%s is in no object", s.id)
 		}
 	}
-	// stale, agreement, onlystale twice, foreign twice, disagreement, byhand, racedfence, racedupdate, raceddelete.
+	// stale, agreement, onlystale twice, foreign twice, disagreement, byhand, racedmarker, racedupdate, raceddelete.
 	checkRise(t, "entries_removed_total", "", entriesBefore, 11)
 	checkRise(t, "syncs_held_back_total", "conflict", conflictsBefore, 2)
 	checkRise(t, "objects_deleted_total", "stale_entries", 0, 1)

@@ -88,7 +88,7 @@ func TestServersThatComeAndGo(t *testing.T) {
 		ready(t, returns)
 		back := startWitness(t, client)
 		gate.open()
-		framework.Eventually(t, soon, func(ctx context.Context) error { return noFences(ctx, client) })
+		framework.Eventually(t, soon, func(ctx context.Context) error { return noMarkers(ctx, client) })
 		framework.During(t, 3*time.Second, func(ctx context.Context) error {
 			return mentions(ctx, client, returns.Identity(), true)
 		})
@@ -133,7 +133,7 @@ func checkAlone(t *testing.T, client kubernetes.Interface, s *controlplane.APISe
 	}
 }
 
-func noFences(ctx context.Context, client kubernetes.Interface) error {
+func noMarkers(ctx context.Context, client kubernetes.Interface) error {
 	list, err := client.InternalV1alpha1().StorageVersions().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func newGate() *gate {
 }
 
 func (g *gate) hook(r *http.Request, next http.RoundTripper) (*http.Response, error) {
-	if r.Method != http.MethodGet && !putsUpFence(r) {
+	if r.Method != http.MethodGet && !putsMarker(r) {
 		g.once.Do(func() { close(g.reached) })
 		select {
 		case <-g.opened:

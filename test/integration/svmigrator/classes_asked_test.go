@@ -182,12 +182,14 @@ func testSmallBesideBig(t *testing.T, c *cluster) {
 func testEventsExpire(t *testing.T, c *cluster) {
 	events := schema.GroupResource{Resource: "events"}
 	c.event(t, "old")
+	began := time.Now()
 	manager := c.startManager(t, "events")
 	c.migrate(t, "events", events.WithVersion("v1"))
 	c.reports(t, "events", v1alpha1.MigrationWaiting, corev1.ConditionTrue, v1alpha1.MigrationReasonObjectsExpire, soon)
 	lists := func() int {
 		count, err := c.Requests(controlplane.RequestFilter{
-			Users: []string{framework.ManagerUser}, Verbs: []string{"list"}, Resources: []schema.GroupResource{events},
+			Since: began, Users: []string{framework.ManagerUser}, Verbs: []string{"list"},
+			Resources: []schema.GroupResource{events},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -212,7 +214,7 @@ func testEventsExpire(t *testing.T, c *cluster) {
 	if got := lists(); got > 6 {
 		t.Errorf("the events were listed %d times", got)
 	}
-	patches, err := c.Requests(patchesOfManager(events, time.Time{}))
+	patches, err := c.Requests(patchesOfManager(events, began))
 	if err != nil {
 		t.Fatal(err)
 	}

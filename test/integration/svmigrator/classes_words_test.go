@@ -41,7 +41,7 @@ const (
 	bystanderCount = 400
 	// deniedWithin is how long a migration may take that has little to do, whatever the words of those who deny its
 	// objects. What is taken for an outage is repeated for minutes.
-	deniedWithin = 2 * time.Minute
+	deniedWithin = 100 * time.Second
 	// asksForPatience is a wait that a webhook asks for, and that nobody else has to know of.
 	asksForPatience = 15 * time.Second
 	unheldUp        = asksForPatience - 2*time.Second

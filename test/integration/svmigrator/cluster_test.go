@@ -65,13 +65,16 @@ func onOne(parts ...part) func(t *testing.T) {
 func (c *cluster) inTurn(t *testing.T, parts ...part) {
 	for _, one := range parts {
 		c.managers.part = strings.ReplaceAll(one.name, " ", "-") + "-"
-		t.Run(one.name, func(t *testing.T) { one.run(t, c) })
+		passed := t.Run(one.name, func(t *testing.T) { one.run(t, c) })
 		for _, manager := range c.managers.started {
 			if manager.Running() {
 				framework.StopManager(t, manager)
 			}
 		}
 		c.managers.started = nil
+		if !passed {
+			return // It may have left the servers as no other part expects them.
+		}
 		all := metav1.ListOptions{}
 		if err := c.Migrations().DeleteCollection(t.Context(), metav1.DeleteOptions{}, all); err != nil {
 			t.Fatal(err)

@@ -31,8 +31,9 @@ const (
 
 	// settle is the settle period of the managers in these tests, which state what is promised by themselves.
 	settle = 5 * time.Second
-	// soon is how long what takes several steps may take on a busy machine.
-	soon = 10 * time.Minute
+	// soon is how long what takes several steps may take on a busy machine. It is less than the poll interval, so what
+	// happens by then was shown by a watch.
+	soon = 8 * time.Minute
 )
 
 // cluster is a control plane with the migration API, and the history of that API.
