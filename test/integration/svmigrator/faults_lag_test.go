@@ -39,6 +39,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
+// lagsFor is for how long a server hears of nothing while a migration waits for it.
+const lagsFor = 3 * time.Minute
+
 // lagging is two servers, of which the second one may hear of nothing.
 type lagging struct {
 	*cluster
@@ -90,7 +93,7 @@ func testLaggingServer(t *testing.T, c *lagging) {
 	if n := c.encodings(t, r.GroupResource)[r.encoding("v1")]; n != objects+1 {
 		t.Fatalf("%d objects are stored in v1, so the server does not lag", n)
 	}
-	framework.During(t, 20*time.Second, func(ctx context.Context) error {
+	framework.During(t, lagsFor, func(ctx context.Context) error {
 		m, err := c.fetch(ctx, "lag")
 		if err == nil && m.Status.StartTime != nil {
 			err = fmt.Errorf("the migration has started: %s", words(m))
