@@ -20,6 +20,7 @@ package assess
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -48,6 +50,9 @@ const (
 // ReasonNotObserved is the reason of a resource without a StorageState, or with one that another controller has
 // written.
 const ReasonNotObserved = "NotObserved"
+
+// ReasonNotConfirmed is the reason of a StorageState that was safe, and that the trigger has not confirmed of late.
+const ReasonNotConfirmed = "NotConfirmed"
 
 // Resource is what is known about one resource. Its JSON is what -o json prints.
 type Resource struct {
@@ -171,6 +176,10 @@ func assess(all *index, resource schema.GroupResource, now time.Time) Resource {
 		status.Conditions, migrationv1alpha1.StorageStateSafeToRemoveOldVersions); safe != nil {
 		r.Safe, r.Reason, r.Message = safe.Status == metav1.ConditionTrue, safe.Reason, safe.Message
 	}
+	if doubt := Doubt(r.State, now); r.Safe && doubt != "" {
+		r.Safe, r.Reason, r.Message, r.Next = false, ReasonNotConfirmed, doubt, "the trigger confirms it"
+		return r
+	}
 	if r.Safe {
 		r.Attention = None
 		return r
@@ -178,6 +187,19 @@ func assess(all *index, resource schema.GroupResource, now time.Time) Resource {
 	r.Migration = Describe(latest(all, resource, r.State))
 	r.conclude(now)
 	return r
+}
+
+// Doubt says why a StorageState is too old to rely on, or nothing. The trigger writes it at least once an hour.
+func Doubt(state *migrationv1alpha1.StorageState, now time.Time) string {
+	silent := now.Sub(state.Status.LastHeartbeatTime.Time)
+	if silent <= longestSilence {
+		return ""
+	}
+	if state.Status.LastHeartbeatTime.IsZero() {
+		return "The trigger has not confirmed the StorageState yet."
+	}
+	return fmt.Sprintf("The trigger has not confirmed the StorageState for %s, so servers may write another version by "+
+		"now. Run a manager whose --controllers have the trigger, and look at its log.", duration.HumanDuration(silent))
 }
 
 // latest returns the migration of a resource that matters: one that has not ended, or the last one that failed.

@@ -102,8 +102,12 @@ func ListOf(
 	return list
 }
 
-// CheckDefinitions returns an error that says what to do if the API server does not have the definitions of this
-// release.
+// DefinitionsError says which definition the API server does not have, and what to do.
+type DefinitionsError string
+
+func (e DefinitionsError) Error() string { return string(e) + "\n" + installDefinitions }
+
+// CheckDefinitions returns a DefinitionsError if the API server does not have the definitions of this release.
 func (c *Clients) CheckDefinitions() error {
 	for _, need := range []struct{ resource, kind, field string }{
 		{"storagestates", "StorageState", definition.NewestFieldOfStates},
@@ -115,10 +119,10 @@ func (c *Clients) CheckDefinitions() error {
 		case err != nil:
 			return fmt.Errorf("asking the API server for its definition of %s: %w", resource.GroupResource(), Explain(err))
 		case found == definition.NotServed:
-			return fmt.Errorf("the API server does not serve %s.\n%s", resource.GroupResource(), installDefinitions)
+			return DefinitionsError(fmt.Sprintf("the API server does not serve %s.", resource.GroupResource()))
 		case found == definition.Another:
-			return fmt.Errorf("the CustomResourceDefinition of %s has no field %s: it is older than this program, or that "+
-				"of kube-storage-version-migrator.\n%s", resource.GroupResource(), need.field, installDefinitions)
+			return DefinitionsError(fmt.Sprintf("the CustomResourceDefinition of %s has no field %s: it is older than this "+
+				"program, or that of kube-storage-version-migrator.", resource.GroupResource(), need.field))
 		}
 	}
 	return nil

@@ -40,6 +40,8 @@ type Resource struct {
 	Versions []string
 	// ShortNames are other names of it, its singular among them.
 	ShortNames []string
+	// Hashed means that the API server tells in which version it stores the objects. Otherwise it may not store them.
+	Hashed bool
 }
 
 // Catalog knows the resources that a person can name.
@@ -73,6 +75,7 @@ func Discover(client discovery.DiscoveryInterface) (*Catalog, error) {
 				found[resource] = &Resource{GroupResource: resource, Kind: r.Kind, ShortNames: names}
 			}
 			found[resource].Versions = append(found[resource].Versions, version.Version)
+			found[resource].Hashed = found[resource].Hashed || r.StorageVersionHash != ""
 		}
 	}
 	catalog := &Catalog{Incomplete: err}

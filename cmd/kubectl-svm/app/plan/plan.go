@@ -56,6 +56,8 @@ type Plan struct {
 	Commands []string `json:"commands"`
 	// Manager is whether somebody carries the plan out.
 	Manager assess.Manager `json:"manager"`
+	// Unknown says which groups the API server could not tell about.
+	Unknown string `json:"unknown,omitempty"`
 }
 
 // Step is what happens next to one resource.
@@ -106,6 +108,9 @@ func (o *Options) Run(ctx context.Context) error {
 	plan := newPlan(assess.Resources(cluster, resources, now), len(o.Names) > 0)
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	plan.Manager = assess.ManagerOf(lease, err, cluster.States, now)
+	if incomplete := cluster.Catalog.Incomplete; incomplete != nil && len(o.Names) == 0 {
+		plan.Unknown = incomplete.Error()
+	}
 	if o.Output.Structured() {
 		return o.Output.PrintData(o.Out, plan)
 	}
@@ -156,10 +161,27 @@ func step(r *assess.Resource) Step {
 	return s
 }
 
+// nothing says that there is no step, and how sure that is.
+func nothing(plan *Plan) string {
+	const current = "every object is stored in the version that the servers write."
+	switch {
+	case !plan.Manager.Running:
+		return "Nothing is known to be due: when a manager last looked, " + current + " " + plan.Manager.Message
+	case plan.Unknown != "":
+		return "Nothing is known to be due. The API server could not tell all its resources: " + plan.Unknown
+	}
+	return "Nothing to do: " + current
+}
+
 func (o *Options) print(plan *Plan) error {
 	if len(plan.Steps) == 0 {
-		_, err := fmt.Fprintln(o.Out, "Nothing to do: every object is stored in the version that the servers write.")
+		_, err := fmt.Fprintln(o.Out, nothing(plan))
 		return err
+	}
+	if plan.Unknown != "" {
+		if _, err := fmt.Fprintf(o.Out, "The API server could not tell all its resources: %s\n\n", plan.Unknown); err != nil {
+			return err
+		}
 	}
 	columns := []cli.Column{
 		{Name: "Resource"}, {Name: "From"}, {Name: "To"}, {Name: "Action"}, {Name: "Why"}, {Name: "Message", Wide: true},

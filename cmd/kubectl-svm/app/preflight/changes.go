@@ -32,6 +32,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/utils/ptr"
 
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
@@ -69,7 +71,8 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 	if err != nil {
 		return Change{}, err
 	}
-	change := Change{File: file, Live: today.definition(file.Name()), State: today.state(file.Name())}
+	change := Change{File: file, Live: today.definition(file.Name())}
+	change.State, change.Doubt = today.proof(file.Name())
 	if change.Refusal, err = o.dryRun(ctx, object); err != nil {
 		return Change{}, err
 	}
@@ -79,9 +82,9 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 	if change.Live != nil && slices.ContainsFunc(change.Live.ServedVersions(), func(version string) bool {
 		return !slices.Contains(file.ServedVersions(), version)
 	}) {
-		change.ManagedFields, err = o.countManagedFields(ctx, *change.Live)
+		change.ManagedFields, change.Uncounted = o.countManagedFields(ctx, *change.Live)
 	}
-	return change, err
+	return change, ctx.Err()
 }
 
 // dryRun applies a definition without storing it. It returns why the API server refuses it, or nothing. It applies on
@@ -146,18 +149,20 @@ func (o *Options) checkWebhook(ctx context.Context, d Definition) (problem strin
 }
 
 // countManagedFields counts the objects of a resource by the versions that their managedFields name. It lists their
-// metadata.
-func (o *Options) countManagedFields(ctx context.Context, d Definition) (map[string]int64, error) {
+// metadata. It returns why they could not be listed, or nothing: a broken conversion webhook must not hide what else
+// was found.
+func (o *Options) countManagedFields(ctx context.Context, d Definition) (counts map[string]int64, problem string) {
 	client, err := metadata.NewForConfig(o.Clients.Config)
 	if err != nil {
-		return nil, err
+		return nil, err.Error()
 	}
 	served := d.ServedVersions()
 	if len(served) == 0 {
-		return nil, nil
+		return nil, ""
 	}
 	gvr := schema.GroupVersionResource{Group: d.Group, Version: served[0], Resource: d.Plural}
-	counts, options := map[string]int64{}, metav1.ListOptions{Limit: chunk}
+	counts = map[string]int64{}
+	options := metav1.ListOptions{Limit: chunk}
 	for {
 		list, err := client.Resource(gvr).List(ctx, options)
 		if again := (apierrors.APIStatus)(nil); apierrors.IsResourceExpired(err) && errors.As(err, &again) &&
@@ -166,7 +171,7 @@ func (o *Options) countManagedFields(ctx context.Context, d Definition) (map[str
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("listing the metadata of %s: %w", d.Name(), cli.Explain(err))
+			return nil, cli.Explain(err).Error()
 		}
 		for i := range list.Items {
 			for _, version := range versionsOf(list.Items[i].ManagedFields, d.Group) {
@@ -174,7 +179,7 @@ func (o *Options) countManagedFields(ctx context.Context, d Definition) (map[str
 			}
 		}
 		if options.Continue = list.Continue; options.Continue == "" {
-			return counts, nil
+			return counts, ""
 		}
 	}
 }
@@ -199,20 +204,29 @@ func (o *Options) checkDrops(ctx context.Context, today Today) (Findings, error)
 		if live == nil {
 			return nil, fmt.Errorf("there is no CustomResourceDefinition %s", drop.resource)
 		}
-		counts, err := o.countManagedFields(ctx, *live)
-		if err != nil {
-			return nil, err
-		}
-		found = append(found, decideDrop(Drop{
-			Version: drop.version, Live: *live, State: today.state(drop.resource), ManagedFields: counts[drop.version],
-		})...)
+		in := Drop{Version: drop.version, Live: *live}
+		in.State, in.Doubt = today.proof(drop.resource)
+		counts, problem := o.countManagedFields(ctx, *live)
+		in.ManagedFields, in.Uncounted = counts[drop.version], problem
+		found = append(found, decideDrop(in)...)
 	}
-	return found, nil
+	return found, ctx.Err()
+}
+
+// proof returns the StorageState of a name, or nil, and why it is no proof.
+func (in *Today) proof(name string) (state *migrationv1alpha1.StorageState, doubt string) {
+	if state = in.state(name); state != nil {
+		doubt = in.doubt(state)
+	}
+	return state, doubt
 }
 
 // definition returns the definition of a name, or nil.
 func (in *Today) definition(name string) *Definition {
-	i := slices.IndexFunc(in.Definitions, func(d Definition) bool { return d.Name() == name })
+	resource := schema.ParseGroupResource(name)
+	i := slices.IndexFunc(in.Definitions, func(d Definition) bool {
+		return d.Plural == resource.Resource && d.Group == resource.Group
+	})
 	if i < 0 {
 		return nil
 	}

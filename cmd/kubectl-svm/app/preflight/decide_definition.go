@@ -37,8 +37,12 @@ type Change struct {
 	Live *Definition
 	// State is the StorageState of the resource, or nil.
 	State *migrationv1alpha1.StorageState
+	// Doubt says why the StorageState is no proof, or nothing.
+	Doubt string
 	// ManagedFields counts the objects whose managedFields name a version.
 	ManagedFields map[string]int64
+	// Uncounted says why these could not be counted, or nothing.
+	Uncounted string
 }
 
 // decideChange returns what stands in the way of a definition of a file.
@@ -62,21 +66,32 @@ func decideChange(in Change) Findings {
 			"migrates all objects. Do not drop %s before that is done", was, will, was)
 	}
 	if in.Live.converts() && !in.File.converts() && len(in.File.Versions) > 1 {
-		found.add(Warning, CodeConversionRemoved, name, "the file has no conversion webhook, and the definition has one "+
+		level, advice := Warning, "Objects that are written at another version than "+will+" lose them"
+		if !in.storedOnlyAs(will) {
+			level, advice = Error, "Objects may be stored in another version than "+will+": migrate them first, with the webhook"
+		}
+		found.add(level, CodeConversionRemoved, name, "the file has no conversion webhook, and the definition has one "+
 			"today. Without it the API server changes only apiVersion when it converts an object, and drops fields that the "+
-			"other version does not have")
+			"other version does not have. %s", advice)
 	}
 	for _, v := range in.Live.Versions {
 		if !in.File.Has(v.Name) {
-			found.aboutDrop(Drop{Version: v.Name, Live: *in.Live, Next: &in.File, State: in.State})
+			found.aboutDrop(Drop{Version: v.Name, Live: *in.Live, Next: &in.File, State: in.State, Doubt: in.Doubt})
 		}
 	}
+	found.aboutUncounted(name, in.Uncounted)
 	for _, version := range in.Live.ServedVersions() {
 		if !slices.Contains(in.File.ServedVersions(), version) {
 			found.aboutUnserved(name, version, in.ManagedFields[version])
 		}
 	}
 	return found
+}
+
+// storedOnlyAs reports whether the StorageState proves that every object is stored in a version.
+func (in *Change) storedOnlyAs(version string) bool {
+	return in.State != nil && in.Doubt == "" && slices.Equal(in.State.Status.PersistedStorageVersionHashes,
+		[]string{storageversion.Hash(schema.GroupVersion{Group: in.Live.Group, Version: version}, in.Live.Kind)})
 }
 
 // Drop is a version that is to leave a definition.
@@ -87,8 +102,12 @@ type Drop struct {
 	Next *Definition
 	// State is the StorageState of the resource, or nil.
 	State *migrationv1alpha1.StorageState
+	// Doubt says why it is no proof, or nothing.
+	Doubt string
 	// ManagedFields counts the objects whose managedFields name the version.
 	ManagedFields int64
+	// Uncounted says why these could not be counted, or nothing.
+	Uncounted string
 }
 
 // decideDrop returns whether a version may leave its definition now.
@@ -101,6 +120,7 @@ func decideDrop(in Drop) Findings {
 	}
 	found.aboutDrop(in)
 	found.aboutUnserved(name, in.Version, in.ManagedFields)
+	found.aboutUncounted(name, in.Uncounted)
 	if found.Count(Error) == 0 && in.State != nil {
 		found.add(Info, CodeVersionSafeToDrop, name, "no object is stored as %s. It may be removed from the "+
 			"CustomResourceDefinition when no client asks for it any more", in.version())
@@ -128,6 +148,9 @@ func (fs *Findings) aboutDrop(in Drop) {
 	}
 	stored := slices.Contains(in.Live.StoredVersions, in.Version)
 	switch {
+	case in.Doubt != "":
+		fs.add(Error, CodeStorageStateOutdated, name, "%s Until then it is not known whether objects are stored as %s",
+			in.Doubt, in.version())
 	case in.State == nil && stored:
 		fs.add(Error, CodeVersionMayBeStored, name, "status.storedVersions of the CustomResourceDefinition names %s, and "+
 			"there is no StorageState that says whether objects are still stored in it. Run svm-controller-manager, or migrate "+
@@ -141,8 +164,8 @@ func (fs *Findings) aboutDrop(in Drop) {
 			"kubectl svm migrate %s --wait", in.version(), name)
 	case stored:
 		fs.add(Error, CodeStoredVersionsNotPruned, name, "no object is stored as %s, but status.storedVersions of the "+
-			"CustomResourceDefinition still names it, so the API server refuses a definition without it. Prune it: %s",
-			in.version(), in.Live.pruneCommand())
+			"CustomResourceDefinition still names it, so the API server refuses a definition without it. "+pruneAdvice,
+			in.version(), name)
 	}
 }
 
@@ -151,6 +174,14 @@ func (in *Drop) mayBeStored() bool {
 	hash := storageversion.Hash(schema.GroupVersion{Group: in.Live.Group, Version: in.Version}, in.Live.Kind)
 	persisted := in.State.Status.PersistedStorageVersionHashes
 	return len(persisted) == 0 || slices.Contains(persisted, hash) || slices.Contains(persisted, migrationv1alpha1.Unknown)
+}
+
+// aboutUncounted is about managedFields that nobody could read.
+func (fs *Findings) aboutUncounted(name, why string) {
+	if why != "" {
+		fs.add(Warning, CodeManagedFieldsNotServed, name, "it is not known whether managedFields name a version that will "+
+			"not be served, because the objects could not be listed: %s", why)
+	}
 }
 
 // aboutUnserved is about managedFields that name a version which will not be served.

@@ -34,8 +34,8 @@ type Reader struct {
 	Name string
 	// Release is the release that it has.
 	Release releases.Minor
-	// Serves are the versions that it serves, or nil if nobody has asked it.
-	Serves []schema.GroupVersion
+	// Serves has the hashes of the kinds and versions that it serves itself. It is nil if nobody has asked it.
+	Serves map[string]bool
 }
 
 // ofRelease returns the reader that a release is.
@@ -51,12 +51,11 @@ func decideReader(in Today, reader Reader) Findings {
 			"what %s can. Run this again with a plugin that knows it, and read the release notes", oldest, newest, reader.Name)
 	}
 	found.aboutManager(in)
-	if in.APIProblem == "" && len(in.States) == 0 {
-		found.add(Error, CodeNoStorageState, "", "there are no StorageStates, so nobody knows what is stored. "+
-			"Run svm-controller-manager, or count the objects with kubectl svm verify")
-	}
+	found.aboutMissing(in)
 	for i := range in.States {
 		state := &in.States[i]
+		found.aboutDoubt(in, state)
+		found.aboutAgreement(state)
 		for j, hash := range state.Status.PersistedStorageVersionHashes {
 			if j < len(state.Status.PersistedEncodingVersions) && hash != migrationv1alpha1.Unknown {
 				found.aboutEncoding(state, hash, state.Status.PersistedEncodingVersions[j], reader)
@@ -78,7 +77,7 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 		return
 	}
 	if !releases.BuiltIn(version.Group) {
-		if reader.Serves != nil && !slices.Contains(reader.Serves, version) {
+		if reader.Serves != nil && !reader.Serves[hash] {
 			fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve. It "+
 				"reads them only if its CustomResourceDefinition has the version", encoding, reader.Name)
 		}
@@ -105,7 +104,7 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 
 // supportOf returns what a reader does with an encoding of kube-apiserver.
 func supportOf(version schema.GroupVersion, hash string, reader Reader) (schema.GroupVersionKind, releases.Support) {
-	if slices.Contains(reader.Serves, version) {
+	if reader.Serves[hash] {
 		return schema.GroupVersionKind{}, releases.Support{Reads: releases.Yes, Serves: releases.Yes}
 	}
 	for _, kind := range releases.Kinds(version) {

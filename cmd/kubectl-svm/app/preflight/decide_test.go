@@ -22,11 +22,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -49,6 +51,10 @@ func state(kind, resource string, versions ...string) migrationv1alpha1.StorageS
 	gr := schema.ParseGroupResource(resource)
 	s := migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: resource}}
 	s.Spec.Resource = migrationv1alpha1.GroupResource{Group: gr.Group, Resource: gr.Resource}
+	s.Status.LastHeartbeatTime = metav1.NewTime(now)
+	s.Status.Evidence = &migrationv1alpha1.StorageEvidence{
+		CustomResourceDefinition: &migrationv1alpha1.CustomResourceDefinitionEvidence{UID: definitionUID, Generation: 1},
+	}
 	for _, version := range versions {
 		hash := version
 		if version != migrationv1alpha1.Unknown {
@@ -72,7 +78,9 @@ func condition(of string, status metav1.ConditionStatus, reason string) metav1.C
 
 // widgets is the definition of a custom resource. The first version is the storage version.
 func widgets(stored []string, versions ...string) Definition {
-	d := Definition{Group: "example.com", Plural: "widgets", Kind: "Widget", StoredVersions: stored}
+	d := Definition{
+		UID: definitionUID, Generation: 1, Group: "example.com", Plural: "widgets", Kind: "Widget", StoredVersions: stored,
+	}
 	for i, version := range versions {
 		d.Versions = append(d.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
 			Name: version, Served: true, Storage: i == 0,
@@ -81,7 +89,10 @@ func widgets(stored []string, versions ...string) Definition {
 	return d
 }
 
+const definitionUID = "the widgets"
+
 var (
+	now      = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	running  = assess.Manager{Running: true}
 	agreed   = condition(migrationv1alpha1.StorageStateAgreed, metav1.ConditionTrue, "ServersAgree")
 	migrated = condition(migrationv1alpha1.StorageStateMigrated, metav1.ConditionTrue, "OnlyCurrentEncodingPersisted")
@@ -102,7 +113,15 @@ func TestToday(t *testing.T) {
 	denied.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 3}
 	unserved := with(state("Widget", "widgets.example.com", v1), agreed, migrated)
 	unserved.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v1alpha1", Objects: 7}}
-	states := func(states ...migrationv1alpha1.StorageState) Today { return Today{Manager: running, States: states} }
+	states := func(states ...migrationv1alpha1.StorageState) Today {
+		return Today{Now: now, Manager: running, States: states}
+	}
+	well := states(with(state("Widget", "widgets.example.com", v1), agreed, migrated))
+	later, missing, unknown, changed := well, well, well, well
+	later.Now = now.Add(2 * time.Hour)
+	missing.Missing, unknown.Unknown = []string{"a", "b", "c", "d", "e", "f"}, "metrics.k8s.io"
+	changed.Definitions = []Definition{widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}
+	changed.Definitions[0].Generation++
 	tests := []struct {
 		name string
 		in   Today
@@ -110,7 +129,13 @@ func TestToday(t *testing.T) {
 	}{
 		{"all is well", states(with(state("Widget", "widgets.example.com", v1), agreed, migrated)), nil},
 		{"no API", Today{APIProblem: "The API server does not serve it."}, []string{"ERROR MigrationAPIMissing"}},
-		{"no manager", Today{Manager: assess.Manager{Message: "None runs."}}, []string{"ERROR NoManager"}},
+		{"no manager", Today{Manager: assess.Manager{Message: "None runs."}},
+			[]string{"ERROR NoManager", "ERROR NoStorageState"}},
+		{"a state that nobody confirms", later, []string{"ERROR StorageStateOutdated widgets.example.com"}},
+		{"a state of another generation", changed, []string{"ERROR StorageStateOutdated widgets.example.com",
+			"WARNING StoredVersionsNotPruned widgets.example.com"}},
+		{"resources without a state", missing, []string{"ERROR NoStorageState"}},
+		{"groups that do not answer", unknown, []string{"WARNING NoStorageState"}},
 		{"old versions", states(
 			with(state("Widget", "widgets.example.com", old, v1), agreed, notMigrated("MigrationRunning"))),
 			[]string{"WARNING OldEncodings widgets.example.com"}},
@@ -124,14 +149,14 @@ func TestToday(t *testing.T) {
 		{"paused", states(with(state("Widget", "widgets.example.com", old, v1), agreed, notMigrated("Paused"))),
 			[]string{"WARNING MigrationHeldBack widgets.example.com", "WARNING OldEncodings widgets.example.com"}},
 		{"a failure", states(failed), []string{"ERROR MigrationFailed widgets.example.com"}},
-		{"denied objects", Today{Manager: running, States: []migrationv1alpha1.StorageState{failed},
+		{"denied objects", Today{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{failed},
 			Migrations: []migrationv1alpha1.StorageVersionMigration{denied}},
 			[]string{"ERROR ObjectsDenied widgets.example.com"}},
-		{"storedVersions that nobody pruned", Today{Manager: running, States: states(
+		{"storedVersions that nobody pruned", Today{Now: now, Manager: running, States: states(
 			with(state("Widget", "widgets.example.com", v1), agreed, migrated)).States,
 			Definitions: []Definition{widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}},
 			[]string{"WARNING StoredVersionsNotPruned widgets.example.com"}},
-		{"managedFields of a version that is not served", Today{Manager: running,
+		{"managedFields of a version that is not served", Today{Now: now, Manager: running,
 			States:      []migrationv1alpha1.StorageState{unserved},
 			Definitions: []Definition{widgets([]string{"v1"}, "v1")}},
 			[]string{"WARNING ManagedFieldsNotServed widgets.example.com"}},
@@ -143,6 +168,12 @@ func TestToday(t *testing.T) {
 			}
 		})
 	}
+}
+
+// serving is a server of one kind.
+func serving(version, kind string) Reader {
+	gv := schema.FromAPIVersionAndKind(version, kind).GroupVersion()
+	return Reader{Release: 37, Serves: map[string]bool{storageversion.Hash(gv, kind): true}}
 }
 
 func TestReader(t *testing.T) {
@@ -176,13 +207,17 @@ func TestReader(t *testing.T) {
 		{"a custom resource is none of its business", state("Widget", "widgets.example.com", "example.com/v1"),
 			ofRelease(37), nil},
 		{"a server that serves the version", state("Widget", "widgets.example.com", "example.com/v1"),
-			Reader{Release: 37, Serves: []schema.GroupVersion{{Group: "example.com", Version: "v1"}}}, nil},
+			serving("example.com/v1", "Widget"), nil},
+		{"a server that serves another kind at the version", state("MutatingAdmissionPolicy",
+			"mutatingadmissionpolicies.admissionregistration.k8s.io", "admissionregistration.k8s.io/v1"),
+			Reader{Release: 35, Serves: serving("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy").Serves},
+			[]string{"ERROR EncodingUnreadable mutatingadmissionpolicies.admissionregistration.k8s.io"}},
 		{"a server that does not", state("Widget", "widgets.example.com", "example.com/v1"),
-			Reader{Release: 37, Serves: []schema.GroupVersion{}}, []string{"WARNING EncodingNotServed widgets.example.com"}},
+			Reader{Release: 37, Serves: map[string]bool{}}, []string{"WARNING EncodingNotServed widgets.example.com"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			in := Today{Manager: running, States: []migrationv1alpha1.StorageState{test.state}}
+			in := Today{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{test.state}}
 			if diff := cmp.Diff(test.want, brief(decideReader(in, test.reader))); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
@@ -191,6 +226,14 @@ func TestReader(t *testing.T) {
 	t.Run("nothing recorded", func(t *testing.T) {
 		want := []string{"ERROR NoStorageState"}
 		if diff := cmp.Diff(want, brief(decideReader(Today{Manager: running}, ofRelease(37)))); diff != "" {
+			t.Errorf("findings (-want +got):\n%s", diff)
+		}
+	})
+	t.Run("a state that nobody confirms", func(t *testing.T) {
+		in := Today{Now: now.Add(2 * time.Hour), Manager: running,
+			States: []migrationv1alpha1.StorageState{with(state("Deployment", "deployments.apps", "apps/v1"), agreed)}}
+		want := []string{"ERROR StorageStateOutdated deployments.apps"}
+		if diff := cmp.Diff(want, brief(decideReader(in, ofRelease(37)))); diff != "" {
 			t.Errorf("findings (-want +got):\n%s", diff)
 		}
 	})
@@ -230,6 +273,11 @@ func TestDrop(t *testing.T) {
 		{"managedFields name it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1),
 			ManagedFields: 4}, []string{"WARNING ManagedFieldsNotServed widgets.example.com",
 			"INFO VersionSafeToDrop widgets.example.com"}},
+		{"the state is too old", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1),
+			Doubt: "It is old."}, []string{"ERROR StorageStateOutdated widgets.example.com"}},
+		{"managedFields cannot be read", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+			State: of(v1), Uncounted: "the webhook does not answer"}, []string{
+			"WARNING ManagedFieldsNotServed widgets.example.com", "INFO VersionSafeToDrop widgets.example.com"}},
 		{"it is gone already", Drop{Version: "v1beta1", Live: widgets([]string{"v1"}, "v1"), State: of(v1)},
 			[]string{"INFO VersionNotDefined widgets.example.com"}},
 	}
@@ -258,6 +306,12 @@ func TestChange(t *testing.T) {
 			Live: live(widgets([]string{"v1alpha1"}, "v1alpha1", "v1"))}, []string{
 			"ERROR DefinitionRefused widgets.example.com", "ERROR VersionIsStorageVersion widgets.example.com"}},
 		{"conversion is removed", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted)},
+			[]string{"ERROR ConversionRemoved widgets.example.com"}},
+		{"conversion is removed, and objects are old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted),
+			State: ptr.To(state("Widget", "widgets.example.com", "example.com/v1alpha1", "example.com/v1"))},
+			[]string{"ERROR ConversionRemoved widgets.example.com"}},
+		{"conversion is removed, and no object is old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted),
+			State: ptr.To(state("Widget", "widgets.example.com", "example.com/v1"))},
 			[]string{"WARNING ConversionRemoved widgets.example.com"}},
 		{"the webhook is missing", Change{File: converted, Webhook: "it does not exist", Live: live(converted)},
 			[]string{"ERROR ConversionWebhookMissing widgets.example.com"}},

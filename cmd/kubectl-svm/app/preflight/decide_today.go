@@ -17,8 +17,10 @@ limitations under the License.
 package preflight
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +32,7 @@ import (
 
 // Today is what a cluster says at one moment.
 type Today struct {
+	Now time.Time
 	// APIProblem says what is wrong with the definitions of migration.k8s.io. Then there are no states and migrations.
 	APIProblem string
 	States     []migrationv1alpha1.StorageState
@@ -38,6 +41,10 @@ type Today struct {
 	Definitions []Definition
 	// Manager is whether a manager runs.
 	Manager assess.Manager
+	// Missing are the resources that are served and have no StorageState.
+	Missing []string
+	// Unknown says which groups the API server could not tell about.
+	Unknown string
 }
 
 // decideToday returns everything that is wrong.
@@ -47,13 +54,18 @@ func decideToday(in Today) Findings {
 		found.add(Error, CodeMigrationAPIMissing, "", "%s", in.APIProblem)
 	}
 	found.aboutManager(in)
-	states := map[string]*migrationv1alpha1.StorageState{}
+	found.aboutMissing(in)
 	for i := range in.States {
-		states[in.States[i].Name] = &in.States[i]
+		found.aboutDoubt(in, &in.States[i])
+		found.aboutAgreement(&in.States[i])
 		found.aboutState(&in.States[i], in.Migrations)
 	}
 	for _, definition := range in.Definitions {
-		found.aboutStoredVersions(definition, states[definition.Name()])
+		state := in.state(definition.Name())
+		if state != nil && in.doubt(state) != "" {
+			state = nil
+		}
+		found.aboutStoredVersions(definition, state)
 	}
 	return found
 }
@@ -67,6 +79,57 @@ func (in *Today) state(name string) *migrationv1alpha1.StorageState {
 	return &in.States[i]
 }
 
+// doubt says why a StorageState is no proof of what is stored now, or nothing.
+func (in *Today) doubt(state *migrationv1alpha1.StorageState) string {
+	if definition := in.definition(state.Name); definition != nil {
+		evidence := state.Status.Evidence
+		if evidence == nil || evidence.CustomResourceDefinition == nil ||
+			evidence.CustomResourceDefinition.UID != definition.UID ||
+			evidence.CustomResourceDefinition.Generation != definition.Generation {
+			return "The StorageState is not about the CustomResourceDefinition as it is now. The trigger looks at a change " +
+				"within seconds: run this again, and look at the log of the manager if it says the same."
+		}
+	}
+	if agreed := meta.FindStatusCondition(
+		state.Status.Conditions, migrationv1alpha1.StorageStateAgreed); agreed == nil || slices.Contains([]string{
+		migrationv1alpha1.StateReasonServersUnseen, migrationv1alpha1.StateReasonDiscoveryFailed,
+		migrationv1alpha1.StateReasonNotServed,
+	}, agreed.Reason) {
+		return "" // The trigger cannot confirm it, and the condition says why.
+	}
+	return assess.Doubt(state, in.Now)
+}
+
+// aboutDoubt is about a StorageState on which nobody can rely.
+func (fs *Findings) aboutDoubt(in Today, state *migrationv1alpha1.StorageState) {
+	if doubt := in.doubt(state); doubt != "" {
+		fs.add(Error, CodeStorageStateOutdated, state.Name, "%s", doubt)
+	}
+}
+
+// mostNames is how many resources a message names.
+const mostNames = 5
+
+// aboutMissing is about resources without a StorageState.
+func (fs *Findings) aboutMissing(in Today) {
+	if in.Unknown != "" {
+		fs.add(Warning, CodeNoStorageState, "", "the API server could not tell all its resources, so it is not known "+
+			"whether each has a StorageState: %s", in.Unknown)
+	}
+	const help = "so nobody knows what is stored. Run svm-controller-manager, or count the objects with kubectl svm verify"
+	switch n := len(in.Missing); {
+	case in.APIProblem != "":
+	case len(in.States) == 0:
+		fs.add(Error, CodeNoStorageState, "", "there are no StorageStates, "+help)
+	case n > 0:
+		names := strings.Join(in.Missing[:min(n, mostNames)], ", ")
+		if n > mostNames {
+			names += fmt.Sprintf(" and %d more", n-mostNames)
+		}
+		fs.add(Error, CodeNoStorageState, "", "there is no StorageState of %s, "+help, names)
+	}
+}
+
 func (fs *Findings) aboutManager(in Today) {
 	if in.APIProblem == "" && !in.Manager.Running {
 		fs.add(Error, CodeNoManager, "", "%s Nothing is migrated, and StorageStates may be out of date. "+
@@ -74,10 +137,8 @@ func (fs *Findings) aboutManager(in Today) {
 	}
 }
 
-// aboutState adds what a StorageState says. The conditions have messages that say why and what to do.
-func (fs *Findings) aboutState(
-	state *migrationv1alpha1.StorageState, migrations []migrationv1alpha1.StorageVersionMigration,
-) {
+// aboutAgreement adds why the servers do not agree. The conditions have messages that say why and what to do.
+func (fs *Findings) aboutAgreement(state *migrationv1alpha1.StorageState) {
 	agreed := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
 	if agreed != nil && agreed.Status != metav1.ConditionTrue {
 		switch agreed.Reason {
@@ -89,6 +150,12 @@ func (fs *Findings) aboutState(
 			fs.add(Error, CodeNotServed, state.Name, "%s", agreed.Message)
 		}
 	}
+}
+
+// aboutState adds why a resource is not migrated.
+func (fs *Findings) aboutState(
+	state *migrationv1alpha1.StorageState, migrations []migrationv1alpha1.StorageVersionMigration,
+) {
 	migrated := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
 	if migrated != nil && migrated.Status == metav1.ConditionTrue {
 		return
@@ -134,6 +201,10 @@ func (fs *Findings) aboutFailure(
 	fs.add(Error, CodeMigrationFailed, state.Name, "%s", message)
 }
 
+// pruneAdvice leads to a proof that every object is stored in the storage version. The others are removed then.
+const pruneAdvice = "The manager prunes it after a migration if it has the permission, and the feature gate " +
+	"CRDStoredVersionsPruning. If it has: kubectl svm migrate %s --wait"
+
 // aboutStoredVersions is about a definition whose status names more than its storage version.
 func (fs *Findings) aboutStoredVersions(d Definition, state *migrationv1alpha1.StorageState) {
 	if state != nil {
@@ -147,8 +218,8 @@ func (fs *Findings) aboutStoredVersions(d Definition, state *migrationv1alpha1.S
 		meta.IsStatusConditionTrue(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
 	if migrated {
 		fs.add(Warning, CodeStoredVersionsNotPruned, d.Name(), "every object is stored as %s, but status.storedVersions of "+
-			"the CustomResourceDefinition still names %s. The API server refuses a definition without them. Prune it: %s",
-			d.StorageVersion(), strings.Join(old, ", "), d.pruneCommand())
+			"the CustomResourceDefinition still names %s. The API server refuses a definition without them. "+pruneAdvice,
+			d.StorageVersion(), strings.Join(old, ", "), d.Name())
 		return
 	}
 	fs.add(Warning, CodeStoredVersionsNotPruned, d.Name(), "status.storedVersions of the CustomResourceDefinition names "+

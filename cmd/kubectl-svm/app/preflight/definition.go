@@ -17,22 +17,25 @@ limitations under the License.
 package preflight
 
 import (
-	"fmt"
-
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Definition has what matters of a CustomResourceDefinition.
 type Definition struct {
 	Group, Plural, Kind string
-	Versions            []apiextensionsv1.CustomResourceDefinitionVersion
-	Conversion          *apiextensionsv1.CustomResourceConversion
-	StoredVersions      []string
+	// UID and Generation are those of the definition in the cluster.
+	UID            types.UID
+	Generation     int64
+	Versions       []apiextensionsv1.CustomResourceDefinitionVersion
+	Conversion     *apiextensionsv1.CustomResourceConversion
+	StoredVersions []string
 }
 
 // slim drops the schemas, which are large.
 func slim(crd *apiextensionsv1.CustomResourceDefinition) Definition {
 	d := Definition{
+		UID: crd.UID, Generation: crd.Generation,
 		Group: crd.Spec.Group, Plural: crd.Spec.Names.Plural, Kind: crd.Spec.Names.Kind, Conversion: crd.Spec.Conversion,
 		StoredVersions: crd.Status.StoredVersions,
 	}
@@ -81,10 +84,4 @@ func (d *Definition) Has(version string) bool {
 // converts reports whether a webhook converts between versions.
 func (d *Definition) converts() bool {
 	return d.Conversion != nil && d.Conversion.Strategy == apiextensionsv1.WebhookConverter
-}
-
-// pruneCommand is what removes old versions from the status.
-func (d *Definition) pruneCommand() string {
-	return fmt.Sprintf(`kubectl patch customresourcedefinitions %s --subresource=status --type=merge `+
-		`-p '{"status":{"storedVersions":["%s"]}}'`, d.Name(), d.StorageVersion())
 }

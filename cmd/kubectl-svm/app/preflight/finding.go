@@ -53,6 +53,7 @@ const (
 	CodeOldEncodings            Code = "OldEncodings"
 	CodeServersDisagree         Code = "ServersDisagree"
 	CodeServersUnseen           Code = "ServersUnseen"
+	CodeStorageStateOutdated    Code = "StorageStateOutdated"
 	CodeStoredVersionsNotPruned Code = "StoredVersionsNotPruned"
 )
 
@@ -82,7 +83,7 @@ const (
 var Codes = []Code{
 	CodeEncodingsUnknown, CodeManagedFieldsNotServed, CodeMigrationAPIMissing, CodeMigrationFailed,
 	CodeMigrationHeldBack, CodeNoManager, CodeNotServed, CodeObjectsDenied, CodeOldEncodings, CodeServersDisagree,
-	CodeServersUnseen, CodeStoredVersionsNotPruned,
+	CodeServersUnseen, CodeStorageStateOutdated, CodeStoredVersionsNotPruned,
 	CodeEncodingNotServed, CodeEncodingUnreadable, CodeReleaseUnknown, CodeResourceGone,
 	CodeConversionRemoved, CodeConversionWebhookMissing, CodeDefinitionRefused, CodeNoDefinitions, CodeNoStorageState,
 	CodeStorageVersionChanges, CodeVersionIsStorageVersion, CodeVersionMayBeStored, CodeVersionNotDefined,

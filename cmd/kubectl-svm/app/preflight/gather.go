@@ -18,6 +18,7 @@ package preflight
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
@@ -29,6 +30,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // definitionsChunk is how many definitions are listed at a time. They are large.
@@ -36,23 +38,41 @@ const definitionsChunk = 50
 
 // gather reads what the cluster says now.
 func (o *Options) gather(ctx context.Context) (Today, error) {
-	var today Today
-	if problem := o.Clients.CheckDefinitions(); problem != nil {
-		today.APIProblem = problem.Error()
-	} else {
-		cluster, err := o.Clients.Read(ctx)
-		if err != nil {
-			return Today{}, err
-		}
+	today := Today{Now: o.Clock.Now()}
+	cluster, err := o.Clients.Read(ctx)
+	missing := cli.DefinitionsError("")
+	switch {
+	case errors.As(err, &missing):
+		today.APIProblem = missing.Error()
+	case err != nil:
+		return Today{}, err
+	default:
 		today.States, today.Migrations = cluster.States, cluster.Migrations
 	}
-	var err error
 	if today.Definitions, err = o.definitions(ctx); err != nil {
 		return Today{}, err
 	}
+	if cluster != nil {
+		today.lookFor(cluster.Catalog)
+	}
 	lease, unread := o.Clients.Lease(ctx, o.ManagerLease)
-	today.Manager = assess.ManagerOf(lease, unread, today.States, o.Clock.Now())
+	today.Manager = assess.ManagerOf(lease, unread, today.States, today.Now)
 	return today, nil
+}
+
+// lookFor notes which resources have no StorageState, and whether that is all that there are. An aggregated server may
+// have resources that it does not store.
+func (in *Today) lookFor(catalog *cli.Catalog) {
+	for _, resource := range catalog.Resources() {
+		name := resource.String()
+		kept := resource.Hashed || len(resource.Versions) > 0 && in.definition(name) != nil
+		if kept && in.state(name) == nil {
+			in.Missing = append(in.Missing, name)
+		}
+	}
+	if catalog.Incomplete != nil {
+		in.Unknown = catalog.Incomplete.Error()
+	}
 }
 
 func (o *Options) definitions(ctx context.Context) ([]Definition, error) {
@@ -95,16 +115,19 @@ func (o *Options) askServer(host string) (Reader, error) {
 	if reader.Release, err = releases.ParseMinor(version.GitVersion); err != nil {
 		return Reader{}, fmt.Errorf("%s: %w", reader.Name, err)
 	}
-	groups, err := client.ServerGroups()
-	if err != nil {
+	client.NoPeerDiscovery = true // What other servers serve, this one need not be able to read.
+	_, lists, err := client.ServerGroupsAndResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return Reader{}, fmt.Errorf("asking %s what it serves: %w", reader.Name, cli.Explain(err))
 	}
-	reader.Serves = []schema.GroupVersion{}
-	for _, group := range groups.Groups {
-		for _, v := range group.Versions {
-			if served, err := schema.ParseGroupVersion(v.GroupVersion); err == nil {
-				reader.Serves = append(reader.Serves, served)
-			}
+	reader.Serves = map[string]bool{}
+	for _, list := range lists {
+		version, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue
+		}
+		for _, resource := range list.APIResources {
+			reader.Serves[storageversion.Hash(version, resource.Kind)] = true
 		}
 	}
 	return reader, nil

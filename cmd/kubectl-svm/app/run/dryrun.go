@@ -61,6 +61,10 @@ func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []
 			GroupVersionResource: gr.WithVersion(served.Versions[0]), Class: class, DryRun: true,
 		}, rehearsal)
 		rehearsal.reporter.clear()
+		timedOut := err != nil && context.Cause(ctx) == errTimeout
+		if timedOut {
+			err = nil // What was found until now is printed.
+		}
 		if permanent := (*rewrite.PermanentError)(nil); errors.As(err, &permanent) {
 			refused = true
 			_, err = fmt.Fprintf(o.Out, "%s: dry run: %s\n", gr, permanent.Message)
@@ -76,6 +80,9 @@ func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []
 		}
 		if err := o.printDenied(rehearsal.m); err != nil {
 			return err
+		}
+		if timedOut {
+			return cli.Timeout("--timeout has passed before all objects of %s were tried", gr)
 		}
 	}
 	if refused {

@@ -56,14 +56,19 @@ func (f files) load(resource schema.GroupResource) (*migrationv1alpha1.StorageVe
 	return m, nil
 }
 
+// remove forgets the migration of a resource.
+func (f files) remove(resource schema.GroupResource) error {
+	if err := os.Remove(f.path(resource)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing where the run stopped: %w", err)
+	}
+	return nil
+}
+
 // save keeps a migration that has begun and has not ended. It removes the file of one that has ended.
 func (f files) save(m *migrationv1alpha1.StorageVersionMigration) error {
 	path := f.path(m.GroupResource())
 	if m.Finished() {
-		if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-			return fmt.Errorf("removing where the run stopped: %w", err)
-		}
-		return nil
+		return f.remove(m.GroupResource())
 	}
 	if m.Status.StartTime == nil {
 		return nil // Nothing was done.

@@ -98,16 +98,27 @@ func (o *Options) migrate(
 	parts.Wait()
 	factory.Shutdown()
 	ended := stored.all()
+	if cause := context.Cause(running); errors.Is(cause, observer.ErrRestored) {
+		return nil, errors.Join(o.forget(ended), errors.New("etcd was restored from a backup, which took rewrites back. "+
+			"The progress is forgotten: run the command again, and it starts over"))
+	}
+	o.stampEnded(ctx, ended)
 	// A file may be older than the last step of a run that was interrupted.
 	for i := range ended {
 		if err := stored.save(&ended[i]); err != nil {
 			return nil, err
 		}
 	}
-	if cause := context.Cause(running); errors.Is(cause, observer.ErrRestored) {
-		return nil, cause
-	}
 	return ended, nil
+}
+
+// forget removes the files of migrations.
+func (o *Options) forget(migrations []migrationv1alpha1.StorageVersionMigration) error {
+	var errs []error
+	for i := range migrations {
+		errs = append(errs, files{o.StateDir}.remove(migrations[i].GroupResource()))
+	}
+	return errors.Join(errs...)
 }
 
 // follow tells what happens until all migrations have ended.

@@ -50,7 +50,9 @@ prunes status.storedVersions of a CustomResourceDefinition then.
 If a manager runs, use "kubectl svm migrate" instead.
 
 Progress is saved in a file for each resource. Interrupt the command at any time, and go on with --resume: no object is
-rewritten twice, except for those of the last chunk. Exit code 2 means that objects were denied; they are printed.`
+rewritten twice, except for those of the last chunk. If API servers were restarted meanwhile, or etcd was restored, the
+command starts over; the API server does not store again what is stored in the new version. Exit code 2 means that
+objects were denied; they are printed.`
 	example = `  # Would the API server accept all rewrites? Nothing is stored
   kubectl svm run widgets.example.com --dry-run
 
@@ -141,11 +143,19 @@ func (o *Options) Validate() error {
 
 // Run migrates, and says how that ended.
 func (o *Options) Run(ctx context.Context) error {
-	if o.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, o.Timeout, errTimeout)
-		defer cancel()
+	if o.Timeout == 0 {
+		return o.run(ctx)
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, errTimeout)
+	defer cancel()
+	err := o.run(ctx)
+	if exit := (*cli.Exit)(nil); err != nil && context.Cause(ctx) == errTimeout && !errors.As(err, &exit) {
+		return cli.Timeout("--timeout has passed: %w", err)
+	}
+	return err
+}
+
+func (o *Options) run(ctx context.Context) error {
 	catalog, err := cli.Discover(o.Clients.Discovery)
 	if err != nil {
 		return err
@@ -160,7 +170,11 @@ func (o *Options) Run(ctx context.Context) error {
 	if err := o.checkManager(ctx); err != nil {
 		return err
 	}
-	migrations, err := o.prepare(resources)
+	now, err := o.now(ctx)
+	if err != nil {
+		return err
+	}
+	migrations, err := o.prepare(resources, now)
 	if err != nil {
 		return err
 	}
@@ -172,7 +186,9 @@ func (o *Options) Run(ctx context.Context) error {
 }
 
 // prepare returns the migrations to run: those of files, and new ones.
-func (o *Options) prepare(resources []schema.GroupResource) ([]*migrationv1alpha1.StorageVersionMigration, error) {
+func (o *Options) prepare(
+	resources []schema.GroupResource, now origin,
+) ([]*migrationv1alpha1.StorageVersionMigration, error) {
 	if info, err := os.Stat(o.StateDir); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("--state-dir=%s is not a directory", o.StateDir)
 	}
@@ -186,7 +202,13 @@ func (o *Options) prepare(resources []schema.GroupResource) ([]*migrationv1alpha
 		case m != nil && !o.Resume:
 			return nil, fmt.Errorf("%s says where an earlier run stopped: go on with --resume, or remove the file to start over",
 				kept.path(gr))
-		case m == nil:
+		case m != nil && !now.continues(m):
+			_, _ = fmt.Fprintf(o.ErrOut, "%s: API servers were restarted since, or etcd was restored, so the migration starts "+
+				"over (before 1.35 servers do not tell, so it always does). What is stored in the new version already is not "+
+				"stored again.\n", gr)
+			m = nil
+		}
+		if m == nil {
 			m = &migrationv1alpha1.StorageVersionMigration{
 				TypeMeta: metav1.TypeMeta{
 					APIVersion: migrationv1alpha1.SchemeGroupVersion.String(), Kind: "StorageVersionMigration",
@@ -201,6 +223,7 @@ func (o *Options) prepare(resources []schema.GroupResource) ([]*migrationv1alpha
 				},
 			}
 		}
+		now.stamp(m)
 		migrations = append(migrations, m)
 	}
 	return migrations, nil

@@ -44,16 +44,21 @@ func newReport(resources []assess.Resource, manager assess.Manager, incomplete e
 	if incomplete != nil && !named {
 		r.Unknown = incomplete.Error()
 	}
-	counts := map[assess.Attention]int{}
+	counts, unconfirmed := map[assess.Attention]int{}, 0
 	for i := range resources {
 		counts[resources[i].Attention]++
+		if resources[i].Reason == assess.ReasonNotConfirmed {
+			unconfirmed++
+		}
 	}
 	all, unsafe := fmt.Sprintf("%d resources", len(resources)), counts[assess.Act]+counts[assess.Wait]
 	if len(resources) == 1 {
 		all = resources[0].Name
 	}
+	wasSafe := fmt.Sprintf("Not known to be safe: when a manager last looked, every object of %s was stored in the "+
+		"version that the servers write.", all)
 	switch {
-	case unsafe > 0:
+	case unsafe > unconfirmed:
 		if !manager.Running {
 			counts[assess.Wait] = 0 // Nobody goes on with them.
 		}
@@ -62,8 +67,10 @@ func newReport(resources []assess.Resource, manager assess.Manager, incomplete e
 			r.Summary += " Nothing goes on before a manager runs: " + startManager
 		}
 	case !manager.Running:
-		r.Summary = fmt.Sprintf("Not known to be safe: when a manager last looked, every object of %s was stored in the "+
-			"version that the servers write. To know it now, "+startManager, all)
+		r.Summary = wasSafe + " To know it now, " + startManager
+	case unconfirmed > 0:
+		r.Summary = fmt.Sprintf("%s It has not confirmed that of %s for more than an hour: look at its log, and whether its "+
+			"--controllers have the trigger.", wasSafe, assess.Number(int64(unconfirmed)))
 	case r.Unknown != "":
 		r.Summary = "Not known to be safe: the API server could not tell all its resources (" + r.Unknown + ")."
 	default:

@@ -54,6 +54,7 @@ metadata: {name: ` + resource + `}
 spec: {resource: {group: ` + r.Group + `, resource: ` + r.Resource + `}}
 status:
   epoch: 1
+  lastHeartbeatTime: ` + now.Format(time.RFC3339) + `
   currentEncodingVersion: ` + r.Group + `/v2
   persistedEncodingVersions: ` + strings.ReplaceAll(stored, "%s", r.Group) + `
   evidence: {source: CustomResourceDefinition}
@@ -178,6 +179,25 @@ bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersi
 				t.Errorf("got\n%s\nwant\n%s", got, test.want)
 			}
 		})
+	}
+}
+
+func TestWhatNobodyConfirms(t *testing.T) {
+	old := state(t, "bolts.example.com", "", "OnlyCurrentEncodingPersisted", "", "")
+	old.Status.LastHeartbeatTime.Time = now.Add(-3 * 24 * time.Hour)
+	cluster := &cli.Cluster{States: []migrationv1alpha1.StorageState{
+		state(t, "anvils.example.com", "", "OnlyCurrentEncodingPersisted", "", ""), old,
+	}}
+	const want = `RESOURCE            SAFE   STORED   WRITTEN   AGREED   REASON         NEXT
+bolts.example.com   no     v2       v2        yes      NotConfirmed   the trigger confirms it
+
+The manager cp-1 leads.
+Not known to be safe: when a manager last looked, every object of 2 resources was stored in the version that the ` +
+		`servers write. It has not confirmed that of 1 for more than an hour: look at its log, and whether its ` +
+		`--controllers have the trigger.
+`
+	if got := screen(t, cluster, leads, &Options{}); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 

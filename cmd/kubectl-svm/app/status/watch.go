@@ -31,6 +31,8 @@ import (
 const (
 	// lookInterval is how often --watch looks at what has changed. Migrations save their progress about as often.
 	lookInterval = time.Second
+	// catalogInterval is how often it asks what is served: definitions go, and aggregated APIs come back.
+	catalogInterval = 30 * time.Second
 	// percentStep is from one line about the progress of a migration to the next, where there is no terminal.
 	percentStep = 10
 )
@@ -49,6 +51,7 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 	}
 	told := map[string]string{}
 	o.tell(told, report, true)
+	asked := o.Clock.Now()
 	for !report.Safe {
 		select {
 		case <-ctx.Done():
@@ -58,6 +61,12 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 			o.Overwrite("")
 			return cli.Timeout("timed out after %v. %s", o.Timeout, report.Summary)
 		case <-o.Clock.After(lookInterval):
+		}
+		if now := o.Clock.Now(); now.Sub(asked) >= catalogInterval {
+			asked = now
+			if catalog, err := cli.Discover(o.Clients.Discovery); err == nil {
+				cluster.Catalog = catalog
+			}
 		}
 		watched.Update(cluster)
 		resources, err := o.Selected(cluster)

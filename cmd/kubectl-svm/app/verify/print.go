@@ -72,6 +72,16 @@ func ResultOf(survey *stored.Survey) Result {
 	return result
 }
 
+// unreadable counts the objects whose form no API server writes.
+func (r *Result) unreadable() (objects int64) {
+	for _, s := range r.Stored {
+		if s.Format == string(stored.Unreadable) {
+			objects += s.Objects
+		}
+	}
+	return objects
+}
+
 func (o *Options) print(survey *stored.Survey) error {
 	if o.Interactive {
 		_, _ = fmt.Fprint(o.ErrOut, "\r\x1b[K") // in place of the progress
@@ -84,7 +94,7 @@ func (o *Options) print(survey *stored.Survey) error {
 	} else if err := o.printText(survey, result); err != nil {
 		return err
 	}
-	if len(result.Unclaimed) > 0 {
+	if len(result.Unclaimed) > 0 || result.unreadable() > 0 {
 		return cli.NotSafe()
 	}
 	return nil
@@ -115,6 +125,10 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 	if result.LastRevision != result.FirstRevision {
 		fmt.Fprintf(&text, "etcd was compacted meanwhile, so the last ones were read at revision %d. Every object that "+
 			"existed all the time was counted.\n", result.LastRevision)
+	}
+	if n := result.unreadable(); n > 0 {
+		fmt.Fprintln(&text, cli.Paint(o.Colour, cli.Red, fmt.Sprintf("%s cannot be read: the bytes are neither protobuf, "+
+			"JSON nor CBOR of an object, nor encrypted. API servers cannot read them either.", assess.Objects(n))))
 	}
 	switch {
 	case len(survey.States) == 0:

@@ -45,11 +45,12 @@ reads at one revision of etcd, at most a hundred objects at a time, and prints n
 
 On a control plane node of kubeadm the certificates are in /etc/kubernetes/pki/etcd: ca.crt, server.crt and server.key.
 
-RESOURCE is the name of a resource with its group, for example widgets.example.com. Without it all of etcd is read.
+RESOURCE is the plural of a resource with its group, for example widgets.example.com. Without it all of etcd is read.
+Short names and patterns are not known here, because no API server is asked.
 
 The command compares what it finds with the StorageStates, which it reads from etcd at the same revision. Exit code 2
-means that a StorageState claims less than what is stored. Encrypted objects do not tell their version, so for them it
-shows the keys only.`
+means that a StorageState claims less than what is stored, or that bytes are none of the forms that API servers write.
+Encrypted objects do not tell their version, so for them it shows the keys only.`
 	example = `  # Everything, by version and key
   kubectl svm verify --etcd-endpoints=https://127.0.0.1:2379 --cacert=ca.crt --cert=client.crt --key=client.key
 
@@ -148,7 +149,23 @@ func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
 	if err == nil && survey.StatesUnread > 0 {
 		err = o.readStates(ctx, &survey)
 	}
-	return survey, err
+	if err != nil {
+		return survey, err
+	}
+	return survey, o.checkNames(&survey)
+}
+
+// checkNames refuses a name of which nothing was found. A mistake in a name must not look like a resource without
+// objects.
+func (o *Options) checkNames(survey *stored.Survey) error {
+	for _, name := range o.Names {
+		if !survey.Knows(name) {
+			return fmt.Errorf("etcd has no object of %q under %s, and there is no StorageState of it. Name the plural and "+
+				"the group of the resource, for example secrets or widgets.example.com. If the name is right, nothing is stored",
+				name, o.Prefix)
+		}
+	}
+	return nil
 }
 
 func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
@@ -169,7 +186,14 @@ func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
 	}
 	asking, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	if _, err := etcd.Get(asking, e.Prefix, clientv3.WithCountOnly()); err != nil {
+	folder := strings.TrimSuffix(e.Prefix, "/") + "/"
+	answer, err := etcd.Get(asking, folder, clientv3.WithPrefix(), clientv3.WithKeysOnly(), clientv3.WithLimit(1))
+	if err == nil && len(answer.Kvs) == 0 {
+		_ = etcd.Close()
+		return nil, fmt.Errorf("etcd at %v has no key under %s: set --prefix to the --etcd-prefix of the API servers",
+			e.Endpoints, folder)
+	}
+	if err != nil {
 		_ = etcd.Close()
 		return nil, fmt.Errorf("asking etcd at %v: %w\nCheck --etcd-endpoints, --cacert, --cert and --key", e.Endpoints,
 			errors.Join(err, e.whyNot(ctx, config.TLS)))

@@ -1,0 +1,108 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package run
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
+)
+
+const (
+	serversAnnotation  = "run.svm/servers"
+	revisionAnnotation = "run.svm/revision"
+	// leasesTell is the first release whose servers do not take over the Lease of the process before.
+	leasesTell = releases.Minor(35)
+	// stampTimeout is how long a command that was interrupted takes at most to ask for the revision.
+	stampTimeout = 5 * time.Second
+)
+
+// origin says of which time the progress in a file is. A restore of etcd takes the objects back, but not the file. It
+// needs a restart of the API servers, and so does another encryption key, unless the servers reload it.
+type origin struct {
+	// servers are the processes that held an identity Lease. It is empty if Leases do not tell one process from the next.
+	servers string
+	// revision is that of etcd.
+	revision int64
+}
+
+// now returns the origin of progress that is made from now on.
+func (o *Options) now(ctx context.Context) (origin, error) {
+	list, err := o.Clients.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{
+		LabelSelector: observer.IdentityLabel + "=kube-apiserver",
+	})
+	if err != nil {
+		return origin{}, fmt.Errorf("listing the Leases of the API servers: %w", cli.Explain(err))
+	}
+	revision, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
+	if err != nil {
+		return origin{}, fmt.Errorf("the API server tells no revision of etcd: %w", err)
+	}
+	version, err := o.Clients.Discovery.ServerVersion()
+	if err != nil {
+		return origin{}, fmt.Errorf("asking the API server for its version: %w", cli.Explain(err))
+	}
+	if release, err := releases.ParseMinor(version.GitVersion); err != nil || release < leasesTell {
+		return origin{revision: revision}, nil
+	}
+	var servers []string
+	for _, lease := range list.Items {
+		servers = append(servers, fmt.Sprintf("%s/%s/%s", lease.Name, lease.UID, ptr.Deref(lease.Spec.HolderIdentity, "")))
+	}
+	slices.Sort(servers)
+	return origin{strings.Join(servers, ","), revision}, nil
+}
+
+// stamp writes the origin on a migration.
+func (now origin) stamp(m *migrationv1alpha1.StorageVersionMigration) {
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, serversAnnotation, now.servers)
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, revisionAnnotation, strconv.FormatInt(now.revision, 10))
+}
+
+// stampEnded writes the revision at the end on migrations that were interrupted. That of the beginning stays if nobody
+// answers, and if the progress does not count any more.
+func (o *Options) stampEnded(ctx context.Context, ended []migrationv1alpha1.StorageVersionMigration) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stampTimeout)
+	defer cancel()
+	now, err := o.now(ctx)
+	if err != nil {
+		return
+	}
+	for i := range ended {
+		if !ended[i].Finished() && now.continues(&ended[i]) {
+			now.stamp(&ended[i])
+		}
+	}
+}
+
+// continues reports whether the progress of a migration can be relied on.
+func (now origin) continues(m *migrationv1alpha1.StorageVersionMigration) bool {
+	revision, err := strconv.ParseInt(m.Annotations[revisionAnnotation], 10, 64)
+	return err == nil && revision <= now.revision && now.servers != "" && m.Annotations[serversAnnotation] == now.servers
+}
