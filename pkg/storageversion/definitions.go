@@ -39,7 +39,7 @@ func (d definitions) observe(o *Observation) {
 	if definition.Established {
 		o.Presence = Served
 	}
-	o.Served = slices.Clone(definition.ServedVersions)
+	o.Served, o.Defined = slices.Clone(definition.ServedVersions), slices.Clone(definition.DefinedVersions)
 	o.StoredVersionsManager = definition.StoredVersionsManager
 	versions := slices.Concat(definition.ServedVersions, definition.StoredVersions, []string{definition.StorageVersion})
 	o.Versions = readable(definition.Group, definition.Kind, versions)

@@ -47,7 +47,9 @@ type CustomResource struct {
 	StorageVersion string
 	// ServedVersions has the preferred version first.
 	ServedVersions []string
-	StoredVersions []string
+	// DefinedVersions has those that are not served as well.
+	DefinedVersions []string
+	StoredVersions  []string
 	// StoredVersionsManager is the field manager that was the last to change them.
 	StoredVersionsManager string
 	// Established says that the API servers serve the resource.

@@ -77,6 +77,8 @@ type Observation struct {
 	Versions map[Encoding]string
 	// Served are the versions at which the resource is served, the preferred first.
 	Served []string
+	// Defined are the versions of the CustomResourceDefinition, served or not.
+	Defined []string
 	// SharedWith are other resources that are the same objects in the same storage.
 	SharedWith []schema.GroupResource
 	// Primary is the resource that is migrated on behalf of all that share the storage. It is Resource itself if no

@@ -54,8 +54,9 @@ type Survey struct {
 // states is where StorageStates are.
 var states = Place{Group: migrationv1alpha1.GroupName, Resource: "storagestates"}
 
-// Count counts the objects of some resources, or of all if there is no name. A name is that of the resource, with its
-// group or without it. progress is called with the number of objects that were read, now and then.
+// Count counts the objects of some resources, or of all if there is no name. A name is that of the resource with its
+// group, which resources of kube-apiserver do not need. progress is called with the number of objects that were read,
+// now and then.
 func Count(
 	ctx context.Context, etcd clientv3.KV, prefix string, names []string, progress func(objects int64),
 ) (Survey, error) {
@@ -97,6 +98,12 @@ func (s *Survey) addState(value []byte) {
 		return
 	}
 	s.States = append(s.States, state)
+}
+
+// Knows reports whether an object or a StorageState of a resource was found.
+func (s *Survey) Knows(name string) bool {
+	return slices.ContainsFunc(s.Kept, func(k Kept) bool { return k.isOneOf([]string{name}) }) ||
+		slices.ContainsFunc(s.States, func(state migrationv1alpha1.StorageState) bool { return state.Name == name })
 }
 
 // foldersOf returns the prefixes under which resources with these names may be, and that of the StorageStates. None of

@@ -20,10 +20,11 @@ import (
 	"bytes"
 	"strings"
 
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/util/json"
+	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 )
 
 // Format is how the bytes of an object are to be read.
@@ -60,8 +61,6 @@ const (
 	protobufPrefix  = "k8s\x00"
 	// cborPrefix is the tag with which self-described CBOR begins.
 	cborPrefix = "\xd9\xd9\xf7"
-	// keyIDField is the number of the field of a value of KMS v2 that has the identifier of the key.
-	keyIDField = 2
 )
 
 // FormOf reads how a value of etcd is stored. It never fails: what it cannot read is Unreadable.
@@ -108,29 +107,12 @@ func encryptedForm(rest []byte) Form {
 		form.Provider += ":" + string(version)
 	}
 	if form.Provider == "kms:v2" {
-		form.KeyID = keyID(sealed)
+		object := &kmstypes.EncryptedObject{}
+		if proto.Unmarshal(sealed, object) == nil {
+			form.KeyID = object.GetKeyID()
+		}
 	}
 	return form
-}
-
-// keyID returns the identifier of the key of a value of KMS v2, or nothing.
-func keyID(sealed []byte) string {
-	for len(sealed) > 0 {
-		number, kind, n := protowire.ConsumeTag(sealed)
-		if n < 0 {
-			return ""
-		}
-		sealed = sealed[n:]
-		if number == keyIDField && kind == protowire.BytesType {
-			id, _ := protowire.ConsumeBytes(sealed)
-			return string(id)
-		}
-		if n = protowire.ConsumeFieldValue(number, kind, sealed); n < 0 {
-			return ""
-		}
-		sealed = sealed[n:]
-	}
-	return ""
 }
 
 // Place is where an object is stored.

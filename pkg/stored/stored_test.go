@@ -20,10 +20,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
+	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -41,8 +42,10 @@ func TestFormOf(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte("data"))
-	sealed = protowire.AppendBytes(protowire.AppendTag(sealed, 2, protowire.BytesType), []byte("key-2026"))
+	sealed, err := proto.Marshal(&kmstypes.EncryptedObject{EncryptedData: []byte("data"), KeyID: "key-2026"})
+	if err != nil {
+		t.Fatal(err)
+	}
 	tests := []struct {
 		name, value string
 		want        Form

@@ -35,17 +35,17 @@ import (
 //
 //  1. Decide says Go: nobody has suspended it, and the servers agree on its target (decide.go). While it waits for
 //     that, it fails if nobody serves its resource (checkServed).
-//  2. etcd has space (space.go).
-//  3. The time is over for which its last run asked, or for which a run that failed is put off.
-//  4. No other migration of the resource goes first (ahead). Then it queues for a place (queue.go).
+//  2. Every server follows the CustomResourceDefinition (followers.go).
+//  3. etcd has space (space.go).
+//  4. The time is over for which its last run asked, or for which a run that failed is put off.
+//  5. No other migration of the resource goes first (ahead). Then it queues for a place (queue.go).
 //
 // In its run, on live objects:
 //
-//  5. The growth of etcd is measured (space.go).
-//  6. Decide says Go, after the servers of an aggregated group were asked once more.
-//  7. kube-controller-manager does not migrate the resource (intree.go).
-//  8. The resource is served (locate).
-//  9. Every server follows the CustomResourceDefinition (followers.go).
+//  6. The growth of etcd is measured (space.go).
+//  7. Decide says Go, after the servers of an aggregated group were asked once more. They still follow a definition.
+//  8. kube-controller-manager does not migrate the resource (intree.go).
+//  9. The resource is served (locate).
 //  10. The target and the time of the start are stored (bindTarget).
 
 // locatePatience is how long a new migration waits for its resource to be served. Somebody may be creating a definition
@@ -72,6 +72,9 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	}
 	if decision.Verdict == Wait {
 		decision = c.checkServed(ctx, m, decision)
+	}
+	if decision.Verdict == Go {
+		decision = c.followers.await(m, decision)
 	}
 	if pause := c.cluster.space.paused(); pause != nil && decision.Verdict == Go {
 		decision = *pause
@@ -165,6 +168,14 @@ func (c *Controller) checkServed(
 	return decision
 }
 
+// servedElsewhere reports whether other servers serve what the manager's own server does not, as while servers of two
+// releases run.
+func (r *migrationRun) servedElsewhere(missing *Decision) bool {
+	observation := r.cluster.observer.Observe(r.resource)
+	return observation.Presence == storageversion.Served && observation.Class != storageversion.Custom &&
+		missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed
+}
+
 // admit passes a run through its gates. If it does not, err is nil only if the migration has ended.
 func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	if pause := r.cluster.space.admit(ctx); pause != nil {
@@ -180,8 +191,8 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if decision.Verdict != Go {
-		return false, errStopped
+	if decision.Verdict != Go || r.followers.await(r.status.stored, decision).Verdict != Go {
+		return false, errStopped // sync says why it waits.
 	}
 	if unread != nil {
 		return false, unread
@@ -193,11 +204,12 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	if err != nil {
 		return false, err
 	}
+	if missing != nil && r.servedElsewhere(missing) {
+		return false, r.waitUntil(ctx, r.cluster.clock.Now().Add(maxRetry), waits(
+			"the API server that the manager talks to does not serve %s, but another one does", r.resource))
+	}
 	if missing != nil {
 		return false, r.end(ctx, failed(*missing))
-	}
-	if err := r.awaitFollowers(ctx, decision.Target); err != nil {
-		return false, err
 	}
 	err = r.bindTarget(ctx, decision)
 	return err == nil, err

@@ -44,8 +44,6 @@ const (
 	// Servers of which one does not follow are asked again after followRetry, doubling up to maxFollowRetry.
 	followRetry    = 2 * time.Second
 	maxFollowRetry = 30 * time.Second
-	// lagRetry is how often a migration that waits for them looks whether they follow.
-	lagRetry = 5 * time.Second
 	// followersWorkers is more than one, because a server may not answer.
 	followersWorkers = 4
 )
@@ -71,6 +69,8 @@ type followed struct {
 	since time.Time
 	lag   error
 	tries int
+	// again is when the servers are asked again.
+	again time.Time
 }
 
 // revision is a definition with a specification.
@@ -93,31 +93,42 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	observation := f.cluster.observer.Observe(resource)
 	definition, custom := definitionOf(&observation)
 	hash := lastWritten(observation)
+	if !custom {
+		f.mu.Lock()
+		delete(f.known, resource)
+		f.mu.Unlock()
+	}
 	if !custom || hash == storageversion.Unknown || !f.matters(resource) {
 		return time.Time{}, nil
 	}
 	f.mu.Lock()
 	known := f.known[resource]
 	f.mu.Unlock()
-	if known.definition == definition && !known.since.IsZero() {
+	now := f.cluster.clock.Now()
+	switch {
+	case known.definition != definition:
+		known = followed{}
+	case !known.since.IsZero():
 		return time.Time{}, nil
+	case now.Before(known.again):
+		return known.again, nil // Events about the resource must not make it ask more often.
 	}
 	target := &migrationv1alpha1.MigrationTarget{
 		StorageVersionHash: hash, EncodingVersion: hashName(&observation, hash),
 	}
 	found := followed{definition: definition, lag: f.cluster.everyServerFollows(ctx, resource, target)}
-	now := f.cluster.clock.Now()
+	now = f.cluster.clock.Now()
 	if found.lag == nil {
 		found.since = now
 	} else {
 		found.tries = known.tries + 1
-		again = now.Add(min(followRetry<<min(known.tries, 10), maxFollowRetry))
+		found.again = now.Add(min(followRetry<<min(known.tries, 10), maxFollowRetry))
 	}
 	f.mu.Lock()
 	f.known[resource] = found
 	f.mu.Unlock()
 	f.decideAgain(resource)
-	return again, nil
+	return found.again, nil
 }
 
 // matters reports whether objects of the resource are to be migrated, or will be soon.
@@ -152,30 +163,33 @@ func definitionOf(o *storageversion.Observation) (observed revision, custom bool
 	return revision{}, false
 }
 
-// awaitFollowers returns an error while a migration must not start because of servers that lag behind.
-func (r *migrationRun) awaitFollowers(ctx context.Context, target *migrationv1alpha1.MigrationTarget) error {
-	if r.class != storageversion.Custom || r.status.stored.Status.StartTime != nil {
-		return nil // It started, so all servers followed.
+// await decides to wait while a migration must not start because of servers that lag behind. Otherwise it returns the
+// decision to go as it is.
+func (f *followers) await(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
+	resource := m.GroupResource()
+	if f.cluster.observer.Observe(resource).Class != storageversion.Custom || m.Status.StartTime != nil {
+		return decision // It started, so all servers followed.
 	}
-	now, known := r.cluster.clock.Now(), r.followers.of(r.resource)
-	start := known.since.Add(r.cluster.options.SettlePeriod)
+	now, known := f.cluster.clock.Now(), f.of(resource)
+	start := known.since.Add(f.cluster.options.SettlePeriod)
 	switch {
 	case known.lag != nil:
 		advice := ""
 		if errors.Is(known.lag, errLags) {
 			advice = ". If this lasts for minutes, restart that server"
 		}
-		return r.waitUntil(ctx, now.Add(lagRetry), waits("%v. The migration starts when every server has written %s for "+
-			"the settle period%s", known.lag, versionName(target), advice))
+		decision = waits("%v. The migration starts when every server has written %s for the settle period%s", known.lag,
+			versionName(decision.Target), advice)
 	case known.since.IsZero():
-		r.followers.queue.Add(r.resource)
-		return &postponed{now.Add(minRetry)}
+		f.queue.Add(resource)
+		decision = waits("the API servers are asked whether they follow the CustomResourceDefinition")
+		decision.DecideAt = now.Add(maxFollowRetry) // It is decided again as soon as they were asked.
 	case now.Before(start):
-		return r.waitUntil(ctx, start, waits("all servers have followed the CustomResourceDefinition since %s. The "+
-			"migration starts at %s, when writes that began earlier have ended",
-			known.since.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339)))
+		decision = waits("all servers have followed the CustomResourceDefinition since %s. The migration starts at %s, when "+
+			"writes that began earlier have ended", known.since.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339))
+		decision.DecideAt = start
 	}
-	return nil
+	return decision
 }
 
 // everyServerFollows asks each server at its own address whether it writes the target. The error is errLags if a server

@@ -187,6 +187,7 @@ func (r *migrationRun) rewriteResource(ctx context.Context) (rewrite.Resource, e
 		Class:                r.class,
 		RetryStatus:          r.endpoint.hasStatus && features.DefaultFeatureGate.Enabled(features.StatusSubresourceFallback),
 	}
+	resource.DefinedVersions = r.cluster.observer.Observe(r.resource).Defined
 	if r.class == storageversion.Custom && features.DefaultFeatureGate.Enabled(features.CRDManagedFieldsCleaning) {
 		// The group may serve other resources at versions at which it does not serve this one any more.
 		definition, err := r.cluster.documents.Definition(ctx, r.resource)

@@ -121,7 +121,7 @@ func decideWithoutDefinition(in Input) Decision {
 		d.State = DeleteState
 	}
 	for _, m := range in.Migrations {
-		if m.GroupResource() == in.Observation.Resource && !m.Finished() && boundTo(m) != nil {
+		if m.GroupResource() == in.Observation.Resource && !m.Finished() && m.Spec.Target != nil {
 			d.Delete = append(d.Delete, m)
 		}
 	}

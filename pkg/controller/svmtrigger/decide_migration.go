@@ -125,11 +125,11 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 }
 
 // deleteOutdated deletes unfinished migrations that were made for an earlier epoch, or for a state before this one.
-// One that a person made and that has not begun is bound to no epoch. It takes the current target when it begins.
+// The migrator ends one that a person made: that person wants to know how it ended, and nothing may take its place.
 func (e *evaluation) deleteOutdated() {
 	for _, m := range e.in.Migrations {
 		bound := boundTo(m)
-		if bound != nil && m.GroupResource() == e.in.Observation.Resource && !m.Finished() &&
+		if bound != nil && m.Spec.Target != nil && m.GroupResource() == e.in.Observation.Resource && !m.Finished() &&
 			(bound.StorageStateUID != e.in.State.UID || *bound.Epoch != e.next.Epoch) {
 			e.decision.Delete = append(e.decision.Delete, m)
 		}

@@ -17,6 +17,7 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -281,6 +282,34 @@ func TestMigrationByHandIsWaitedFor(t *testing.T) {
 	}
 	l.after(time.Second)
 	l.expect(1, v1, v1)
+}
+
+// TestMigrationByHandIsNotDeleted changes the servers under a migration that a person made and that has begun. The
+// migrator ends it, so that the person hears why.
+func TestMigrationByHandIsNotDeleted(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	epoch := l.in.State.Status.Epoch
+	byHand := &migrationv1alpha1.StorageVersionMigration{
+		ObjectMeta: metav1.ObjectMeta{Name: "by-hand", UID: "by-hand"},
+		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
+			Resource: migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"},
+		},
+	}
+	byHand.Status.Target = &migrationv1alpha1.MigrationTarget{
+		StorageVersionHash: v1, Epoch: &epoch, StorageStateUID: l.in.State.UID,
+	}
+	l.in.Migrations = []*migrationv1alpha1.StorageVersionMigration{byHand}
+	l.after(time.Minute)
+	l.flip("v2")
+	l.after(time.Second)
+	if !slices.Contains(l.in.Migrations, byHand) {
+		t.Error("the migration was deleted")
+	}
+	l.after(time.Minute)
+	if len(l.created) != 1 {
+		t.Errorf("created %q: nothing that a person made may take the place of the migration to the new version", l.created)
+	}
 }
 
 // newShared is the life of a name whose storage another stands for, with a state that was migrated long ago.

@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // Memory knows since when this process has known what it decides on. Times in objects are by the clocks of other
@@ -84,6 +86,9 @@ func (m Memory) Recall(in *Input) {
 		now.migrations[migration.UID] = one
 	}
 	m[in.Observation.Resource] = now
+	if in.Observation.Presence == storageversion.Deleted && now.last == nil && len(in.Migrations) == 0 {
+		delete(m, in.Observation.Resource) // Names come and go in some clusters.
+	}
 	in.EpochKnown, in.EpochWatched, in.MigrationsKnown = now.epochAt, now.began, now.migrations
 	in.OverruledRetry = now.overruledRetry
 }

@@ -79,6 +79,15 @@ func (d *Definition) Hash() string {
 	return storageversion.Hash(schema.GroupVersion{Group: d.Spec.Group, Version: d.StorageVersion()}, d.Spec.Names.Kind)
 }
 
+// DefinedVersions are all versions.
+func (d *Definition) DefinedVersions() []string {
+	var defined []string
+	for _, v := range d.Spec.Versions {
+		defined = append(defined, v.Name)
+	}
+	return defined
+}
+
 // ServedVersions are the versions that API servers serve, in the order in which discovery prefers them.
 func (d *Definition) ServedVersions() []string {
 	var served []string

@@ -19,11 +19,13 @@ package observer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -151,6 +153,9 @@ func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersi
 	document.Unasked, unknown = r.replicas.unasked(ctx, of.name)
 	if ctx.Err() != nil {
 		return ctx.Err()
+	}
+	if err == nil && unknown != nil && !apierrors.IsForbidden(unknown) {
+		err = errors.New(document.Unasked) // A read that failed shows no rollout. It is repeated.
 	}
 	if err != nil {
 		document.Failure, document.Resources = err.Error(), nil

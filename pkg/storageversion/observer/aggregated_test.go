@@ -17,6 +17,7 @@ limitations under the License.
 package observer
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -62,9 +63,12 @@ func TestAggregatedServers(t *testing.T) {
 	t.Run("are asked when their APIService appears", func(t *testing.T) {
 		c.host.change(func() { c.register(sampleV1, "", sample) })
 		c.until(t, c.sampled(v1alpha1))
-		if _, looked := c.LastLook()[migrationv1alpha1.EvidenceFromAggregatedDiscovery]; !looked {
-			t.Error("no time of the last look")
-		}
+		c.until(t, func() error {
+			if _, looked := c.LastLook()[migrationv1alpha1.EvidenceFromAggregatedDiscovery]; !looked {
+				return errors.New("no time of the last look")
+			}
+			return nil
+		})
 	})
 	t.Run("are asked at every poll", func(t *testing.T) {
 		c.settle(t)

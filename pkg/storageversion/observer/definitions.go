@@ -60,6 +60,7 @@ func customResource(d *documents.Definition) *storageversion.CustomResource {
 		Kind:                  d.Spec.Names.Kind,
 		StorageVersion:        d.StorageVersion(),
 		ServedVersions:        d.ServedVersions(),
+		DefinedVersions:       d.DefinedVersions(),
 		StoredVersions:        slices.Clone(d.Status.StoredVersions),
 		StoredVersionsManager: d.StoredVersionsManager(),
 		Established:           d.Established(),

@@ -67,6 +67,8 @@ type Resource struct {
 	// RetryStatus means that objects have a status subresource through which they may be written. Denied objects are tried
 	// once more there, and so are objects that a rewrite of the resource itself would change.
 	RetryStatus bool
+	// DefinedVersions are those of the CustomResourceDefinition, nil if there is none.
+	DefinedVersions []string
 	// CleanVersions are the served versions. Entries of managedFields in other versions are dropped. Nil leaves all
 	// entries.
 	CleanVersions []string
@@ -136,6 +138,7 @@ func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 		aggregated: resource.Class == storageversion.Aggregated,
 		newer:      newer(resource.Class),
 		baseline:   baseline,
+		defined:    resource.DefinedVersions,
 
 		countsVersions: resource.Class == storageversion.Custom,
 	}

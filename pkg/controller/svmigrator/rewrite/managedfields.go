@@ -66,6 +66,13 @@ func (c *cleaner) seed(live *metav1.PartialObjectMetadata) metav1.ManagedFieldsE
 	}
 }
 
+// strange reports whether an entry names a version that the CustomResourceDefinition lacks.
+func (r *rewriter) strange(entry metav1.ManagedFieldsEntry) bool {
+	version, err := schema.ParseGroupVersion(entry.APIVersion)
+	return err == nil && r.defined != nil && version.Group == r.resource.Group &&
+		!slices.Contains(r.defined, version.Version)
+}
+
 // countVersions counts the versions of the resource that the managedFields of an object name after its rewrite. Only
 // custom resources have versions that people drop.
 func (r *rewriter) countVersions(counts map[string]int64, entries []metav1.ManagedFieldsEntry) map[string]int64 {

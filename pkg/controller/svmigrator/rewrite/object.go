@@ -59,6 +59,8 @@ type rewriter struct {
 	cleaner *cleaner
 	// countsVersions means that the versions in managedFields are counted.
 	countsVersions bool
+	// defined are the versions of the CustomResourceDefinition, if there is one.
+	defined []string
 	// dry means that nothing is stored.
 	dry bool
 	// aggregated means that a server behind the API server has the objects.
@@ -112,8 +114,7 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	way, changed, err := r.rehearse(ctx, object, body)
 	switch {
 	case changed != "":
-		a.failure = r.changing(object, "would change", changed)
-		return a
+		return r.wouldChange(object, changed)
 	case errors.Is(err, errWritten):
 		a.outcome = sweep.WrittenByOthers
 		return a
@@ -133,6 +134,8 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 			a.outcome = sweep.AlreadyCurrent
 		} else if changed := before.differs(fingerprintOf(&written.ObjectMeta)); changed != "" {
 			a.failure = r.changing(object, "has changed", changed)
+		} else if before.managed && len(written.ManagedFields) == 0 {
+			a.failure = r.changing(object, "has removed", lostFields)
 		}
 		return a
 	}
@@ -153,6 +156,19 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 			a.failure.kind = behindAway // An aggregated server that is away must not slow down other migrations.
 		}
 	}
+	return a
+}
+
+// wouldChange is the attempt to rewrite an object that the dry run has shown to be no no-op. It ends the run, unless
+// that is because of the managedFields of this object: others need not have such an entry.
+func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
+	a := attempt{object: object}
+	if what != lostFields && (what != fencedOff || !object.Extra.(*listed).strange) {
+		a.failure = r.changing(object, "would change", what)
+		return a
+	}
+	a.outcome, a.failure = sweep.Denied, r.changing(object, "would change", what)
+	a.failure.kind = refused
 	return a
 }
 

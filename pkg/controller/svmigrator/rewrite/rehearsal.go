@@ -65,6 +65,10 @@ type rehearsals struct {
 	namespaces map[string]*rehearsed
 }
 
+// lostFields is what a rewrite would remove on an API server before 1.37 that cannot convert an object to the version
+// of an entry: all entries.
+const lostFields = ".metadata.managedFields"
+
 // rehearsed is what is known of one namespace.
 type rehearsed struct {
 	mu      sync.Mutex // held during the dry run, so that no other object of the namespace is rewritten meanwhile
@@ -97,7 +101,7 @@ func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []by
 	n := r.rehearsals.of(object.Namespace, r.ways[0])
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.objects++; n.objects < n.next {
+	if n.objects++; n.objects < n.next && !object.Extra.(*listed).strange {
 		return n.way, "", nil
 	}
 	before, err := r.getWhole(ctx, object)
@@ -121,7 +125,7 @@ func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []by
 		case err != nil:
 			return "", "", err
 		}
-		path := difference(before.Object, after.Object, "")
+		path := r.changedBy(before, after)
 		if path == "" {
 			n.way, n.next = way, n.objects+rehearsalInterval
 			return way, "", nil
@@ -131,11 +135,31 @@ func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []by
 	return "", changed, nil
 }
 
+// changedBy returns the path of the first field that a rewrite would change, or nothing. Servers may merge or drop
+// single entries of managedFields. They drop all only of custom resources that they cannot convert, or of built-in ones
+// whose entries no release can read any more.
+func (r *rewriter) changedBy(before, after *unstructured.Unstructured) string {
+	if r.defined != nil && len(before.GetManagedFields()) > 0 && len(after.GetManagedFields()) == 0 {
+		return lostFields
+	}
+	return difference(before.Object, after.Object, "")
+}
+
 // changing is the failure of a rewrite that is no no-op.
 func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
-	return Failure{kind: changing, message: fmt.Sprintf("rewriting %s %s %s. A mutating webhook or a "+
-		"MutatingAdmissionPolicy for updates of %s does that. Exclude the user of this manager from it, then retry",
-		klog.KRef(object.Namespace, object.Name), does, what, r.resource.GroupResource())}
+	why := fmt.Sprintf("A mutating webhook or a MutatingAdmissionPolicy for updates of %s does that. Exclude the user of "+
+		"this manager from it, then retry", r.resource.GroupResource())
+	const lost = "API servers before 1.37 remove all managedFields if they cannot convert the object to the version " +
+		"that an entry names: because the CustomResourceDefinition lacks that version, or because the conversion webhook " +
+		"fails. Put it back, or run the manager with --feature-gates=CRDManagedFieldsCleaning=true, then retry"
+	switch {
+	case what == lostFields:
+		why = lost
+	case what == fencedOff && object.Extra.(*listed).strange:
+		why = lost + ". If that is not the case: " + why
+	}
+	return Failure{kind: changing, message: fmt.Sprintf("rewriting %s %s %s. %s",
+		klog.KRef(object.Namespace, object.Name), does, what, why)}
 }
 
 func (r *rewriter) getWhole(ctx context.Context, object *sweep.Object) (*unstructured.Unstructured, error) {
@@ -161,7 +185,6 @@ func decode(answer rest.Result) (*unstructured.Unstructured, error) {
 	if err := json.Unmarshal(raw, &object.Object); err != nil {
 		return nil, fmt.Errorf("decoding an object: %w", err)
 	}
-	unstructured.RemoveNestedField(object.Object, "metadata", "managedFields")
 	return object, nil
 }
 
@@ -175,7 +198,7 @@ func difference(before, after any, path string) string {
 		return path
 	}
 	for _, name := range slices.Sorted(maps.Keys(sets.KeySet(a).Union(sets.KeySet(b)))) {
-		if path == ".metadata" && name == ".resourceVersion" {
+		if path == ".metadata" && (name == ".resourceVersion" || name == ".managedFields") {
 			continue
 		}
 		if found := difference(a[name], b[name], path+name); found != "" {
@@ -248,11 +271,17 @@ type listed struct {
 	fingerprint
 	// managedFields are those that the object must get, nil if they stay as they are.
 	managedFields []metav1.ManagedFieldsEntry
+	// managed means that the object of a custom resource has managedFields, and strange that an entry names a version that
+	// the definition lacks and that stays.
+	managed, strange bool
 }
 
 // keep remembers the metadata of an object before its rewrite. It reports whether managedFields have to be cleaned.
 func (r *rewriter) keep(object *sweep.Object, live *metav1.PartialObjectMetadata) (cleans bool) {
-	kept := &listed{fingerprint: fingerprintOf(&live.ObjectMeta)}
+	kept := &listed{
+		fingerprint: fingerprintOf(&live.ObjectMeta), managed: r.defined != nil && len(live.ManagedFields) > 0,
+		strange: r.cleaner == nil && slices.ContainsFunc(live.ManagedFields, r.strange),
+	}
 	if r.cleaner != nil {
 		kept.managedFields = r.cleaner.cleaned(live)
 	}
