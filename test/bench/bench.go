@@ -46,6 +46,11 @@ func (b *bench) all(ctx context.Context) error {
 		}
 		s := scenarios[i]
 		s.contenders = slices.DeleteFunc(slices.Clone(s.contenders), func(name string) bool { return !b.takesPart(s, name) })
+		for _, name := range strings.Split(b.contenders, ";") {
+			if strings.HasPrefix(name, evenly) {
+				s.contenders = append(s.contenders, name)
+			}
+		}
 		measure := b.inRounds
 		if s.unattended {
 			measure = b.sideBySide

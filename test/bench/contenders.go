@@ -41,6 +41,9 @@ import (
 const (
 	ours       = "ours"
 	oursLifted = "ours, lifted"
+	// evenly is followed by the rewrites in a second, for example "even, 90". They are sent one at a time, at even
+	// intervals.
+	evenly     = "even, "
 	inTree     = "in-tree"
 	ksvm       = "ksvm"
 	ksvmLifted = "ksvm, lifted"
@@ -113,6 +116,10 @@ func (b *bench) programs(cp *controlplane.ControlPlane, name string, unattended 
 		args = append(args, "--controllers=svmigrator", "--settle-period=1s")
 	}
 	migrator, trigger := filepath.Join(b.ksvm, "migrator"), filepath.Join(b.ksvm, "trigger")
+	if perSecond, even := strings.CutPrefix(name, evenly); even {
+		args = append(args, "--unpaced-rewrites", "--max-concurrent-rewrites=1", "--max-rewrites-per-second="+perSecond)
+		return []controlplane.Program{{Name: "manager", Path: manager, Args: args}}, nil
+	}
 	switch name {
 	case ours:
 		return []controlplane.Program{{Name: "manager", Path: manager, Args: args}}, nil

@@ -47,7 +47,7 @@ var (
 	quietP99     = measure{"quietP99Milliseconds", "others' p99 before, ms", 1, false}
 	duringP99    = measure{"duringP99Milliseconds", "others' p99 during, ms", 1, false}
 	slower       = measure{"p99DuringByQuiet", "others' p99, during / before", 2, false}
-	drift        = measure{"p99LastMinuteByFirst", "others' p99, last minute / first", 2, false}
+	drift        = measure{"p99SecondHalfByFirst", "others' p99 of minutes, second half / first", 2, false}
 	outcomeShare = measure{"succeeded", "ended as Succeeded (1), as Failed (0), or not at all (–)", 0, true}
 	named        = measure{"namedObjects", "objects that its status names", 0, true}
 	left         = measure{"leftObjects", "objects left in the old encoding", 0, true}

@@ -229,9 +229,14 @@ func (r *run) latencies(f figures, from, to time.Time) {
 	f.put(quietP99, quantile(quiet, 0.99))
 	f.put(duringP99, quantile(during, 0.99))
 	f.put(slower, quantile(during, 0.99)/quantile(quiet, 0.99))
-	if to.Sub(from) > 2*time.Minute {
-		first, last := between(samples, from, from.Add(time.Minute)), between(samples, to.Add(-time.Minute), to)
-		f.put(drift, quantile(last, 0.99)/quantile(first, 0.99))
+	var minutes []float64 // the p99 of each
+	for end := from.Add(time.Minute); end.Before(to); end = end.Add(time.Minute) {
+		minutes = append(minutes, quantile(between(samples, end.Add(-time.Minute), end), 0.99))
+	}
+	first, measured := spreadOf(minutes[:len(minutes)/2])
+	second, _ := spreadOf(minutes[len(minutes)/2:])
+	if measured {
+		f.put(drift, second.median/first.median)
 	}
 }
 
