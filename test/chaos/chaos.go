@@ -43,7 +43,7 @@ import (
 
 const (
 	// ConvergeWithin is how long after the last fault everything must be migrated.
-	ConvergeWithin = 4 * time.Minute
+	ConvergeWithin = 15 * time.Minute
 	// retryAfter is how long an administrator waits for migrations that failed, before asking for another attempt.
 	retryAfter   = 10 * time.Second
 	convergePoll = time.Second

@@ -32,7 +32,7 @@ import (
 const (
 	healthInterval = 250 * time.Millisecond
 	// healthTimeout is generous because a busy server on a small machine is not a dead one.
-	healthTimeout = 3 * time.Second
+	healthTimeout = 10 * time.Second
 	dialTimeout   = 2 * time.Second
 )
 

@@ -36,11 +36,11 @@ const (
 	etcdPort             = 2379
 	etcdPeerPort         = 2380
 	etcdSecurePort       = 2381
-	pollInterval         = 20 * time.Millisecond
-	attemptTimeout       = 2 * time.Second
+	pollInterval         = 100 * time.Millisecond
+	attemptTimeout       = 10 * time.Second
 	etcdDialTimeout      = 5 * time.Second
 	etcdKeepAliveTime    = 6 * time.Second
-	etcdKeepAliveTimeout = 2 * time.Second
+	etcdKeepAliveTimeout = 20 * time.Second
 	// etcdQuota is more than any test stores, so that none runs into it.
 	etcdQuota = 8 << 30
 )

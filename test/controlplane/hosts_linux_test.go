@@ -172,17 +172,22 @@ func servedBy(t *testing.T, cp *ControlPlane, config *rest.Config) sets.Set[stri
 
 func checkBalancer(t *testing.T, cp *ControlPlane) {
 	config := cp.Config("wanderer", adminGroup)
-	if servers := servedBy(t, cp, config); servers.Len() != 3 {
-		t.Errorf("of three servers only %v answered", sets.List(servers))
+	allAnswer := func() {
+		t.Helper()
+		eventually(t, "all servers answer", func(context.Context) error {
+			if servers := servedBy(t, cp, config); servers.Len() != 3 {
+				return fmt.Errorf("of three servers only %v answered", sets.List(servers))
+			}
+			return nil
+		})
 	}
+	allAnswer()
 	cp.Balancer().SetBackends(cp.Servers()[1])
 	if diff := cmp.Diff([]string{"apiserver-2"}, sets.List(servedBy(t, cp, config))); diff != "" {
 		t.Errorf("servers behind a restricted balancer (-want +got):\n%s", diff)
 	}
 	cp.Balancer().SetBackends()
-	if servers := servedBy(t, cp, config); servers.Len() != 3 {
-		t.Errorf("of three servers only %v answered", sets.List(servers))
-	}
+	allAnswer()
 }
 
 func checkBalancerOnHost(t *testing.T, cp *ControlPlane) {

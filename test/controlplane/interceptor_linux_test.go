@@ -43,9 +43,7 @@ type spoiled struct {
 	number      int
 }
 
-func TestWhatAnInterceptorDoes(t *testing.T) {
-	t.Parallel()
-	cp := Start(t, Config{Servers: []Server{{AllowAll: true}}})
+func testWhatAnInterceptorDoes(t *testing.T, cp *ControlPlane) {
 	interceptor, err := cp.NewInterceptor("", nil)
 	must(t, err)
 	s := &spoiled{cp: cp, interceptor: interceptor, through: clientFor(t, interceptor.Config("alice", adminGroup))}

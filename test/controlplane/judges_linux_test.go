@@ -29,10 +29,18 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// TestWhatCannotBeReadIsThere wants a value of an unknown form to be an object of an unknown encoding: a judge that
-// finds nothing stale must have seen everything.
-func TestWhatCannotBeReadIsThere(t *testing.T) {
+// TestOneServer tries what needs one server. The last of it kills the server.
+func TestOneServer(t *testing.T) {
+	t.Parallel()
 	cp := Start(t, Config{Servers: []Server{{AllowAll: true}}})
+	t.Run("what cannot be read is there", func(t *testing.T) { testWhatCannotBeReadIsThere(t, cp) })
+	t.Run("children end with their program", func(t *testing.T) { testChildrenEndWithTheirProgram(t, cp) })
+	t.Run("what an interceptor does", func(t *testing.T) { testWhatAnInterceptorDoes(t, cp) })
+}
+
+// testWhatCannotBeReadIsThere wants a value of an unknown form to be an object of an unknown encoding: a judge that
+// finds nothing stale must have seen everything.
+func testWhatCannotBeReadIsThere(t *testing.T, cp *ControlPlane) {
 	for _, name := range []string{"one", "two"} {
 		_, err := cp.Etcd().Client().Put(t.Context(), "/registry/example.com/oxen/default/"+name, "\xd9\xd9\xf7\xa1")
 		must(t, err)
@@ -94,9 +102,8 @@ func TestHalfALineOfAudit(t *testing.T) {
 	}
 }
 
-// TestChildrenEndWithTheirProgram is a program that starts another and ends by itself.
-func TestChildrenEndWithTheirProgram(t *testing.T) {
-	cp := Start(t, Config{Servers: []Server{{AllowAll: true}}})
+// testChildrenEndWithTheirProgram is a program that starts another and ends by itself.
+func testChildrenEndWithTheirProgram(t *testing.T, cp *ControlPlane) {
 	p := cp.Run(t, "parent", "/bin/sh", "-c", "sleep 1000 & echo child $!")
 	if err := p.Wait(); err != nil {
 		t.Fatal(err)

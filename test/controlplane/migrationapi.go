@@ -35,7 +35,7 @@ import (
 
 const (
 	// servedWithin is how long a server may take to serve a definition.
-	servedWithin = time.Minute
+	servedWithin = 10 * time.Minute
 	servedPoll   = 100 * time.Millisecond
 )
 

@@ -25,6 +25,7 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
@@ -38,7 +39,7 @@ const (
 	// webhookTimeout is how long a server waits for the validation webhook.
 	webhookTimeout = 3
 	// installedWithin is how long definitions may take to be served.
-	installedWithin = 2 * time.Minute
+	installedWithin = 10 * time.Minute
 	poll            = 200 * time.Millisecond
 )
 
@@ -51,8 +52,12 @@ func (c *Cluster) install(ctx context.Context) error {
 	c.Conversion = c.Webhooks.Conversion(webhook.RenamedField(model.FieldNames()))
 	c.Validation = c.Webhooks.Validation()
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: model.Namespace}}
-	if _, err := c.Kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("creating the namespace: %w", err)
+	err = create(ctx, "the namespace", func(ctx context.Context) error {
+		_, err := c.Kube.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	gears := model.Gears.Definition("v1")
 	gears.Spec.Conversion = c.Conversion.CustomResourceConversion()
@@ -71,10 +76,22 @@ func (c *Cluster) install(ctx context.Context) error {
 	configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "chaos"}, Webhooks: []admissionregistrationv1.ValidatingWebhook{hook},
 	}
-	_, err = c.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations().
-		Create(ctx, configuration, metav1.CreateOptions{})
+	return create(ctx, "the validation webhook", func(ctx context.Context) error {
+		configurations := c.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+		_, err := configurations.Create(ctx, configuration, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// create tries until the object is there: servers that start do not answer every request in time.
+func create(ctx context.Context, what string, try func(context.Context) error) error {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, poll, installedWithin, true, func(ctx context.Context) (bool, error) {
+		last = try(ctx)
+		return last == nil || apierrors.IsAlreadyExists(last), nil
+	})
 	if err != nil {
-		return fmt.Errorf("creating the validation webhook: %w", err)
+		return fmt.Errorf("creating %s: %w", what, errors.Join(err, last))
 	}
 	return nil
 }
@@ -82,8 +99,12 @@ func (c *Cluster) install(ctx context.Context) error {
 // define creates a definition and waits until it is served.
 func (c *Cluster) define(ctx context.Context, definition *apiextensionsv1.CustomResourceDefinition) error {
 	definitions := c.Extensions.ApiextensionsV1().CustomResourceDefinitions()
-	if _, err := definitions.Create(ctx, definition, metav1.CreateOptions{}); err != nil {
-		return fmt.Errorf("creating the definition of %s: %w", definition.Name, err)
+	err := create(ctx, "the definition of "+definition.Name, func(ctx context.Context) error {
+		_, err := definitions.Create(ctx, definition, metav1.CreateOptions{})
+		return err
+	})
+	if err != nil {
+		return err
 	}
 	established := func(ctx context.Context) (bool, error) {
 		got, err := definitions.Get(ctx, definition.Name, metav1.GetOptions{})

@@ -44,7 +44,7 @@ const deleted = "Deleted"
 const (
 	// customRole has the rules of all roles that allow the manager a resource.
 	customRole       = "svm-controller-manager:custom"
-	aggregatedWithin = time.Minute
+	aggregatedWithin = 10 * time.Minute
 	poll             = 200 * time.Millisecond
 )
 

@@ -70,7 +70,7 @@ func (c *cluster) install(ctx context.Context) error {
 }
 
 func (c *cluster) awaitDefinitions(ctx context.Context) error {
-	return c.kubectl(ctx, "wait", "--for=condition=Established", "--timeout=60s", "crd",
+	return c.kubectl(ctx, "wait", "--for=condition=Established", "--timeout=10m", "crd",
 		"storagestates.migration.k8s.io", "storageversionmigrations.migration.k8s.io")
 }
 
@@ -82,7 +82,8 @@ func (c *cluster) startSVM() ([]*controlplane.Process, error) {
 	}
 	return c.run("svm-controller-manager", c.options.manager,
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
-		"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=500ms",
+		// A busy machine must not end it, and no spec waits until its lease expires.
+		"--leader-elect-lease-duration=180s", "--leader-elect-renew-deadline=150s", "--leader-elect-retry-period=1s",
 		"--auto-migrate=*,-*.admissionregistration.k8s.io", "--settle-period=2s", "-v=2")
 }
 

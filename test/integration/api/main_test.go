@@ -50,7 +50,7 @@ import (
 
 const (
 	pollInterval = 50 * time.Millisecond
-	pollTimeout  = 30 * time.Second
+	pollTimeout  = 10 * time.Minute
 )
 
 // fixtures is where the API module keeps serialized objects.

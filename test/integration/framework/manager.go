@@ -34,11 +34,17 @@ import (
 // logTail is how many lines of a manager's log a failed test shows.
 const logTail = 150
 
-// QuickElection makes leases change hands within seconds. A leader keeps its lease while a busy machine lets it wait
-// for less than the renew deadline.
+// QuickElection makes leases change hands within a time that a test can wait. A leader keeps its lease while a busy
+// machine lets it wait for less than the renew deadline.
 var QuickElection = []string{
 	"--leader-elect=true",
-	"--leader-elect-lease-duration=8s", "--leader-elect-renew-deadline=6s", "--leader-elect-retry-period=500ms",
+	"--leader-elect-lease-duration=20s", "--leader-elect-renew-deadline=16s", "--leader-elect-retry-period=500ms",
+}
+
+// PatientElection is for tests in which no lease expires: however busy the machine is, the leader keeps its lease.
+var PatientElection = []string{
+	"--leader-elect=true",
+	"--leader-elect-lease-duration=180s", "--leader-elect-renew-deadline=150s", "--leader-elect-retry-period=1s",
 }
 
 // collectLate keeps managers, whose heaps are small, from collecting garbage many times a second. Not later than that:
@@ -102,7 +108,9 @@ func checkLog(t *testing.T, process *controlplane.Process) {
 	}
 	if t.Failed() {
 		lines := strings.Split(strings.TrimSpace(log), "\n")
-		t.Logf("the end of the log of %s:\n%s", process.Name(), strings.Join(lines[max(0, len(lines)-logTail):], "\n"))
+		// What is printed comes before what tests say, so that a reader of the end of the output sees the errors.
+		fmt.Printf("the end of the log of %s in %s:\n%s\n", process.Name(), t.Name(),
+			strings.Join(lines[max(0, len(lines)-logTail):], "\n"))
 	}
 }
 

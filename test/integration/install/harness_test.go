@@ -158,7 +158,7 @@ func (c *cluster) startManager(
 	t *testing.T, name string, config *rest.Config, args ...string,
 ) (*controlplane.Process, int) {
 	t.Helper()
-	args = append(args, framework.QuickElection...)
+	args = append(args, framework.PatientElection...)
 	args = append(args, "--settle-period=2s", "-v=2")
 	return framework.StartManager(t, c.ControlPlane, framework.Process{Name: name, Config: config, Args: args})
 }

@@ -152,7 +152,7 @@ func testDefault(t *testing.T, c *cluster) {
 func (c *cluster) apply(t *testing.T, overlay string) {
 	t.Helper()
 	c.kubectl(t, "", "apply", "-k", manifests+"/overlays/"+overlay)
-	c.kubectl(t, "", "wait", "--for=condition=Established", "--timeout=60s", "crd",
+	c.kubectl(t, "", "wait", "--for=condition=Established", "--timeout=10m", "crd",
 		"storagestates.migration.k8s.io", "storageversionmigrations.migration.k8s.io")
 }
 

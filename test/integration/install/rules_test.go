@@ -60,7 +60,7 @@ func TestStaticPod(t *testing.T) {
 		return strings.HasPrefix(arg, "--kubeconfig=") || strings.HasPrefix(arg, "--auto-migrate=")
 	})
 	process, port := c.startManager(t, "manager", c.Config(user),
-		append(args, "--auto-migrate=-*", "--max-rewrites-per-second=40")...)
+		append(args, "--auto-migrate=-*", "--max-rewrites-per-second=20")...)
 	c.awaitFenceState(t, port, fence.Missing)
 	c.apply(t, "static-pod")
 	c.awaitFenceState(t, port, fence.Standing)

@@ -33,16 +33,14 @@ import (
 
 const migrationLease = "svm-takeover"
 
-// TestLeaderMigration takes the garbage collector over from kube-controller-manager as an administrator does it in a
+// testLeaderMigration takes the garbage collector over from kube-controller-manager as an administrator does it in a
 // rolling upgrade: first both know of the shared lease, then the owner changes, one process after the other. The lease
 // shows that there never are two.
 //
 // While it owns the controller, kube-controller-manager is played by a lease in its name: that of Kubernetes 1.37.1
 // ends itself as soon as it holds the shared lease, because it registers the name of its informers twice. From when
 // this manager owns the controller it is the real one.
-func TestLeaderMigration(t *testing.T) {
-	t.Parallel()
-	cp := storageVersionControlPlane(t)
+func testLeaderMigration(t *testing.T, cp *controlplane.ControlPlane) {
 	c := client(t, cp.AdminConfig())
 	leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
 	kubeOwns, svmOwns := migrationConfig(t, "kube-controller-manager"), migrationConfig(t, "svm-controller-manager")
@@ -144,7 +142,7 @@ func startKubeControllerManager(
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("log of kube-controller-manager:\n%s", p.Log())
+			fmt.Printf("log of kube-controller-manager:\n%s\n", p.Log())
 		}
 	})
 	return p

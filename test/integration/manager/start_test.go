@@ -30,11 +30,28 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// TestStartBeforeTheAPIServer follows a control plane node that boots: the manager is up first, with nobody to talk to.
-func TestStartBeforeTheAPIServer(t *testing.T) {
+// TestOneServer tries what needs one server, which serves all that the project's controllers need at the end of the
+// first part. The last part kills it.
+func TestOneServer(t *testing.T) {
+	t.Parallel()
+	cp := startStorageVersionAPI(t, controlplane.Server{AllowAll: true})
+	inTurn(t, cp,
+		part{"Plugin", testPlugin}, part{"WrongFlags", testWrongFlags}, part{"Selection", testSelection},
+		part{"Leadership", testLeadership}, part{"LeaderMigration", testLeaderMigration},
+		part{"NoWriteAfterTheLease", testNoWriteAfterTheLease}, part{"Outage", testOutage},
+	)
+}
+
+// TestStart starts managers whose API server says nothing, or is not there yet.
+func TestStart(t *testing.T) {
 	t.Parallel()
 	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
 	installMigrationAPI(t, cp)
+	inTurn(t, cp, part{"PausedAPIServer", testPausedAPIServer}, part{"BeforeTheAPIServer", testStartBeforeTheAPIServer})
+}
+
+// testStartBeforeTheAPIServer follows a control plane node that boots: the manager is up first, with nobody to talk to.
+func testStartBeforeTheAPIServer(t *testing.T, cp *controlplane.ControlPlane) {
 	server := cp.Servers()[0]
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
@@ -57,10 +74,15 @@ func TestStartBeforeTheAPIServer(t *testing.T) {
 	if code, _ := p.get(t, nil, "/healthz"); code != 200 {
 		t.Errorf("/healthz answers %d: a restart would not bring the API server up", code)
 	}
+	stranger := startWithWrongCredentials(t, cp)
 
 	if err := server.Restart(nil); err != nil {
 		t.Fatal(err)
 	}
+	eventually(t, soon, "the stranger says that the server refuses its credentials", func() bool {
+		return strings.Contains(stranger.Log(), "the API server refuses the credentials; check those of --kubeconfig")
+	})
+	framework.StopManager(t, stranger.Process)
 	eventually(t, soon, "the manager leads", func() bool { return p.leads(t, cp) })
 	eventually(t, soon, "the manager is ready", func() bool { code, _ := p.get(t, nil, "/readyz"); return code == 200 })
 	if n := strings.Count(p.Log(), "Waiting for the API server"); n != 1 {
@@ -96,10 +118,25 @@ func TestStartBeforeTheAPIServer(t *testing.T) {
 	framework.StopManager(t, p.Process)
 }
 
-// TestOutageOfTheAPIServer wants a standby to stay up and quiet, and a leader to give way, while nothing answers.
-func TestOutageOfTheAPIServer(t *testing.T) {
-	t.Parallel()
-	cp := storageVersionControlPlane(t)
+// startWithWrongCredentials starts a manager while there is no server. So the credentials are not the first thing that
+// is wrong. They must be told all the same when they matter.
+func startWithWrongCredentials(t *testing.T, cp *controlplane.ControlPlane) *managerProcess {
+	t.Helper()
+	wrong := rest.AnonymousClientConfig(cp.AdminConfig())
+	wrong.BearerToken = "made up"
+	kubeconfig := filepath.Join(t.TempDir(), "wrong.kubeconfig")
+	if err := cp.WriteKubeconfig(kubeconfig, wrong); err != nil {
+		t.Fatal(err)
+	}
+	p := startManager(t, cp, framework.Manager, "wrong-credentials", "--kubeconfig="+kubeconfig)
+	eventually(t, soon, "it says that the server is not there", func() bool {
+		return strings.Contains(p.Log(), "to become ready")
+	})
+	return p
+}
+
+// testOutage wants a standby to stay up and quiet, and a leader to give way, while nothing answers.
+func testOutage(t *testing.T, cp *controlplane.ControlPlane) {
 	server := cp.Servers()[0]
 	leader := startManager(t, cp, framework.Manager, "leader", framework.QuickElection...)
 	eventually(t, soon, "the first leads", func() bool { return leader.runs(t, cp, gcController) })
@@ -136,11 +173,9 @@ func TestOutageOfTheAPIServer(t *testing.T) {
 	framework.StopManager(t, standby.Process)
 }
 
-// TestPausedAPIServer wants a manager to start and stop cleanly while the API server takes connections and says
+// testPausedAPIServer wants a manager to start and stop cleanly while the API server takes connections and says
 // nothing.
-func TestPausedAPIServer(t *testing.T) {
-	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
+func testPausedAPIServer(t *testing.T, cp *controlplane.ControlPlane) {
 	server := cp.Servers()[0]
 	if err := server.Pause(); err != nil {
 		t.Fatal(err)
@@ -191,37 +226,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// TestWrongCredentials wants the reason that matters to be told, also when it is not the first.
-func TestWrongCredentials(t *testing.T) {
-	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
-	server := cp.Servers()[0]
-	if err := server.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	wrong := rest.AnonymousClientConfig(cp.AdminConfig())
-	wrong.BearerToken = "made up"
-	kubeconfig := filepath.Join(t.TempDir(), "wrong.kubeconfig")
-	if err := cp.WriteKubeconfig(kubeconfig, wrong); err != nil {
-		t.Fatal(err)
-	}
-	p := startManager(t, cp, framework.Manager, "wrong-credentials", "--kubeconfig="+kubeconfig)
-	eventually(t, soon, "it says that the server is not there", func() bool {
-		return strings.Contains(p.Log(), "to become ready")
-	})
-	if err := server.Restart(nil); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, soon, "it says that the server refuses the credentials", func() bool {
-		return strings.Contains(p.Log(), "the API server refuses the credentials; check those of --kubeconfig")
-	})
-	framework.StopManager(t, p.Process)
-}
-
-// TestWrongFlags wants errors on the terminal, in words, and an exit code.
-func TestWrongFlags(t *testing.T) {
-	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
+// testWrongFlags wants errors on the terminal, in words, and an exit code.
+func testWrongFlags(t *testing.T, cp *controlplane.ControlPlane) {
 	for name, tc := range map[string]struct {
 		args []string
 		want string
@@ -297,10 +303,8 @@ func TestWrongFlags(t *testing.T) {
 	}
 }
 
-// TestPlugin runs a manager with somebody else's controllers compiled in.
-func TestPlugin(t *testing.T) {
-	t.Parallel()
-	cp := startStorageVersionAPI(t, controlplane.Server{AllowAll: true})
+// testPlugin runs a manager with somebody else's controllers compiled in. The migration API is installed meanwhile.
+func testPlugin(t *testing.T, cp *controlplane.ControlPlane) {
 	p := startManager(t, cp, pluginBinary, "plugin")
 	eventually(t, soon, "the project's controller runs beside", func() bool { return p.runs(t, cp, gcController) })
 	if p.runs(t, cp, "waiter-controller") || p.runs(t, cp, "writer-controller") {
@@ -327,10 +331,8 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
-// TestSelection selects by name, by alias and by gate, and reads from the metrics what runs.
-func TestSelection(t *testing.T) {
-	t.Parallel()
-	cp := storageVersionControlPlane(t)
+// testSelection selects by name, by alias and by gate, and reads from the metrics what runs.
+func testSelection(t *testing.T, cp *controlplane.ControlPlane) {
 	for name, tc := range map[string]struct {
 		args []string
 		runs []string

@@ -175,11 +175,9 @@ func (c *cluster) startManager(args ...string) {
 	c.manager, _ = framework.StartManager(c.t, c.ControlPlane, framework.Process{
 		Name: "manager", Host: c.host.Name(), Config: c.gate.Config(managerUser),
 		Args: append([]string{
-			"-v=4", "--bind-address=" + c.host.Address(), "--secure-port=" + managerPort,
-			// A leader keeps its lease on a slow machine, and gives it back when it is stopped.
-			"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s", "--leader-elect-retry-period=1s",
+			"-v=2", "--bind-address=" + c.host.Address(), "--secure-port=" + managerPort,
 			"--settle-period=" + settle.String(), "--poll-interval=10s", "--concurrent-migrations=10",
-		}, args...),
+		}, append(framework.PatientElection, args...)...),
 	})
 }
 

@@ -39,7 +39,7 @@ import (
 const (
 	job = "svm-controller-manager"
 	// scrapeInterval leaves a busy machine time to answer: a scrape that takes longer shows nothing.
-	scrapeInterval = 2 * time.Second
+	scrapeInterval = 4 * time.Second
 	queryTimeout   = 30 * time.Second
 )
 

@@ -40,11 +40,9 @@ import (
 
 var configMaps = schema.GroupResource{Resource: "configmaps"}
 
-// TestRestartsOfTheOnlyServer has no StorageVersion API and no other server: only etcd tells what has happened in
+// testRestartsOfTheOnlyServer has no StorageVersion API and no other server: only etcd tells what has happened in
 // between.
-func TestRestartsOfTheOnlyServer(t *testing.T) {
-	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{open}})
+func testRestartsOfTheOnlyServer(t *testing.T, cp *controlplane.ControlPlane) {
 	server := cp.Servers()[0]
 	config := cp.Config(observerUser, "system:masters")
 	line := cuttable(config)

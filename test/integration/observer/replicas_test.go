@@ -18,6 +18,7 @@ package observer
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -26,6 +27,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -61,7 +63,16 @@ func TestReplicasOfAnAggregatedServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{PollInterval: time.Second})
+	config, fails := cp.Config(observerUser, "system:masters"), &atomic.Bool{}
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(request *http.Request) (*http.Response, error) {
+			if fails.Load() && strings.HasSuffix(request.URL.Path, "/namespaces/"+r.service.Namespace+"/endpointslices") {
+				return nil, errors.New("the list was cut")
+			}
+			return next.RoundTrip(request)
+		})
+	})
+	s := startObserver(t, config, observer.Options{PollInterval: time.Second})
 
 	disagreeing := func(words string) func() error {
 		return func() error {
@@ -90,8 +101,23 @@ func TestReplicasOfAnAggregatedServer(t *testing.T) {
 		r.routeTo(t, r.endpoint(t, r.real, "new"), r.endpoint(t, r.real, "new"))
 		within(t, eventually, func() error { return s.complete(flunders, storageversion.Aggregated, 1) })
 	})
+	t.Run("a list that fails shows no rollout", func(t *testing.T) {
+		fails.Store(true)
+		during(t, 5*time.Second, func() error {
+			if last, _ := ptrTo(s.Observe(flunders)).Last(); slices.Contains(last.Writing, storageversion.Unknown) {
+				return fmt.Errorf("written is %q", last.Writing)
+			}
+			return nil
+		})
+		fails.Store(false)
+		within(t, eventually, func() error { return s.complete(flunders, storageversion.Aggregated, 1) })
+	})
 	s.stop()
 }
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(request *http.Request) (*http.Response, error) { return f(request) }
 
 // replicated is a Service of which the test makes the endpoints.
 type replicated struct {

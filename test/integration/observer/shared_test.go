@@ -61,9 +61,6 @@ func TestServersBehindOneAddress(t *testing.T) {
 	s.stop()
 }
 
-// afterLostLease is enough for the time in which a server without a Lease may answer.
-const afterLostLease = 4 * time.Minute
-
 // askedEach wants that so many processes are asked, and that these are all.
 func (s *observed) askedEach(t *testing.T, processes int) error {
 	asked := make(chan struct{}, 10)
@@ -122,7 +119,7 @@ func allAsked(t *testing.T, s *observed) {
 		last = s.askedEach(t, 3)
 		return last == nil, nil
 	}
-	if wait.PollUntilContextTimeout(t.Context(), 5*time.Second, afterLostLease, true, try) != nil {
+	if wait.PollUntilContextTimeout(t.Context(), 5*time.Second, eventually, true, try) != nil {
 		t.Fatal(last)
 	}
 }

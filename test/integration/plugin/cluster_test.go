@@ -87,9 +87,9 @@ func (c *cluster) startManager(t *testing.T) {
 	t.Helper()
 	c.manager, _ = framework.StartManager(t, c.ControlPlane, framework.Process{
 		Name: "manager", Config: c.Config(framework.ManagerUser, framework.Masters),
-		// It is the only one, and never starts anew. So nobody waits for its lease, and a busy machine must not end it.
-		Args: []string{"-v=2", "--settle-period=" + settle.String(),
-			"--auto-migrate=" + widgets.String(), "--max-rewrites-per-second=5"},
+		// A person has time to look at a migration while it runs.
+		Args: append([]string{"-v=2", "--settle-period=" + settle.String(),
+			"--auto-migrate=" + widgets.String(), "--max-rewrites-per-second=3"}, framework.PatientElection...),
 	})
 }
 

@@ -44,8 +44,10 @@ import (
 const (
 	// grace is the controller's: these tests are about what it promises, so they state it themselves.
 	grace = 15 * time.Second
+	// almostGrace is how soon a server must have its Lease again if its entries are to stay for certain.
+	almostGrace = 13 * time.Second
 	// soon is how long what comes "within seconds" may take on a busy machine, the grace included.
-	soon = 5 * time.Minute
+	soon = 15 * time.Minute
 
 	identityLabel = "apiserver.kubernetes.io/identity"
 )

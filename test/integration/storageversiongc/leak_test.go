@@ -25,12 +25,12 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// TestRunLeavesNothingBehind is not parallel, so that all new goroutines are those of the controller.
-func TestRunLeavesNothingBehind(t *testing.T) {
-	cp := onlyServer(t)
+// leavesNothingBehind must run alone, so that all new goroutines are those of the controller.
+func leavesNothingBehind(t *testing.T, cp *controlplane.ControlPlane) {
 	client := newClient(t, cp.AdminConfig())
 	mustPublish(t, client, "gc.example.com.stale", server{"gone", "gc.example.com/v1"})
 	before := goleak.IgnoreCurrent()

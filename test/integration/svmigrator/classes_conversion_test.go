@@ -158,10 +158,10 @@ func (h *herd) breaks(t *testing.T, name string) {
 	for _, tries := range h.tries(t, h.GroupResource, began) {
 		patches += len(tries)
 	}
-	// By now every object of the chunk waits for more than two seconds between its tries.
+	// Each object waits for longer between its tries, from half a second to seconds. A flood would be hundreds.
 	asked = h.hook.Requests() - asked
 	t.Logf("in %v of an outage there were %d patches, and %d requests to the webhook", window, patches, asked)
-	if patches > 2*oxChunk {
+	if patches > 4*oxChunk {
 		t.Errorf("there were %d patches about %d objects in %v of an outage", patches, oxChunk, window)
 	}
 	h.hook.Behave(webhook.Behaviour{})

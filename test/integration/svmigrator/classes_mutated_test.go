@@ -48,7 +48,8 @@ var (
 func testChangedByAdmission(t *testing.T, c *cluster) {
 	hook := webhook.Start(t, c.ListenAddress()).Mutation(`[{"op": "add", "path": "/data", "value": {"mutated": "yes"}}]`)
 	c.deploy(t)
-	c.startManager(t, "manager", "--max-rewrites-per-second=40")
+	c.startManager(t, "manager",
+		"--max-rewrites-per-second=20", "--max-concurrent-rewrites=1", "--migration-chunk-size=50")
 	t.Run("a policy for a resource with its status", func(t *testing.T) {
 		c.mutate(t, deployments, "annotations", "deployments", "deployments/status")
 		judge := c.judge(t, deployments.GroupResource())

@@ -71,6 +71,16 @@ func testOthersWrite(t *testing.T) {
 // Succeeded.
 func (c *cluster) atSuccess(t *testing.T, m *v1alpha1.StorageVersionMigration, r custom) {
 	t.Helper()
+	counts := c.encodingsAsOf(t, m, r)
+	t.Logf("when it succeeded there were %v", counts)
+	if len(counts) != 1 || counts[m.Status.Target.EncodingVersion] == 0 {
+		t.Errorf("when %s succeeded objects were stored in %v", m.Name, counts)
+	}
+}
+
+// encodingsAsOf counts the objects by encoding as of the revision at which the migration was written last.
+func (c *cluster) encodingsAsOf(t *testing.T, m *v1alpha1.StorageVersionMigration, r custom) map[string]int {
+	t.Helper()
 	revision, err := strconv.ParseInt(m.ResourceVersion, 10, 64)
 	if err != nil {
 		t.Fatal(err)
@@ -83,10 +93,7 @@ func (c *cluster) atSuccess(t *testing.T, m *v1alpha1.StorageVersionMigration, r
 	for _, object := range stored {
 		counts[object.Encoding]++
 	}
-	t.Logf("when it succeeded there were %v", counts)
-	if len(counts) != 1 || counts[m.Status.Target.EncodingVersion] == 0 {
-		t.Errorf("when %s succeeded objects were stored in %v", m.Name, counts)
-	}
+	return counts
 }
 
 // others create, change and delete objects, and know what must be there in the end.

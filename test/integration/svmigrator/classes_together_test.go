@@ -84,6 +84,10 @@ func (c *cluster) createdTogether(t *testing.T, r custom, later time.Duration) {
 		time.Since(created),
 		words(m),
 	)
+	if served > impatient && condition(m, v1alpha1.MigrationFailed) != nil {
+		mustFail(t, m, v1alpha1.MigrationReasonResourceNotServed)
+		return // so busy is the machine that the definition came too late
+	}
 	mustSucceed(t, m)
 	if m.Status.Progress == nil || m.Status.Progress.Denied != 0 || m.Status.Progress.Processed > objects {
 		t.Errorf("there are %d objects, and %s", objects, words(m))

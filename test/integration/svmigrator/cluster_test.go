@@ -17,11 +17,9 @@ limitations under the License.
 package svmigrator
 
 import (
-	"strings"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
@@ -38,16 +36,7 @@ const (
 )
 
 // cluster is a control plane with the migration API.
-type cluster struct {
-	*framework.Cluster
-	managers *managers
-}
-
-// managers are those that the current part has started.
-type managers struct {
-	part    string
-	started []*controlplane.Process
-}
+type cluster struct{ *framework.Cluster }
 
 // part is one of several tests on one control plane.
 type part struct {
@@ -60,27 +49,11 @@ func onOne(parts ...part) func(t *testing.T) {
 	return func(t *testing.T) { startCluster(t).inTurn(t, parts...) }
 }
 
-// inTurn runs parts one after the other, because each start of a control plane costs seconds. Managers end with their
-// part, and its migrations and states go. Names of resources must differ.
+// inTurn runs parts one after the other.
 func (c *cluster) inTurn(t *testing.T, parts ...part) {
 	for _, one := range parts {
-		c.managers.part = strings.ReplaceAll(one.name, " ", "-") + "-"
-		passed := t.Run(one.name, func(t *testing.T) { one.run(t, c) })
-		for _, manager := range c.managers.started {
-			if manager.Running() {
-				framework.StopManager(t, manager)
-			}
-		}
-		c.managers.started = nil
-		if !passed {
-			return // It may have left the servers as no other part expects them.
-		}
-		all := metav1.ListOptions{}
-		if err := c.Migrations().DeleteCollection(t.Context(), metav1.DeleteOptions{}, all); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.States().DeleteCollection(t.Context(), metav1.DeleteOptions{}, all); err != nil {
-			t.Fatal(err)
+		if !c.Part(t, one.name, func(t *testing.T) { one.run(t, c) }) {
+			return
 		}
 	}
 }
@@ -102,7 +75,7 @@ func startCluster(t *testing.T, servers ...controlplane.Server) *cluster {
 // useCluster makes clients of cfg for a control plane that has no migration API yet.
 func useCluster(t *testing.T, cp *controlplane.ControlPlane, cfg *rest.Config) *cluster {
 	t.Helper()
-	c := &cluster{framework.Use(t, cp, cfg), &managers{}}
+	c := &cluster{framework.Use(t, cp, cfg)}
 	c.InstallMigrationAPI(t)
 	return c
 }
@@ -123,8 +96,6 @@ func (c *cluster) startProcess(t *testing.T, p framework.Process) *controlplane.
 		"-v=4", "--controllers=svmigrator", "--leader-elect=false",
 		"--settle-period=" + settle.String(), "--max-rewrites-per-second=0",
 	}, p.Args...)
-	p.Name = c.managers.part + p.Name
-	process, _ := framework.StartManager(t, c.ControlPlane, p)
-	c.managers.started = append(c.managers.started, process)
+	process, _ := c.StartManager(t, p)
 	return process
 }

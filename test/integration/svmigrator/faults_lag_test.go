@@ -55,6 +55,7 @@ func testLagging(t *testing.T) {
 		part{"server", func(t *testing.T, _ *cluster) { testLaggingServer(t, l) }},
 		part{"own server", func(t *testing.T, _ *cluster) { testOwnServerLags(t, l) }},
 		part{"server at the end", func(t *testing.T, _ *cluster) { testServerLagsAtEnd(t, l) }},
+		part{"server of the manager", func(t *testing.T, _ *cluster) { testServedByAnotherServer(t, l) }},
 	)
 }
 
@@ -62,18 +63,22 @@ func testLagging(t *testing.T) {
 // It goes on to write the old version.
 func testLaggingServer(t *testing.T, c *lagging) {
 	const objects = 30
-	r := newCustom("laggards", "Laggard")
+	r, other := newCustom("laggards", "Laggard"), newCustom("stragglers", "Straggler")
 	c.define(t, r)
+	c.define(t, other)
 	c.fill(t, r, "laggard", objects)
 	laggard := c.Servers()[1]
 	// A manager that asks the server which lags would do nothing at all.
 	c.startProcess(t, framework.Process{
 		Name: "manager", Config: c.Servers()[0].Config(framework.ManagerUser, framework.Masters),
+		Args: []string{"--concurrent-migrations=1"},
 	})
 
 	c.etcd.holdWatches()
 	c.flip(t, r, "v2")
+	c.flip(t, other, "v2")
 	c.migrate(t, "lag", r.WithVersion(""))
+	c.migrate(t, "lag-too", other.WithVersion(""))
 	var waiting v1alpha1.MigrationCondition
 	framework.Eventually(t, soon, func(ctx context.Context) error {
 		m, err := c.fetch(ctx, "lag")
@@ -93,6 +98,7 @@ func testLaggingServer(t *testing.T, c *lagging) {
 	if n := c.encodings(t, r.GroupResource)[r.encoding("v1")]; n != objects+1 {
 		t.Fatalf("%d objects are stored in v1, so the server does not lag", n)
 	}
+	began := time.Now()
 	framework.During(t, lagsFor, func(ctx context.Context) error {
 		m, err := c.fetch(ctx, "lag")
 		if err == nil && m.Status.StartTime != nil {
@@ -100,6 +106,16 @@ func testLaggingServer(t *testing.T, c *lagging) {
 		}
 		return err
 	})
+	writes, err := c.Requests(controlplane.RequestFilter{
+		Users: []string{framework.ManagerUser}, Since: began, Verbs: []string{"create", "update", "patch"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Each server that is asked again may say something else.
+	if n, most := writes.Total(), 2*int(lagsFor/(30*time.Second)); n > most {
+		t.Errorf("two migrations that wait for a server cost %d writes in %v, want %d at most", n, lagsFor, most)
+	}
 
 	c.etcd.releaseWatches()
 	if m := c.ended(t, "lag", soon); condition(m, v1alpha1.MigrationSucceeded) == nil {

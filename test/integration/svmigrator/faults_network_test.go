@@ -50,8 +50,11 @@ func testNetworkCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	cut := time.Now()
-	passes(t, underway)
-	written := s.writes.count()
+	written := -1
+	for count := s.writes.count(); count != written; count = s.writes.count() {
+		written = count
+		passes(t, underway)
+	}
 	passes(t, cutFor-underway)
 	if count := s.writes.count(); count != written || count >= objects {
 		t.Errorf("%d objects were written when the cut began and %d when it ended, of %d", written, count, objects)

@@ -152,6 +152,9 @@ func (c *cluster) watchWrites(t *testing.T, r custom) *writes {
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for answer := range changes {
+			if err := answer.Err(); err != nil && ctx.Err() == nil {
+				t.Errorf("watching the writes of %s: %v", r.Resource, err)
+			}
 			w.mu.Lock()
 			for range answer.Events {
 				w.times = append(w.times, time.Now())

@@ -57,7 +57,7 @@ func testServersKilled(t *testing.T, c *cluster) {
 	)
 	s.migrate(t)
 	for i, moment := range among(moments, faults, 50, objects-300) {
-		s.writes.reach(t, max(moment, s.writes.count()+20), soon)
+		s.writes.reach(t, min(max(moment, s.writes.count()+20), objects), soon)
 		down := time.Second + time.Duration(moments.Int64N(int64(3*time.Second)))
 		if i%2 == 0 {
 			c.loseServer(t, seen, down)

@@ -29,7 +29,7 @@ import (
 // list chunks from their caches, which they fill without such a limit.
 func testSlowList(t *testing.T) {
 	const objects = 40
-	c := startCluster(t, controlplane.Server{ExtraArgs: []string{"--request-timeout=5s", "--watch-cache=false"}})
+	c := startCluster(t, controlplane.Server{ExtraArgs: []string{"--watch-cache=false"}})
 	hook := webhook.Start(t, c.ListenAddress()).Conversion(webhook.SameFields)
 	snails := newCustom("snails", "Snail")
 	c.define(t, snails, convertedBy(hook))
@@ -37,6 +37,7 @@ func testSlowList(t *testing.T) {
 	c.flip(t, snails, "v2")
 	judge := c.judge(t, snails.GroupResource)
 	hook.Behave(webhook.Behaviour{Delay: 200 * time.Millisecond})
+	c.restart(t, func(s *controlplane.Server) { s.ExtraArgs = append(s.ExtraArgs, "--request-timeout=5s") })
 	c.startManager(t, "manager", "--migration-chunk-size=40")
 	c.migrate(t, "snails", snails.WithVersion(""))
 	m := c.ended(t, "snails", soon)

@@ -34,7 +34,7 @@ func testThousands(t *testing.T) {
 	manager := c.startManager(t, "manager", args...)
 	s.migrate(t)
 	for i, moment := range among(moments, kills, 50, objects-500) {
-		s.writes.reach(t, max(moment, s.writes.count()+20), 2*soon)
+		s.writes.reach(t, min(max(moment, s.writes.count()+20), objects), 2*soon)
 		down := time.Duration(moments.Int64N(int64(2 * time.Second)))
 		switch i % 3 {
 		case 0:

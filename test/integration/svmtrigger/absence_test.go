@@ -25,13 +25,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testAbsence stops the manager for longer than a heartbeat is good for, and changes things meanwhile.
-func testAbsence(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testAbsence(t *testing.T, c *cluster) {
 	untouched := custom(customGroup, "untoucheds", "Untouched")
 	once := custom(customGroup, "onces", "Once")
 	often := custom(customGroup, "oftens", "Often")
@@ -60,10 +58,12 @@ func testAbsence(t *testing.T) {
 
 	framework.Eventually(t, soon, func(context.Context) error { return c.lists(once, once.hashes("v1", "v2")) })
 	framework.Eventually(t, soon, func(context.Context) error {
-		if state := c.state(often.String()); certain(state) {
-			return fmt.Errorf("two changes went by unseen: %s", words(state))
+		for _, write := range c.stateWrites(often.String(), began) {
+			if write.state != nil && !certain(write.state) {
+				return nil
+			}
 		}
-		return nil
+		return fmt.Errorf("two changes went by unseen: %s", c.lifeOf(often.String(), began))
 	})
 	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(once, "v2") })
 	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(often, "v1") })

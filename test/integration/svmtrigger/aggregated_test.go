@@ -59,7 +59,7 @@ func testAggregatedServer(t *testing.T) {
 	})
 	startJudge(t, c, flunders)
 	startMigrator(t, c)
-	const poll = 10 * time.Second
+	const poll = 20 * time.Second
 	c.startManager(t, "manager", "--poll-interval="+poll.String(), "--auto-migrate=*."+controlplane.SampleGroup)
 
 	for _, r := range []resource{flunders, fischers} {

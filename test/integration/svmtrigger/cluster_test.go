@@ -40,6 +40,25 @@ const (
 type cluster struct {
 	*framework.Cluster
 	*history
+	slowest time.Duration // of the restarts of servers
+}
+
+// part is one of several tests on one control plane.
+type part struct {
+	name string
+	run  func(t *testing.T, c *cluster)
+}
+
+// onOne returns a test that runs parts one after the other on one control plane with that many servers.
+func onOne(servers int, parts ...part) func(t *testing.T) {
+	return func(t *testing.T) {
+		c := startCluster(t, make([]controlplane.Server, servers)...)
+		for _, one := range parts {
+			if !c.Part(t, one.name, func(t *testing.T) { one.run(t, c) }) {
+				return
+			}
+		}
+	}
 }
 
 // startCluster starts servers, and installs the definitions of the migration API. The managers of these tests are
@@ -84,9 +103,8 @@ func (c *cluster) startManager(t *testing.T, name string, args ...string) *contr
 // startManagerAt is startManager for a manager that talks to where cfg leads.
 func (c *cluster) startManagerAt(t *testing.T, cfg *rest.Config, name string, args ...string) *controlplane.Process {
 	t.Helper()
-	process, _ := framework.StartManager(t, c.ControlPlane,
-		framework.Process{Name: name, Config: cfg, Args: append([]string{
-			"-v=4", "--controllers=svmtrigger", "--leader-elect=false", "--settle-period=" + settle.String(),
-		}, args...)})
+	process, _ := c.StartManager(t, framework.Process{Name: name, Config: cfg, Args: append([]string{
+		"-v=4", "--controllers=svmtrigger", "--leader-elect=false", "--settle-period=" + settle.String(),
+	}, args...)})
 	return process
 }

@@ -25,11 +25,11 @@ import (
 	"sync"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
@@ -59,8 +59,7 @@ func (p *protocol) convicts(text string) error {
 
 // testTheJudgeConvicts plays controllers that break P1, because a judge that never finds anything is none. No manager
 // runs.
-func testTheJudgeConvicts(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testTheJudgeConvicts(t *testing.T, c *cluster) {
 	hasty := custom(customGroup, "hasties", "Hasty")
 	forgetful := custom(customGroup, "forgetfuls", "Forgetful")
 	honestly := custom(customGroup, "honestlies", "Honestly")
@@ -129,7 +128,8 @@ func (c *cluster) record(t *testing.T, r resource, listed ...string) {
 			ObjectMeta: metav1.ObjectMeta{Name: r.String()},
 			Spec:       v1alpha1.StorageStateSpec{Resource: v1alpha1.GroupResource{Group: r.Group, Resource: r.Resource}},
 		}
-		if _, err := states.Create(t.Context(), state, metav1.CreateOptions{}); err != nil {
+		_, err := states.Create(t.Context(), state, metav1.CreateOptions{})
+		if err != nil && !apierrors.IsAlreadyExists(err) { // The history may not have it yet.
 			t.Fatal(err)
 		}
 	}

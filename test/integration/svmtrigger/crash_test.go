@@ -75,18 +75,22 @@ func testCrash(t *testing.T, c *cluster, managerStarted time.Time, come func(cra
 		return c.says(flowSchema, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
 	})
 	t.Logf("the servers agree %v after one was told to come", time.Since(came).Round(time.Second))
-	framework.During(t, 2*settle, unchanged)
+	if !c.mayDoubt(t) {
+		framework.During(t, 2*settle, unchanged)
+	}
 }
 
 // replace starts a server at another address in place of one that crashed, whose Lease stays.
 func (c *cluster) replace(t *testing.T, crashed *controlplane.APIServer) {
 	t.Helper()
+	began := time.Now()
 	added, err := c.AddServer(t.Context(), controlplane.Server{
 		AllowAll: true, RuntimeConfig: oldServer().RuntimeConfig,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.slowest = max(c.slowest, time.Since(began))
 	framework.Eventually(t, soon, func(ctx context.Context) error { return c.everyStateKnows(ctx, added) })
 	if _, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), crashed.Identity(),
 		metav1.GetOptions{}); err != nil {

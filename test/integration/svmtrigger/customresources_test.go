@@ -60,11 +60,12 @@ func (c *cluster) objects(r resource) dynamic.ResourceInterface {
 	return c.Dynamic.Resource(r.WithVersion("v1")).Namespace(metav1.NamespaceDefault)
 }
 
-// flip makes the definition store that version, and returns when the API server has taken that.
+// flip makes the definition store that version, and returns when it began to: the change is not earlier.
 func (c *cluster) flip(t *testing.T, r resource, version string) time.Time {
 	t.Helper()
+	began := time.Now()
 	c.StoreVersion(t, r.GroupResource, version)
-	return time.Now()
+	return began
 }
 
 // setStoredVersions edits what the definition says was stored, as people do by hand.
@@ -107,9 +108,11 @@ func (c *cluster) create(t *testing.T, r resource, name string) {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": r.Group + "/v1", "kind": r.kind, "metadata": map[string]any{"name": name},
 	}}
-	if _, err := c.objects(r).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	// A server may still serve a definition of that name that is gone.
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		_, err := c.objects(r).Create(ctx, object, metav1.CreateOptions{})
+		return err
+	})
 }
 
 // createStoredAs creates objects until one is stored in that version: servers follow a definition after a moment.

@@ -32,9 +32,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// allMetWithin is how soon after a start the servers behind a balancer are all met, and agree.
-const allMetWithin = 5 * time.Minute
-
 // testServersBehindALoadBalancer has three servers that advertise the address of their load balancer, so that there is
 // one endpoint. One of them is upgraded and taken back. Then the balancer leads to another one only.
 func testServersBehindALoadBalancer(t *testing.T) {
@@ -49,7 +46,7 @@ func testServersBehindALoadBalancer(t *testing.T) {
 	started := time.Now()
 	c.startManager(t, "manager")
 	w := startWriter(t, c.Servers()...)
-	framework.Eventually(t, allMetWithin, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		return c.says(flowSchema, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
 	})
 	t.Logf("the servers agree %v after the start of the manager", time.Since(started).Round(time.Millisecond))
@@ -59,7 +56,7 @@ func testServersBehindALoadBalancer(t *testing.T) {
 
 	began := c.mark(t)
 	c.Balancer().SetBackends(c.Servers()[0])
-	restart(t, c.Servers()[1], nil)
+	c.restart(t, c.Servers()[1], nil)
 	framework.Eventually(t, soon, func(context.Context) error {
 		agreed := meta.FindStatusCondition(c.state(flowSchema.String()).Status.Conditions, v1alpha1.StorageStateAgreed)
 		if want := "led to only 1 of them"; !strings.Contains(agreed.Message, want) {

@@ -80,7 +80,12 @@ func startJudgeFor(t *testing.T, hearing court, c *cluster, resources ...resourc
 	t.Helper()
 	j := &judge{court: hearing, cluster: c}
 	for _, r := range resources {
-		j.judged = append(j.judged, &judgedResource{resource: r, missing: map[string]int{}, told: map[string]bool{}})
+		one := &judgedResource{resource: r, missing: map[string]int{}, told: map[string]bool{}}
+		// What parts before this one wrote was judged, and etcd may have forgotten what was stored then.
+		for _, write := range c.stateWrites(r.String(), 0) {
+			one.seen, one.last = write.revision, write.state
+		}
+		j.judged = append(j.judged, one)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup

@@ -29,15 +29,17 @@ func TestTrigger(t *testing.T) {
 	framework.RunTogether(t, 6, []framework.Test{
 		{Name: "UpgradeSeenInStorageVersions", Servers: 3, Run: testUpgradeSeenInStorageVersions},
 		{Name: "UpgradeSeenInDiscovery", Servers: 3, Run: testUpgradeSeenInDiscovery},
-		{Name: "IdleCost", Servers: 3, Run: testIdleCost},
+		{Name: "ThreeServers", Servers: 3, Run: onOne(
+			3, part{"IdleCost", testIdleCost}, part{"Restarts", testRestarts},
+		)},
 		{Name: "ServersBehindALoadBalancer", Servers: 3, Run: testServersBehindALoadBalancer},
 		{Name: "Aggregated", Servers: 1, Run: testAggregatedServer},
-		{Name: "Restarts", Servers: 3, Run: testRestarts},
-		{Name: "Reins", Servers: 1, Run: testReins},
-		{Name: "Absence", Servers: 1, Run: testAbsence},
-		{Name: "TheJudgeConvicts", Servers: 1, Run: testTheJudgeConvicts},
-		{Name: "Definitions", Servers: 1, Run: testDefinitions},
+		{Name: "CustomResources", Servers: 1, Run: onOne(
+			1, part{"TheJudgeConvicts", testTheJudgeConvicts}, part{"Definitions", testDefinitions}, part{"Reins", testReins},
+		)},
+		{Name: "Installation", Servers: 1, Run: onOne(
+			1, part{"First", testFirstInstallation}, part{"Absence", testAbsence},
+		)},
 		{Name: "LeaderChange", Servers: 1, Run: testLeaderChange},
-		{Name: "FirstInstallation", Servers: 1, Run: testFirstInstallation},
 	})
 }

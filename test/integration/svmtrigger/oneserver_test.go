@@ -34,13 +34,11 @@ import (
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testFirstInstallation is what an administrator of one API server sees in the first minutes.
-func testFirstInstallation(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testFirstInstallation(t *testing.T, c *cluster) {
 	startJudge(t, c, configMaps, flowSchema)
 	expected := migratable(t, c)
 	t.Logf("%d resources can be migrated", len(expected))

@@ -21,18 +21,17 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 // testReins is what administrators and failures do to migrations.
-func testReins(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+func testReins(t *testing.T, c *cluster) {
 	excluded := custom(customGroup, "excludeds", "Excluded")
 	paused := custom(customGroup, "pauseds", "Paused")
 	failed := custom(customGroup, "faileds", "Failed")
@@ -118,6 +117,14 @@ func testDeletedWhilePaused(t *testing.T, c *cluster, r resource) {
 	framework.Eventually(t, soon, func(context.Context) error {
 		if old = c.state(r.String()); !old.Spec.Paused {
 			return errors.New("the history does not have the pause yet")
+		}
+		return nil
+	})
+	// The manager remembers a pause that it has seen. That it puts back the heartbeat shows that it has.
+	c.ageHeartbeat(t, r.String(), 2*time.Hour)
+	framework.Eventually(t, soon, func(context.Context) error {
+		if at := c.state(r.String()).Status.LastHeartbeatTime; time.Since(at.Time) > time.Hour {
+			return fmt.Errorf("the last heartbeat was at %v", at)
 		}
 		return nil
 	})
@@ -245,8 +252,8 @@ func testStartedOver(t *testing.T, c *cluster, r resource) {
 		}
 		return nil
 	})
-	if state := c.state(r.String()); certain(state) {
-		t.Errorf("a state that starts over begins with %s", words(state))
+	if first := c.asCreated(c.state(r.String())); certain(first) {
+		t.Errorf("a state that starts over begins with %s", words(first))
 	}
 	framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1") })
 	if err := c.migrationCount(r, began, 1); err != nil {

@@ -19,7 +19,7 @@ package svmtrigger
 import (
 	"context"
 	"errors"
-	"strings"
+	"regexp"
 	"testing"
 	"time"
 
@@ -33,12 +33,15 @@ import (
 // of a server's address appears some seconds after it is ready.
 const doubtedAfter = 10 * time.Second
 
+// confirmation is more than the five seconds in which a process must not leave after it was read. What was read in a
+// shorter time before it left may be of its successor.
+const confirmation = 6 * time.Second
+
 // testRestarts restarts servers that write after it what they wrote before. None of it is a reason to migrate anything.
-func testRestarts(t *testing.T) {
-	c := startCluster(t, controlplane.Server{}, controlplane.Server{}, controlplane.Server{})
+func testRestarts(t *testing.T, c *cluster) {
 	startJudge(t, c, configMaps, flowSchema)
 	startMigrator(t, c)
-	leader := c.startManager(t, "leader", framework.QuickElection...)
+	leader := c.startManager(t, "leader", framework.PatientElection...)
 	framework.Eventually(t, soon, func(context.Context) error { return c.everythingMigrated() })
 
 	t.Run("a node goes with its server and its leader", func(t *testing.T) { testNode(t, c, leader) })
@@ -48,16 +51,18 @@ func testRestarts(t *testing.T) {
 // testNode stops the leader, and a server when the next leader has just seen it for the first time, as they end when
 // their node is rebooted. What that server wrote is on record.
 func testNode(t *testing.T, c *cluster, leader *controlplane.Process) {
-	heir := c.startManager(t, "heir", framework.QuickElection...)
+	heir := c.startManager(t, "heir", framework.PatientElection...)
 	before, began := c.allStates(), c.mark(t)
 	framework.StopManager(t, leader)
 	framework.Eventually(t, soon, func(context.Context) error {
-		if !strings.Contains(heir.Log(), "Read the discovery documents") {
-			return errors.New("the heir has not read from any server")
+		read := regexp.MustCompile("Read the discovery documents .*" + regexp.QuoteMeta(c.Servers()[2].Address()))
+		if !read.MatchString(heir.Log()) {
+			return errors.New("the heir has not read from the server")
 		}
 		return nil
 	})
-	took := timedRestart(t, c.Servers()[2], nil)
+	time.Sleep(confirmation)
+	took := c.timedRestart(t, c.Servers()[2], nil)
 	c.staysTheSame(t, before, began, took)
 }
 
@@ -66,7 +71,7 @@ func testPublishing(t *testing.T, c *cluster) {
 	before, began := c.allStates(), c.mark(t)
 	longest := time.Duration(0)
 	for _, server := range c.Servers() {
-		took := timedRestart(t, server, func(s *controlplane.Server) { *s = controlplane.StorageVersionAPI(*s) })
+		took := c.timedRestart(t, server, func(s *controlplane.Server) { *s = controlplane.StorageVersionAPI(*s) })
 		longest = max(longest, took)
 	}
 	framework.Eventually(t, soon, func(context.Context) error {
@@ -98,9 +103,11 @@ func (c *cluster) staysTheSame(
 }
 
 // timedRestart restarts a server and returns how long that took.
-func timedRestart(t *testing.T, server *controlplane.APIServer, change func(*controlplane.Server)) time.Duration {
+func (c *cluster) timedRestart(
+	t *testing.T, server *controlplane.APIServer, change func(*controlplane.Server),
+) time.Duration {
 	t.Helper()
 	began := time.Now()
-	restart(t, server, change)
+	c.restart(t, server, change)
 	return time.Since(began)
 }

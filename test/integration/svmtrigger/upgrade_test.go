@@ -50,7 +50,7 @@ const longEnoughToBeMet = 12 * time.Second
 func testUpgradeSeenInStorageVersions(t *testing.T) {
 	c, started := testUpgrade(t, controlplane.StorageVersionAPI(oldServer()), v1alpha1.EvidenceFromStorageVersion)
 	t.Run("a crash", func(t *testing.T) {
-		testCrash(t, c, started, func(crashed *controlplane.APIServer) { restart(t, crashed, nil) })
+		testCrash(t, c, started, func(crashed *controlplane.APIServer) { c.restart(t, crashed, nil) })
 	})
 }
 
@@ -92,16 +92,16 @@ func testUpgrade(
 func testRollback(t *testing.T, c *cluster, w *writer) {
 	began := c.mark(t)
 	server := c.Servers()[2]
-	restart(t, server, upgrade)
+	c.restart(t, server, upgrade)
 	w.through(server)
 	framework.Eventually(t, soon, func(context.Context) error { return c.disagree(began) })
 	// What a server wrote that left at once counts as not known.
 	framework.During(t, longEnoughToBeMet, func(context.Context) error { return c.disagree(began) })
 	w.through(c.Servers()...)
-	restart(t, server, downgrade)
+	c.restart(t, server, downgrade)
 	framework.Eventually(t, soon, func(context.Context) error { return c.upgraded("v1beta1") })
 	for _, r := range []resource{policies, bindings} {
-		if err := c.migrationCount(r, began, 1); err != nil {
+		if err := c.migrationCount(r, began, 1); err != nil && !c.mayDoubt(t) {
 			t.Error(err)
 		}
 		if stored, err := c.storedVersions(t, r); err != nil ||
@@ -118,7 +118,7 @@ func testRoll(t *testing.T, c *cluster, w *writer) {
 	servers := c.Servers()
 	for i, server := range servers[:len(servers)-1] {
 		w.through(servers[i+1:]...)
-		restart(t, server, upgrade)
+		c.restart(t, server, upgrade)
 		framework.Eventually(t, soon, func(context.Context) error { return c.disagree(began) })
 		framework.During(t, settle/2, func(context.Context) error { return c.noMigrationsOf(began, policies, bindings) })
 	}
@@ -132,12 +132,12 @@ func testRoll(t *testing.T, c *cluster, w *writer) {
 	}
 	t.Logf("in the middle of the upgrade: %s", words(c.state(policies.String())))
 	w.through(servers...)
-	restart(t, servers[len(servers)-1], upgrade)
+	c.restart(t, servers[len(servers)-1], upgrade)
 	agreed := time.Now()
 	framework.Eventually(t, soon, func(context.Context) error { return c.upgraded("v1") })
 	t.Logf("migrated %v after the last server was ready", time.Since(agreed).Round(time.Millisecond))
 	for _, r := range []resource{policies, bindings} {
-		if err := c.migrationCount(r, began, 1); err != nil {
+		if err := c.migrationCount(r, began, 1); err != nil && !c.mayDoubt(t) {
 			t.Error(err)
 		}
 		if stored, err := c.storedVersions(t, r); err != nil ||
@@ -148,11 +148,26 @@ func testRoll(t *testing.T, c *cluster, w *writer) {
 	c.othersUntouched(t, began)
 }
 
-func restart(t *testing.T, server *controlplane.APIServer, change func(*controlplane.Server)) {
+// slowRestart is more than a restart may take if nothing is to be doubted: the controller waits a minute for what a
+// server writes that has come, and a server comes some time before it is ready.
+const slowRestart = 30 * time.Second
+
+func (c *cluster) restart(t *testing.T, server *controlplane.APIServer, change func(*controlplane.Server)) {
 	t.Helper()
+	began := time.Now()
 	if err := server.Restart(change); err != nil {
 		t.Fatal(err)
 	}
+	c.slowest = max(c.slowest, time.Since(began))
+}
+
+// mayDoubt tells whether a server took so long to restart that the controller was right to doubt what it writes.
+func (c *cluster) mayDoubt(t *testing.T) bool {
+	t.Helper()
+	if c.slowest > slowRestart {
+		t.Logf("a restart took %v, so that states may have been doubted", c.slowest.Round(time.Second))
+	}
+	return c.slowest > slowRestart
 }
 
 // disagree complains unless the states say that the servers disagree, and was so since a revision.
@@ -222,7 +237,7 @@ func (c *cluster) othersUntouched(t *testing.T, since int64) {
 			touched = append(touched, name)
 		}
 	}
-	if len(touched) > 0 {
+	if len(touched) > 0 && !c.mayDoubt(t) {
 		slices.Sort(touched)
 		t.Errorf("nothing changed for %d resources, which were doubted or migrated again: %v\n%s", len(touched), touched,
 			c.lifeOf(touched[0], since))

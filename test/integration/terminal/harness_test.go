@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -94,13 +95,42 @@ func (c *cluster) svm(ctx context.Context, t *testing.T, exit int, in string, ar
 func (c *cluster) svmBoth(ctx context.Context, t *testing.T, exit int, in string, args ...string) (out, errOut string) {
 	t.Helper()
 	var stdout, stderr output
-	streams := genericiooptions.IOStreams{In: bytes.NewBufferString(in), Out: &stdout, ErrOut: &stderr}
+	c.svmInto(ctx, t, exit, in, &stdout, &stderr, args)
+	return stdout.String(), stderr.String()
+}
+
+// svmUntil runs kubectl svm until it says something on stderr, then ends it, and wants it to fail.
+func (c *cluster) svmUntil(ctx context.Context, t *testing.T, words string, end func(), args ...string) {
+	t.Helper()
+	var stdout, stderr output
+	said := make(chan struct{})
+	go func() {
+		defer end()
+		for began := time.Now(); time.Since(began) < soon; time.Sleep(50 * time.Millisecond) {
+			if strings.Contains(stderr.String(), words) {
+				close(said)
+				return
+			}
+		}
+	}()
+	c.svmInto(ctx, t, failed, "", &stdout, &stderr, args)
+	select {
+	case <-said:
+	default:
+		t.Errorf("kubectl svm %v does not say %q:\n%s", args, words, stderr.String())
+	}
+}
+
+func (c *cluster) svmInto(
+	ctx context.Context, t *testing.T, exit int, in string, stdout, stderr *output, args []string,
+) {
+	t.Helper()
+	streams := genericiooptions.IOStreams{In: bytes.NewBufferString(in), Out: stdout, ErrOut: stderr}
 	got := app.Run(ctx, streams, append([]string{"--kubeconfig=" + c.kubeconfig}, args...))
 	if got != exit {
 		t.Fatalf("kubectl svm %v ended with %d, want %d:\n%s%s", args, got, exit, stdout.String(), stderr.String())
 	}
 	t.Logf("kubectl svm %v\n%s%s", args, stdout.String(), stderr.String())
-	return stdout.String(), stderr.String()
 }
 
 // define creates a definition that stores v1alpha1, and objects. Then it makes v1 the storage version.

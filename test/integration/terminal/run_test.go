@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -119,6 +120,7 @@ func testInterrupted(t *testing.T, c *cluster) {
 		t.Errorf("storedVersions are %v after an interruption", got)
 	}
 	run(t.Context(), failed) // There is a file.
+	c.startsOver(t, file)
 	run(t.Context(), done, "--resume")
 	after := c.stored(t, widgets)
 	changes := controlplane.CompareStored(before, after)
@@ -141,6 +143,33 @@ func testInterrupted(t *testing.T, c *cluster) {
 	}
 	c.finds(t, done, "", []string{
 		"WARNING ManagedFieldsNotServed widgets.example.com", "WARNING NoStorageState widgets.example.com"}, drop)
+}
+
+// startsOver wants a file of another time to count for nothing: the run begins with the first object again.
+func (c *cluster) startsOver(t *testing.T, file string) {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, of := range map[string]string{
+		"another server": `(run.svm/servers: .*)`, "a later revision": `(run.svm/revision: ")`,
+	} {
+		other := regexp.MustCompile(of).ReplaceAll(content, []byte("${1}9"))
+		if string(other) == string(content) {
+			t.Fatalf("the file does not have %s:\n%s", of, content)
+		}
+		if err := os.WriteFile(file, other, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		ctx, end := context.WithCancel(t.Context())
+		c.svmUntil(ctx, t, "starts over", end, "run", "widgets.example.com", "--settle-period=1h", "--resume",
+			"--state-dir="+filepath.Dir(file))
+		t.Logf("progress of %s does not count", name)
+	}
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 const parcelCount = 12

@@ -98,6 +98,22 @@ func TestVerify(t *testing.T) {
 		c.claim(t, widgets, "v1alpha1", "v1")
 		c.svm(t.Context(), t, done, "", "verify", etcd)
 	})
+	t.Run("a name of nothing", func(t *testing.T) {
+		for _, name := range []string{"Secrets", "secret", "all", "widgets", "*.example.com"} {
+			c.svm(t.Context(), t, failed, "", "verify", etcd, name)
+		}
+		c.svm(t.Context(), t, failed, "", "verify", etcd, "--prefix=/kubernetes.io", "secrets")
+	})
+	t.Run("bytes that are no object", func(t *testing.T) {
+		const key = "/registry/example.com/widgets/default/broken"
+		if _, err := c.Etcd().Client().Put(t.Context(), key, "\x00"); err != nil {
+			t.Fatal(err)
+		}
+		c.svm(t.Context(), t, notSafe, "", "verify", etcd, "widgets.example.com")
+		if _, err := c.Etcd().Client().Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	})
 	t.Run("no etcd there", func(t *testing.T) {
 		c.svm(t.Context(), t, failed, "", "verify", "--etcd-endpoints=http://127.0.0.1:1")
 	})

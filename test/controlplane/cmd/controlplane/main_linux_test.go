@@ -46,7 +46,7 @@ const (
 	plain      = "plain"
 	restricted = "restricted"
 
-	testTimeout = 3 * time.Minute
+	testTimeout = 10 * time.Minute
 )
 
 // The tests are outside of the namespaces, as a user in another terminal is.
