@@ -115,7 +115,8 @@ e2e: e2e-binaries $(if $(CLUSTER),,test-binaries) ## Run the conformance suite; 
 
 .PHONY: e2e-quick
 e2e-quick: e2e-binaries
-	@hack/step.sh e2e hack/e2e.sh svm $(OUTPUT)/reports/svm '(REWRITE || KNOWLEDGE || SECURITY) && !Slow' ''
+	@hack/step.sh e2e hack/e2e.sh svm $(OUTPUT)/reports/svm '(REWRITE || KNOWLEDGE || SECURITY) && !Slow' '' \
+		--patience=10m
 
 .PHONY: e2e-binaries
 e2e-binaries:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # step.sh NAME COMMAND... runs a command, says when it begins and how long it took, and leaves that in the file STEPS.
-# If it fails, STEPS has what tests said as well: in the output the logs of servers follow it, which are long.
+# If it fails, STEPS has what tests said as well: in the output that stands between the logs of servers, which are long.
 set -o nounset -o pipefail
 
 name="$1"
