@@ -66,6 +66,8 @@ var (
 	paceInFlight = controller.NewGauge(subsystem, "pace_in_flight", "Number of rewrites that are under way.")
 	paceRate     = controller.NewGauge(subsystem, "pace_rewrites_per_second",
 		"Number of requests to rewrite an object that ended per second lately.")
+	paceOthers = controller.NewGauge(subsystem, "pace_others_writes_per_second",
+		"Number of objects that other clients lately wrote per second, by the revision of etcd. Running migrations count it.")
 	pacePaused = controller.NewGauge(subsystem, "pace_paused_seconds",
 		"Time until the next rewrite may be sent, by why: AskedToWait or Unreachable.", "reason")
 	storageGrowth = controller.NewGauge(subsystem, "storage_growth_bytes",
@@ -74,7 +76,7 @@ var (
 		"1 while all migrations wait for a compaction of etcd, else 0.")
 
 	gauges = controller.NewGauges(collect, remainingObjects, newestMigrations, runningMigrations, queuedMigrations,
-		paceLimit, paceInFlight, paceRate, pacePaused, storageGrowth, awaitingSpace)
+		paceLimit, paceInFlight, paceRate, paceOthers, pacePaused, storageGrowth, awaitingSpace)
 )
 
 // Register adds the metrics of the migrator to the legacy registry, once.
@@ -105,6 +107,7 @@ func collect(c *Controller, gauge controller.Gauge) {
 	gauge(paceLimit, pace.Limit)
 	gauge(paceInFlight, float64(pace.InFlight))
 	gauge(paceRate, pace.PerSecond)
+	gauge(paceOthers, pace.OthersWrite)
 	if pace.PausedFor != "" {
 		gauge(pacePaused, max(0, pace.PausedUntil.Sub(c.cluster.clock.Now()).Seconds()), string(pace.PausedFor))
 	}

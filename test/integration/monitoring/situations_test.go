@@ -71,6 +71,7 @@ func TestMonitoring(t *testing.T) {
 	a.play(t, c.spaceUsedUp())
 
 	a.check(t)
+	a.checkOthers(t)
 	checkPanels(t, p)
 	checkNames(t, p)
 	drawDashboard(t, p)

@@ -66,6 +66,7 @@ type scheduler struct {
 	gate     gate
 	lanes    []*Lane
 	inFlight int
+	written  int64 // how many objects were written
 	rate     rate
 }
 
@@ -177,6 +178,12 @@ func (s *scheduler) release(p *Place, result Result, now time.Time) {
 	}
 	if throttled {
 		return
+	}
+	if result.Revision > 0 {
+		s.written++
+		if l.pattern.writers.count(result.Revision, s.written, s.inFlight, now) {
+			s.limiter.listen(now)
+		}
 	}
 	s.limiter.rest(took, now)
 	if result.Signal == OK && result.Latency > 0 {

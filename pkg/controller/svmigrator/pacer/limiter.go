@@ -24,7 +24,7 @@ import (
 
 const (
 	// politeLimit leaves pauses that are about half as long as the requests before them.
-	politeLimit = 0.7
+	politeLimit = 0.65
 	// lowestLimit is how far refusals and timeouts bring the limit down. It is not zero, or a migration would never go on.
 	lowestLimit = 0.1
 	// Pauses are saved up until they are at least leastRest, because a server that falls asleep after each request uses a
@@ -36,9 +36,12 @@ const (
 	// there are, the more they tell.
 	window       = 64
 	politeWindow = 128
-	// Others are noticed when the slow requests of a polite window take spread times as long as the quick ones. Requests
-	// that queue behind those of others take longer by chance.
-	spread = 1.45
+	// A polite window is calm if its slow requests take no more than spread times as long as the quick ones: requests that
+	// queue behind those of others take longer by chance. While others write it must be spreadBesideWriters. While nobody
+	// does, a window up to spreadInDoubt is in doubt.
+	spread              = 1.45
+	spreadInDoubt       = 1.6
+	spreadBesideWriters = 1.2
 	// A sprint is too fast when its requests take tooSlow times as long as those of the last polite window. While they
 	// take less than asQuick times as long, the next sprint may be faster.
 	tooSlow = 1.5
@@ -52,6 +55,10 @@ const (
 // noticed. The first may be such a window by chance.
 var sprintsAfter = [...]int{1, 8, 32}
 
+// sprintsInDoubt is how many sprints of one request at a time follow a window in doubt. They are no worse to others
+// than a migrator without pauses.
+const sprintsInDoubt = 32
+
 // limiter is how many requests may be out at a time. A limit below one means one at a time, with pauses, so that
 // requests are out for that share of the time.
 type limiter struct {
@@ -64,6 +71,7 @@ type limiter struct {
 	calm    int     // grows with each polite window in which nobody else is noticed, and halves with each other one
 	sprints int     // how many sprints there are before the next polite window; zero in a polite window
 	speed   float64 // the limit of the next sprint
+	inDoubt bool    // sprints do not become faster
 }
 
 func newLimiter(most int, unpaced bool) limiter {
@@ -97,6 +105,7 @@ type pattern struct {
 	latencies []time.Duration // since the limit changed
 	since     time.Time       // when that was
 	polite    time.Duration   // the median of the last polite window of this lane; zero before the first one
+	writers   writers
 }
 
 // observe learns from a request that did its work, and changes the limit after each window.
@@ -124,7 +133,7 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 		l.sprinted(float64(median) / float64(p.polite))
 	default:
 		p.polite = median
-		l.listened(float64(slow) / float64(quick))
+		l.listened(float64(slow)/float64(quick), p.writers.noticed())
 	}
 	if l.sprints > 0 {
 		l.set(l.speed, now)
@@ -142,14 +151,19 @@ func (l *limiter) judged() int {
 }
 
 // listened judges a polite window by how far its latencies spread.
-func (l *limiter) listened(ratio float64) {
-	if ratio <= spread {
+func (l *limiter) listened(ratio float64, writers bool) {
+	l.inDoubt = false
+	switch {
+	case ratio <= spreadBesideWriters || ratio <= spread && !writers:
 		l.calm = min(l.calm+1, len(sprintsAfter))
 		l.sprints = sprintsAfter[l.calm-1]
-		return
-	}
-	if l.calm /= 2; l.calm == 0 {
-		l.speed = 1
+	case ratio <= spreadInDoubt && !writers:
+		l.inDoubt = true
+		l.sprints, l.speed = sprintsInDoubt, 1
+	default:
+		if l.calm /= 2; l.calm == 0 {
+			l.speed = 1
+		}
 	}
 }
 
@@ -161,8 +175,16 @@ func (l *limiter) sprinted(ratio float64) {
 		l.sprints = 0
 	case ratio > tooSlow:
 		l.speed = math.Ceil(l.speed * fall)
-	case ratio < asQuick:
+	case ratio < asQuick && !l.inDoubt:
 		l.speed = min(math.Ceil(l.speed*climb), l.most)
+	}
+}
+
+// listen ends sprints, because others have begun to write. The next polite window shows whether they feel it.
+func (l *limiter) listen(now time.Time) {
+	if l.sprints > 0 {
+		l.sprints = 0
+		l.set(politeLimit, now)
 	}
 }
 

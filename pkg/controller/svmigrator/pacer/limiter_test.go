@@ -109,6 +109,56 @@ func TestTheLimitStaysWithinItsBounds(t *testing.T) {
 	}
 }
 
+// TestWritersEndSprints lets others come to a server that has room for them.
+func TestWritersEndSprints(t *testing.T) {
+	for _, writers := range []bool{false, true} {
+		w := newWorld(t, Options{}, 16)
+		m := w.migrate(work, away)
+		w.run(time.Minute)
+		alone := w.rate(time.Minute, m)
+		w.others, w.writers = 2*fewWrites, writers
+		for end := w.now.Add(3 * time.Second); w.now.Before(end) && !m.lane.pattern.writers.noticed(); {
+			w.run(time.Millisecond)
+		}
+		noticed := m.lane.pattern.writers.noticed()
+		if noticed != writers {
+			t.Errorf("others who come are noticed by their writes: %t; they write: %t", noticed, writers)
+		}
+		if noticed && w.scheduler.limiter.limit != politeLimit {
+			t.Errorf("the limit is %v when others begin to write", w.scheduler.limiter.limit)
+		}
+		w.run(time.Minute)
+		if beside := w.rate(time.Minute, m); beside < 0.8*alone {
+			t.Errorf("%.0f objects/s beside others who need little, who write: %t; %.0f alone", beside, writers, alone)
+		}
+	}
+}
+
+func TestWhatFollowsAPoliteWindow(t *testing.T) {
+	for _, tt := range []struct {
+		spread  float64
+		writers bool
+		sprints int
+		faster  bool // than one request at a time, if they are as quick as polite ones
+	}{
+		{spread: 1.1, sprints: sprintsAfter[0], faster: true},
+		{spread: 1.1, writers: true, sprints: sprintsAfter[0], faster: true},
+		{spread: 1.3, sprints: sprintsAfter[0], faster: true},
+		{spread: 1.3, writers: true},
+		{spread: 1.5, sprints: sprintsInDoubt},
+		{spread: 1.5, writers: true},
+		{spread: 1.7},
+	} {
+		l := newLimiter(8, false)
+		if l.listened(tt.spread, tt.writers); l.sprints != tt.sprints {
+			t.Errorf("%d sprints follow %+v", l.sprints, tt)
+		}
+		if l.sprinted(1); (l.speed > 1) != tt.faster && tt.sprints > 0 {
+			t.Errorf("the limit of sprints is %v after one that was as quick as %+v", l.speed, tt)
+		}
+	}
+}
+
 // TestWindowThatIsCalmByChance wants that one calm window among others brings one sprint of one request at a time.
 func TestWindowThatIsCalmByChance(t *testing.T) {
 	l, p, now := newLimiter(8, false), &pattern{}, time.Unix(1e9, 0)

@@ -48,8 +48,10 @@ type world struct {
 	refuses    bool // rewrites
 	retryAfter time.Duration
 
-	others float64         // requests a second of the other clients
-	felt   []time.Duration // how long these took
+	others   float64         // requests a second of the other clients
+	writers  bool            // these requests write
+	felt     []time.Duration // how long they took
+	revision int64           // of etcd
 }
 
 type event struct {
@@ -125,6 +127,8 @@ func (w *world) send(m *migration, p *Place) {
 	w.after(took, func() {
 		if result.Signal == OK {
 			m.done++
+			w.revision++
+			result.Revision = w.revision
 		}
 		result.Latency = took
 		w.scheduler.release(p, result, w.now)
@@ -150,6 +154,9 @@ func (w *world) sendOther() {
 		return
 	}
 	w.felt = append(w.felt, w.serve(otherWork))
+	if w.writers {
+		w.revision++
+	}
 	w.after(time.Duration(w.random.ExpFloat64()/w.others*float64(time.Second)), w.sendOther)
 }
 

@@ -65,6 +65,9 @@ type Result struct {
 	Signal Signal
 	// Latency is how long the request took. It is zero if the API server did not accept it.
 	Latency time.Duration
+	// Revision is that of etcd with which the object was written. It is zero if nothing was written, and if it is not
+	// known.
+	Revision int64
 	// RetryAfter is the time that the server asked to wait, zero if it did not.
 	RetryAfter time.Duration
 }
@@ -180,6 +183,8 @@ type State struct {
 	InFlight, Waiting int
 	// PerSecond is how many requests ended in a second, of late.
 	PerSecond float64
+	// OthersWrite is how many objects others write in a second to the etcd of a lane, of late.
+	OthersWrite float64
 	// PausedUntil is the time before which nothing is sent, and PausedFor the reason; zero if something may be sent. In an
 	// outage that time may have passed: a probe is out then.
 	PausedUntil time.Time
@@ -194,6 +199,7 @@ func (p *Pacer) State() State {
 	s := State{Limit: p.scheduler.limiter.limit, InFlight: p.scheduler.inFlight, PerSecond: p.scheduler.rate.at(now)}
 	for _, l := range p.scheduler.lanes {
 		s.Waiting += l.waiting
+		s.OthersWrite = max(s.OthersWrite, l.pattern.writers.perSecond)
 	}
 	s.PausedUntil, s.PausedFor = p.scheduler.gate.paused(now)
 	return s

@@ -79,11 +79,13 @@ type attempt struct {
 	failure Failure
 	// latency is how long the write took if the API server accepted it, also if there was nothing to write. Else zero.
 	latency time.Duration
+	// revision is that of etcd with which the object was stored. It is zero if it was not, and if that is not known.
+	revision int64
 }
 
 // paceResult is what the pacer learns from the attempt.
 func (a attempt) paceResult() pacer.Result {
-	r := pacer.Result{Latency: a.latency}
+	r := pacer.Result{Latency: a.latency, Revision: a.revision}
 	switch a.failure.kind {
 	case overloaded, storageFull:
 		r.Signal, r.RetryAfter = pacer.Overloaded, a.failure.retryAfter
@@ -132,7 +134,10 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 		a.outcome = sweep.Rewritten
 		if written.ResourceVersion == object.ResourceVersion {
 			a.outcome = sweep.AlreadyCurrent
-		} else if changed := before.differs(fingerprintOf(&written.ObjectMeta)); changed != "" {
+			return a
+		}
+		a.revision = r.revision(written)
+		if changed := before.differs(fingerprintOf(&written.ObjectMeta)); changed != "" {
 			a.failure = r.changing(object, "has changed", changed)
 		} else if before.managed && len(written.ManagedFields) == 0 {
 			a.failure = r.changing(object, "has removed", lostFields)
@@ -157,6 +162,16 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 		}
 	}
 	return a
+}
+
+// revision is that of etcd with which an object was stored. It is zero if it was not stored, or if that is not known:
+// aggregated servers need not count as kube-apiserver does.
+func (r *rewriter) revision(written *metav1.PartialObjectMetadata) int64 {
+	revision, err := strconv.ParseInt(written.ResourceVersion, 10, 64)
+	if err != nil || r.dry || r.aggregated {
+		return 0
+	}
+	return revision
 }
 
 // wouldChange is the attempt to rewrite an object that the dry run has shown to be no no-op. It ends the run, unless

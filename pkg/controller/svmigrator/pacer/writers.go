@@ -1,0 +1,55 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package pacer
+
+import "time"
+
+const (
+	// fewWrites is how many writes of others in a second are not noticed. In any cluster some Leases are renewed.
+	fewWrites = 10
+	// countFor is how long writes are counted at least before their rate is judged.
+	countFor = time.Second
+)
+
+// writers notices clients that write to the etcd in which a lane's objects are. Each write increments etcd's revision.
+// So the growth of the revision, without what we wrote, is what others wrote.
+type writers struct {
+	perSecond float64 // when it was counted last
+
+	since    time.Time // when counting began
+	revision int64     // of etcd then
+	ours     int64     // how many objects all lanes had written then
+}
+
+func (w *writers) noticed() bool { return w.perSecond > fewWrites }
+
+// count learns the revision of an object that the lane has written, and how many objects all lanes have written. It
+// reports whether others have begun to write. Requests that are out may have been written already.
+func (w *writers) count(revision, ours int64, out int, now time.Time) (begun bool) {
+	took := now.Sub(w.since)
+	if took < countFor {
+		return false
+	}
+	if w.revision > 0 {
+		theirs := revision - w.revision - (ours - w.ours) - int64(out)
+		before := w.noticed()
+		w.perSecond = max(0, float64(theirs)/took.Seconds())
+		begun = w.noticed() && !before
+	}
+	w.since, w.revision, w.ours = now, revision, ours
+	return begun
+}
