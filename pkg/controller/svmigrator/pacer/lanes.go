@@ -171,6 +171,9 @@ func (s *scheduler) release(p *Place, result Result, now time.Time) {
 		return
 	}
 	s.gate.answered()
+	if result.Revision > 0 {
+		s.written++
+	}
 	l.typical += time.Duration(recentWeight * float64(took-l.typical))
 	if result.Signal == Overloaded && (!throttled || result.RetryAfter > 0) {
 		s.gate.refused(result.RetryAfter, now)
@@ -179,11 +182,8 @@ func (s *scheduler) release(p *Place, result Result, now time.Time) {
 	if throttled {
 		return
 	}
-	if result.Revision > 0 {
-		s.written++
-		if l.pattern.writers.count(result.Revision, s.written, s.inFlight, now) {
-			s.limiter.listen(now)
-		}
+	if result.Revision > 0 && l.pattern.writers.count(result.Revision, s.written, s.inFlight, now) {
+		s.limiter.listen(now)
 	}
 	s.limiter.rest(took, now)
 	if result.Signal == OK && result.Latency > 0 {
