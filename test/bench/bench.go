@@ -72,10 +72,7 @@ func (b *bench) takesPart(s scenario, name string) bool {
 
 // stage starts a control plane with the objects of a scenario.
 func (b *bench) stage(ctx context.Context, s scenario) (*widgets, error) {
-	server := controlplane.Server{}
-	if s.unattended { // The manager waits until old events are gone. Else it would wait for an hour.
-		server.ExtraArgs = []string{"--event-ttl=" + eventTTL}
-	}
+	server := controlplane.Server{ExtraArgs: s.server}
 	cp, err := controlplane.New(ctx, controlplane.Config{Servers: []controlplane.Server{server}})
 	if err != nil {
 		return nil, err
