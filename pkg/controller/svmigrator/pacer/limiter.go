@@ -68,7 +68,7 @@ type limiter struct {
 	saved       time.Duration // of pauses
 	restUntil   time.Time
 
-	calm    int     // grows with each polite window in which nobody else is noticed, and halves with each other one
+	calm    int     // grows with each calm polite window, and halves with each one in which others are noticed
 	sprints int     // how many sprints there are before the next polite window; zero in a polite window
 	speed   float64 // the limit of the next sprint
 	inDoubt bool    // sprints do not become faster
