@@ -129,6 +129,8 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 	case l.limit < politeLimit:
 		l.set(min(l.limit/fall, politeLimit), now)
 		return
+	case l.sprints > 0 && p.polite == 0:
+		l.sprints-- // The lane began in a sprint, and has nothing to compare it with.
 	case l.sprints > 0:
 		l.sprinted(float64(median) / float64(p.polite))
 	default:

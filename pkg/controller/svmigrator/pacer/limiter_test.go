@@ -159,10 +159,13 @@ func TestWhatFollowsAPoliteWindow(t *testing.T) {
 	}
 }
 
-// TestWindowThatIsCalmByChance wants that one calm window among others brings one sprint of one request at a time.
-func TestWindowThatIsCalmByChance(t *testing.T) {
-	l, p, now := newLimiter(8, false), &pattern{}, time.Unix(1e9, 0)
-	judge := func(slow time.Duration) float64 {
+const calm, busy = time.Millisecond, 2 * time.Millisecond
+
+// windows returns a function that lets requests of a lane fill a window. Every second one takes as long as slow, the
+// others a millisecond. It returns the limit after that.
+func windows(l *limiter) func(p *pattern, slow time.Duration) float64 {
+	now := time.Unix(1e9, 0)
+	return func(p *pattern, slow time.Duration) float64 {
 		for i := range l.judged() {
 			latency := time.Millisecond
 			if i%2 == 0 {
@@ -173,7 +176,27 @@ func TestWindowThatIsCalmByChance(t *testing.T) {
 		}
 		return l.limit
 	}
-	const calm, busy = time.Millisecond, 2 * time.Millisecond
+}
+
+// TestLaneThatBeginsInASprint wants the other lanes to keep their speed.
+func TestLaneThatBeginsInASprint(t *testing.T) {
+	l := newLimiter(8, false)
+	fill, first := windows(&l), &pattern{}
+	for fill(first, calm) < 8 {
+	}
+	if got := fill(&pattern{}, calm); got != 8 {
+		t.Errorf("the limit is %v after the first window of another lane", got)
+	}
+	if got := fill(first, calm); got != 8 {
+		t.Errorf("the limit is %v after the next window of the first lane", got)
+	}
+}
+
+// TestWindowThatIsCalmByChance wants that one calm window among others brings one sprint of one request at a time.
+func TestWindowThatIsCalmByChance(t *testing.T) {
+	l, p := newLimiter(8, false), &pattern{}
+	fill := windows(&l)
+	judge := func(slow time.Duration) float64 { return fill(p, slow) }
 	for range 3 {
 		if got := judge(calm); got != 1 {
 			t.Fatalf("the limit is %v after a calm window", got)
