@@ -172,6 +172,9 @@ func (s *fakeServer) reset() map[string]int {
 	return counted
 }
 
+// noAnswer is a code in fakeServer.failing: the server keeps the connection open, and sends nothing.
+const noAnswer = -1
+
 func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	watching := query.Get("watch") == "true"
@@ -193,6 +196,8 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	started := s.started
 	s.mu.Unlock()
 	switch {
+	case code == noAnswer:
+		<-r.Context().Done()
 	case code != 0:
 		fail(w, code, "")
 	case isDocument:

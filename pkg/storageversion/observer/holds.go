@@ -18,13 +18,14 @@ package observer
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -153,8 +154,9 @@ func (h *holds) awaitEnd(ctx context.Context, held *hold) {
 		case <-held.ended:
 			return
 		case <-ticker.C():
-			if _, err := held.reader.ServerVersion(ctx); err != nil && retry.Unanswered(err) {
-				return
+			var answer apierrors.APIStatus
+			if _, err := held.reader.ServerVersion(ctx); err != nil && !errors.As(err, &answer) {
+				return // Any answer, also a refusal, comes from the process at the other end.
 			}
 		}
 	}

@@ -141,7 +141,7 @@ func TestServerThatStopsAnswering(t *testing.T) {
 	c.run(t)
 	c.until(t, c.encodings(1))
 	c.settle(t)
-	c.servers[0].change(func() { c.servers[0].failing["/"] = http.StatusServiceUnavailable })
+	c.servers[0].change(func() { c.servers[0].failing["/"] = noAnswer })
 	c.clock.Step(holdInterval)
 	c.until(t, func() error {
 		if o := c.Observe(deployments); o.Problem == nil {
@@ -151,6 +151,26 @@ func TestServerThatStopsAnswering(t *testing.T) {
 	})
 	c.servers[0].change(func() { delete(c.servers[0].failing, "/") })
 	c.until(t, c.unread(c.servers[0], 0))
+	c.stop()
+}
+
+// TestServerThatIsBusyLives has a server refuse the request that keeps its connection open.
+func TestServerThatIsBusyLives(t *testing.T) {
+	c := newOldCluster(t, 2)
+	c.run(t)
+	c.until(t, c.encodings(1))
+	c.settle(t)
+	for i, code := range []int{http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusOK} {
+		c.servers[1].change(func() { c.servers[1].failing["/version"] = code })
+		if code == http.StatusOK {
+			c.servers[1].change(func() { delete(c.servers[1].failing, "/version") })
+		}
+		c.clock.Step(holdInterval)
+		c.until(t, asked(c.servers[1], map[string]int{"/version": i + 1}))
+	}
+	if err := c.unread(c.servers[1], 0)(); err != nil {
+		t.Error(err)
+	}
 	c.stop()
 }
 
