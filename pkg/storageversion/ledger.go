@@ -82,11 +82,11 @@ func (l *Ledger) Resources() []schema.GroupResource {
 // since the last call is known.
 func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Changes {
 	departure, published := Sighting{Evidence: l.servers.evidence()}, l.publications.complete()
-	left, changed := l.servers.set(now, living, unbroken)
+	left, came, changed := l.servers.set(now, living, unbroken)
 	if !changed {
 		return nil
 	}
-	if l.servers.someCameAt(now) {
+	if came {
 		l.looks.takeBack(now)
 	}
 	if !unbroken {

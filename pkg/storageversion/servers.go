@@ -40,14 +40,16 @@ type servers struct {
 	hadLeases bool      // any server ever had a Lease; without Leases one server is assumed
 }
 
-// set replaces the living. It returns the processes that left, and whether anything differs from before.
-func (s *servers) set(now time.Time, living []Server, unbroken bool) (left []Server, changed bool) {
+// set replaces the living. It returns the processes that left, whether any came, and whether anything differs from
+// before.
+func (s *servers) set(now time.Time, living []Server, unbroken bool) (left []Server, came, changed bool) {
 	next := map[Server]time.Time{}
 	for _, server := range living {
-		next[server] = now
-		if since, lived := s.came[server]; lived && unbroken {
-			next[server] = since
+		since, lived := s.came[server]
+		if !lived || !unbroken {
+			since, came = now, true
 		}
+		next[server] = since
 	}
 	for _, server := range s.living {
 		if _, lives := next[server]; !lives {
@@ -55,7 +57,7 @@ func (s *servers) set(now time.Time, living []Server, unbroken bool) (left []Ser
 		}
 	}
 	if len(left) == 0 && len(next) == len(s.came) && !s.firstSet.IsZero() {
-		return nil, false
+		return nil, false, false
 	}
 	if s.firstSet.IsZero() {
 		s.firstSet = now
@@ -70,7 +72,7 @@ func (s *servers) set(now time.Time, living []Server, unbroken bool) (left []Ser
 	s.living = slices.SortedFunc(maps.Keys(next), func(a, b Server) int {
 		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
 	})
-	return left, true
+	return left, came, true
 }
 
 // lives reports whether the process lives.
@@ -87,11 +89,6 @@ func (s *servers) incarnation(identity string) string {
 		}
 	}
 	return ""
-}
-
-// someCameAt reports whether a process came at that time.
-func (s *servers) someCameAt(now time.Time) bool {
-	return slices.ContainsFunc(s.living, func(server Server) bool { return s.came[server].Equal(now) })
 }
 
 // are reports whether the given processes live, and no others.

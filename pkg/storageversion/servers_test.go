@@ -84,6 +84,18 @@ func TestServerThatWasLookedAtMayLeave(t *testing.T) {
 	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1})
 }
 
+func TestServerThatMayHaveBeenBackInAGap(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(writes(appsV1)), "a/1")
+	s.servers(true, "a/1", "c")
+	s.servers(false, "a/1")
+	expect(t, s, deployments, unseen, nil)
+	if unseen := s.Observe(s.now, deployments).Sightings[0].Unseen; !slices.Equal(unseen, serversOf([]string{"c"})) {
+		t.Errorf("unseen: got %v, want c", unseen)
+	}
+}
+
 func TestRelistForgetsWhereServersMoved(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")

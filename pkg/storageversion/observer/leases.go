@@ -79,7 +79,7 @@ func (w *leaseWatcher) run(ctx context.Context) {
 
 // lookBack asks etcd which processes lived before a list: since the watch broke or, if there was none, as far back as
 // etcd remembers. It asks nothing before the first list if all servers are older than that. unbroken says that no
-// process is missing since then. Servers that held a Lease not long ago may have come and gone unseen.
+// process is missing since then. If etcd does not tell, servers that held a Lease not long ago may have come and gone.
 func (w *leaseWatcher) lookBack(
 	ctx context.Context, was leasesAt,
 ) (earlier [][]storageversion.Server, unbroken bool) {
@@ -100,7 +100,7 @@ func (w *leaseWatcher) lookBack(
 	case first: // The first set that counts has a process of every identity.
 		return slices.DeleteFunc(earlier, func(lived []storageversion.Server) bool { return len(lived) < len(living) }), true
 	case err != nil:
-		return nil, false
+		return w.leases.perhapsBack(living), false
 	default:
 		return earlier, true
 	}
@@ -253,6 +253,22 @@ func (l *serverLeases) noteHeld(now time.Time) {
 		}
 	}
 	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return now.Sub(last) > historyKept })
+}
+
+// perhapsBack returns, as a set of processes, those that live and one of each server that held a Lease not long ago and
+// holds none now. It returns nothing if there is no such server.
+func (l *serverLeases) perhapsBack(living []storageversion.Server) [][]storageversion.Server {
+	lived := slices.Clone(living)
+	for name := range l.lastHeld {
+		if !l.byName[name].server {
+			lived = append(lived, storageversion.Server{Identity: name})
+		}
+	}
+	if len(lived) == len(living) {
+		return nil
+	}
+	slices.SortFunc(lived, byIdentity)
+	return [][]storageversion.Server{lived}
 }
 
 // processes returns the processes of kube-apiserver that live and those that are gone, although their Leases are still

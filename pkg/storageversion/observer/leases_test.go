@@ -104,6 +104,30 @@ func TestWhenAProcessLostItsLease(t *testing.T) {
 	}
 }
 
+func TestServersThatMayHaveBeenBack(t *testing.T) {
+	process := func(holder string) *coordinationv1.Lease { return leaseOf(holder[:1], holder, kubeAPIServer, noon) }
+	living := []storageversion.Server{{Identity: "a", Incarnation: "a_1"}, {Identity: "d", Incarnation: "d_1"}}
+	for name, test := range map[string]struct {
+		later time.Duration
+		want  [][]storageversion.Server
+	}{
+		"a server that left a moment ago": {
+			time.Minute, [][]storageversion.Server{{living[0], {Identity: "c"}, living[1]}},
+		},
+		"a server that left long ago": {historyKept + time.Minute, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := serverLeases{lastHeld: map[string]time.Time{}}
+			l.hear(list(process("a_1"), process("c_1"), process("d_1"), leaseOf("s", "s_1", "sample", noon)), noon)
+			l.hear(list(process("a_1"), process("d_1")), noon.Add(time.Second))
+			l.hear(renewal(process("a_1")), noon.Add(test.later))
+			if diff := cmp.Diff(test.want, l.perhapsBack(living)); diff != "" {
+				t.Errorf("who may have been back (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 func TestWhichProcessesLive(t *testing.T) {
 	a := storageversion.Server{Identity: "a", Incarnation: "a_1"}
 	b := storageversion.Server{Identity: "b", Incarnation: "b_1"}
