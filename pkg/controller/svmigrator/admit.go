@@ -82,7 +82,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	}
 	status := &statusWriter{cluster: c.cluster, stored: m}
 	if decision.Verdict == Go {
-		if at := c.runs.before(m.UID).notBefore; c.cluster.clock.Now().Before(at) {
+		if at := c.runs.memoryOf(m.UID).notBefore; c.cluster.clock.Now().Before(at) {
 			return at, nil // The status says what it waits for.
 		}
 		if c.turns.NumRequeues(m.Name) > 0 {
@@ -106,7 +106,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 // first, else Go.
 func (c *Controller) awaitPlace(m *migrationv1alpha1.StorageVersionMigration) Decision {
 	// The status already says why it waits, and Queued would say less.
-	told := c.runs.before(m.UID).task.Stuck() || saysInTreeRuns(&m.Status)
+	told := c.runs.memoryOf(m.UID).stuck || saysInTreeRuns(&m.Status)
 	decision := Decision{Verdict: Go}
 	if other := c.ahead(m); other != "" {
 		// It is queued again when the other one has ended or must not go on.
@@ -135,11 +135,11 @@ func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string 
 	if run := c.runs.of(m.GroupResource()); run != nil {
 		return run.name
 	}
-	if m.Status.StartTime != nil || c.runs.before(m.UID).task != nil {
+	if m.Status.StartTime != nil || c.runs.memoryOf(m.UID).task != nil {
 		return ""
 	}
 	for _, other := range c.cluster.caches.MigrationsOf(m.GroupResource()) {
-		if !other.Finished() && c.runs.before(other.UID).covered.Has(m.UID) && c.cluster.decideCached(other).Verdict == Go {
+		if !other.Finished() && c.runs.memoryOf(other.UID).covered.Has(m.UID) && c.cluster.decideCached(other).Verdict == Go {
 			return other.Name
 		}
 	}

@@ -162,7 +162,8 @@ const (
 // recordTransition writes log entries, metrics and events about a change of the status that was stored.
 func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1alpha1.StorageVersionMigration) {
 	logger, status := klog.FromContext(ctx), &m.Status
-	if before.Status.StartTime == nil && status.StartTime != nil {
+	began := before.Status.StartTime == nil && status.StartTime != nil // If it has ended as well, another one did its work.
+	if began && !m.Finished() {
 		target := versionName(status.Target)
 		logger.Info("Migration starts", "target", target, "epoch", ptr.Deref(status.Target.Epoch, 0))
 		message := "All objects are being rewritten in " + target + "."
@@ -186,7 +187,7 @@ func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1al
 		resource = "" // It never began, so whoever created it may have made up the name.
 	}
 	migrations.WithLabelValues(resource, string(result.Type)).Inc()
-	if status.StartTime != nil {
+	if status.StartTime != nil && !began {
 		took := max(0, c.clock.Since(status.StartTime.Time))
 		migrationDuration.WithLabelValues(string(result.Type)).Observe(took.Seconds())
 	}

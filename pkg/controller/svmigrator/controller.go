@@ -198,7 +198,7 @@ func (c *Controller) rankOfName(name string) rank {
 	if m == nil {
 		return rank{priority: removed, name: name}
 	}
-	return rankOf(m, c.cluster.caches.State(m.GroupResource()), c.runs.before(m.UID))
+	return rankOf(m, c.cluster.caches.State(m.GroupResource()), c.runs.memoryOf(m.UID))
 }
 
 // givePlace lets a migration run until it has ended or must stop.

@@ -76,6 +76,25 @@ func TestMadeUpResourcesAreNoLabels(t *testing.T) {
 	}
 }
 
+// TestCoveredMigrationsDoNotStart ends a migration with the success of another one, which did the work.
+func TestCoveredMigrationsDoNotStart(t *testing.T) {
+	_, ctx := ktesting.NewTestContext(t)
+	events := record.NewFakeRecorder(2)
+	c := &cluster{events: events, clock: clocktesting.NewFakeClock(noon)}
+	first, covered := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+		m.Name, m.Status.StartTime, m.Status.Target = "first", &metav1.Time{Time: noon}, boundTo(3)
+	}), made(func(*migrationv1alpha1.StorageVersionMigration) {})
+	after := covered.DeepCopy()
+	coveredBy(first)(&after.Status, noon)
+	c.recordTransition(ctx, covered, after)
+	if n := len(events.Events); n != 1 {
+		t.Fatalf("%d events", n)
+	}
+	if event := <-events.Events; !strings.HasPrefix(event, "Normal "+eventSucceeded+" ") {
+		t.Errorf("the event is %q", event)
+	}
+}
+
 // TestNewestMigrations counts each resource once, by its newest migration.
 func TestNewestMigrations(t *testing.T) {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})

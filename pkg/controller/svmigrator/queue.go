@@ -61,12 +61,12 @@ func (a rank) before(b rank) bool {
 }
 
 // rankOf returns the rank of a migration. state is the StorageState of its resource, or nil.
-func rankOf(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState, before kept) rank {
+func rankOf(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState, memory runMemory) rank {
 	r := rank{priority: unexplored, created: m.CreationTimestamp.Time, name: m.Name}
 	switch {
-	case before.task.Stuck():
+	case memory.stuck:
 		r.priority = stuck
-	case before.hadTurn:
+	case memory.hadTurn:
 		r.priority = long
 	case m.Status.StartTime != nil:
 		r.priority = begun

@@ -26,19 +26,8 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
-
-// taskOf returns a task whose last run made progress, or did not.
-func taskOf(stuck bool) *rewrite.Task {
-	task := rewrite.NewTask(storageversion.Custom, sweep.Position{})
-	if stuck {
-		task.Failing(noon)
-	}
-	return task
-}
 
 func TestOrder(t *testing.T) {
 	stored := func(persisted, versions []string) *migrationv1alpha1.StorageState {
@@ -83,7 +72,7 @@ func TestOrder(t *testing.T) {
 			if w.begun {
 				m.Status.StartTime = ptr.To(m.CreationTimestamp)
 			}
-		}), w.state, kept{task: taskOf(w.stuck), hadTurn: w.hadTurn})
+		}), w.state, runMemory{stuck: w.stuck, hadTurn: w.hadTurn})
 	}}
 	for name := range waiters {
 		queue.Push(name)

@@ -65,7 +65,7 @@ type migrationRun struct {
 	name     string
 	uid      types.UID
 	resource schema.GroupResource
-	kept
+	runMemory
 	// stop ends the run. The controller then decides again.
 	stop      context.CancelCauseFunc
 	followers *followers

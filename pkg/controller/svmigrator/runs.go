@@ -36,14 +36,17 @@ import (
 type runs struct {
 	mu      sync.Mutex
 	running map[schema.GroupResource]*migrationRun
-	kept    map[types.UID]kept
+	// memories are those of migrations that do not run.
+	memories map[types.UID]runMemory
 }
 
-// kept is what a run leaves to the next run of the same migration. It only saves work: a new process resumes from the
-// status.
-type kept struct {
-	// task is nil before the migration begins.
+// runMemory is what a run leaves to the next run of the same migration. It only saves work: a new process resumes from
+// the status.
+type runMemory struct {
+	// task is nil before the migration begins. Only the run uses it.
 	task *rewrite.Task
+	// stuck means that the last run made no progress.
+	stuck bool
 	// hadTurn means that the migration gave its place to others.
 	hadTurn bool
 	// notBefore is when the migration may run again.
@@ -55,7 +58,7 @@ type kept struct {
 }
 
 func newRuns() *runs {
-	return &runs{running: map[schema.GroupResource]*migrationRun{}, kept: map[types.UID]kept{}}
+	return &runs{running: map[schema.GroupResource]*migrationRun{}, memories: map[types.UID]runMemory{}}
 }
 
 // claimResource starts a run, unless another migration of the resource runs.
@@ -65,8 +68,8 @@ func (r *runs) claimResource(run *migrationRun) bool {
 	if r.running[run.resource] != nil {
 		return false
 	}
-	r.running[run.resource], run.kept = run, r.kept[run.uid]
-	delete(r.kept, run.uid)
+	r.running[run.resource], run.runMemory = run, r.memories[run.uid]
+	delete(r.memories, run.uid)
 	return true
 }
 
@@ -76,7 +79,8 @@ func (r *runs) release(run *migrationRun, err error) {
 	defer r.mu.Unlock()
 	delete(r.running, run.resource)
 	if err != nil && !errors.Is(err, errMigrationGone) {
-		r.kept[run.uid] = run.kept
+		run.stuck = run.task.Stuck()
+		r.memories[run.uid] = run.runMemory
 	}
 }
 
@@ -102,15 +106,15 @@ func (r *runs) ofMigration(m *migrationv1alpha1.StorageVersionMigration) *migrat
 	return nil
 }
 
-// before returns what the last run of a migration that does not run has left.
-func (r *runs) before(uid types.UID) kept {
+// memoryOf returns what the last run of a migration that does not run has left.
+func (r *runs) memoryOf(uid types.UID) runMemory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.kept[uid]
+	return r.memories[uid]
 }
 
 func (r *runs) forget(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.kept, uid)
+	delete(r.memories, uid)
 }
