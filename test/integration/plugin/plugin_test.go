@@ -23,8 +23,12 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	"sigs.k8s.io/svm-api/migration/crds"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
@@ -230,6 +234,8 @@ func testDenied(t *testing.T, c *cluster) {
 		"  kubectl svm denied widgets.example.com\n")
 	c.svm(t, "denied").must(t, 2, "default", "widget-7", "ValidatingAdmissionPolicy payroll-is-frozen",
 		"frozen until the audit is over", "What to do:", "  kubectl svm retry widgets.example.com\n")
+	c.svm(t, "retry", "widgets").must(t, 0, "storagestate.migration.k8s.io/widgets.example.com retried")
+	c.awaitFailures(t, 2)
 	c.svm(t, "migrate", "widgets", "--wait", "--timeout=5m").must(t, 2).
 		tell(t, "Failed ObjectsDenied", "To see the objects: kubectl svm denied widgets.example.com-")
 	c.kubectl(t, administrator, "", "delete", "validatingadmissionpolicybinding", "payroll-is-frozen").must(t, 0)
@@ -240,10 +246,34 @@ func testDenied(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
-	c.svm(t, "retry", "widgets").must(t, 0, "storagestate.migration.k8s.io/widgets.example.com retried")
+	// A person created the last one, and the trigger does not try that again.
+	c.svm(t, "retry", "widgets").must(t, 0, "storageversionmigration.migration.k8s.io/widgets.example.com-", " created\n")
 	c.svm(t, "status", "widgets", "--watch", "--timeout=5m").must(t, 0, "Safe to upgrade")
 	c.mustBeStored(t, "v1")
 	c.svm(t, "denied").must(t, 0, "No objects are denied.")
+}
+
+// awaitFailures waits until that many migrations of widgets have failed.
+func (c *cluster) awaitFailures(t *testing.T, want int) {
+	t.Helper()
+	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		migrations, err := c.Migrations().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		failed := 0
+		for i := range migrations.Items {
+			m := &migrations.Items[i]
+			if m.GroupResource() == widgets && m.HasCondition(migrationv1alpha1.MigrationFailed) {
+				failed++
+			}
+		}
+		if failed != want {
+			return fmt.Errorf("%d migrations of widgets have failed, want %d", failed, want)
+		}
+		return nil
+	})
 }
 
 // testManagerEnds wants the answer to be other than yes when nobody looks any more.

@@ -111,7 +111,11 @@ func TestVerifyAsInProduction(t *testing.T) {
 		if err := c.Servers()[0].Stop(); err != nil {
 			t.Fatal(err)
 		}
-		c.svm(t.Context(), t, failed, "", certified...)
+		out, said := c.svmBoth(t.Context(), t, failed, "", certified...)
+		if !strings.Contains(out, "Nothing was compared") || !strings.Contains(out, "kms:v2:vault key ID "+newKey) ||
+			!strings.Contains(said, "the StorageStates are encrypted") {
+			t.Error("it does not tell what it has counted, and why it compares nothing")
+		}
 	})
 }
 

@@ -63,6 +63,14 @@ func TestVerify(t *testing.T) {
 			t.Errorf("stored (-want +got):\n%s", diff)
 		}
 	})
+	t.Run("without keys", func(t *testing.T) {
+		for key, code := range map[string]int{
+			"aescbc:key1": notSafe, "aescbc:key2": notSafe, "aescbc:key3": done, "-": done, "key1": failed,
+		} {
+			c.svm(t.Context(), t, code, "", "verify", etcd, "--without-key="+key, "secrets")
+		}
+		c.svm(t.Context(), t, notSafe, "", "verify", etcd, "--without-key=-", "configmaps")
+	})
 	t.Run("everything", func(t *testing.T) {
 		var got verify.Result
 		decode(t, c.svm(t.Context(), t, done, "", "verify", etcd, "-o=json"), &got)

@@ -47,9 +47,6 @@ type Manager struct {
 	Fence string `json:"fence,omitempty"`
 }
 
-// StartManager is the command that installs managers that migrate, from the folder of a release.
-const StartManager = "kubectl apply -k build/manifests/overlays/default"
-
 // fenceLabel is on the Lease of a leader that migrates. Its value says whether the ValidatingAdmissionPolicy that
 // forbids the manager changes is in force.
 const fenceLabel = "migration.k8s.io/fence"
@@ -58,7 +55,7 @@ const fenceLabel = "migration.k8s.io/fence"
 var fences = map[string]string{
 	"Standing": "The fence stands: the API server refuses writes of the manager that change an object.",
 	"Missing": "The fence is missing: the API server would let the manager change objects. " +
-		"To put it up: kubectl apply -k build/manifests/fence",
+		"Apply it in the way in which it was installed: docs/install.md, The fence.",
 	"Unknown": "It is not known whether the fence stands: the log of the manager says why.",
 }
 

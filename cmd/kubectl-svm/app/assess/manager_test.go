@@ -88,7 +88,7 @@ func TestFence(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for state, says := range map[fence.State]string{
 		fence.Standing: "The fence stands",
-		fence.Missing:  "kubectl apply -k build/manifests/fence",
+		fence.Missing:  "docs/install.md, The fence",
 		fence.Unknown:  "It is not known",
 		"":             "",
 	} {

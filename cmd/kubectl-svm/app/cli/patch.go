@@ -45,6 +45,32 @@ func (c *Clients) PatchState(ctx context.Context, resource schema.GroupResource,
 	return nil
 }
 
+// longestPrefix leaves room for what the API server appends to the name of a migration.
+const longestPrefix = 200
+
+// NewMigration returns a migration of a resource as a person asks for it: without a target.
+func NewMigration(resource schema.GroupResource) *migrationv1alpha1.StorageVersionMigration {
+	name := resource.String()
+	return &migrationv1alpha1.StorageVersionMigration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: name[:min(len(name), longestPrefix)] + "-"},
+		Spec: migrationv1alpha1.StorageVersionMigrationSpec{Resource: migrationv1alpha1.GroupVersionResource{
+			Group: resource.Group, Resource: resource.Resource,
+		}},
+	}
+}
+
+// CreateMigration creates a migration of a resource. dryRun may be metav1.DryRunAll.
+func (c *Clients) CreateMigration(
+	ctx context.Context, resource schema.GroupResource, dryRun ...string,
+) (*migrationv1alpha1.StorageVersionMigration, error) {
+	created, err := c.Migration.StorageVersionMigrations().Create(ctx, NewMigration(resource),
+		metav1.CreateOptions{FieldManager: FieldManager, DryRun: dryRun})
+	if err != nil {
+		return nil, fmt.Errorf("creating a migration of %s: %w", resource, Explain(err))
+	}
+	return WithKind(created), nil
+}
+
 // SetSuspend suspends a migration, or lets it go on.
 func (c *Clients) SetSuspend(ctx context.Context, name string, suspend bool) error {
 	data, err := json.Marshal(Object{"spec": Object{"suspend": suspend}})
@@ -69,22 +95,13 @@ func (c *Cluster) Named(name string) *migrationv1alpha1.StorageVersionMigration 
 	return nil
 }
 
-// StatesOf returns the StorageStates of the resources that a person named. It returns an error if one has none.
-func (c *Cluster) StatesOf(names []string) ([]*migrationv1alpha1.StorageState, error) {
-	resources, err := c.Catalog.Resolve(names)
-	if err != nil {
-		return nil, err
+// StateOf returns the StorageState of a resource. It returns an error if there is none.
+func (c *Cluster) StateOf(resource schema.GroupResource) (*migrationv1alpha1.StorageState, error) {
+	if state := c.State(resource); state != nil {
+		return state, nil
 	}
-	var states []*migrationv1alpha1.StorageState
-	for _, resource := range resources {
-		state := c.State(resource)
-		if state == nil {
-			return nil, fmt.Errorf("%s has no StorageState yet: the trigger creates it. "+
-				"\"kubectl svm status\" tells whether a manager runs", resource)
-		}
-		states = append(states, state)
-	}
-	return states, nil
+	return nil, fmt.Errorf("%s has no StorageState yet: the trigger creates it. "+
+		"\"kubectl svm status\" tells whether a manager runs", resource)
 }
 
 // MigrationsOf returns the migration of a name, or those of the resource that a person named.

@@ -53,8 +53,6 @@ Exit codes: 0 created (with --wait: all succeeded), 1 error, 2 a migration faile
   kubectl svm migrate --all --custom --wait --timeout=1h`
 
 	dryRunClient, dryRunServer = "client", "server"
-	// longestPrefix leaves room for what the API server appends to the name of a migration.
-	longestPrefix = 200
 )
 
 // Options are what the command needs.
@@ -161,25 +159,14 @@ func (o *Options) Run(ctx context.Context) error {
 func (o *Options) create(
 	ctx context.Context, resource schema.GroupResource,
 ) (*migrationv1alpha1.StorageVersionMigration, error) {
-	name := resource.String()
-	migration := &migrationv1alpha1.StorageVersionMigration{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: name[:min(len(name), longestPrefix)] + "-"},
-		Spec: migrationv1alpha1.StorageVersionMigrationSpec{Resource: migrationv1alpha1.GroupVersionResource{
-			Group: resource.Group, Resource: resource.Resource,
-		}},
+	switch o.DryRun {
+	case dryRunClient:
+		return cli.WithKind(cli.NewMigration(resource)), nil
+	case dryRunServer:
+		return o.Clients.CreateMigration(ctx, resource, metav1.DryRunAll)
+	default:
+		return o.Clients.CreateMigration(ctx, resource)
 	}
-	if o.DryRun == dryRunClient {
-		return cli.WithKind(migration), nil
-	}
-	options := metav1.CreateOptions{FieldManager: cli.FieldManager}
-	if o.DryRun == dryRunServer {
-		options.DryRun = []string{metav1.DryRunAll}
-	}
-	created, err := o.Clients.Migration.StorageVersionMigrations().Create(ctx, migration, options)
-	if err != nil {
-		return nil, fmt.Errorf("creating a migration of %s: %w", resource, cli.Explain(err))
-	}
-	return cli.WithKind(created), nil
 }
 
 // print tells of one migration. Objects for programs are printed together at the end.

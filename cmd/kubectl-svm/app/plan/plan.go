@@ -197,8 +197,9 @@ func (o *Options) print(plan *Plan) error {
 	}
 	if !plan.Manager.Running || plan.Manager.ObservesOnly {
 		_, err := fmt.Fprintf(o.Out, "\n%s Nothing of this happens before a manager runs trigger and migrator.\n"+
-			"Install one as docs/install.md says; as a Deployment, run:\n  %s\n",
-			cli.Paint(o.Colour, cli.Red, plan.Manager.Message), assess.StartManager)
+			"If one is installed, docs/troubleshooting.md says where to look.\n"+
+			"If none is, docs/install.md says how to make a kustomization with your image. Then run:\n  kubectl apply -k .\n",
+			cli.Paint(o.Colour, cli.Red, plan.Manager.Message))
 		return err
 	}
 	if len(plan.Commands) == 0 {

@@ -64,8 +64,9 @@ Nothing for you to do. To see it happen, run:
 anvils.example.com   v1,v2   v2    nothing: --auto-migrate leaves it out   NotSelectedForMigration
 
 The manager a only observes. Nothing of this happens before a manager runs trigger and migrator.
-Install one as docs/install.md says; as a Deployment, run:
-  kubectl apply -k build/manifests/overlays/default
+If one is installed, docs/troubleshooting.md says where to look.
+If none is, docs/install.md says how to make a kustomization with your image. Then run:
+  kubectl apply -k .
 `},
 		{"commands", leads, []assess.Resource{
 			resource("anvils.example.com", assess.Act, "NotSelectedForMigration", "--auto-migrate leaves it out", "migrate"),

@@ -47,7 +47,11 @@ func ofRelease(release releases.Minor) Reader {
 func decideReader(in Today, reader Reader) Findings {
 	var found Findings
 	if oldest, newest := releases.Known(); reader.Release < oldest || reader.Release > newest {
-		found.add(Warning, CodeReleaseUnknown, "", "this program knows what Kubernetes %s to %s can read, and only part of "+
+		severity := Error // Not to know is no answer to rely on.
+		if reader.Serves != nil {
+			severity = Warning // It said itself what it serves.
+		}
+		found.add(severity, CodeReleaseUnknown, "", "this program knows what Kubernetes %s to %s can read, and only part of "+
 			"what %s can. Run this again with a plugin that knows it, and read the release notes", oldest, newest, reader.Name)
 	}
 	found.aboutManager(in)
@@ -85,9 +89,13 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 	}
 	kind, support := supportOf(version, hash, reader)
 	migrate := fmt.Sprintf("Migrate them first: kubectl svm migrate %s --wait", state.Name)
-	if hash == state.Status.CurrentStorageVersionHash {
+	switch state.Status.CurrentStorageVersionHash {
+	case hash:
 		migrate = fmt.Sprintf("The API servers of today write that version, so a migration does not help. Keep releases "+
 			"that read it, or delete the objects before %s starts", reader.Name)
+	case migrationv1alpha1.Unknown:
+		migrate = "The API servers do not agree on a version, so nothing can be migrated now. In the middle of an upgrade, " +
+			"finish it first. Ask again when they agree"
 	}
 	switch {
 	case support.Reads == releases.No:

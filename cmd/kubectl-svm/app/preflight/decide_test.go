@@ -197,11 +197,11 @@ func TestReader(t *testing.T) {
 			"scheduling.k8s.io/v1alpha1"), ofRelease(34),
 			[]string{"ERROR EncodingUnreadable workloads.scheduling.k8s.io"}},
 		{"a release to come", state("Deployment", "deployments.apps", "apps/v1"), ofRelease(99),
-			[]string{"WARNING ReleaseUnknown"}},
+			[]string{"ERROR ReleaseUnknown"}},
 		{"a release to come that does not serve the version", state("MutatingAdmissionPolicy",
 			"mutatingadmissionpolicies.admissionregistration.k8s.io", "admissionregistration.k8s.io/v1alpha1",
 			"admissionregistration.k8s.io/v1"), ofRelease(38), []string{
-			"WARNING ReleaseUnknown", "WARNING EncodingNotServed mutatingadmissionpolicies.admissionregistration.k8s.io"}},
+			"ERROR ReleaseUnknown", "WARNING EncodingNotServed mutatingadmissionpolicies.admissionregistration.k8s.io"}},
 		{"versions that nobody knows", state("Deployment", "deployments.apps", migrationv1alpha1.Unknown, "apps/v1"),
 			ofRelease(37), []string{"ERROR EncodingsUnknown deployments.apps"}},
 		{"a custom resource is none of its business", state("Widget", "widgets.example.com", "example.com/v1"),
@@ -223,6 +223,15 @@ func TestReader(t *testing.T) {
 			}
 		})
 	}
+	t.Run("in the middle of an upgrade", func(t *testing.T) {
+		skewed := with(state("MutatingAdmissionPolicy", "mutatingadmissionpolicies.admissionregistration.k8s.io",
+			"admissionregistration.k8s.io/v1"), agreed)
+		skewed.Status.CurrentStorageVersionHash = migrationv1alpha1.Unknown
+		found := decideReader(Today{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{skewed}}, ofRelease(35))
+		if len(found) != 1 || !strings.HasSuffix(found[0].Message, "finish it first. Ask again when they agree") {
+			t.Errorf("findings: %+v", found)
+		}
+	})
 	t.Run("nothing recorded", func(t *testing.T) {
 		want := []string{"ERROR NoStorageState"}
 		if diff := cmp.Diff(want, brief(decideReader(Today{Manager: running}, ofRelease(37)))); diff != "" {

@@ -47,8 +47,9 @@ can remove the fence, so the manager has no such permission. Delete the role whe
 // Options are what the command needs.
 type Options struct {
 	cli.NamedOptions
-	Output    cli.Output
-	Admission bool
+	Output          cli.Output
+	Admission       bool
+	AllowIncomplete bool
 }
 
 // NewCommand returns the command.
@@ -63,6 +64,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 	})
 	cmd.Flags().BoolVar(&o.Admission, "admission", false, "Print the ClusterRole for admission objects instead.")
+	cmd.Flags().BoolVar(&o.AllowIncomplete, "allow-incomplete", false,
+		"Print the role although an aggregated API server does not answer. The role lacks its resources.")
 	o.Output.AddTo(cmd, cli.YAML, cli.JSON)
 	return cmd
 }
@@ -74,6 +77,9 @@ func (o *Options) Validate() error { return o.Output.Validate() }
 func (o *Options) Run(context.Context) error {
 	_, documents, err := o.Clients.Discovery.ServerGroupsAndResources()
 	switch {
+	case discovery.IsGroupDiscoveryFailedError(err) && !o.AllowIncomplete:
+		return fmt.Errorf("the API server cannot tell all its resources now, so the role would take away the permissions "+
+			"for the others: %w\nTo print it all the same: --allow-incomplete", err)
 	case discovery.IsGroupDiscoveryFailedError(err):
 		fmt.Fprintf(o.ErrOut, "The role leaves out what the API server cannot tell now: %v\n", err)
 	case err != nil:

@@ -19,6 +19,7 @@ package status
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,6 +97,14 @@ func (o *Options) tell(told map[string]string, report *Report, first bool) {
 				fmt.Fprintf(o.ErrOut, "%s %s: %s\n", o.Clock.Now().Format(time.TimeOnly), r.Name, news(r, progress))
 			}
 		}
+	}
+	goesOn := func(r assess.Resource) bool { return r.Attention == assess.Wait }
+	if report.Safe || slices.ContainsFunc(report.Resources, goesOn) {
+		delete(told, "")
+	} else if told[""] == "" {
+		told[""] = "All that is left waits for a person: kubectl svm plan says what to do."
+		o.Overwrite("")
+		fmt.Fprintln(o.ErrOut, told[""])
 	}
 	o.Overwrite(strings.Join(running, "; "))
 }

@@ -19,8 +19,9 @@ package steer
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -30,9 +31,12 @@ import (
 
 var retry = verb{
 	use: "retry RESOURCE...", short: "Try failed migrations again at once",
-	long: `Try the failed migrations of resources again at once. The trigger creates another migration of each, whatever
-status.backoff of its StorageState says. Repair the cause first: "kubectl svm denied" names the objects that were
-refused, "kubectl svm history -o wide" says why migrations failed.`,
+	long: `Try the failed migrations of resources again at once. Repair the cause first: "kubectl svm denied" names the
+objects that were refused, "kubectl svm history -o wide" says why migrations failed.
+
+If the trigger created the last migration, it creates another one, whatever status.backoff of the StorageState says.
+That one tries only the denied objects if the last one names all of them. If a person created the last migration, this
+command creates another one. That one tries all objects, because it may be for a new encryption key.`,
 	example: `  # The webhook is repaired: try again
   kubectl svm retry widgets.example.com`,
 	complete: cli.CompleteResources, run: (*options).retry,
@@ -51,41 +55,68 @@ StorageStates. A migration that exists goes on: "kubectl svm suspend" stops it.`
 }
 
 func (o *options) retry(ctx context.Context, cluster *cli.Cluster) error {
-	states, err := cluster.StatesOf(o.Names)
+	resources, err := cluster.Catalog.Resolve(o.Names)
 	if err != nil {
 		return err
 	}
-	var retried []string
-	for _, state := range states {
-		if state.Status.Backoff == nil {
-			fmt.Fprintf(o.ErrOut, "%s: no migration of the trigger has failed, so there is nothing to retry. "+
-				"To migrate it anyway: kubectl svm migrate %s\n", state.Name, state.Name)
-			continue
+	for _, resource := range resources {
+		again := o.retryTrigger
+		if all := cli.Of(resource, cluster.Migrations); len(all) > 0 && !cli.ByTrigger(&all[0]) &&
+			all[0].HasCondition(migrationv1alpha1.MigrationFailed) {
+			again = o.retryByHand
 		}
-		token := o.Clock.Now().UTC().Format(time.RFC3339Nano)
-		patch := cli.Object{"spec": cli.Object{"retryToken": token}}
-		if err := o.Clients.PatchState(ctx, state.GroupResource(), patch); err != nil {
+		if err := again(ctx, cluster, resource); err != nil {
 			return err
 		}
-		retried = append(retried, state.Name)
-		if assess.Paused(state) {
-			fmt.Fprintf(o.ErrOut, "%s is paused, so nothing starts: kubectl svm resume %s\n", state.Name, state.Name)
-		}
-		fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s retried\n", state.Name)
-	}
-	if len(retried) > 0 {
-		fmt.Fprintf(o.ErrOut, "To follow it: kubectl svm status %s --watch\n", strings.Join(retried, " "))
 	}
 	return nil
 }
 
-func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
-	states, err := cluster.StatesOf(o.Names)
+// retryTrigger asks the trigger for another attempt, if its last one failed.
+func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resource schema.GroupResource) error {
+	state, err := cluster.StateOf(resource)
 	if err != nil {
 		return err
 	}
-	for _, state := range states {
-		resource := state.GroupResource()
+	if state.Status.Backoff == nil {
+		fmt.Fprintf(o.ErrOut, "%s: the last migration has not failed, so there is nothing to retry. "+
+			"To migrate it anyway: kubectl svm migrate %s\n", state.Name, state.Name)
+		return nil
+	}
+	token := o.Clock.Now().UTC().Format(time.RFC3339Nano)
+	if err := o.Clients.PatchState(ctx, resource, cli.Object{"spec": cli.Object{"retryToken": token}}); err != nil {
+		return err
+	}
+	if assess.Paused(state) {
+		fmt.Fprintf(o.ErrOut, "%s is paused, so nothing starts: kubectl svm resume %s\n", state.Name, state.Name)
+	}
+	fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s retried\n", state.Name)
+	fmt.Fprintf(o.ErrOut, "To follow it: kubectl svm status %s --watch\n", state.Name)
+	return nil
+}
+
+// retryByHand creates another migration after one that a person created. It tries all objects again, because it may be
+// for a new encryption key.
+func (o *options) retryByHand(ctx context.Context, _ *cli.Cluster, resource schema.GroupResource) error {
+	created, err := o.Clients.CreateMigration(ctx, resource)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s created\n", created.Name)
+	fmt.Fprintf(o.ErrOut, "To follow it: kubectl get svm %s --watch\n", created.Name)
+	return nil
+}
+
+func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
+	resources, err := cluster.Catalog.Resolve(o.Names)
+	if err != nil {
+		return err
+	}
+	for _, resource := range resources {
+		state, err := cluster.StateOf(resource)
+		if err != nil {
+			return err
+		}
 		if err := o.Clients.PatchState(ctx, resource, cli.Object{"spec": cli.Object{"paused": true}}); err != nil {
 			return err
 		}

@@ -18,6 +18,7 @@ package verify
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -34,6 +35,8 @@ type Result struct {
 	Objects       int64       `json:"objects"`
 	Stored        []Stored    `json:"stored"`
 	Unclaimed     []Unclaimed `json:"unclaimed"`
+	// NotCompared means that the StorageStates could not be read, so that Unclaimed says nothing.
+	NotCompared bool `json:"notCompared,omitempty"`
 }
 
 // Stored is how many objects of a resource are stored in one way.
@@ -82,11 +85,22 @@ func (r *Result) unreadable() (objects int64) {
 	return objects
 }
 
-func (o *Options) print(survey *stored.Survey) error {
+// keyed counts the objects that are encrypted with a key, as ENCRYPTED WITH shows it.
+func (r *Result) keyed(key string) (objects int64) {
+	for _, s := range r.Stored {
+		if orDash(s.EncryptedWith) == key {
+			objects += s.Objects
+		}
+	}
+	return objects
+}
+
+func (o *Options) print(survey *stored.Survey, compared bool) error {
 	if o.Interactive {
 		_, _ = fmt.Fprint(o.ErrOut, "\r\x1b[K") // in place of the progress
 	}
 	result := ResultOf(survey)
+	result.NotCompared = !compared
 	if o.Output.Structured() {
 		if err := o.Output.PrintData(o.Out, result); err != nil {
 			return err
@@ -94,7 +108,8 @@ func (o *Options) print(survey *stored.Survey) error {
 	} else if err := o.printText(survey, result); err != nil {
 		return err
 	}
-	if len(result.Unclaimed) > 0 || result.unreadable() > 0 {
+	forbidden := func(key string) bool { return result.keyed(key) > 0 }
+	if len(result.Unclaimed) > 0 || result.unreadable() > 0 || slices.ContainsFunc(o.WithoutKeys, forbidden) {
 		return cli.NotSafe()
 	}
 	return nil
@@ -130,7 +145,21 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 		fmt.Fprintln(&text, cli.Paint(o.Colour, cli.Red, fmt.Sprintf("%s cannot be read: the bytes are neither protobuf, "+
 			"JSON nor CBOR of an object, nor encrypted. API servers cannot read them either.", assess.Objects(n))))
 	}
+	for _, key := range o.WithoutKeys {
+		switch n := result.keyed(key); {
+		case n > 0 && key == notEncrypted:
+			fmt.Fprintln(&text, cli.Paint(o.Colour, cli.Red, "Not encrypted: "+assess.Objects(n)+"."))
+		case n > 0:
+			fmt.Fprintln(&text, cli.Paint(o.Colour, cli.Red, "Encrypted with "+key+": "+assess.Objects(n)+". Keep this key."))
+		case key == notEncrypted:
+			fmt.Fprintln(&text, "Every object is encrypted.")
+		default:
+			fmt.Fprintf(&text, "No object is encrypted with %s.\n", key)
+		}
+	}
 	switch {
+	case result.NotCompared:
+		fmt.Fprintln(&text, "Nothing was compared with StorageStates.")
 	case len(survey.States) == 0:
 		fmt.Fprintln(&text, "There are no StorageStates to compare with.")
 	case len(result.Unclaimed) == 0:

@@ -18,6 +18,7 @@ limitations under the License.
 package verify
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -40,22 +41,25 @@ import (
 const (
 	long = `Count the objects in etcd by the version in which they are stored and the key with which they are encrypted.
 
-This is the proof of what StorageStates claim: it reads the stored bytes, and asks no API server. It never writes. It
-reads at one revision of etcd, at most a hundred objects at a time, and prints no contents of objects.
+This is the proof of what StorageStates claim: it reads the stored bytes. It never writes. It reads at one revision of
+etcd, at most a hundred objects at a time, and prints no contents of objects.
 
 On a control plane node of kubeadm the certificates are in /etc/kubernetes/pki/etcd: ca.crt, server.crt and server.key.
 
 RESOURCE is the plural of a resource with its group, for example widgets.example.com. Without it all of etcd is read.
 Short names and patterns are not known here, because no API server is asked.
 
-The command compares what it finds with the StorageStates, which it reads from etcd at the same revision. Exit code 2
-means that a StorageState claims less than what is stored, or that bytes are none of the forms that API servers write.
-Encrypted objects do not tell their version, so for them it shows the keys only.`
+The command compares what it finds with the StorageStates, which it reads from etcd at the same revision. If these are
+encrypted, it asks the API server for them, and for nothing else. Encrypted objects do not tell their version, so for
+them it shows the keys only.
+
+Exit codes: 0 nothing contradicts the StorageStates, 1 error, 2 a StorageState claims less than what is stored, bytes
+are none of the forms that API servers write, or an object has a key of --without-key.`
 	example = `  # Everything, by version and key
   kubectl svm verify --etcd-endpoints=https://127.0.0.1:2379 --cacert=ca.crt --cert=client.crt --key=client.key
 
-  # Is an object left that needs the old encryption key?
-  kubectl svm verify --etcd-endpoints=http://127.0.0.1:2379 secrets`
+  # Is an object left that needs the old encryption key, or that is not encrypted?
+  kubectl svm verify --etcd-endpoints=http://127.0.0.1:2379 --without-key=aescbc:key1 --without-key=- secrets`
 
 	dialTimeout = 10 * time.Second
 	// progressEvery is how often a person at a terminal sees how far the command is.
@@ -69,7 +73,15 @@ type Options struct {
 	Output cli.Output
 	// Names are the resources that the person named. None means all.
 	Names []string
+	// WithoutKeys are keys that no object may be encrypted with. notEncrypted stands for none.
+	WithoutKeys []string
 }
+
+// notEncrypted is in the place of a key if an object is not encrypted.
+const notEncrypted = "-"
+
+// errNotCompared says that the objects were counted, and that nobody told the StorageStates.
+var errNotCompared = errors.New("the StorageStates are encrypted in etcd, and the API server does not tell them")
 
 // Etcd says how etcd is reached.
 type Etcd struct {
@@ -114,6 +126,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		},
 	}
 	o.Etcd.AddTo(cmd.Flags())
+	cmd.Flags().StringSliceVar(&o.WithoutKeys, "without-key", nil, "A key as the column ENCRYPTED WITH shows it; - is no "+
+		"encryption. If an object has it, the exit code is 2")
 	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
 	return cmd
 }
@@ -122,6 +136,11 @@ func NewCommand(env *cli.Env) *cobra.Command {
 func (o *Options) Validate() error {
 	if len(o.Endpoints) == 0 {
 		return errors.New("--etcd-endpoints is missing: name the members of etcd, for example https://127.0.0.1:2379")
+	}
+	for _, key := range o.WithoutKeys {
+		if key != notEncrypted && !strings.Contains(key, ":") {
+			return fmt.Errorf("--without-key=%s is no key: name its provider too, for example aescbc:%s", key, key)
+		}
 	}
 	if err := o.Etcd.Validate(); err != nil {
 		return err
@@ -132,10 +151,10 @@ func (o *Options) Validate() error {
 // Run counts and prints.
 func (o *Options) Run(ctx context.Context) error {
 	survey, err := o.Survey(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, errNotCompared) {
 		return err
 	}
-	return o.print(&survey)
+	return cmp.Or(o.print(&survey, err == nil), err)
 }
 
 // Survey counts.
@@ -146,13 +165,13 @@ func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
 	}
 	defer func() { _ = etcd.Close() }() // Nothing was written.
 	survey, err := stored.Count(ctx, etcd, o.Prefix, o.Names, o.progress())
-	if err == nil && survey.StatesUnread > 0 {
-		err = o.readStates(ctx, &survey)
-	}
 	if err != nil {
 		return survey, err
 	}
-	return survey, o.checkNames(&survey)
+	if survey.StatesUnread > 0 {
+		err = o.readStates(ctx, &survey)
+	}
+	return survey, cmp.Or(o.checkNames(&survey), err)
 }
 
 // checkNames refuses a name of which nothing was found. A mistake in a name must not look like a resource without
@@ -248,6 +267,5 @@ func (o *Options) readStates(ctx context.Context, survey *stored.Survey) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the StorageStates are encrypted in etcd, and the API server does not tell them, so nothing can be "+
-		"compared: %w", err)
+	return fmt.Errorf("%w: %w", errNotCompared, err)
 }

@@ -152,10 +152,15 @@ func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 	const lost = "API servers before 1.37 remove all managedFields if they cannot convert the object to the version " +
 		"that an entry names: because the CustomResourceDefinition lacks that version, or because the conversion webhook " +
 		"fails. Put it back, or run the manager with --feature-gates=CRDManagedFieldsCleaning=true, then retry"
+	const uncleaned = "The fence refuses to let this manager clean managedFields. Apply it with the component " +
+		"build/manifests/components/cleaning, then retry"
+	kept := object.Extra.(*listed)
 	switch {
 	case what == lostFields:
 		why = lost
-	case what == fencedOff && object.Extra.(*listed).strange:
+	case what == fencedOff && kept.managedFields != nil:
+		why = uncleaned + ". If it has that component: " + why
+	case what == fencedOff && kept.strange:
 		why = lost + ". If that is not the case: " + why
 	}
 	return Failure{kind: changing, message: fmt.Sprintf("rewriting %s %s %s. %s",

@@ -18,9 +18,12 @@ package rewrite
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
 func TestDifference(t *testing.T) {
@@ -76,6 +79,21 @@ func TestFingerprint(t *testing.T) {
 	} {
 		if got := before.differs(meta(change)); got != want {
 			t.Errorf("what differs is %q, want %q", got, want)
+		}
+	}
+}
+
+// TestAdviceWhereTheFenceRefuses wants the advice to fit why a rewrite is no no-op.
+func TestAdviceWhereTheFenceRefuses(t *testing.T) {
+	const rule, component = "A mutating webhook", "The fence refuses to let this manager clean managedFields"
+	for want, before := range map[string]*listed{
+		rule:      {},
+		component: {managedFields: []metav1.ManagedFieldsEntry{{Manager: "a"}}},
+		"API servers before 1.37 remove all managedFields": {strange: true},
+	} {
+		failure := (&rewriter{}).changing(&sweep.Object{Name: "a", Extra: before}, "would change", fencedOff)
+		if _, advice, _ := strings.Cut(failure.message, fencedOff+". "); !strings.HasPrefix(advice, want) {
+			t.Errorf("the advice is %q, want %q", advice, want)
 		}
 	}
 }
