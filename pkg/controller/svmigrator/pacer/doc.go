@@ -17,12 +17,13 @@ limitations under the License.
 // Package pacer decides when the next rewrite may be sent, so that other clients of the API servers hardly feel a
 // migration.
 //
-// A process has one [Pacer], and one [Lane] for each running migration. A worker acquires a [Place] before each
+// A process has one [Pacer], and one [Lane] for each running migration. A worker acquires a [Permit] before each
 // request, releases it afterwards, and says how the request went.
 //
 // The limit is how many requests may be out at a time. A limit below one means one request at a time with pauses, so
-// that requests are out for that share of the time: at 0.65 the pauses are 0.54 times as long as the requests. They are
-// saved up to at least 25 ms. When others use the server requests take longer, and so do the pauses.
+// that requests are out for that share of the time: at 0.65 the pauses are 0.54 times as long as the requests. Pauses
+// are added up, and taken when they are 25 ms or more. When others use the server requests take longer, and so do the
+// pauses.
 //
 // The limiter judges the latencies of a lane in windows of 64 requests, 128 in polite windows:
 //
@@ -48,20 +49,20 @@ limitations under the License.
 //
 // The package promises:
 //
-//   - At any time no more places are out than Options.MaxConcurrent. In any second no more are given than
+//   - At any time no more permits are out than Options.MaxConcurrent. In any second no more are given than
 //     Options.MaxPerSecond, and a fiftieth of that to make up for timers that come late.
-//   - A refusal (429, 503) or a timeout ends sprints, and halves the limit, down to a tenth. Nobody sends for a quarter
-//     of a second, or before the time that the server asked for, whichever lane it told.
+//   - A refusal (429, 503) or a timeout ends sprints, and halves the limit, to at most 0.65 and at least 0.1. Nobody
+//     sends for a quarter of a second, or before the time that the server asked for, whichever lane it told.
 //   - While no server answers, one request at a time asks whether that is still so, after times that double to half a
 //     minute.
 //   - Lanes that wait get equal shares of the time spent in requests, whatever their requests cost.
 //   - A lane whose requests hang does not hold up the others. While its requests take ten times as long as those of
 //     another lane, and more than a quarter of a second, the lane is throttled: it has one request at a time, which
-//     does not count against the limit, and its timeouts do not slow down the others. Only one lane among others can be
-//     told to be slow. If all are slow, it is the server. With MaxConcurrent at one there is no second place, and the
-//     others wait.
-//   - A place is never lost: not when a wait ends by its context at the moment when it gets a place, nor when the lane
-//     is closed, nor when a place is released twice.
+//     does not count against the limit, and its timeouts do not slow down the others. A lane is found slow only by
+//     comparison with another one. If all are slow, it is the server. With MaxConcurrent at one there is no second
+//     permit, and the others wait.
+//   - A permit is never lost: not when a wait ends by its context at the moment when it gets a permit, nor when a permit
+//     is released twice.
 //
 // Options.Unpaced keeps the limit at MaxConcurrent whatever the latencies, and throttles no lane. All else holds.
 //

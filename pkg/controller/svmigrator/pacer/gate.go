@@ -27,8 +27,8 @@ const (
 	refusedPause = 250 * time.Millisecond
 	// maxRetryAfter bounds what a server may ask for.
 	maxRetryAfter = 5 * time.Minute
-	// catchUp is how much time without requests may be made up for when timers come late.
-	catchUp = 20 * time.Millisecond
+	// lateness is how much time without requests may be made up for when timers come late.
+	lateness = 20 * time.Millisecond
 )
 
 // probes are the times between requests while no server answers. The jitter keeps managers from probing in step.
@@ -52,7 +52,7 @@ type gate struct {
 	askedUntil time.Time // before when a server wants no request
 
 	nextProbe time.Time // before when nobody asks again whether a server answers; zero while servers answer
-	probe     *Place    // the request that is out to find out
+	probe     *Permit   // the request that is out to find out
 	backoff   wait.Backoff
 }
 
@@ -73,9 +73,9 @@ func (g *gate) admit(now time.Time) (until time.Time, open bool) {
 }
 
 // admitted counts a request that is sent now.
-func (g *gate) admitted(p *Place, now time.Time) {
+func (g *gate) admitted(p *Permit, now time.Time) {
 	if g.interval > 0 {
-		g.nextAt = latest(g.nextAt, now.Add(-catchUp)).Add(g.interval)
+		g.nextAt = latest(g.nextAt, now.Add(-lateness)).Add(g.interval)
 	}
 	if !g.nextProbe.IsZero() {
 		g.probe = p
@@ -92,14 +92,14 @@ func (g *gate) refused(retryAfter time.Duration, now time.Time) {
 
 // lost begins an outage, or prolongs it if p was the probe. Requests sent before the outage was noticed say nothing
 // new.
-func (g *gate) lost(p *Place, now time.Time) {
+func (g *gate) lost(p *Permit, now time.Time) {
 	if g.nextProbe.IsZero() || p == g.probe {
 		g.probe, g.nextProbe = nil, now.Add(g.backoff.Step())
 	}
 }
 
 // abandoned lets another request be the probe if p was it.
-func (g *gate) abandoned(p *Place) {
+func (g *gate) abandoned(p *Permit) {
 	if p == g.probe {
 		g.probe = nil
 	}

@@ -74,12 +74,12 @@ func TestMaxPerSecond(t *testing.T) {
 			w := newWorld(t, Options{MaxPerSecond: perSecond, MaxConcurrent: 32, Unpaced: true}, 64)
 			w.migrate(work, away)
 			w.run(20 * time.Second)
-			most := 20*perSecond + perSecond*catchUp.Seconds() + 1
+			most := 20*perSecond + perSecond*lateness.Seconds() + 1
 			if got := float64(len(w.sent)); got > most || got < 0.95*most-2 {
 				t.Errorf("%v requests in 20 s", got)
 			}
 			for i := range w.sent {
-				j := i + int(perSecond*(1+catchUp.Seconds())) + 2
+				j := i + int(perSecond*(1+lateness.Seconds())) + 2
 				if j < len(w.sent) && w.sent[j].Sub(w.sent[i]) < time.Second {
 					t.Fatalf("%d requests within a second", j-i+1)
 				}

@@ -35,9 +35,8 @@ const (
 type Lane struct {
 	pacer *Pacer
 	// All else is guarded by pacer.mu.
-	closed  bool
 	waiting int
-	out     []*Place // the oldest first
+	out     []*Permit // the oldest first
 	// spent is the time that requests of the lane took. Lanes that wait get equal shares of it.
 	spent time.Duration
 	// typical is how long a request takes of late.
@@ -100,9 +99,9 @@ func (s *scheduler) throttled(l *Lane, now time.Time) bool {
 	})
 }
 
-// admit gives a place to somebody who waits in a lane. If there is none it returns when to ask again if nothing changes
+// admit gives a permit to somebody who waits in a lane. If there is none it returns when to ask again if nothing changes
 // before; zero if only a change can help.
-func (s *scheduler) admit(l *Lane, now time.Time) (place *Place, until time.Time) {
+func (s *scheduler) admit(l *Lane, now time.Time) (permit *Permit, until time.Time) {
 	if until, open := s.gate.admit(now); !open {
 		return nil, until
 	}
@@ -113,14 +112,14 @@ func (s *scheduler) admit(l *Lane, now time.Time) (place *Place, until time.Time
 	if next != l {
 		return nil, until
 	}
-	place = &Place{lane: l, began: now}
-	l.out = append(l.out, place)
+	permit = &Permit{lane: l, began: now}
+	l.out = append(l.out, permit)
 	s.inFlight++
-	s.gate.admitted(place, now)
-	return place, time.Time{}
+	s.gate.admitted(permit, now)
+	return permit, time.Time{}
 }
 
-// next is the lane that gets the next place: of those that may have one, the lane that spent least. If none may have
+// next is the lane that gets the next permit: of those that may have one, the lane that spent least. If none may have
 // one it returns when to look again.
 func (s *scheduler) next(now time.Time) (next *Lane, until time.Time) {
 	counted := 0
@@ -145,8 +144,8 @@ func (s *scheduler) next(now time.Time) (next *Lane, until time.Time) {
 	return next, until
 }
 
-// release takes a place back, and learns from the result.
-func (s *scheduler) release(p *Place, result Result, now time.Time) {
+// release takes a permit back, and learns from the result.
+func (s *scheduler) release(p *Permit, result Result, now time.Time) {
 	l := p.lane
 	i := slices.Index(l.out, p)
 	if i < 0 {

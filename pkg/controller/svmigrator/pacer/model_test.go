@@ -84,13 +84,13 @@ func (w *world) migrate(work, away time.Duration) *migration {
 	return m
 }
 
-// dispatch sends what gets a place, and checks that no more is out than may be.
+// dispatch sends what gets a permit, and checks that no more is out than may be.
 func (w *world) dispatch() {
 	var next time.Time
 	for i := 0; i < len(w.lanes); i++ {
-		place, until := w.scheduler.admit(&w.lanes[i].lane, w.now)
-		if place != nil {
-			w.send(w.lanes[i], place)
+		permit, until := w.scheduler.admit(&w.lanes[i].lane, w.now)
+		if permit != nil {
+			w.send(w.lanes[i], permit)
 			i, next = -1, time.Time{} // all are asked again
 		} else if until.After(w.now) && (next.IsZero() || until.Before(next)) {
 			next = until
@@ -109,7 +109,7 @@ func (w *world) dispatch() {
 	}
 }
 
-func (w *world) send(m *migration, p *Place) {
+func (w *world) send(m *migration, p *Permit) {
 	w.sent = append(w.sent, w.now)
 	var result Result
 	took := time.Millisecond

@@ -18,7 +18,6 @@ package pacer
 
 import (
 	"context"
-	"errors"
 	"math"
 	"slices"
 	"sync"
@@ -29,9 +28,6 @@ import (
 
 // DefaultMaxConcurrent is how many requests are out at most if Options do not say.
 const DefaultMaxConcurrent = 64
-
-// ErrClosed is the error of an Acquire in a closed lane.
-var ErrClosed = errors.New("the lane is closed")
 
 // Options are the bounds of a Pacer.
 type Options struct {
@@ -72,7 +68,7 @@ type Result struct {
 	RetryAfter time.Duration
 }
 
-// Pacer hands out places for requests. All methods may be called from any goroutine.
+// Pacer hands out permits for requests. All methods may be called from any goroutine.
 type Pacer struct {
 	clock clock.Clock
 
@@ -81,8 +77,8 @@ type Pacer struct {
 	scheduler scheduler
 }
 
-// Place is the right to send one request.
-type Place struct {
+// Permit is the right to send one request.
+type Permit struct {
 	lane  *Lane
 	began time.Time
 }
@@ -107,27 +103,24 @@ func (p *Pacer) Lane() *Lane {
 	return l
 }
 
-// Acquire waits for a place. It fails when ctx ends or the lane is closed.
-func (l *Lane) Acquire(ctx context.Context) (*Place, error) {
+// Acquire waits for a permit. It fails when ctx ends.
+func (l *Lane) Acquire(ctx context.Context) (*Permit, error) {
 	p := l.pacer
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.scheduler.enter(l)
 	defer func() {
 		l.waiting--
-		p.wake() // the place, if any, may have been the last one, or another lane's turn has come
+		p.wake() // the permit, if any, may have been the last one, or another lane's turn has come
 	}()
 	for {
 		now := p.clock.Now()
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
-		case l.closed:
-			return nil, ErrClosed
 		}
-		place, until := p.scheduler.admit(l, now)
-		if place != nil {
-			return place, nil
+		permit, until := p.scheduler.admit(l, now)
+		if permit != nil {
+			return permit, nil
 		}
 		p.wait(ctx, until, now)
 	}
@@ -157,8 +150,8 @@ func (p *Pacer) wake() {
 	p.changed = make(chan struct{})
 }
 
-// Release gives the place back and says how the request went. Only the first Release of a place counts.
-func (p *Place) Release(result Result) {
+// Release gives the permit back and says how the request went. Only the first Release of a permit counts.
+func (p *Permit) Release(result Result) {
 	pacer := p.lane.pacer
 	pacer.mu.Lock()
 	defer pacer.mu.Unlock()
@@ -166,12 +159,11 @@ func (p *Place) Release(result Result) {
 	pacer.wake()
 }
 
-// Close ends the lane. Whoever waits in it gets ErrClosed. Places that are out are released as usual.
+// Close ends the lane. Nobody may use it any more.
 func (l *Lane) Close() {
 	p := l.pacer
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l.closed = true
 	p.scheduler.lanes = slices.DeleteFunc(p.scheduler.lanes, func(other *Lane) bool { return other == l })
 	p.wake()
 }
@@ -179,8 +171,8 @@ func (l *Lane) Close() {
 // State is a Pacer at one moment, for metrics.
 type State struct {
 	// Limit is how many requests may be out at a time. Below one there is one at a time, with pauses.
-	Limit             float64
-	InFlight, Waiting int
+	Limit    float64
+	InFlight int
 	// PerSecond is how many requests ended in a second, of late.
 	PerSecond float64
 	// OthersWrite is how many objects others write in a second to the etcd of a lane, of late.
@@ -198,7 +190,6 @@ func (p *Pacer) State() State {
 	now := p.clock.Now()
 	s := State{Limit: p.scheduler.limiter.limit, InFlight: p.scheduler.inFlight, PerSecond: p.scheduler.rate.at(now)}
 	for _, l := range p.scheduler.lanes {
-		s.Waiting += l.waiting
 		s.OthersWrite = max(s.OthersWrite, l.pattern.writers.perSecond)
 	}
 	s.PausedUntil, s.PausedFor = p.scheduler.gate.paused(now)

@@ -30,13 +30,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func acquire(t *testing.T, l *Lane) *Place {
+func acquire(t *testing.T, l *Lane) *Permit {
 	t.Helper()
-	place, err := l.Acquire(t.Context())
+	permit, err := l.Acquire(t.Context())
 	if err != nil {
-		t.Fatalf("acquiring a place: %v", err)
+		t.Fatalf("acquiring a permit: %v", err)
 	}
-	return place
+	return permit
 }
 
 func TestAcquireWaitsForTheClock(t *testing.T) {
@@ -50,7 +50,7 @@ func TestAcquireWaitsForTheClock(t *testing.T) {
 		}
 		acquire(t, l).Release(Result{})
 		if got := time.Since(asked); got != 3*time.Second {
-			t.Errorf("a place after %v", got)
+			t.Errorf("a permit after %v", got)
 		}
 		if s := p.State(); s.PausedFor != "" || !s.PausedUntil.IsZero() || s.InFlight != 0 {
 			t.Errorf("%+v", s)
@@ -71,40 +71,30 @@ func TestAProbeThatIsAbandonedIsReplaced(t *testing.T) {
 	})
 }
 
-func TestAWaitEnds(t *testing.T) {
-	cause := errors.New("the migration was deleted")
-	for name, test := range map[string]struct {
-		end  func(l *Lane, cancel context.CancelCauseFunc)
-		want error
-	}{
-		"with its context": {func(_ *Lane, cancel context.CancelCauseFunc) { cancel(cause) }, cause},
-		"with its lane":    {func(l *Lane, _ context.CancelCauseFunc) { l.Close() }, ErrClosed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := New(Options{})
-				l, other := p.Lane(), p.Lane()
-				place := acquire(t, l)
-				ctx, cancel := context.WithCancelCause(t.Context())
-				time.AfterFunc(time.Second, func() { test.end(l, cancel) })
-				for range 2 { // the second Acquire comes after the end
-					if got, err := l.Acquire(ctx); !errors.Is(err, test.want) || got != nil {
-						t.Errorf("got %v, %v", got, err)
-					}
-				}
-				place.Release(Result{})
-				place.Release(Result{Signal: Unreachable}) // only the first counts
-				acquire(t, other).Release(Result{})
-				if s := p.State(); s.InFlight != 0 || s.Waiting != 0 || s.PausedFor != "" {
-					t.Errorf("%+v", s)
-				}
-			})
-		})
-	}
+func TestAWaitEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("the migration was deleted")
+		p := New(Options{})
+		l, other := p.Lane(), p.Lane()
+		permit := acquire(t, l)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(cause) })
+		for range 2 { // the second Acquire comes after the end
+			if got, err := l.Acquire(ctx); !errors.Is(err, cause) || got != nil {
+				t.Errorf("got %v, %v", got, err)
+			}
+		}
+		permit.Release(Result{})
+		permit.Release(Result{Signal: Unreachable}) // only the first counts
+		acquire(t, other).Release(Result{})
+		if s := p.State(); s.InFlight != 0 || s.PausedFor != "" {
+			t.Errorf("%+v", s)
+		}
+	})
 }
 
-// TestNoPlaceIsLost lets many workers come, go, give up and fail at once on the real clock.
-func TestNoPlaceIsLost(t *testing.T) {
+// TestNoPermitIsLost lets many workers come, go, give up and fail at once on the real clock.
+func TestNoPermitIsLost(t *testing.T) {
 	const workers, rounds, most = 48, 200, 5
 	p := New(Options{MaxConcurrent: most, Unpaced: true})
 	lanes := []*Lane{p.Lane(), p.Lane(), p.Lane()}
@@ -114,25 +104,22 @@ func TestNoPlaceIsLost(t *testing.T) {
 		all.Go(func() {
 			for round := range rounds {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(round%7+1)*100*time.Microsecond)
-				if place, err := lanes[worker%len(lanes)].Acquire(ctx); err == nil {
+				if permit, err := lanes[worker%len(lanes)].Acquire(ctx); err == nil {
 					if out.Add(1) > most {
 						failed.Add(1)
 					}
 					out.Add(-1)
-					place.Release(Result{Signal: []Signal{OK, OK, Abandoned}[(round+worker)%3], Latency: time.Millisecond})
+					permit.Release(Result{Signal: []Signal{OK, OK, Abandoned}[(round+worker)%3], Latency: time.Millisecond})
 				}
 				cancel()
-			}
-			if worker == 0 {
-				lanes[0].Close()
 			}
 		})
 	}
 	all.Wait()
 	if failed.Load() > 0 {
-		t.Errorf("more than %d places were out", most)
+		t.Errorf("more than %d permits were out", most)
 	}
-	if s := p.State(); s.InFlight != 0 || s.Waiting != 0 {
+	if s := p.State(); s.InFlight != 0 {
 		t.Errorf("%+v", s)
 	}
 	acquire(t, p.Lane()).Release(Result{})

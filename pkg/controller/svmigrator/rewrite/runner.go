@@ -164,14 +164,14 @@ func (r *sweepRunner) dispatch(ctx context.Context, work <-chan *sweep.Object) {
 		case <-ctx.Done():
 			return
 		case object := <-work:
-			place, err := r.lane.Acquire(ctx)
+			permit, err := r.lane.Acquire(ctx)
 			if err != nil {
 				r.attempts <- attempt{object: object, failure: Failure{kind: interrupted}}
 				return
 			}
 			r.goroutines.Go(func() {
 				a := r.rewrite(ctx, object)
-				place.Release(a.paceResult())
+				permit.Release(a.paceResult())
 				r.attempts <- a
 			})
 		}
