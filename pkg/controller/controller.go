@@ -27,6 +27,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // MigratorFieldManager is the field manager of the migrator. A rewrite changes no field, so it gets no entry in
@@ -54,6 +56,16 @@ func SaysMissing(err error, resource schema.GroupResource, name string) bool {
 	}
 	details := status.Status().Details
 	return details != nil && details.Group == resource.Group && details.Kind == resource.Resource && details.Name == name
+}
+
+// StateMissing reports whether err is the API server's own statement that a StorageState does not exist.
+func StateMissing(err error, name string) bool {
+	return SaysMissing(err, migrationv1alpha1.Resource("storagestates"), name)
+}
+
+// MigrationMissing reports whether err is the API server's own statement that a migration does not exist.
+func MigrationMissing(err error, name string) bool {
+	return SaysMissing(err, migrationv1alpha1.Resource("storageversionmigrations"), name)
 }
 
 // Sentence returns s with an upper case first letter and a full stop.

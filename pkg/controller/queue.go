@@ -65,7 +65,7 @@ func NewQueue[K comparable](o QueueOptions[K]) *Queue[K] {
 		Name: o.Name, Clock: o.Clock, Queue: workqueue.NewTypedWithConfig(ordered),
 	}
 	limiting := workqueue.TypedRateLimitingQueueConfig[K]{
-		Name: o.Name, Clock: o.Clock, DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(delaying),
+		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(delaying),
 	}
 	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](o.MinRetry, o.MaxRetry)
 	return &Queue[K]{workqueue.NewTypedRateLimitingQueueWithConfig(limiter, limiting), o}

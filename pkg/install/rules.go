@@ -25,9 +25,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/client-go/kubernetes/scheme"
 
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
 const (
@@ -83,11 +84,6 @@ func Resources(documents []*metav1.APIResourceList) []Resource {
 	return resources
 }
 
-// IsBuiltIn reports whether the group is one of kube-apiserver itself.
-func IsBuiltIn(group string) bool {
-	return group == "apiextensions.k8s.io" || group == "apiregistration.k8s.io" || scheme.Scheme.IsGroupRegistered(group)
-}
-
 // Rules returns the narrowest rules that let the manager rewrite these resources. Events are only listed: they expire.
 // Admission objects are left out: whoever may patch them can remove the fence, which cannot guard itself.
 func Rules(resources []Resource) []rbacv1.PolicyRule {
@@ -105,7 +101,7 @@ func rulesFor(resources []Resource) []rbacv1.PolicyRule {
 		var rewritten, statuses, listed []string
 		for _, resource := range resources[:end] {
 			switch {
-			case resource.Resource == eventsResource && IsBuiltIn(group):
+			case resource.Resource == eventsResource && releases.BuiltIn(group):
 				listed = append(listed, resource.Resource)
 			default:
 				rewritten = append(rewritten, resource.Resource)
@@ -133,7 +129,7 @@ func appendRule(rules []rbacv1.PolicyRule, group string, resources []string, ver
 // aggregated API servers among these. The other ones are in the role of the manifests.
 func NewRole(resources []Resource) *rbacv1.ClusterRole {
 	return aggregated(CustomRole, Rules(slices.DeleteFunc(slices.Clone(resources), func(r Resource) bool {
-		return IsBuiltIn(r.Group) || r.Group == v1alpha1.GroupName
+		return releases.BuiltIn(r.Group) || r.Group == v1alpha1.GroupName
 	})))
 }
 

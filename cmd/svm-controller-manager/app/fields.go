@@ -36,8 +36,8 @@ var errFieldsDropped = errors.New("the API server dropped fields of the status t
 	"CustomResourceDefinitions of " + migrationv1alpha1.GroupName + " were replaced by others, such as those of " +
 	"kube-storage-version-migrator. Apply those of this release")
 
-// checkedClient ends the manager when the answer to the write of a status lacks the field without which a definition
-// does not fit.
+// checkedClient ends the manager when the answer to the write of a status lacks what was sent: the epoch or
+// currentSinceTime of a state, or the target of a migration.
 type checkedClient struct {
 	migrationclient.MigrationV1alpha1Interface
 	fail context.CancelCauseFunc

@@ -97,18 +97,3 @@ func (m *manager) lead(
 	}
 	return err
 }
-
-// afterRun returns why the process ends, and allows to give the lease back if nothing runs any more and it was not
-// lost.
-func (l *termLock) afterRun(ctx context.Context, err error) error {
-	switch {
-	case errors.Is(err, errStillRunning):
-		return err
-	case l.term.over() || err == nil && ctx.Err() == nil:
-		// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended run.
-		return errors.Join(errLeaseLost, err)
-	default:
-		l.mayRelease.Store(true)
-		return err
-	}
-}

@@ -18,6 +18,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -56,7 +57,7 @@ func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 		case !retry.Unanswered(err):
 			return nil, nil, err
 		default:
-			failures.Failed(ctx, "unanswered", "Waiting for the API server to read the leader lease",
+			failures.Failed(ctx, "unanswered", "Cannot read the leader lease because the API server does not answer, will retry",
 				"lock", l.Describe(), "err", err)
 			if !retry.Sleep(ctx, clock.RealClock{}, l.retryPeriod) {
 				return nil, nil, ctx.Err()
@@ -92,4 +93,19 @@ func (l *termLock) renew(write func() error) error {
 	}
 	l.term.renewed(sent)
 	return nil
+}
+
+// afterRun returns the error that ends the process. It allows the release of the lease if run has ended and the lease
+// is held.
+func (l *termLock) afterRun(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(err, errStillRunning):
+		return err
+	case l.term.over() || err == nil && ctx.Err() == nil:
+		// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended run.
+		return errors.Join(errLeaseLost, err)
+	default:
+		l.mayRelease.Store(true)
+		return err
+	}
 }

@@ -74,7 +74,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 		decision = c.checkServed(ctx, m, decision)
 	}
 	if decision.Verdict == Go {
-		decision = c.followers.await(m, decision)
+		decision = c.followers.gate(m, decision)
 	}
 	if pause := c.cluster.space.paused(); pause != nil && decision.Verdict == Go {
 		decision = *pause
@@ -88,7 +88,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 		if c.turns.NumRequeues(m.Name) > 0 {
 			return time.Time{}, nil // Its last run failed. It is queued again when the backoff is over.
 		}
-		decision = c.awaitPlace(m)
+		decision = c.queueForPlace(m)
 	}
 	switch decision.Verdict {
 	case Wait:
@@ -102,9 +102,9 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	return decision.DecideAt, err
 }
 
-// awaitPlace adds a migration that may write to those that wait for a place. It returns a decision to wait if others go
-// first, else Go.
-func (c *Controller) awaitPlace(m *migrationv1alpha1.StorageVersionMigration) Decision {
+// queueForPlace adds a migration that may write to those that wait for a place. It returns a decision to wait if others
+// go first, else Go.
+func (c *Controller) queueForPlace(m *migrationv1alpha1.StorageVersionMigration) Decision {
 	// The status already says why it waits, and Queued would say less.
 	told := c.runs.memoryOf(m.UID).stuck || saysInTreeRuns(&m.Status)
 	decision := Decision{Verdict: Go}
@@ -191,13 +191,13 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if decision.Verdict != Go || r.followers.await(r.status.stored, decision).Verdict != Go {
+	if decision.Verdict != Go || r.followers.gate(r.status.stored, decision).Verdict != Go {
 		return false, errStopped // sync says why it waits.
 	}
 	if unread != nil {
 		return false, unread
 	}
-	if err := r.awaitInTree(ctx); err != nil {
+	if err := r.checkInTree(ctx); err != nil {
 		return false, err
 	}
 	missing, err := r.locate(ctx, decision.Target)

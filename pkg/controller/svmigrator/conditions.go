@@ -17,7 +17,6 @@ limitations under the License.
 package svmigrator
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -25,11 +24,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
@@ -158,43 +155,3 @@ const (
 
 	eventNotWritten = "StatusNotWritten"
 )
-
-// recordTransition writes log entries, metrics and events about a change of the status that was stored.
-func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1alpha1.StorageVersionMigration) {
-	logger, status := klog.FromContext(ctx), &m.Status
-	began := before.Status.StartTime == nil && status.StartTime != nil // If it has ended as well, another one did its work.
-	if began && !m.Finished() {
-		target := versionName(status.Target)
-		logger.Info("Migration starts", "target", target, "epoch", ptr.Deref(status.Target.Epoch, 0))
-		message := "All objects are being rewritten in " + target + "."
-		if m.HasCondition(migrationv1alpha1.MigrationWaiting) {
-			message = status.Condition(migrationv1alpha1.MigrationWaiting).Message
-		}
-		c.recordEvent(m, corev1.EventTypeNormal, eventStarted, message)
-	}
-	if before.Finished() || !m.Finished() {
-		return
-	}
-	result := status.Condition(migrationv1alpha1.MigrationSucceeded)
-	eventType, event, message := corev1.EventTypeNormal, eventSucceeded, ""
-	if m.HasCondition(migrationv1alpha1.MigrationFailed) {
-		result = status.Condition(migrationv1alpha1.MigrationFailed)
-		eventType, event, message = corev1.EventTypeWarning, eventFailed, result.Reason+": "
-	}
-	logger.Info("Migration ended", "status", result.Type, "reason", result.Reason, "progress", status.Progress)
-	resource := m.GroupResource().String()
-	if status.Target == nil {
-		resource = "" // It never began, so whoever created it may have made up the name.
-	}
-	migrations.WithLabelValues(resource, string(result.Type)).Inc()
-	if status.StartTime != nil && !began {
-		took := max(0, c.clock.Since(status.StartTime.Time))
-		migrationDuration.WithLabelValues(string(result.Type)).Observe(took.Seconds())
-	}
-	c.recordEvent(m, eventType, event, message+result.Message)
-}
-
-// recordEvent records an event on a migration.
-func (c *cluster) recordEvent(m *migrationv1alpha1.StorageVersionMigration, eventType, reason, message string) {
-	c.events.Event(m, eventType, reason, migrationv1alpha1.TruncateRunes(message, controller.MaxEventLength))
-}

@@ -32,9 +32,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// This file keeps migrations from doing what others have done. Whoever may create migrations can create many of one
-// resource. One that began after the others were created does what they ask for, so all end with it. And a migration
-// after one that failed because of denied objects tries only these.
+// This file keeps migrations from repeating work. A person can create many migrations of one resource. The first that
+// runs does the work of all that were created before it began, and they end with it. A migration after one that failed
+// because of denied objects tries only these objects.
 
 // others returns the unfinished migrations of the resource that could also start now. This run does their work. It
 // leaves out those that have to wait first: they may need a later rewrite, for example with a new encryption key.

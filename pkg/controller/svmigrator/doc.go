@@ -58,8 +58,8 @@ limitations under the License.
 //   - A rewrite changes nothing but the encoding, unless CRDManagedFieldsCleaning is on. If a mutating webhook or
 //     policy changes what a rewrite writes, the migration fails: before the first write if a dry run shows it, else at
 //     the first object whose metadata changed.
-//   - A crash repeats at most one chunk, or the work of half a second if chunks take less; of some seconds if the
-//     status names many denied objects.
+//   - Progress is stored after a chunk, at most every half a second, and less often if the status names denied objects.
+//     A crash repeats what was done since.
 //   - The status names the objects that the API server refuses to write, with the server's words. They hold up nothing
 //     else.
 //   - Requests that fail in passing are repeated for as long as it takes, at the pace that the API server sets. The

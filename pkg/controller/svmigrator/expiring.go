@@ -38,10 +38,10 @@ func objectsExpire() Decision {
 			"deleted all that were written before it began, which their flag --event-ttl determines")
 }
 
-// awaitExpired ends the migration when no object is left that was written before it began. It rewrites none. That the
-// time to live is over proves nothing, because etcd starts it anew when it elects a leader. So awaitExpired lists the
+// tryExpired ends the migration when no object is left that was written before it began. It rewrites none. That the
+// time to live is over proves nothing, because etcd starts it anew when it elects a leader. So tryExpired lists the
 // objects, and compares resource versions.
-func (r *migrationRun) awaitExpired(ctx context.Context) error {
+func (r *migrationRun) tryExpired(ctx context.Context) error {
 	resource := rewrite.Resource{GroupVersionResource: r.endpoint.GroupVersionResource, Class: r.class}
 	status := &r.status.stored.Status
 	older, listed, err := r.cluster.engine.WrittenBefore(ctx, resource, status.BaselineResourceVersion)

@@ -42,8 +42,6 @@ import (
 const (
 	// finishRetry is the least time between two tries to end a migration.
 	finishRetry = time.Second
-	// finishReportAfter is how long these tries must have failed before people hear of it.
-	finishReportAfter = 5 * time.Second
 	// pruneTimeout is more than the 34 s that an API server allows for a patch.
 	pruneTimeout = 40 * time.Second
 )
@@ -62,9 +60,9 @@ func (r *migrationRun) finish(ctx context.Context) error {
 		}
 		now, delay := r.cluster.clock.Now(), max(finishRetry, rewrite.RetryDelay(try))
 		klog.FromContext(ctx).V(4).Info("The migration cannot be ended yet, will retry", "cause", err)
-		if now.Sub(began) > finishReportAfter {
+		if now.Sub(began) > rewrite.ReportAfter {
 			r.ReportState(ctx, rewrite.Report{State: r.task.Failing(now), Retry: rewrite.Retry{
-				What: "All objects are done, but ending the migration fails", Failure: rewrite.Classify(err, ""),
+				What: "All objects are done, but ending the migration has failed", Failure: rewrite.Classify(err, ""),
 				Since: began, Next: now.Add(delay),
 			}})
 		}
@@ -165,7 +163,7 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 	if !features.DefaultFeatureGate.Enabled(features.CRDStoredVersionsPruning) || slices.Equal(before, after) {
 		return nil
 	}
-	if err := r.awaitInTreeEnd(ctx, live); err != nil {
+	if err := r.checkInTreeEnd(ctx, live); err != nil {
 		return err
 	}
 	err = r.pruneStoredVersions(ctx, live, after)

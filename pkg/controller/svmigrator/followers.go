@@ -163,9 +163,9 @@ func definitionOf(o *storageversion.Observation) (observed revision, custom bool
 	return revision{}, false
 }
 
-// await decides to wait while a migration must not start because of servers that lag behind. Otherwise it returns the
+// gate decides to wait while a migration must not start because of servers that lag behind. Otherwise it returns the
 // decision to go as it is.
-func (f *followers) await(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
+func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
 	resource := m.GroupResource()
 	if f.cluster.observer.Observe(resource).Class != storageversion.Custom || m.Status.StartTime != nil {
 		return decision // It started, so all servers followed.
@@ -233,17 +233,4 @@ func hashAt(ctx context.Context, server documents.Reader, resource schema.GroupR
 		}
 	}
 	return "", nil
-}
-
-// postponed ends the run of a migration that must not start before some time.
-type postponed struct{ until time.Time }
-
-func (w *postponed) Error() string { return "waiting until " + w.until.Format(time.RFC3339) }
-
-// waitUntil says what a migration waits for.
-func (r *migrationRun) waitUntil(ctx context.Context, until time.Time, d Decision) error {
-	if err := r.status.write(ctx, awaiting(d)); err != nil {
-		return err
-	}
-	return &postponed{until}
 }

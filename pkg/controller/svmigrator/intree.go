@@ -90,8 +90,8 @@ func (c *cluster) inTreeMigrations(ctx context.Context) (*storagemigrationv1.Sto
 	return list, nil
 }
 
-// awaitInTree returns an error while kube-controller-manager migrates the resource.
-func (r *migrationRun) awaitInTree(ctx context.Context) error {
+// checkInTree returns an error while kube-controller-manager migrates the resource.
+func (r *migrationRun) checkInTree(ctx context.Context) error {
 	list, err := r.cluster.inTreeMigrations(ctx)
 	if err != nil {
 		return err
@@ -103,9 +103,9 @@ func (r *migrationRun) awaitInTree(ctx context.Context) error {
 	return nil
 }
 
-// awaitInTreeEnd returns an error while the definition says that kube-controller-manager migrates the resource. It
+// checkInTreeEnd returns an error while the definition says that kube-controller-manager migrates the resource. It
 // prunes status.storedVersions as well at its end.
-func (r *migrationRun) awaitInTreeEnd(ctx context.Context, definition *documents.Definition) error {
+func (r *migrationRun) checkInTreeEnd(ctx context.Context, definition *documents.Definition) error {
 	if !definition.StorageMigrating() {
 		return nil
 	}

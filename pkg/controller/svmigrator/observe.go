@@ -73,7 +73,7 @@ func (c *cluster) decide(ctx context.Context, m *migrationv1alpha1.StorageVersio
 func (c *cluster) decideLive(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (Decision, error) {
 	name := m.GroupResource().String()
 	state, err := c.client.StorageStates().Get(ctx, name, metav1.GetOptions{})
-	if controller.SaysMissing(err, migrationv1alpha1.Resource("storagestates"), name) {
+	if controller.StateMissing(err, name) {
 		state, err = nil, nil
 	}
 	if err != nil {

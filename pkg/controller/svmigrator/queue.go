@@ -61,7 +61,9 @@ func (a rank) before(b rank) bool {
 }
 
 // rankOf returns the rank of a migration. state is the StorageState of its resource, or nil.
-func rankOf(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState, memory runMemory) rank {
+func rankOf(
+	m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState, memory runMemory,
+) rank {
 	r := rank{priority: unexplored, created: m.CreationTimestamp.Time, name: m.Name}
 	switch {
 	case memory.stuck:

@@ -97,7 +97,7 @@ func (r *migrationRun) run(ctx context.Context) error {
 	}
 	defer r.bound.Store(nil)
 	if r.cluster.observer.Observe(r.resource).Expires {
-		return r.awaitExpired(ctx)
+		return r.tryExpired(ctx)
 	}
 	resource, err := r.rewriteResource(ctx)
 	if err != nil {
@@ -267,10 +267,10 @@ func (r *migrationRun) tellFailure(ctx context.Context, cause error) {
 	if r.failingSince.IsZero() {
 		r.failingSince = now
 	}
-	if now.Sub(r.failingSince) < finishReportAfter {
+	if now.Sub(r.failingSince) < rewrite.ReportAfter {
 		return
 	}
-	decision := waitsFor(migrationv1alpha1.MigrationReasonRetrying, "requests fail since %s, and are repeated: %v",
+	decision := waitsFor(migrationv1alpha1.MigrationReasonRetrying, "requests have failed since %s and are repeated: %v",
 		r.failingSince.UTC().Format(time.RFC3339), cause)
 	if err := r.status.write(ctx, awaiting(decision)); err != nil {
 		klog.FromContext(ctx).V(2).Info("Writing the Waiting condition failed, will retry", "err", err)
@@ -279,3 +279,16 @@ func (r *migrationRun) tellFailure(ctx context.Context, cause error) {
 
 // MustYield reports whether other migrations wait for a place.
 func (r *migrationRun) MustYield() bool { return r.turns.Len() > 0 }
+
+// postponed ends the run of a migration that must not start before some time.
+type postponed struct{ until time.Time }
+
+func (w *postponed) Error() string { return "waiting until " + w.until.Format(time.RFC3339) }
+
+// waitUntil says what a migration waits for.
+func (r *migrationRun) waitUntil(ctx context.Context, until time.Time, d Decision) error {
+	if err := r.status.write(ctx, awaiting(d)); err != nil {
+		return err
+	}
+	return &postponed{until}
+}

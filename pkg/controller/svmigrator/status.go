@@ -25,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -56,7 +58,7 @@ func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 		w.stored = written
 		w.cluster.recordTransition(ctx, before, written)
 		return nil
-	case saysMissing(err, m.Name):
+	case controller.MigrationMissing(err, m.Name):
 		return errMigrationGone
 	case apierrors.IsConflict(err):
 		return controller.ErrOutdated
@@ -74,7 +76,7 @@ func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 func (w *statusWriter) refresh(ctx context.Context) error {
 	live, err := w.cluster.client.StorageVersionMigrations().Get(ctx, w.stored.Name, metav1.GetOptions{})
 	switch {
-	case saysMissing(err, w.stored.Name):
+	case controller.MigrationMissing(err, w.stored.Name):
 		return errMigrationGone
 	case err != nil:
 		return fmt.Errorf("getting migration %q: %w", w.stored.Name, err)
@@ -100,7 +102,42 @@ func (w *statusWriter) update(ctx context.Context, change statusChange) error {
 	return err
 }
 
-// saysMissing reports whether err is the API server's own statement that this migration does not exist.
-func saysMissing(err error, name string) bool {
-	return controller.SaysMissing(err, migrationv1alpha1.Resource("storageversionmigrations"), name)
+// recordTransition writes log entries, metrics and events about a change of the status that was stored.
+func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1alpha1.StorageVersionMigration) {
+	logger, status := klog.FromContext(ctx), &m.Status
+	began := before.Status.StartTime == nil && status.StartTime != nil // If it has ended too, another one did its work.
+	if began && !m.Finished() {
+		target := versionName(status.Target)
+		logger.Info("Migration starts", "target", target, "epoch", ptr.Deref(status.Target.Epoch, 0))
+		message := "All objects are being rewritten in " + target + "."
+		if m.HasCondition(migrationv1alpha1.MigrationWaiting) {
+			message = status.Condition(migrationv1alpha1.MigrationWaiting).Message
+		}
+		c.recordEvent(m, corev1.EventTypeNormal, eventStarted, message)
+	}
+	if before.Finished() || !m.Finished() {
+		return
+	}
+	result := status.Condition(migrationv1alpha1.MigrationSucceeded)
+	eventType, event, message := corev1.EventTypeNormal, eventSucceeded, ""
+	if m.HasCondition(migrationv1alpha1.MigrationFailed) {
+		result = status.Condition(migrationv1alpha1.MigrationFailed)
+		eventType, event, message = corev1.EventTypeWarning, eventFailed, result.Reason+": "
+	}
+	logger.Info("Migration ended", "status", result.Type, "reason", result.Reason, "progress", status.Progress)
+	resource := m.GroupResource().String()
+	if status.Target == nil {
+		resource = "" // It never began, so whoever created it may have made up the name.
+	}
+	migrations.WithLabelValues(resource, string(result.Type)).Inc()
+	if status.StartTime != nil && !began {
+		took := max(0, c.clock.Since(status.StartTime.Time))
+		migrationDuration.WithLabelValues(string(result.Type)).Observe(took.Seconds())
+	}
+	c.recordEvent(m, eventType, event, message+result.Message)
+}
+
+// recordEvent records an event on a migration.
+func (c *cluster) recordEvent(m *migrationv1alpha1.StorageVersionMigration, eventType, reason, message string) {
+	c.events.Event(m, eventType, reason, migrationv1alpha1.TruncateRunes(message, controller.MaxEventLength))
 }

@@ -28,6 +28,8 @@ import (
 	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 // deletableFrom returns when a migration that has ended may be deleted, or false while somebody needs it. others are
@@ -93,7 +95,7 @@ func (c *Controller) deleteFinished(
 		Preconditions: &metav1.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion},
 	})
 	switch {
-	case saysMissing(err, m.Name), apierrors.IsConflict(err):
+	case controller.MigrationMissing(err, m.Name), apierrors.IsConflict(err):
 		return time.Time{}, nil
 	case err != nil:
 		return time.Time{}, fmt.Errorf("deleting migration %q: %w", m.Name, err)

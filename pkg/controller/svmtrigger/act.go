@@ -32,11 +32,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
-var (
-	stateResource     = migrationv1alpha1.Resource("storagestates")
-	migrationResource = migrationv1alpha1.Resource("storageversionmigrations")
-)
-
 // act performs the effects of a decision in their order. Each depends on the one before. It repeats none of them: the
 // next sync decides anew on what is there then.
 func (c *Controller) act(ctx context.Context, in Input, d Decision) error {
@@ -60,7 +55,7 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 	resource, state := in.Observation.Resource, in.State
 	stored, err := c.storeState(ctx, resource, state, d)
 	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) ||
-		controller.SaysMissing(err, stateResource, resource.String()) {
+		controller.StateMissing(err, resource.String()) {
 		err = controller.ErrOutdated
 	}
 	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
@@ -111,7 +106,7 @@ func (c *Controller) storeState(
 		err := states.Delete(ctx, state.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion},
 		})
-		if err != nil && !controller.SaysMissing(err, stateResource, state.Name) {
+		if err != nil && !controller.StateMissing(err, state.Name) {
 			return nil, err
 		}
 	}
@@ -149,7 +144,7 @@ func (c *Controller) deleteMigrations(ctx context.Context, _ Input, d Decision) 
 			migrationsDeleted.WithLabelValues(string(d.Reason)).Inc()
 			klog.FromContext(ctx).V(2).Info("Deleted migration", "migration", klog.KObj(migration), "uid", migration.UID,
 				"reason", d.Reason)
-		case controller.SaysMissing(err, migrationResource, migration.Name), apierrors.IsConflict(err):
+		case controller.MigrationMissing(err, migration.Name), apierrors.IsConflict(err):
 			// It is gone, and another one may have its name.
 		default:
 			return fmt.Errorf("deleting migration %q: %w", migration.Name, err)
@@ -199,7 +194,7 @@ func (c *Controller) confirmState(ctx context.Context, state *migrationv1alpha1.
 	}
 	live, err := c.client.StorageStates().Get(ctx, state.Name, metav1.GetOptions{})
 	switch {
-	case controller.SaysMissing(err, stateResource, state.Name):
+	case controller.StateMissing(err, state.Name):
 		return controller.ErrOutdated
 	case err != nil:
 		return fmt.Errorf("getting storage state %q: %w", state.Name, err)
@@ -218,7 +213,7 @@ func (c *Controller) confirmLastAttempt(ctx context.Context, in Input, d Decisio
 	}
 	live, err := c.client.StorageVersionMigrations().Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
-	case controller.SaysMissing(err, migrationResource, ref.Name):
+	case controller.MigrationMissing(err, ref.Name):
 		return nil
 	case err != nil:
 		return fmt.Errorf("getting migration %q: %w", ref.Name, err)

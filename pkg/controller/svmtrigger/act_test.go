@@ -264,7 +264,8 @@ func checkError(t *testing.T, err error, outdated bool, message string) {
 }
 
 func notServed(verb string) error {
-	return apierrors.NewGenericServerResponse(http.StatusNotFound, verb, migrationResource, "", "404 page not found",
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, verb,
+		migrationv1alpha1.Resource("storageversionmigrations"), "", "404 page not found",
 		0, true)
 }
 

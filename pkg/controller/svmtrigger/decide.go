@@ -43,9 +43,9 @@ func Decide(in Input) Decision {
 		return Decision{State: RecreateState, Replaced: in.State, Reason: reasonOtherController}
 	}
 	e := newEvaluation(in)
-	if e.old.Epoch == 0 && e.held() {
+	if e.old.Epoch == 0 && e.problemMayPass() {
 		// The observation is complete within seconds.
-		return Decision{Reason: reasonNothingKnown, DecideAt: in.Observation.Problem.Since.Add(in.Periods.Hold)}
+		return Decision{Reason: reasonNothingKnown, DecideAt: in.Observation.Problem.Since.Add(in.Periods.Patience)}
 	}
 	// Each step reads what those before it found.
 	e.recordSightings()
@@ -55,6 +55,7 @@ func Decide(in Input) Decision {
 	e.countFailure()
 	e.answerRetry()
 	e.nameVersions()
+	e.decideNextStep()
 	e.setConditions()
 	e.writeState()
 	return e.decision
@@ -87,6 +88,9 @@ type evaluation struct {
 
 	// findMigrations finds the latest attempt of this epoch, and a migration that has not ended, whoever created it.
 	latest, underWay *migrationv1alpha1.StorageVersionMigration
+
+	// step is what decideNextStep says about objects that must be rewritten.
+	step metav1.Condition
 
 	decision Decision
 }
@@ -184,7 +188,7 @@ func (e *evaluation) createsFirst() bool {
 	if soaked := e.soakedFrom(); soaked.After(due) {
 		due = soaked
 	}
-	return e.in.Now.Before(due.Add(e.in.Periods.Hold)) &&
+	return e.in.Now.Before(due.Add(e.in.Periods.Patience)) &&
 		e.next.Epoch == e.old.Epoch &&
 		e.next.CurrentStorageVersionHash == e.old.CurrentStorageVersionHash &&
 		slices.Equal(e.next.PersistedStorageVersionHashes, e.old.PersistedStorageVersionHashes) &&
@@ -235,11 +239,11 @@ func (e *evaluation) decideAt(at time.Time) {
 	}
 }
 
-// held reports whether the observation has been incomplete for so short a time that it may become complete by itself.
-// The decision reports, creates and concludes nothing meanwhile.
-func (e *evaluation) held() bool {
+// problemMayPass reports whether the observation has been incomplete for so short a time that it may become complete by
+// itself. The decision reports, creates and concludes nothing meanwhile.
+func (e *evaluation) problemMayPass() bool {
 	problem := e.in.Observation.Problem
-	return problem != nil && e.in.Now.Before(problem.Since.Add(e.in.Periods.Hold))
+	return problem != nil && e.in.Now.Before(problem.Since.Add(e.in.Periods.Patience))
 }
 
 func isMigrated(status *migrationv1alpha1.StorageStateStatus) bool {

@@ -93,10 +93,10 @@ func (e *evaluation) acceptCleaning() {
 	}
 }
 
-// managedFieldsCondition makes the ManagedFieldsServed condition, and with that decides whether to create a migration.
+// managedFieldsCondition makes the ManagedFieldsServed condition.
 func (e *evaluation) managedFieldsCondition() metav1.Condition {
 	if e.cleaningDue() {
-		return e.nextStep()
+		return e.step
 	}
 	return yes(migrationv1alpha1.StateReasonOnlyServedVersions,
 		"The last migration left no version in metadata.managedFields that is not served.")

@@ -43,7 +43,7 @@ func no(reason, message string) metav1.Condition {
 // setConditions sets the conditions by their rules. While an observation is incomplete for a moment only, they stay
 // what they were, unless the record changed.
 func (e *evaluation) setConditions() {
-	if e.held() && !e.newEpoch {
+	if e.problemMayPass() && !e.newEpoch {
 		return
 	}
 	e.next.Conditions = slices.Clone(e.old.Conditions)
@@ -79,7 +79,7 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 		return no(migrationv1alpha1.StateReasonServersDisagree, "The servers write different encodings: "+e.writers()+".")
 	case !e.agreed:
 		return no(migrationv1alpha1.StateReasonSettling, fmt.Sprintf(
-			"All servers write %s. That counts from %s on, when writes that began earlier have landed.",
+			"All servers write %s. They count as agreed from %s on, when writes that began earlier have ended.",
 			current, e.settledTime().UTC().Format(time.RFC3339)))
 	default:
 		return yes(migrationv1alpha1.StateReasonServersAgree, "All servers write "+current+".")

@@ -57,7 +57,7 @@ func (e *evaluation) recordSightings() {
 	departedUnread := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
 		return slices.ContainsFunc(s.Unseen, e.notRecorded)
 	})
-	e.unseenServers = !e.held() && e.writtenByServers() &&
+	e.unseenServers = !e.problemMayPass() && e.writtenByServers() &&
 		slices.ContainsFunc(e.in.Observation.Unseen, e.mayWriteAnything)
 	if gap || departedUnread || e.unseenServers {
 		add(storageversion.Unknown)
@@ -133,11 +133,11 @@ func (e *evaluation) recordAgreement() {
 		!e.in.Now.Before(e.agreedFrom)
 	e.agreed = all && !e.newEpoch && settled
 	switch {
-	case e.held():
-		e.decideAt(o.Problem.Since.Add(e.in.Periods.Hold))
+	case e.problemMayPass():
+		e.decideAt(o.Problem.Since.Add(e.in.Periods.Patience))
 	case o.Problem != nil && o.Class == "":
 		// The observer reports no changes of a resource that it has never heard of.
-		e.decideAt(e.in.Now.Add(e.in.Periods.Hold))
+		e.decideAt(e.in.Now.Add(e.in.Periods.Patience))
 	case o.Problem == nil && len(e.last.Writing) == 1:
 		e.decideAt(e.agreedFrom)
 	}

@@ -35,11 +35,18 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 		return yes(migrationv1alpha1.StateReasonOnlyCurrentEncoding,
 			"Every object is stored in "+e.next.CurrentEncodingVersion+".")
 	}
-	return e.nextStep()
+	return e.step
 }
 
-// nextStep decides whether to create a migration. The first case that applies says what is done about objects that must
-// be rewritten, or why nothing is.
+// decideNextStep decides what is done about objects that must be rewritten. Nothing is while the observation is
+// incomplete for a moment only, unless the record changed.
+func (e *evaluation) decideNextStep() {
+	if mustRewrite := !isMigrated(&e.next) || e.cleaningDue(); mustRewrite && (e.newEpoch || !e.problemMayPass()) {
+		e.step = e.nextStep()
+	}
+}
+
+// nextStep creates a migration if one is due. The first case that applies says what is done, or why nothing is.
 func (e *evaluation) nextStep() metav1.Condition {
 	o, primary, m, backoff := &e.in.Observation, e.in.PrimaryState, e.underWay, e.next.Backoff
 	switch {

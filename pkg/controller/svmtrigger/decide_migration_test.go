@@ -247,7 +247,7 @@ func TestAttemptThatWasNotRecorded(t *testing.T) {
 func TestMigrationThatCannotBeCreated(t *testing.T) {
 	l := newLife(t)
 	l.decide()
-	l.in.Now = l.in.Now.Add(time.Minute + periods.Hold)
+	l.in.Now = l.in.Now.Add(time.Minute + periods.Patience)
 	l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
 	d := Decide(l.in)
 	if d.State != UpdateState || d.Create != nil {

@@ -191,7 +191,7 @@ func TestStoredVersionsThatOthersShortenProveNothing(t *testing.T) {
 	l.decide()
 	l.definition.StoredVersions = []string{"v2"}
 	l.define()
-	l.after(periods.Hold + time.Second)
+	l.after(periods.Patience + time.Second)
 	l.expect(2, v2, v1, v2)
 	if !slices.Contains(l.events, eventStoredVersionsShortened) {
 		t.Errorf("events: got %q, want %q among them", l.events, eventStoredVersionsShortened)
@@ -256,10 +256,10 @@ func TestServersThatCannotBeSeen(t *testing.T) {
 		l.in.Observation = o
 		return Decide(l.in)
 	}
-	if d := decide(o); d.State != KeepState || !d.DecideAt.Equal(problem.Since.Add(periods.Hold)) {
+	if d := decide(o); d.State != KeepState || !d.DecideAt.Equal(problem.Since.Add(periods.Patience)) {
 		t.Errorf("what passes in seconds is not worth a write: %+v", d)
 	}
-	l.in.Now = l.in.Now.Add(periods.Hold)
+	l.in.Now = l.in.Now.Add(periods.Patience)
 	if d := decide(o); !slices.Equal(d.Status.PersistedStorageVersionHashes, []string{v1}) ||
 		meta.IsStatusConditionTrue(d.Status.Conditions, migrationv1alpha1.StorageStateAgreed) {
 		t.Errorf("the servers do not agree, but nothing unknown was stored: %+v", d.Status)

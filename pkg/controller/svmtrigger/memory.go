@@ -27,8 +27,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// Memory knows since when this process has known what it decides on. Times in objects are by the clocks of other
-// hosts, and the clock of this one may be set. Only the time that passed in this process tells that a period is over.
+// Memory has the times at which this process learned the facts that it decides on. Times in objects are by the clocks
+// of other hosts, and the clock of this one may be set. Only the time that passed in this process tells that a period
+// is over.
 type Memory map[schema.GroupResource]known
 
 // known is since when this process has known things about one resource.

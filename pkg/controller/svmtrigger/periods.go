@@ -19,9 +19,8 @@ package svmtrigger
 import "time"
 
 const (
-	// DefaultSettlePeriod is how long a write can stay in an API server with the default request timeout (60 s), for
-	// instance in a slow admission webhook, after the server chose the encoding, and five seconds for all servers to
-	// notice a change of a CustomResourceDefinition.
+	// DefaultSettlePeriod is the default request timeout of an API server (60 s), in which a write may land in the
+	// encoding that was chosen at its start, plus 5 s for all servers to notice a change of a CustomResourceDefinition.
 	DefaultSettlePeriod = 65 * time.Second
 	// DefaultPollInterval is how often API servers publish their StorageVersions again, so that every source is read
 	// at least as often.
@@ -32,11 +31,11 @@ const (
 	// MaxPollInterval bounds for how long evidence counts that cannot be compared with later evidence.
 	MaxPollInterval = time.Hour
 
-	// hold covers every restart of a server, which needs no report: the server puts back a Lease that was deleted
+	// patience covers every restart of a server, which needs no report: the server puts back a Lease that was deleted
 	// within 10.4 s, and answers some seconds before or after its Lease exists, on a slow machine half a minute. To doubt
 	// too early costs a migration of every built-in resource. To doubt later leaves a server that nobody can ask
 	// unreported for longer, and nothing is created or proven meanwhile.
-	hold = time.Minute
+	patience = time.Minute
 	// heartbeat shows people that the trigger is alive. For 60 resources it costs one write a minute.
 	heartbeat = time.Hour
 	// Most migrations fail for a reason that stays until somebody removes it, and each attempt reads all objects.
@@ -53,8 +52,8 @@ type Periods struct {
 	// Soak is how long the servers must have written an encoding before a migration to it is created, where the state does
 	// not say it.
 	Soak time.Duration
-	// Hold is how long an observation may be incomplete before a decision reports that.
-	Hold time.Duration
+	// Patience is how long an observation may be incomplete before a decision reports that.
+	Patience time.Duration
 	// Poll is how often the observer reads what it cannot watch. Evidence that cannot be compared with later evidence
 	// is valid for that long.
 	Poll time.Duration
@@ -69,7 +68,7 @@ type Periods struct {
 func DefaultPeriods() Periods {
 	return Periods{
 		Settle:     DefaultSettlePeriod,
-		Hold:       hold,
+		Patience:   patience,
 		Poll:       DefaultPollInterval,
 		Heartbeat:  heartbeat,
 		MinBackoff: minBackoff,

@@ -158,7 +158,7 @@ func testOutage(t *testing.T, cp *controlplane.ControlPlane) {
 		t.Error("a leader that lost its lease must end with an error")
 	}
 	eventually(t, soon, "the standby notices", func() bool {
-		return strings.Contains(standby.Log(), "Waiting for the API server to read the leader lease")
+		return strings.Contains(standby.Log(), "Cannot read the leader lease because the API server does not answer")
 	})
 	if err := server.Restart(nil); err != nil {
 		t.Fatal(err)

@@ -64,7 +64,7 @@ func testStuckMigrations(t *testing.T) {
 		t.Fatal(err)
 	}
 	unlisted.migrate(t)
-	unwritten.stuck(t, v1alpha1.MigrationReasonRetrying, "Rewriting fails")
+	unwritten.stuck(t, v1alpha1.MigrationReasonRetrying, "Rewriting ")
 	unlisted.stuck(t, v1alpha1.MigrationReasonRetrying, "Listing")
 
 	healthy.migrate(t)

@@ -227,7 +227,8 @@ func TestReader(t *testing.T) {
 		skewed := with(state("MutatingAdmissionPolicy", "mutatingadmissionpolicies.admissionregistration.k8s.io",
 			"admissionregistration.k8s.io/v1"), agreed)
 		skewed.Status.CurrentStorageVersionHash = migrationv1alpha1.Unknown
-		found := decideReader(Today{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{skewed}}, ofRelease(35))
+		in := Today{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{skewed}}
+		found := decideReader(in, ofRelease(35))
 		if len(found) != 1 || !strings.HasSuffix(found[0].Message, "finish it first. Ask again when they agree") {
 			t.Errorf("findings: %+v", found)
 		}

@@ -61,8 +61,8 @@ limitations under the License.
 //     does not count against the limit, and its timeouts do not slow down the others. A lane is found slow only by
 //     comparison with another one. If all are slow, it is the server. With MaxConcurrent at one there is no second
 //     permit, and the others wait.
-//   - A permit is never lost: not when a wait ends by its context at the moment when it gets a permit, nor when a permit
-//     is released twice.
+//   - A permit is never lost: not when a wait ends by its context at the moment when it gets one, nor when a permit is
+//     released twice.
 //
 // Options.Unpaced keeps the limit at MaxConcurrent whatever the latencies, and throttles no lane. All else holds.
 //

@@ -99,8 +99,8 @@ func (s *scheduler) throttled(l *Lane, now time.Time) bool {
 	})
 }
 
-// admit gives a permit to somebody who waits in a lane. If there is none it returns when to ask again if nothing changes
-// before; zero if only a change can help.
+// admit gives a permit to somebody who waits in a lane. If there is none it returns when to ask again if nothing
+// changes before; zero if only a change can help.
 func (s *scheduler) admit(l *Lane, now time.Time) (permit *Permit, until time.Time) {
 	if until, open := s.gate.admit(now); !open {
 		return nil, until

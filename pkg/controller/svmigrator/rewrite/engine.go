@@ -221,8 +221,8 @@ func mergeRetried(first, second sweep.Counts) sweep.Counts {
 	return merged
 }
 
-// RetryDelay is the time before a try, the first of which has the number 1: a random time up to half a second, doubling
-// up to half a minute. Requests that failed together do not come back together.
+// RetryDelay is the time before a try, the first of which has the number 1: a random time of a quarter to half a
+// second, which doubles up to half a minute. Requests that failed together do not come back together.
 func RetryDelay(try int) time.Duration {
 	longest := min(minRetry<<min(try-1, maxDoublings), maxRetry)
 	return wait.Jitter(longest/2, 1)

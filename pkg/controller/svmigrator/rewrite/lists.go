@@ -63,7 +63,7 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 			}
 			entries := item.ManagedFields
 			if object.Unclean = w.keep(object, item); object.Unclean {
-				entries = object.Extra.(*listed).managedFields
+				entries = object.Extra.(*original).managedFields
 			}
 			chunk.Versions = w.countVersions(chunk.Versions, entries)
 			chunk.Objects = append(chunk.Objects, object)

@@ -66,8 +66,8 @@ func (c *cleaner) seed(live *metav1.PartialObjectMetadata) metav1.ManagedFieldsE
 	}
 }
 
-// strange reports whether an entry names a version that the CustomResourceDefinition lacks.
-func (r *rewriter) strange(entry metav1.ManagedFieldsEntry) bool {
+// namesUndefinedVersion reports whether an entry names a version that the CustomResourceDefinition lacks.
+func (r *rewriter) namesUndefinedVersion(entry metav1.ManagedFieldsEntry) bool {
 	version, err := schema.ParseGroupVersion(entry.APIVersion)
 	return err == nil && r.defined != nil && version.Group == r.resource.Group &&
 		!slices.Contains(r.defined, version.Version)

@@ -106,7 +106,7 @@ type precondition struct {
 // rewrite writes an object as it was listed.
 func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	a := attempt{object: object}
-	before := object.Extra.(*listed)
+	before := object.Extra.(*original)
 	fields := precondition{object.UID, object.ResourceVersion, before.managedFields}
 	body, err := json.Marshal(map[string]any{"metadata": fields})
 	if err != nil {
@@ -178,7 +178,7 @@ func (r *rewriter) revision(written *metav1.PartialObjectMetadata) int64 {
 // that is because of the managedFields of this object: others need not have such an entry.
 func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 	a := attempt{object: object}
-	if what != lostFields && (what != fencedOff || !object.Extra.(*listed).strange) {
+	if what != lostFields && (what != fencedOff || !object.Extra.(*original).namesUndefinedVersion) {
 		a.failure = r.changing(object, "would change", what)
 		return a
 	}

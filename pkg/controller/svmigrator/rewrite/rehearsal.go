@@ -22,7 +22,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"math"
 	"reflect"
@@ -101,7 +100,7 @@ func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []by
 	n := r.rehearsals.of(object.Namespace, r.ways[0])
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.objects++; n.objects < n.next && !object.Extra.(*listed).strange {
+	if n.objects++; n.objects < n.next && !object.Extra.(*original).namesUndefinedVersion {
 		return n.way, "", nil
 	}
 	before, err := r.getWhole(ctx, object)
@@ -154,13 +153,13 @@ func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 		"fails. Put it back, or run the manager with --feature-gates=CRDManagedFieldsCleaning=true, then retry"
 	const uncleaned = "The fence refuses to let this manager clean managedFields. Apply it with the component " +
 		"build/manifests/components/cleaning, then retry"
-	kept := object.Extra.(*listed)
+	kept := object.Extra.(*original)
 	switch {
 	case what == lostFields:
 		why = lost
 	case what == fencedOff && kept.managedFields != nil:
 		why = uncleaned + ". If it has that component: " + why
-	case what == fencedOff && kept.strange:
+	case what == fencedOff && kept.namesUndefinedVersion:
 		why = lost + ". If that is not the case: " + why
 	}
 	return Failure{kind: changing, message: fmt.Sprintf("rewriting %s %s %s. %s",
@@ -230,66 +229,4 @@ func fieldsOf(value any) map[string]any {
 		return nil
 	}
 	return fields
-}
-
-// fingerprint stands for the metadata of an object that a rewrite must not change. The API server counts changes of the
-// rest in the generation, for resources that have one.
-type fingerprint struct {
-	generation                              int64
-	labels, annotations, finalizers, owners uint64
-}
-
-func fingerprintOf(m *metav1.ObjectMeta) fingerprint {
-	return fingerprint{
-		m.Generation, hashOf(m.Labels), hashOf(m.Annotations), hashOf(m.Finalizers), hashOf(m.OwnerReferences),
-	}
-}
-
-// hashOf does not depend on the order of a map: Marshal sorts.
-func hashOf(value any) uint64 {
-	encoded, _ := json.Marshal(value) // Metadata can always be encoded: it was decoded.
-	h := fnv.New64a()
-	_, _ = h.Write(encoded) // never fails
-	return h.Sum64()
-}
-
-// differs returns the first field that differs, or nothing.
-func (f fingerprint) differs(other fingerprint) string {
-	switch {
-	case f.labels != other.labels:
-		return ".metadata.labels"
-	case f.annotations != other.annotations:
-		return ".metadata.annotations"
-	case f.finalizers != other.finalizers:
-		return ".metadata.finalizers"
-	case f.owners != other.owners:
-		return ".metadata.ownerReferences"
-	case f.generation != other.generation:
-		return "what .metadata.generation counts, the spec for most resources"
-	default:
-		return ""
-	}
-}
-
-// listed is what the rewriter keeps of the metadata of an object until its rewrite is answered.
-type listed struct {
-	fingerprint
-	// managedFields are those that the object must get, nil if they stay as they are.
-	managedFields []metav1.ManagedFieldsEntry
-	// managed means that the object of a custom resource has managedFields, and strange that an entry names a version that
-	// the definition lacks and that stays.
-	managed, strange bool
-}
-
-// keep remembers the metadata of an object before its rewrite. It reports whether managedFields have to be cleaned.
-func (r *rewriter) keep(object *sweep.Object, live *metav1.PartialObjectMetadata) (cleans bool) {
-	kept := &listed{
-		fingerprint: fingerprintOf(&live.ObjectMeta), managed: r.defined != nil && len(live.ManagedFields) > 0,
-		strange: r.cleaner == nil && slices.ContainsFunc(live.ManagedFields, r.strange),
-	}
-	if r.cleaner != nil {
-		kept.managedFields = r.cleaner.cleaned(live)
-	}
-	object.Extra = kept
-	return kept.managedFields != nil
 }

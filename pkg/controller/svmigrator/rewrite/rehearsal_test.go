@@ -86,10 +86,10 @@ func TestFingerprint(t *testing.T) {
 // TestAdviceWhereTheFenceRefuses wants the advice to fit why a rewrite is no no-op.
 func TestAdviceWhereTheFenceRefuses(t *testing.T) {
 	const rule, component = "A mutating webhook", "The fence refuses to let this manager clean managedFields"
-	for want, before := range map[string]*listed{
+	for want, before := range map[string]*original{
 		rule:      {},
 		component: {managedFields: []metav1.ManagedFieldsEntry{{Manager: "a"}}},
-		"API servers before 1.37 remove all managedFields": {strange: true},
+		"API servers before 1.37 remove all managedFields": {namesUndefinedVersion: true},
 	} {
 		failure := (&rewriter{}).changing(&sweep.Object{Name: "a", Extra: before}, "would change", fencedOff)
 		if _, advice, _ := strings.Cut(failure.message, fencedOff+". "); !strings.HasPrefix(advice, want) {

@@ -301,7 +301,7 @@ func TestAnOutageIsWaitedFor(t *testing.T) {
 			if first < 0 {
 				t.Fatal("it reported no failing requests")
 			}
-			if retry := r.reports[first].Retry; !strings.HasSuffix(retry.What, " objects") ||
+			if retry := r.reports[first].Retry; !strings.HasPrefix(retry.What, "Rewriting ") ||
 				!strings.HasPrefix(retry.Example, "object-") || retry.Next.IsZero() {
 				t.Errorf("it reported %s", retry)
 			}

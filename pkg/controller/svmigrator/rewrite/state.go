@@ -29,7 +29,7 @@ import (
 // State is what a task does. It is a reason of the Running condition.
 //
 //	Rewriting ──────────> RetryingDenied       all objects have outcomes, and some were denied
-//	either of these ────> RetryingRequests     requests have failed for reportAfter
+//	either of these ────> RetryingRequests     requests have failed for ReportAfter
 //	RetryingRequests ───> Stuck                nothing was done for StuckAfter
 //	Stuck ──────────────> RetryingRequests     something was done
 //	RetryingRequests ───> one of the first     no request fails any more
@@ -49,8 +49,8 @@ const (
 const (
 	// reportPeriod is how often a run reports its state.
 	reportPeriod = time.Second
-	// reportAfter is how long requests must have failed before people hear of it.
-	reportAfter = 5 * time.Second
+	// ReportAfter is how long requests must have failed before people hear of it.
+	ReportAfter = 5 * time.Second
 	// StuckAfter is longer than any request takes.
 	StuckAfter = listTimeout + 5*time.Second
 )
@@ -143,12 +143,15 @@ func (r *sweepRunner) report(now time.Time) (Report, bool) {
 	var retry Retry
 	objects, since := r.sweep.Waiting()
 	switch {
-	case objects > 0 && r.objectRetry.Failure.kind != "" && now.Sub(since) > reportAfter:
+	case objects > 0 && r.objectRetry.Failure.kind != "" && now.Sub(since) > ReportAfter:
 		retry = r.objectRetry
-		retry.What, retry.Since, retry.Next = fmt.Sprintf("Rewriting fails for %d objects", objects), since, r.sweep.Wake()
-	case !r.listRetry.Since.IsZero() && now.Sub(r.listRetry.Since) > reportAfter:
+		retry.What, retry.Since, retry.Next = "Rewriting an object has failed", since, r.sweep.Wake()
+		if objects > 1 {
+			retry.What = fmt.Sprintf("Rewriting %d objects has failed", objects)
+		}
+	case !r.listRetry.Since.IsZero() && now.Sub(r.listRetry.Since) > ReportAfter:
 		retry = r.listRetry
-		retry.What = "Listing the next objects fails"
+		retry.What = "Listing the next objects has failed"
 	case objects == 0 && r.task.state != Stuck:
 		r.task.state = r.normal
 		return Report{State: r.normal}, true
