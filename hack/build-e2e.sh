@@ -7,5 +7,5 @@ source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 export CGO_ENABLED=0
 mkdir -p _output/bin
 go build -o _output/bin/ginkgo github.com/onsi/ginkgo/v2/ginkgo
-go test -c -vet=off -o _output/bin/e2e.test ./test/e2e
-go build -o _output/bin/e2e-local ./test/e2e/local
+go test -c -vet=off -ldflags=-w -o _output/bin/e2e.test ./test/e2e
+go build -ldflags=-w -o _output/bin/e2e-local ./test/e2e/local

@@ -8,5 +8,5 @@ if [[ " $* " == *" -race "* ]]; then
   export CGO_ENABLED=1
 fi
 mkdir -p _output/test
-build_with_progress "the managers of the tests" "$@" -o _output/test/ -- \
+build_with_progress "the managers of the tests" "$@" -ldflags=-w -o _output/test/ -- \
   ./cmd/svm-controller-manager ./cmd/kubectl-svm ./test/integration/manager/plugin

@@ -34,7 +34,8 @@ import (
 
 // sinceAndUntil finds in the message of a migration that is refused since when it is, and when it tries again.
 var sinceAndUntil = regexp.MustCompile(
-	`^Rewriting (?:an|\d+) objects? has failed since (\S+), the next try is at (\S+): .*(unable to handle|Service Unavailable)`,
+	`^Rewriting (?:an|\d+) objects? has failed since (\S+), the next try is at (\S+): ` +
+		`.*(unable to handle|Service Unavailable)`,
 )
 
 // testServerPushesBack lets the servers refuse rewrites, and lose answers to them.
