@@ -155,7 +155,7 @@ func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string
 
 // conclude prints how each migration has ended.
 func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.StorageVersionMigration) error {
-	unfinished, denied, failed := false, false, false
+	unfinished, failed := false, false
 	for i := range ended {
 		m := &ended[i]
 		state, resource := cli.StateOf(m), m.GroupResource().String()
@@ -165,13 +165,7 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 		}
 		colour := cli.Green
 		if state.Type == migrationv1alpha1.MigrationFailed {
-			colour = cli.Red
-			switch state.Reason {
-			case migrationv1alpha1.MigrationReasonObjectsDenied, migrationv1alpha1.MigrationReasonRewritesChangeObjects:
-				denied = true
-			default:
-				failed = true
-			}
+			colour, failed = cli.Red, true
 		}
 		text := fmt.Sprintf("%s: %s", resource, state.Message)
 		if p := m.Status.Progress; p != nil {
@@ -195,8 +189,6 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 	case unfinished:
 		return fmt.Errorf("interrupted. Go on with: %s", again)
 	case failed:
-		return errors.New("not all migrations succeeded")
-	case denied:
 		return cli.NotSafe()
 	}
 	return nil

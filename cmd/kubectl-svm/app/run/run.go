@@ -51,8 +51,9 @@ If a manager runs, use "kubectl svm migrate" instead.
 
 Progress is saved in a file for each resource. Interrupt the command at any time, and go on with --resume: no object is
 rewritten twice, except for those of the last chunk. If API servers were restarted meanwhile, or etcd was restored, the
-command starts over; the API server does not store again what is stored in the new version. Exit code 2 means that
-objects were denied; they are printed.`
+command starts over; the API server does not store again what is stored in the new version.
+
+Exit codes: 0 all succeeded, 1 error, 2 a migration failed, 3 timeout. Denied objects are printed.`
 	example = `  # Would the API server accept all rewrites? Nothing is stored
   kubectl svm run widgets.example.com --dry-run
 
