@@ -54,6 +54,20 @@ in_namespace "${TEMPLATES}"/{fence,priority,deployment}.yaml
 sed -i -f - "${TEMPLATES}/deployment.yaml" <<'EOF'
 s/replicas: 2/replicas: {{ .Values.replicas }}/
 s/image: svm-controller-manager$/image: {{ .Values.image.repository }}:{{ .Values.image.tag }}/
+s/^      serviceAccountName: .*/&\
+{{- if .Values.imagePullSecrets }}\
+      imagePullSecrets:\
+{{- range .Values.imagePullSecrets }}\
+      - name: {{ .name }}\
+{{- end }}\
+{{- end }}/
+/^          requests: /d
+s/^          limits: .*/{{- range $kind, $amounts := .Values.resources }}\
+          {{ $kind }}:\
+{{- range $resource, $amount := $amounts }}\
+            {{ $resource }}: {{ $amount }}\
+{{- end }}\
+{{- end }}/
 /^        # Admission objects/d
 s/^        - --auto-migrate=.*/{{- if .Values.observeOnly }}\
         - --auto-migrate=-*\
