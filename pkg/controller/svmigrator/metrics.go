@@ -73,7 +73,8 @@ var (
 	storageGrowth = controller.NewGauge(subsystem, "storage_growth_bytes",
 		"By how much the database file of etcd has grown since migrations began to rewrite.", "storage_cluster_id")
 	awaitingSpace = controller.NewGauge(subsystem, "awaiting_storage_space",
-		"1 while all migrations wait for a compaction of etcd, else 0.")
+		"1 while all migrations wait for a compaction of etcd, or for an API server that tells the size of etcd's database, "+
+			"else 0.")
 
 	gauges = controller.NewGauges(collect, remainingObjects, newestMigrations, runningMigrations, queuedMigrations,
 		paceLimit, paceInFlight, paceRate, paceOthers, pacePaused, storageGrowth, awaitingSpace)

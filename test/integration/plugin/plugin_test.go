@@ -204,7 +204,9 @@ func testPause(t *testing.T, c *cluster) {
 
 func testSuspend(t *testing.T, c *cluster) {
 	running := c.awaitReason(t, "MigrationRunning").Resources[0].Migration
-	c.svm(t, "suspend", "widgets").must(t, 0, running.Name+" suspended").tell(t, "kubectl svm resume "+running.Name)
+	// What has nothing to stop does not keep the others running.
+	c.svm(t, "suspend", "secrets", "widgets").must(t, 1, running.Name+" suspended").
+		tell(t, "secrets: there is no migration to stop", "kubectl svm resume "+running.Name)
 	c.awaitReason(t, "MigrationSuspended")
 	c.svm(t, "status", "widgets").must(t, 2, "suspended by a person", "kubectl svm resume widgets.example.com")
 	c.svm(t, "status", "widgets", "--watch", "--timeout=2s").must(t, 3).tell(t, "timed out after 2s", "MigrationSuspended")

@@ -191,5 +191,5 @@ func (fs *Findings) aboutUnserved(name, version string, objects int64) {
 	}
 	fs.add(Warning, CodeManagedFieldsNotServed, name, "managedFields of %d objects name %s. The API server refuses "+
 		"server-side apply of these objects when it does not serve that version any more. Apply them at another version "+
-		"first, or run the manager with --feature-gates=CRDManagedFieldsCleaning=true", objects, version)
+		"first, or let the manager clean them: docs/tasks.md, Clean managedFields", objects, version)
 }

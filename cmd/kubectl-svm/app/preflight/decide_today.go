@@ -232,8 +232,8 @@ func (fs *Findings) aboutManagedFields(d Definition, state *migrationv1alpha1.St
 	for _, counted := range state.Status.ManagedFieldsVersions {
 		if counted.Objects > 0 && !slices.Contains(d.ServedVersions(), counted.Version) {
 			fs.add(Warning, CodeManagedFieldsNotServed, d.Name(), "managedFields of %d objects name %s, which is not served. "+
-				"The API server refuses server-side apply of them. Run the manager with "+
-				"--feature-gates=CRDManagedFieldsCleaning=true", counted.Objects, counted.Version)
+				"The API server refuses server-side apply of them. Let the manager clean them: docs/tasks.md, Clean managedFields",
+				counted.Objects, counted.Version)
 		}
 	}
 }

@@ -38,7 +38,7 @@ can remove the fence, so the manager has no such permission. Delete the role whe
 	example = `  # Allow everything that the cluster serves
   kubectl svm rbac | kubectl apply -f -
 
-  # Migrate admission objects as well, for once
+  # Migrate admission objects as well, and take the permission back
   kubectl svm rbac --admission | kubectl apply -f -
   kubectl svm migrate '*.admissionregistration.k8s.io' --wait
   kubectl svm rbac --admission | kubectl delete -f -`

@@ -18,6 +18,7 @@ package steer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -69,20 +70,19 @@ func suspended(m *migrationv1alpha1.StorageVersionMigration) bool {
 }
 
 func (o *options) suspend(ctx context.Context, cluster *cli.Cluster) error {
+	var errs []error
 	for _, name := range o.Names {
 		changed, err := o.setSuspend(ctx, cluster, name, true)
-		if err != nil {
-			return err
-		}
-		if len(changed) == 0 {
-			return fmt.Errorf("%s: there is no migration to stop. To keep the trigger from creating one: kubectl svm pause "+
+		if err == nil && len(changed) == 0 {
+			err = fmt.Errorf("%s: there is no migration to stop. To keep the trigger from creating one: kubectl svm pause "+
 				"RESOURCE", name)
 		}
+		errs = append(errs, err) // Whoever names several wants the others to be stopped.
 		for _, migration := range changed {
 			fmt.Fprintf(o.ErrOut, "To let it go on: kubectl svm resume %s\n", migration)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 func (o *options) resume(ctx context.Context, cluster *cli.Cluster) error {

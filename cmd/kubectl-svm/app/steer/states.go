@@ -18,6 +18,7 @@ package steer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -112,13 +113,15 @@ func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, resource := range resources {
 		state, err := cluster.StateOf(resource)
-		if err != nil {
-			return err
+		if err == nil {
+			err = o.Clients.PatchState(ctx, resource, cli.Object{"spec": cli.Object{"paused": true}})
 		}
-		if err := o.Clients.PatchState(ctx, resource, cli.Object{"spec": cli.Object{"paused": true}}); err != nil {
-			return err
+		if err != nil {
+			errs = append(errs, err) // Whoever wants to stop all wants the others to be paused.
+			continue
 		}
 		fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s paused\n", state.Name)
 		for _, m := range cli.Of(resource, cluster.Migrations) {
@@ -127,7 +130,7 @@ func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
 			}
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // unpause takes back the pause of a resource that a person named.

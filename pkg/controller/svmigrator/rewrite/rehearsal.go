@@ -150,7 +150,7 @@ func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 		"this manager from it, then retry", r.resource.GroupResource())
 	const lost = "API servers before 1.37 remove all managedFields if they cannot convert the object to the version " +
 		"that an entry names: because the CustomResourceDefinition lacks that version, or because the conversion webhook " +
-		"fails. Put it back, or run the manager with --feature-gates=CRDManagedFieldsCleaning=true, then retry"
+		"fails. Put it back, or let the manager clean managedFields (docs/tasks.md), then retry"
 	const uncleaned = "The fence refuses to let this manager clean managedFields. Apply it with the component " +
 		"build/manifests/components/cleaning, then retry"
 	kept := object.Extra.(*original)
