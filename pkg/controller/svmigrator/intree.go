@@ -72,7 +72,7 @@ func (c *cluster) inTreeMigrations(ctx context.Context) (*storagemigrationv1.Sto
 		return nil, err
 	}
 	path := "/apis/" + inTreeGroup + "/" + versions[0] + "/storageversionmigrations"
-	body, _, err := c.documents.Get(ctx, path, runtime.ContentTypeJSON)
+	body, err := c.documents.Get(ctx, path, runtime.ContentTypeJSON)
 	switch {
 	case apierrors.IsForbidden(err):
 		c.inTree.Failed(ctx, "forbidden", "The manager is not allowed to list the migrations of kube-controller-manager, "+

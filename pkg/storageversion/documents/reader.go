@@ -40,22 +40,38 @@ type Reader struct {
 }
 
 // Get returns the document at a path. Every error names the path.
-func (r Reader) Get(ctx context.Context, path, accept string) (body []byte, contentType string, err error) {
-	result := r.Client.Get().AbsPath(path).SetHeader("Accept", accept).Timeout(r.Timeout).MaxRetries(r.Retries).
-		Do(ctx).ContentType(&contentType)
+func (r Reader) Get(ctx context.Context, path, accept string) (body []byte, err error) {
+	result := r.Client.Get().AbsPath(path).SetHeader("Accept", accept).Timeout(r.Timeout).MaxRetries(r.Retries).Do(ctx)
 	// The error of Raw does not have the words of the API server, the one of Error has.
 	if err = result.Error(); err == nil {
 		body, err = result.Raw()
 	}
 	if err != nil {
-		return nil, contentType, fmt.Errorf("getting %s: %w", path, err)
+		return nil, fmt.Errorf("getting %s: %w", path, err)
 	}
-	return body, contentType, nil
+	return body, nil
+}
+
+// Decode gets the document at a path and decodes it. It returns an error if the document is of another kind.
+func (r Reader) Decode(
+	ctx context.Context, path, accept, kind string, into interface{ GetObjectKind() schema.ObjectKind },
+) error {
+	body, err := r.Get(ctx, path, accept)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(body, into); err != nil {
+		return fmt.Errorf("decoding %s: %w", path, err)
+	}
+	if got := into.GetObjectKind().GroupVersionKind().Kind; got != kind {
+		return fmt.Errorf("getting %s: the server answered with kind %q instead of %q", path, got, kind)
+	}
+	return nil
 }
 
 // ServerVersion returns the Kubernetes version of the server.
 func (r Reader) ServerVersion(ctx context.Context) (string, error) {
-	body, _, err := r.Get(ctx, "/version", runtime.ContentTypeJSON)
+	body, err := r.Get(ctx, "/version", runtime.ContentTypeJSON)
 	if err != nil {
 		return "", err
 	}
@@ -75,21 +91,16 @@ func (r Reader) Versions(ctx context.Context, group string) ([]string, error) {
 	if err := r.decode(ctx, "/apis/"+group, "APIGroup", document); err != nil {
 		return nil, err
 	}
-	return PreferredFirst(document), nil
-}
-
-// PreferredFirst returns the versions of a group, the preferred one first.
-func PreferredFirst(group *metav1.APIGroup) []string {
 	var versions []string
-	if preferred := group.PreferredVersion.Version; preferred != "" {
+	if preferred := document.PreferredVersion.Version; preferred != "" {
 		versions = append(versions, preferred)
 	}
-	for _, v := range group.Versions {
-		if v.Version != group.PreferredVersion.Version {
+	for _, v := range document.Versions {
+		if v.Version != document.PreferredVersion.Version {
 			versions = append(versions, v.Version)
 		}
 	}
-	return versions
+	return versions, nil
 }
 
 // Resources returns the document of one group version.
@@ -119,17 +130,7 @@ func DefinitionPath(resource schema.GroupResource) string {
 
 // decode asks for plain JSON. Otherwise the API server answers with aggregated discovery, which has no hashes.
 func (r Reader) decode(ctx context.Context, path, kind string, into runtime.Object) error {
-	body, _, err := r.Get(ctx, path, runtime.ContentTypeJSON)
-	if err != nil {
-		return err
-	}
-	if err := json.Unmarshal(body, into); err != nil {
-		return fmt.Errorf("decoding %s: %w", path, err)
-	}
-	if got := into.GetObjectKind().GroupVersionKind().Kind; got != kind {
-		return fmt.Errorf("getting %s: the server answered with kind %q", path, got)
-	}
-	return nil
+	return r.Decode(ctx, path, runtime.ContentTypeJSON, kind, into)
 }
 
 // NotServed reports whether err is the answer of an API server that it does not serve what it was asked for. A proxy

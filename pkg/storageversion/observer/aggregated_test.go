@@ -203,7 +203,6 @@ func TestReplicasOfAggregatedServers(t *testing.T) {
 				for pod, metadata := range test.pods {
 					c.host.documents[samplePodsPath+pod] = marshal(object{
 						"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
-					c.host.contentType[samplePodsPath+pod] = "application/json"
 				}
 			})
 			got, err := c.clients.replicas.unasked(t.Context(), types.NamespacedName{Namespace: "sample", Name: "api"})

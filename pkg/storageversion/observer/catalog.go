@@ -18,8 +18,6 @@ package observer
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -44,60 +42,25 @@ type servedVersion struct {
 
 // readCatalog asks for the group versions and resources that a server itself serves.
 func readCatalog(ctx context.Context, from documents.Reader) (catalog, error) {
-	// A server that does not know the profile ignores it. One without aggregated discovery answers with the older kind.
-	const accept = discovery.AcceptV2NoPeer + "," + discovery.AcceptV1
 	var all catalog
 	for _, path := range []string{"/api", "/apis"} {
-		body, contentType, err := from.Get(ctx, path, accept)
+		list := &groupDiscoveryList{}
+		// A server that does not know the profile ignores it.
+		err := from.Decode(ctx, path, discovery.AcceptV2NoPeer, "APIGroupDiscoveryList", list)
 		if err != nil {
 			return nil, err
 		}
-		part, err := parseCatalog(contentType, body)
-		if err != nil {
-			return nil, fmt.Errorf("decoding %s: %w", path, err)
+		for _, group := range list.Items {
+			all = append(all, group.versions()...)
 		}
-		all = append(all, part...)
 	}
 	return all, nil
 }
 
-// parseCatalog reads an answer at /api or /apis: aggregated discovery, or the older list of group versions.
-func parseCatalog(contentType string, body []byte) (catalog, error) {
-	var c catalog
-	aggregatedKind := apidiscoveryv2.SchemeGroupVersion.WithKind("APIGroupDiscoveryList")
-	if aggregated, err := discovery.ContentTypeIsGVK(contentType, aggregatedKind); aggregated && err == nil {
-		var list struct {
-			Items []groupDiscovery `json:"items"`
-		}
-		err := json.Unmarshal(body, &list)
-		for _, group := range list.Items {
-			c = append(c, group.versions()...)
-		}
-		return c, err
-	}
-	var legacy struct {
-		metav1.TypeMeta
-		Versions []string          `json:"versions"`
-		Groups   []metav1.APIGroup `json:"groups"`
-	}
-	if err := json.Unmarshal(body, &legacy); err != nil {
-		return nil, err
-	}
-	switch legacy.Kind {
-	case "APIVersions":
-		for _, v := range legacy.Versions {
-			c = append(c, servedVersion{schema.GroupVersion{Version: v}, true})
-		}
-	case "APIGroupList":
-		for _, group := range legacy.Groups {
-			for _, v := range documents.PreferredFirst(&group) {
-				c = append(c, servedVersion{schema.GroupVersion{Group: group.Name, Version: v}, true})
-			}
-		}
-	default:
-		return nil, fmt.Errorf("the server answered with kind %q", legacy.Kind)
-	}
-	return c, nil
+// groupDiscoveryList is an apidiscoveryv2.APIGroupDiscoveryList.
+type groupDiscoveryList struct {
+	metav1.TypeMeta
+	Items []groupDiscovery `json:"items"`
 }
 
 // groupDiscovery has the few fields of apidiscoveryv2.APIGroupDiscovery that matter. The document has all custom

@@ -26,13 +26,11 @@ import (
 
 func TestWhatServersSayTheyServe(t *testing.T) {
 	tests := []struct {
-		name, contentType, body string
-		want                    catalog
-		wantError               string
+		name, body, wantError string
+		want                  catalog
 	}{
 		{
-			name:        "aggregated discovery, one group version of which its server did not tell",
-			contentType: aggregatedContentType + ";profile=nopeer",
+			name: "one group version of which its server did not tell",
 			body: `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[
 				{"metadata":{"name":"apps","annotations":{"list":"list"}},"versions":[
 					{"version":"v1","freshness":"Current","resources":[
@@ -45,26 +43,17 @@ func TestWhatServersSayTheyServe(t *testing.T) {
 			want: catalog{{appsV1, true}, {appsV1beta1, false}, {reviewsV1, false}, {metricsV1, true}},
 		},
 		{
-			name:        "the core group of a server without aggregated discovery",
-			contentType: "application/json",
-			body:        `{"kind":"APIVersions","versions":["v1"],"serverAddressByClientCIDRs":[]}`,
-			want:        catalog{{coreV1, true}},
+			name: "a server without aggregated discovery", body: `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
+			wantError: `getting /apis: the server answered with kind "APIGroupList" instead of "APIGroupDiscoveryList"`,
 		},
-		{
-			name:        "the other groups of a server without aggregated discovery, the preferred version first",
-			contentType: "application/json",
-			body: `{"kind":"APIGroupList","apiVersion":"v1","groups":[{"name":"apps",
-				"versions":[{"groupVersion":"apps/v1beta1","version":"v1beta1"},{"groupVersion":"apps/v1","version":"v1"}],
-				"preferredVersion":{"groupVersion":"apps/v1","version":"v1"}}]}`,
-			want: catalog{{appsV1, true}, {appsV1beta1, true}},
-		},
-		{name: "something else", contentType: "application/json", body: `{"kind":"Status"}`, wantError: `kind "Status"`},
-		{name: "no JSON", contentType: "text/html", body: `<html>`, wantError: "invalid character"},
-		{name: "cut short", contentType: aggregatedContentType, body: `{"items":[`, wantError: "unexpected end"},
+		{name: "no JSON", body: `<html>`, wantError: "decoding /apis: invalid character"},
+		{name: "cut short", body: `{"items":[`, wantError: "unexpected end"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := parseCatalog(test.contentType, []byte(test.body))
+			s := newFakeServer(t)
+			s.documents["/api"], s.documents["/apis"] = `{"kind":"APIGroupDiscoveryList"}`, test.body
+			got, err := readCatalog(t.Context(), s.reader(t))
 			if test.wantError != "" {
 				if err == nil || !strings.Contains(err.Error(), test.wantError) {
 					t.Errorf("error %v, want %q", err, test.wantError)

@@ -46,8 +46,6 @@ const (
 
 	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
-	aggregatedContentType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
-
 	sampleV1Path = "/apis/sample.example.com/v1"
 )
 
@@ -215,7 +213,8 @@ func (c *cluster) register(gv schema.GroupVersion, automanaged string, service o
 // that a custom group version and one in which nothing is stored.
 func serve(s *fakeServer, encoding schema.GroupVersion) {
 	list := func(items ...apidiscoveryv2.APIGroupDiscovery) string {
-		return marshal(apidiscoveryv2.APIGroupDiscoveryList{Items: items})
+		return marshal(apidiscoveryv2.APIGroupDiscoveryList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList"}, Items: items})
 	}
 	group := func(gv schema.GroupVersion, verbs ...string) apidiscoveryv2.APIGroupDiscovery {
 		things := []apidiscoveryv2.APIResourceDiscovery{{Resource: "things", Verbs: verbs}}
@@ -225,7 +224,6 @@ func serve(s *fakeServer, encoding schema.GroupVersion) {
 		}
 	}
 	s.change(func() {
-		s.contentType["/api"], s.contentType["/apis"] = aggregatedContentType, aggregatedContentType
 		s.documents["/version"] = `{"gitVersion":"v1.37.1"}`
 		s.documents["/api"] = list()
 		s.documents["/apis"] = list(

@@ -45,7 +45,6 @@ type fakeServer struct {
 	mu          sync.Mutex
 	requests    map[string]int // by path, with ?watch for watches
 	documents   map[string]string
-	contentType map[string]string
 	failing     map[string]int // status codes by prefix of the path
 	collections map[string]*collection
 	moved       chan struct{} // closed at every change of a collection
@@ -76,8 +75,8 @@ type event struct {
 func newFakeServer(t *testing.T) *fakeServer {
 	t.Helper()
 	s := &fakeServer{
-		requests: map[string]int{}, documents: map[string]string{}, contentType: map[string]string{},
-		failing: map[string]int{}, collections: map[string]*collection{}, moved: make(chan struct{}),
+		requests: map[string]int{}, documents: map[string]string{}, failing: map[string]int{},
+		collections: map[string]*collection{}, moved: make(chan struct{}),
 	}
 	s.Server = httptest.NewUnstartedServer(s)
 	s.EnableHTTP2 = true
@@ -191,7 +190,6 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	document, isDocument := s.documents[r.URL.Path]
-	contentType := s.contentType[r.URL.Path]
 	c := s.collections[r.URL.Path]
 	started := s.started
 	s.mu.Unlock()
@@ -201,7 +199,7 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case code != 0:
 		fail(w, code, "")
 	case isDocument:
-		w.Header().Set("Content-Type", contentType)
+		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, document)
 	case r.URL.Path == "/metrics":
 		writeMetrics(w, started)

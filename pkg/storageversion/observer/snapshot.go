@@ -214,7 +214,7 @@ func readDocument(
 		gv := served.GroupVersion
 		list, err := from.Resources(ctx, gv)
 		if documents.NotServed(err) || !isBuiltIn(gv) {
-			continue // The older list of group versions includes those that only a peer serves.
+			continue // It is gone since the server listed it, or it is not built-in.
 		}
 		if err == nil {
 			err = addResources(document.Resources, gv, list)
