@@ -21,11 +21,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -46,6 +45,8 @@ import (
 const (
 	// sizeMetric is the size of the database file. An API server asks etcd for it whenever somebody reads its metrics.
 	sizeMetric = "apiserver_storage_size_bytes"
+	// etcdLabel tells which etcd a size is of.
+	etcdLabel = "storage_cluster_id"
 	// firstReadings is more than one because the members of etcd have files of different sizes, and an API server that
 	// knows several members reports the size of any one.
 	firstReadings = 5
@@ -224,20 +225,17 @@ func (s *space) sizes(ctx context.Context) (map[string]int64, error) {
 	var mu sync.Mutex
 	sizes, answered := map[string]int64{}, false
 	err := s.cluster.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
-		result := server.Client.Get().AbsPath("/metrics").Param("name[]", sizeMetric).
-			Timeout(server.Timeout).MaxRetries(0).Do(ctx)
-		if err := result.Error(); err != nil {
-			return err
-		}
-		body, err := result.Raw()
+		family, err := server.Family(ctx, sizeMetric)
 		mu.Lock()
 		defer mu.Unlock()
-		answered = true
-		for line := range strings.Lines(string(body)) {
-			rest, found := strings.CutPrefix(line, sizeMetric+"{storage_cluster_id=\"")
-			id, value, _ := strings.Cut(rest, "\"} ")
-			if size, err := strconv.ParseFloat(strings.TrimSpace(value), 64); found && err == nil {
-				sizes[id] = max(sizes[id], int64(size))
+		// A server that answers something else than protobuf does not tell the size, and will not tell it later.
+		answered = answered || err == nil || errors.Is(err, proto.Error)
+		for _, metric := range family.GetMetric() {
+			for _, label := range metric.GetLabel() {
+				if label.GetName() == etcdLabel {
+					etcd := label.GetValue()
+					sizes[etcd] = max(sizes[etcd], int64(metric.GetGauge().GetValue()))
+				}
 			}
 		}
 		return err

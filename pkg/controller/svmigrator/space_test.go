@@ -23,12 +23,16 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/encoding/protodelim"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	testingclock "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -70,18 +74,26 @@ type toldSizes struct {
 	servers []*httptest.Server
 }
 
-func tell(t *testing.T, answers ...string) *toldSizes {
+// reply is what a server answers: a status code and metric families.
+type reply struct {
+	code     int
+	families []*dto.MetricFamily
+}
+
+func tell(t *testing.T, answers ...reply) *toldSizes {
 	t.Helper()
 	told := &toldSizes{}
 	for _, answer := range answers {
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			if code := 0; len(answer) == 3 {
-				_, _ = fmt.Sscan(answer, &code)
-				w.WriteHeader(code)
-				return
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+			if got := request.URL.Query()["name[]"]; !slices.Equal(got, []string{sizeMetric}) {
+				t.Errorf("asked for the metrics %q", got)
 			}
-			w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-			_, _ = fmt.Fprint(w, answer)
+			w.WriteHeader(answer.code)
+			for _, family := range answer.families {
+				if _, err := protodelim.MarshalTo(w, family); err != nil {
+					t.Error(err)
+				}
+			}
 		}))
 		t.Cleanup(server.Close)
 		told.servers = append(told.servers, server)
@@ -104,26 +116,32 @@ func (o *toldSizes) AskEach(ctx context.Context, ask func(context.Context, docum
 }
 
 func TestSizesThatServersTell(t *testing.T) {
-	const other = "# TYPE apiserver_storage_size_bytes gauge\nanother_metric{storage_cluster_id=\"etcd-0\"} 7\n"
-	size := func(id, bytes string) string {
-		return other + "apiserver_storage_size_bytes{storage_cluster_id=\"" + id + "\"} " + bytes + "\n"
+	family := func(name, etcd string, bytes float64) *dto.MetricFamily {
+		return &dto.MetricFamily{Name: &name, Type: dto.MetricType_GAUGE.Enum(), Metric: []*dto.Metric{{
+			Label: []*dto.LabelPair{{Name: ptr.To(etcdLabel), Value: &etcd}}, Gauge: &dto.Gauge{Value: &bytes}}}}
 	}
+	other, failing := family("another_metric", "etcd-0", 7), reply{code: http.StatusServiceUnavailable}
+	size := func(etcd string, bytes float64) reply {
+		return reply{http.StatusOK, []*dto.MetricFamily{other, family(sizeMetric, etcd, bytes)}}
+	}
+	without, forbidden := reply{http.StatusOK, []*dto.MetricFamily{other}}, reply{code: http.StatusForbidden}
 	for name, test := range map[string]struct {
-		answers []string
+		answers []reply
 		before  map[string]*databaseFile
 		pauses  bool
 		sizes   map[string]int64
 	}{
 		"the largest of each etcd counts": {
-			answers: []string{size("etcd-0", "1.5e+06"), size("etcd-0", "2e+06"), size("etcd-1", "30")},
+			answers: []reply{size("etcd-0", 1.5e+06), size("etcd-0", 2e+06), size("etcd-1", 30)},
 			sizes:   map[string]int64{"etcd-0": 2_000_000, "etcd-1": 30},
 		},
-		"one server tells":        {answers: []string{"503", size("etcd-0", "5")}, sizes: map[string]int64{"etcd-0": 5}},
-		"no server answers":       {answers: []string{"503"}, pauses: true},
-		"nobody may ask":          {answers: []string{"403", "403"}},
-		"there is no such metric": {answers: []string{other}},
-		"the metric is missing for once": {answers: []string{other}, before: map[string]*databaseFile{"e": {}}, pauses: true,
-			sizes: map[string]int64{"e": 0}},
+		"one server tells":        {answers: []reply{failing, size("etcd-0", 5)}, sizes: map[string]int64{"etcd-0": 5}},
+		"no server answers":       {answers: []reply{failing}, pauses: true},
+		"nobody may ask":          {answers: []reply{forbidden, forbidden}},
+		"there is no such metric": {answers: []reply{without}},
+		"the metric is missing for once": {
+			answers: []reply{without}, before: map[string]*databaseFile{"e": {}}, pauses: true, sizes: map[string]int64{"e": 0},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &cluster{observer: tell(t, test.answers...), clock: testingclock.NewFakeClock(time.Now())}

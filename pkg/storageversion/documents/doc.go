@@ -14,8 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package documents reads what API servers publish about resources: discovery documents, CustomResourceDefinitions and
-// APIServices. It has types with only the fields that this project needs.
+// Package documents reads what API servers publish about resources and about themselves: discovery documents,
+// CustomResourceDefinitions, APIServices, their version and their metrics. It has types with only the fields that this
+// project needs.
 //
 // An error keeps the words of the API server. [NotServed] tells "the API server does not serve this" from "this could
 // not be read".

@@ -17,18 +17,29 @@ limitations under the License.
 package documents
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/encoding/protodelim"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 )
+
+// ErrNoMetrics says that a server answered with something that cannot be read as metrics.
+var ErrNoMetrics = errors.New("the answer cannot be read as metrics")
+
+// maxDrain bounds how much of the rest of an answer is read, so that its connection can be used again.
+const maxDrain = 64 << 10
 
 // Reader reads documents from one address.
 type Reader struct {
@@ -80,6 +91,34 @@ func (r Reader) ServerVersion(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("decoding /version: %w", err)
 	}
 	return document.GitVersion, nil
+}
+
+// Family returns the metric family of that name, with all its metrics. It returns nil if the server has none. The error
+// is [ErrNoMetrics] if the server began to answer, but the answer could not be read to the family.
+func (r Reader) Family(ctx context.Context, name string) (*dto.MetricFamily, error) {
+	const accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
+	defer cancel()
+	// API servers before 1.37 do not know the parameter, and send everything in alphabetical order.
+	body, err := r.Client.Get().AbsPath("/metrics").Param("name[]", name).SetHeader("Accept", accept).
+		MaxRetries(r.Retries).Stream(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("getting /metrics: %w", err)
+	}
+	defer func() { _ = body.Close() }()
+	reader, unlimited, family := bufio.NewReader(body), protodelim.UnmarshalOptions{MaxSize: -1}, &dto.MetricFamily{}
+	for {
+		switch err := unlimited.UnmarshalFrom(reader, family); {
+		case errors.Is(err, io.EOF):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("getting /metrics: %w: %w", ErrNoMetrics, err)
+		case family.GetName() == name:
+			// The connection can be used again if the answer was read to its end.
+			_, _ = io.CopyN(io.Discard, reader, maxDrain)
+			return family, nil
+		}
+	}
 }
 
 // Versions returns the versions at which a group is served, the preferred one first.

@@ -17,6 +17,9 @@ limitations under the License.
 package documents
 
 import (
+	"bytes"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -24,6 +27,9 @@ import (
 	"testing"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
+	"google.golang.org/protobuf/encoding/protodelim"
+	"google.golang.org/protobuf/proto"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -57,6 +63,11 @@ func serve(t *testing.T, answers map[string]answer) Reader {
 		}
 	}))
 	t.Cleanup(s.Close)
+	return readerOf(t, s)
+}
+
+func readerOf(t *testing.T, s *httptest.Server) Reader {
+	t.Helper()
 	config := &rest.Config{Host: s.URL}
 	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 	client, err := rest.UnversionedRESTClientFor(config)
@@ -98,6 +109,46 @@ func TestDefinitionOfAResource(t *testing.T) {
 	d, err := r.Definition(t.Context(), schema.GroupResource{Group: "example.com", Resource: "widgets"})
 	if err != nil || d.Metadata.UID != "uid" {
 		t.Errorf("definition %v, error %v", d, err)
+	}
+}
+
+func TestMetricFamily(t *testing.T) {
+	// The second family would be an error if somebody read on after the first.
+	body := &bytes.Buffer{}
+	for _, name := range []string{"others", "wanted"} {
+		if _, err := protodelim.MarshalTo(body, &dto.MetricFamily{Name: &name, Help: &name}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	families := body.String()
+	for name, test := range map[string]struct {
+		body, family string
+		err          error
+	}{
+		"among others":     {body: families + "\x01\x00no family", family: "wanted"},
+		"no such family":   {body: families[:len(families)/2]},
+		"no family at all": {},
+		"cut short":        {body: families[:len(families)-1], err: io.ErrUnexpectedEOF},
+		"plain text":       {body: "# HELP wanted [STABLE] A text that somebody wrote.\nwanted 1\n", err: proto.Error},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if got := r.URL.String(); got != "/metrics?name%5B%5D=wanted" {
+					t.Errorf("asked for %s", got)
+				}
+				if _, err := w.Write([]byte(test.body)); err != nil {
+					t.Error(err)
+				}
+			}))
+			t.Cleanup(s.Close)
+			got, err := readerOf(t, s).Family(t.Context(), "wanted")
+			if got.GetHelp() != test.family || (got == nil) != (test.family == "") {
+				t.Errorf("family %v, want %q", got, test.family)
+			}
+			if !errors.Is(err, test.err) || errors.Is(err, ErrNoMetrics) != (test.err != nil) {
+				t.Errorf("error %v, want %v", err, test.err)
+			}
+		})
 	}
 }
 

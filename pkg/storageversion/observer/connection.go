@@ -17,18 +17,14 @@ limitations under the License.
 package observer
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"sync"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"google.golang.org/protobuf/encoding/protodelim"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
@@ -41,9 +37,6 @@ var (
 	errMixed           = errors.New("requests on one connection reached several processes")
 	errNoStart         = errors.New("the answer does not show when the process started")
 )
-
-// maxDrain bounds how much of the rest of an answer is read, so that its connection can be used again.
-const maxDrain = 64 << 10
 
 // connection reaches one process, whichever it is: a balancer that passes TLS through has chosen it when the connection
 // began. When the connection ends there is no other one, because that may reach another process.
@@ -138,28 +131,13 @@ const startMetric = "apiserver_audit_event_total"
 // readStart returns when the process at the other end started. Two processes that started at the same time look like
 // one; one process never looks like two at the same time.
 func readStart(ctx context.Context, from documents.Reader) (string, error) {
-	const accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
-	ctx, cancel := context.WithTimeout(ctx, from.Timeout)
-	defer cancel()
-	// API servers before 1.37 do not know the parameter, and send everything in alphabetical order.
-	body, err := from.Client.Get().AbsPath("/metrics").Param("name[]", startMetric).SetHeader("Accept", accept).
-		MaxRetries(from.Retries).Stream(ctx)
+	family, err := from.Family(ctx, startMetric)
 	if err != nil {
-		return "", fmt.Errorf("getting /metrics: %w", err)
+		return "", err
 	}
-	defer func() { _ = body.Close() }()
-	reader, unlimited := bufio.NewReader(body), protodelim.UnmarshalOptions{MaxSize: -1}
-	for family := (&dto.MetricFamily{}); family.GetName() != startMetric; {
-		if err := unlimited.UnmarshalFrom(reader, family); err != nil {
-			return "", fmt.Errorf("getting /metrics: %w: %w", errNoStart, err)
-		}
-		for _, metric := range family.GetMetric() {
-			created := metric.GetCounter().GetCreatedTimestamp()
-			if family.GetName() == startMetric && created != nil {
-				// The connection can be used again if the answer was read to its end.
-				_, _ = io.CopyN(io.Discard, reader, maxDrain)
-				return created.AsTime().Format(time.RFC3339Nano), nil
-			}
+	for _, metric := range family.GetMetric() {
+		if created := metric.GetCounter().GetCreatedTimestamp(); created != nil {
+			return created.AsTime().Format(time.RFC3339Nano), nil
 		}
 	}
 	return "", fmt.Errorf("getting /metrics: %w", errNoStart)
@@ -168,5 +146,5 @@ func readStart(ctx context.Context, from documents.Reader) (string, error) {
 // refused reports whether it is of no use to ask again.
 func refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) ||
-		errors.Is(err, errNoStart)
+		errors.Is(err, errNoStart) || errors.Is(err, documents.ErrNoMetrics)
 }
