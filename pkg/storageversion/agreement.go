@@ -30,13 +30,13 @@ func (o *Observation) AgreedFrom(hash string, since time.Time, settle time.Durat
 	if since.IsZero() {
 		since = o.Time
 		for _, sighting := range slices.Backward(o.Sightings) {
-			if len(sighting.Unseen) > 0 || !slices.Equal(sighting.Writing, []string{hash}) {
+			if len(sighting.Unseen) > 0 || !sighting.WritesOnly(hash) {
 				break
 			}
 			since = sighting.Since
 		}
 	}
 	last, seen := o.Last()
-	all = seen && o.Problem == nil && o.Presence == Served && slices.Equal(last.Writing, []string{hash})
+	all = seen && o.Problem == nil && o.Presence == Served && last.WritesOnly(hash)
 	return since.Add(settle), all
 }

@@ -105,6 +105,9 @@ type Sighting struct {
 	Stored []Encoding
 }
 
+// WritesOnly reports whether the servers write the encoding hash and no other. It says nothing about Unseen.
+func (s *Sighting) WritesOnly(hash Encoding) bool { return len(s.Writing) == 1 && s.Writing[0] == hash }
+
 // Problem is why an observation is not complete.
 type Problem struct {
 	// Reason is one of the reasons of the Agreed condition.

@@ -288,7 +288,7 @@ func reasonToWait(in Input, hash string) *Decision {
 // onlyWrite reports whether all sightings show that all servers write the one encoding.
 func onlyWrite(sightings []storageversion.Sighting, hash string) bool {
 	return !slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
-		return len(s.Unseen) > 0 || !slices.Equal(s.Writing, []string{hash})
+		return len(s.Unseen) > 0 || !s.WritesOnly(hash)
 	})
 }
 

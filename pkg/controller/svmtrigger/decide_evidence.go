@@ -67,7 +67,7 @@ func (e *evaluation) recordSightings() {
 	e.newEpoch = gap || departedUnread || e.old.Epoch == 0 || len(persisted) > len(before) ||
 		current != e.old.CurrentStorageVersionHash ||
 		slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
-			return len(s.Writing) > 0 && !slices.Equal(s.Writing, []string{e.old.CurrentStorageVersionHash})
+			return len(s.Writing) > 0 && !s.WritesOnly(e.old.CurrentStorageVersionHash)
 		})
 	if len(persisted) > migrationv1alpha1.MaxPersistedStorageVersionHashes {
 		persisted = []string{storageversion.Unknown, current}
