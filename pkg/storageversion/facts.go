@@ -24,8 +24,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// Server is a process of kube-apiserver, as its identity Lease shows it.
-type Server struct {
+// Process is one run of kube-apiserver, from its start to its end, as its identity Lease shows it.
+type Process struct {
 	// Identity survives a restart of the server. Incarnation does not, from Kubernetes 1.35 on.
 	Identity, Incarnation string
 }
@@ -89,8 +89,8 @@ type Document struct {
 
 // Look is one reading of the discovery documents of all servers.
 type Look struct {
-	// Servers are the processes that lived when the look began.
-	Servers []Server
+	// Living are the processes that lived when the look began.
+	Living []Process
 	// Advertised are the addresses at which servers say that they answer, by identity. Servers before Kubernetes 1.36 do
 	// not say it. Several servers behind one address say the same.
 	Advertised map[string]string

@@ -54,13 +54,13 @@ func NewLedger(linger time.Duration) *Ledger {
 	}
 	l.looks = &looks{
 		servers: l.servers, processes: processes{met: map[string]processMet{}, lost: map[string]time.Time{}},
-		groups: map[string]groupReads{}, advertised: map[string]string{}, said: map[Server]Document{},
+		groups: map[string]groupReads{}, advertised: map[string]string{}, said: map[Process]Document{},
 	}
 	l.builtIns = &builtIns{
 		servers: l.servers, looks: l.looks, sharing: l.sharing, resources: map[schema.GroupResource]builtIn{},
 	}
 	l.publications = &publications{
-		servers: l.servers, objects: map[schema.GroupResource]StorageVersion{}, publishers: sets.Set[Server]{},
+		servers: l.servers, objects: map[schema.GroupResource]StorageVersion{}, publishers: sets.Set[Process]{},
 	}
 	return l
 }
@@ -80,7 +80,7 @@ func (l *Ledger) Resources() []schema.GroupResource {
 
 // SetServers takes over which processes of kube-apiserver live. unbroken says that every Lease that came and went
 // since the last call is known.
-func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Changes {
+func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Changes {
 	departure, published := Sighting{Evidence: l.servers.evidence()}, l.publications.complete()
 	left, came, changed := l.servers.set(now, living, unbroken)
 	if !changed {
@@ -104,7 +104,7 @@ func (l *Ledger) SetServers(now time.Time, living []Server, unbroken bool) Chang
 }
 
 // Living returns the processes of kube-apiserver that live, in order.
-func (l *Ledger) Living() []Server { return l.servers.living }
+func (l *Ledger) Living() []Process { return l.servers.living }
 
 // noteDeparture notes that processes left which nobody may have read.
 func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {

@@ -67,7 +67,7 @@ func TestResourcesThatNobodyCanMigrateAreLeftOut(t *testing.T) {
 	if slices.Contains(s.Resources(), reviews) {
 		t.Errorf("Resources: got %v", s.Resources())
 	}
-	changes := s.SetServers(s.tick(), serversOf([]string{"a/2"}), true)
+	changes := s.SetServers(s.tick(), processesOf([]string{"a/2"}), true)
 	if _, changed := changes[reviews]; changed || len(changes) != 2 {
 		t.Errorf("Changes: got %v, want those of deployments and jobs", changes)
 	}

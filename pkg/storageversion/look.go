@@ -28,16 +28,16 @@ import (
 // still appear.
 func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 	own, shown := sets.Set[string]{}, false
-	for _, server := range l.Servers {
-		address := l.Advertised[server.Identity]
+	for _, process := range l.Living {
+		address := l.Advertised[process.Identity]
 		own.Insert(address)
 		shown = shown || slices.Contains(answering, address)
 	}
 	all := !own.Has("")
-	if all && !shown && len(l.Servers) > 1 {
+	if all && !shown && len(l.Living) > 1 {
 		return true, false
 	}
-	shares = len(answering) < len(l.Servers) && !(shown && all && len(own) == len(l.Servers))
+	shares = len(answering) < len(l.Living) && !(shown && all && len(own) == len(l.Living))
 	return shares, shares && shown && all
 }
 
@@ -46,12 +46,12 @@ func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 func (l *Look) Missing(answering []string) []string {
 	var missing []string
 	shown := false
-	for _, server := range l.Servers {
-		switch address := l.Advertised[server.Identity]; {
+	for _, process := range l.Living {
+		switch address := l.Advertised[process.Identity]; {
 		case slices.Contains(answering, address):
 			shown = true
 		case address != "":
-			missing = append(missing, server.Identity)
+			missing = append(missing, process.Identity)
 		}
 	}
 	if !shown {

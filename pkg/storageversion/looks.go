@@ -42,25 +42,25 @@ type looks struct {
 	servers      *servers
 	processes    processes
 	last         *Look
-	lookedAt     time.Time           // when last was taken over
-	addresses    []string            // of last, in order
-	advertised   map[string]string   // by identity, of the servers that live or departed lately
-	byAddress    bool                // each server advertises an address of its own, so its address tells its document
-	said         map[Server]Document // the last whole document that each process gave at its own address
-	failingSince time.Time           // when looks began to fail; zero while they do not
+	lookedAt     time.Time            // when last was taken over
+	addresses    []string             // of last, in order
+	advertised   map[string]string    // by identity, of the servers that live or departed lately
+	byAddress    bool                 // each server advertises an address of its own, so its address tells its document
+	said         map[Process]Document // the last whole document that each process gave at its own address
+	failingSince time.Time            // when looks began to fail; zero while they do not
 	groups       map[string]groupReads
 }
 
 // groupReads tells of the complete looks at one API group.
 type groupReads struct {
-	processes []Server // that the last complete look read
+	processes []Process // that the last complete look read
 	readAt    time.Time
-	firstRead map[Server]time.Time
+	firstRead map[Process]time.Time
 }
 
 // set takes over a look. It returns the processes that nobody read and that may have written, and whether all earlier
 // looks have become doubtful.
-func (l *looks) set(now time.Time, look Look) (unread []Server, doubtful bool) {
+func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) {
 	first := l.last == nil
 	l.learnAddresses(now, look)
 	unread = l.processes.answer(look.Documents)
@@ -75,7 +75,7 @@ func (l *looks) set(now time.Time, look Look) (unread []Server, doubtful bool) {
 	for _, document := range look.Documents {
 		for resource := range document.Resources {
 			if _, known := l.groups[resource.Group]; !known {
-				l.groups[resource.Group] = groupReads{firstRead: map[Server]time.Time{}}
+				l.groups[resource.Group] = groupReads{firstRead: map[Process]time.Time{}}
 			}
 		}
 	}
@@ -88,16 +88,16 @@ func (l *looks) set(now time.Time, look Look) (unread []Server, doubtful bool) {
 	doubtful = l.missedDeparture(now)
 	for group, reads := range l.groups {
 		if doubtful {
-			reads = groupReads{readAt: reads.readAt, firstRead: map[Server]time.Time{}}
+			reads = groupReads{readAt: reads.readAt, firstRead: map[Process]time.Time{}}
 			l.groups[group] = reads
 		}
 		if l.incomplete(now, group) != nil {
 			continue
 		}
 		reads.processes, reads.readAt = l.servers.living, now
-		for _, server := range reads.processes {
-			if _, before := reads.firstRead[server]; !before {
-				reads.firstRead[server] = now
+		for _, process := range reads.processes {
+			if _, before := reads.firstRead[process]; !before {
+				reads.firstRead[process] = now
 			}
 		}
 		l.groups[group] = reads
@@ -118,7 +118,7 @@ func (l *looks) lose(now time.Time, name string) bool {
 		return false
 	}
 	for group, reads := range l.groups {
-		l.groups[group] = groupReads{readAt: reads.readAt, firstRead: map[Server]time.Time{}}
+		l.groups[group] = groupReads{readAt: reads.readAt, firstRead: map[Process]time.Time{}}
 	}
 	return true
 }
@@ -132,20 +132,20 @@ func (l *looks) learnAddresses(now time.Time, look Look) {
 		return !departed
 	})
 	maps.Copy(l.advertised, look.Advertised)
-	maps.DeleteFunc(l.said, func(server Server, _ Document) bool { return !l.servers.lives(server) })
+	maps.DeleteFunc(l.said, func(process Process, _ Document) bool { return !l.servers.lives(process) })
 
 	identities, addresses := sets.KeySet(l.servers.departed), sets.Set[string]{}
-	for _, server := range look.Servers {
-		identities.Insert(server.Identity)
+	for _, process := range look.Living {
+		identities.Insert(process.Identity)
 	}
 	for identity := range identities {
 		addresses.Insert(l.advertised[identity])
 	}
-	shown := slices.ContainsFunc(look.Servers, func(server Server) bool {
-		_, shown := look.Documents[l.advertised[server.Identity]]
+	shown := slices.ContainsFunc(look.Living, func(process Process) bool {
+		_, shown := look.Documents[l.advertised[process.Identity]]
 		return shown
 	})
-	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(identities) && l.servers.are(look.Servers)
+	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(identities) && l.servers.are(look.Living)
 }
 
 // recall returns the documents of a look. What a process said before at its own address stands for what could not be
@@ -155,11 +155,11 @@ func (l *looks) recall(look Look) map[string]Document {
 		return look.Documents
 	}
 	documents := maps.Clone(look.Documents)
-	for _, server := range look.Servers {
-		address := l.advertised[server.Identity]
+	for _, process := range look.Living {
+		address := l.advertised[process.Identity]
 		if document, asked := documents[address]; asked && document.Failure == "" && len(document.FailedGroups) == 0 {
-			l.said[server] = document
-		} else if said, before := l.said[server]; before {
+			l.said[process] = document
+		} else if said, before := l.said[process]; before {
 			documents[address] = said
 		}
 	}
@@ -167,8 +167,8 @@ func (l *looks) recall(look Look) map[string]Document {
 }
 
 // readAtOwnAddress reports whether the process gave a document of the group at its own address in the last look.
-func (l *looks) readAtOwnAddress(server Server, group string) bool {
-	document, asked := l.last.Documents[l.advertised[server.Identity]]
+func (l *looks) readAtOwnAddress(process Process, group string) bool {
+	document, asked := l.last.Documents[l.advertised[process.Identity]]
 	_, failed := document.FailedGroups[group]
 	return l.byAddress && asked && document.Failure == "" && !failed
 }
@@ -183,7 +183,7 @@ func (l *looks) mayStandIn(now time.Time) bool {
 // start that a server may have left just before it: the earlier look may have counted the address of that server for
 // one that has none yet.
 func (l *looks) missedDeparture(now time.Time) bool {
-	read := sets.Set[Server]{}
+	read := sets.Set[Process]{}
 	for _, reads := range l.groups {
 		read.Insert(reads.processes...)
 	}
@@ -192,13 +192,13 @@ func (l *looks) missedDeparture(now time.Time) bool {
 }
 
 // forget forgets the processes that left. Unless the watch of Leases was unbroken, the others have to be read again.
-func (l *looks) forget(left []Server, unbroken bool) {
+func (l *looks) forget(left []Process, unbroken bool) {
 	for group, reads := range l.groups {
 		if !unbroken {
 			reads.processes = nil
 		}
-		for _, server := range left {
-			delete(reads.firstRead, server)
+		for _, process := range left {
+			delete(reads.firstRead, process)
 		}
 		l.groups[group] = reads
 	}
@@ -211,9 +211,9 @@ func (l *looks) takeBack(now time.Time) {
 		return
 	}
 	for group, reads := range l.groups {
-		maps.DeleteFunc(reads.firstRead, func(_ Server, first time.Time) bool { return now.Sub(first) < confirmation })
-		reads.processes = slices.DeleteFunc(slices.Clone(reads.processes), func(server Server) bool {
-			_, read := reads.firstRead[server]
+		maps.DeleteFunc(reads.firstRead, func(_ Process, first time.Time) bool { return now.Sub(first) < confirmation })
+		reads.processes = slices.DeleteFunc(slices.Clone(reads.processes), func(process Process) bool {
+			_, read := reads.firstRead[process]
 			return !read
 		})
 		l.groups[group] = reads
@@ -222,7 +222,7 @@ func (l *looks) takeBack(now time.Time) {
 
 // ofLiving reports whether the last look began when the same processes lived as now.
 func (l *looks) ofLiving() bool {
-	return l.last != nil && l.servers.are(l.last.Servers)
+	return l.last != nil && l.servers.are(l.last.Living)
 }
 
 // needAnother reports whether another look may find out more: servers came or left since the last look, part of it
@@ -247,24 +247,24 @@ func (l *looks) needAnother() bool {
 }
 
 // unread returns the processes that live and that the last complete look at the group did not read.
-func (l *looks) unread(group string) []Server {
-	return slices.DeleteFunc(slices.Clone(l.servers.living), func(server Server) bool {
-		return slices.Contains(l.groups[group].processes, server)
+func (l *looks) unread(group string) []Process {
+	return slices.DeleteFunc(slices.Clone(l.servers.living), func(process Process) bool {
+		return slices.Contains(l.groups[group].processes, process)
 	})
 }
 
 // unconfirmed returns the processes of which it is not certain that a look at the group read them. A process that a
 // look first counted less than the confirmation time ago has no incarnation here. StorageStates may have it as read;
 // without the incarnation no record matches.
-func (l *looks) unconfirmed(now time.Time, group string, processes []Server) (unconfirmed []Server) {
+func (l *looks) unconfirmed(now time.Time, group string, processes []Process) (unconfirmed []Process) {
 	reads := l.groups[group]
-	for _, server := range processes {
-		first, read := reads.firstRead[server]
+	for _, process := range processes {
+		first, read := reads.firstRead[process]
 		switch {
 		case read && now.Sub(first) < confirmation:
-			unconfirmed = append(unconfirmed, Server{Identity: server.Identity})
-		case !read || !slices.Contains(reads.processes, server):
-			unconfirmed = append(unconfirmed, server)
+			unconfirmed = append(unconfirmed, Process{Identity: process.Identity})
+		case !read || !slices.Contains(reads.processes, process):
+			unconfirmed = append(unconfirmed, process)
 		}
 	}
 	return unconfirmed
@@ -273,8 +273,8 @@ func (l *looks) unconfirmed(now time.Time, group string, processes []Server) (un
 // confirmedFrom returns when it became certain that the last complete look at the group read the processes that live.
 func (l *looks) confirmedFrom(group string) time.Time {
 	var from time.Time
-	for _, server := range l.servers.living {
-		if first, read := l.groups[group].firstRead[server]; read && first.Add(confirmation).After(from) {
+	for _, process := range l.servers.living {
+		if first, read := l.groups[group].firstRead[process]; read && first.Add(confirmation).After(from) {
 			from = first.Add(confirmation)
 		}
 	}
@@ -328,8 +328,8 @@ func (l *looks) needed() []string {
 		return l.addresses
 	}
 	var own []string
-	for _, server := range l.servers.living {
-		if address := l.advertised[server.Identity]; slices.Contains(l.addresses, address) {
+	for _, process := range l.servers.living {
+		if address := l.advertised[process.Identity]; slices.Contains(l.addresses, address) {
 			own = append(own, address)
 		}
 	}
@@ -339,15 +339,15 @@ func (l *looks) needed() []string {
 // uncounted returns why a server may live that no address of the last look leads to, or nil.
 func (l *looks) uncounted(now time.Time, group string) *Problem {
 	answering, living, asked := len(l.addresses), len(l.servers.living), strings.Join(l.addresses, ", ")
-	absent := slices.IndexFunc(l.servers.living, func(server Server) bool {
-		return l.byAddress && !l.readAtOwnAddress(server, group)
+	absent := slices.IndexFunc(l.servers.living, func(process Process) bool {
+		return l.byAddress && !l.readAtOwnAddress(process, group)
 	})
 	switch {
 	case absent >= 0:
-		server := l.servers.living[absent].Identity
+		identity := l.servers.living[absent].Identity
 		return l.problem(group, "the API server %s has a living identity Lease and advertises the address %s, which is not "+
 			"in the EndpointSlices of default/kubernetes (%s). If it is gone for good, this ends by itself within minutes",
-			server, l.advertised[server], asked)
+			identity, l.advertised[identity], asked)
 	case l.last.Unmet != "" && answering < living:
 		return l.problem(group, "%d API servers have a living identity Lease (%s), but %s", living, l.servers.names(),
 			l.last.Unmet)

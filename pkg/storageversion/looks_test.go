@@ -40,7 +40,7 @@ func TestTwoServersBehindOneAddress(t *testing.T) {
 
 // shares is a look that met processes behind one address. Their documents are in the order of their start.
 func (s *story) shares(unmet string, documents map[string]Document, living ...string) {
-	s.SetLook(s.now, Look{Servers: serversOf(living), Direct: true, Shared: true, Unmet: unmet, Documents: documents})
+	s.SetLook(s.now, Look{Living: processesOf(living), Direct: true, Shared: true, Unmet: unmet, Documents: documents})
 }
 
 func TestProcessesBehindOneAddress(t *testing.T) {
@@ -65,13 +65,13 @@ func TestServerThatIsMetBeforeItsLeaseIsThere(t *testing.T) {
 	s.servers(true, "a/1", "b/1")
 	s.shares("", at(writes(appsV1), writes(appsV1)), "a/1", "b/1")
 	s.now = s.now.Add(time.Second)
-	s.SetServers(s.now, serversOf([]string{"a/1", "b/1", "c/1"}), true)
+	s.SetServers(s.now, processesOf([]string{"a/1", "b/1", "c/1"}), true)
 	s.shares("share one address", at(writes(appsV1), writes(appsV1)), "a/1", "b/1", "c/1")
 	expect(t, s, deployments, unseen, []string{appsV1})
 	s.servers(true, "a/1", "c/1")
 	o := s.Observe(s.now, deployments)
 	last, _ := o.Last()
-	if got := serversOf([]string{"b/1"}); !slices.Equal(last.Unseen, got) {
+	if got := processesOf([]string{"b/1"}); !slices.Equal(last.Unseen, got) {
 		t.Errorf("left without having been read: %v, want %v", last.Unseen, got)
 	}
 }
@@ -98,7 +98,7 @@ func TestWhoSharesAddresses(t *testing.T) {
 		"as many balancers as servers":        {advertised("3", "4"), []string{"1", "2"}, true, false},
 		"the address of one is not known":     {advertised("1", ""), []string{"1", "2"}, false, false},
 	} {
-		look := Look{Servers: serversOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
+		look := Look{Living: processesOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
 		if shares, certain := look.SharesAddresses(test.answering); shares != test.shares || certain != test.certain {
 			t.Errorf("%s: %t, %t", name, shares, certain)
 		}
@@ -119,7 +119,7 @@ func TestServersThatAreMissing(t *testing.T) {
 		"they share one":                  {map[string]string{"a": "1", "b": "1"}, []string{"1"}, nil},
 		"they answer at other addresses":  {map[string]string{"a": "3", "b": "4"}, []string{"1", "2"}, nil},
 	} {
-		look := Look{Servers: serversOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
+		look := Look{Living: processesOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
 		if got := look.Missing(test.answering); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %v are missing, want %v", name, got, test.want)
 		}
@@ -245,8 +245,8 @@ func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
 		t.Errorf("confirmed at %v, want %v, because the look before failed for this group", at, want)
 	}
 
-	s.SetServers(s.now.Add(time.Second), serversOf([]string{"a/2"}), true)
-	if run := s.Observe(s.now, deployments).Sightings; !slices.Equal(run[len(run)-1].Unseen, serversOf([]string{"a"})) {
+	s.SetServers(s.now.Add(time.Second), processesOf([]string{"a/2"}), true)
+	if run := s.Observe(s.now, deployments).Sightings; !slices.Equal(run[len(run)-1].Unseen, processesOf([]string{"a"})) {
 		t.Errorf("the look at the group may have met the successor: %+v", run)
 	}
 	if run := s.Observe(s.now, jobs).Sightings; len(run[len(run)-1].Unseen) > 0 {
@@ -256,8 +256,8 @@ func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
 
 // looksAt takes over a look at servers that advertise addresses of their own.
 func looksAt(s *story, documents map[string]Document, living ...string) {
-	look := Look{Direct: true, Documents: documents, Servers: serversOf(living), Advertised: map[string]string{}}
-	for _, server := range look.Servers {
+	look := Look{Direct: true, Documents: documents, Living: processesOf(living), Advertised: map[string]string{}}
+	for _, server := range look.Living {
 		look.Advertised[server.Identity] = "of-" + server.Identity
 	}
 	s.SetLook(s.now, look)
@@ -271,7 +271,7 @@ func TestAServerReplacesOneThatCrashed(t *testing.T) {
 	s.servers(true, "a/1", "b/1", "c/1")
 	looksAt(s, map[string]Document{"of-a": writes(appsV1)}, "a/1", "b/1", "c/1")
 	expect(t, s, deployments, unseen, []string{appsV1})
-	if o := s.Observe(s.now, deployments); !slices.Equal(o.Unseen, serversOf([]string{"c/1"})) {
+	if o := s.Observe(s.now, deployments); !slices.Equal(o.Unseen, processesOf([]string{"c/1"})) {
 		t.Errorf("only the new server is unseen: %v", o.Unseen)
 	}
 	looksAt(s, map[string]Document{"of-a": writes(appsV1), "of-c": writes(appsV1)}, "a/1", "b/1", "c/1")
@@ -302,7 +302,7 @@ func TestServersThatAdvertiseOneAddressAreCounted(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")
 	look := func(living ...string) {
-		look := Look{Direct: true, Documents: map[string]Document{"shared": writes(appsV1)}, Servers: serversOf(living),
+		look := Look{Direct: true, Documents: map[string]Document{"shared": writes(appsV1)}, Living: processesOf(living),
 			Advertised: map[string]string{"a": "shared", "b": "shared"}}
 		s.SetLook(s.now, look)
 	}

@@ -69,7 +69,7 @@ type Observation struct {
 	// before it renews its Lease, so a look may read the successor of a process that crashed. Zero if there is no doubt.
 	Confirmed time.Time
 	// Unseen are the processes that live and were in no complete look, if looks are the evidence of the resource.
-	Unseen []Server
+	Unseen []Process
 	// Sightings are those since the last gap, oldest first. Between two of them nothing went unseen, except where a
 	// sighting says so. The last is the latest complete one; with a Problem it is out of date. There may be none.
 	Sightings []Sighting
@@ -100,7 +100,7 @@ type Sighting struct {
 	Writing []Encoding
 	// Unseen are processes that left before anybody read them. They may have written anything, unless whoever keeps a
 	// record read them earlier. Those that no Lease identifies are under the name of their document.
-	Unseen []Server
+	Unseen []Process
 	// Stored are the encodings of Evidence.CustomResourceDefinition.StoredVersions, in that order.
 	Stored []Encoding
 }

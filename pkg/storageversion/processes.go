@@ -74,7 +74,7 @@ func (p *processes) lose(now time.Time, name string) bool {
 
 // answer records which processes answered. It returns the names under which a process that no Lease identifies may have
 // written unread: the known process was replaced, or the process is new.
-func (p *processes) answer(documents map[string]Document) (unread []Server) {
+func (p *processes) answer(documents map[string]Document) (unread []Process) {
 	for name, document := range documents {
 		if !document.Held {
 			continue
@@ -86,7 +86,7 @@ func (p *processes) answer(documents map[string]Document) (unread []Server) {
 			!(lost && now.started.IsZero())
 		leasesTell := now.identified && (!met || before.identified)
 		if !same && !leasesTell {
-			unread = append(unread, Server{Identity: name})
+			unread = append(unread, Process{Identity: name})
 		}
 		p.met[name] = now
 		delete(p.lost, name)
@@ -96,14 +96,14 @@ func (p *processes) answer(documents map[string]Document) (unread []Server) {
 
 // forget forgets the processes that did not answer in a complete look: they live no more. It returns, as servers that
 // nobody read, the names of those that no Lease identifies.
-func (p *processes) forget(documents map[string]Document) (unread []Server) {
+func (p *processes) forget(documents map[string]Document) (unread []Process) {
 	maps.DeleteFunc(p.met, func(name string, before processMet) bool {
 		if documents[name].Held {
 			return false
 		}
 		delete(p.lost, name)
 		if !before.identified {
-			unread = append(unread, Server{Identity: name})
+			unread = append(unread, Process{Identity: name})
 		}
 		return true
 	})
@@ -111,10 +111,10 @@ func (p *processes) forget(documents map[string]Document) (unread []Server) {
 }
 
 // unread returns the names of the processes of which it is not known whether they live, as servers that nobody read.
-func (p *processes) unread() []Server {
-	var all []Server
+func (p *processes) unread() []Process {
+	var all []Process
 	for _, name := range slices.Sorted(maps.Keys(p.lost)) {
-		all = append(all, Server{Identity: name})
+		all = append(all, Process{Identity: name})
 	}
 	return all
 }

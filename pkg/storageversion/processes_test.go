@@ -109,7 +109,7 @@ func TestRestartUnderTheSameLease(t *testing.T) {
 			if o.Problem == nil || !o.Problem.Since.Equal(lostAt) || !s.NeedsLook() {
 				t.Errorf("problem: %+v, since %v wanted", o.Problem, lostAt)
 			}
-			if !slices.Contains(o.Unseen, Server{Identity: "10.0.0.1"}) {
+			if !slices.Contains(o.Unseen, Process{Identity: "10.0.0.1"}) {
 				t.Errorf("unseen: %v", o.Unseen)
 			}
 			s.looks(at(test.again), "a/1")

@@ -32,7 +32,7 @@ type publications struct {
 	watched bool // all objects are known, and every change of them becomes known
 	objects map[schema.GroupResource]StorageVersion
 	// publishers are the processes that were found to serve the StorageVersion API.
-	publishers sets.Set[Server]
+	publishers sets.Set[Process]
 }
 
 // set takes over the state of an object; nil says that there is none. It reports whether the state differs from
@@ -55,7 +55,7 @@ func (p *publications) complete() bool {
 	for _, object := range p.objects {
 		identities.Insert(slices.Collect(maps.Keys(object.Encodings))...)
 	}
-	return p.servedByAll() && !slices.ContainsFunc(p.servers.living, func(server Server) bool {
+	return p.servedByAll() && !slices.ContainsFunc(p.servers.living, func(server Process) bool {
 		return !identities.Has(server.Identity)
 	})
 }

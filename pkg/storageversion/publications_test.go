@@ -80,7 +80,7 @@ func TestStorageVersions(t *testing.T) {
 		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1", "b=apps/v1", "c=apps/v1"), false)
 		s.SetStorageVersionsServed(s.tick(), true)
 		s.looks(at(publishing(appsV1), publishing(appsV1), publishing(appsV1)), "a/1", "b/1", "c/1")
-		s.SetServers(s.now, serversOf([]string{"a/1"}), true)
+		s.SetServers(s.now, processesOf([]string{"a/1"}), true)
 		for _, sighting := range s.Observe(s.now, deployments).Sightings {
 			if len(sighting.Unseen) > 0 {
 				t.Errorf("unseen: got %v, want none", sighting.Unseen)

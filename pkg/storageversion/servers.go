@@ -30,8 +30,8 @@ import (
 type servers struct {
 	// linger is for how long the address of a server may still answer after the server's Lease is gone.
 	linger time.Duration
-	living []Server             // in order
-	came   map[Server]time.Time // since when each of the living is known to live
+	living []Process             // in order
+	came   map[Process]time.Time // since when each of the living is known to live
 	// departed is when an identity lost its Lease. The address of a departed server may still answer, and a look may
 	// take the answer for one of a server that came and has no address yet.
 	departed  map[string]time.Time
@@ -42,18 +42,18 @@ type servers struct {
 
 // set replaces the living. It returns the processes that left, whether any came, and whether anything differs from
 // before.
-func (s *servers) set(now time.Time, living []Server, unbroken bool) (left []Server, came, changed bool) {
-	next := map[Server]time.Time{}
-	for _, server := range living {
-		since, lived := s.came[server]
+func (s *servers) set(now time.Time, living []Process, unbroken bool) (left []Process, came, changed bool) {
+	next := map[Process]time.Time{}
+	for _, process := range living {
+		since, lived := s.came[process]
 		if !lived || !unbroken {
 			since, came = now, true
 		}
-		next[server] = since
+		next[process] = since
 	}
-	for _, server := range s.living {
-		if _, lives := next[server]; !lives {
-			left = append(left, server)
+	for _, process := range s.living {
+		if _, lives := next[process]; !lives {
+			left = append(left, process)
 		}
 	}
 	if len(left) == 0 && len(next) == len(s.came) && !s.firstSet.IsZero() {
@@ -62,47 +62,47 @@ func (s *servers) set(now time.Time, living []Server, unbroken bool) (left []Ser
 	if s.firstSet.IsZero() {
 		s.firstSet = now
 	}
-	for _, server := range left {
-		s.departed[server.Identity] = now
+	for _, process := range left {
+		s.departed[process.Identity] = now
 	}
-	for server := range next {
-		delete(s.departed, server.Identity)
+	for process := range next {
+		delete(s.departed, process.Identity)
 	}
 	s.came, s.changed, s.hadLeases = next, now, s.hadLeases || len(next) > 0
-	s.living = slices.SortedFunc(maps.Keys(next), func(a, b Server) int {
+	s.living = slices.SortedFunc(maps.Keys(next), func(a, b Process) int {
 		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
 	})
 	return left, came, true
 }
 
 // lives reports whether the process lives.
-func (s *servers) lives(server Server) bool {
-	_, lives := s.came[server]
+func (s *servers) lives(process Process) bool {
+	_, lives := s.came[process]
 	return lives
 }
 
 // incarnation returns that of the server that lives, empty if none of that identity does.
 func (s *servers) incarnation(identity string) string {
-	for _, server := range s.living {
-		if server.Identity == identity {
-			return server.Incarnation
+	for _, process := range s.living {
+		if process.Identity == identity {
+			return process.Incarnation
 		}
 	}
 	return ""
 }
 
 // are reports whether the given processes live, and no others.
-func (s *servers) are(processes []Server) bool {
-	return len(processes) == len(s.living) && !slices.ContainsFunc(processes, func(server Server) bool {
-		return !s.lives(server)
+func (s *servers) are(processes []Process) bool {
+	return len(processes) == len(s.living) && !slices.ContainsFunc(processes, func(process Process) bool {
+		return !s.lives(process)
 	})
 }
 
 // since returns when the first of the given processes came. Without processes it is when any came or left last.
-func (s *servers) since(processes []Server) time.Time {
+func (s *servers) since(processes []Process) time.Time {
 	since := s.changed
-	for _, server := range processes {
-		if came := s.came[server]; came.Before(since) {
+	for _, process := range processes {
+		if came := s.came[process]; came.Before(since) {
 			since = came
 		}
 	}
@@ -125,8 +125,8 @@ func (s *servers) departedLately(now time.Time) int {
 // names returns the identities of the living for a message.
 func (s *servers) names() string {
 	var names []string
-	for _, server := range s.living {
-		names = append(names, server.Identity)
+	for _, process := range s.living {
+		names = append(names, process.Identity)
 	}
 	return cmp.Or(strings.Join(names, ", "), "none")
 }
@@ -134,9 +134,9 @@ func (s *servers) names() string {
 // evidence identifies the processes that live.
 func (s *servers) evidence() migrationv1alpha1.StorageEvidence {
 	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromServerDiscovery}
-	for _, server := range atMost(s.living, migrationv1alpha1.MaxEvidenceServers) {
+	for _, process := range atMost(s.living, migrationv1alpha1.MaxEvidenceServers) {
 		evidence.Servers = append(evidence.Servers,
-			migrationv1alpha1.ServerEvidence{Identity: server.Identity, Incarnation: server.Incarnation})
+			migrationv1alpha1.ServerEvidence{Identity: process.Identity, Incarnation: process.Incarnation})
 	}
 	return evidence
 }

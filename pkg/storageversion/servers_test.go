@@ -29,7 +29,7 @@ func TestServerThatLeftUnseenMayHaveWrittenAnything(t *testing.T) {
 	s.servers(true, "a/1", "b/1")
 	s.servers(true, "a/1")
 	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1}, []string{appsV1})
-	if unseen := s.Observe(s.now, deployments).Sightings[1].Unseen; !slices.Equal(unseen, serversOf([]string{"b/1"})) {
+	if unseen := s.Observe(s.now, deployments).Sightings[1].Unseen; !slices.Equal(unseen, processesOf([]string{"b/1"})) {
 		t.Errorf("unseen: got %v, want b/1", unseen)
 	}
 }
@@ -38,10 +38,10 @@ func TestLookMayHaveMetTheSuccessor(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")
 	s.looks(at(writes(appsV1)), "a/1")
-	s.SetServers(s.now.Add(time.Second), serversOf([]string{"a/2"}), true)
+	s.SetServers(s.now.Add(time.Second), processesOf([]string{"a/2"}), true)
 	expect(t, s, deployments, unseen, []string{appsV1}, []string{appsV1})
 	// The look was recorded as one at a/1, which must not make a/1 one that was read.
-	if unseen := s.Observe(s.now, deployments).Sightings[1].Unseen; !slices.Equal(unseen, serversOf([]string{"a"})) {
+	if unseen := s.Observe(s.now, deployments).Sightings[1].Unseen; !slices.Equal(unseen, processesOf([]string{"a"})) {
 		t.Errorf("unseen: got %v, want a, without an incarnation", unseen)
 	}
 }
@@ -52,13 +52,13 @@ func TestServerThatLeftBeforeTheFirstLook(t *testing.T) {
 	s.servers(true, "a/1")
 	s.looks(at(writes(appsV1), writes(appsV1)), "a/1")
 	expect(t, s, deployments, "", nil, []string{appsV1})
-	if unseen := s.Observe(s.now, deployments).Sightings[0].Unseen; !slices.Equal(unseen, serversOf([]string{"b/1"})) {
+	if unseen := s.Observe(s.now, deployments).Sightings[0].Unseen; !slices.Equal(unseen, processesOf([]string{"b/1"})) {
 		t.Errorf("unseen: got %v, want b/1", unseen)
 	}
 }
 
 func TestServersThatLeaveTogetherAreAllNoted(t *testing.T) {
-	left := serversOf([]string{"b/1", "c/1"})
+	left := processesOf([]string{"b/1", "c/1"})
 	s := newStory()
 	s.servers(true, "a/1", "b/1", "c/1")
 	s.servers(true, "a/1")
@@ -91,7 +91,7 @@ func TestServerThatMayHaveBeenBackInAGap(t *testing.T) {
 	s.servers(true, "a/1", "c")
 	s.servers(false, "a/1")
 	expect(t, s, deployments, unseen, nil)
-	if unseen := s.Observe(s.now, deployments).Sightings[0].Unseen; !slices.Equal(unseen, serversOf([]string{"c"})) {
+	if unseen := s.Observe(s.now, deployments).Sightings[0].Unseen; !slices.Equal(unseen, processesOf([]string{"c"})) {
 		t.Errorf("unseen: got %v, want c", unseen)
 	}
 }

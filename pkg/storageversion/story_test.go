@@ -74,26 +74,26 @@ func (s *story) tick() time.Time {
 
 // servers are written as identity/incarnation.
 func (s *story) servers(unbroken bool, living ...string) {
-	s.SetServers(s.tick(), serversOf(living), unbroken)
+	s.SetServers(s.tick(), processesOf(living), unbroken)
 }
 
-func serversOf(names []string) []Server {
-	var all []Server
+func processesOf(names []string) []Process {
+	var all []Process
 	for _, name := range names {
 		identity, incarnation, _ := strings.Cut(name, "/")
-		all = append(all, Server{Identity: identity, Incarnation: incarnation})
+		all = append(all, Process{Identity: identity, Incarnation: incarnation})
 	}
 	return all
 }
 
 // looks at servers that live, directly, at addresses that have documents.
 func (s *story) looks(documents map[string]Document, living ...string) {
-	s.SetLook(s.tick(), Look{Servers: serversOf(living), Direct: true, Documents: documents})
+	s.SetLook(s.tick(), Look{Living: processesOf(living), Direct: true, Documents: documents})
 }
 
 // looksThroughBalancer reads the document of any one of the servers that live.
 func (s *story) looksThroughBalancer(document Document, living ...string) {
-	s.SetLook(s.tick(), Look{Servers: serversOf(living), Documents: map[string]Document{"balancer": document}})
+	s.SetLook(s.tick(), Look{Living: processesOf(living), Documents: map[string]Document{"balancer": document}})
 }
 
 // writes is the document of a server that writes Deployments in that encoding.

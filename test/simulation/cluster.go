@@ -267,24 +267,24 @@ func (c *cluster) advertised() map[string]string {
 }
 
 // holders are those that have a Lease, in order.
-func (c *cluster) holders() []storageversion.Server {
-	return c.serversOf(func(*lease) bool { return true })
+func (c *cluster) holders() []storageversion.Process {
+	return c.processesOf(func(*lease) bool { return true })
 }
 
 // living is what the Leases say.
-func (c *cluster) living() []storageversion.Server {
-	return c.serversOf(func(l *lease) bool { return !l.silent })
+func (c *cluster) living() []storageversion.Process {
+	return c.processesOf(func(l *lease) bool { return !l.silent })
 }
 
-func (c *cluster) serversOf(which func(*lease) bool) []storageversion.Server {
-	var all []storageversion.Server
+func (c *cluster) processesOf(which func(*lease) bool) []storageversion.Process {
+	var all []storageversion.Process
 	for identity, l := range c.leases {
 		if !which(l) {
 			continue
 		}
-		all = append(all, storageversion.Server{Identity: identity, Incarnation: l.holder})
+		all = append(all, storageversion.Process{Identity: identity, Incarnation: l.holder})
 	}
-	slices.SortFunc(all, func(a, b storageversion.Server) int { return strings.Compare(a.Identity, b.Identity) })
+	slices.SortFunc(all, func(a, b storageversion.Process) int { return strings.Compare(a.Identity, b.Identity) })
 	return all
 }
 

@@ -27,7 +27,7 @@ import (
 func (o *observer) meet(look storageversion.Look) {
 	w := o.m.w
 	w.after(w.dice.upTo(answerDelay), func() {
-		met := o.connect(len(look.Servers))
+		met := o.connect(len(look.Living))
 		w.after(w.dice.upTo(answerDelay), func() {
 			if len(met) == 0 {
 				look.Documents[balancer] = storageversion.Document{Failure: "connection refused"}
@@ -38,7 +38,7 @@ func (o *observer) meet(look storageversion.Look) {
 					look.Documents[balancer+" "+name], from[balancer+" "+name] = w.cluster.documentOf(s), s
 				}
 			}
-			if len(look.Documents) < len(look.Servers) {
+			if len(look.Documents) < len(look.Living) {
 				look.Unmet = "share the balancer"
 			}
 			if w.manager == o.m {

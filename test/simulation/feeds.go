@@ -143,7 +143,7 @@ func (f *feeds) watched(on stream) bool {
 	return f.w.manager != nil && f.w.manager.observer.listed && !f.all[on].broken
 }
 
-func livingTold(living []storageversion.Server) told {
+func livingTold(living []storageversion.Process) told {
 	return func(m *manager) { m.observer.setLiving(living, true) }
 }
 

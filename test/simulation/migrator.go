@@ -99,7 +99,7 @@ func (g *migrator) everyServerFollows() bool {
 		return false
 	}
 	o, asked := m.observer, []*server{}
-	look := storageversion.Look{Servers: o.living, Advertised: c.advertised()}
+	look := storageversion.Look{Living: o.living, Advertised: c.advertised()}
 	shares, _ := look.SharesAddresses(o.addresses)
 	switch {
 	case c.addressed() && shares, o.shared && o.unmet != "":

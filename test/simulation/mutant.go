@@ -24,7 +24,7 @@ import (
 // mutant is a mistake that Ledger or Decide could make. It is made by changing what goes into them or comes out, so
 // that their code has no places for it. The zero value makes none.
 type mutant struct {
-	living     func(living []storageversion.Server, unbroken bool) ([]storageversion.Server, bool)
+	living     func(living []storageversion.Process, unbroken bool) ([]storageversion.Process, bool)
 	look       func(storageversion.Look) storageversion.Look
 	definition func(*storageversion.CustomResource) *storageversion.CustomResource
 	aggregated func(*storageversion.AggregatedDocument) *storageversion.AggregatedDocument

@@ -130,9 +130,9 @@ func changeMigrations(in *svmtrigger.Input, change func(*migrationv1alpha1.Stora
 	}
 }
 
-func withoutOne(living []storageversion.Server, unbroken bool) ([]storageversion.Server, bool) {
+func withoutOne(living []storageversion.Process, unbroken bool) ([]storageversion.Process, bool) {
 	return slices.DeleteFunc(slices.Clone(living),
-		func(s storageversion.Server) bool { return s.Identity == identityOf(1) }), unbroken
+		func(s storageversion.Process) bool { return s.Identity == identityOf(1) }), unbroken
 }
 
 func withoutOneDocument(look storageversion.Look) storageversion.Look {
@@ -150,7 +150,7 @@ func shareNothing(look storageversion.Look) storageversion.Look {
 	first := look.Documents[slices.Min(slices.Collect(maps.Keys(look.Documents)))]
 	look.Shared, look.Unmet, look.Direct = false, "", true
 	look.Documents, look.Advertised = map[string]storageversion.Document{}, map[string]string{}
-	for _, server := range look.Servers {
+	for _, server := range look.Living {
 		look.Advertised[server.Identity] = "of " + server.Identity
 		look.Documents["of "+server.Identity] = first
 	}

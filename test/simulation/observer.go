@@ -50,7 +50,7 @@ type observer struct {
 	ledger *storageversion.Ledger
 
 	listed, synced bool
-	living         []storageversion.Server
+	living         []storageversion.Process
 	addresses      []string
 
 	// moved says that servers or addresses changed since the last look began.
@@ -104,7 +104,7 @@ func (o *observer) heard(changes storageversion.Changes) {
 	}
 }
 
-func (o *observer) setLiving(living []storageversion.Server, unbroken bool) {
+func (o *observer) setLiving(living []storageversion.Process, unbroken bool) {
 	if mutate := o.m.w.mutant.living; mutate != nil {
 		living, unbroken = mutate(living, unbroken)
 	}
@@ -182,7 +182,7 @@ func (o *observer) look() {
 	}
 	w := o.m.w
 	o.looking, o.moved = true, false
-	look := storageversion.Look{Servers: o.living, Advertised: w.cluster.advertised(), Direct: len(o.addresses) > 0,
+	look := storageversion.Look{Living: o.living, Advertised: w.cluster.advertised(), Direct: len(o.addresses) > 0,
 		Documents: map[string]storageversion.Document{}}
 	longest, from := time.Duration(0), map[string]*server{}
 	addresses := o.addresses
@@ -219,7 +219,7 @@ func (o *observer) conclude(look storageversion.Look, from map[string]*server) {
 		look = mutate(look)
 	}
 	if w.tell != nil {
-		w.log("looked: servers %v, documents %s", look.Servers, documentsInWords(look.Documents))
+		w.log("looked: servers %v, documents %s", look.Living, documentsInWords(look.Documents))
 	}
 	o.heard(o.ledger.SetLook(o.m.now(), look))
 	for _, s := range from {
@@ -360,7 +360,7 @@ func (o *observer) relist(on stream) {
 	switch on {
 	case streamLeases:
 		// Who came meanwhile may be gone already.
-		lived := c.serversOf(func(l *lease) bool { return !l.silent || !o.heardOf[l.holder] })
+		lived := c.processesOf(func(l *lease) bool { return !l.silent || !o.heardOf[l.holder] })
 		if len(lived) > len(c.living()) {
 			o.setLiving(lived, true)
 		}

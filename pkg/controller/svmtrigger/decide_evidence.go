@@ -183,7 +183,7 @@ func (e *evaluation) writtenByServers() bool {
 
 // mayWriteAnything reports whether a living server that was not read may be another process than the recorded one.
 // Where a process may take over the Lease of the one before, the record says nothing about the server.
-func (e *evaluation) mayWriteAnything(server storageversion.Server) bool {
+func (e *evaluation) mayWriteAnything(server storageversion.Process) bool {
 	return e.notRecorded(server) || slices.ContainsFunc(e.old.Evidence.Endpoints,
 		func(endpoint migrationv1alpha1.EndpointEvidence) bool {
 			return storageversion.MayOutliveProcess(endpoint.ServerVersion)
@@ -192,7 +192,7 @@ func (e *evaluation) mayWriteAnything(server storageversion.Server) bool {
 
 // notRecorded reports whether the writer of the state had not asked the server. Evidence from discovery without
 // endpoints is that of a departure: nobody was asked.
-func (e *evaluation) notRecorded(server storageversion.Server) bool {
+func (e *evaluation) notRecorded(server storageversion.Process) bool {
 	recorded := e.old.Evidence
 	if recorded == nil ||
 		(recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery && len(recorded.Endpoints) == 0) {

@@ -27,9 +27,9 @@ import (
 
 // look shows the ledger a process of the only server, whose identity Lease stays the same.
 func (l *life) look(version string, started time.Time) {
-	servers := []storageversion.Server{{Identity: "a", Incarnation: "1"}}
+	servers := []storageversion.Process{{Identity: "a", Incarnation: "1"}}
 	l.ledger.SetServers(l.in.Now, servers, true)
-	l.ledger.SetLook(l.in.Now, storageversion.Look{Servers: servers, Direct: true,
+	l.ledger.SetLook(l.in.Now, storageversion.Look{Living: servers, Direct: true,
 		Documents: map[string]storageversion.Document{"10.0.0.1": {
 			Version: version, Started: started, Held: storageversion.MayOutliveProcess(version),
 			Resources: map[schema.GroupResource]storageversion.Resource{

@@ -84,7 +84,7 @@ func (f *facts) unread(source migrationv1alpha1.EvidenceSource) {
 }
 
 // living returns the processes that the Ledger knows to live.
-func (f *facts) living() []storageversion.Server {
+func (f *facts) living() []storageversion.Process {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ledger.Living()

@@ -109,8 +109,8 @@ type history struct {
 //
 // A process leaves when another one takes its identity, or at the end. When exactly it left makes no difference.
 func (h *history) earlier(
-	ctx context.Context, lived []storageversion.Server, was, is leasesAt,
-) (processes [][]storageversion.Server, err error) {
+	ctx context.Context, lived []storageversion.Process, was, is leasesAt,
+) (processes [][]storageversion.Process, err error) {
 	ctx, cancel := context.WithTimeout(ctx, historyTimeout)
 	defer cancel()
 	between, err := h.between(ctx, was, is)
@@ -126,7 +126,7 @@ func (h *history) earlier(
 			}
 		}
 		if !maps.Equal(before, incarnations) {
-			processes = append(processes, serversOf(incarnations))
+			processes = append(processes, processesOf(incarnations))
 		}
 	}
 	return processes, err
@@ -200,12 +200,12 @@ func (s *source) leasesOfServers(ctx context.Context, revision int64) (leasesAt,
 	return then, nil
 }
 
-func serversOf(incarnations map[string]string) []storageversion.Server {
-	var servers []storageversion.Server
+func processesOf(incarnations map[string]string) []storageversion.Process {
+	var processes []storageversion.Process
 	for _, identity := range slices.Sorted(maps.Keys(incarnations)) {
-		servers = append(servers, storageversion.Server{Identity: identity, Incarnation: incarnations[identity]})
+		processes = append(processes, storageversion.Process{Identity: identity, Incarnation: incarnations[identity]})
 	}
-	return servers
+	return processes
 }
 
 // revisionOf is zero if the resource version is not a revision of etcd.

@@ -80,12 +80,12 @@ func (l timelines) history(t *testing.T, compacted int64, requests int) *history
 }
 
 // lived are the processes that held Leases at a revision.
-func (l timelines) lived(revision int64) []storageversion.Server {
+func (l timelines) lived(revision int64) []storageversion.Process {
 	incarnations := map[string]string{}
 	for identity, held := range l.at(revision).byName {
 		incarnations[identity] = held.holder
 	}
-	return serversOf(incarnations)
+	return processesOf(incarnations)
 }
 
 // after is what a history has to find after a revision.
@@ -94,7 +94,7 @@ func (l timelines) after(floor int64) []string {
 	for identity, held := range was.byName {
 		incarnations[identity] = held.holder
 	}
-	var all [][]storageversion.Server
+	var all [][]storageversion.Process
 	for revision := floor + 1; revision <= int64(len(l[0])); revision++ {
 		came := false
 		for identity, held := range l.at(revision).byName {
@@ -103,14 +103,14 @@ func (l timelines) after(floor int64) []string {
 			}
 		}
 		if came {
-			all = append(all, serversOf(incarnations))
+			all = append(all, processesOf(incarnations))
 		}
 	}
 	return inWords(all)
 }
 
 // inWords has the incarnations of each set.
-func inWords(processes [][]storageversion.Server) []string {
+func inWords(processes [][]storageversion.Process) []string {
 	var all []string
 	for _, servers := range processes {
 		words := ""

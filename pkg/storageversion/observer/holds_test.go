@@ -52,7 +52,7 @@ func (c *cluster) unread(s *fakeServer, want int) func() error {
 	return func() error {
 		o, got := c.Observe(deployments), 0
 		for _, sighting := range o.Sightings {
-			if slices.Contains(sighting.Unseen, storageversion.Server{Identity: s.address()}) {
+			if slices.Contains(sighting.Unseen, storageversion.Process{Identity: s.address()}) {
 				got++
 			}
 		}

@@ -82,7 +82,7 @@ func (w *leaseWatcher) run(ctx context.Context) {
 // process is missing since then. If etcd does not tell, servers that held a Lease not long ago may have come and gone.
 func (w *leaseWatcher) lookBack(
 	ctx context.Context, was leasesAt,
-) (earlier [][]storageversion.Server, unbroken bool) {
+) (earlier [][]storageversion.Process, unbroken bool) {
 	first, young := was.byName == nil, false
 	h := &history{at: w.source.leasesOfServers, identities: sets.KeySet(w.leases.lastHeld)}
 	living, _, _ := w.leases.processes(w.addresses.current())
@@ -98,7 +98,7 @@ func (w *leaseWatcher) lookBack(
 		"earlier", earlier, "err", err)
 	switch {
 	case first: // The first set that counts has a process of every identity.
-		return slices.DeleteFunc(earlier, func(lived []storageversion.Server) bool { return len(lived) < len(living) }), true
+		return slices.DeleteFunc(earlier, func(lived []storageversion.Process) bool { return len(lived) < len(living) }), true
 	case err != nil:
 		return w.leases.perhapsBack(living), false
 	default:
@@ -108,9 +108,9 @@ func (w *leaseWatcher) lookBack(
 
 // goneUnheard returns, as a set of processes, those that live and those of which a list tells for the first time and
 // which are gone already. Each of these may have written something, and nobody has read it.
-func (w *leaseWatcher) goneUnheard(was leasesAt) [][]storageversion.Server {
+func (w *leaseWatcher) goneUnheard(was leasesAt) [][]storageversion.Process {
 	living, gone, _ := w.leases.processes(w.addresses.current())
-	unheard := slices.DeleteFunc(gone, func(server storageversion.Server) bool {
+	unheard := slices.DeleteFunc(gone, func(server storageversion.Process) bool {
 		return was.byName[server.Identity].sameProcess(w.leases.byName[server.Identity])
 	})
 	if len(unheard) == 0 {
@@ -118,12 +118,12 @@ func (w *leaseWatcher) goneUnheard(was leasesAt) [][]storageversion.Server {
 	}
 	lived := append(living, unheard...)
 	slices.SortFunc(lived, byIdentity)
-	return [][]storageversion.Server{lived}
+	return [][]storageversion.Process{lived}
 }
 
 // report tells the Ledger which processes lived one after the other, and which live now. unbroken says that it misses
 // none of them.
-func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Server, unbroken bool) {
+func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Process, unbroken bool) {
 	living, gone, others := w.leases.processes(w.addresses.current())
 	w.mu.Lock()
 	w.advertised, w.holders = w.leases.advertised(), w.leases.holders()
@@ -257,28 +257,28 @@ func (l *serverLeases) noteHeld(now time.Time) {
 
 // perhapsBack returns, as a set of processes, those that live and one of each server that held a Lease not long ago and
 // holds none now. It returns nothing if there is no such server.
-func (l *serverLeases) perhapsBack(living []storageversion.Server) [][]storageversion.Server {
+func (l *serverLeases) perhapsBack(living []storageversion.Process) [][]storageversion.Process {
 	lived := slices.Clone(living)
 	for name := range l.lastHeld {
 		if !l.byName[name].server {
-			lived = append(lived, storageversion.Server{Identity: name})
+			lived = append(lived, storageversion.Process{Identity: name})
 		}
 	}
 	if len(lived) == len(living) {
 		return nil
 	}
 	slices.SortFunc(lived, byIdentity)
-	return [][]storageversion.Server{lived}
+	return [][]storageversion.Process{lived}
 }
 
 // processes returns the processes of kube-apiserver that live and those that are gone, although their Leases are still
 // there, given the addresses of servers that are ready. It also returns the holders of the Leases of other servers by
 // name. It leaves out whose Lease expired.
-func (l *serverLeases) processes(ready []string) (living, gone []storageversion.Server, others map[string]string) {
+func (l *serverLeases) processes(ready []string) (living, gone []storageversion.Process, others map[string]string) {
 	others = map[string]string{}
 	renewing := l.renewing()
 	for name, one := range l.byName {
-		server, silence := storageversion.Server{Identity: name, Incarnation: one.holder}, l.silence(one)
+		server, silence := storageversion.Process{Identity: name, Incarnation: one.holder}, l.silence(one)
 		switch {
 		case one.duration > 0 && silence > one.duration:
 		case !one.server:
@@ -293,7 +293,7 @@ func (l *serverLeases) processes(ready []string) (living, gone []storageversion.
 	return living, gone, others
 }
 
-func byIdentity(a, b storageversion.Server) int { return cmp.Compare(a.Identity, b.Identity) }
+func byIdentity(a, b storageversion.Process) int { return cmp.Compare(a.Identity, b.Identity) }
 
 // renewing returns the Leases of servers of kube-apiserver that still renew them.
 func (l *serverLeases) renewing() []lease {

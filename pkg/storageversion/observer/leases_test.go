@@ -106,13 +106,13 @@ func TestWhenAProcessLostItsLease(t *testing.T) {
 
 func TestServersThatMayHaveBeenBack(t *testing.T) {
 	process := func(holder string) *coordinationv1.Lease { return leaseOf(holder[:1], holder, kubeAPIServer, noon) }
-	living := []storageversion.Server{{Identity: "a", Incarnation: "a_1"}, {Identity: "d", Incarnation: "d_1"}}
+	living := []storageversion.Process{{Identity: "a", Incarnation: "a_1"}, {Identity: "d", Incarnation: "d_1"}}
 	for name, test := range map[string]struct {
 		later time.Duration
-		want  [][]storageversion.Server
+		want  [][]storageversion.Process
 	}{
 		"a server that left a moment ago": {
-			time.Minute, [][]storageversion.Server{{living[0], {Identity: "c"}, living[1]}},
+			time.Minute, [][]storageversion.Process{{living[0], {Identity: "c"}, living[1]}},
 		},
 		"a server that left long ago": {historyKept + time.Minute, nil},
 	} {
@@ -129,8 +129,8 @@ func TestServersThatMayHaveBeenBack(t *testing.T) {
 }
 
 func TestWhichProcessesLive(t *testing.T) {
-	a := storageversion.Server{Identity: "a", Incarnation: "a_1"}
-	b := storageversion.Server{Identity: "b", Incarnation: "b_1"}
+	a := storageversion.Process{Identity: "a", Incarnation: "a_1"}
+	b := storageversion.Process{Identity: "b", Incarnation: "b_1"}
 	process := func(holder string, renewed time.Time) *coordinationv1.Lease {
 		return leaseOf(holder[:1], holder, kubeAPIServer, renewed)
 	}
@@ -141,67 +141,67 @@ func TestWhichProcessesLive(t *testing.T) {
 		listed     []*coordinationv1.Lease
 		then       func(l *serverLeases)
 		ready      []string
-		want       []storageversion.Server
+		want       []storageversion.Process
 		wantOthers map[string]string
 	}{
 		{
 			name: "in order, apart from servers of another kind",
 			listed: []*coordinationv1.Lease{
 				process("b_1", noon), leaseOf("s", "s_1", "sample", noon), process("a_1", noon)},
-			want:       []storageversion.Server{a, b},
+			want:       []storageversion.Process{a, b},
 			wantOthers: map[string]string{"s": "s_1"},
 		},
 		{
 			name:   "one whose Lease expired is gone",
 			listed: []*coordinationv1.Lease{process("a_1", noon), process("b_1", noon.Add(-2*time.Hour))},
-			want:   []storageversion.Server{a},
+			want:   []storageversion.Process{a},
 		},
 		{
 			name:   "one whose Lease has no duration stays",
 			listed: []*coordinationv1.Lease{process("a_1", noon), eternal},
-			want:   []storageversion.Server{a, b},
+			want:   []storageversion.Process{a, b},
 		},
 		{
 			name:   "one whose address is gone as well is gone after 90 seconds without a renewal",
 			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
 			then:   func(l *serverLeases) { renewFor(l, 110*time.Second, at("a", process("a_1", noon))) },
 			ready:  []string{"a:6443"},
-			want:   []storageversion.Server{a},
+			want:   []storageversion.Process{a},
 		},
 		{
 			name:   "one that keeps its address lives, whatever keeps it from renewing its Lease",
 			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
 			then:   func(l *serverLeases) { renewFor(l, 30*time.Minute, at("a", process("a_1", noon))) },
 			ready:  []string{"a:6443", "b:6443"},
-			want:   []storageversion.Server{a, b},
+			want:   []storageversion.Process{a, b},
 		},
 		{
 			name:   "addresses that no server advertises say nothing",
 			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
 			then:   func(l *serverLeases) { renewFor(l, 30*time.Minute, at("a", process("a_1", noon))) },
 			ready:  []string{"10.0.0.1:6443", "10.0.0.2:6443"},
-			want:   []storageversion.Server{a, b},
+			want:   []storageversion.Process{a, b},
 		},
 		{
 			name:   "where Leases name no address, as many addresses as renewed Leases show that one is gone",
 			listed: []*coordinationv1.Lease{process("a_1", noon), process("b_1", noon)},
 			then:   func(l *serverLeases) { renewFor(l, 110*time.Second, process("a_1", noon)) },
 			ready:  []string{"10.0.0.1:6443"},
-			want:   []storageversion.Server{a},
+			want:   []storageversion.Process{a},
 		},
 		{
 			name:   "another server has taken the address",
 			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("a", process("b_1", noon))},
 			then:   func(l *serverLeases) { renewFor(l, 110*time.Second, at("a", process("a_1", noon))) },
 			ready:  []string{"a:6443"},
-			want:   []storageversion.Server{a},
+			want:   []storageversion.Process{a},
 		},
 		{
 			name:   "one whose Lease expired is gone, whatever its address",
 			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
 			then:   func(l *serverLeases) { renewFor(l, 61*time.Minute, at("a", process("a_1", noon))) },
 			ready:  []string{"a:6443", "b:6443"},
-			want:   []storageversion.Server{a},
+			want:   []storageversion.Process{a},
 		},
 		{
 			name: "one whose host is two hours behind lives when it has renewed its Lease",
@@ -212,14 +212,14 @@ func TestWhichProcessesLive(t *testing.T) {
 				renewFor(l, 80*time.Second, at("a", process("a_1", noon)))
 			},
 			ready: []string{"a:6443"},
-			want:  []storageversion.Server{a, b},
+			want:  []storageversion.Process{a, b},
 		},
 		{
 			name: "one whose host is two hours behind, and whose address is there, lives from the first list on",
 			listed: []*coordinationv1.Lease{
 				at("a", process("a_1", noon)), at("b", process("b_1", noon.Add(-2*time.Hour)))},
 			ready: []string{"a:6443", "b:6443"},
-			want:  []storageversion.Server{a, b},
+			want:  []storageversion.Process{a, b},
 		},
 		{
 			name: "one whose host is two hours ahead makes no other expire",
@@ -229,7 +229,7 @@ func TestWhichProcessesLive(t *testing.T) {
 				renewFor(l, 10*time.Second, at("a", process("a_1", noon.Add(2*time.Hour))))
 			},
 			ready: []string{"a:6443"},
-			want:  []storageversion.Server{a, b},
+			want:  []storageversion.Process{a, b},
 		},
 		{
 			name:   "nobody is gone because the watch was cut off for two hours",
@@ -238,7 +238,7 @@ func TestWhichProcessesLive(t *testing.T) {
 				l.hear(renewal(at("a", process("a_1", noon.Add(2*time.Hour)))), noon.Add(2*time.Hour))
 			},
 			ready: []string{"a:6443"},
-			want:  []storageversion.Server{a, b},
+			want:  []storageversion.Process{a, b},
 		},
 		{
 			name:   "a new list shows again what was not renewed since",
@@ -249,19 +249,19 @@ func TestWhichProcessesLive(t *testing.T) {
 				renewFor(l, 20*time.Second, at("a", process("a_1", noon.Add(time.Minute))))
 			},
 			ready: []string{"a:6443"},
-			want:  []storageversion.Server{a},
+			want:  []storageversion.Process{a},
 		},
 		{
 			name:   "a list leaves nothing of what was known before",
 			listed: []*coordinationv1.Lease{process("a_1", noon)},
 			then:   func(l *serverLeases) { l.hear(list(process("b_1", noon)), noon) },
-			want:   []storageversion.Server{b},
+			want:   []storageversion.Process{b},
 		},
 		{
 			name:   "another process under the same identity",
 			listed: []*coordinationv1.Lease{process("a_0", noon)},
 			then:   func(l *serverLeases) { l.hear(renewal(process("a_1", noon)), noon) },
-			want:   []storageversion.Server{a},
+			want:   []storageversion.Process{a},
 		},
 	}
 	for _, test := range tests {

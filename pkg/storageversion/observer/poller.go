@@ -140,9 +140,9 @@ func (p *discoveryPoller) livingBehindShared() int {
 func (p *discoveryPoller) unasked(addresses []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	look := storageversion.Look{Servers: p.ledger.Living(), Advertised: p.leases.advertised}
+	look := storageversion.Look{Living: p.ledger.Living(), Advertised: p.leases.advertised}
 	if shares, _ := look.SharesAddresses(addresses); shares && !p.allMet {
-		return fmt.Errorf("%d API servers live, and the manager cannot ask each of them", len(look.Servers))
+		return fmt.Errorf("%d API servers live, and the manager cannot ask each of them", len(look.Living))
 	}
 	if missing := look.Missing(addresses); len(missing) > 0 {
 		return fmt.Errorf("the API server %s is not ready at its address %s, and may still write. If it is gone, this ends "+

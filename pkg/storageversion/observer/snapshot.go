@@ -68,7 +68,7 @@ func (p *discoveryPoller) readServer(
 func (p *discoveryPoller) readServers(ctx context.Context) (storageversion.Look, map[string]catalog) {
 	p.mu.Lock()
 	look := storageversion.Look{
-		Servers: p.ledger.Living(), Advertised: p.leases.advertised, Direct: true,
+		Living: p.ledger.Living(), Advertised: p.leases.advertised, Direct: true,
 		Documents: map[string]storageversion.Document{},
 	}
 	addresses := p.addresses.ready
@@ -113,7 +113,7 @@ func (p *discoveryPoller) mayMeet(look *storageversion.Look, addresses []string)
 func (p *discoveryPoller) readProcesses(
 	ctx context.Context, look *storageversion.Look, addresses []string,
 ) (map[string]catalog, bool) {
-	m := p.clients.meet(ctx, addresses, look.Direct, len(look.Servers))
+	m := p.clients.meet(ctx, addresses, look.Direct, len(look.Living))
 	defer m.close()
 	if look.Unmet = m.unmet(); len(m.met) == 0 {
 		return nil, false

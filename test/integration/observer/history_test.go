@@ -109,7 +109,7 @@ func restart(t *testing.T, server *controlplane.APIServer, end func() error) {
 	}
 }
 
-func evidenceOf(server storageversion.Server) migrationv1alpha1.StorageEvidence {
+func evidenceOf(server storageversion.Process) migrationv1alpha1.StorageEvidence {
 	return migrationv1alpha1.StorageEvidence{Servers: []migrationv1alpha1.ServerEvidence{
 		{Identity: server.Identity, Incarnation: server.Incarnation}}}
 }
@@ -117,20 +117,20 @@ func evidenceOf(server storageversion.Server) migrationv1alpha1.StorageEvidence 
 // awaitLease waits until a process that is none of those before holds the Lease of the server, and returns it.
 func awaitLease(
 	t *testing.T, config *rest.Config, server *controlplane.APIServer, before ...migrationv1alpha1.StorageEvidence,
-) storageversion.Server {
+) storageversion.Process {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var holder storageversion.Server
+	var holder storageversion.Process
 	within(t, eventually, func() error {
 		leases := client.CoordinationV1().Leases(metav1.NamespaceSystem)
 		lease, err := leases.Get(t.Context(), server.Identity(), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		holder = storageversion.Server{Identity: lease.Name, Incarnation: *lease.Spec.HolderIdentity}
+		holder = storageversion.Process{Identity: lease.Name, Incarnation: *lease.Spec.HolderIdentity}
 		for _, evidence := range before {
 			if slices.Equal(incarnations(evidence), []string{holder.Incarnation}) {
 				return fmt.Errorf("%s holds the Lease still", holder.Incarnation)
@@ -180,7 +180,9 @@ func awaitAsked(t *testing.T, s *observed, before migrationv1alpha1.StorageEvide
 
 // checkUnseen checks that nothing is missing in the run since the evidence, and which processes nobody asked in that
 // time.
-func checkUnseen(t *testing.T, s *observed, evidence migrationv1alpha1.StorageEvidence, want ...storageversion.Server) {
+func checkUnseen(
+	t *testing.T, s *observed, evidence migrationv1alpha1.StorageEvidence, want ...storageversion.Process,
+) {
 	t.Helper()
 	run := s.Observe(configMaps).Sightings
 	from := slices.IndexFunc(run, func(s storageversion.Sighting) bool {
@@ -190,7 +192,7 @@ func checkUnseen(t *testing.T, s *observed, evidence migrationv1alpha1.StorageEv
 		t.Fatalf("the run begins with %q and does not reach back to %q",
 			incarnations(run[0].Evidence), incarnations(evidence))
 	}
-	var unseen []storageversion.Server
+	var unseen []storageversion.Process
 	for _, sighting := range run[from:] {
 		for _, server := range sighting.Unseen {
 			if !slices.Contains(incarnations(evidence), server.Incarnation) {
