@@ -48,23 +48,23 @@ type aggregatedVersion struct {
 // returns the resources that it is about.
 func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) resourceSet {
 	known, exists := a[gv]
-	failing := known.Failure != "" || known.Unasked != ""
+	failing := known.Failure != "" || known.WhyUnasked != ""
 	switch {
 	case document == nil && !exists:
 		return nil
 	case document != nil && document.Failure != "":
-		known.Failure, known.Unasked = document.Failure, cmp.Or(document.Unasked, known.Unasked)
+		known.Failure, known.WhyUnasked = document.Failure, cmp.Or(document.WhyUnasked, known.WhyUnasked)
 	default:
 		resources := map[schema.GroupResource]Resource{}
 		for resource, before := range known.Resources {
 			resources[resource] = Resource{Kind: before.Kind, Migratable: before.Migratable}
 		}
-		known.Resources, known.Failure, known.Unasked = resources, "", ""
+		known.Resources, known.Failure, known.WhyUnasked = resources, "", ""
 		if document != nil {
-			known.Address, known.Unasked = document.Address, document.Unasked
+			known.Address, known.WhyUnasked = document.Address, document.WhyUnasked
 			maps.Copy(resources, document.Resources)
 		}
-		if document != nil && known.Unasked == "" {
+		if document != nil && known.WhyUnasked == "" {
 			known.readAt = now
 		}
 	}
@@ -141,7 +141,7 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 		if hash != "" {
 			writing = append(writing, hash)
 		}
-		if known.Unasked != "" {
+		if known.WhyUnasked != "" {
 			hash = Unknown
 			writing = append(writing, hash)
 		}
@@ -165,7 +165,7 @@ func (a aggregated) observe(o *Observation) {
 		if i == 0 || known.readAt.Before(o.Looked) {
 			o.Looked = known.readAt
 		}
-		if known.Failure != "" || known.Unasked != "" {
+		if known.Failure != "" || known.WhyUnasked != "" {
 			o.Problem = known.problem(gv)
 		}
 		switch {
@@ -193,7 +193,7 @@ func (a aggregated) problem(group string) *Problem {
 
 func (v *aggregatedVersion) problem(gv schema.GroupVersion) *Problem {
 	if v.Failure == "" {
-		return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: v.Unasked, Since: v.failingSince}
+		return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: v.WhyUnasked, Since: v.failingSince}
 	}
 	return &Problem{
 		Reason: migrationv1alpha1.StateReasonDiscoveryFailed,

@@ -76,7 +76,7 @@ func (b *builtIns) learn(now time.Time) (heardFirst []schema.GroupResource) {
 		}
 	}
 	for resource, known := range b.resources {
-		if !served.Has(resource) && b.looks.incomplete(now, resource.Group) == nil {
+		if !served.Has(resource) && b.looks.problemOfLook(now, resource.Group) == nil {
 			known.versions = nil
 		}
 		known.recentHashes = known.recentHashes.Union(sets.New(b.sightingOfLook(resource).Writing...))
@@ -91,7 +91,7 @@ func (b *builtIns) read(now time.Time, resource schema.GroupResource) (Sighting,
 	if !exists {
 		return Sighting{}, false
 	}
-	if b.looks.incomplete(now, resource.Group) == nil {
+	if b.looks.problemOfLook(now, resource.Group) == nil {
 		sighting := b.sightingOfLook(resource)
 		if !b.looks.mayStandIn(now) {
 			known.recentHashes = sets.New(sighting.Writing...)
@@ -155,9 +155,9 @@ func (b *builtIns) presence(now time.Time, resource schema.GroupResource) Presen
 	}
 	lastRead := b.resources[resource].lastRead
 	switch {
-	case b.looks.unknown(now, resource.Group) != nil:
+	case b.looks.problemOfProcesses(now, resource.Group) != nil:
 		return PresenceUnknown
-	case b.looks.incomplete(now, resource.Group) == nil || lastRead == nil || len(lastRead.Writing) == 0:
+	case b.looks.problemOfLook(now, resource.Group) == nil || lastRead == nil || len(lastRead.Writing) == 0:
 		return NotServed
 	default:
 		// The last look failed. The processes are those of the complete look before it.

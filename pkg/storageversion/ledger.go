@@ -142,7 +142,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 	if len(unread) > 0 {
 		l.noteDeparture(now, Sighting{Evidence: l.servers.evidence(), Unseen: unread})
 	}
-	if l.looks.incomplete(now, "") == nil && look.ServesStorageVersions() {
+	if l.looks.problemOfLook(now, "") == nil && look.ServesStorageVersions() {
 		l.publications.publishers.Insert(l.servers.living...)
 	}
 	l.sharing.learn(look)
@@ -233,7 +233,7 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 			// The watch may lag and show what earlier processes published. What documents showed counts as well.
 			return l.publishedSighting(resource, read), true
 		}
-		return read, complete && l.looks.unknown(now, resource.Group) == nil
+		return read, complete && l.looks.problemOfProcesses(now, resource.Group) == nil
 	case Aggregated:
 		read, complete := l.aggregated.sighting(resource)
 		if l.published(resource) {

@@ -79,7 +79,7 @@ func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) 
 			}
 		}
 	}
-	if l.incompleteWithout(now, "") == nil {
+	if l.problemWithoutLost(now, "") == nil {
 		unread = append(unread, l.processes.forget(look.Documents)...)
 	}
 	if first {
@@ -91,7 +91,7 @@ func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) 
 			reads = groupReads{readAt: reads.readAt, firstRead: map[Process]time.Time{}}
 			l.groups[group] = reads
 		}
-		if l.incomplete(now, group) != nil {
+		if l.problemOfLook(now, group) != nil {
 			continue
 		}
 		reads.processes, reads.readAt = l.servers.living, now
@@ -110,7 +110,7 @@ func (l *looks) lose(now time.Time, name string) bool {
 	since := now
 	for group := range l.groups {
 		// An existing problem keeps its start. Otherwise its grace period would begin again.
-		if problem := l.unknown(now, group); problem != nil && problem.Since.Before(since) {
+		if problem := l.problemOfProcesses(now, group); problem != nil && problem.Since.Before(since) {
 			since = problem.Since
 		}
 	}
@@ -126,7 +126,7 @@ func (l *looks) lose(now time.Time, name string) bool {
 // learnAddresses takes over which addresses the servers advertise. It finds out whether each server that may answer
 // advertises an address that no other advertises.
 func (l *looks) learnAddresses(now time.Time, look Look) {
-	l.servers.departedLately(now)
+	l.servers.forgetDeparted(now)
 	maps.DeleteFunc(l.advertised, func(identity, _ string) bool {
 		_, departed := l.servers.departed[identity]
 		return !departed
@@ -176,7 +176,8 @@ func (l *looks) readAtOwnAddress(process Process, group string) bool {
 // mayStandIn reports whether a document of the last look may be from a server that departed, at an address that is
 // taken for that of another.
 func (l *looks) mayStandIn(now time.Time) bool {
-	return l.servers.departedLately(now) > 0 && !l.byAddress
+	l.servers.forgetDeparted(now)
+	return len(l.servers.departed) > 0 && !l.byAddress
 }
 
 // missedDeparture reports whether the last look met fewer addresses than an earlier look counted, so soon after the
@@ -281,27 +282,27 @@ func (l *looks) confirmedFrom(group string) time.Time {
 	return from
 }
 
-// unknown returns why it is not known what the living processes write, or nil.
-func (l *looks) unknown(now time.Time, group string) *Problem {
+// problemOfProcesses returns why it is not known what the living processes write, or nil.
+func (l *looks) problemOfProcesses(now time.Time, group string) *Problem {
 	if len(l.servers.living) > 0 && l.servers.are(l.groups[group].processes) {
 		return nil
 	}
-	return l.incomplete(now, group)
+	return l.problemOfLook(now, group)
 }
 
-// incomplete returns why the last look is not a complete look at the group and at the living processes, or nil.
-func (l *looks) incomplete(now time.Time, group string) *Problem {
+// problemOfLook returns why the last look is not a complete look at the group and at the living processes, or nil.
+func (l *looks) problemOfLook(now time.Time, group string) *Problem {
 	if lost := l.processes.unread(); len(lost) > 0 {
 		problem := l.problem(group, "the API server at %s may have restarted: the connection to it ended, and it has not "+
 			"been read since. The manager reads it as soon as it answers", lost[0].Identity)
 		problem.Since = l.processes.lost[lost[0].Identity]
 		return problem
 	}
-	return l.incompleteWithout(now, group)
+	return l.problemWithoutLost(now, group)
 }
 
-// incompleteWithout is incomplete without regard to processes that were lost.
-func (l *looks) incompleteWithout(now time.Time, group string) *Problem {
+// problemWithoutLost is problemOfLook without regard to processes that were lost.
+func (l *looks) problemWithoutLost(now time.Time, group string) *Problem {
 	if !l.ofLiving() {
 		return l.problem(group, "API servers started or stopped (alive: %s), and their discovery documents have not been "+
 			"read since. The manager reads them within seconds", l.servers.names())
@@ -319,7 +320,7 @@ func (l *looks) incompleteWithout(now time.Time, group string) *Problem {
 			return problem
 		}
 	}
-	return l.uncounted(now, group)
+	return l.problemOfCount(now, group)
 }
 
 // needed returns the addresses of the last look from which a complete look needs documents.
@@ -336,8 +337,8 @@ func (l *looks) needed() []string {
 	return own
 }
 
-// uncounted returns why a server may live that no address of the last look leads to, or nil.
-func (l *looks) uncounted(now time.Time, group string) *Problem {
+// problemOfCount returns why a server may live that no address of the last look leads to, or nil.
+func (l *looks) problemOfCount(now time.Time, group string) *Problem {
 	answering, living, asked := len(l.addresses), len(l.servers.living), strings.Join(l.addresses, ", ")
 	absent := slices.IndexFunc(l.servers.living, func(process Process) bool {
 		return l.byAddress && !l.readAtOwnAddress(process, group)
@@ -359,7 +360,7 @@ func (l *looks) uncounted(now time.Time, group string) *Problem {
 		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
 			"default/kubernetes have no address, and %s leads to any one of the servers. Make every API server advertise an "+
 			"address of its own", living, l.servers.names(), asked)
-	case len(l.unread(group)) > 0 && l.mayStandIn(now) && answering < living+l.servers.departedLately(now):
+	case len(l.unread(group)) > 0 && l.mayStandIn(now) && answering < living+len(l.servers.departed):
 		return l.problem(group, "an API server that stopped may still answer at one of the addresses %s, in the place of "+
 			"one that lives (%s). This ends by itself within minutes", asked, l.servers.names())
 	case l.servers.lostAllLeases():

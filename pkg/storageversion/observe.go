@@ -100,14 +100,14 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 		return
 	}
 	o.Looked = l.looks.groups[group].readAt
-	o.Problem = l.looks.unknown(o.Time, group)
+	o.Problem = l.looks.problemOfProcesses(o.Time, group)
 	o.Unseen = append(l.looks.unread(group), l.looks.processes.unread()...)
 }
 
 // observeUnheard is about a resource that nobody who could be asked serves.
 func (l *Ledger) observeUnheard(o *Observation) {
 	o.Unseen = append(l.looks.unread(o.Resource.Group), l.looks.processes.unread()...)
-	o.Problem = cmp.Or(l.looks.unknown(o.Time, o.Resource.Group), l.aggregated.problem(o.Resource.Group))
+	o.Problem = cmp.Or(l.looks.problemOfProcesses(o.Time, o.Resource.Group), l.aggregated.problem(o.Resource.Group))
 	if o.Problem == nil {
 		o.Presence = NotServed
 	}

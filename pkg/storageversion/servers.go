@@ -116,10 +116,9 @@ func (s *servers) lostAllLeases() bool { return s.hadLeases && len(s.living) == 
 // answer.
 func (s *servers) mayHaveMissedDeparture(now time.Time) bool { return now.Sub(s.firstSet) <= s.linger }
 
-// departedLately counts the servers whose addresses may still answer.
-func (s *servers) departedLately(now time.Time) int {
+// forgetDeparted forgets the servers that departed so long ago that their addresses do not answer any more.
+func (s *servers) forgetDeparted(now time.Time) {
 	maps.DeleteFunc(s.departed, func(_ string, at time.Time) bool { return now.Sub(at) > s.linger })
-	return len(s.departed)
 }
 
 // names returns the identities of the living for a message.

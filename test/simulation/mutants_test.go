@@ -185,7 +185,7 @@ func forgetReplicas(_ *world, in *svmtrigger.Input) {
 
 // overlookReplicas takes what one replica says for what all say.
 func overlookReplicas(document *storageversion.AggregatedDocument) *storageversion.AggregatedDocument {
-	document.Unasked = ""
+	document.WhyUnasked = ""
 	return document
 }
 

@@ -150,22 +150,22 @@ func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersi
 		err = addResources(document.Resources, gv, list)
 	}
 	var unknown error
-	document.Unasked, unknown = r.replicas.unasked(ctx, of.name)
+	document.WhyUnasked, unknown = r.replicas.whyUnasked(ctx, of.name)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err == nil && unknown != nil && !apierrors.IsForbidden(unknown) {
-		err = errors.New(document.Unasked) // A read that failed shows no rollout. It is repeated.
+		err = errors.New(document.WhyUnasked) // A read that failed shows no rollout. It is repeated.
 	}
 	if err != nil {
 		document.Failure, document.Resources = err.Error(), nil
 		if unknown != nil { // Nothing could be read, so nothing tells of other replicas.
-			document.Unasked = ""
+			document.WhyUnasked = ""
 		}
 	}
 	klog.FromContext(ctx).V(4).Info("Read the discovery document of an aggregated server", "groupVersion", gv,
 		"address", address, "resources", len(document.Resources), "failure", document.Failure,
-		"unasked", document.Unasked)
+		"unasked", document.WhyUnasked)
 	r.update(func(now time.Time) storageversion.Changes {
 		if r.services[gv].address != address {
 			return nil // Another server serves it now. Its APIService has raised wake.

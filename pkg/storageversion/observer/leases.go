@@ -37,9 +37,9 @@ const (
 	IdentityLabel = "apiserver.kubernetes.io/identity"
 	kubeAPIServer = "kube-apiserver"
 
-	// silenceOfTheDead is for how long a server that has no address any more must not have renewed its Lease to count as
-	// gone. Servers renew their Leases every ten seconds. The Lease of a server that crashed stays for an hour.
-	silenceOfTheDead = 90 * time.Second
+	// goneAfter is the time after which a server counts as gone that has no address any more and does not renew its Lease.
+	// Servers renew their Leases every ten seconds. The Lease of a server that crashed stays for an hour.
+	goneAfter = 90 * time.Second
 
 	// newsGap is the longest time between two news in which a renewal would have been heard.
 	newsGap = 15 * time.Second
@@ -70,7 +70,7 @@ func (w *leaseWatcher) run(ctx context.Context) {
 		w.leases.hear(n, w.clock.Now())
 		if n.listed {
 			earlier, unbroken := w.lookBack(ctx, was)
-			w.report(ctx, append(earlier, w.goneUnheard(was)...), unbroken)
+			w.report(ctx, append(earlier, w.withUnseenGone(was)...), unbroken)
 			return
 		}
 		w.report(ctx, nil, true)
@@ -106,17 +106,17 @@ func (w *leaseWatcher) lookBack(
 	}
 }
 
-// goneUnheard returns, as a set of processes, those that live and those of which a list tells for the first time and
-// which are gone already. Each of these may have written something, and nobody has read it.
-func (w *leaseWatcher) goneUnheard(was leasesAt) [][]storageversion.Process {
+// withUnseenGone returns the living processes together with those that appear in this list first and are gone already.
+// Each of the latter may have written something, and nobody has read it. It returns nothing if there are none.
+func (w *leaseWatcher) withUnseenGone(was leasesAt) [][]storageversion.Process {
 	living, gone, _ := w.leases.processes(w.addresses.current())
-	unheard := slices.DeleteFunc(gone, func(server storageversion.Process) bool {
+	unseen := slices.DeleteFunc(gone, func(server storageversion.Process) bool {
 		return was.byName[server.Identity].sameProcess(w.leases.byName[server.Identity])
 	})
-	if len(unheard) == 0 {
+	if len(unseen) == 0 {
 		return nil
 	}
-	lived := append(living, unheard...)
+	lived := append(living, unseen...)
 	slices.SortFunc(lived, byIdentity)
 	return [][]storageversion.Process{lived}
 }
@@ -180,7 +180,7 @@ func (w *leaseWatcher) check(ctx context.Context) error {
 func (w *leaseWatcher) withoutLease() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if until := w.lostAt.Add(silenceOfTheDead); w.clock.Now().Before(until) {
+	if until := w.lostAt.Add(goneAfter); w.clock.Now().Before(until) {
 		return fmt.Errorf("until %s an API server may answer whose identity Lease is gone, and be taken for another one",
 			until.UTC().Format(time.RFC3339))
 	}
@@ -226,7 +226,7 @@ func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 			// address, the clock does not decide alone.
 			age := newest.Sub(one.renewed)
 			if one.address != "" {
-				age = min(age, silenceOfTheDead+time.Second)
+				age = min(age, goneAfter+time.Second)
 			}
 			one.heardAt -= age
 		}
@@ -283,7 +283,7 @@ func (l *serverLeases) processes(ready []string) (living, gone []storageversion.
 		case one.duration > 0 && silence > one.duration:
 		case !one.server:
 			others[name] = one.holder
-		case silence > silenceOfTheDead && lostAddress(one, renewing, ready):
+		case silence > goneAfter && lostAddress(one, renewing, ready):
 			gone = append(gone, server)
 		default:
 			living = append(living, server)
@@ -298,7 +298,7 @@ func byIdentity(a, b storageversion.Process) int { return cmp.Compare(a.Identity
 // renewing returns the Leases of servers of kube-apiserver that still renew them.
 func (l *serverLeases) renewing() []lease {
 	return slices.DeleteFunc(slices.Collect(maps.Values(l.byName)), func(one lease) bool {
-		return !one.server || l.silence(one) > silenceOfTheDead
+		return !one.server || l.silence(one) > goneAfter
 	})
 }
 

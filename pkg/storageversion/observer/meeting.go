@@ -116,8 +116,8 @@ func (m *meeting) unmet() string {
 	}
 }
 
-// unconfirmed returns why a process that was met does not count, and what to do.
-func (m *meeting) unconfirmed(err error) string {
+// whyUnconfirmed returns why a process that was met does not count, and what to do.
+func (m *meeting) whyUnconfirmed(err error) string {
 	if errors.Is(err, errMixed) {
 		return fmt.Sprintf("share %s, where %v. If this lasts, what answers there distributes requests. Make it pass TLS "+
 			"connections through, or %s", m.where(), err, ownAddresses)

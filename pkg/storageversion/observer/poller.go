@@ -147,7 +147,7 @@ func (p *discoveryPoller) unasked(addresses []string) error {
 	if missing := look.Missing(addresses); len(missing) > 0 {
 		return fmt.Errorf("the API server %s is not ready at its address %s, and may still write. If it is gone, this ends "+
 			"%s after it has renewed its identity Lease for the last time; otherwise make it ready",
-			missing[0], look.Advertised[missing[0]], silenceOfTheDead)
+			missing[0], look.Advertised[missing[0]], goneAfter)
 	}
 	return nil
 }
@@ -183,7 +183,7 @@ func (p *discoveryPoller) catalogsChanged(ctx context.Context) bool {
 		var now catalog
 		from, err := p.clients.reader(address, p.last.Direct)
 		if err == nil {
-			now, err = p.readCatalog(ctx, from)
+			now, err = p.readBuiltIn(ctx, from)
 		}
 		if err != nil {
 			// Leases tell which servers live. It does not matter whether one of them answers just now.

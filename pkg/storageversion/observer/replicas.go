@@ -40,9 +40,9 @@ type replicas struct {
 	pods metadata.Interface
 }
 
-// unasked returns why replicas may write something else than the one that is asked, and what to do. It is empty if they
-// do not. Without EndpointSlices the Service stands for one server somewhere else.
-func (r *replicas) unasked(ctx context.Context, service types.NamespacedName) (string, error) {
+// whyUnasked returns why replicas may write something else than the one that is asked, and what to do. It is empty if
+// they do not. Without EndpointSlices the Service stands for one server somewhere else.
+func (r *replicas) whyUnasked(ctx context.Context, service types.NamespacedName) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
 	const allow = "Allow the manager to list EndpointSlices and to get Pods in the namespace of the Service"

@@ -37,8 +37,8 @@ import (
 // storageVersionsResource is served by servers that take part in the StorageVersion API.
 var storageVersionsResource = schema.GroupResource{Group: "internal.apiserver.k8s.io", Resource: "storageversions"}
 
-// readCatalog asks a server for the part of its catalog that is built-in.
-func (p *discoveryPoller) readCatalog(ctx context.Context, from documents.Reader) (catalog, error) {
+// readBuiltIn asks a server for the part of its catalog that is built-in.
+func (p *discoveryPoller) readBuiltIn(ctx context.Context, from documents.Reader) (catalog, error) {
 	all, err := readCatalog(ctx, from)
 	return all.only(p.aggregated.isBuiltIn), err
 }
@@ -56,7 +56,7 @@ func (p *discoveryPoller) readServer(
 	from, who, err := p.holds.identify(ctx, address, direct)
 	var builtIn catalog
 	if err == nil {
-		builtIn, err = p.readCatalog(ctx, from)
+		builtIn, err = p.readBuiltIn(ctx, from)
 	}
 	if err != nil {
 		return answer{document: storageversion.Document{Failure: err.Error()}}
@@ -76,7 +76,7 @@ func (p *discoveryPoller) readServers(ctx context.Context) (storageversion.Look,
 	if len(addresses) == 0 {
 		addresses, look.Direct = []string{p.clients.host.Client.Get().URL().Host}, false
 	}
-	if p.mayMeet(&look, addresses) {
+	if p.planMeeting(&look, addresses) {
 		if catalogs, told := p.readProcesses(ctx, &look, addresses); told {
 			return look, catalogs
 		}
@@ -86,9 +86,10 @@ func (p *discoveryPoller) readServers(ctx context.Context) (storageversion.Look,
 	})
 }
 
-// mayMeet finds out whether servers share addresses. Where Leases do not say so it waits until the addresses of servers
-// that started should be there.
-func (p *discoveryPoller) mayMeet(look *storageversion.Look, addresses []string) bool {
+// planMeeting notes whether servers share addresses, and from when on they are to be met there. It reports whether that
+// time has come. Where Leases do not say that servers share addresses, it comes when the addresses of servers that
+// started should be there.
+func (p *discoveryPoller) planMeeting(look *storageversion.Look, addresses []string) bool {
 	shares, certain := look.SharesAddresses(addresses)
 	now := p.clock.Now()
 	if look.Shared = shares; !shares {
@@ -131,7 +132,7 @@ func (p *discoveryPoller) readProcesses(
 		one := m.met[started]
 		var now answer
 		var err error
-		now.serves, err = p.readCatalog(ctx, one.reader)
+		now.serves, err = p.readBuiltIn(ctx, one.reader)
 		before, known := p.last.Documents[name]
 		switch {
 		case err != nil:
@@ -159,7 +160,7 @@ func (p *discoveryPoller) readProcesses(
 			}
 			return now, true
 		}
-		look.Unmet = m.unconfirmed(err)
+		look.Unmet = m.whyUnconfirmed(err)
 		return now, false
 	}), true
 }
