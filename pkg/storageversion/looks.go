@@ -354,8 +354,8 @@ func (l *looks) problemOfCount(now time.Time, group string) *Problem {
 			l.last.Unmet)
 	case l.last.Direct && answering < living:
 		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
-			"default/kubernetes have %d addresses (%s). Make every API server advertise an address of its own, or delete "+
-			"the Leases in kube-system of API servers that are gone for good", living, l.servers.names(), answering, asked)
+			"default/kubernetes name only %s. Make every API server advertise an address of its own, or delete the Leases in "+
+			"kube-system of API servers that are gone for good", living, l.servers.names(), asked)
 	case !l.last.Direct && !l.last.Shared && living > 1:
 		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
 			"default/kubernetes have no address, and %s leads to any one of the servers. Make every API server advertise an "+

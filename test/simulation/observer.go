@@ -194,7 +194,7 @@ func (o *observer) look() {
 			o.meet(look)
 			return
 		}
-		look.Unmet = "share addresses"
+		look.Unmet = "the API servers share addresses"
 	}
 	for _, address := range addresses {
 		delay := w.dice.upTo(answerDelay)

@@ -97,7 +97,7 @@ func (m *meeting) confirm(ctx context.Context, started string, times int) error 
 	return nil
 }
 
-// ownAddresses is what ends everything that can be the matter with a meeting.
+// ownAddresses is the advice that helps whatever the reason is that a meeting failed.
 const ownAddresses = "make every API server advertise an address of its own"
 
 // unmet returns why not all processes were met, and what to do. It is empty if they were.
@@ -106,23 +106,25 @@ func (m *meeting) unmet() string {
 	case len(m.met) >= m.wanted:
 		return ""
 	case m.refused != nil:
-		return fmt.Sprintf("share %s, and the manager cannot find out which of them answers there: %v. Allow the manager to "+
-			"get /metrics, or %s", m.where(), m.refused, ownAddresses)
+		return fmt.Sprintf("the API servers share %s, and the manager cannot find out which of them answers there: %v. "+
+			"Allow the manager to get /metrics, or %s", m.where(), m.refused, ownAddresses)
 	default:
-		return fmt.Sprintf("share %s, and %d connections led to only %d of them (to processes that started at %s). Make "+
-			"sure that the load balancer there leads some of the connections of the manager to each API server, or %s, or "+
-			"delete the Leases in kube-system of API servers that are gone for good", m.where(), len(m.open), len(m.met),
-			cmp.Or(strings.Join(slices.Sorted(maps.Keys(m.met)), ", "), "no known time"), ownAddresses)
+		started := cmp.Or(strings.Join(slices.Sorted(maps.Keys(m.met)), ", "), "no known time")
+		return fmt.Sprintf("the API servers share %s, and the connections of the manager (%d) led to only %d of them (to "+
+			"processes that started at %s). Make sure that the load balancer there leads some of these connections to each "+
+			"API server, or %s, or delete the Leases in kube-system of API servers that are gone for good",
+			m.where(), len(m.open), len(m.met), started, ownAddresses)
 	}
 }
 
 // whyUnconfirmed returns why a process that was met does not count, and what to do.
 func (m *meeting) whyUnconfirmed(err error) string {
 	if errors.Is(err, errMixed) {
-		return fmt.Sprintf("share %s, where %v. If this lasts, what answers there distributes requests. Make it pass TLS "+
-			"connections through, or %s", m.where(), err, ownAddresses)
+		return fmt.Sprintf("the API servers share %s, where %v. If this lasts, what answers there distributes requests. "+
+			"Make it pass TLS connections through, or %s", m.where(), err, ownAddresses)
 	}
-	return fmt.Sprintf("share %s, where one of them did not answer again: %v. The manager asks again", m.where(), err)
+	return fmt.Sprintf("the API servers share %s, where one of them did not answer again: %v. The manager asks again",
+		m.where(), err)
 }
 
 // name is what stands for the address of a process.

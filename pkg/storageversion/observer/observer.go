@@ -52,7 +52,7 @@ type Options struct {
 
 // ErrRestored says that etcd was restored from a backup.
 var ErrRestored = errors.New("etcd was restored from a backup, so what this process knows is of another time. " +
-	"It ends, and its successor reads everything anew")
+	"This process ends, and the next one reads everything again")
 
 // Observer knows how the servers of a cluster encode every resource. Any goroutine may call its methods at any time.
 type Observer struct {
@@ -212,7 +212,7 @@ func (o *Observer) askMet(
 ) error {
 	defer m.close()
 	if unmet := m.unmet(); unmet != "" {
-		return fmt.Errorf("the API servers %s", unmet)
+		return errors.New(unmet)
 	}
 	failures := make(chan error, len(m.met))
 	for started, one := range m.met {

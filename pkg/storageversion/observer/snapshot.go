@@ -104,8 +104,8 @@ func (p *discoveryPoller) planMeeting(look *storageversion.Look, addresses []str
 		p.meetFrom = now
 		return true
 	}
-	look.Unmet = fmt.Sprintf("there are only %d addresses at which they answer (%s). If no other appears within %s, the "+
-		"manager looks for several servers behind each", len(addresses), strings.Join(addresses, ", "), addressDelay)
+	look.Unmet = fmt.Sprintf("the API servers answer only at %s. If no other address appears within %s, the manager "+
+		"looks for several servers behind each address", strings.Join(addresses, ", "), addressDelay)
 	return false
 }
 
