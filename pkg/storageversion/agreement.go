@@ -21,11 +21,12 @@ import (
 	"time"
 )
 
-// AgreedFrom returns from when on an agreement on the encoding hash counts, and whether all servers write it now.
+// AgreedFrom returns the time from which the servers count as agreed on the encoding hash, and whether all write it
+// now.
 //
 // Servers that write one encoding do not agree at once: a write that an API server accepted before may land later, in
-// the encoding of that time. So an agreement counts when it has lasted for settle. since is from when on a record shows
-// that nobody began to write anything else; it is zero if there is no record, and the observation alone has to show it.
+// the encoding of that time. So they agree when they have written only this encoding for the time settle. since is when
+// that began, as a record shows. If it is zero, there is no record, and the sightings have to show it.
 func (o *Observation) AgreedFrom(hash string, since time.Time, settle time.Duration) (from time.Time, all bool) {
 	if since.IsZero() {
 		since = o.Time

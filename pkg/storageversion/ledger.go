@@ -209,7 +209,7 @@ func (l *Ledger) SetAggregated(now time.Time, gv schema.GroupVersion, document *
 	return l.note(now, l.aggregated.set(now, gv, document))
 }
 
-// note adds the sightings that changed facts make of the given resources.
+// note adds a sighting of each given resource of which the facts are complete, and returns those that are observed.
 func (l *Ledger) note(now time.Time, resources resourceSet) Changes {
 	for resource := range resources {
 		if sighting, complete := l.bestSighting(now, resource); complete {

@@ -22,10 +22,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// SharesAddresses reports whether servers may share the addresses at which servers answer, so that an address does not
-// tell who answers there: there are fewer addresses than servers, and it is not known which servers have none; or the
-// servers advertise other addresses. certain says that the servers advertise shared addresses. Otherwise addresses may
-// still appear.
+// SharesAddresses reports whether servers may share the addresses at which servers answer. Then an address does not
+// tell which server answers there. Servers may share addresses if they advertise other addresses than these, or if
+// there are fewer addresses than servers and it is not known which servers have none. certain says that the servers
+// advertise the addresses that they share. Otherwise more addresses may still appear.
 func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 	own, shown := sets.Set[string]{}, false
 	for _, process := range l.Living {

@@ -173,16 +173,16 @@ func (l *looks) readAtOwnAddress(process Process, group string) bool {
 	return l.byAddress && asked && document.Failure == "" && !failed
 }
 
-// mayStandIn reports whether a document of the last look may be from a server that departed, at an address that is
-// taken for that of another.
+// mayStandIn reports whether a document of the last look may be from a server that departed, although its address
+// counts as that of another server.
 func (l *looks) mayStandIn(now time.Time) bool {
 	l.servers.forgetDeparted(now)
 	return len(l.servers.departed) > 0 && !l.byAddress
 }
 
-// missedDeparture reports whether the last look met fewer addresses than an earlier look counted, so soon after the
-// start that a server may have left just before it: the earlier look may have counted the address of that server for
-// one that has none yet.
+// missedDeparture reports whether an earlier look may have counted the address of a server that left before this
+// process began, in place of a living server without an address. It is true only shortly after the start, if the last
+// look met fewer addresses than were counted.
 func (l *looks) missedDeparture(now time.Time) bool {
 	read := sets.Set[Process]{}
 	for _, reads := range l.groups {
@@ -227,9 +227,10 @@ func (l *looks) ofLiving() bool {
 }
 
 // needAnother reports whether another look may find out more: servers came or left since the last look, part of it
-// failed, or an address that it counted may have been that of a server that left. Servers without an address or
-// without a Lease are no reason, because another look would not find them either. Behind a shared address another look
-// may meet other servers, and nothing tells when a server does not answer there any more that left before the start.
+// failed, or an address that it counted may have been that of a server that left. Servers without an address or without
+// a Lease are no reason, because another look would not find them either. Behind a shared address another look may meet
+// the servers that this one did not meet. Shortly after the start it is needed there anyway, because nothing tells when
+// a server that left before the start stops answering.
 func (l *looks) needAnother() bool {
 	switch living := len(l.servers.living); {
 	case !l.ofLiving() || len(l.last.Incomplete()) > 0 || len(l.processes.lost) > 0:
@@ -254,9 +255,9 @@ func (l *looks) unread(group string) []Process {
 	})
 }
 
-// unconfirmed returns the processes of which it is not certain that a look at the group read them. A process that a
-// look first counted less than the confirmation time ago has no incarnation here. StorageStates may have it as read;
-// without the incarnation no record matches.
+// unconfirmed returns those of the given processes of which it is not certain that a look at the group read them. A
+// StorageState may record a process as read that a look first counted less than the confirmation time ago. Such a
+// process is returned without its incarnation, so that it matches no record.
 func (l *looks) unconfirmed(now time.Time, group string, processes []Process) (unconfirmed []Process) {
 	reads := l.groups[group]
 	for _, process := range processes {

@@ -72,8 +72,8 @@ func (p *processes) lose(now time.Time, name string) bool {
 	return true
 }
 
-// answer records which processes answered. It returns the names under which a process that no Lease identifies may have
-// written unread: the known process was replaced, or the process is new.
+// answer records which processes answered. It returns the names under which a process may have written that nobody read
+// and that no Lease identifies: the known process was replaced, or a process is there for the first time.
 func (p *processes) answer(documents map[string]Document) (unread []Process) {
 	for name, document := range documents {
 		if !document.Held {
@@ -119,8 +119,8 @@ func (p *processes) unread() []Process {
 	return all
 }
 
-// Anonymous reports whether processes gave an evidence that neither their Leases nor start times identify. Only who
-// watched them since knows whether they are the same.
+// Anonymous reports whether an evidence is from processes that neither Leases nor start times identify. Only somebody
+// who has watched them since knows whether they are still the same.
 func Anonymous(e migrationv1alpha1.StorageEvidence) bool {
 	return slices.ContainsFunc(e.Endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
 		return e.Source != migrationv1alpha1.EvidenceFromAggregatedDiscovery &&

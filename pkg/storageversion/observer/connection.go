@@ -123,13 +123,13 @@ func (c *connection) close() {
 	}
 }
 
-// startMetric is a counter that every API server creates when its process starts. The metric has the time of that, in
-// nanoseconds, if it is asked for as protobuf. An API server does not tell its identity, and its start time in /statusz
-// is in whole seconds, in which several servers may start.
+// startMetric is a counter that every API server creates when its process starts. As protobuf, the metric has that time
+// in nanoseconds. An API server does not tell its identity, and the start time in /statusz has whole seconds, in which
+// several servers may start.
 const startMetric = "apiserver_audit_event_total"
 
-// readStart returns when the process at the other end started. Two processes that started at the same time look like
-// one; one process never looks like two at the same time.
+// readStart returns when the process at the other end started. Two processes that started in the same nanosecond look
+// like one. One process does not look like two.
 func readStart(ctx context.Context, from documents.Reader) (string, error) {
 	family, err := from.Family(ctx, startMetric)
 	if err != nil {

@@ -75,7 +75,7 @@ func (f *facts) current(source migrationv1alpha1.EvidenceSource) {
 	f.lastRead[source] = f.clock.Now()
 }
 
-// unread notes that nothing is read from a source any more. Its last read would look older and older, as if the source
+// unread notes that nothing is read from a source any more. Otherwise its last read would grow old, as if the source
 // could not be read.
 func (f *facts) unread(source migrationv1alpha1.EvidenceSource) {
 	f.mu.Lock()

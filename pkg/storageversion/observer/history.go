@@ -167,7 +167,7 @@ func (h *history) between(ctx context.Context, older, newer leasesAt) ([]leasesA
 	return slices.Concat(sooner, []leasesAt{middle}, later), err
 }
 
-// unchanged says that the same processes held all Leases at two revisions, and so they did in between.
+// unchanged says that the same processes held all Leases at two revisions. Then they held them in between as well.
 func (h *history) unchanged(older, newer leasesAt) bool {
 	for identity := range h.identities {
 		if l := newer.byName[identity]; l.absent() || !l.sameProcess(older.byName[identity]) {

@@ -78,8 +78,8 @@ func (w *leaseWatcher) run(ctx context.Context) {
 }
 
 // lookBack asks etcd which processes lived before a list: since the watch broke or, if there was none, as far back as
-// etcd remembers. It asks nothing before the first list if all servers are older than that. unbroken says that no
-// process is missing since then. If etcd does not tell, servers that held a Lease not long ago may have come and gone.
+// etcd remembers. After the first list it asks nothing if all Leases are older than that. unbroken says that no process
+// is missing since then. If etcd does not tell, servers that held a Lease not long ago may have come and gone.
 func (w *leaseWatcher) lookBack(
 	ctx context.Context, was leasesAt,
 ) (earlier [][]storageversion.Process, unbroken bool) {
@@ -197,7 +197,7 @@ type serverLeases struct {
 	lastHeld map[string]time.Time
 	// lostAt is when a process of kube-apiserver lost its Lease last. One may have before a list.
 	lostAt time.Time
-	// heard is for how long news have arrived, up to lastNews.
+	// heard is the total time in which news arrived, up to lastNews.
 	heard    time.Duration
 	lastNews time.Time
 }
@@ -255,8 +255,8 @@ func (l *serverLeases) noteHeld(now time.Time) {
 	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return now.Sub(last) > historyKept })
 }
 
-// perhapsBack returns, as a set of processes, those that live and one of each server that held a Lease not long ago and
-// holds none now. It returns nothing if there is no such server.
+// perhapsBack returns the living processes together with one of each server that held a Lease not long ago and holds
+// none now. Such a server may have been back meanwhile. It returns nothing if there is no such server.
 func (l *serverLeases) perhapsBack(living []storageversion.Process) [][]storageversion.Process {
 	lived := slices.Clone(living)
 	for name := range l.lastHeld {
@@ -271,9 +271,9 @@ func (l *serverLeases) perhapsBack(living []storageversion.Process) [][]storagev
 	return [][]storageversion.Process{lived}
 }
 
-// processes returns the processes of kube-apiserver that live and those that are gone, although their Leases are still
-// there, given the addresses of servers that are ready. It also returns the holders of the Leases of other servers by
-// name. It leaves out whose Lease expired.
+// processes returns the processes of kube-apiserver that live and those that are gone although their Leases are still
+// there. ready are the addresses of servers that are ready. It also returns the holders of the Leases of other servers,
+// by name. Leases that expired do not count.
 func (l *serverLeases) processes(ready []string) (living, gone []storageversion.Process, others map[string]string) {
 	others = map[string]string{}
 	renewing := l.renewing()
@@ -302,8 +302,8 @@ func (l *serverLeases) renewing() []lease {
 	})
 }
 
-// lostAddress reports whether the addresses that are ready show that a server is gone which does not renew its Lease.
-// A server that writes, but that something keeps from renewing its Lease, keeps its address.
+// lostAddress reports whether the addresses that are ready show that a server that does not renew its Lease is gone. A
+// server that only fails to renew its Lease, and still writes, keeps its address.
 func lostAddress(silent lease, renewing []lease, ready []string) bool {
 	shown, taken := false, silent.address == ""
 	for _, one := range renewing {

@@ -82,8 +82,9 @@ func (c *clients) meet(ctx context.Context, addresses []string, direct bool, wan
 	return m
 }
 
-// confirm makes sure that the process still answers on its connection, and no other one does. As this is asked when all
-// processes were met, they lived at one time. Otherwise a restart, or a clock that was set, would make two of one.
+// confirm returns an error unless the process still answers on its connection, and no other one does. It is called when
+// all processes were met, so it shows that they live at the same time. Without it a server that restarted during the
+// meeting, or whose clock was set, could count as two.
 func (m *meeting) confirm(ctx context.Context, started string, times int) error {
 	for range times {
 		again, err := readStart(ctx, m.met[started].reader)

@@ -42,7 +42,7 @@ var meetingBackoff = wait.Backoff{
 	Duration: time.Second, Factor: 2, Steps: 20, Cap: 5 * time.Minute, Jitter: 0.1,
 }
 
-// addressDelay is how long the address of a server may be missing that has a Lease: it appears up to 25 s later.
+// addressDelay is how long a server may have a Lease and no address. The address appears up to 25 s after the Lease.
 const addressDelay = 30 * time.Second
 
 // discoveryPoller tells the Ledger what servers say in their discovery documents.
@@ -152,9 +152,9 @@ func (p *discoveryPoller) unasked(addresses []string) error {
 	return nil
 }
 
-// recovered says whether a server answers that failed before, or nothing failed and a server is missing all the same.
-// Then another snapshot reads documents that belong together. A server that stays away does not cost the others a
-// snapshot each time.
+// recovered says whether another snapshot may find out more: a server answers that failed before, or nothing failed and
+// a server is missing all the same. The snapshot asks all servers again, so that their documents belong together. While
+// a server stays away, it does not cost the others a snapshot each time.
 func (p *discoveryPoller) recovered(ctx context.Context) bool {
 	if p.last.Shared {
 		return !p.clock.Now().Before(p.meetFrom)

@@ -78,8 +78,9 @@ func (r *replicas) whyUnasked(ctx context.Context, service types.NamespacedName)
 	return "", nil
 }
 
-// answeringEndpoints returns the names of the Pods to which requests may go, and the number of endpoints that are none.
-// An endpoint that stops finishes requests. One with addresses of two families is in two slices.
+// answeringEndpoints returns the names of the Pods to which requests may go, and the number of endpoints that are no
+// Pods. An endpoint that stops still finishes requests, so it counts. One with addresses of two families is in two
+// slices, and counts once.
 func answeringEndpoints(all []discoveryv1.EndpointSlice) (pods sets.Set[string], others int) {
 	pods = sets.Set[string]{}
 	addresses := map[discoveryv1.AddressType]sets.Set[string]{}
