@@ -135,6 +135,15 @@ func directConfig(config *rest.Config) *rest.Config {
 	return direct
 }
 
+// addresses returns those to ask: of the servers that are ready or, if there are none, that of the configured host.
+// direct says that each is a server's own address.
+func (c *clients) addresses(ready []string) (addresses []string, direct bool) {
+	if len(ready) > 0 {
+		return ready, true
+	}
+	return []string{c.host.Client.Get().URL().Host}, false
+}
+
 // reader returns a reader of the server at its own address, or else of whichever server answers behind the host.
 func (c *clients) reader(address string, direct bool) (documents.Reader, error) {
 	if !direct {

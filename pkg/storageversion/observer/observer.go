@@ -183,10 +183,7 @@ func (o *Observer) CheckServers(ctx context.Context) error { return o.leases.che
 func (o *Observer) AskEach(
 	ctx context.Context, ask func(ctx context.Context, server documents.Reader) error,
 ) error {
-	addresses, direct := o.addresses.current(), true
-	if len(addresses) == 0 {
-		addresses, direct = []string{o.clients.host.Client.Get().URL().Host}, false
-	}
+	addresses, direct := o.clients.addresses(o.addresses.current())
 	if living := o.poller.livingBehindShared(); living > 0 {
 		return errors.Join(o.askMet(ctx, o.clients.meet(ctx, addresses, direct, living), ask), o.leases.withoutLease())
 	}

@@ -45,11 +45,14 @@ type replicas struct {
 func (r *replicas) whyUnasked(ctx context.Context, service types.NamespacedName) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
-	const allow = "Allow the manager to list EndpointSlices and to get Pods in the namespace of the Service"
+	unknown := func(err error) (string, error) {
+		return fmt.Sprintf("the replicas of the server behind the Service %s are not known: %v. Allow the manager to list "+
+			"EndpointSlices and to get Pods in the namespace of the Service", service, err), err
+	}
 	list, err := r.kube.DiscoveryV1().EndpointSlices(service.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})
 	if err != nil {
-		return fmt.Sprintf("the replicas of the server behind the Service %s are not known: %v. %s", service, err, allow), err
+		return unknown(err)
 	}
 	pods, others := answeringEndpoints(list.Items)
 	switch {
@@ -65,8 +68,7 @@ func (r *replicas) whyUnasked(ctx context.Context, service types.NamespacedName)
 		meta, err := r.pods.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(service.Namespace).
 			Get(ctx, pod, metav1.GetOptions{})
 		if err != nil {
-			return fmt.Sprintf("the replicas of the server behind the Service %s are not known: %v. %s", service, err,
-				allow), err
+			return unknown(err)
 		}
 		revisions.Insert(revisionOfPod(meta))
 	}

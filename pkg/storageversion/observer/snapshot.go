@@ -50,9 +50,7 @@ type answer struct {
 }
 
 // readServer asks a server for its catalog, and for the documents of all built-in group versions in it.
-func (p *discoveryPoller) readServer(
-	ctx context.Context, address string, direct bool,
-) answer {
+func (p *discoveryPoller) readServer(ctx context.Context, address string, direct bool) answer {
 	from, who, err := p.holds.identify(ctx, address, direct)
 	var builtIn catalog
 	if err == nil {
@@ -67,15 +65,12 @@ func (p *discoveryPoller) readServer(
 // readServers asks all servers at once. It returns what they said about their built-in resources.
 func (p *discoveryPoller) readServers(ctx context.Context) (storageversion.Look, map[string]catalog) {
 	p.mu.Lock()
+	addresses, direct := p.clients.addresses(p.addresses.ready)
 	look := storageversion.Look{
-		Living: p.ledger.Living(), Advertised: p.leases.advertised, Direct: true,
+		Living: p.ledger.Living(), Advertised: p.leases.advertised, Direct: direct,
 		Documents: map[string]storageversion.Document{},
 	}
-	addresses := p.addresses.ready
 	p.mu.Unlock()
-	if len(addresses) == 0 {
-		addresses, look.Direct = []string{p.clients.host.Client.Get().URL().Host}, false
-	}
 	if p.planMeeting(&look, addresses) {
 		if catalogs, told := p.readProcesses(ctx, &look, addresses); told {
 			return look, catalogs
