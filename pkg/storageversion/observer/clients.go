@@ -44,7 +44,7 @@ const (
 	// requestTimeout bounds every request for a document.
 	requestTimeout = 5 * time.Second
 
-	// A snapshot takes some 35 requests to each server. The limit spreads them over a second and a half.
+	// A look takes some 35 requests to each server. The limit spreads them over a second and a half.
 	documentsPerSecond = 20
 	documentsAtOnce    = 10
 )

@@ -31,7 +31,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// retryBackoff is between snapshots while something is missing.
+// retryBackoff is between looks while something is missing.
 var retryBackoff = wait.Backoff{
 	Duration: 500 * time.Millisecond, Factor: 2, Steps: 10, Cap: 15 * time.Second, Jitter: 0.1,
 }
@@ -55,11 +55,11 @@ type discoveryPoller struct {
 	storageVersions *storageVersionWatcher
 	holds           *holds
 
-	// synced says whether there was a snapshot, and allMet whether servers shared addresses in the last one and it met
+	// synced says whether there was a look, and allMet whether servers shared addresses in the last one and it met
 	// all of them there. Guarded by facts.mu.
 	synced, allMet bool
 
-	// Only the goroutine of run uses these. They are of the last snapshot.
+	// Only the goroutine of run uses these. They are of the last look.
 	last     storageversion.Look
 	catalogs map[string]catalog
 	patience wait.Backoff
@@ -81,22 +81,22 @@ func (p *discoveryPoller) run(ctx context.Context) {
 	p.keepReading(ctx, p.serversChanged, retryBackoff, p.read)
 }
 
-// read takes a snapshot if there may be news. It reports whether something is missing afterwards.
+// read takes a look if there may be news. It reports whether something is missing afterwards.
 func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
 	p.clients.forgetConnections()
 	if why == woken {
 		p.patience = meetingBackoff
 	}
 	if why == woken || why == incomplete && p.recovered(ctx) || why == intervalOver && p.outdated(ctx) {
-		p.takeSnapshot(ctx)
+		p.takeLook(ctx)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.ledger.NeedsLook()
 }
 
-// takeSnapshot asks every server for everything.
-func (p *discoveryPoller) takeSnapshot(ctx context.Context) {
+// takeLook asks every server for everything.
+func (p *discoveryPoller) takeLook(ctx context.Context) {
 	p.clients.forgetConnections()
 	look, catalogs := p.readServers(ctx)
 	if ctx.Err() != nil {
@@ -152,9 +152,9 @@ func (p *discoveryPoller) unasked(addresses []string) error {
 	return nil
 }
 
-// recovered says whether another snapshot may find out more: a server answers that failed before, or nothing failed and
-// a server is missing all the same. The snapshot asks all servers again, so that their documents belong together. While
-// a server stays away, it does not cost the others a snapshot each time.
+// recovered says whether another look may find out more: a server answers that failed before, or nothing failed and a
+// server is missing all the same. That look asks all servers again, so that their documents belong together. While a
+// server stays away, it does not cost the others a look each time.
 func (p *discoveryPoller) recovered(ctx context.Context) bool {
 	if p.last.Shared {
 		return !p.clock.Now().Before(p.meetFrom)
@@ -167,15 +167,15 @@ func (p *discoveryPoller) recovered(ctx context.Context) bool {
 	})
 }
 
-// outdated says whether there is a reason for another snapshot that no watch has reported. A process does not change
+// outdated says whether there is a reason for another look that no watch has reported. A process does not change
 // how it encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves. Behind
-// shared addresses a snapshot does the same.
+// shared addresses a look does the same.
 func (p *discoveryPoller) outdated(ctx context.Context) bool {
 	return len(p.living()) == 0 || p.last.Shared || p.last.Anonymous() || len(p.last.Incomplete()) > 0 ||
 		p.catalogsChanged(ctx)
 }
 
-// catalogsChanged says whether a server serves other built-in group versions than for the last snapshot. It asks one
+// catalogsChanged says whether a server serves other built-in group versions than for the last look. It asks one
 // server after the other, because catalogs are large if there are many custom resources.
 func (p *discoveryPoller) catalogsChanged(ctx context.Context) bool {
 	logger, all := klog.FromContext(ctx), true
