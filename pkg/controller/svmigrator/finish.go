@@ -27,6 +27,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
@@ -39,12 +40,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-const (
-	// finishRetry is the least time between two tries to end a migration.
-	finishRetry = time.Second
-	// pruneTimeout is more than the 34 s that an API server allows for a patch.
-	pruneTimeout = 40 * time.Second
-)
+// finishRetry is the least time between two tries to end a migration.
+const finishRetry = time.Second
 
 // finish ends a migration whose objects all have outcomes, however long that takes.
 func (r *migrationRun) finish(ctx context.Context) error {
@@ -198,7 +195,7 @@ func (r *migrationRun) pruneStoredVersions(ctx context.Context, live *documents.
 	}
 	return r.cluster.documents.Client.Patch(types.MergePatchType).
 		AbsPath(documents.DefinitionPath(r.resource)+"/status").
-		SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").
-		MaxRetries(0).Timeout(pruneTimeout).
+		SetHeader("Accept", runtime.ContentTypeJSON+documents.AsMetadata).
+		MaxRetries(0).Timeout(rewrite.PatchTimeout).
 		Param("fieldManager", controller.MigratorFieldManager).Body(patch).Do(ctx).Error()
 }

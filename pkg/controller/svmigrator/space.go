@@ -27,6 +27,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -276,7 +277,7 @@ func (s *space) tryResume(ctx context.Context) {
 // revision that etcd had then.
 func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
 	request := s.cluster.documents.Client.Get().AbsPath(s.listedForCompaction(p)).Param("limit", "1").
-		SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").
+		SetHeader("Accept", runtime.ContentTypeJSON+documents.AsMetadataList).
 		Timeout(readTimeout).MaxRetries(0)
 	if p.revision != "" {
 		request.Param("resourceVersion", p.revision).

@@ -16,21 +16,13 @@ limitations under the License.
 
 package svmtrigger
 
-import "time"
+import (
+	"time"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
 
 const (
-	// DefaultSettlePeriod is the default request timeout of an API server (60 s), in which a write may land in the
-	// encoding that was chosen at its start, plus 5 s for all servers to notice a change of a CustomResourceDefinition.
-	DefaultSettlePeriod = 65 * time.Second
-	// DefaultPollInterval is how often API servers publish their StorageVersions again, so that every source is read
-	// at least as often.
-	DefaultPollInterval = 10 * time.Minute
-	// MinPollInterval keeps a mistyped unit from becoming load: a poll asks every server for the documents of every
-	// group.
-	MinPollInterval = 10 * time.Second
-	// MaxPollInterval bounds for how long evidence counts that cannot be compared with later evidence.
-	MaxPollInterval = time.Hour
-
 	// patience covers every restart of a server, which needs no report: the server puts back a Lease that was deleted
 	// within 10.4 s, and answers some seconds before or after its Lease exists, on a slow machine half a minute. To doubt
 	// too early costs a migration of every built-in resource. To doubt later leaves a server that nobody can ask
@@ -67,9 +59,9 @@ type Periods struct {
 // others do not depend on the cluster.
 func DefaultPeriods() Periods {
 	return Periods{
-		Settle:     DefaultSettlePeriod,
+		Settle:     storageversion.DefaultSettlePeriod,
 		Patience:   patience,
-		Poll:       DefaultPollInterval,
+		Poll:       storageversion.DefaultPollInterval,
 		Heartbeat:  heartbeat,
 		MinBackoff: minBackoff,
 		MaxBackoff: maxBackoff,

@@ -94,7 +94,7 @@ func TestFromTheFirstSightToTheEnd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if settled := start.Add(DefaultSettlePeriod); f.clock.Now().Before(settled) {
+	if settled := start.Add(storageversion.DefaultSettlePeriod); f.clock.Now().Before(settled) {
 		t.Errorf("a migration was created before %v", settled)
 	}
 

@@ -41,6 +41,12 @@ var ErrNoMetrics = errors.New("the answer cannot be read as metrics")
 // maxDrain bounds how much of the rest of an answer is read, so that its connection can be used again.
 const maxDrain = 64 << 10
 
+// AsMetadata and AsMetadataList, behind a content type in an Accept header, ask for the metadata of objects alone.
+const (
+	AsMetadata     = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	AsMetadataList = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+)
+
 // Reader reads documents from one address.
 type Reader struct {
 	Client rest.Interface

@@ -73,7 +73,7 @@ func TestAggregatedServers(t *testing.T) {
 	t.Run("are asked at every poll", func(t *testing.T) {
 		c.settle(t)
 		v1 := encode("v1")
-		c.clock.Step(defaultPollInterval)
+		c.clock.Step(storageversion.DefaultPollInterval)
 		c.until(t, c.sampled(v1))
 	})
 	t.Run("are asked when somebody needs to know", func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestAggregatedServers(t *testing.T) {
 			})
 		})
 		c.until(t, c.sampled(v1alpha1))
-		if took := c.clock.Since(began); took > defaultPollInterval/2 {
+		if took := c.clock.Since(began); took > storageversion.DefaultPollInterval/2 {
 			t.Errorf("it took %v, as long as a poll", took)
 		}
 	})
@@ -142,7 +142,7 @@ func TestAggregatedServers(t *testing.T) {
 			return nil
 		})
 		c.settle(t)
-		c.clock.Step(defaultPollInterval)
+		c.clock.Step(storageversion.DefaultPollInterval)
 		c.settle(t)
 		if got := c.host.count(sampleV1Path); got > 0 {
 			t.Errorf("asked %d times all the same", got)
@@ -230,7 +230,7 @@ func TestReplicasThatDiffer(t *testing.T) {
 			{"addresses": []string{"10.0.0.1"}}, {"addresses": []string{"10.0.0.2"}}}})
 	})
 	c.settle(t) // Before that nobody may wait for the next poll.
-	c.clock.Step(defaultPollInterval)
+	c.clock.Step(storageversion.DefaultPollInterval)
 	c.until(t, func() error {
 		o := c.Observe(flunders)
 		if o.Problem == nil || o.Problem.Reason != migrationv1alpha1.StateReasonServersUnseen || !o.Looked.Equal(look) {
@@ -240,7 +240,7 @@ func TestReplicasThatDiffer(t *testing.T) {
 	})
 	c.host.change(func() { c.sampleSlices.remove("api") })
 	c.settle(t)
-	c.clock.Step(defaultPollInterval)
+	c.clock.Step(storageversion.DefaultPollInterval)
 	c.until(t, c.sampled(v1))
 	c.stop()
 }

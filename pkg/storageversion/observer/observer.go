@@ -37,8 +37,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-const defaultPollInterval = 10 * time.Minute
-
 // Options of an Observer.
 type Options struct {
 	// PollInterval is how often the observer looks for changes that no watch reports. Zero means ten minutes.
@@ -77,7 +75,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 		options.Clock = clock.RealClock{}
 	}
 	if options.PollInterval == 0 {
-		options.PollInterval = defaultPollInterval
+		options.PollInterval = storageversion.DefaultPollInterval
 	}
 	c.leases.restored = options.Restored
 	f := &facts{

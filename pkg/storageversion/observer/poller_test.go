@@ -111,7 +111,7 @@ func TestPollsAreCheap(t *testing.T) {
 	c.settle(t)
 
 	before := c.LastLook()[migrationv1alpha1.EvidenceFromServerDiscovery]
-	c.clock.Step(defaultPollInterval)
+	c.clock.Step(storageversion.DefaultPollInterval)
 	for _, s := range c.servers {
 		c.until(t, asked(s, aPoll))
 	}
@@ -129,7 +129,7 @@ func TestPollsAreCheap(t *testing.T) {
 			{"version":"v1","resources":[{"resource":"pods","verbs":["list"]}]}]}]}`
 		c.servers[1].documents["/api/v1"] = resourcesDocument("pods", "Pod", coreV1)
 	})
-	c.clock.Step(defaultPollInterval)
+	c.clock.Step(storageversion.DefaultPollInterval)
 	c.until(t, func() error {
 		if got := c.servers[1].count("/api/v1"); got != 1 {
 			return fmt.Errorf("%d requests for the new group version", got)
@@ -151,7 +151,7 @@ func TestWithoutLeasesEveryPollIsALook(t *testing.T) {
 	}
 	before := told()
 	serve(c.host, appsV1beta1)
-	c.clock.Step(defaultPollInterval)
+	c.clock.Step(storageversion.DefaultPollInterval)
 	c.until(t, func() error {
 		if told() == before {
 			return errors.New("nobody was told of the poll")

@@ -35,7 +35,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmtrigger"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 const (
@@ -85,7 +85,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, StateDir: currentDir, Migrator: svmigrator.Options{
 		// One after the other, so that a person can follow.
 		ConcurrentMigrations: 1, ChunkSize: svmigrator.DefaultChunkSize,
-		Pace: pacer.Options{MaxConcurrent: pacer.DefaultMaxConcurrent}, SettlePeriod: svmtrigger.DefaultSettlePeriod,
+		Pace: pacer.Options{MaxConcurrent: pacer.DefaultMaxConcurrent}, SettlePeriod: storageversion.DefaultSettlePeriod,
 	}}
 	o.growth.Quantity = resource.MustParse(svmigrator.DefaultMaxStorageGrowth)
 	cmd := cli.Command(o, &cobra.Command{

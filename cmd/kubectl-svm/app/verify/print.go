@@ -18,6 +18,7 @@ package verify
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -145,18 +146,7 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 		fmt.Fprintln(&text, cli.Paint(o.Colour, cli.Red, fmt.Sprintf("%s cannot be read: the bytes are neither protobuf, "+
 			"JSON nor CBOR of an object, nor encrypted. API servers cannot read them either.", assess.Objects(n))))
 	}
-	for _, key := range o.WithoutKeys {
-		switch n := result.keyed(key); {
-		case n > 0 && key == notEncrypted:
-			fmt.Fprintln(&text, cli.Paint(o.Colour, cli.Red, "Not encrypted: "+assess.Objects(n)+"."))
-		case n > 0:
-			fmt.Fprintln(&text, cli.Paint(o.Colour, cli.Red, "Encrypted with "+key+": "+assess.Objects(n)+". Keep this key."))
-		case key == notEncrypted:
-			fmt.Fprintln(&text, "Every object is encrypted.")
-		default:
-			fmt.Fprintf(&text, "No object is encrypted with %s.\n", key)
-		}
-	}
+	o.tellKeys(&text, result)
 	switch {
 	case result.NotCompared:
 		fmt.Fprintln(&text, "Nothing was compared with StorageStates.")
@@ -175,6 +165,23 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 	}
 	_, err := fmt.Fprint(o.Out, text.String())
 	return err
+}
+
+// tellKeys says of each key of --without-key whether an object has it.
+func (o *Options) tellKeys(text io.Writer, result Result) {
+	for _, key := range o.WithoutKeys {
+		switch n := result.keyed(key); {
+		case n > 0 && key == notEncrypted:
+			_, _ = fmt.Fprintln(text, cli.Paint(o.Colour, cli.Red, "Not encrypted: "+assess.Objects(n)+"."))
+		case n > 0:
+			_, _ = fmt.Fprintln(text, cli.Paint(o.Colour, cli.Red,
+				"Encrypted with "+key+": "+assess.Objects(n)+". Keep this key."))
+		case key == notEncrypted:
+			_, _ = fmt.Fprintln(text, "Every object is encrypted.")
+		default:
+			_, _ = fmt.Fprintf(text, "No object is encrypted with %s.\n", key)
+		}
+	}
 }
 
 // encryption names what an object is encrypted with, or nothing.

@@ -22,7 +22,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmtrigger"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // Observation says how to observe what the API servers write. All controllers share one observer.
@@ -34,7 +34,7 @@ type Observation struct {
 }
 
 func defaultObservation() Observation {
-	return Observation{SettlePeriod: svmtrigger.DefaultSettlePeriod, PollInterval: svmtrigger.DefaultPollInterval}
+	return Observation{SettlePeriod: storageversion.DefaultSettlePeriod, PollInterval: storageversion.DefaultPollInterval}
 }
 
 func addObservationFlags(fs *pflag.FlagSet, o *Observation) {
@@ -45,7 +45,7 @@ func addObservationFlags(fs *pflag.FlagSet, o *Observation) {
 			"--shutdown-delay-duration.")
 	fs.DurationVar(&o.PollInterval, "poll-interval", o.PollInterval,
 		fmt.Sprintf("How often the manager reads what no event announces, from %v to %v. Whenever servers come or go, it "+
-			"also reads at once what they write.", svmtrigger.MinPollInterval, svmtrigger.MaxPollInterval))
+			"also reads at once what they write.", storageversion.MinPollInterval, storageversion.MaxPollInterval))
 }
 
 func validateObservation(o Observation) []error {
@@ -53,9 +53,9 @@ func validateObservation(o Observation) []error {
 	if o.SettlePeriod < 0 {
 		errs = append(errs, fmt.Errorf("--settle-period must not be negative, got %v", o.SettlePeriod))
 	}
-	if o.PollInterval < svmtrigger.MinPollInterval || o.PollInterval > svmtrigger.MaxPollInterval {
+	if o.PollInterval < storageversion.MinPollInterval || o.PollInterval > storageversion.MaxPollInterval {
 		errs = append(errs, fmt.Errorf("--poll-interval must be from %v to %v, got %v",
-			svmtrigger.MinPollInterval, svmtrigger.MaxPollInterval, o.PollInterval))
+			storageversion.MinPollInterval, storageversion.MaxPollInterval, o.PollInterval))
 	}
 	return errs
 }

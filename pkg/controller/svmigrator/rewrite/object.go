@@ -256,8 +256,8 @@ func newer(class storageversion.Class) func(a, b string) bool {
 }
 
 const (
-	// patchTimeout is more than the 34 s that an API server allows for a patch. So the answer says what became of it.
-	patchTimeout = 40 * time.Second
+	// PatchTimeout is more than the 34 s that an API server allows for a patch. So the answer says what became of it.
+	PatchTimeout = 40 * time.Second
 	// listTimeout is more than the 60 s that an API server allows for a list by default.
 	listTimeout = 65 * time.Second
 	// readTimeout is for single objects.
@@ -265,11 +265,11 @@ const (
 
 	// Except for dry runs, the rewriter never asks for bodies: an API server that cannot leave them out refuses the
 	// request.
-	asObject     = ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-	asList       = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-	acceptObject = runtime.ContentTypeProtobuf + asObject + "," + runtime.ContentTypeJSON + asObject
-	acceptWhole  = runtime.ContentTypeJSON
-	acceptList   = runtime.ContentTypeProtobuf + asList + "," + runtime.ContentTypeJSON + asList
+	acceptObject = runtime.ContentTypeProtobuf + documents.AsMetadata + "," +
+		runtime.ContentTypeJSON + documents.AsMetadata
+	acceptWhole = runtime.ContentTypeJSON
+	acceptList  = runtime.ContentTypeProtobuf + documents.AsMetadataList + "," +
+		runtime.ContentTypeJSON + documents.AsMetadataList
 )
 
 // newObjectsClient returns a client for the metadata of any resource. It has no rate limit, because the pacer has one.
@@ -315,7 +315,7 @@ func (r *rewriter) get(ctx context.Context, object *sweep.Object) (*metav1.Parti
 
 // patchRequest makes a merge patch. That never creates an object: the answer for one that is gone is not found.
 func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way, accept string) *rest.Request {
-	request := r.prepare(r.client.Patch(types.MergePatchType), accept, patchTimeout).
+	request := r.prepare(r.client.Patch(types.MergePatchType), accept, PatchTimeout).
 		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).
 		Param("fieldManager", controller.MigratorFieldManager).
 		// An object may have fields that its schema does not know any more. That is no reason to refuse, nor to warn.
