@@ -116,6 +116,10 @@ func TestVerifyAsInProduction(t *testing.T) {
 			!strings.Contains(said, "the StorageStates are encrypted") {
 			t.Error("it does not tell what it has counted, and why it compares nothing")
 		}
+		_, said = c.svmBoth(t.Context(), t, failed, "", slices.Concat(certified, []string{"gadgets.example.com"})...)
+		if strings.Contains(said, "there is no StorageState of it") {
+			t.Error("it says that there is no StorageState, and has read none")
+		}
 	})
 }
 

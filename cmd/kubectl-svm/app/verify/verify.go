@@ -171,7 +171,10 @@ func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
 	if survey.StatesUnread > 0 {
 		err = o.readStates(ctx, &survey)
 	}
-	return survey, cmp.Or(o.checkNames(&survey), err)
+	if err != nil {
+		return survey, err // Without the StorageStates a name without objects may be right.
+	}
+	return survey, o.checkNames(&survey)
 }
 
 // checkNames refuses a name of which nothing was found. A mistake in a name must not look like a resource without
