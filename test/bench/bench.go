@@ -27,6 +27,7 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
@@ -57,6 +58,21 @@ func (b *bench) all(ctx context.Context) error {
 		}
 		if err := measure(ctx, s, order); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// checkContenders returns an error if -contenders names somebody whom no scenario has.
+func (o options) checkContenders() error {
+	known := sets.New[string]()
+	for _, s := range scenarios {
+		known.Insert(s.contenders...)
+	}
+	for _, name := range strings.Split(o.contenders, ";") {
+		if o.contenders != "" && !strings.HasPrefix(name, evenly) && !known.Has(name) {
+			return fmt.Errorf("-contenders has %q: choose from %s and %s90", name,
+				strings.Join(sets.List(known), "; "), evenly)
 		}
 	}
 	return nil

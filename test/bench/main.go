@@ -102,6 +102,9 @@ func do(ctx context.Context, o options) error {
 		}
 		return r.publish(o)
 	}
+	if err := o.checkContenders(); err != nil {
+		return err
+	}
 	if o.quick {
 		o.rounds, o.scale, o.quiet, o.idle = 1, min(o.scale, 0.4), 4*time.Second, time.Minute
 	}

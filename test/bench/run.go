@@ -35,6 +35,9 @@ const (
 	// startUp is how long after the first rewrite the other client is measured: until then the API server fills the watch
 	// cache of a resource whose storage version changed, for which everybody waits, whoever migrates.
 	startUp = 3 * time.Second
+	// calmShare is how much of a processor an API server uses at most that has nothing to do, and calmPatience how long to
+	// wait for that.
+	calmShare, calmPatience = 0.1, time.Minute
 	// repairers is how many objects are written at a time between two runs, to be as they were.
 	repairers = "16"
 )
@@ -128,6 +131,9 @@ func (b *bench) run(ctx context.Context, w *widgets, s scenario, name string) (f
 
 // migrate measures the servers, and the other client, before and during a migration.
 func (r *run) migrate(ctx context.Context, quiet time.Duration) (err error) {
+	if err := r.calm(ctx); err != nil {
+		return err
+	}
 	if r.others, err = startOthers(r.w.cp, r.scenario.others); err != nil {
 		return err
 	}
@@ -160,6 +166,24 @@ func (r *run) migrate(ctx context.Context, quiet time.Duration) (err error) {
 		return fmt.Errorf("waiting for the end of the migration: %w", err)
 	}
 	r.end, err = r.read()
+	return err
+}
+
+// calm waits until the API server does little: after the storage version changed, it fills caches of all objects.
+func (r *run) calm(ctx context.Context) error {
+	before, err := r.read()
+	if err != nil {
+		return err
+	}
+	err = wait.PollUntilContextTimeout(ctx, time.Second, calmPatience, false, func(context.Context) (bool, error) {
+		now, err := r.read()
+		share := (now.server - before.server).Seconds() / now.at.Sub(before.at).Seconds()
+		before = now
+		return share < calmShare, err
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return nil
+	}
 	return err
 }
 
