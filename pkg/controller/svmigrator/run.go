@@ -221,7 +221,7 @@ func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position
 func (r *migrationRun) ObjectDone(result rewrite.Result) {
 	outcomes.WithLabelValues(result.Outcome.String()).Inc()
 	if result.Outcome == sweep.Rewritten {
-		r.cluster.space.rewritten()
+		r.cluster.space.rewritten(r.resource)
 	}
 	if result.Outcome != sweep.Denied {
 		migratedObjects.WithLabelValues(r.resource.String()).Inc()

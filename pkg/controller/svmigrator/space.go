@@ -28,6 +28,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -46,14 +47,14 @@ import (
 const (
 	// sizeMetric is the size of the database file. An API server asks etcd for it whenever somebody reads its metrics.
 	sizeMetric = "apiserver_storage_size_bytes"
+	// objectsMetric and bytesMetric tell of each resource how many objects there are, and their estimated size, as known
+	// some minutes ago. API servers have both since 1.34.
+	objectsMetric, bytesMetric = "apiserver_resource_objects", "apiserver_resource_size_estimate_bytes"
 	// etcdLabel tells which etcd a size is of.
 	etcdLabel = "storage_cluster_id"
 	// firstReadings is more than one because the members of etcd have files of different sizes, and an API server that
 	// knows several members reports the size of any one.
 	firstReadings = 5
-	// The sizes are read after at least fewRewrites and at most manyRewrites. By default growth.margin has room for
-	// fewRewrites objects of 100 kB.
-	fewRewrites, manyRewrites = 50, 500
 	// spaceRetry is how often a pause is looked at, and the migrations that wait for its end.
 	spaceRetry = 5 * time.Second
 	// spaceForgotten is how long nothing must have been rewritten before a new measurement begins. By then etcd has been
@@ -77,8 +78,6 @@ type space struct {
 
 	mu        sync.Mutex
 	growth    growth
-	rewrites  int // since the last reading
-	every     int // how many rewrites there are between two readings
 	readAt    time.Time
 	writtenAt time.Time
 	pause     *spacePause
@@ -99,8 +98,7 @@ type spacePause struct {
 
 func newSpace(c *cluster, stopRuns func()) *space {
 	return &space{
-		cluster: c, stopRuns: stopRuns, due: make(chan struct{}, 1), every: fewRewrites,
-		growth: growth{bound: c.options.MaxStorageGrowth},
+		cluster: c, stopRuns: stopRuns, due: make(chan struct{}, 1), growth: newGrowth(c.options.MaxStorageGrowth),
 	}
 }
 
@@ -123,12 +121,12 @@ func (s *space) run(ctx context.Context) {
 	}
 }
 
-// rewritten counts a rewrite. It returns at once.
-func (s *space) rewritten() {
+// rewritten counts a rewrite of an object. It returns at once.
+func (s *space) rewritten(resource schema.GroupResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writtenAt = s.cluster.clock.Now()
-	if s.rewrites++; s.growth.bound == 0 || s.rewrites < s.every {
+	if s.growth.bound == 0 || !s.growth.rewritten(resource) {
 		return
 	}
 	select {
@@ -182,10 +180,10 @@ func (s *space) read(ctx context.Context) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	rewrites := s.rewrites
-	s.rewrites, s.readAt, s.every = 0, s.cluster.clock.Now(), min(2*s.every, manyRewrites)
+	s.readAt = s.cluster.clock.Now()
+	full := s.growth.read(sizes)
 	switch {
-	case len(sizes) > 0:
+	case len(sizes.files) > 0:
 		s.untold.Succeeded(ctx, "The API servers tell the size of etcd's database again")
 	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.Unanswered(err):
 		s.begins(ctx, &spacePause{sizeUnknown: true, why: waitsFor(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
@@ -198,10 +196,6 @@ func (s *space) read(ctx context.Context) {
 	}
 	if s.pause != nil && s.pause.sizeUnknown {
 		s.pause = nil
-	}
-	full, soon := s.growth.add(sizes)
-	if soon || rewrites == 0 {
-		s.every = fewRewrites
 	}
 	if full != nil && s.pause == nil {
 		s.begins(ctx, &spacePause{why: waitsFor(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
@@ -221,33 +215,26 @@ func (s *space) begins(ctx context.Context, p *spacePause) {
 	s.stopRuns()
 }
 
-// sizes returns the largest size that an API server reports of each etcd. The error is why there is none.
-func (s *space) sizes(ctx context.Context) (map[string]int64, error) {
+// sizes returns what the API servers tell, the largest value of each. The error is why they tell no size of a file.
+func (s *space) sizes(ctx context.Context) (sizes, error) {
 	var mu sync.Mutex
-	sizes, answered := map[string]int64{}, false
+	all, answered := sizes{files: map[string]int64{}, objects: map[schema.GroupResource]int64{}}, false
 	err := s.cluster.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
-		family, err := server.Family(ctx, sizeMetric)
+		families, err := server.Families(ctx, objectsMetric, bytesMetric, sizeMetric)
 		mu.Lock()
 		defer mu.Unlock()
 		// A server that answers something else than protobuf does not tell the size, and will not tell it later.
 		answered = answered || err == nil || errors.Is(err, proto.Error)
-		for _, metric := range family.GetMetric() {
-			for _, label := range metric.GetLabel() {
-				if label.GetName() == etcdLabel {
-					etcd := label.GetValue()
-					sizes[etcd] = max(sizes[etcd], int64(metric.GetGauge().GetValue()))
-				}
-			}
-		}
+		all.add(families)
 		return err
 	})
 	switch {
-	case len(sizes) == 0 && answered:
-		return nil, errNoSize
-	case len(sizes) == 0:
-		return nil, cmp.Or(err, errNoSize)
+	case len(all.files) == 0 && answered:
+		return all, errNoSize
+	case len(all.files) == 0:
+		return all, cmp.Or(err, errNoSize)
 	}
-	return sizes, nil
+	return all, nil
 }
 
 // tryResume ends the pause if its cause has gone.
@@ -269,7 +256,7 @@ func (s *space) tryResume(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	klog.FromContext(ctx).Info("etcd was compacted, migrations go on")
-	s.pause, s.every = nil, fewRewrites
+	s.pause = nil
 	s.growth.resume()
 }
 
@@ -313,40 +300,3 @@ func (s *space) listedForCompaction(p *spacePause) string {
 	}
 	return "/api/v1/events"
 }
-
-// growth is how large the database files of each etcd are, and may become.
-type growth struct {
-	bound int64
-	files map[string]*databaseFile
-}
-
-// databaseFile has sizes in bytes.
-type databaseFile struct{ first, last, limit int64 }
-
-// add takes the sizes that were read. It returns a file that has reached its limit, if any, and whether the next
-// reading must come soon.
-func (g *growth) add(sizes map[string]int64) (full *databaseFile, soon bool) {
-	for id, size := range sizes {
-		f := g.files[id]
-		if f == nil {
-			f = &databaseFile{first: size, last: size, limit: size + g.bound}
-			g.files[id] = f
-		}
-		soon = soon || size-f.last > g.margin() || f.limit-size < 2*g.margin()
-		f.last = max(f.last, size)
-		if f.last >= f.limit {
-			full = f
-		}
-	}
-	return full, soon
-}
-
-// resume sets the limits for the time until the next pause. A file that has reached the bound may grow by the margin.
-// If it does, it has no free pages left.
-func (g *growth) resume() {
-	for _, f := range g.files {
-		f.limit = max(f.limit, f.last+g.margin())
-	}
-}
-
-func (g *growth) margin() int64 { return g.bound / 16 }

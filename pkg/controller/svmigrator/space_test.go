@@ -37,37 +37,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-func TestGrowth(t *testing.T) {
-	const bound = 160 // so the margin is 10
-	g := growth{bound: bound, files: map[string]*databaseFile{}}
-	for i, step := range []struct {
-		what        string
-		small, last int64
-		full, soon  bool
-		resume      bool
-	}{
-		{what: "the first sizes are where growth begins", small: 40, last: 1000},
-		{what: "little growth", small: 41, last: 1010},
-		{what: "much growth at once", small: 41, last: 1021, soon: true},
-		{what: "a member of etcd with a smaller file", small: 41, last: 700},
-		{what: "the growth counts from the largest file", small: 41, last: 1031},
-		{what: "near the bound", small: 41, last: 1141, soon: true},
-		{what: "at the bound", small: 41, last: 1160, full: true, soon: true},
-		{what: "after a compaction the file is not larger", small: 41, last: 1160, soon: true, resume: true},
-		{what: "no page is free any more", small: 41, last: 1170, full: true, soon: true},
-		{what: "the other etcd grows", small: 201, last: 1170, full: true, soon: true, resume: true},
-		{what: "all grow no more", small: 201, last: 1170, soon: true, resume: true},
-	} {
-		if step.resume {
-			g.resume()
-		}
-		full, soon := g.add(map[string]int64{"etcd-0": step.last, "etcd-1": step.small})
-		if (full != nil) != step.full || soon != step.soon {
-			t.Errorf("step %d, %s: full is %v and soon is %v", i, step.what, full != nil, soon)
-		}
-	}
-}
-
 // toldSizes is an Observer whose servers answer as said.
 type toldSizes struct {
 	Observer
@@ -85,7 +54,7 @@ func tell(t *testing.T, answers ...reply) *toldSizes {
 	told := &toldSizes{}
 	for _, answer := range answers {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-			if got := request.URL.Query()["name[]"]; !slices.Equal(got, []string{sizeMetric}) {
+			if got := request.URL.Query()["name[]"]; !slices.Equal(got, []string{objectsMetric, bytesMetric, sizeMetric}) {
 				t.Errorf("asked for the metrics %q", got)
 			}
 			w.WriteHeader(answer.code)
@@ -120,6 +89,18 @@ func TestSizesThatServersTell(t *testing.T) {
 		return &dto.MetricFamily{Name: &name, Type: dto.MetricType_GAUGE.Enum(), Metric: []*dto.Metric{{
 			Label: []*dto.LabelPair{{Name: ptr.To(etcdLabel), Value: &etcd}}, Gauge: &dto.Gauge{Value: &bytes}}}}
 	}
+	ofWidgets := func(name string, value float64) *dto.MetricFamily {
+		return &dto.MetricFamily{Name: &name, Type: dto.MetricType_GAUGE.Enum(), Metric: []*dto.Metric{{
+			Label: []*dto.LabelPair{
+				{Name: ptr.To("group"), Value: &widgets.Group}, {Name: ptr.To("resource"), Value: &widgets.Resource},
+			},
+			Gauge: &dto.Gauge{Value: &value}}}}
+	}
+	objects := func(count, bytes float64) reply {
+		return reply{http.StatusOK, []*dto.MetricFamily{
+			ofWidgets(objectsMetric, count), ofWidgets(bytesMetric, bytes), family(sizeMetric, "etcd-0", 5),
+		}}
+	}
 	other, failing := family("another_metric", "etcd-0", 7), reply{code: http.StatusServiceUnavailable}
 	size := func(etcd string, bytes float64) reply {
 		return reply{http.StatusOK, []*dto.MetricFamily{other, family(sizeMetric, etcd, bytes)}}
@@ -130,10 +111,18 @@ func TestSizesThatServersTell(t *testing.T) {
 		before  map[string]*databaseFile
 		pauses  bool
 		sizes   map[string]int64
+		widget  int64
 	}{
 		"the largest of each etcd counts": {
 			answers: []reply{size("etcd-0", 1.5e+06), size("etcd-0", 2e+06), size("etcd-1", 30)},
 			sizes:   map[string]int64{"etcd-0": 2_000_000, "etcd-1": 30},
+		},
+		"objects have sizes, of which the largest counts": {
+			answers: []reply{objects(3, 300), objects(2, 300), objects(2, -1)},
+			sizes:   map[string]int64{"etcd-0": 5}, widget: 150,
+		},
+		"no server knows how large objects are": {
+			answers: []reply{objects(3, -1), objects(0, 0)}, sizes: map[string]int64{"etcd-0": 5},
 		},
 		"one server tells":        {answers: []reply{failing, size("etcd-0", 5)}, sizes: map[string]int64{"etcd-0": 5}},
 		"no server answers":       {answers: []reply{failing}, pauses: true},
@@ -159,6 +148,9 @@ func TestSizesThatServersTell(t *testing.T) {
 			}
 			if !maps.Equal(sizes, test.sizes) {
 				t.Errorf("the sizes are %v, want %v", sizes, test.sizes)
+			}
+			if got := max(0, s.growth.objects[widgets]); got != test.widget {
+				t.Errorf("a widget has %d bytes, want %d", got, test.widget)
 			}
 		})
 	}

@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,30 +100,38 @@ func (r Reader) ServerVersion(ctx context.Context) (string, error) {
 	return document.GitVersion, nil
 }
 
-// Family returns the metric family of that name, with all its metrics. It returns nil if the server has none. The error
-// is [ErrNoMetrics] if the server began to answer, but the answer could not be read to the family.
-func (r Reader) Family(ctx context.Context, name string) (*dto.MetricFamily, error) {
+// Families returns those metric families of these names that the server has. The error is [ErrNoMetrics] if the server
+// began to answer, but the answer could not be read as far as needed.
+func (r Reader) Families(ctx context.Context, names ...string) (map[string]*dto.MetricFamily, error) {
 	const accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
 	defer cancel()
 	// API servers before 1.37 do not know the parameter, and send everything in alphabetical order.
-	body, err := r.Client.Get().AbsPath("/metrics").Param("name[]", name).SetHeader("Accept", accept).
-		MaxRetries(r.Retries).Stream(ctx)
+	request := r.Client.Get().AbsPath("/metrics").SetHeader("Accept", accept).MaxRetries(r.Retries)
+	for _, name := range names {
+		request.Param("name[]", name)
+	}
+	body, err := request.Stream(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("getting /metrics: %w", err)
 	}
 	defer func() { _ = body.Close() }()
-	reader, unlimited, family := bufio.NewReader(body), protodelim.UnmarshalOptions{MaxSize: -1}, &dto.MetricFamily{}
+	reader, unlimited := bufio.NewReader(body), protodelim.UnmarshalOptions{MaxSize: -1}
+	families, last := map[string]*dto.MetricFamily{}, slices.Max(names)
 	for {
-		switch err := unlimited.UnmarshalFrom(reader, family); {
-		case errors.Is(err, io.EOF):
-			return nil, nil
-		case err != nil:
+		family := &dto.MetricFamily{}
+		if err := unlimited.UnmarshalFrom(reader, family); errors.Is(err, io.EOF) {
+			return families, nil
+		} else if err != nil {
 			return nil, fmt.Errorf("getting /metrics: %w: %w", ErrNoMetrics, err)
-		case family.GetName() == name:
+		}
+		if slices.Contains(names, family.GetName()) {
+			families[family.GetName()] = family
+		}
+		if family.GetName() >= last {
 			// The connection can be used again if the answer was read to its end.
 			_, _ = io.CopyN(io.Discard, reader, maxDrain)
-			return family, nil
+			return families, nil
 		}
 	}
 }

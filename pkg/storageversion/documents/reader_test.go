@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -112,28 +113,31 @@ func TestDefinitionOfAResource(t *testing.T) {
 	}
 }
 
-func TestMetricFamily(t *testing.T) {
-	// The second family would be an error if somebody read on after the first.
-	body := &bytes.Buffer{}
-	for _, name := range []string{"others", "wanted"} {
+func TestMetricFamilies(t *testing.T) {
+	// What follows the last family that is wanted would be an error if somebody read it.
+	body, until := &bytes.Buffer{}, map[string]int{}
+	for _, name := range []string{"a-wanted", "others", "wanted"} {
 		if _, err := protodelim.MarshalTo(body, &dto.MetricFamily{Name: &name, Help: &name}); err != nil {
 			t.Fatal(err)
 		}
+		until[name] = body.Len()
 	}
 	families := body.String()
 	for name, test := range map[string]struct {
-		body, family string
-		err          error
+		body     string
+		families []string
+		err      error
 	}{
-		"among others":     {body: families + "\x01\x00no family", family: "wanted"},
-		"no such family":   {body: families[:len(families)/2]},
+		"both":             {body: families + "\x01\x00no family", families: []string{"a-wanted", "wanted"}},
+		"one of them":      {body: families[until["a-wanted"]:] + "\x01\x00no family", families: []string{"wanted"}},
+		"another one":      {body: families[:until["others"]], families: []string{"a-wanted"}},
 		"no family at all": {},
 		"cut short":        {body: families[:len(families)-1], err: io.ErrUnexpectedEOF},
 		"plain text":       {body: "# HELP wanted [STABLE] A text that somebody wrote.\nwanted 1\n", err: proto.Error},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if got := r.URL.String(); got != "/metrics?name%5B%5D=wanted" {
+				if got := r.URL.String(); got != "/metrics?name%5B%5D=wanted&name%5B%5D=a-wanted" {
 					t.Errorf("asked for %s", got)
 				}
 				if _, err := w.Write([]byte(test.body)); err != nil {
@@ -141,9 +145,14 @@ func TestMetricFamily(t *testing.T) {
 				}
 			}))
 			t.Cleanup(s.Close)
-			got, err := readerOf(t, s).Family(t.Context(), "wanted")
-			if got.GetHelp() != test.family || (got == nil) != (test.family == "") {
-				t.Errorf("family %v, want %q", got, test.family)
+			got, err := readerOf(t, s).Families(t.Context(), "wanted", "a-wanted")
+			if names := slices.Sorted(maps.Keys(got)); !slices.Equal(names, test.families) {
+				t.Errorf("families %v, want %v", names, test.families)
+			}
+			for name, family := range got {
+				if family.GetHelp() != name {
+					t.Errorf("family %s has the help %q", name, family.GetHelp())
+				}
 			}
 			if !errors.Is(err, test.err) || errors.Is(err, ErrNoMetrics) != (test.err != nil) {
 				t.Errorf("error %v, want %v", err, test.err)

@@ -131,11 +131,11 @@ const startMetric = "apiserver_audit_event_total"
 // readStart returns when the process at the other end started. Two processes that started in the same nanosecond look
 // like one. One process does not look like two.
 func readStart(ctx context.Context, from documents.Reader) (string, error) {
-	family, err := from.Family(ctx, startMetric)
+	families, err := from.Families(ctx, startMetric)
 	if err != nil {
 		return "", err
 	}
-	for _, metric := range family.GetMetric() {
+	for _, metric := range families[startMetric].GetMetric() {
 		if created := metric.GetCounter().GetCreatedTimestamp(); created != nil {
 			return created.AsTime().Format(time.RFC3339Nano), nil
 		}

@@ -1,0 +1,97 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func TestGrowth(t *testing.T) {
+	const bound = 160 // so the margin is 10
+	g := newGrowth(bound)
+	for i, step := range []struct {
+		what        string
+		small, last int64
+		full, soon  bool
+		resume      bool
+	}{
+		{what: "the first sizes are where growth begins", small: 40, last: 1000},
+		{what: "little growth", small: 41, last: 1010},
+		{what: "much growth at once", small: 41, last: 1021, soon: true},
+		{what: "a member of etcd with a smaller file", small: 41, last: 700},
+		{what: "the growth counts from the largest file", small: 41, last: 1031},
+		{what: "near the bound", small: 41, last: 1141, soon: true},
+		{what: "at the bound", small: 41, last: 1160, full: true, soon: true},
+		{what: "after a compaction the file is not larger", small: 41, last: 1160, soon: true, resume: true},
+		{what: "no page is free any more", small: 41, last: 1170, full: true, soon: true},
+		{what: "the other etcd grows", small: 201, last: 1170, full: true, soon: true, resume: true},
+		{what: "all grow no more", small: 201, last: 1170, soon: true, resume: true},
+	} {
+		if step.resume {
+			g.resume()
+		}
+		g.rewritten(widgets)
+		full := g.read(sizes{files: map[string]int64{"etcd-0": step.last, "etcd-1": step.small}})
+		soon := g.every == fewRewrites
+		if (full != nil) != step.full || soon != step.soon {
+			t.Errorf("step %d, %s: full is %v and soon is %v", i, step.what, full != nil, soon)
+		}
+	}
+}
+
+// TestHowOftenSizesAreRead counts the rewrites between readings, with the default bound.
+func TestHowOftenSizesAreRead(t *testing.T) {
+	for name, test := range map[string]struct {
+		object int64 // its size, if it is known
+		grows  int64 // by how much the file grows between two readings
+		want   []int
+	}{
+		"objects whose size nobody tells": {want: []int{50, 100, 200, 400, 500, 500}},
+		"small objects":                   {object: 1500, want: []int{1399, 5000, 5000}},
+		"large objects":                   {object: 100_000, want: []int{21, 84, 84}},
+		"the file grows, first by much, then to the bound": {
+			object: 100_000, grows: 9 * mebibyte, want: []int{21, 21, 21},
+		},
+		"objects of unknown size make the file grow": {grows: 9 * mebibyte, want: []int{50, 50, 50}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g, size := newGrowth(128*mebibyte), int64(0)
+			read := func() {
+				g.read(sizes{
+					files: map[string]int64{"etcd-0": size}, objects: map[schema.GroupResource]int64{widgets: test.object},
+				})
+				size += test.grows
+			}
+			read()
+			var got []int
+			for range test.want {
+				rewrites := 1
+				for !g.rewritten(widgets) {
+					rewrites++
+				}
+				got = append(got, rewrites)
+				read()
+			}
+			if !slices.Equal(got, test.want) {
+				t.Errorf("rewrites between readings: %v, want %v", got, test.want)
+			}
+		})
+	}
+}
