@@ -126,6 +126,27 @@ func TestServersThatAreMissing(t *testing.T) {
 	}
 }
 
+func TestAddressesThatServersAdvertise(t *testing.T) {
+	own := map[string]string{"a": "1", "b": "2"}
+	for name, test := range map[string]struct {
+		advertised map[string]string
+		answering  []string
+		want       bool
+	}{
+		"each its own":                       {own, []string{"1", "2"}, true},
+		"one of them":                        {own, []string{"2"}, true},
+		"they share one":                     {map[string]string{"a": "1", "b": "1"}, []string{"1"}, true},
+		"that of a server without a Lease":   {own, []string{"1", "3"}, false},
+		"that of a load balancer":            {own, []string{"balancer"}, false},
+		"older servers advertise no address": {nil, []string{"1", "2"}, false},
+	} {
+		look := Look{Living: processesOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
+		if got := look.Advertise(test.answering); got != test.want {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}
+
 func TestLookThatFailsChangesNothingOfServersThatWereSeen(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")

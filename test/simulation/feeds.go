@@ -96,6 +96,9 @@ func (f *feeds) cut(on stream, d time.Duration, relist bool) {
 	}
 	f.w.log("watch %d breaks", on)
 	one.broken = true
+	if on == streamLeases {
+		m.observer.noteHeld()
+	}
 	f.reckon()
 	f.w.after(d, func() {
 		if f.w.manager != m {

@@ -139,6 +139,12 @@ func TestFindings(t *testing.T) {
 		"S21: a server that takes over the Lease of a newer one": `
 			servers 1, release 2, publishing 0, addresses own leases kept
 			let a server crash again and again (0, 0), 0s, seed 0`,
+		"S26: a server that stops answers for one whose address is not there yet": `
+			servers 1, release 0, publishing 0, addresses own leases replaced
+			restart a server (1, 0), 0s, seed 2
+			hold back the definition from a server (1, 0), 0s, seed 0
+			change the storage version twice (0, 0), 0s, seed 0
+			stop a server (0, 0), 0s, seed 2`,
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			s, err := parse(text)

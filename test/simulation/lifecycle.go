@@ -231,10 +231,17 @@ func (c *cluster) startAfter(before *server, identity string, release int, publi
 }
 
 // mayLeave is the limit of what can be observed: a server that joined while nobody watched does not leave for good
-// before somebody did.
+// before somebody did, unless it was there not long before.
 func (c *cluster) mayLeave(identity string) bool {
-	l := c.leases[identity]
-	return l != nil && !l.unwatched && c.w.feeds.watched(streamLeases)
+	l, m := c.leases[identity], c.w.manager
+	switch {
+	case l == nil:
+		return false
+	case !l.unwatched && c.w.feeds.watched(streamLeases):
+		return true
+	default:
+		return m != nil && m.observer.listed && !m.observer.lastHeld[identity].IsZero()
+	}
 }
 
 // loseLease lets somebody delete the Lease of a server that runs. The server puts it back.

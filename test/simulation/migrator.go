@@ -101,6 +101,13 @@ func (g *migrator) everyServerFollows() bool {
 	o, asked := m.observer, []*server{}
 	look := storageversion.Look{Living: o.living, Advertised: c.advertised()}
 	shares, _ := look.SharesAddresses(o.addresses)
+	answering := o.addresses
+	if len(answering) == 0 {
+		answering = []string{balancer}
+	}
+	if !look.Advertise(answering) && m.now().Before(o.lostAt.Add(silence)) && !g.w.mutant.forgetsLost {
+		return false
+	}
 	switch {
 	case c.addressed() && shares, o.shared && o.unmet != "":
 		return false

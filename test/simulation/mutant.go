@@ -44,6 +44,8 @@ type mutant struct {
 	forgetsMissing bool
 	// forgetsLost has servers asked behind a balancer although one may answer whose Lease is gone.
 	forgetsLost bool
+	// forgetsWhoWasBack has nobody be there in a gap of a watch who was not there before.
+	forgetsWhoWasBack bool
 	// asksFollowersOnce has them start as soon as all servers follow.
 	asksFollowersOnce bool
 }

@@ -33,10 +33,11 @@ import (
 // within is the number of histories within which each mutant must have been found.
 const within = 4000
 
-// mutants are mistakes. Where few histories find one, first is a seed shortly before one of those.
+// mutants are mistakes. Where few histories find one, first is a seed shortly before one of those, or history is one.
 var mutants = map[string]struct {
 	mutant
-	first int
+	first   int
+	history string
 }{
 	"takes the success of an earlier epoch for a proof": {mutant: mutant{input: skipEpochs}},
 	"takes any success for a proof":                     {mutant: mutant{input: believeAll}},
@@ -63,8 +64,22 @@ var mutants = map[string]struct {
 	"asks who follows only when it starts":              {mutant: mutant{asksFollowersOnce: true}, first: 240},
 	"asks only servers that are ready who follows":      {mutant: mutant{forgetsMissing: true}, first: 5285},
 	"forgets who answers without a Lease":               {mutant: mutant{forgetsLost: true}, first: 9280},
+	"forgets who may have been back":                    {mutant: mutant{forgetsWhoWasBack: true}, history: backInAGap},
 	"takes the success under another state for a proof": {mutant: mutant{input: takeUIDsForTheSame}},
 }
+
+// backInAGap has a server be back while the manager is cut off. The other server is frozen, so that it does not write the
+// same objects again.
+const backInAGap = `
+	servers 2, release 0, publishing 0, addresses own leases replaced
+	nothing (0, 0), 4m0s, seed 0
+	nothing (0, 0), 4m0s, seed 0
+	stop a server (1, 0), 1m6s, seed 0
+	nothing (0, 0), 1m6s, seed 0
+	cut the manager off (2, 0), 1s, seed 0
+	freeze a server (0, 2), 0s, seed 0
+	start a server (1, 2), 8s, seed 0
+	stop a server (1, 0), 4m0s, seed 0`
 
 // TestMutants makes sure that the simulation finds what it is there to find.
 func TestMutants(t *testing.T) {
@@ -72,20 +87,31 @@ func TestMutants(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := mutants[name]
-			for one := max(m.first, 1); one <= m.first+within; one++ {
-				s := scripts.Example(one)
-				if _, err := s.play(m.mutant, nil); err == nil {
-					continue
+			if m.history != "" {
+				s, err := parse(m.history)
+				if err != nil || !s.finds(m.mutant) {
+					t.Errorf("not found by its history, %v", err)
 				}
-				if _, err := s.play(mutant{}, nil); err != nil {
-					continue // It takes no mistake to fail here.
-				}
-				t.Logf("found by history %d", one)
 				return
+			}
+			for one := max(m.first, 1); one <= m.first+within; one++ {
+				if scripts.Example(one).finds(m.mutant) {
+					t.Logf("found by history %d", one)
+					return
+				}
 			}
 			t.Errorf("not found within %d histories", within)
 		})
 	}
+}
+
+// finds reports whether the mistake makes the history fail, which passes without it.
+func (s script) finds(m mutant) bool {
+	if _, err := s.play(m, nil); err == nil {
+		return false
+	}
+	_, err := s.play(mutant{}, nil)
+	return err == nil
 }
 
 // skipEpochs makes every success one of the current epoch. A migration of an earlier one began before it, which gives

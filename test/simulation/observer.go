@@ -17,7 +17,9 @@ limitations under the License.
 package simulation
 
 import (
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -42,6 +44,8 @@ const (
 	// renewal how often servers renew them.
 	silence = 90 * time.Second
 	renewal = 10 * time.Second
+	// historyKept is for how long a server that left may have been back without anybody noticing.
+	historyKept = 10 * time.Minute
 )
 
 // observer stands for package observer: it does what that does, without requests.
@@ -68,6 +72,8 @@ type observer struct {
 	known map[*source]bool
 	// heardOf are the processes that were heard of.
 	heardOf map[string]bool
+	// lastHeld is when each server held a Lease last, if that was not long before the latest news.
+	lastHeld map[string]time.Time
 	// lostAt is when a process was found to have lost its Lease, or Leases were listed first.
 	lostAt time.Time
 
@@ -78,6 +84,7 @@ func newObserver(m *manager) *observer {
 	return &observer{
 		m: m, ledger: storageversion.NewLedger(linger), retry: firstRetry,
 		known: map[*source]bool{}, heardOf: map[string]bool{}, held: map[string]*server{},
+		lastHeld: map[string]time.Time{},
 	}
 }
 
@@ -116,6 +123,7 @@ func (o *observer) setLiving(living []storageversion.Process, unbroken bool) {
 			o.lostAt = o.m.now()
 		}
 	}
+	o.noteHeld()
 	o.living = living
 	for _, one := range living {
 		o.heardOf[one.Incarnation] = true
@@ -123,6 +131,15 @@ func (o *observer) setLiving(living []storageversion.Process, unbroken bool) {
 	}
 	o.heard(o.ledger.SetServers(o.m.now(), living, unbroken))
 	o.lookSoon()
+}
+
+// noteHeld remembers who holds Leases, and forgets who has not held one for long.
+func (o *observer) noteHeld() {
+	now := o.m.now()
+	for _, one := range o.living {
+		o.lastHeld[one.Identity] = now
+	}
+	maps.DeleteFunc(o.lastHeld, func(_ string, last time.Time) bool { return now.Sub(last) > historyKept })
 }
 
 func (o *observer) setAddresses(addresses []string) {
@@ -359,8 +376,14 @@ func (o *observer) relist(on stream) {
 	c := o.m.w.cluster
 	switch on {
 	case streamLeases:
-		// Who came meanwhile may be gone already.
+		// Who came meanwhile may be gone already, and who was gone may have been back.
 		lived := c.processesOf(func(l *lease) bool { return !l.silent || !o.heardOf[l.holder] })
+		for identity := range o.lastHeld {
+			if c.leases[identity] == nil && !o.m.w.mutant.forgetsWhoWasBack {
+				lived = append(lived, storageversion.Process{Identity: identity})
+			}
+		}
+		slices.SortFunc(lived, func(a, b storageversion.Process) int { return strings.Compare(a.Identity, b.Identity) })
 		if len(lived) > len(c.living()) {
 			o.setLiving(lived, true)
 		}

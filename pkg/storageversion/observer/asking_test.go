@@ -41,6 +41,24 @@ func TestEveryAnswerCounts(t *testing.T) {
 	c.stop()
 }
 
+// TestAnswersOfServersWithoutALease asks at an address that no Lease names. A server may answer there that has lost its
+// Lease before the manager began.
+func TestAnswersOfServersWithoutALease(t *testing.T) {
+	c := newCluster(t, 1)
+	c.run(t)
+	ask := func() error {
+		return c.AskEach(t.Context(), func(context.Context, documents.Reader) error { return nil })
+	}
+	if err := ask(); err == nil || !strings.Contains(err.Error(), "whose identity Lease is gone") {
+		t.Errorf("the error is %v", err)
+	}
+	c.clock.Step(goneAfter)
+	if err := ask(); err != nil {
+		t.Errorf("%v later: %v", goneAfter, err)
+	}
+	c.stop()
+}
+
 // TestWatchOfLeasesThatIsLate has the Lease of a server change its holder, which no watch tells.
 func TestWatchOfLeasesThatIsLate(t *testing.T) {
 	c := newCluster(t, 2)

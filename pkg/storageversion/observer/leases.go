@@ -175,11 +175,9 @@ func (w *leaseWatcher) check(ctx context.Context) error {
 }
 
 // withoutLease returns an error while a server may answer whose Lease is gone: one that stops, or one whose Lease
-// somebody deleted. Where servers share addresses, it would be taken for another one, which has a Lease and does not
-// answer.
+// somebody deleted. Where no server advertises an address, or several share it, that server would be taken for another
+// one, which has a Lease and does not answer. facts.mu is held.
 func (w *leaseWatcher) withoutLease() error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	if until := w.lostAt.Add(goneAfter); w.clock.Now().Before(until) {
 		return fmt.Errorf("until %s an API server may answer whose identity Lease is gone, and be taken for another one",
 			until.UTC().Format(time.RFC3339))
@@ -193,7 +191,8 @@ func (w *leaseWatcher) withoutLease() error {
 // Leases are by the clocks of other hosts, and an observer that is cut off from the API hears of no renewal.
 type serverLeases struct {
 	leasesAt
-	// lastHeld is when each server held a Lease last, if etcd may remember it.
+	// lastHeld is when each server held a Lease last. It lacks servers that held none for longer than historyKept before
+	// the news that came before the latest. The time between these two does not count: a watch may have been broken.
 	lastHeld map[string]time.Time
 	// lostAt is when a process of kube-apiserver lost its Lease last. One may have before a list.
 	lostAt time.Time
@@ -203,7 +202,7 @@ type serverLeases struct {
 }
 
 func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
-	l.noteHeld(now)
+	l.noteHeld(l.lastNews)
 	l.heard += min(max(now.Sub(l.lastNews), 0), newsGap)
 	l.lastNews = now
 	before := maps.Clone(l.byName)
@@ -246,13 +245,14 @@ func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 	l.revision = max(l.revision, n.revision)
 }
 
-func (l *serverLeases) noteHeld(now time.Time) {
+// noteHeld remembers who held Leases at the latest news.
+func (l *serverLeases) noteHeld(latest time.Time) {
 	for name, known := range l.byName {
 		if known.server {
-			l.lastHeld[name] = now
+			l.lastHeld[name] = latest
 		}
 	}
-	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return now.Sub(last) > historyKept })
+	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return latest.Sub(last) > historyKept })
 }
 
 // perhapsBack returns the living processes together with one of each server that held a Lease not long ago and holds

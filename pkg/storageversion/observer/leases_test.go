@@ -108,19 +108,24 @@ func TestServersThatMayHaveBeenBack(t *testing.T) {
 	process := func(holder string) *coordinationv1.Lease { return leaseOf(holder[:1], holder, kubeAPIServer, noon) }
 	living := []storageversion.Process{{Identity: "a", Incarnation: "a_1"}, {Identity: "d", Incarnation: "d_1"}}
 	for name, test := range map[string]struct {
-		later time.Duration
+		heard []time.Duration // after the server left
 		want  [][]storageversion.Process
 	}{
 		"a server that left a moment ago": {
-			time.Minute, [][]storageversion.Process{{living[0], {Identity: "c"}, living[1]}},
+			[]time.Duration{time.Minute}, [][]storageversion.Process{{living[0], {Identity: "c"}, living[1]}},
 		},
-		"a server that left long ago": {historyKept + time.Minute, nil},
+		"a server that left a moment before a long silence": {
+			[]time.Duration{time.Minute, time.Hour}, [][]storageversion.Process{{living[0], {Identity: "c"}, living[1]}},
+		},
+		"a server that left long ago": {[]time.Duration{historyKept + time.Minute, historyKept + 2*time.Minute}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := serverLeases{lastHeld: map[string]time.Time{}}
 			l.hear(list(process("a_1"), process("c_1"), process("d_1"), leaseOf("s", "s_1", "sample", noon)), noon)
 			l.hear(list(process("a_1"), process("d_1")), noon.Add(time.Second))
-			l.hear(renewal(process("a_1")), noon.Add(test.later))
+			for _, after := range test.heard {
+				l.hear(list(process("a_1"), process("d_1")), noon.Add(after))
+			}
 			if diff := cmp.Diff(test.want, l.perhapsBack(living)); diff != "" {
 				t.Errorf("who may have been back (-want +got):\n%s", diff)
 			}

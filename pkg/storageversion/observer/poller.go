@@ -136,11 +136,16 @@ func (p *discoveryPoller) livingBehindShared() int {
 }
 
 // unasked returns an error if a server lives that nobody can ask at these addresses: servers share them, and were not
-// met there, or the server is not ready.
+// met there, or the server is not ready. Another process may also answer in its place.
 func (p *discoveryPoller) unasked(addresses []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	look := storageversion.Look{Living: p.ledger.Living(), Advertised: p.leases.advertised}
+	if !look.Advertise(addresses) {
+		if err := p.leases.withoutLease(); err != nil {
+			return err
+		}
+	}
 	if shares, _ := look.SharesAddresses(addresses); shares && !p.allMet {
 		return fmt.Errorf("%d API servers live, and the manager cannot ask each of them", len(look.Living))
 	}
