@@ -144,7 +144,7 @@ func checkDenied(m *v1alpha1.StorageVersionMigration, denied bool) error {
 	case !denied && m.HasCondition(v1alpha1.MigrationSucceeded):
 		return nil
 	case denied && len(m.Status.DeniedObjects) == 2 && m.Status.DeniedObjects[0].Name == "old" &&
-		strings.Contains(m.Status.DeniedObjects[0].Message, "CRDManagedFieldsCleaning") && m.Status.Progress.Rewritten == 1:
+		strings.Contains(m.Status.DeniedObjects[0].Message, "clean managedFields") && m.Status.Progress.Rewritten == 1:
 		return nil
 	}
 	return fmt.Errorf("the migration of widgets has ended with %+v", m.Status)
