@@ -55,7 +55,7 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	case failed.Denied > 0:
 		return "To see the objects: kubectl svm denied " + m.Name
 	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
-		return "Let the rule leave out the user of the manager, or updates that change nothing. Then: " + again
+		return "Let the rule leave out the manager, as docs/tasks.md says, or updates that change nothing. Then: " + again
 	case refused(failed) && permission(resource) != "":
 		return "To allow it: " + permission(resource) + "\n  Then: " + again
 	case refused(failed):

@@ -33,7 +33,7 @@ func TestAfterFailure(t *testing.T) {
 		want             string
 	}{
 		{"widgets.example.com", "ObjectsDenied", 1, "kubectl svm denied widgets-1"},
-		{"widgets.example.com", "RewritesChangeObjects", 0, "Let the rule leave out the user of the manager"},
+		{"widgets.example.com", "RewritesChangeObjects", 0, "Let the rule leave out the manager, as docs/tasks.md says"},
 		{"widgets.example.com", "ListRefused", 0,
 			"kubectl svm rbac | kubectl apply -f -\n  Then: kubectl svm migrate widgets"},
 		{"widgets.example.com", "AgreementLost", 0, "To try again: kubectl svm migrate widgets.example.com --wait"},
