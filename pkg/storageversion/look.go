@@ -60,8 +60,8 @@ func (l *Look) Missing(answering []string) []string {
 	return missing
 }
 
-// Advertise reports whether each of these addresses is one that a living server advertises. At another one a process may
-// answer that is about to end, and has no Lease any more.
+// Advertise reports whether each of these addresses is one that a living server advertises. At another one a process
+// may answer that is about to end, and has no Lease any more.
 func (l *Look) Advertise(answering []string) bool {
 	own := sets.New[string]()
 	for _, process := range l.Living {

@@ -68,8 +68,8 @@ var mutants = map[string]struct {
 	"takes the success under another state for a proof": {mutant: mutant{input: takeUIDsForTheSame}},
 }
 
-// backInAGap has a server be back while the manager is cut off. The other server is frozen, so that it does not write the
-// same objects again.
+// backInAGap has a server be back while the manager is cut off. The other server is frozen, so that it does not write
+// the same objects again.
 const backInAGap = `
 	servers 2, release 0, publishing 0, addresses own leases replaced
 	nothing (0, 0), 4m0s, seed 0

@@ -176,8 +176,8 @@ func (o *Observer) CheckServers(ctx context.Context) error { return o.leases.che
 // AskEach asks each API server that is ready, all at once: at its own address, or behind shared addresses if the last
 // look met all servers there. Otherwise it asks whichever server answers at each address, or at the configured host if
 // no address is known. It returns everything that went wrong, with the address, and an error if a server lives that it
-// could not ask. Behind addresses that servers share, or that none of them advertises, it also returns an error for 90 s
-// after a process lost its Lease or Leases were listed.
+// could not ask. Behind addresses that servers share, or that none of them advertises, it also returns an error for
+// 90 s after a process lost its Lease or Leases were listed.
 func (o *Observer) AskEach(
 	ctx context.Context, ask func(ctx context.Context, server documents.Reader) error,
 ) error {

@@ -148,7 +148,7 @@ func testSizesAreReadRarely(t *testing.T) {
 		t.Fatal(err)
 	}
 	if readings.Total() != atTheBeginning {
-		t.Errorf("sizes were read %d times while %d small objects were rewritten, want %d", readings.Total(), n, atTheBeginning)
+		t.Errorf("sizes were read %d times for %d small objects, want %d", readings.Total(), n, atTheBeginning)
 	}
 	framework.StopManager(t, manager)
 }
