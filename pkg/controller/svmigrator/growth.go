@@ -22,18 +22,22 @@ import (
 )
 
 const (
-	// Where nobody tells how large objects are, the sizes are read after at least fewRewrites and at most manyRewrites.
-	// By default growth.margin has room for fewRewrites objects of 100 kB.
+	// The sizes are read after at most manyRewrites, because some objects may be much larger than the average. Where
+	// nobody tells the average, they are read after fewRewrites at first. By default growth.margin has room for
+	// fewRewrites objects of 100 kB.
 	fewRewrites, manyRewrites = 50, 500
-	// mostRewrites bounds how many objects are rewritten between two readings, however small they are on average.
+	// mostRewrites is instead of manyRewrites for a resource all objects of which are not larger than half of the bound.
 	mostRewrites = 5000
 )
 
 // sizes are in bytes, as read at one time.
 type sizes struct {
-	files   map[string]int64               // of the database of each etcd
-	objects map[schema.GroupResource]int64 // of an object, on average
+	files   map[string]int64 // of the database of each etcd
+	objects map[schema.GroupResource]objectSizes
 }
+
+// objectSizes are zero if they are not known.
+type objectSizes struct{ average, all int64 }
 
 // add takes what one API server tells.
 func (s sizes) add(families map[string]*dto.MetricFamily) {
@@ -46,9 +50,10 @@ func (s sizes) add(families map[string]*dto.MetricFamily) {
 		counts[resourceOf(metric)] = metric.GetGauge().GetValue()
 	}
 	for _, metric := range families[bytesMetric].GetMetric() { // A value that is not known is -1.
-		if resource := resourceOf(metric); counts[resource] > 0 {
-			average := int64(metric.GetGauge().GetValue() / counts[resource])
-			s.objects[resource] = max(s.objects[resource], average)
+		resource, all := resourceOf(metric), metric.GetGauge().GetValue()
+		if count := counts[resource]; count > 0 && all > 0 {
+			known := s.objects[resource]
+			s.objects[resource] = objectSizes{max(known.average, int64(all/count)), max(known.all, int64(all))}
 		}
 	}
 }
@@ -71,7 +76,7 @@ func labelsOf(metric *dto.Metric) map[string]string {
 type growth struct {
 	bound   int64
 	files   map[string]*databaseFile
-	objects map[schema.GroupResource]int64
+	objects map[schema.GroupResource]objectSizes
 	// used is how many bytes were rewritten since the last reading. The next one is due when it reaches bytes. Objects of
 	// unknown size count as if bytes were enough for as many as every says.
 	used, bytes, every int64
@@ -88,11 +93,14 @@ func newGrowth(bound int64) growth {
 
 // rewritten counts a rewrite. It reports whether the next reading is due.
 func (g *growth) rewritten(resource schema.GroupResource) bool {
-	if size := g.objects[resource]; size > 0 {
-		g.used += max(size, g.bytes/mostRewrites+1)
-	} else {
-		g.used += g.bytes/g.every + 1
+	size, atMost := g.objects[resource], int64(manyRewrites)
+	switch {
+	case size.average == 0:
+		atMost = g.every
+	case size.all <= g.bound/2:
+		atMost = mostRewrites
 	}
+	g.used += max(size.average, g.bytes/atMost+1)
 	return g.used >= g.bytes
 }
 

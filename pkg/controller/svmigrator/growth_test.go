@@ -59,15 +59,18 @@ func TestGrowth(t *testing.T) {
 // TestHowOftenSizesAreRead counts the rewrites between readings, with the default bound.
 func TestHowOftenSizesAreRead(t *testing.T) {
 	for name, test := range map[string]struct {
-		object int64 // its size, if it is known
-		grows  int64 // by how much the file grows between two readings
-		want   []int
+		objects objectSizes
+		grows   int64 // by how much the file grows between two readings
+		want    []int
 	}{
 		"objects whose size nobody tells": {want: []int{50, 100, 200, 400, 500, 500}},
-		"small objects":                   {object: 1500, want: []int{1399, 5000, 5000}},
-		"large objects":                   {object: 100_000, want: []int{21, 84, 84}},
+		"small objects":                   {objects: objectSizes{1500, 64 * mebibyte}, want: []int{1399, 5000, 5000}},
+		"many objects, perhaps some large": {
+			objects: objectSizes{1500, 64*mebibyte + 1}, want: []int{500, 500, 500},
+		},
+		"large objects": {objects: objectSizes{100_000, 1 << 30}, want: []int{21, 84, 84}},
 		"the file grows, first by much, then to the bound": {
-			object: 100_000, grows: 9 * mebibyte, want: []int{21, 21, 21},
+			objects: objectSizes{100_000, 1 << 30}, grows: 9 * mebibyte, want: []int{21, 21, 21},
 		},
 		"objects of unknown size make the file grow": {grows: 9 * mebibyte, want: []int{50, 50, 50}},
 	} {
@@ -75,7 +78,8 @@ func TestHowOftenSizesAreRead(t *testing.T) {
 			g, size := newGrowth(128*mebibyte), int64(0)
 			read := func() {
 				g.read(sizes{
-					files: map[string]int64{"etcd-0": size}, objects: map[schema.GroupResource]int64{widgets: test.object},
+					files:   map[string]int64{"etcd-0": size},
+					objects: map[schema.GroupResource]objectSizes{widgets: test.objects},
 				})
 				size += test.grows
 			}

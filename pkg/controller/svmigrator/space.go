@@ -218,7 +218,7 @@ func (s *space) begins(ctx context.Context, p *spacePause) {
 // sizes returns what the API servers tell, the largest value of each. The error is why they tell no size of a file.
 func (s *space) sizes(ctx context.Context) (sizes, error) {
 	var mu sync.Mutex
-	all, answered := sizes{files: map[string]int64{}, objects: map[schema.GroupResource]int64{}}, false
+	all, answered := sizes{files: map[string]int64{}, objects: map[schema.GroupResource]objectSizes{}}, false
 	err := s.cluster.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
 		families, err := server.Families(ctx, objectsMetric, bytesMetric, sizeMetric)
 		mu.Lock()

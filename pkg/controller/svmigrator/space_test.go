@@ -111,7 +111,7 @@ func TestSizesThatServersTell(t *testing.T) {
 		before  map[string]*databaseFile
 		pauses  bool
 		sizes   map[string]int64
-		widget  int64
+		widget  objectSizes
 	}{
 		"the largest of each etcd counts": {
 			answers: []reply{size("etcd-0", 1.5e+06), size("etcd-0", 2e+06), size("etcd-1", 30)},
@@ -119,7 +119,7 @@ func TestSizesThatServersTell(t *testing.T) {
 		},
 		"objects have sizes, of which the largest counts": {
 			answers: []reply{objects(3, 300), objects(2, 300), objects(2, -1)},
-			sizes:   map[string]int64{"etcd-0": 5}, widget: 150,
+			sizes:   map[string]int64{"etcd-0": 5}, widget: objectSizes{average: 150, all: 300},
 		},
 		"no server knows how large objects are": {
 			answers: []reply{objects(3, -1), objects(0, 0)}, sizes: map[string]int64{"etcd-0": 5},
@@ -149,8 +149,8 @@ func TestSizesThatServersTell(t *testing.T) {
 			if !maps.Equal(sizes, test.sizes) {
 				t.Errorf("the sizes are %v, want %v", sizes, test.sizes)
 			}
-			if got := max(0, s.growth.objects[widgets]); got != test.widget {
-				t.Errorf("a widget has %d bytes, want %d", got, test.widget)
+			if got := s.growth.objects[widgets]; got != test.widget {
+				t.Errorf("widgets have the sizes %+v, want %+v", got, test.widget)
 			}
 		})
 	}
