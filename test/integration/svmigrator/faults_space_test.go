@@ -24,16 +24,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
@@ -106,58 +102,6 @@ func testSpaceInEtcd(t *testing.T) {
 	}
 	judge.stored(t, r.encoding("v2"))
 	judge.onlyEncodings(t, 1)
-}
-
-// testSizesAreReadRarely has objects whose size the API server tells. It finds that out within two minutes after
-// somebody has used the new storage version. The sizes of etcd's files are read at the beginning, and not again for as
-// few bytes as these.
-func testSizesAreReadRarely(t *testing.T) {
-	const (
-		n              = 1500
-		atTheBeginning = 5
-		bytes          = "apiserver_resource_size_estimate_bytes"
-	)
-	c := startCluster(t)
-	s := c.stage(t, "crumbs", "Crumb", n)
-	// The sizes that it has of the old storage version go away some time after the change, unless it begins anew.
-	if err := c.Servers()[0].Kill(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Servers()[0].Restart(nil); err != nil {
-		t.Fatal(err)
-	}
-	server := documents.Reader{Client: c.Kube.Discovery().RESTClient(), Timeout: soon}
-	framework.Eventually(t, 4*time.Minute, func(ctx context.Context) error {
-		if _, err := c.Dynamic.Resource(s.WithVersion("v2")).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
-			return err
-		}
-		families, err := server.Families(ctx, bytes)
-		if err != nil {
-			return err
-		}
-		for _, metric := range families[bytes].GetMetric() {
-			for _, label := range metric.GetLabel() {
-				if label.GetValue() == s.Resource && metric.GetGauge().GetValue() > 0 {
-					return nil
-				}
-			}
-		}
-		return fmt.Errorf("the API server does not tell how large %s are", s.Resource)
-	})
-	manager := c.startManager(t, "manager", steadily(500)...)
-	s.migrate(t)
-	s.succeeded(t, soon, 1)
-	readings, err := c.Requests(controlplane.RequestFilter{
-		Users: []string{framework.ManagerUser},
-		Match: func(event *auditv1.Event) bool { return strings.HasPrefix(event.RequestURI, "/metrics?") },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if readings.Total() != atTheBeginning {
-		t.Errorf("sizes were read %d times for %d small objects, want %d", readings.Total(), n, atTheBeginning)
-	}
-	framework.StopManager(t, manager)
 }
 
 // compact drops the old revisions of all objects.

@@ -53,7 +53,6 @@ func TestMigrator(t *testing.T) {
 			part{"EndCannotBeWritten", testEndCannotBeWritten}, part{"StatusCannotBeWritten", testStatusCannotBeWritten},
 		)},
 		{Name: "SpaceInEtcd", Servers: 1, Run: testSpaceInEtcd},
-		{Name: "SizesInEtcd", Servers: 1, Run: testSizesAreReadRarely},
 		{Name: "TurnsOfEvents", Servers: 1, Run: testTurnsOfEvents},
 		{Name: "NetworkCut", Servers: 1, Run: testNetworkCut},
 		{Name: "ExpiredToken", Servers: 1, Run: testExpiredToken},
