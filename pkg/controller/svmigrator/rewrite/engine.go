@@ -129,24 +129,9 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 }
 
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
-	w := &rewriter{
-		client:     e.client,
-		resource:   resource.GroupVersionResource,
-		clock:      e.clock,
-		ways:       []string{""},
-		dry:        resource.DryRun,
-		aggregated: resource.Class == storageversion.Aggregated,
-		newer:      newer(resource.Class),
-		baseline:   baseline,
-		defined:    resource.DefinedVersions,
-
-		countsVersions: resource.Class == storageversion.Custom,
-	}
+	w := &rewriter{client: e.client, clock: e.clock, resource: resource, baseline: baseline, ways: []string{""}}
 	if resource.RetryStatus {
 		w.ways = append(w.ways, statusWay)
-	}
-	if resource.CleanVersions != nil {
-		w.cleaner = &cleaner{group: resource.Group, served: resource.CleanVersions, kept: resource.Version}
 	}
 	return w
 }
@@ -204,9 +189,9 @@ func listNamed(denied []migrationv1alpha1.DeniedObject) func(context.Context, st
 	}
 }
 
-// mergeRetried gives the objects that were denied at first the outcomes of the second try. The second counts may
-// include other objects, which have their outcomes already. So there are never more objects after the merge than
-// before.
+// mergeRetried moves the objects that were denied at first to the outcomes of the second try. If that try listed all
+// objects anew, its counts include objects that have their outcomes already. So it moves no more objects than are not
+// denied any more.
 func mergeRetried(first, second sweep.Counts) sweep.Counts {
 	merged := first
 	left := max(0, first[sweep.Denied]-second[sweep.Denied])

@@ -24,59 +24,46 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// cleaner drops entries of managedFields whose version is not served any more. The API server cannot convert such an
-// entry, and refuses server-side apply of an object that has one.
-type cleaner struct {
-	group string
-	// served are the versions that are served. The cleaner writes an entry of its own in the version kept.
-	served []string
-	kept   string
-}
-
-// cleaned returns the managedFields that the object must get, or nil if it has no entry to drop.
-func (c *cleaner) cleaned(live *metav1.PartialObjectMetadata) []metav1.ManagedFieldsEntry {
-	kept := slices.DeleteFunc(slices.Clone(live.ManagedFields), c.stale)
+// cleaned returns the managedFields that the object must get, or nil if they stay as they are. It drops entries whose
+// version is not served any more: the API server cannot convert such an entry, and refuses server-side apply of an
+// object that has one.
+func (r *rewriter) cleaned(live *metav1.PartialObjectMetadata) []metav1.ManagedFieldsEntry {
+	kept := slices.DeleteFunc(slices.Clone(live.ManagedFields), r.outside(r.resource.CleanVersions))
 	if len(kept) == len(live.ManagedFields) {
 		return nil
 	}
 	if len(kept) == 0 {
 		// If no entry were left, the next apply would give all fields to a manager "before-first-apply", and whoever applies
 		// could never remove one of them. An entry for the name alone prevents that.
-		kept = []metav1.ManagedFieldsEntry{c.seed(live)}
+		kept = []metav1.ManagedFieldsEntry{{
+			Manager:    controller.MigratorFieldManager,
+			Operation:  metav1.ManagedFieldsOperationApply,
+			APIVersion: r.resource.GroupVersion().String(),
+			Time:       live.CreationTimestamp.DeepCopy(),
+			FieldsType: "FieldsV1",
+			FieldsV1:   metav1.NewFieldsV1(`{"f:metadata":{"f:name":{}}}`),
+		}}
 	}
 	return kept
 }
 
-func (c *cleaner) stale(entry metav1.ManagedFieldsEntry) bool {
-	version, err := schema.ParseGroupVersion(entry.APIVersion)
-	return err == nil && version.Group == c.group && !slices.Contains(c.served, version.Version)
-}
-
-func (c *cleaner) seed(live *metav1.PartialObjectMetadata) metav1.ManagedFieldsEntry {
-	created := live.CreationTimestamp
-	return metav1.ManagedFieldsEntry{
-		Manager:    controller.MigratorFieldManager,
-		Operation:  metav1.ManagedFieldsOperationApply,
-		APIVersion: schema.GroupVersion{Group: c.group, Version: c.kept}.String(),
-		Time:       &created,
-		FieldsType: "FieldsV1",
-		FieldsV1:   metav1.NewFieldsV1(`{"f:metadata":{"f:name":{}}}`),
+// outside returns a function that reports whether an entry names a version of the resource that is none of these. Nil
+// stands for all versions.
+func (r *rewriter) outside(versions []string) func(metav1.ManagedFieldsEntry) bool {
+	return func(entry metav1.ManagedFieldsEntry) bool {
+		version, err := schema.ParseGroupVersion(entry.APIVersion)
+		return versions != nil && err == nil && version.Group == r.resource.Group &&
+			!slices.Contains(versions, version.Version)
 	}
-}
-
-// namesUndefinedVersion reports whether an entry names a version that the CustomResourceDefinition lacks.
-func (r *rewriter) namesUndefinedVersion(entry metav1.ManagedFieldsEntry) bool {
-	version, err := schema.ParseGroupVersion(entry.APIVersion)
-	return err == nil && r.defined != nil && version.Group == r.resource.Group &&
-		!slices.Contains(r.defined, version.Version)
 }
 
 // countVersions counts the versions of the resource that the managedFields of an object name after its rewrite. Only
 // custom resources have versions that people drop.
 func (r *rewriter) countVersions(counts map[string]int64, entries []metav1.ManagedFieldsEntry) map[string]int64 {
-	if !r.countsVersions {
+	if r.resource.Class != storageversion.Custom {
 		return nil
 	}
 	if counts == nil {

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
@@ -47,26 +48,13 @@ import (
 // patch is a conflict. Nothing is left to do then, because all servers write the target encoding. The uid keeps the
 // patch off a new object of the same name. A merge patch never creates an object.
 type rewriter struct {
-	client rest.Interface
-	// resource is what the objects are of, at the version at which they are listed and written.
-	resource schema.GroupVersionResource
+	client   rest.Interface
+	resource Resource
 	clock    clock.PassiveClock
 	// ways are where the patch may go: the empty string is the object itself, others are subresources. A rewrite takes the
 	// first one that changes nothing.
 	ways       []string
-	rehearsals rehearsals
-	// cleaner is nil if managedFields stay as they are.
-	cleaner *cleaner
-	// countsVersions means that the versions in managedFields are counted.
-	countsVersions bool
-	// defined are the versions of the CustomResourceDefinition, if there is one.
-	defined []string
-	// dry means that nothing is stored.
-	dry bool
-	// aggregated means that a server behind the API server has the objects.
-	aggregated bool
-	// newer reports whether a resource version is surely newer than another.
-	newer func(a, b string) bool
+	rehearsals sync.Map // the *rehearsed of each namespace
 	// baseline is the resource version of the first list.
 	baseline string
 }
@@ -124,7 +112,7 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	started, written := r.clock.Now(), &metav1.PartialObjectMetadata{}
 	if err == nil {
 		request := r.patchRequest(object, body, way, acceptObject)
-		if r.dry {
+		if r.resource.DryRun {
 			request.Param("dryRun", metav1.DryRunAll)
 		}
 		err = request.Do(ctx).Into(written)
@@ -157,7 +145,7 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	case conflicting, objectGone:
 		return r.resolve(ctx, object, a.failure)
 	case overloaded, unreachable, unauthenticated:
-		if r.aggregated && a.failure.reason != "" && a.failure.reason != metav1.StatusReasonTooManyRequests {
+		if r.aggregated() && a.failure.reason != "" && a.failure.reason != metav1.StatusReasonTooManyRequests {
 			a.failure.kind = behindAway // An aggregated server that is away must not slow down other migrations.
 		}
 	}
@@ -168,22 +156,22 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 // aggregated servers need not count as kube-apiserver does.
 func (r *rewriter) revision(written *metav1.PartialObjectMetadata) int64 {
 	revision, err := strconv.ParseInt(written.ResourceVersion, 10, 64)
-	if err != nil || r.dry || r.aggregated {
+	if err != nil || r.resource.DryRun || r.aggregated() {
 		return 0
 	}
 	return revision
 }
 
+// aggregated reports whether a server behind the API server has the objects.
+func (r *rewriter) aggregated() bool { return r.resource.Class == storageversion.Aggregated }
+
 // wouldChange is the attempt to rewrite an object that the dry run has shown to be no no-op. It ends the run, unless
 // that is because of the managedFields of this object: others need not have such an entry.
 func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
-	a := attempt{object: object}
-	if what != lostFields && (what != fencedOff || !object.Extra.(*original).namesUndefinedVersion) {
-		a.failure = r.changing(object, "would change", what)
-		return a
+	a := attempt{object: object, failure: r.changing(object, "would change", what)}
+	if what == lostFields || what == fencedOff && object.Extra.(*original).namesUndefinedVersion {
+		a.outcome, a.failure.kind = sweep.Denied, refused
 	}
-	a.outcome, a.failure = sweep.Denied, r.changing(object, "would change", what)
-	a.failure.kind = refused
 	return a
 }
 
@@ -191,19 +179,18 @@ func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 // admission may answer with these codes as well.
 func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Failure) attempt {
 	live, a := r.read(ctx, object)
-	switch {
-	case live == nil && a.failure.kind != refused:
+	if live == nil && a.failure.kind != refused {
 		return a
-	case live != nil && live.ResourceVersion != object.ResourceVersion:
+	}
+	if live != nil && live.ResourceVersion != object.ResourceVersion {
 		if !r.keep(object, live) {
 			a.outcome = sweep.WrittenByOthers
 			return a
 		}
-		// The object is current, but its managedFields still name a version that is gone.
+		// The object is current, but its managedFields still have to be cleaned.
 		object.ResourceVersion = live.ResourceVersion
 	}
-	// Try again: nobody wrote the object, or its managedFields have to be cleaned, or this program may not read it and
-	// cannot know.
+	// Otherwise admission gave the answer: nobody wrote the object, or this program may not read it and cannot know.
 	a.failure = answer
 	a.failure.kind = internal
 	return a
@@ -218,7 +205,7 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 		return a
 	case live == nil:
 		return a
-	case !r.keep(object, live) && r.newer(live.ResourceVersion, r.baseline):
+	case !r.keep(object, live) && newer(r.resource.Class)(live.ResourceVersion, r.baseline):
 		a.outcome = sweep.WrittenByOthers
 		return a
 	}
@@ -229,7 +216,8 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 // read returns the metadata of an object, or nil and the result of the attempt.
 func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, attempt) {
 	a := attempt{object: object}
-	live, err := r.get(ctx, object)
+	live := &metav1.PartialObjectMetadata{}
+	err := r.get(ctx, object, acceptObject).Into(live)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		a.failure.kind = interrupted
@@ -307,22 +295,24 @@ func (r *rewriter) list(ctx context.Context, token string, limit int64) (*metav1
 	return list, request.Do(ctx).Into(list)
 }
 
-func (r *rewriter) get(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, error) {
-	live := &metav1.PartialObjectMetadata{}
-	return live, r.prepare(r.client.Get(), acceptObject, readTimeout).
-		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).Do(ctx).Into(live)
+// on addresses a request about a single object.
+func (r *rewriter) on(
+	object *sweep.Object, request *rest.Request, accept string, timeout time.Duration,
+) *rest.Request {
+	return r.prepare(request, accept, timeout).
+		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name)
+}
+
+func (r *rewriter) get(ctx context.Context, object *sweep.Object, accept string) rest.Result {
+	return r.on(object, r.client.Get(), accept, readTimeout).Do(ctx)
 }
 
 // patchRequest makes a merge patch. That never creates an object: the answer for one that is gone is not found.
 func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way, accept string) *rest.Request {
-	request := r.prepare(r.client.Patch(types.MergePatchType), accept, PatchTimeout).
-		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).
+	return r.on(object, r.client.Patch(types.MergePatchType), accept, PatchTimeout).
+		SubResource(way).
 		Param("fieldManager", controller.MigratorFieldManager).
 		// An object may have fields that its schema does not know any more. That is no reason to refuse, nor to warn.
 		Param("fieldValidation", metav1.FieldValidationIgnore).
 		Body(body)
-	if way != "" {
-		request.SubResource(way)
-	}
-	return request
 }

@@ -80,11 +80,12 @@ type original struct {
 // keep remembers the metadata of an object before its rewrite. It reports whether managedFields have to be cleaned.
 func (r *rewriter) keep(object *sweep.Object, live *metav1.PartialObjectMetadata) (cleans bool) {
 	kept := &original{
-		fingerprint: fingerprintOf(&live.ObjectMeta), managed: r.defined != nil && len(live.ManagedFields) > 0,
-		namesUndefinedVersion: r.cleaner == nil && slices.ContainsFunc(live.ManagedFields, r.namesUndefinedVersion),
+		fingerprint:   fingerprintOf(&live.ObjectMeta),
+		managedFields: r.cleaned(live),
+		managed:       r.resource.DefinedVersions != nil && len(live.ManagedFields) > 0,
 	}
-	if r.cleaner != nil {
-		kept.managedFields = r.cleaner.cleaned(live)
+	if r.resource.CleanVersions == nil {
+		kept.namesUndefinedVersion = slices.ContainsFunc(live.ManagedFields, r.outside(r.resource.DefinedVersions))
 	}
 	object.Extra = kept
 	return kept.managedFields != nil

@@ -58,12 +58,6 @@ const statusWay = "status"
 // fencedOff is what a rewrite would change if the fence let it. The refusal does not say more.
 const fencedOff = "more than its encoding, which the fence refuses"
 
-// rehearsals are the dry runs of one run of a migration.
-type rehearsals struct {
-	mu         sync.Mutex
-	namespaces map[string]*rehearsed
-}
-
 // lostFields is what a rewrite would remove on an API server before 1.37 that cannot convert an object to the version
 // of an entry: all entries.
 const lostFields = ".metadata.managedFields"
@@ -73,21 +67,9 @@ type rehearsed struct {
 	mu      sync.Mutex // held during the dry run, so that no other object of the namespace is rewritten meanwhile
 	objects int
 	next    int // the first object before which there is another dry run
-	// way is the subresource through which rewrites change nothing, empty for the resource itself.
+	// way is the subresource through which rewrites change nothing, empty for the resource itself. Rewrites go the first
+	// way until a dry run finds a better one.
 	way string
-}
-
-// of returns what is known of a namespace. Rewrites go the first way until a dry run finds a better one.
-func (r *rehearsals) of(namespace, first string) *rehearsed {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.namespaces == nil {
-		r.namespaces = map[string]*rehearsed{}
-	}
-	if r.namespaces[namespace] == nil {
-		r.namespaces[namespace] = &rehearsed{way: first}
-	}
-	return r.namespaces[namespace]
 }
 
 // errWritten says that the object was written after it was listed. After a restart that is true of all objects of a
@@ -97,21 +79,22 @@ var errWritten = errors.New("the object was written after it was listed")
 // rehearse returns the way through which a rewrite changes nothing. If each way changes something, changed says what.
 // An error is errWritten, or the answer that the rewrite itself would get.
 func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []byte) (way, changed string, err error) {
-	n := r.rehearsals.of(object.Namespace, r.ways[0])
+	known, _ := r.rehearsals.LoadOrStore(object.Namespace, &rehearsed{way: r.ways[0]})
+	n := known.(*rehearsed)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.objects++; n.objects < n.next && !object.Extra.(*original).namesUndefinedVersion {
 		return n.way, "", nil
 	}
-	before, err := r.getWhole(ctx, object)
+	before, err := decode(r.get(ctx, object, acceptWhole))
 	switch {
 	case err != nil:
 		return "", "", err
-	case before.GetResourceVersion() != object.ResourceVersion && r.cleaner == nil:
+	case before.GetResourceVersion() != object.ResourceVersion && r.resource.CleanVersions == nil:
 		return "", "", errWritten
 	}
 	for _, way := range r.ways {
-		after, err := r.dryRun(ctx, object, body, way)
+		after, err := decode(r.patchRequest(object, body, way, acceptWhole).Param("dryRun", metav1.DryRunAll).Do(ctx))
 		switch {
 		case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"):
 			klog.FromContext(ctx).V(2).Info("A webhook does not support dry runs, so only metadata shows what rewrites change",
@@ -138,7 +121,7 @@ func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []by
 // single entries of managedFields. They drop all only of custom resources that they cannot convert, or of built-in ones
 // whose entries no release can read any more.
 func (r *rewriter) changedBy(before, after *unstructured.Unstructured) string {
-	if r.defined != nil && len(before.GetManagedFields()) > 0 && len(after.GetManagedFields()) == 0 {
+	if r.resource.DefinedVersions != nil && len(before.GetManagedFields()) > 0 && len(after.GetManagedFields()) == 0 {
 		return lostFields
 	}
 	return difference(before.Object, after.Object, "")
@@ -166,25 +149,11 @@ func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 		klog.KRef(object.Namespace, object.Name), does, what, why)}
 }
 
-func (r *rewriter) getWhole(ctx context.Context, object *sweep.Object) (*unstructured.Unstructured, error) {
-	request := r.prepare(r.client.Get(), acceptWhole, readTimeout)
-	return decode(request.NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name).Do(ctx))
-}
-
-func (r *rewriter) dryRun(
-	ctx context.Context, object *sweep.Object, body []byte, way string,
-) (*unstructured.Unstructured, error) {
-	return decode(r.patchRequest(object, body, way, acceptWhole).Param("dryRun", metav1.DryRunAll).Do(ctx))
-}
-
 func decode(answer rest.Result) (*unstructured.Unstructured, error) {
-	if err := answer.Error(); err != nil { // The error of Raw has nothing of what the API server says.
+	if err := answer.Error(); err != nil {
 		return nil, err
 	}
-	raw, err := answer.Raw()
-	if err != nil {
-		return nil, err
-	}
+	raw, _ := answer.Raw() // Its error is that of Error, less what the API server says.
 	object := &unstructured.Unstructured{}
 	if err := json.Unmarshal(raw, &object.Object); err != nil {
 		return nil, fmt.Errorf("decoding an object: %w", err)
