@@ -82,8 +82,7 @@ func failed(d Decision) statusChange {
 func ended(result migrationv1alpha1.MigrationConditionType, reason, message string) statusChange {
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		only(result, reason, message, "The migration has ended.")(status, now)
-		completed := metav1.NewTime(now)
-		status.CompletionTime, status.EstimatedCompletionTime = &completed, nil
+		status.CompletionTime, status.EstimatedCompletionTime = new(metav1.NewTime(now)), nil
 	}
 }
 

@@ -27,9 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
-	"sigs.k8s.io/svm-controller-manager/pkg/features"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // This file keeps migrations from repeating work. A person can create many migrations of one resource. The first that
@@ -92,11 +89,10 @@ func coveredBy(first *migrationv1alpha1.StorageVersionMigration) statusChange {
 func (r *migrationRun) deniedBefore(
 	target *migrationv1alpha1.MigrationTarget,
 ) *migrationv1alpha1.StorageVersionMigration {
-	// Objects that the earlier one has rewritten may still name versions that were served at that time.
-	cleans := r.class == storageversion.Custom && features.DefaultFeatureGate.Enabled(features.CRDManagedFieldsCleaning)
 	asked := r.status.stored.Spec.Target
+	// If managedFields are cleaned, objects that the earlier one has rewritten may name versions that were served then.
 	byTrigger := asked != nil && asked.Epoch != nil
-	if !byTrigger || target.Epoch == nil || cleans {
+	if !byTrigger || target.Epoch == nil || r.cleans() {
 		return nil
 	}
 	var last *migrationv1alpha1.StorageVersionMigration

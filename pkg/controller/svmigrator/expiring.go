@@ -21,8 +21,6 @@ import (
 	"time"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
 const (
@@ -42,9 +40,8 @@ func objectsExpire() Decision {
 // time to live is over proves nothing, because etcd starts it anew when it elects a leader. So tryExpired lists the
 // objects, and compares resource versions.
 func (r *migrationRun) tryExpired(ctx context.Context) error {
-	resource := rewrite.Resource{GroupVersionResource: r.endpoint.GroupVersionResource, Class: r.class}
 	status := &r.status.stored.Status
-	older, listed, err := r.cluster.engine.WrittenBefore(ctx, resource, status.BaselineResourceVersion)
+	older, listed, err := r.cluster.engine.WrittenBefore(ctx, r.objects, status.BaselineResourceVersion)
 	if err != nil {
 		return err
 	}

@@ -96,7 +96,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		return fmt.Errorf("an API server may have been replaced during the last read, which is certain at %s",
 			sure.UTC().Format(time.RFC3339))
 	}
-	switch r.class {
+	switch r.objects.Class {
 	case storageversion.Custom:
 		err := r.cluster.everyServerFollows(ctx, r.resource, m.Status.Target)
 		if errors.Is(err, errLags) {

@@ -19,13 +19,14 @@ package svmigrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -58,13 +59,12 @@ type followers struct {
 	// decideAgain is called when all servers follow.
 	decideAgain func(schema.GroupResource)
 
-	mu    sync.Mutex
-	known map[schema.GroupResource]followed
+	known sync.Map // what is followed, by resource
 }
 
 // followed is what is known about one definition.
 type followed struct {
-	definition revision
+	definition string
 	// since is when all servers were first found to follow it. Zero while lag says what is wrong.
 	since time.Time
 	lag   error
@@ -73,14 +73,8 @@ type followed struct {
 	again time.Time
 }
 
-// revision is a definition with a specification.
-type revision struct {
-	uid        types.UID
-	generation int64
-}
-
 func newFollowers(c *cluster, decideAgain func(schema.GroupResource)) *followers {
-	f := &followers{cluster: c, decideAgain: decideAgain, known: map[schema.GroupResource]followed{}}
+	f := &followers{cluster: c, decideAgain: decideAgain}
 	f.queue = controller.NewQueue(controller.QueueOptions[schema.GroupResource]{
 		Name: followersQueueName, Clock: clock.RealClock{}, Handle: f.ask, Workers: followersWorkers,
 		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry,
@@ -91,42 +85,31 @@ func newFollowers(c *cluster, decideAgain func(schema.GroupResource)) *followers
 // ask finds out whether all servers follow the definition of a resource, if that matters.
 func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (again time.Time, err error) {
 	observation := f.cluster.observer.Observe(resource)
-	definition, custom := definitionOf(&observation)
 	hash := lastWritten(observation)
-	if !custom {
-		f.mu.Lock()
-		delete(f.known, resource)
-		f.mu.Unlock()
-	}
-	if !custom || hash == storageversion.Unknown || !f.matters(resource) {
-		return time.Time{}, nil
-	}
-	f.mu.Lock()
-	known := f.known[resource]
-	f.mu.Unlock()
-	now := f.cluster.clock.Now()
 	switch {
-	case known.definition != definition:
-		known = followed{}
-	case !known.since.IsZero():
+	case definitionOf(&observation) == "":
+		f.known.Delete(resource)
 		return time.Time{}, nil
-	case now.Before(known.again):
+	case hash == storageversion.Unknown, !f.matters(resource):
+		return time.Time{}, nil
+	}
+	known := f.of(&observation)
+	if !known.since.IsZero() || f.cluster.clock.Now().Before(known.again) {
 		return known.again, nil // Events about the resource must not make it ask more often.
 	}
 	target := &migrationv1alpha1.MigrationTarget{
 		StorageVersionHash: hash, EncodingVersion: hashName(&observation, hash),
 	}
-	found := followed{definition: definition, lag: f.cluster.everyServerFollows(ctx, resource, target)}
-	now = f.cluster.clock.Now()
-	if found.lag == nil {
+	found := followed{
+		definition: definitionOf(&observation), lag: f.cluster.everyServerFollows(ctx, resource, target),
+	}
+	if now := f.cluster.clock.Now(); found.lag == nil {
 		found.since = now
 	} else {
 		found.tries = known.tries + 1
 		found.again = now.Add(min(followRetry<<min(known.tries, 10), maxFollowRetry))
 	}
-	f.mu.Lock()
-	f.known[resource] = found
-	f.mu.Unlock()
+	f.known.Store(resource, found)
 	f.decideAgain(resource)
 	return found.again, nil
 }
@@ -141,36 +124,33 @@ func (f *followers) matters(resource schema.GroupResource) bool {
 		func(m *migrationv1alpha1.StorageVersionMigration) bool { return !m.Finished() })
 }
 
-// of returns what is known about the definition as it is observed now. It is the zero value if the servers were not
-// asked yet.
-func (f *followers) of(resource schema.GroupResource) followed {
-	observation := f.cluster.observer.Observe(resource)
-	definition, _ := definitionOf(&observation)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if known := f.known[resource]; known.definition == definition {
-		return known
+// of returns what is known about the definition that was observed. It is the zero value if the servers were not asked
+// yet.
+func (f *followers) of(o *storageversion.Observation) followed {
+	if known, ok := f.known.Load(o.Resource); ok && known.(followed).definition == definitionOf(o) {
+		return known.(followed)
 	}
 	return followed{}
 }
 
-// definitionOf returns the definition that was observed last.
-func definitionOf(o *storageversion.Observation) (observed revision, custom bool) {
-	last, seen := o.Last()
-	if definition := last.Evidence.CustomResourceDefinition; seen && definition != nil {
-		return revision{definition.UID, definition.Generation}, true
+// definitionOf names the definition that was observed last, with its specification. It is empty if there is none.
+func definitionOf(o *storageversion.Observation) string {
+	last, _ := o.Last()
+	if definition := last.Evidence.CustomResourceDefinition; definition != nil {
+		return fmt.Sprintf("%s %d", definition.UID, definition.Generation)
 	}
-	return revision{}, false
+	return ""
 }
 
 // gate decides to wait while a migration must not start because of servers that lag behind. Otherwise it returns the
 // decision to go as it is.
 func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
 	resource := m.GroupResource()
-	if f.cluster.observer.Observe(resource).Class != storageversion.Custom || m.Status.StartTime != nil {
+	observation := f.cluster.observer.Observe(resource)
+	if observation.Class != storageversion.Custom || m.Status.StartTime != nil {
 		return decision // It started, so all servers followed.
 	}
-	now, known := f.cluster.clock.Now(), f.of(resource)
+	now, known := f.cluster.clock.Now(), f.of(&observation)
 	start := known.since.Add(f.cluster.options.SettlePeriod)
 	switch {
 	case known.lag != nil:
@@ -197,10 +177,8 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 func (c *cluster) everyServerFollows(
 	ctx context.Context, resource schema.GroupResource, target *migrationv1alpha1.MigrationTarget,
 ) error {
-	served := c.observer.Observe(resource).Served
-	tells := slices.ContainsFunc(served, func(version string) bool {
-		return resource.WithVersion(version).GroupVersion().String() == target.EncodingVersion
-	})
+	tells := slices.Contains(c.observer.Observe(resource).Served,
+		strings.TrimPrefix(target.EncodingVersion, resource.Group+"/"))
 	return c.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
 		hash, err := hashAt(ctx, server, resource)
 		switch {

@@ -18,8 +18,6 @@ package svmigrator
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"time"
 
 	storagemigrationv1 "k8s.io/api/storagemigration/v1"
@@ -33,7 +31,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// kube-controller-manager has a migrator too. Two migrators of one resource would write each object twice. Its success
+// kube-controller-manager has a migrator too. Two migrators of one resource would send twice the requests. Its success
 // proves nothing here: it does not check that all servers agree.
 
 const (
@@ -43,60 +41,51 @@ const (
 	inTreeRetry = 10 * time.Second
 )
 
-// runningInTree returns the name of a migration of the resource that runs, or an empty string. The in-tree migrator
-// leaves Running True for a moment when a migration has ended.
-func runningInTree(
-	list *storagemigrationv1.StorageVersionMigrationList, resource schema.GroupResource,
-) string {
-	for _, m := range list.Items {
-		is := func(condition storagemigrationv1.MigrationConditionType) bool {
-			return meta.IsStatusConditionTrue(m.Status.Conditions, string(condition))
-		}
-		ended := is(storagemigrationv1.MigrationSucceeded) || is(storagemigrationv1.MigrationFailed)
-		if schema.GroupResource(m.Spec.Resource) == resource && is(storagemigrationv1.MigrationRunning) && !ended {
-			return m.Name
-		}
-	}
-	return ""
-}
-
-// inTreeMigrations lists the in-tree migrations, at any version: all have what is needed here in the same fields. There
-// are none if nobody serves them, or if the manager is not allowed to list them.
-func (c *cluster) inTreeMigrations(ctx context.Context) (*storagemigrationv1.StorageVersionMigrationList, error) {
-	list := &storagemigrationv1.StorageVersionMigrationList{}
+// runningInTree returns the name of an in-tree migration of the resource that runs, or an empty string. It reads them at
+// any version: all have what is needed here in the same fields. There are none if nobody serves them, or if the manager
+// is not allowed to list them.
+func (c *cluster) runningInTree(ctx context.Context, resource schema.GroupResource) (string, error) {
 	versions, err := c.documents.Versions(ctx, inTreeGroup)
 	if documents.NotServed(err) || err == nil && len(versions) == 0 {
-		return list, nil
+		return "", nil
 	}
 	if err != nil {
-		return nil, err
+		return "", err
 	}
 	path := "/apis/" + inTreeGroup + "/" + versions[0] + "/storageversionmigrations"
-	body, err := c.documents.Get(ctx, path, runtime.ContentTypeJSON)
+	list := &storagemigrationv1.StorageVersionMigrationList{}
+	err = c.documents.Decode(ctx, path, runtime.ContentTypeJSON, "StorageVersionMigrationList", list)
 	switch {
 	case apierrors.IsForbidden(err):
 		c.inTree.Failed(ctx, "forbidden", "The manager is not allowed to list the migrations of kube-controller-manager, "+
 			"so the migrator does not wait for them. Allow it to list "+inTreeResource, "err", err)
-		return list, nil
+		return "", nil
 	case documents.NotServed(err):
-		return list, nil
+		return "", nil
 	case err != nil:
-		return nil, err
+		return "", err
 	}
 	c.inTree.Succeeded(ctx, "Migrations of kube-controller-manager can be listed")
-	if err := json.Unmarshal(body, list); err != nil {
-		return nil, fmt.Errorf("decoding %s: %w", path, err)
+	for _, m := range list.Items {
+		is := func(condition storagemigrationv1.MigrationConditionType) bool {
+			return meta.IsStatusConditionTrue(m.Status.Conditions, string(condition))
+		}
+		// The in-tree migrator leaves Running True for a moment when a migration has ended.
+		ended := is(storagemigrationv1.MigrationSucceeded) || is(storagemigrationv1.MigrationFailed)
+		if schema.GroupResource(m.Spec.Resource) == resource && is(storagemigrationv1.MigrationRunning) && !ended {
+			return m.Name, nil
+		}
 	}
-	return list, nil
+	return "", nil
 }
 
 // checkInTree returns an error while kube-controller-manager migrates the resource.
 func (r *migrationRun) checkInTree(ctx context.Context) error {
-	list, err := r.cluster.inTreeMigrations(ctx)
+	name, err := r.cluster.runningInTree(ctx, r.resource)
 	if err != nil {
 		return err
 	}
-	if name := runningInTree(list, r.resource); name != "" {
+	if name != "" {
 		return r.waitForInTree(ctx, "the migration %q of kube-controller-manager rewrites the same objects. This one goes "+
 			"on when that one has ended. If it does not end, delete it: kubectl delete %s %s", name, inTreeResource, name)
 	}

@@ -33,6 +33,7 @@ func TestInTreeMigrationThatRuns(t *testing.T) {
 	const (
 		group = `{"kind": "APIGroup", "versions": [{"version": "v1beta1"}, {"version": "v1"}],
 			"preferredVersion": {"version": "v1"}}`
+		kind   = `{"kind": "StorageVersionMigrationList", "items": [`
 		path   = "/apis/storagemigration.k8s.io/v1/storageversionmigrations"
 		others = `{"metadata": {"name": "pending"}, "spec": {"resource": {"group": "a", "resource": "widgets"}}},
 			{"metadata": {"name": "of-another"}, "spec": {"resource": {"group": "b", "resource": "widgets"}},
@@ -49,8 +50,8 @@ func TestInTreeMigrationThatRuns(t *testing.T) {
 		want        string
 		fails       bool
 	}{
-		"one runs":         {group: group, list: `{"items": [` + others + `, ` + running + `]}`, want: "running"},
-		"none runs":        {group: group, list: `{"items": [` + others + `]}`},
+		"one runs":         {group: group, list: kind + others + `, ` + running + `]}`, want: "running"},
+		"none runs":        {group: group, list: kind + others + `]}`},
 		"nobody serves it": {},
 		"not allowed":      {group: group, code: http.StatusForbidden},
 		"no answer":        {group: group, code: http.StatusServiceUnavailable, fails: true},
@@ -77,14 +78,11 @@ func TestInTreeMigrationThatRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := &cluster{documents: documents.Reader{Client: client, Timeout: time.Minute}}
-			list, err := c.inTreeMigrations(t.Context())
+			got, err := c.runningInTree(t.Context(), schema.GroupResource{Group: "a", Resource: "widgets"})
 			if (err != nil) != test.fails {
 				t.Fatalf("the error is %v", err)
 			}
-			if err != nil {
-				return
-			}
-			if got := runningInTree(list, schema.GroupResource{Group: "a", Resource: "widgets"}); got != test.want {
+			if got != test.want {
 				t.Errorf("%q runs, want %q", got, test.want)
 			}
 		})

@@ -32,6 +32,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/features"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -95,19 +96,11 @@ func (c *cluster) decideOn(
 	})
 }
 
-// endpoint is where the API server serves a resource.
-type endpoint struct {
-	schema.GroupVersionResource
-	// hasStatus means that the status subresource can be patched.
-	hasStatus  bool
-	canMigrate bool
-}
-
 // findEndpoint looks for the resource of a migration in the discovery documents. It returns a decision to fail if there
 // is nothing to migrate. preferred is the version to take if the migration names none.
 func (c *cluster) findEndpoint(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, preferred string,
-) (*endpoint, *Decision, error) {
+) (found *rewrite.Resource, missing *Decision, err error) {
 	resource, wanted := m.GroupResource(), m.Spec.Resource.Version
 	versions, err := c.documents.Versions(ctx, resource.Group)
 	if err != nil && !documents.NotServed(err) {
@@ -118,52 +111,54 @@ func (c *cluster) findEndpoint(
 	}
 	var served []string
 	for _, version := range versions {
-		e, err := c.endpointAt(ctx, resource.WithVersion(version))
+		found, canMigrate, err := c.endpointAt(ctx, resource.WithVersion(version))
 		switch {
 		case err != nil:
 			return nil, nil, err
-		case e == nil: // The group may serve only other resources at this version.
+		case found == nil: // The group may serve only other resources at this version.
 		case wanted != "" && version != wanted:
 			served = append(served, version)
-		case !e.canMigrate:
-			d := fails(migrationv1alpha1.MigrationReasonVerbsNotSupported,
-				"%q cannot be both listed and patched. Its objects must be rewritten in another way", resource)
-			return nil, &d, nil
+		case !canMigrate:
+			return nil, new(fails(migrationv1alpha1.MigrationReasonVerbsNotSupported,
+				"%q cannot be both listed and patched. Its objects must be rewritten in another way", resource)), nil
 		default:
-			return e, nil, nil
+			return found, nil, nil
 		}
 	}
-	d := fails(migrationv1alpha1.MigrationReasonVersionNotServed,
-		"%q is not served at version %q, only at %q. Create a migration without a version", resource, wanted, served)
 	if len(served) == 0 {
-		d = fails(migrationv1alpha1.MigrationReasonResourceNotServed,
+		return nil, new(fails(migrationv1alpha1.MigrationReasonResourceNotServed,
 			"no server serves %q: check spec.resource. The resource is a plural, and only the core group is empty",
-			resource)
+			resource)), nil
 	}
-	return nil, &d, nil
+	return nil, new(fails(migrationv1alpha1.MigrationReasonVersionNotServed,
+		"%q is not served at version %q, only at %q. Create a migration without a version", resource, wanted, served)), nil
 }
 
-// endpointAt returns nil if the API server does not serve the resource at this version.
-func (c *cluster) endpointAt(ctx context.Context, resource schema.GroupVersionResource) (*endpoint, error) {
+// endpointAt returns nil if the API server does not serve the resource at this version. canMigrate means that its
+// objects can be listed and patched.
+func (c *cluster) endpointAt(
+	ctx context.Context, resource schema.GroupVersionResource,
+) (found *rewrite.Resource, canMigrate bool, err error) {
 	document, err := c.documents.Resources(ctx, resource.GroupVersion())
 	if documents.NotServed(err) {
-		return nil, nil
+		return nil, false, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	e, found := &endpoint{GroupVersionResource: resource}, false
+	observation := c.observer.Observe(resource.GroupResource())
+	endpoint := &rewrite.Resource{
+		GroupVersionResource: resource, Class: observation.Class, DefinedVersions: observation.Defined,
+	}
 	for _, r := range document.APIResources {
 		switch r.Name {
 		case resource.Resource:
-			found = true
-			e.canMigrate = slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "patch")
+			found = endpoint
+			canMigrate = slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "patch")
 		case resource.Resource + "/status":
-			e.hasStatus = slices.Contains(r.Verbs, "patch")
+			endpoint.RetryStatus = slices.Contains(r.Verbs, "patch") &&
+				features.DefaultFeatureGate.Enabled(features.StatusSubresourceFallback)
 		}
 	}
-	if !found {
-		return nil, nil
-	}
-	return e, nil
+	return found, canMigrate, nil
 }

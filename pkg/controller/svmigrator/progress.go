@@ -47,15 +47,11 @@ func counters(p *migrationv1alpha1.MigrationProgress) map[sweep.Outcome]*int64 {
 func positionOf(status *migrationv1alpha1.StorageVersionMigrationStatus) sweep.Position {
 	position := sweep.Position{Baseline: status.BaselineResourceVersion, Complete: status.SweepCompletionTime != nil}
 	p := status.Progress
-	if p == nil {
+	if p == nil || p.ContinueToken == "" && !position.Complete {
+		// Either the first chunk was not done, or somebody removed the token. The sweep starts again, and so do the counts.
 		return position
 	}
 	position.Token, position.Retried = p.ContinueToken, p.Retried
-	if p.ContinueToken == "" && !position.Complete {
-		// Either the first chunk was not done, or somebody removed the token. The sweep starts again, and so do the counts.
-		position.Retried = 0
-		return position
-	}
 	for outcome, count := range counters(p) {
 		position.Counts[outcome] = *count
 	}
@@ -87,8 +83,7 @@ func putPosition(position sweep.Position, perMinute *int64) statusChange {
 		status.ManagedFieldsVersions = countedVersions(position.Versions)
 		status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = position.Baseline, position.Token, perMinute
 		if position.Complete {
-			swept := metav1.NewTime(now)
-			status.SweepCompletionTime = &swept
+			status.SweepCompletionTime = new(metav1.NewTime(now))
 		}
 		putEstimates(status, position, now)
 	}
@@ -111,15 +106,13 @@ func putEstimates(status *migrationv1alpha1.StorageVersionMigrationStatus, posit
 	p.EstimatedTotal, p.PercentComplete, status.EstimatedCompletionTime = nil, nil, nil
 	switch {
 	case position.Complete:
-		p.EstimatedTotal, p.PercentComplete = ptr.To(p.Processed), ptr.To[int32](100)
+		p.EstimatedTotal, p.PercentComplete = new(p.Processed), new(int32(100))
 	case position.Remaining != nil:
 		total := p.Processed + *position.Remaining
-		p.EstimatedTotal = &total
-		p.PercentComplete = ptr.To(int32(min(99, p.Processed*100/max(total, 1))))
+		p.EstimatedTotal, p.PercentComplete = new(total), new(int32(min(99, p.Processed*100/max(total, 1))))
 		if perMinute := ptr.Deref(p.ObjectsPerMinute, 0); perMinute > 0 {
 			left := time.Duration(float64(*position.Remaining) / float64(perMinute) * float64(time.Minute))
-			at := metav1.NewTime(now.Add(left))
-			status.EstimatedCompletionTime = &at
+			status.EstimatedCompletionTime = new(metav1.NewTime(now.Add(left)))
 		}
 	}
 }
@@ -143,7 +136,7 @@ func (r *rate) perMinute(now time.Time, processed int64) *int64 {
 	}
 	first := r.samples[0]
 	if elapsed := now.Sub(first.at); elapsed > 0 && processed >= first.processed {
-		return ptr.To(int64(float64(processed-first.processed) / elapsed.Minutes()))
+		return new(int64(float64(processed-first.processed) / elapsed.Minutes()))
 	}
 	return nil
 }

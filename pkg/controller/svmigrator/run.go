@@ -74,8 +74,8 @@ type migrationRun struct {
 	// turnEnds is when the migration gives its place to others that wait. Zero means never.
 	turnEnds time.Time
 
-	endpoint *endpoint
-	class    storageversion.Class
+	// objects is what the engine rewrites, and where the API server serves it.
+	objects rewrite.Resource
 	// bound is the migration with its target. Nil before it has one. Other goroutines use it to decide whether to stop the
 	// run.
 	bound atomic.Pointer[migrationv1alpha1.StorageVersionMigration]
@@ -99,11 +99,11 @@ func (r *migrationRun) run(ctx context.Context) error {
 	if r.cluster.observer.Observe(r.resource).Expires {
 		return r.tryExpired(ctx)
 	}
-	resource, err := r.rewriteResource(ctx)
-	if err != nil {
+	var err error
+	if r.objects.CleanVersions, err = r.cleanVersions(ctx); err != nil {
 		return err
 	}
-	err = r.cluster.engine.Run(ctx, r.task, resource, r)
+	err = r.cluster.engine.Run(ctx, r.task, r.objects, r)
 	var permanent *rewrite.PermanentError
 	switch {
 	case errors.As(err, &permanent) && permanent.Reason == migrationv1alpha1.MigrationReasonResourceNotServed:
@@ -125,8 +125,10 @@ func (r *migrationRun) locate(
 	if version, err := schema.ParseGroupVersion(target.EncodingVersion); err == nil && version.Group == r.resource.Group {
 		preferred = version.Version
 	}
-	r.class = r.cluster.observer.Observe(r.resource).Class
-	r.endpoint, missing, err = r.cluster.findEndpoint(ctx, r.status.stored, preferred)
+	found, missing, err := r.cluster.findEndpoint(ctx, r.status.stored, preferred)
+	if found != nil {
+		r.objects = *found
+	}
 	return missing, err
 }
 
@@ -134,7 +136,7 @@ func (r *migrationRun) locate(
 func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error {
 	status := &r.status.stored.Status
 	if r.task == nil {
-		r.task = rewrite.NewTask(r.class, positionOf(status))
+		r.task = rewrite.NewTask(r.objects.Class, positionOf(status))
 	}
 	if status.StartTime == nil {
 		r.covered = r.others()
@@ -142,7 +144,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 			klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
 				"earlier", before.Name, "objects", before.Status.Progress.Denied)
 			r.covered = nil // Others ask for all objects.
-			r.task = rewrite.NewTaskOf(r.class, allDenied(before), before.Status.BaselineResourceVersion)
+			r.task = rewrite.NewTaskOf(r.objects.Class, allDenied(before), before.Status.BaselineResourceVersion)
 		}
 	}
 	if status.StartTime != nil && !r.task.Stuck() {
@@ -180,23 +182,23 @@ func (r *migrationRun) repeats(status *migrationv1alpha1.StorageVersionMigration
 	return stuck || saysInTreeRuns(status) && status.SweepCompletionTime != nil
 }
 
-// rewriteResource returns what the engine rewrites, and how.
-func (r *migrationRun) rewriteResource(ctx context.Context) (rewrite.Resource, error) {
-	resource := rewrite.Resource{
-		GroupVersionResource: r.endpoint.GroupVersionResource,
-		Class:                r.class,
-		RetryStatus:          r.endpoint.hasStatus && features.DefaultFeatureGate.Enabled(features.StatusSubresourceFallback),
+// cleanVersions returns the served versions if managedFields have to be cleaned, else nil. The group may serve other
+// resources at versions at which it does not serve this one any more.
+func (r *migrationRun) cleanVersions(ctx context.Context) ([]string, error) {
+	if !r.cleans() {
+		return nil, nil
 	}
-	resource.DefinedVersions = r.cluster.observer.Observe(r.resource).Defined
-	if r.class == storageversion.Custom && features.DefaultFeatureGate.Enabled(features.CRDManagedFieldsCleaning) {
-		// The group may serve other resources at versions at which it does not serve this one any more.
-		definition, err := r.cluster.documents.Definition(ctx, r.resource)
-		if err != nil {
-			return rewrite.Resource{}, err
-		}
-		resource.CleanVersions = definition.ServedVersions()
+	definition, err := r.cluster.documents.Definition(ctx, r.resource)
+	if err != nil {
+		return nil, err
 	}
-	return resource, nil
+	return definition.ServedVersions(), nil
+}
+
+// cleans reports whether the managedFields of the objects have to be cleaned.
+func (r *migrationRun) cleans() bool {
+	return r.objects.Class == storageversion.Custom &&
+		features.DefaultFeatureGate.Enabled(features.CRDManagedFieldsCleaning)
 }
 
 // SavePosition stores the position, unless a position was stored a moment ago. It ends the run when its turn is over.

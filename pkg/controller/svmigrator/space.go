@@ -61,6 +61,11 @@ const (
 	// compacted.
 	spaceForgotten = time.Hour
 
+	// Events are the only objects that API servers read from etcd for every list. For others they keep what a list at a
+	// revision returned until they compact etcd themselves, so a compaction by etcd or by a person does not show there.
+	// But events often have an etcd of their own, which tells nothing about the others.
+	eventsPath, namespacesPath = "/api/v1/events", "/api/v1/namespaces"
+
 	mebibyte = 1 << 20
 )
 
@@ -90,8 +95,8 @@ type spacePause struct {
 	// before it is known.
 	revision  string
 	compacted bool
-	// eventsForbidden means that the manager is not allowed to list events.
-	eventsForbidden bool
+	// listed is the path of what is listed to find out about the compaction.
+	listed string
 	// sizeUnknown means that the pause ends when an API server tells the size.
 	sizeUnknown bool
 }
@@ -211,6 +216,9 @@ func (s *space) begins(ctx context.Context, p *spacePause) {
 	if s.pause == nil {
 		klog.FromContext(ctx).Info("All migrations pause", "why", p.why.Message)
 	}
+	if p.listed = eventsPath; len(s.growth.files) > 1 {
+		p.listed = namespacesPath
+	}
 	s.pause = p
 	s.stopRuns()
 }
@@ -218,23 +226,18 @@ func (s *space) begins(ctx context.Context, p *spacePause) {
 // sizes returns what the API servers tell, the largest value of each. The error is why they tell no size of a file.
 func (s *space) sizes(ctx context.Context) (sizes, error) {
 	var mu sync.Mutex
-	all, answered := sizes{files: map[string]int64{}, objects: map[schema.GroupResource]objectSizes{}}, false
+	all := sizes{files: map[string]int64{}, objects: map[schema.GroupResource]objectSizes{}}
 	err := s.cluster.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
 		families, err := server.Families(ctx, objectsMetric, bytesMetric, sizeMetric)
 		mu.Lock()
 		defer mu.Unlock()
-		// A server that answers something else than protobuf does not tell the size, and will not tell it later.
-		answered = answered || err == nil || errors.Is(err, proto.Error)
 		all.add(families)
+		if err == nil && families[sizeMetric] == nil || errors.Is(err, proto.Error) {
+			return errNoSize // What is no protobuf tells no size, and will tell none later.
+		}
 		return err
 	})
-	switch {
-	case len(all.files) == 0 && answered:
-		return all, errNoSize
-	case len(all.files) == 0:
-		return all, cmp.Or(err, errNoSize)
-	}
-	return all, nil
+	return all, cmp.Or(err, errNoSize)
 }
 
 // tryResume ends the pause if its cause has gone.
@@ -263,7 +266,7 @@ func (s *space) tryResume(ctx context.Context) {
 // lookForCompaction finds out whether etcd was compacted since the pause began. After that, nobody can list at the
 // revision that etcd had then.
 func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
-	request := s.cluster.documents.Client.Get().AbsPath(s.listedForCompaction(p)).Param("limit", "1").
+	request := s.cluster.documents.Client.Get().AbsPath(p.listed).Param("limit", "1").
 		SetHeader("Accept", runtime.ContentTypeJSON+documents.AsMetadataList).
 		Timeout(readTimeout).MaxRetries(0)
 	if p.revision != "" {
@@ -281,22 +284,9 @@ func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
 		p.revision = list.ResourceVersion
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		p.compacted = true
-	case apierrors.IsForbidden(err) && !p.eventsForbidden:
-		p.eventsForbidden, p.revision = true, ""
+	case apierrors.IsForbidden(err) && p.listed != namespacesPath:
+		p.listed, p.revision = namespacesPath, ""
 	case err != nil:
 		klog.FromContext(ctx).V(2).Info("Looking for a compaction of etcd failed, will retry", "err", err)
 	}
-}
-
-// listedForCompaction returns the path of a resource. Events are the only objects that API servers read from etcd for
-// every list. For others they keep what a list at a revision returned until they compact etcd themselves, so a
-// compaction by etcd or by a person does not show there. But events often have an etcd of their own, which tells
-// nothing about the others.
-func (s *space) listedForCompaction(p *spacePause) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if len(s.growth.files) > 1 || p.eventsForbidden {
-		return "/api/v1/namespaces"
-	}
-	return "/api/v1/events"
 }

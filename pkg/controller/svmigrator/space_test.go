@@ -182,7 +182,7 @@ func TestCompactionWhereEventsAreForbidden(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSpace(&cluster{documents: documents.Reader{Client: client}}, func() {})
-	p := &spacePause{}
+	p := &spacePause{listed: eventsPath}
 	for range 3 {
 		s.lookForCompaction(t.Context(), p)
 	}
