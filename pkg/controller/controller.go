@@ -21,7 +21,6 @@ import (
 	"errors"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -70,13 +69,9 @@ func MigrationMissing(err error, name string) bool {
 
 // Sentence returns s with an upper case first letter and a full stop.
 func Sentence(s string) string {
-	first, size := utf8.DecodeRuneInString(s)
-	if size == 0 {
-		return s
+	if s == "" {
+		return ""
 	}
-	s = string(unicode.ToUpper(first)) + s[size:]
-	if strings.HasSuffix(s, ".") {
-		return s
-	}
-	return s + "."
+	_, first := utf8.DecodeRuneInString(s)
+	return strings.ToUpper(s[:first]) + strings.TrimSuffix(s[first:], ".") + "."
 }

@@ -105,8 +105,6 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 // queueForPlace adds a migration that may write to those that wait for a place. It returns a decision to wait if others
 // go first, else Go.
 func (c *Controller) queueForPlace(m *migrationv1alpha1.StorageVersionMigration) Decision {
-	// The status already says why it waits, and Queued would say less.
-	told := c.runs.memoryOf(m.UID).stuck || saysInTreeRuns(&m.Status)
 	decision := Decision{Verdict: Go}
 	if other := c.ahead(m); other != "" {
 		// It is queued again when the other one has ended or must not go on.
@@ -122,8 +120,8 @@ func (c *Controller) queueForPlace(m *migrationv1alpha1.StorageVersionMigration)
 		}
 		c.turns.Add(m.Name)
 	}
-	if told {
-		return Decision{Verdict: Go}
+	if c.runs.memoryOf(m.UID).stuck || saysInTreeRuns(&m.Status) {
+		return Decision{Verdict: Go} // The status already says why it waits, and Queued would say less.
 	}
 	return decision
 }
@@ -179,7 +177,7 @@ func (r *migrationRun) servedElsewhere(missing *Decision) bool {
 // admit passes a run through its gates. If it does not, err is nil only if the migration has ended.
 func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	if pause := r.cluster.space.admit(ctx); pause != nil {
-		return false, r.waitUntil(ctx, r.cluster.clock.Now().Add(spaceRetry), *pause)
+		return false, r.waitFor(ctx, spaceRetry, *pause)
 	}
 	// The cache may not have yet what the last run wrote.
 	if err := r.status.refresh(ctx); err != nil {
@@ -205,7 +203,7 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 		return false, err
 	}
 	if missing != nil && r.servedElsewhere(missing) {
-		return false, r.waitUntil(ctx, r.cluster.clock.Now().Add(maxRetry), waits(
+		return false, r.waitFor(ctx, maxRetry, waits(
 			"the API server that the manager talks to does not serve %s, but another one does", r.resource))
 	}
 	if missing != nil {

@@ -118,18 +118,6 @@ func setCondition(
 	}
 }
 
-// agreementLost is the failure of a migration during which the servers changed their encoding.
-func agreementLost(target *migrationv1alpha1.MigrationTarget) Decision {
-	return fails(migrationv1alpha1.MigrationReasonAgreementLost,
-		"the servers did not write %s from the start of the migration to its end. "+restarts, versionName(target))
-}
-
-// lagged is the failure of a migration at whose end a server did not follow the definition.
-func lagged(err error, target *migrationv1alpha1.MigrationTarget) Decision {
-	return fails(migrationv1alpha1.MigrationReasonAgreementLost,
-		"%v, so it may have stored objects in another encoding than %s. "+restarts, err, versionName(target))
-}
-
 // objectsDenied is the failure of a migration that is done but for denied objects.
 func objectsDenied(status *migrationv1alpha1.StorageVersionMigrationStatus) Decision {
 	example := ""

@@ -173,13 +173,15 @@ func (c *Controller) enqueueResource(resource schema.GroupResource) {
 func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigration) {
 	cached, run := c.cluster.caches.Migration(m.Name), c.runs.ofMigration(m)
 	gone := cached == nil || cached.UID != m.UID || cached.DeletionTimestamp != nil
-	ended := gone || m.Finished()
+	ended, suspended := gone || m.Finished(), !gone && cached.Spec.Suspend
 	switch {
-	case run != nil && ended && (gone || !run.ending.Load()):
+	case run == nil:
+	case gone, ended && !run.ending.Load(): // ending: the run itself ended the migration.
 		run.stop(errMigrationGone)
-	case run != nil && !ended && cached.Spec.Suspend:
+	case ended:
+	case suspended:
 		run.stop(errStopped)
-	case run != nil && !ended:
+	default:
 		return // The run writes the status all the time.
 	}
 	c.queue.Add(m.Name)
@@ -187,7 +189,7 @@ func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigrati
 	if ended {
 		c.runs.forget(m.UID)
 	}
-	if ended || cached.Spec.Suspend {
+	if ended || suspended {
 		c.enqueueResource(m.GroupResource()) // Others may have waited for this one.
 	}
 }
@@ -196,7 +198,7 @@ func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigrati
 func (c *Controller) rankOfName(name string) rank {
 	m := c.cluster.caches.Migration(name)
 	if m == nil {
-		return rank{priority: removed, name: name}
+		return rank{name: name} // A migration that is gone comes first, and leaves the queue at once.
 	}
 	return rankOf(m, c.cluster.caches.State(m.GroupResource()), c.runs.memoryOf(m.UID))
 }
@@ -237,15 +239,19 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 // migration is to run again when some time has passed, which grows with each such error.
 func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error) error {
 	var waits *postponed
-	if run.notBefore = (time.Time{}); errors.As(err, &waits) {
+	broken := false
+	switch {
+	case errors.As(err, &waits):
 		run.notBefore = waits.until
-	}
-	goesOn := waits != nil || errors.Is(err, errStopped) || errors.Is(err, errMigrationGone) ||
-		errors.Is(err, rewrite.ErrStuck) || errors.Is(err, errTurnEnded)
-	if err == nil || goesOn || ctx.Err() != nil {
-		run.failingSince = time.Time{}
-	} else {
+	case err == nil, ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone),
+		errors.Is(err, rewrite.ErrStuck), errors.Is(err, errTurnEnded):
+		run.notBefore = c.cluster.clock.Now().Add(minRetry) // The caches may not show yet what stopped the run.
+	default:
+		broken, run.notBefore = true, time.Time{}
 		run.tellFailure(ctx, err)
+	}
+	if !broken {
+		run.failingSince = time.Time{}
 	}
 	c.runs.release(run, err)
 	if cached := c.cluster.caches.Migration(run.name); cached == nil || cached.UID != run.uid || cached.Finished() {
@@ -257,19 +263,11 @@ func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error)
 			c.queue.Add(other.Name) // It may have waited for this one.
 		}
 	}
-	switch {
-	case ctx.Err() != nil:
-		return nil
-	case waits != nil:
-		c.queue.AddAfter(run.name, waits.until.Sub(c.cluster.clock.Now()))
-		return nil
-	case goesOn:
-		// The caches may not show yet what stopped the run, so sync waits a moment.
-		c.queue.AddAfter(run.name, minRetry)
-		return nil
-	default:
+	if broken {
 		return err
 	}
+	c.queue.AddAfter(run.name, run.notBefore.Sub(c.cluster.clock.Now()))
+	return nil
 }
 
 // withMigration adds the migration to all log entries.

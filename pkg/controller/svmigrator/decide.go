@@ -156,7 +156,8 @@ func decideUnbound(in Input) Decision {
 		// Without a sighting nothing shows that the agreement was lost. reasonToWait then makes the migration wait.
 		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
 			!in.onlyWrittenSince(*evidence, started.StorageVersionHash, false) {
-			return agreementLost(started)
+			return fails(migrationv1alpha1.MigrationReasonAgreementLost,
+				"the servers did not write %s from the start of the migration to its end. "+restarts, versionName(started))
 		}
 		if doubt := reasonToWait(in, started.StorageVersionHash); doubt != nil {
 			return *doubt
@@ -168,8 +169,7 @@ func decideUnbound(in Input) Decision {
 	if state := in.State; state != nil {
 		message, agreed := agreedBy(state)
 		if agreed && state.Status.CurrentStorageVersionHash == last && in.stateCoversObservation(state, last) {
-			epoch := state.Status.Epoch
-			target.Epoch, target.StorageStateUID = &epoch, state.UID
+			target.Epoch, target.StorageStateUID = new(state.Status.Epoch), state.UID
 			target.EncodingVersion = state.Status.CurrentEncodingVersion
 		} else if in.Triggered && !agreed {
 			return waits("%s", message)
@@ -246,11 +246,8 @@ func hasExactSighting(recorded migrationv1alpha1.StorageEvidence, sightings []st
 }
 
 func (in *Input) goes(target *migrationv1alpha1.MigrationTarget) Decision {
-	d := Decision{Verdict: Go, Target: target}
-	if last, ok := in.Observation.Last(); ok {
-		d.Evidence = last.Evidence.DeepCopy()
-	}
-	return d
+	last, _ := in.Observation.Last() // reasonToWait has made sure that there is one.
+	return Decision{Verdict: Go, Target: target, Evidence: last.Evidence.DeepCopy()}
 }
 
 // agreedBy reports whether a StorageState says that the servers agree, with its message if it does not.

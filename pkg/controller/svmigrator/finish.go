@@ -32,6 +32,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
 
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
@@ -100,7 +102,8 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	case storageversion.Custom:
 		err := r.cluster.everyServerFollows(ctx, r.resource, m.Status.Target)
 		if errors.Is(err, errLags) {
-			return r.end(ctx, failed(lagged(err, m.Status.Target)))
+			return r.end(ctx, failed(fails(migrationv1alpha1.MigrationReasonAgreementLost,
+				"%v, so it may have stored objects in another encoding than %s. "+restarts, err, versionName(m.Status.Target))))
 		}
 		if err == nil && !namesDenied(m) {
 			err = r.verifyAndPruneDefinition(ctx, observation)
@@ -117,8 +120,8 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 			return r.end(ctx, failed(*missing))
 		}
 	}
-	// A later migration of the same epoch tries only the denied objects, so the servers must have agreed until now. The
-	// definition is not read, because nothing is pruned.
+	// It fails only after the checks of a success: the next migration of the epoch tries only the denied objects, because
+	// this one has shown that all others are stored in the target. Nothing is pruned, so the definition was not read.
 	if namesDenied(m) {
 		return r.end(ctx, failed(objectsDenied(&m.Status)))
 	}

@@ -77,8 +77,8 @@ type growth struct {
 	bound   int64
 	files   map[string]*databaseFile
 	objects map[schema.GroupResource]objectSizes
-	// used is how many bytes were rewritten since the last reading. The next one is due when it reaches bytes. Objects of
-	// unknown size count as if bytes were enough for as many as every says.
+	// used is how many bytes were rewritten since the last reading. The next one is due when it reaches bytes. An object
+	// of unknown size counts as a share of bytes, so that the next reading is due after every such objects.
 	used, bytes, every int64
 }
 

@@ -111,6 +111,5 @@ func saysInTreeRuns(status *migrationv1alpha1.StorageVersionMigrationStatus) boo
 }
 
 func (r *migrationRun) waitForInTree(ctx context.Context, format string, args ...any) error {
-	return r.waitUntil(ctx, r.cluster.clock.Now().Add(inTreeRetry),
-		waitsFor(migrationv1alpha1.MigrationReasonAwaitingInTree, format, args...))
+	return r.waitFor(ctx, inTreeRetry, waitsFor(migrationv1alpha1.MigrationReasonAwaitingInTree, format, args...))
 }

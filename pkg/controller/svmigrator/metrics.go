@@ -85,11 +85,8 @@ var Register = sync.OnceFunc(func() {
 	legacyregistry.MustRegister(migratedObjects, migrations, outcomes, migrationDuration, rewrite.RetriedRequests)
 	legacyregistry.CustomMustRegister(gauges)
 	// Create the series at zero. The function increase() does not count a series that appears with the value one.
-	for _, result := range []migrationv1alpha1.MigrationConditionType{
-		migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationFailed,
-	} {
-		migrationDuration.WithLabelValues(string(result))
-	}
+	migrationDuration.WithLabelValues(string(migrationv1alpha1.MigrationSucceeded))
+	migrationDuration.WithLabelValues(string(migrationv1alpha1.MigrationFailed))
 })
 
 func collect(c *Controller, gauge controller.Gauge) {

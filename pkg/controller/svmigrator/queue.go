@@ -32,10 +32,8 @@ import (
 type priority int
 
 const (
-	// removed migrations leave the queue at once.
-	removed priority = iota
 	// begun migrations come first, so that few are half done.
-	begun
+	begun priority = iota + 1
 	// awaited migrations are those that a person waits for: a person created them, or the CustomResourceDefinition lists
 	// several stored versions, none of which can be removed before.
 	awaited
@@ -56,8 +54,8 @@ type rank struct {
 	name     string
 }
 
-func (a rank) before(b rank) bool {
-	return cmp.Or(cmp.Compare(a.priority, b.priority), a.created.Compare(b.created), cmp.Compare(a.name, b.name)) < 0
+func (a rank) compare(b rank) int {
+	return cmp.Or(cmp.Compare(a.priority, b.priority), a.created.Compare(b.created), cmp.Compare(a.name, b.name))
 }
 
 // rankOf returns the rank of a migration. state is the StorageState of its resource, or nil.
@@ -102,13 +100,7 @@ func (q *turnOrder) Len() int { return len(q.names) }
 
 // Pop implements workqueue.Queue.
 func (q *turnOrder) Pop() string {
-	first, lowest := 0, q.rank(q.names[0])
-	for i, name := range q.names {
-		if r := q.rank(name); r.before(lowest) {
-			first, lowest = i, r
-		}
-	}
-	name := q.names[first]
-	q.names = slices.Delete(q.names, first, first+1)
-	return name
+	first := slices.MinFunc(q.names, func(a, b string) int { return q.rank(a).compare(q.rank(b)) })
+	q.names = slices.DeleteFunc(q.names, func(name string) bool { return name == first })
+	return first
 }

@@ -62,7 +62,7 @@ func TestOrder(t *testing.T) {
 	queue := &turnOrder{rank: func(name string) rank {
 		w := waiters[name]
 		if w.deleted {
-			return rank{priority: removed, name: name}
+			return rank{name: name}
 		}
 		return rankOf(made(func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Name, m.CreationTimestamp = name, metav1.NewTime(noon.Add(-w.age*time.Minute))

@@ -43,10 +43,10 @@ const (
 	// takes less. Each denied object in the status adds saveIntervalOfDenied: 100 of them may have 100 kB.
 	saveInterval         = 500 * time.Millisecond
 	saveIntervalOfDenied = 50 * time.Millisecond
-	// reportTimeout bounds how long a run stands still to write the Running condition. reportPeriod is how often it writes
-	// a condition about failing requests.
-	reportTimeout = 2 * time.Second
-	reportPeriod  = 15 * time.Second
+	// reportTimeout bounds how long a run stands still to write the Running condition. failureReportPeriod is how often it
+	// writes a condition about failing requests.
+	reportTimeout       = 2 * time.Second
+	failureReportPeriod = 15 * time.Second
 	// maxDenialEvents is how many denied objects get an event in each run. The log has more of them.
 	maxDenialEvents = 10
 )
@@ -144,7 +144,8 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 			klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
 				"earlier", before.Name, "objects", before.Status.Progress.Denied)
 			r.covered = nil // Others ask for all objects.
-			r.task = rewrite.NewTaskOf(r.objects.Class, allDenied(before), before.Status.BaselineResourceVersion)
+			r.task = rewrite.NewTask(r.objects.Class, sweep.Position{Baseline: before.Status.BaselineResourceVersion})
+			r.task.Only = allDenied(before)
 		}
 	}
 	if status.StartTime != nil && !r.task.Stuck() {
@@ -153,8 +154,8 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	err := r.status.update(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		if status.StartTime == nil {
 			// Rounded up: nothing was written before that time. A proof must be younger than what it proves.
-			started := metav1.NewTime(migrationv1alpha1.RoundUp(now))
-			status.StartTime, status.Target, status.Evidence = &started, decision.Target, decision.Evidence
+			status.StartTime = new(metav1.NewTime(migrationv1alpha1.RoundUp(now)))
+			status.Target, status.Evidence = decision.Target, decision.Evidence
 		}
 		switch {
 		case r.cluster.observer.Observe(r.resource).Expires:
@@ -243,10 +244,10 @@ func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 	now := r.cluster.clock.Now()
 	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
 	c := r.status.stored.Status.Condition(migrationv1alpha1.MigrationRunning)
-	known := c != nil && c.Reason == string(report.State)
 	// Abs, because the clock may have been set back since.
-	fresh := !retrying || known && now.Sub(c.LastUpdateTime.Time).Abs() < reportPeriod
-	if known && fresh || now.Before(r.nextReport) {
+	said := c != nil && c.Reason == string(report.State) &&
+		(!retrying || now.Sub(c.LastUpdateTime.Time).Abs() < failureReportPeriod)
+	if said || now.Before(r.nextReport) {
 		return
 	}
 	if retrying {
@@ -257,7 +258,7 @@ func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	if err := r.status.update(ctx, running(r.status.stored.Status.Target, report)); err != nil {
-		r.nextReport = now.Add(reportPeriod)
+		r.nextReport = now.Add(failureReportPeriod)
 		klog.FromContext(ctx).V(2).Info("Writing the Running condition failed, will retry", "err", err)
 	}
 }
@@ -287,10 +288,10 @@ type postponed struct{ until time.Time }
 
 func (w *postponed) Error() string { return "waiting until " + w.until.Format(time.RFC3339) }
 
-// waitUntil says what a migration waits for.
-func (r *migrationRun) waitUntil(ctx context.Context, until time.Time, d Decision) error {
+// waitFor says what a migration waits for. The migration is decided about again after the delay.
+func (r *migrationRun) waitFor(ctx context.Context, delay time.Duration, d Decision) error {
 	if err := r.status.write(ctx, awaiting(d)); err != nil {
 		return err
 	}
-	return &postponed{until}
+	return &postponed{r.cluster.clock.Now().Add(delay)}
 }

@@ -38,11 +38,12 @@ func deletableFrom(
 	m *migrationv1alpha1.StorageVersionMigration, others []*migrationv1alpha1.StorageVersionMigration,
 	state *migrationv1alpha1.StorageState, ttl time.Duration,
 ) (at time.Time, may bool) {
-	// It names objects that somebody must repair, until a newer migration shows whether that was done.
+	// newer: another migration has ended since, so it tells whether the denied objects of m were repaired.
 	newer := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
 		return other.Finished() && createdAfter(other, m)
 	})
-	// An older one that names objects goes first. Otherwise it would be kept until yet another migration ends.
+	// older: an earlier migration names objects too, and is deleted first. If m went first, it would wait for ever for a
+	// newer one.
 	older := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
 		return other.Finished() && namesDenied(other) && createdAfter(m, other)
 	})

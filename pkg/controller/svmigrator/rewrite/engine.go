@@ -118,8 +118,8 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 			clock: e.clock, lane: lane, task: task, migration: m, normal: Rewriting,
 			sweep: task.swept, list: e.lister(w), rewrite: w.rewrite,
 		}
-		if task.only != nil {
-			r.list, r.rewrite = listNamed(task.only), w.rewriteNamed
+		if task.Only != nil {
+			r.list, r.rewrite = listNamed(task.Only), w.rewriteNamed
 		}
 		if err := r.run(ctx); err != nil {
 			return err

@@ -59,8 +59,9 @@ const (
 type Task struct {
 	// swept is the sweep over all objects.
 	swept *sweep.Sweep
-	// only are the objects to rewrite. Nil stands for all.
-	only []migrationv1alpha1.DeniedObject
+	// Only are the objects to rewrite. Nil stands for all. Otherwise all others, and what was written after the baseline,
+	// are stored in the target encoding.
+	Only []migrationv1alpha1.DeniedObject
 	// retried is the sweep over the denied objects. Nil before that begins.
 	retried *sweep.Sweep
 
@@ -75,16 +76,6 @@ type Task struct {
 // NewTask returns a task that resumes from a position. The zero Position is the beginning.
 func NewTask(class storageversion.Class, from sweep.Position) *Task {
 	return &Task{swept: sweep.New(from, newer(class)), state: Rewriting}
-}
-
-// NewTaskOf returns a task that rewrites only these objects, or all if there are none. All others, and what was written
-// after the baseline, are stored in the target encoding.
-func NewTaskOf(
-	class storageversion.Class, only []migrationv1alpha1.DeniedObject, baseline string,
-) *Task {
-	task := NewTask(class, sweep.Position{Baseline: baseline})
-	task.only = only
-	return task
 }
 
 // Stuck reports whether the last run made no progress. A task that has not begun is not stuck.
