@@ -65,7 +65,7 @@ func TestWork(t *testing.T) {
 				workqueue.DefaultTypedControllerRateLimiter[string]())}
 			queue.Add("a")
 			worked := Queue[string]{queue, QueueOptions[string]{
-				Clock: testingclock.NewFakeClock(now), MinDelay: time.Second,
+				Clock: testingclock.NewFakeClock(now), MinRetry: time.Second,
 				Handle: func(_ context.Context, key string) (time.Time, error) {
 					if key != "a" {
 						t.Errorf("handled %q, want a", key)

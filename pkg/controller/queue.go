@@ -50,10 +50,9 @@ type QueueOptions[K comparable] struct {
 	Handle func(ctx context.Context, key K) (again time.Time, err error)
 	// Workers is how many keys are handled at a time.
 	Workers int
-	// A key is handled again MinRetry after Handle failed, doubling up to MaxRetry for each key by itself.
+	// A key is handled again MinRetry after Handle failed, doubling up to MaxRetry for each key by itself. MinRetry is also
+	// the least time before a key is handled again because Handle asked for it.
 	MinRetry, MaxRetry time.Duration
-	// MinDelay is the least time before a key is handled again at the time that Handle asked for.
-	MinDelay time.Duration
 	// Order is the order of the keys. If it is nil, the key that was added first comes first.
 	Order workqueue.Queue[K]
 }
@@ -133,7 +132,7 @@ func (q *Queue[K]) workOn(ctx context.Context, key K, logged map[metav1.StatusRe
 	default:
 		q.Forget(key)
 		if !again.IsZero() {
-			q.AddAfter(key, max(again.Sub(q.Clock.Now()), q.MinDelay))
+			q.AddAfter(key, max(again.Sub(q.Clock.Now()), q.MinRetry))
 		}
 	}
 }

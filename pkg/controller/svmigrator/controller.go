@@ -129,11 +129,11 @@ func New(
 	})
 	c.queue = controller.NewQueue(controller.QueueOptions[string]{
 		Name: queueName, Clock: clock.RealClock{}, Handle: c.sync, Workers: syncWorkers,
-		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry,
+		MinRetry: minRetry, MaxRetry: maxRetry,
 	})
 	c.turns = controller.NewQueue(controller.QueueOptions[string]{
 		Name: turnsName, Clock: clock.RealClock{}, Handle: c.givePlace, Workers: options.ConcurrentMigrations,
-		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry, Order: &turnOrder{rank: c.rankOfName},
+		MinRetry: minRetry, MaxRetry: maxRetry, Order: &turnOrder{rank: c.rankOfName},
 	})
 	c.followers = newFollowers(c.cluster, c.enqueueResource)
 	observer.Subscribe(c.resourceChanged)

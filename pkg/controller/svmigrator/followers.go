@@ -77,7 +77,7 @@ func newFollowers(c *cluster, decideAgain func(schema.GroupResource)) *followers
 	f := &followers{cluster: c, decideAgain: decideAgain}
 	f.queue = controller.NewQueue(controller.QueueOptions[schema.GroupResource]{
 		Name: followersQueueName, Clock: clock.RealClock{}, Handle: f.ask, Workers: followersWorkers,
-		MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry,
+		MinRetry: minRetry, MaxRetry: maxRetry,
 	})
 	return f
 }

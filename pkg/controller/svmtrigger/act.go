@@ -17,6 +17,7 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,7 +25,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -53,15 +53,14 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 		return nil
 	}
 	resource, state := in.Observation.Resource, in.State
-	stored, err := c.storeState(ctx, resource, state, d)
-	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) ||
-		controller.StateMissing(err, resource.String()) {
+	stored, err := c.storeState(ctx, in, d)
+	switch {
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), controller.StateMissing(err, resource.String()):
 		err = controller.ErrOutdated
-	}
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		about := state
 		if about == nil {
-			about = newState(resource, nil) // Events may be about what could not be created.
+			about = newState(in) // Events may be about what could not be created.
 		}
 		message := "The API server refuses to store the StorageState, so its status is out of date: " + err.Error()
 		c.event(about, corev1.EventTypeWarning, eventNotWritten, message)
@@ -99,9 +98,9 @@ func (c *Controller) event(state *migrationv1alpha1.StorageState, eventType, rea
 // storeState returns what is stored then, nil if nothing is. Every request is preconditioned on the uid and the
 // resourceVersion of the state that was decided on.
 func (c *Controller) storeState(
-	ctx context.Context, resource schema.GroupResource, state *migrationv1alpha1.StorageState, d Decision,
+	ctx context.Context, in Input, d Decision,
 ) (*migrationv1alpha1.StorageState, error) {
-	states := c.client.StorageStates()
+	states, state := c.client.StorageStates(), in.State
 	if d.State == DeleteState || d.State == RecreateState {
 		err := states.Delete(ctx, state.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion},
@@ -112,7 +111,7 @@ func (c *Controller) storeState(
 	}
 	switch d.State {
 	case CreateState, RecreateState:
-		return states.Create(ctx, newState(resource, d.Replaced), metav1.CreateOptions{})
+		return states.Create(ctx, newState(in), metav1.CreateOptions{})
 	case UpdateState:
 		state = state.DeepCopy()
 		state.Status = d.Status
@@ -125,9 +124,10 @@ func (c *Controller) storeState(
 }
 
 // newState returns a state with what people wrote on the state that it replaces, if there is one.
-func newState(resource schema.GroupResource, replaced *migrationv1alpha1.StorageState) *migrationv1alpha1.StorageState {
+func newState(in Input) *migrationv1alpha1.StorageState {
+	resource := in.Observation.Resource
 	state := &migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: resource.String()}}
-	if replaced != nil {
+	if replaced := cmp.Or(in.State, in.Deleted); replaced != nil {
 		state.Annotations, state.Labels, state.Spec = replaced.Annotations, replaced.Labels, replaced.Spec
 	}
 	state.Spec.Resource = migrationv1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}
@@ -158,14 +158,15 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	if d.Create == nil {
 		return nil
 	}
-	for _, confirm := range []func() error{
-		func() error { return c.confirmState(ctx, in.State) },
-		func() error { return c.confirmState(ctx, in.PrimaryState) },
-		func() error { return c.confirmLastAttempt(ctx, in, d) },
-	} {
-		if err := confirm(); err != nil {
-			return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
-		}
+	err := c.confirmState(ctx, in.State)
+	if err == nil {
+		err = c.confirmState(ctx, in.PrimaryState)
+	}
+	if err == nil {
+		err = c.confirmLastAttempt(ctx, in, d)
+	}
+	if err != nil {
+		return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
 	}
 	created, err := c.client.StorageVersionMigrations().Create(ctx, d.Create, metav1.CreateOptions{})
 	if err != nil {

@@ -111,7 +111,7 @@ func New(
 		memory:          Memory{},
 	}
 	c.queue = controller.NewQueue(controller.QueueOptions[schema.GroupResource]{
-		Name: queueName, Clock: clk, Handle: c.sync, Workers: 1, MinRetry: minRetry, MaxRetry: maxRetry, MinDelay: minRetry,
+		Name: queueName, Clock: clk, Handle: c.sync, Workers: 1, MinRetry: minRetry, MaxRetry: maxRetry,
 	})
 	observer.Subscribe(c.queue.Add)
 	// The worker begins when c.synced is true, which is after every object in the caches was enqueued.

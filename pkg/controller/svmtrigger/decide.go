@@ -40,7 +40,7 @@ func Decide(in Input) Decision {
 	case in.State == nil:
 		return decideWithoutState(in)
 	case writtenByOtherController(in.State):
-		return Decision{State: RecreateState, Replaced: in.State, Reason: reasonOtherController}
+		return Decision{State: RecreateState, Reason: reasonOtherController}
 	}
 	e := newEvaluation(in)
 	if e.old.Epoch == 0 && e.problemMayPass() {
@@ -99,8 +99,8 @@ func newEvaluation(in Input) *evaluation {
 	e := &evaluation{in: in, old: &in.State.Status, next: in.State.Status}
 	e.last, _ = in.Observation.Last()
 	if looked := &e.in.Observation.Looked; !looked.IsZero() {
-		// Looked is recorded in the state, and compared with times there. The clock of this host may have been set since.
-		// Now and the monotonic difference give Looked by the clock as it is now.
+		// Looked is recorded in the state, and compared with times there. The clock of this host may have been set since. By
+		// the clock as it is now, Looked is Now less the time that has passed in between.
 		*looked = in.Now.Add(looked.Sub(in.Now))
 	}
 	return e
@@ -139,7 +139,7 @@ func decideWithoutState(in Input) Decision {
 	if in.Observation.Presence != storageversion.Served {
 		return Decision{Reason: reasonNothingKnown}
 	}
-	return Decision{State: CreateState, Replaced: in.Deleted, Reason: reasonNewResource}
+	return Decision{State: CreateState, Reason: reasonNewResource}
 }
 
 // writtenByOtherController reports whether the epochs of a state cannot be trusted. Another controller wrote it, or
@@ -152,8 +152,9 @@ func writtenByOtherController(state *migrationv1alpha1.StorageState) bool {
 func (e *evaluation) writeState() {
 	differs := !equality.Semantic.DeepEqual(e.old, &e.next)
 	heartbeat, due := e.heartbeat()
-	if e.decision.Create != nil && !due && (!differs || e.createsFirst()) {
-		return
+	createNow := !due && (!differs || e.createsFirst())
+	if e.decision.Create != nil && createNow {
+		return // The next decision records the migration.
 	}
 	e.decision.Create = nil
 	if !differs && !due {
@@ -209,7 +210,7 @@ func (e *evaluation) heartbeat() (observed time.Time, due bool) {
 	}
 	// Each resource has an interval of its own, shorter by up to a fifth, so that writes spread out.
 	interval := e.in.Periods.Heartbeat
-	interval -= time.Duration(uint64(interval/5) / 1000 * (fingerprint(e.in.State.Name) % 1000))
+	interval -= interval / 5000 * time.Duration(fingerprint(e.in.State.Name)%1000)
 	at := e.old.LastHeartbeatTime.Add(interval)
 	if e.inFuture(e.old.LastHeartbeatTime.Time) {
 		at = e.in.Now
@@ -245,6 +246,10 @@ func (e *evaluation) problemMayPass() bool {
 	problem := e.in.Observation.Problem
 	return problem != nil && e.in.Now.Before(problem.Since.Add(e.in.Periods.Patience))
 }
+
+// undecided reports whether the decision says nothing new: the observation is incomplete for a moment only, and the
+// record did not change.
+func (e *evaluation) undecided() bool { return e.problemMayPass() && !e.newEpoch }
 
 func isMigrated(status *migrationv1alpha1.StorageStateStatus) bool {
 	current, persisted := status.CurrentStorageVersionHash, status.PersistedStorageVersionHashes

@@ -40,10 +40,9 @@ func no(reason, message string) metav1.Condition {
 	return metav1.Condition{Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }
 
-// setConditions sets the conditions by their rules. While an observation is incomplete for a moment only, they stay
-// what they were, unless the record changed.
+// setConditions sets the conditions by their rules.
 func (e *evaluation) setConditions() {
-	if e.problemMayPass() && !e.newEpoch {
+	if e.undecided() {
 		return
 	}
 	e.next.Conditions = slices.Clone(e.old.Conditions)

@@ -45,7 +45,8 @@ func (e *evaluation) recordSightings() {
 	stored := storedVersions(e.old.Evidence)
 	for _, sighting := range sightings {
 		add(sighting.Writing...)
-		// Versions that were listed before are in the record, unless a migration has proven that they are gone.
+		// A version that was listed before was added when it appeared. It is added again only after a gap, because a
+		// migration may have removed it since.
 		for i, version := range storedVersions(&sighting.Evidence) {
 			if gap || !slices.Contains(stored, version) {
 				add(sighting.Stored[i])

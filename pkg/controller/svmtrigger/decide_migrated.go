@@ -38,10 +38,9 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 	return e.step
 }
 
-// decideNextStep decides what is done about objects that must be rewritten. Nothing is while the observation is
-// incomplete for a moment only, unless the record changed.
+// decideNextStep decides what is done about objects that must be rewritten.
 func (e *evaluation) decideNextStep() {
-	if mustRewrite := !isMigrated(&e.next) || e.cleaningDue(); mustRewrite && (e.newEpoch || !e.problemMayPass()) {
+	if mustRewrite := !isMigrated(&e.next) || e.cleaningDue(); mustRewrite && !e.undecided() {
 		e.step = e.nextStep()
 	}
 }

@@ -208,19 +208,18 @@ func (e *evaluation) countFailure() {
 // answerRetry makes the next attempt due if an administrator asks for it, and records that the request was answered.
 // It also records an annotation that asks for nothing, so that the next process does not take it for a request.
 func (e *evaluation) answerRetry() {
-	token, annotation := e.in.State.Spec.RetryToken, e.in.State.Annotations[migrationv1alpha1.RetryAnnotation]
-	request := migrationv1alpha1.TruncateRunes(cmp.Or(token, annotation), migrationv1alpha1.MaxRetryLength)
+	request := cmp.Or(e.in.State.Spec.RetryToken, e.in.State.Annotations[migrationv1alpha1.RetryAnnotation])
+	request = migrationv1alpha1.TruncateRunes(request, migrationv1alpha1.MaxRetryLength)
 	changed := request != "" && request != e.old.LastHandledRetry
 	if changed {
 		e.next.LastHandledRetry = request
 	}
-	asked := changed && (token != "" || annotation != e.in.OverruledRetry)
 	if e.next.Backoff == nil {
 		return
 	}
 	backoff, now := *e.next.Backoff, metav1.NewTime(e.in.Now.Truncate(time.Second))
 	switch {
-	case asked:
+	case changed:
 		backoff.NextAttemptTime = &now
 		e.next.Backoff = &backoff
 	case e.inFuture(backoff.LastFailureTime.Time):

@@ -64,8 +64,6 @@ type Decision struct {
 	State StateAction
 	// Status is the whole status to write where State is UpdateState.
 	Status migrationv1alpha1.StorageStateStatus
-	// Replaced is the state whose spec, annotations and labels a created state gets. Nil if there was none.
-	Replaced *migrationv1alpha1.StorageState
 	// Delete are migrations to delete, if they are still the ones that were decided on.
 	Delete []*migrationv1alpha1.StorageVersionMigration
 	// Create is a migration to create, if the state and the migration before it are still the ones that were decided

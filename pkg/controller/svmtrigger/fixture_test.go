@@ -267,7 +267,7 @@ func (f *fixture) told() []string {
 }
 
 func stateOf(resource schema.GroupResource, resourceVersion string) *migrationv1alpha1.StorageState {
-	state := newState(resource, nil)
+	state := newState(Input{Observation: storageversion.Observation{Resource: resource}})
 	state.Annotations = map[string]string{"note": "kept"}
 	state.UID, state.ResourceVersion = types.UID("uid-"+resource.Resource), resourceVersion
 	return state

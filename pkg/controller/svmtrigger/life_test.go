@@ -120,7 +120,7 @@ func (l *life) act(d Decision) {
 	}
 	switch d.State {
 	case CreateState, RecreateState:
-		l.in.State = newState(widgets, d.Replaced)
+		l.in.State = newState(l.in)
 		l.in.State.UID = l.uid()
 	case DeleteState:
 		l.in.State = nil

@@ -39,8 +39,6 @@ type known struct {
 	epochAt    time.Time
 	began      bool // while the process watched
 	migrations map[types.UID]MigrationKnown
-	// overruledRetry is the retry annotation that the state had when it had spec.retryToken as well.
-	overruledRetry string
 	// last is the state as it was last seen.
 	last *migrationv1alpha1.StorageState
 }
@@ -60,10 +58,7 @@ func (m Memory) Forget(resource schema.GroupResource) {
 // Recall completes an input with since when its facts are known.
 func (m Memory) Recall(in *Input) {
 	before, watched := m[in.Observation.Resource]
-	now := known{
-		epochAt: in.Now, began: watched, migrations: map[types.UID]MigrationKnown{},
-		overruledRetry: before.overruledRetry, last: before.last,
-	}
+	now := known{epochAt: in.Now, began: watched, migrations: map[types.UID]MigrationKnown{}, last: before.last}
 	if in.State == nil {
 		in.Deleted = before.last
 	} else {
@@ -71,9 +66,6 @@ func (m Memory) Recall(in *Input) {
 		now.state, now.epoch = in.State.UID, in.State.Status.Epoch
 		if now.state == before.state && now.epoch == before.epoch {
 			now.epochAt, now.began = before.epochAt, before.began
-		}
-		if in.State.Spec.RetryToken != "" {
-			now.overruledRetry = in.State.Annotations[migrationv1alpha1.RetryAnnotation]
 		}
 	}
 	for _, migration := range in.Migrations {
@@ -91,5 +83,4 @@ func (m Memory) Recall(in *Input) {
 		delete(m, in.Observation.Resource) // Names come and go in some clusters.
 	}
 	in.EpochKnown, in.EpochWatched, in.MigrationsKnown = now.epochAt, now.began, now.migrations
-	in.OverruledRetry = now.overruledRetry
 }

@@ -51,11 +51,7 @@ type Input struct {
 	EpochWatched bool
 	// MigrationsKnown is since when this process has known the migrations, by their UIDs.
 	MigrationsKnown map[types.UID]MigrationKnown
-	// OverruledRetry is the value of the retry annotation that was there beside spec.retryToken, which counts alone then.
-	// When spec.retryToken is emptied, the annotation is no new request.
-	OverruledRetry string
-	// Periods are the same in all decisions.
-	Periods Periods
+	Periods         Periods
 }
 
 // observe reads all that a decision about the resource depends on. It sends no request.
