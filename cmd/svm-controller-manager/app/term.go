@@ -19,7 +19,7 @@ package app
 import (
 	"errors"
 	"net/http"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -37,9 +37,8 @@ type leaderTerm struct {
 	clock    clock.PassiveClock
 	duration time.Duration
 
-	mu      sync.Mutex
-	renewal time.Time // when the last renewal was sent; zero before the first one
-	closed  bool      // no renewal counts any more
+	renewal atomic.Pointer[time.Time] // when the last renewal was sent; nil before the first one
+	closed  atomic.Bool               // no renewal counts any more
 }
 
 func newLeaderTerm(clock clock.PassiveClock, duration time.Duration) *leaderTerm {
@@ -47,25 +46,13 @@ func newLeaderTerm(clock clock.PassiveClock, duration time.Duration) *leaderTerm
 }
 
 // renewed restarts the term. It counts from when the renewal was sent, because no other candidate saw it before that.
-func (t *leaderTerm) renewed(sent time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.renewal = sent
-}
+func (t *leaderTerm) renewed(sent time.Time) { t.renewal.Store(&sent) }
 
 // end ends the term for good.
-func (t *leaderTerm) end() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.closed = true
-}
+func (t *leaderTerm) end() { t.closed.Store(true) }
 
 // begun reports whether the lease was ever held.
-func (t *leaderTerm) begun() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return !t.renewal.IsZero()
-}
+func (t *leaderTerm) begun() bool { return t.renewal.Load() != nil }
 
 // lost reports whether the term has begun and is over.
 func (t *leaderTerm) lost() bool { return t.begun() && t.over() }
@@ -73,11 +60,9 @@ func (t *leaderTerm) lost() bool { return t.begun() && t.over() }
 // over reports whether the leader must not write. It compares wall clock times as well as monotonic ones, because the
 // monotonic clock stands still while a machine is suspended.
 func (t *leaderTerm) over() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.clock.Now()
-	return t.closed || t.renewal.IsZero() ||
-		now.Sub(t.renewal) >= t.duration || now.Round(0).Sub(t.renewal.Round(0)) >= t.duration
+	now, renewal := t.clock.Now(), t.renewal.Load()
+	return t.closed.Load() || renewal == nil ||
+		now.Sub(*renewal) >= t.duration || now.Round(0).Sub(renewal.Round(0)) >= t.duration
 }
 
 // guard returns a transport that sends reads always, and writes only during the term.
