@@ -67,6 +67,9 @@ type Decision struct {
 	// verdict is Go.
 	Target   *migrationv1alpha1.MigrationTarget
 	Evidence *migrationv1alpha1.StorageEvidence
+	// Settle is how long every server must have followed a CustomResourceDefinition before the migration starts. It is set
+	// if the verdict is Go.
+	Settle time.Duration
 	// DecideAt is when to decide again if nothing else happens. Zero means that only events matter.
 	DecideAt time.Time
 }
@@ -247,7 +250,7 @@ func hasExactSighting(recorded migrationv1alpha1.StorageEvidence, sightings []st
 
 func (in *Input) goes(target *migrationv1alpha1.MigrationTarget) Decision {
 	last, _ := in.Observation.Last() // reasonToWait has made sure that there is one.
-	return Decision{Verdict: Go, Target: target, Evidence: last.Evidence.DeepCopy()}
+	return Decision{Verdict: Go, Target: target, Evidence: last.Evidence.DeepCopy(), Settle: in.Settle}
 }
 
 // agreedBy reports whether a StorageState says that the servers agree, with its message if it does not.

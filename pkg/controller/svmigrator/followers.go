@@ -151,7 +151,7 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 		return decision // It started, so all servers followed.
 	}
 	now, known := f.cluster.clock.Now(), f.of(&observation)
-	start := known.since.Add(f.cluster.options.SettlePeriod)
+	start := known.since.Add(decision.Settle)
 	switch {
 	case known.lag != nil:
 		advice := ""
