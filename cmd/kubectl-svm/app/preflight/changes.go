@@ -71,8 +71,8 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 	if err != nil {
 		return Change{}, err
 	}
-	change := Change{File: file, Live: today.definition(file.Name())}
-	change.State, change.Doubt = today.proof(file.Name())
+	change := Change{File: file, Live: today.definition(file.Name)}
+	change.State, change.Doubt = today.proof(file.Name)
 	if change.Refusal, err = o.dryRun(ctx, object); err != nil {
 		return Change{}, err
 	}
@@ -117,10 +117,10 @@ func (o *Options) dryRun(ctx context.Context, object *unstructured.Unstructured)
 
 // checkWebhook returns what is wrong with the conversion webhook of a definition, or nothing.
 func (o *Options) checkWebhook(ctx context.Context, d Definition) (problem string, err error) {
-	if !d.converts() || d.Conversion.Webhook == nil || d.Conversion.Webhook.ClientConfig == nil {
+	if !d.converts() || d.Spec.Conversion.Webhook == nil || d.Spec.Conversion.Webhook.ClientConfig == nil {
 		return "", nil
 	}
-	service := d.Conversion.Webhook.ClientConfig.Service
+	service := d.Spec.Conversion.Webhook.ClientConfig.Service
 	if service == nil {
 		return "", nil // It has a URL, which this machine need not be able to reach.
 	}
@@ -160,7 +160,7 @@ func (o *Options) countManagedFields(ctx context.Context, d Definition) (counts 
 	if len(served) == 0 {
 		return nil, ""
 	}
-	gvr := schema.GroupVersionResource{Group: d.Group, Version: served[0], Resource: d.Plural}
+	gvr := schema.GroupVersionResource{Group: d.Spec.Group, Version: served[0], Resource: d.Spec.Names.Plural}
 	counts = map[string]int64{}
 	options := metav1.ListOptions{Limit: chunk}
 	for {
@@ -174,7 +174,7 @@ func (o *Options) countManagedFields(ctx context.Context, d Definition) (counts 
 			return nil, cli.Explain(err).Error()
 		}
 		for i := range list.Items {
-			for _, version := range versionsOf(list.Items[i].ManagedFields, d.Group) {
+			for _, version := range versionsOf(list.Items[i].ManagedFields, d.Spec.Group) {
 				counts[version]++
 			}
 		}
@@ -223,12 +223,10 @@ func (in *Today) proof(name string) (state *migrationv1alpha1.StorageState, doub
 
 // definition returns the definition of a name, or nil.
 func (in *Today) definition(name string) *Definition {
-	resource := schema.ParseGroupResource(name)
-	i := slices.IndexFunc(in.Definitions, func(d Definition) bool {
-		return d.Plural == resource.Resource && d.Group == resource.Group
-	})
-	if i < 0 {
-		return nil
+	for i := range in.Definitions {
+		if in.Definitions[i].Name == name {
+			return &in.Definitions[i]
+		}
 	}
-	return &in.Definitions[i]
+	return nil
 }

@@ -19,11 +19,7 @@ package preflight
 import (
 	"slices"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // Change is a definition of a file, and what the cluster says about it.
@@ -48,7 +44,7 @@ type Change struct {
 // decideChange returns what stands in the way of a definition of a file.
 func decideChange(in Change) Findings {
 	var found Findings
-	name := in.File.Name()
+	name := in.File.Name
 	if in.Refusal != "" {
 		found.add(Error, CodeDefinitionRefused, name, "the API server refuses the definition of the file: %s", in.Refusal)
 	}
@@ -65,7 +61,7 @@ func decideChange(in Change) Findings {
 		found.add(Info, CodeStorageVersionChanges, name, "the storage version changes from %s to %s. The manager then "+
 			"migrates all objects. Do not drop %s before that is done", was, will, was)
 	}
-	if in.Live.converts() && !in.File.converts() && len(in.File.Versions) > 1 {
+	if in.Live.converts() && !in.File.converts() && len(in.File.Spec.Versions) > 1 {
 		level, advice := Warning, "Objects that are written at another version than "+will+" lose them"
 		if !in.storedOnlyAs(will) {
 			level, advice = Error, "Objects may be stored in another version than "+will+": migrate them first, with the webhook"
@@ -74,7 +70,7 @@ func decideChange(in Change) Findings {
 			"today. Without it the API server changes only apiVersion when it converts an object, and drops fields that the "+
 			"other version does not have. %s", advice)
 	}
-	for _, v := range in.Live.Versions {
+	for _, v := range in.Live.Spec.Versions {
 		if !in.File.Has(v.Name) {
 			found.aboutDrop(Drop{Version: v.Name, Live: *in.Live, Next: &in.File, State: in.State, Doubt: in.Doubt})
 		}
@@ -90,8 +86,8 @@ func decideChange(in Change) Findings {
 
 // storedOnlyAs reports whether the StorageState proves that every object is stored in a version.
 func (in *Change) storedOnlyAs(version string) bool {
-	return in.State != nil && in.Doubt == "" && slices.Equal(in.State.Status.PersistedStorageVersionHashes,
-		[]string{storageversion.Hash(schema.GroupVersion{Group: in.Live.Group, Version: version}, in.Live.Kind)})
+	return in.State != nil && in.Doubt == "" &&
+		slices.Equal(in.State.Status.PersistedStorageVersionHashes, []string{in.Live.hash(version)})
 }
 
 // Drop is a version that is to leave a definition.
@@ -113,8 +109,8 @@ type Drop struct {
 // decideDrop returns whether a version may leave its definition now.
 func decideDrop(in Drop) Findings {
 	var found Findings
-	name := in.Live.Name()
-	if !in.Live.Has(in.Version) && !slices.Contains(in.Live.StoredVersions, in.Version) {
+	name := in.Live.Name
+	if !in.Live.Has(in.Version) && !slices.Contains(in.Live.Status.StoredVersions, in.Version) {
 		found.add(Info, CodeVersionNotDefined, name, "the CustomResourceDefinition does not have %s", in.Version)
 		return found
 	}
@@ -129,11 +125,11 @@ func decideDrop(in Drop) Findings {
 }
 
 // version is the version with its group.
-func (in *Drop) version() string { return in.Live.Group + "/" + in.Version }
+func (in *Drop) version() string { return in.Live.Spec.Group + "/" + in.Version }
 
 // aboutDrop adds why a version must not leave its definition.
 func (fs *Findings) aboutDrop(in Drop) {
-	name := in.Live.Name()
+	name := in.Live.Name
 	stays := in.Live.StorageVersion() != in.Version
 	switch {
 	case !stays && in.Next == nil:
@@ -146,7 +142,7 @@ func (fs *Findings) aboutDrop(in Drop) {
 			in.Version, in.Next.StorageVersion())
 		return
 	}
-	stored := slices.Contains(in.Live.StoredVersions, in.Version)
+	stored := slices.Contains(in.Live.Status.StoredVersions, in.Version)
 	switch {
 	case in.Doubt != "":
 		fs.add(Error, CodeStorageStateOutdated, name, "%s Until then it is not known whether objects are stored as %s",
@@ -171,9 +167,9 @@ func (fs *Findings) aboutDrop(in Drop) {
 
 // mayBeStored reports whether the StorageState claims the version.
 func (in *Drop) mayBeStored() bool {
-	hash := storageversion.Hash(schema.GroupVersion{Group: in.Live.Group, Version: in.Version}, in.Live.Kind)
 	persisted := in.State.Status.PersistedStorageVersionHashes
-	return len(persisted) == 0 || slices.Contains(persisted, hash) || slices.Contains(persisted, migrationv1alpha1.Unknown)
+	return len(persisted) == 0 || slices.Contains(persisted, in.Live.hash(in.Version)) ||
+		slices.Contains(persisted, migrationv1alpha1.Unknown)
 }
 
 // aboutUncounted is about managedFields that nobody could read.

@@ -78,11 +78,12 @@ func condition(of string, status metav1.ConditionStatus, reason string) metav1.C
 
 // widgets is the definition of a custom resource. The first version is the storage version.
 func widgets(stored []string, versions ...string) Definition {
-	d := Definition{
-		UID: definitionUID, Generation: 1, Group: "example.com", Plural: "widgets", Kind: "Widget", StoredVersions: stored,
-	}
+	var d Definition
+	d.Name, d.UID, d.Generation, d.Status.StoredVersions = "widgets.example.com", definitionUID, 1, stored
+	d.Spec.Group = "example.com"
+	d.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"}
 	for i, version := range versions {
-		d.Versions = append(d.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+		d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
 			Name: version, Served: true, Storage: i == 0,
 		})
 	}
@@ -302,7 +303,7 @@ func TestDrop(t *testing.T) {
 
 func TestChange(t *testing.T) {
 	converted := widgets(nil, "v1", "v1alpha1")
-	converted.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
+	converted.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
 	live := func(d Definition) *Definition { return &d }
 	tests := []struct {
 		name string
@@ -386,7 +387,7 @@ items:
 		t.Fatalf("read %d definitions and %d others", len(read.definitions), read.others)
 	}
 	d, err := decodeDefinition(read.definitions[0])
-	if err != nil || d.Name() != "widgets.example.com" || d.StorageVersion() != "v1" {
+	if err != nil || d.Name != "widgets.example.com" || d.StorageVersion() != "v1" {
 		t.Errorf("read %+v, %v", d, err)
 	}
 }

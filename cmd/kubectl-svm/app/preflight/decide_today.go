@@ -61,7 +61,7 @@ func decideToday(in Today) Findings {
 		found.aboutState(&in.States[i], in.Migrations)
 	}
 	for _, definition := range in.Definitions {
-		state := in.state(definition.Name())
+		state := in.state(definition.Name)
 		if state != nil && in.doubt(state) != "" {
 			state = nil
 		}
@@ -210,19 +210,19 @@ func (fs *Findings) aboutStoredVersions(d Definition, state *migrationv1alpha1.S
 	if state != nil {
 		fs.aboutManagedFields(d, state)
 	}
-	old := slices.DeleteFunc(slices.Clone(d.StoredVersions), func(v string) bool { return v == d.StorageVersion() })
+	old := slices.DeleteFunc(slices.Clone(d.Status.StoredVersions), func(v string) bool { return v == d.StorageVersion() })
 	if len(old) == 0 {
 		return
 	}
 	migrated := state != nil &&
 		meta.IsStatusConditionTrue(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
 	if migrated {
-		fs.add(Warning, CodeStoredVersionsNotPruned, d.Name(), "every object is stored as %s, but status.storedVersions of "+
+		fs.add(Warning, CodeStoredVersionsNotPruned, d.Name, "every object is stored as %s, but status.storedVersions of "+
 			"the CustomResourceDefinition still names %s. The API server refuses a definition without them. "+pruneAdvice,
-			d.StorageVersion(), strings.Join(old, ", "), d.Name())
+			d.StorageVersion(), strings.Join(old, ", "), d.Name)
 		return
 	}
-	fs.add(Warning, CodeStoredVersionsNotPruned, d.Name(), "status.storedVersions of the CustomResourceDefinition names "+
+	fs.add(Warning, CodeStoredVersionsNotPruned, d.Name, "status.storedVersions of the CustomResourceDefinition names "+
 		"%s. The API server refuses a definition without them until a migration has succeeded",
 		strings.Join(old, ", "))
 }
@@ -231,7 +231,7 @@ func (fs *Findings) aboutStoredVersions(d Definition, state *migrationv1alpha1.S
 func (fs *Findings) aboutManagedFields(d Definition, state *migrationv1alpha1.StorageState) {
 	for _, counted := range state.Status.ManagedFieldsVersions {
 		if counted.Objects > 0 && !slices.Contains(d.ServedVersions(), counted.Version) {
-			fs.add(Warning, CodeManagedFieldsNotServed, d.Name(), "managedFields of %d objects name %s, which is not served. "+
+			fs.add(Warning, CodeManagedFieldsNotServed, d.Name, "managedFields of %d objects name %s, which is not served. "+
 				"The API server refuses server-side apply of them. Let the manager clean them: docs/tasks.md, Clean managedFields",
 				counted.Objects, counted.Version)
 		}

@@ -17,53 +17,39 @@ limitations under the License.
 package preflight
 
 import (
+	"slices"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// Definition has what matters of a CustomResourceDefinition.
+// Definition is a CustomResourceDefinition.
 type Definition struct {
-	Group, Plural, Kind string
-	// UID and Generation are those of the definition in the cluster.
-	UID            types.UID
-	Generation     int64
-	Versions       []apiextensionsv1.CustomResourceDefinitionVersion
-	Conversion     *apiextensionsv1.CustomResourceConversion
-	StoredVersions []string
+	apiextensionsv1.CustomResourceDefinition
 }
 
-// slim drops the schemas, which are large.
+// slim drops what is large and not needed: a cluster may have thousands of definitions.
 func slim(crd *apiextensionsv1.CustomResourceDefinition) Definition {
-	d := Definition{
-		UID: crd.UID, Generation: crd.Generation,
-		Group: crd.Spec.Group, Plural: crd.Spec.Names.Plural, Kind: crd.Spec.Names.Kind, Conversion: crd.Spec.Conversion,
-		StoredVersions: crd.Status.StoredVersions,
+	crd.ManagedFields, crd.Annotations = nil, nil
+	for i := range crd.Spec.Versions {
+		crd.Spec.Versions[i].Schema = nil
 	}
-	for _, v := range crd.Spec.Versions {
-		d.Versions = append(d.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
-			Name: v.Name, Served: v.Served, Storage: v.Storage,
-		})
-	}
-	return d
+	return Definition{*crd}
 }
-
-// Name is the name of the definition, and of the StorageState of its resource.
-func (d *Definition) Name() string { return d.Plural + "." + d.Group }
 
 // StorageVersion is the version that API servers write.
 func (d *Definition) StorageVersion() string {
-	for _, v := range d.Versions {
-		if v.Storage {
-			return v.Name
-		}
-	}
-	return ""
+	version, _ := apihelpers.GetCRDStorageVersion(&d.CustomResourceDefinition) // A definition without one is refused.
+	return version
 }
 
 // ServedVersions are the versions that API servers serve.
 func (d *Definition) ServedVersions() []string {
 	var served []string
-	for _, v := range d.Versions {
+	for _, v := range d.Spec.Versions {
 		if v.Served {
 			served = append(served, v.Name)
 		}
@@ -73,15 +59,17 @@ func (d *Definition) ServedVersions() []string {
 
 // Has reports whether the definition has a version, served or not.
 func (d *Definition) Has(version string) bool {
-	for _, v := range d.Versions {
-		if v.Name == version {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(d.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
+		return v.Name == version
+	})
+}
+
+// hash stands for a version of the definition in a StorageState.
+func (d *Definition) hash(version string) string {
+	return storageversion.Hash(schema.GroupVersion{Group: d.Spec.Group, Version: version}, d.Spec.Names.Kind)
 }
 
 // converts reports whether a webhook converts between versions.
 func (d *Definition) converts() bool {
-	return d.Conversion != nil && d.Conversion.Strategy == apiextensionsv1.WebhookConverter
+	return d.Spec.Conversion != nil && d.Spec.Conversion.Strategy == apiextensionsv1.WebhookConverter
 }

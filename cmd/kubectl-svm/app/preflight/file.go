@@ -27,7 +27,6 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -111,11 +110,11 @@ func (m *manifests) add(object *unstructured.Unstructured) error {
 
 // decodeDefinition reads a definition of a file.
 func decodeDefinition(object *unstructured.Unstructured) (Definition, error) {
-	crd := &apiextensionsv1.CustomResourceDefinition{TypeMeta: metav1.TypeMeta{}}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, crd); err != nil {
+	var d Definition
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &d.CustomResourceDefinition)
+	if err != nil {
 		return Definition{}, fmt.Errorf("reading CustomResourceDefinition %q: %w", object.GetName(), err)
 	}
-	d := slim(crd)
-	d.StoredVersions = nil // A status in a file says nothing.
+	d.Status = apiextensionsv1.CustomResourceDefinitionStatus{} // A status in a file says nothing.
 	return d, nil
 }
