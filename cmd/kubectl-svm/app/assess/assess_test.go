@@ -136,7 +136,7 @@ func TestProgress(t *testing.T) {
 		"1 object done": counted,
 		"[##########] 100% of 1,234,567 objects, 1,000/min, ends now, 2 denied, RetryingTransientErrors": whole,
 	} {
-		if got := (&Resource{Migration: &m}).Progress(now); got != want {
+		if got := m.Progress(now); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}

@@ -27,10 +27,10 @@ import (
 // barWidth is how many characters a bar has inside its brackets.
 const barWidth = 10
 
-// Progress is how far the migration is, in one line: a bar, a rate and the end. It is empty if none is running.
-func (r *Resource) Progress(now time.Time) string {
-	m := r.Migration
-	if r.Safe || m == nil || m.State != migrationv1alpha1.MigrationRunning {
+// Progress is how far the migration is, in one line: a bar, a rate and the end. It is empty if it does not run, or if
+// there is none.
+func (m *Migration) Progress(now time.Time) string {
+	if m == nil || m.State != migrationv1alpha1.MigrationRunning {
 		return ""
 	}
 	var parts []string

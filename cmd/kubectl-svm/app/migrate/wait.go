@@ -119,10 +119,10 @@ func (w *waiting) look(cluster *cli.Cluster, created []migrationv1alpha1.Storage
 
 // tell prints a line if something has changed, and returns how far the migration is.
 func (w *waiting) tell(m *migrationv1alpha1.StorageVersionMigration) (progress string) {
-	r := assess.Resource{Migration: assess.Describe(m)}
-	now, outline := w.Clock.Now(), fmt.Sprint(r.Migration.State, r.Migration.Reason, r.Migration.Denied)
-	progress = r.Progress(now)
-	if percent := r.Migration.PercentComplete; percent != nil && progress != "" && !w.Interactive {
+	described, now := assess.Describe(m), w.Clock.Now()
+	outline := fmt.Sprint(described.State, described.Reason, described.Denied)
+	progress = described.Progress(now)
+	if percent := described.PercentComplete; percent != nil && progress != "" && !w.Interactive {
 		outline += fmt.Sprint(*percent / percentStep)
 	}
 	if w.told[m.Name] == outline {
@@ -131,8 +131,8 @@ func (w *waiting) tell(m *migrationv1alpha1.StorageVersionMigration) (progress s
 	w.told[m.Name] = outline
 	news := progress
 	if news == "" {
-		message := printers.EscapeTerminal(r.Migration.Message) // It may quote a webhook.
-		news = strings.TrimSpace(fmt.Sprintf("%s %s %s", r.Migration.State, r.Migration.Reason, message))
+		message := printers.EscapeTerminal(described.Message) // It may quote a webhook.
+		news = strings.TrimSpace(fmt.Sprintf("%s %s %s", described.State, described.Reason, message))
 	}
 	w.Overwrite("")
 	fmt.Fprintf(w.ErrOut, "%s %s: %s\n", now.Format(time.TimeOnly), m.Name, news)

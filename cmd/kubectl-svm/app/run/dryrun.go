@@ -60,7 +60,7 @@ func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []
 		err = engine.Run(ctx, rewrite.NewTask(class, sweep.Position{}), rewrite.Resource{
 			GroupVersionResource: gr.WithVersion(served.Versions[0]), Class: class, DryRun: true,
 		}, rehearsal)
-		rehearsal.reporter.clear()
+		o.Overwrite("")
 		timedOut := err != nil && context.Cause(ctx) == errTimeout
 		if timedOut {
 			err = nil // What was found until now is printed.
@@ -118,9 +118,7 @@ type rehearsal struct {
 
 func (r *rehearsal) SavePosition(_ context.Context, position sweep.Position) error {
 	r.counts, r.m.Status.DeniedObjects = position.Counts, position.Denied
-	if r.Interactive {
-		_, _ = fmt.Fprintf(r.ErrOut, "\r\x1b[K%s: %d dry runs", r.m.Name, position.Counts.Processed())
-	}
+	r.Overwrite(fmt.Sprintf("%s: %d dry runs", r.m.Name, position.Counts.Processed()))
 	return nil
 }
 

@@ -124,7 +124,7 @@ func (o *Options) forget(migrations []migrationv1alpha1.StorageVersionMigration)
 // follow tells what happens until all migrations have ended.
 func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string) {
 	report := &reporter{Env: o.Env}
-	defer report.clear()
+	defer o.Overwrite("")
 	ticker := o.Clock.NewTicker(look)
 	defer ticker.Stop()
 	for {

@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
@@ -43,15 +42,8 @@ type reporter struct {
 
 // line prints a line, in place of the bar if there is one.
 func (r *reporter) line(format string, args ...any) {
-	r.clear()
+	r.Overwrite("")
 	_, _ = fmt.Fprintf(r.ErrOut, format+"\n", args...)
-}
-
-// clear removes the bar.
-func (r *reporter) clear() {
-	if r.Interactive {
-		_, _ = fmt.Fprint(r.ErrOut, "\r\x1b[K")
-	}
 }
 
 // report tells how far a migration is: a bar on a terminal, elsewhere a line whenever the state changes and every ten
@@ -67,16 +59,14 @@ func (r *reporter) report(m *migrationv1alpha1.StorageVersionMigration) {
 		text = fmt.Sprintf("%s: waiting: %s", resource, state.Message)
 		key += state.Message
 	case state.Type == migrationv1alpha1.MigrationRunning:
-		of := assess.Resources(&cli.Cluster{Migrations: []migrationv1alpha1.StorageVersionMigration{*m}},
-			[]schema.GroupResource{m.GroupResource()}, now)
-		text = fmt.Sprintf("%s: %s", resource, of[0].Progress(now))
+		text = fmt.Sprintf("%s: %s", resource, assess.Describe(m).Progress(now))
 		if state.Reason != migrationv1alpha1.MigrationReasonRewriting {
 			text += ": " + state.Message
 		}
 	}
 	switch {
 	case r.Interactive && state.Type == migrationv1alpha1.MigrationRunning:
-		_, _ = fmt.Fprintf(r.ErrOut, "\r\x1b[K%s", text)
+		r.Overwrite(text)
 	case key == r.said && (state.Type != migrationv1alpha1.MigrationRunning || now.Sub(r.saidAt) < reportEvery):
 		return
 	default:

@@ -116,7 +116,7 @@ func sameHelp(a, b *assess.Resource) bool {
 }
 
 func (o *Options) row(r *assess.Resource) cli.Row {
-	next := cmp.Or(r.Progress(o.Clock.Now()), r.Next)
+	next := cmp.Or(r.Migration.Progress(o.Clock.Now()), r.Next)
 	return cli.Row{Colour: colours[r.Attention], Cells: append([]any{
 		r.Name, yesNo(r.Safe), r.ShortStored(), r.Short(r.Written), yesNo(r.Agreed), r.Reason, next,
 	}, wide(r)...)}

@@ -86,7 +86,7 @@ func (o *Options) tell(told map[string]string, report *Report, first bool) {
 	var running []string
 	for i := range report.Resources {
 		r := &report.Resources[i]
-		progress := r.Progress(o.Clock.Now())
+		progress := r.Migration.Progress(o.Clock.Now())
 		if progress != "" {
 			running = append(running, r.Name+" "+progress)
 		}

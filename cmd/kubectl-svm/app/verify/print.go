@@ -97,9 +97,7 @@ func (r *Result) keyed(key string) (objects int64) {
 }
 
 func (o *Options) print(survey *stored.Survey, compared bool) error {
-	if o.Interactive {
-		_, _ = fmt.Fprint(o.ErrOut, "\r\x1b[K") // in place of the progress
-	}
+	o.Overwrite("")
 	result := ResultOf(survey)
 	result.NotCompared = !compared
 	if o.Output.Structured() {

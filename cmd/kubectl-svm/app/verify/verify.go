@@ -253,9 +253,9 @@ func (e *Etcd) whyNot(ctx context.Context, config *tls.Config) error {
 func (o *Options) progress() func(int64) {
 	last := o.Clock.Now()
 	return func(objects int64) {
-		if now := o.Clock.Now(); o.Interactive && now.Sub(last) >= progressEvery {
+		if now := o.Clock.Now(); now.Sub(last) >= progressEvery {
 			last = now
-			_, _ = fmt.Fprintf(o.ErrOut, "\r%d objects read", objects)
+			o.Overwrite(fmt.Sprintf("%d objects read", objects))
 		}
 	}
 }
