@@ -18,7 +18,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,16 +27,9 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// Object is a part of a JSON object.
-type Object = map[string]any
-
-// PatchState changes the StorageState of a resource by a merge patch.
-func (c *Clients) PatchState(ctx context.Context, resource schema.GroupResource, patch Object) error {
-	data, err := json.Marshal(patch)
-	if err != nil {
-		return fmt.Errorf("encoding a patch: %w", err)
-	}
-	_, err = c.Migration.StorageStates().Patch(ctx, resource.String(), types.MergePatchType, data,
+// PatchState changes the StorageState of a resource by a merge patch in JSON.
+func (c *Clients) PatchState(ctx context.Context, resource schema.GroupResource, patch string) error {
+	_, err := c.Migration.StorageStates().Patch(ctx, resource.String(), types.MergePatchType, []byte(patch),
 		metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil {
 		return fmt.Errorf("changing the StorageState %s: %w", resource, Explain(err))
@@ -73,11 +65,8 @@ func (c *Clients) CreateMigration(
 
 // SetSuspend suspends a migration, or lets it go on.
 func (c *Clients) SetSuspend(ctx context.Context, name string, suspend bool) error {
-	data, err := json.Marshal(Object{"spec": Object{"suspend": suspend}})
-	if err != nil {
-		return fmt.Errorf("encoding a patch: %w", err)
-	}
-	_, err = c.Migration.StorageVersionMigrations().Patch(ctx, name, types.MergePatchType, data,
+	patch := fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, suspend)
+	_, err := c.Migration.StorageVersionMigrations().Patch(ctx, name, types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil {
 		return fmt.Errorf("changing the migration %s: %w", name, Explain(err))

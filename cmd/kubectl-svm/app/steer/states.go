@@ -85,7 +85,7 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 		return nil
 	}
 	token := o.Clock.Now().UTC().Format(time.RFC3339Nano)
-	if err := o.Clients.PatchState(ctx, resource, cli.Object{"spec": cli.Object{"retryToken": token}}); err != nil {
+	if err := o.Clients.PatchState(ctx, resource, fmt.Sprintf(`{"spec":{"retryToken":%q}}`, token)); err != nil {
 		return err
 	}
 	if assess.Paused(state) {
@@ -117,7 +117,7 @@ func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
 	for _, resource := range resources {
 		state, err := cluster.StateOf(resource)
 		if err == nil {
-			err = o.Clients.PatchState(ctx, resource, cli.Object{"spec": cli.Object{"paused": true}})
+			err = o.Clients.PatchState(ctx, resource, `{"spec":{"paused":true}}`)
 		}
 		if err != nil {
 			errs = append(errs, err) // Whoever wants to stop all wants the others to be paused.
@@ -148,10 +148,9 @@ func (o *options) unpause(ctx context.Context, cluster *cli.Cluster, name string
 		if !state.Spec.Paused && !annotated {
 			continue
 		}
-		patch := cli.Object{"spec": cli.Object{"paused": false}}
-		if annotated {
-			patch["metadata"] = cli.Object{"annotations": cli.Object{migrationv1alpha1.PausedAnnotation: nil}}
-		}
+		// null removes the annotation if there is one.
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}},"spec":{"paused":false}}`,
+			migrationv1alpha1.PausedAnnotation)
 		if err := o.Clients.PatchState(ctx, resource, patch); err != nil {
 			return changed, err
 		}
