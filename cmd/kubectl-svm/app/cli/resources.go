@@ -59,23 +59,25 @@ func Discover(client discovery.DiscoveryInterface) (*Catalog, error) {
 	if err != nil && (len(groups) == 0 || !errors.As(err, new(*discovery.ErrGroupDiscoveryFailed))) {
 		return nil, fmt.Errorf("asking the API server which resources it serves: %w", Explain(err))
 	}
+	served := map[string][]metav1.APIResource{} // by group and version
+	for _, list := range lists {
+		served[list.GroupVersion] = list.APIResources
+	}
 	found := map[schema.GroupResource]*Resource{}
-	for _, list := range preferredFirst(groups, lists) {
-		version, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			continue
-		}
-		for _, r := range list.APIResources {
-			if !stored(r) {
-				continue
+	for _, group := range groups {
+		for _, version := range group.Versions { // The preferred one is the first.
+			for _, r := range served[version.GroupVersion] {
+				if !stored(r) {
+					continue
+				}
+				resource := schema.GroupResource{Group: group.Name, Resource: r.Name}
+				if found[resource] == nil {
+					names := append(slices.Clone(r.ShortNames), r.SingularName)
+					found[resource] = &Resource{GroupResource: resource, Kind: r.Kind, ShortNames: names}
+				}
+				found[resource].Versions = append(found[resource].Versions, version.Version)
+				found[resource].Hashed = found[resource].Hashed || r.StorageVersionHash != ""
 			}
-			resource := schema.GroupResource{Group: version.Group, Resource: r.Name}
-			if found[resource] == nil {
-				names := append(slices.Clone(r.ShortNames), r.SingularName)
-				found[resource] = &Resource{GroupResource: resource, Kind: r.Kind, ShortNames: names}
-			}
-			found[resource].Versions = append(found[resource].Versions, version.Version)
-			found[resource].Hashed = found[resource].Hashed || r.StorageVersionHash != ""
 		}
 	}
 	catalog := &Catalog{Incomplete: err}
@@ -90,26 +92,6 @@ func Discover(client discovery.DiscoveryInterface) (*Catalog, error) {
 func stored(r metav1.APIResource) bool {
 	return slices.Contains(r.Verbs, "list") && !strings.Contains(r.Name, "/") &&
 		(slices.Contains(r.Verbs, "patch") || slices.Contains(r.Verbs, "update"))
-}
-
-// preferredFirst sorts the preferred version of each group before the others.
-func preferredFirst(groups []*metav1.APIGroup, lists []*metav1.APIResourceList) []*metav1.APIResourceList {
-	preferred := map[string]bool{}
-	for _, group := range groups {
-		preferred[group.PreferredVersion.GroupVersion] = true
-	}
-	sorted := slices.Clone(lists)
-	slices.SortStableFunc(sorted, func(a, b *metav1.APIResourceList) int {
-		switch {
-		case preferred[a.GroupVersion] == preferred[b.GroupVersion]:
-			return 0
-		case preferred[a.GroupVersion]:
-			return -1
-		default:
-			return 1
-		}
-	})
-	return sorted
 }
 
 // Resources returns all resources, in order.
