@@ -79,17 +79,6 @@ const (
 	CodeVersionSafeToDrop        Code = "VersionSafeToDrop"
 )
 
-// Codes are all codes.
-var Codes = []Code{
-	CodeEncodingsUnknown, CodeManagedFieldsNotServed, CodeMigrationAPIMissing, CodeMigrationFailed,
-	CodeMigrationHeldBack, CodeNoManager, CodeNotServed, CodeObjectsDenied, CodeOldEncodings, CodeServersDisagree,
-	CodeServersUnseen, CodeStorageStateOutdated, CodeStoredVersionsNotPruned,
-	CodeEncodingNotServed, CodeEncodingUnreadable, CodeReleaseUnknown, CodeResourceGone,
-	CodeConversionRemoved, CodeConversionWebhookMissing, CodeDefinitionRefused, CodeNoDefinitions, CodeNoStorageState,
-	CodeStorageVersionChanges, CodeVersionIsStorageVersion, CodeVersionMayBeStored, CodeVersionNotDefined,
-	CodeVersionSafeToDrop,
-}
-
 // Documentation explains each code in a section.
 const Documentation = "docs/preflight.md"
 
