@@ -23,6 +23,8 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/tools/cache"
 
@@ -118,41 +120,33 @@ func (o *Options) selected(cluster *cli.Cluster) ([]migrationv1alpha1.StorageVer
 	}
 	var selected []migrationv1alpha1.StorageVersionMigration
 	for _, name := range names {
-		if m := cluster.Named(name); m != nil {
-			if total(m) > 0 {
-				selected = append(selected, *m)
-			}
-			continue
-		}
-		if _, err := cluster.MigrationsOf(name); err != nil {
-			return nil, err
-		}
-		resources, err := cluster.Catalog.Resolve([]string{name})
+		migrations, err := cluster.MigrationsOf(name)
 		if err != nil {
 			return nil, err
 		}
-		for _, resource := range resources {
-			if m := latest(cli.Of(resource, cluster.Migrations)); m != nil {
-				selected = append(selected, *m)
-			}
-		}
+		selected = append(selected, newestDenied(migrations)...)
 	}
 	return slices.CompactFunc(selected, func(a, b migrationv1alpha1.StorageVersionMigration) bool {
 		return a.Name == b.Name
 	}), nil
 }
 
-// latest returns the newest migration that denied objects, unless a newer one has ended. Newer ones come first.
-func latest(migrations []migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.StorageVersionMigration {
+// newestDenied returns the newest migration of each resource that denied objects, unless a newer one has succeeded. The
+// migrations of a resource are the newest first.
+func newestDenied(
+	migrations []migrationv1alpha1.StorageVersionMigration,
+) (newest []migrationv1alpha1.StorageVersionMigration) {
+	known := sets.New[schema.GroupResource]()
 	for i := range migrations {
-		switch m := &migrations[i]; {
-		case total(m) > 0:
-			return m
-		case m.HasCondition(migrationv1alpha1.MigrationSucceeded):
-			return nil
+		m, denied := &migrations[i], total(&migrations[i]) > 0
+		if denied && !known.Has(m.GroupResource()) {
+			newest = append(newest, *m)
+		}
+		if denied || m.HasCondition(migrationv1alpha1.MigrationSucceeded) {
+			known.Insert(m.GroupResource())
 		}
 	}
-	return nil
+	return newest
 }
 
 func total(m *migrationv1alpha1.StorageVersionMigration) int64 {
