@@ -22,12 +22,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// NamedOptions are the options of a verb that takes names. Verbs with flags of their own add them, and check them.
+// NamedOptions are the options that most verbs have. Verbs with flags of their own add them, and check them.
 type NamedOptions struct {
 	*Env
 	Clients *Clients
 	// Names are what the person named.
 	Names []string
+	// Output is empty for verbs that print no objects.
+	Output Output
 }
 
 // Selected returns the resources that a person named. No name means all.
@@ -47,7 +49,10 @@ func (o *NamedOptions) Complete(args []string) (err error) {
 }
 
 // Validate checks the options before any request is sent.
-func (o *NamedOptions) Validate() error {
+func (o *NamedOptions) Validate() error { return o.Output.Validate() }
+
+// RequireNames returns an error if the person named nothing.
+func (o *NamedOptions) RequireNames() error {
 	if len(o.Names) == 0 {
 		return errors.New("name at least one resource, as in widgets.example.com; \"kubectl svm status all\" lists them")
 	}

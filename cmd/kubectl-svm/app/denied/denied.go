@@ -48,7 +48,6 @@ Exit codes: 0 no object is denied, 1 error, 2 objects are denied.`
 // Options are what the command needs.
 type Options struct {
 	cli.NamedOptions
-	Output cli.Output
 }
 
 // Denied is what -o json prints for one migration.
@@ -83,9 +82,6 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
 	return cmd
 }
-
-// Validate checks the options before any request is sent.
-func (o *Options) Validate() error { return o.Output.Validate() }
 
 // Run prints the objects.
 func (o *Options) Run(ctx context.Context) error {

@@ -46,7 +46,6 @@ time after their end (--finished-migration-ttl, 72 hours by default).`
 // Options are what the command needs.
 type Options struct {
 	cli.NamedOptions
-	Output cli.Output
 }
 
 // NewCommand returns the command.
@@ -62,9 +61,6 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	o.Output.AddTo(cmd)
 	return cmd
 }
-
-// Validate checks the options before any request is sent.
-func (o *Options) Validate() error { return o.Output.Validate() }
 
 // Run prints the migrations.
 func (o *Options) Run(ctx context.Context) error {

@@ -57,8 +57,10 @@ widgets-1   widgets.example.com   example.com/v2   Succeeded   AllObjectsMigrate
 `
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
 	o := &Options{
-		NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams, Clock: clocktesting.NewFakeClock(now)}},
-		Output:       cli.Output{Format: cli.Wide},
+		NamedOptions: cli.NamedOptions{
+			Env:    &cli.Env{IOStreams: streams, Clock: clocktesting.NewFakeClock(now)},
+			Output: cli.Output{Format: cli.Wide},
+		},
 	}
 	migrations := []migrationv1alpha1.StorageVersionMigration{done, unseen}
 	cli.NewestFirst(migrations)

@@ -58,7 +58,6 @@ Exit codes: 0 created (with --wait: all succeeded), 1 error, 2 a migration faile
 // Options are what the command needs.
 type Options struct {
 	cli.NamedOptions
-	Output cli.Output
 	// Everything selects all resources, or those of the classes.
 	Everything                  bool
 	BuiltIn, Custom, Aggregated bool

@@ -45,7 +45,6 @@ The plan is what the StorageStates say. It does not ask the API servers anew.`
 // Options are what the command needs.
 type Options struct {
 	cli.NamedOptions
-	Output       cli.Output
 	ManagerLease cli.ManagerLease
 }
 
@@ -90,9 +89,6 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	o.ManagerLease.AddTo(cmd.Flags())
 	return cmd
 }
-
-// Validate checks the options before any request is sent.
-func (o *Options) Validate() error { return o.Output.Validate() }
 
 // Run prints the plan.
 func (o *Options) Run(ctx context.Context) error {

@@ -56,7 +56,6 @@ resource, and what to do. docs/preflight.md explains the codes. Exit code 2 mean
 // Options are what the command needs.
 type Options struct {
 	cli.NamedOptions
-	Output       cli.Output
 	ManagerLease cli.ManagerLease
 
 	Files             []string

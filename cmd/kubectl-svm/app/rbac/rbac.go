@@ -47,14 +47,13 @@ can remove the fence, so the manager has no such permission. Delete the role whe
 // Options are what the command needs.
 type Options struct {
 	cli.NamedOptions
-	Output          cli.Output
 	Admission       bool
 	AllowIncomplete bool
 }
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, Output: cli.Output{Format: cli.YAML}}
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env, Output: cli.Output{Format: cli.YAML}}}
 	cmd := cli.Command(o, &cobra.Command{
 		Use:               "rbac",
 		Short:             "Print a ClusterRole for the custom resources of the cluster",
@@ -69,9 +68,6 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	o.Output.AddTo(cmd, cli.YAML, cli.JSON)
 	return cmd
 }
-
-// Validate checks the options before any request is sent.
-func (o *Options) Validate() error { return o.Output.Validate() }
 
 // Run prints the role.
 func (o *Options) Run(context.Context) error {

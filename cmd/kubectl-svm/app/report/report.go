@@ -52,7 +52,6 @@ API server. Read it before you give it to somebody.`
 // Options are what the command needs.
 type Options struct {
 	cli.NamedOptions
-	Output       cli.Output
 	ManagerLease cli.ManagerLease
 	Etcd         verify.Etcd
 }
@@ -87,7 +86,7 @@ type Migration struct {
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
-	o := &Options{NamedOptions: cli.NamedOptions{Env: env}, Output: cli.Output{Format: cli.YAML}}
+	o := &Options{NamedOptions: cli.NamedOptions{Env: env, Output: cli.Output{Format: cli.YAML}}}
 	cmd := cli.Command(o, &cobra.Command{
 		Use:               "report",
 		Short:             "Print everything that a ticket needs",

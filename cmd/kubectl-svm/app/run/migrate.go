@@ -204,6 +204,5 @@ func (o *Options) printDenied(m *migrationv1alpha1.StorageVersionMigration) erro
 	for _, d := range m.Status.DeniedObjects {
 		rows = append(rows, cli.Row{Cells: []any{d.Namespace, d.Name, string(d.Reason), d.Message}})
 	}
-	output := &cli.Output{}
-	return output.PrintTable(o.Out, o.Colour, columns, rows)
+	return o.Output.PrintTable(o.Out, o.Colour, columns, rows)
 }

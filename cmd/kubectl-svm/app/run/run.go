@@ -124,7 +124,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 
 // Validate checks the options before any request is sent.
 func (o *Options) Validate() error {
-	if err := o.NamedOptions.Validate(); err != nil {
+	if err := o.RequireNames(); err != nil {
 		return err
 	}
 	o.Migrator.MaxStorageGrowth = o.growth.Value()

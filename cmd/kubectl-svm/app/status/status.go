@@ -53,7 +53,6 @@ Exit codes: 0 safe, 1 error, 2 not safe, 3 timeout of --watch.`
 // Options are what the command needs.
 type Options struct {
 	cli.NamedOptions
-	Output       cli.Output
 	Watch        bool
 	Timeout      time.Duration
 	ManagerLease cli.ManagerLease

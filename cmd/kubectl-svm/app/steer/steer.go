@@ -50,6 +50,9 @@ type options struct {
 	run func(*options, context.Context, *cli.Cluster) error
 }
 
+// Validate checks the options before any request is sent.
+func (o *options) Validate() error { return o.RequireNames() }
+
 // Run reads the cluster, and does what the verb says.
 func (o *options) Run(ctx context.Context) error {
 	cluster, err := o.Clients.Read(ctx)
