@@ -27,12 +27,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// The newest fields of the migration API. A definition without them is another project's, or is too old.
-const (
-	NewestFieldOfStates     = "status.currentSinceTime"
-	NewestFieldOfMigrations = "spec.suspend"
+// Wanted is a resource as a program needs it.
+type Wanted struct {
+	Resource schema.GroupVersionResource
+	// Kind and Field name a field without which a definition of the resource is another project's, or is too old: the
+	// kind of the objects, and the path of the field with dots. No field means that any definition will do.
+	Kind, Field string
+}
+
+// The resources of the migration API, with their newest fields.
+var (
+	States = Wanted{
+		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates"),
+		Kind:     "StorageState", Field: "status.currentSinceTime",
+	}
+	Migrations = Wanted{
+		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations"),
+		Kind:     "StorageVersionMigration", Field: "spec.suspend",
+	}
 )
 
 // Found is what an API server knows about a kind.
@@ -65,22 +81,19 @@ func (n schemaNode) has(path []string) bool {
 	return true
 }
 
-// Of finds out whether the API server serves a resource whose objects have a field. The field is a path with dots. An
-// empty one means that any definition fits.
-func Of(
-	client discovery.DiscoveryInterface, resource schema.GroupVersionResource, kind, field string,
-) (Found, error) {
-	if served, err := discovery.IsResourceEnabled(client, resource); err != nil || !served {
+// Of finds out whether the API server serves a resource as it is wanted.
+func Of(client discovery.DiscoveryInterface, wanted Wanted) (Found, error) {
+	if served, err := discovery.IsResourceEnabled(client, wanted.Resource); err != nil || !served {
 		return NotServed, err
 	}
-	if field == "" {
+	if wanted.Field == "" {
 		return Fits, nil
 	}
 	paths, err := client.OpenAPIV3().Paths()
 	if err != nil {
 		return NotServed, fmt.Errorf("listing the OpenAPI documents: %w", err)
 	}
-	path, exists := paths["apis/"+resource.GroupVersion().String()]
+	path, exists := paths["apis/"+wanted.Resource.GroupVersion().String()]
 	if !exists {
 		return NotServed, nil // The API server makes the document a little later.
 	}
@@ -98,8 +111,8 @@ func Of(
 	}
 	for _, node := range document.Components.Schemas {
 		switch {
-		case !slices.Contains(node.Kinds, resource.GroupVersion().WithKind(kind)):
-		case node.has(strings.Split(field, ".")):
+		case !slices.Contains(node.Kinds, wanted.Resource.GroupVersion().WithKind(wanted.Kind)):
+		case node.has(strings.Split(wanted.Field, ".")):
 			return Fits, nil
 		default:
 			return Another, nil

@@ -22,10 +22,10 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/featuregate"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
+	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 )
 
 // Controller is what a constructor returns.
@@ -64,10 +64,7 @@ func isFenced(d ControllerDescriptor) bool { return d.Fenced }
 
 // Need is a resource without which a controller cannot run.
 type Need struct {
-	Resource schema.GroupVersionResource
-	// Kind and Field name a field without which a definition of the resource is another project's, or is too old: the
-	// kind of the objects, and the path of the field with dots. No field means that any definition will do.
-	Kind, Field string
+	definition.Wanted
 	// Optional means that a normal cluster may lack the resource. Readiness does not wait for it.
 	Optional bool
 }

@@ -70,7 +70,7 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterface, need 
 	}
 	var failures retry.Streak
 	return askUntil(ctx, longest, func(ctx context.Context) bool {
-		found, err := definition.Of(client, need.Resource, need.Kind, need.Field)
+		found, err := definition.Of(client, need.Wanted)
 		switch {
 		case found == definition.Fits:
 			failures.Succeeded(ctx, "The resource is served now", "resource", need.String())

@@ -25,8 +25,6 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/utils/clock"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmtrigger"
 	"sigs.k8s.io/svm-controller-manager/pkg/definition"
@@ -34,16 +32,7 @@ import (
 )
 
 // migrationAPI is what the trigger and the migrator need.
-var migrationAPI = []Need{
-	{
-		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates"),
-		Kind:     "StorageState", Field: definition.NewestFieldOfStates,
-	},
-	{
-		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations"),
-		Kind:     "StorageVersionMigration", Field: definition.NewestFieldOfMigrations,
-	},
-}
+var migrationAPI = []Need{{Wanted: definition.States}, {Wanted: definition.Migrations}}
 
 func newStorageVersionMigrationTriggerDescriptor() ControllerDescriptor {
 	flags := &migrationTriggerOptions{AutoMigrate: []string{"*"}}

@@ -109,20 +109,17 @@ func (e DefinitionsError) Error() string { return string(e) + "\n" + installDefi
 
 // CheckDefinitions returns a DefinitionsError if the API server does not have the definitions of this release.
 func (c *Clients) CheckDefinitions() error {
-	for _, need := range []struct{ resource, kind, field string }{
-		{"storagestates", "StorageState", definition.NewestFieldOfStates},
-		{"storageversionmigrations", "StorageVersionMigration", definition.NewestFieldOfMigrations},
-	} {
-		resource := migrationv1alpha1.SchemeGroupVersion.WithResource(need.resource)
-		found, err := definition.Of(c.Discovery, resource, need.kind, need.field)
+	for _, wanted := range []definition.Wanted{definition.States, definition.Migrations} {
+		resource := wanted.Resource.GroupResource()
+		found, err := definition.Of(c.Discovery, wanted)
 		switch {
 		case err != nil:
-			return fmt.Errorf("asking the API server for its definition of %s: %w", resource.GroupResource(), Explain(err))
+			return fmt.Errorf("asking the API server for its definition of %s: %w", resource, Explain(err))
 		case found == definition.NotServed:
-			return DefinitionsError(fmt.Sprintf("the API server does not serve %s.", resource.GroupResource()))
+			return DefinitionsError(fmt.Sprintf("the API server does not serve %s.", resource))
 		case found == definition.Another:
 			return DefinitionsError(fmt.Sprintf("the CustomResourceDefinition of %s has no field %s: it is older than this "+
-				"program, or that of kube-storage-version-migrator.", resource.GroupResource(), need.field))
+				"program, or that of kube-storage-version-migrator.", resource, wanted.Field))
 		}
 	}
 	return nil

@@ -36,9 +36,8 @@ import (
 	"k8s.io/component-base/cli"
 	"k8s.io/klog/v2"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app"
+	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 )
 
 func main() {
@@ -68,7 +67,7 @@ func main() {
 		app.ControllerDescriptor{
 			Name:    "waiter-controller",
 			Aliases: []string{"waiter"},
-			Needs:   []app.Need{{Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations")}},
+			Needs:   []app.Need{{Wanted: definition.Wanted{Resource: definition.Migrations.Resource}}},
 			New: func(context.Context, app.ControllerContext) (app.Controller, error) {
 				return controllerFunc(func(ctx context.Context) { <-ctx.Done() }), nil
 			},
