@@ -19,14 +19,14 @@ limitations under the License.
 package definition
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/openapi3"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -63,24 +63,6 @@ const (
 	Fits Found = "fits"
 )
 
-// schemaNode is what an OpenAPI document says about the fields of an object.
-type schemaNode struct {
-	Properties map[string]schemaNode     `json:"properties"`
-	Kinds      []schema.GroupVersionKind `json:"x-kubernetes-group-version-kind"`
-}
-
-// has reports whether the schema has a field.
-func (n schemaNode) has(path []string) bool {
-	for _, name := range path {
-		next, exists := n.Properties[name]
-		if !exists {
-			return false
-		}
-		n = next
-	}
-	return true
-}
-
 // Of finds out whether the API server serves a resource as it is wanted.
 func Of(client discovery.DiscoveryInterface, wanted Wanted) (Found, error) {
 	if served, err := discovery.IsResourceEnabled(client, wanted.Resource); err != nil || !served {
@@ -89,34 +71,30 @@ func Of(client discovery.DiscoveryInterface, wanted Wanted) (Found, error) {
 	if wanted.Field == "" {
 		return Fits, nil
 	}
-	paths, err := client.OpenAPIV3().Paths()
-	if err != nil {
-		return NotServed, fmt.Errorf("listing the OpenAPI documents: %w", err)
-	}
-	path, exists := paths["apis/"+wanted.Resource.GroupVersion().String()]
-	if !exists {
+	group := wanted.Resource.GroupVersion()
+	document, err := openapi3.NewRoot(client.OpenAPIV3()).GVSpec(group)
+	switch {
+	case errors.As(err, new(*openapi3.GroupVersionNotFoundError)):
 		return NotServed, nil // The API server makes the document a little later.
-	}
-	raw, err := path.Schema(runtime.ContentTypeJSON)
-	if err != nil {
-		return NotServed, fmt.Errorf("reading an OpenAPI document: %w", err)
-	}
-	var document struct {
-		Components struct {
-			Schemas map[string]schemaNode `json:"schemas"`
-		} `json:"components"`
-	}
-	if err := json.Unmarshal(raw, &document); err != nil {
-		return NotServed, fmt.Errorf("decoding an OpenAPI document: %w", err)
+	case err != nil:
+		return NotServed, fmt.Errorf("reading the OpenAPI document of %s: %w", group, err)
+	case document.Components == nil:
+		return NotServed, nil
 	}
 	for _, node := range document.Components.Schemas {
-		switch {
-		case !slices.Contains(node.Kinds, wanted.Resource.GroupVersion().WithKind(wanted.Kind)):
-		case node.has(strings.Split(wanted.Field, ".")):
-			return Fits, nil
-		default:
-			return Another, nil
+		var kinds []schema.GroupVersionKind
+		_ = node.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds) // Other schemas have none.
+		if !slices.Contains(kinds, group.WithKind(wanted.Kind)) {
+			continue
 		}
+		for name := range strings.SplitSeq(wanted.Field, ".") {
+			field, exists := node.Properties[name]
+			if !exists {
+				return Another, nil
+			}
+			node = &field
+		}
+		return Fits, nil
 	}
 	return NotServed, nil
 }
