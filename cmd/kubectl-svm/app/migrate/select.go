@@ -27,15 +27,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
-)
-
-// class is where a resource comes from.
-type class string
-
-const (
-	builtIn    class = "built-in"
-	custom     class = "custom"
-	aggregated class = "aggregated"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // automanaged is how kube-apiserver labels the APIServices that it makes itself: built-in ones at its start, those of
@@ -54,7 +46,7 @@ func (o *Options) selected(ctx context.Context, cluster *cli.Cluster) ([]schema.
 	if !o.Everything {
 		return cluster.Catalog.Resolve(o.Names)
 	}
-	classes := map[string]class{}
+	classes := map[string]storageversion.Class{}
 	if o.BuiltIn || o.Custom || o.Aggregated {
 		var err error
 		if classes, err = o.classes(ctx); err != nil {
@@ -78,27 +70,28 @@ func (o *Options) selected(ctx context.Context, cluster *cli.Cluster) ([]schema.
 	return selected, nil
 }
 
-func (o *Options) includes(c class) bool {
-	return c == builtIn && o.BuiltIn || c == custom && o.Custom || c == aggregated && o.Aggregated
+func (o *Options) includes(class storageversion.Class) bool {
+	return class == storageversion.BuiltIn && o.BuiltIn || class == storageversion.Custom && o.Custom ||
+		class == storageversion.Aggregated && o.Aggregated
 }
 
 func apiServiceName(group, version string) string { return version + "." + group }
 
 // classes returns the class of each group version, by the names of APIServices.
-func (o *Options) classes(ctx context.Context) (map[string]class, error) {
+func (o *Options) classes(ctx context.Context) (map[string]storageversion.Class, error) {
 	list, err := o.Clients.Dynamic.Resource(apiServices).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing APIServices, which tell where resources come from: %w", cli.Explain(err))
 	}
-	classes := map[string]class{}
+	classes := map[string]storageversion.Class{}
 	for _, service := range list.Items {
-		c := builtIn
+		class := storageversion.BuiltIn
 		if behind, _, _ := unstructured.NestedMap(service.Object, "spec", "service"); behind != nil {
-			c = aggregated
+			class = storageversion.Aggregated
 		} else if service.GetLabels()[automanaged] == automanagedContinuously {
-			c = custom
+			class = storageversion.Custom
 		}
-		classes[service.GetName()] = c
+		classes[service.GetName()] = class
 	}
 	return classes, nil
 }
