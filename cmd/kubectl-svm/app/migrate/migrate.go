@@ -143,8 +143,10 @@ func (o *Options) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := o.printList(created); err != nil {
-		return err
+	if o.Output.Structured() {
+		if err := o.Output.PrintData(o.Out, cli.ListOf(created)); err != nil {
+			return err
+		}
 	}
 	if o.Wait {
 		return o.wait(ctx, cluster, created)
@@ -185,11 +187,4 @@ func (o *Options) print(m *migrationv1alpha1.StorageVersionMigration) error {
 	}
 	_, err := fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s %s\n", name, operation)
 	return err
-}
-
-func (o *Options) printList(created []migrationv1alpha1.StorageVersionMigration) error {
-	if !o.Output.Structured() {
-		return nil
-	}
-	return o.Output.PrintData(o.Out, cli.ListOf(created))
 }

@@ -57,7 +57,7 @@ func (o *Options) wait(
 	}
 	deadline := o.Clock.Now().Add(o.Timeout)
 	w := &waiting{Options: o, told: map[string]string{}}
-	for first := true; first || len(w.left) > 0; first = false {
+	for {
 		select {
 		case <-ctx.Done():
 			o.Overwrite("")
@@ -68,7 +68,10 @@ func (o *Options) wait(
 		if err := w.look(cluster, created); err != nil {
 			return err
 		}
-		if len(w.left) > 0 && o.Timeout > 0 && !o.Clock.Now().Before(deadline) {
+		if len(w.left) == 0 {
+			break
+		}
+		if o.Timeout > 0 && !o.Clock.Now().Before(deadline) {
 			o.Overwrite("")
 			return cli.Timeout("timed out after %v. These migrations go on: %s", o.Timeout, strings.Join(w.left, ", "))
 		}
@@ -86,14 +89,10 @@ func (o *Options) wait(
 
 // look finds out how far the migrations are, and tells what has changed.
 func (w *waiting) look(cluster *cli.Cluster, created []migrationv1alpha1.StorageVersionMigration) error {
-	byName := map[string]*migrationv1alpha1.StorageVersionMigration{}
-	for i := range cluster.Migrations {
-		byName[cluster.Migrations[i].Name] = &cluster.Migrations[i]
-	}
 	w.failed, w.left = nil, nil
 	var running []string
 	for i := range created {
-		m := byName[created[i].Name]
+		m := cluster.Named(created[i].Name)
 		if m == nil || m.UID != created[i].UID {
 			if w.told[created[i].Name] == "" { // The watch has not brought it yet.
 				w.left = append(w.left, created[i].Name)
