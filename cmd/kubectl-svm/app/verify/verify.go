@@ -111,25 +111,24 @@ func (e *Etcd) Validate() error {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{Env: env}
-	cmd := &cobra.Command{
+	cmd := cli.Command(o, &cobra.Command{
 		Use:               "verify --etcd-endpoints=URL,... [RESOURCE...]",
 		Short:             "Count the objects in etcd by version and encryption key",
 		Long:              long,
 		Example:           example,
 		ValidArgsFunction: cli.CompleteResources(env),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			o.Names = args
-			if err := o.Validate(); err != nil {
-				return err
-			}
-			return o.Run(cmd.Context())
-		},
-	}
+	})
 	o.Etcd.AddTo(cmd.Flags())
 	cmd.Flags().StringSliceVar(&o.WithoutKeys, "without-key", nil, "A key as the column ENCRYPTED WITH shows it; - is no "+
 		"encryption. If an object has it, the exit code is 2")
 	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
 	return cmd
+}
+
+// Complete fills the options from the arguments. It makes no clients, because most runs ask no API server.
+func (o *Options) Complete(args []string) error {
+	o.Names = args
+	return nil
 }
 
 // Validate checks the options before any request is sent.
