@@ -129,7 +129,7 @@ func TestToday(t *testing.T) {
 		want []string
 	}{
 		{"all is well", states(with(state("Widget", "widgets.example.com", v1), agreed, migrated)), nil},
-		{"no API", Today{APIProblem: "The API server does not serve it."}, []string{"ERROR MigrationAPIMissing"}},
+		{"no API, which Find tells", Today{APIProblem: "The API server does not serve it."}, nil},
 		{"no manager", Today{Manager: assess.Manager{Message: "None runs."}},
 			[]string{"ERROR NoManager", "ERROR NoStorageState"}},
 		{"a state that nobody confirms", later, []string{"ERROR StorageStateOutdated widgets.example.com"}},

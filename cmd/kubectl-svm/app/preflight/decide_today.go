@@ -50,9 +50,6 @@ type Today struct {
 // decideToday returns everything that is wrong.
 func decideToday(in Today) Findings {
 	var found Findings
-	if in.APIProblem != "" {
-		found.add(Error, CodeMigrationAPIMissing, "", "%s", in.APIProblem)
-	}
 	found.aboutManager(in)
 	found.aboutMissing(in)
 	for i := range in.States {
