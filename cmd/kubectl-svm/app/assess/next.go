@@ -41,17 +41,17 @@ func (r *Resource) conclude(now time.Time) {
 		r.failed(now)
 	case migrationv1alpha1.StateReasonSoaking:
 		r.at(timeIn(r.Message), now, "a migration starts")
-		r.Verb, r.Argument = "migrate", r.Name
+		r.Verb = "migrate"
 	case migrationv1alpha1.StateReasonPaused:
-		r.act("paused by a person", "resume", r.Name)
+		r.act("paused by a person", "resume")
 	case migrationv1alpha1.StateReasonNotSelected:
-		r.act("--auto-migrate leaves it out", "migrate", r.Name)
+		r.act("--auto-migrate leaves it out", "migrate")
 	case migrationv1alpha1.StateReasonMigrationSuspended:
-		r.act("suspended by a person", "resume", r.Name)
+		r.act("suspended by a person", "resume")
 	case migrationv1alpha1.StateReasonNotServed:
-		r.act("no server serves it", "", "")
+		r.act("no server serves it", "")
 	case migrationv1alpha1.StateReasonStoredVersionsNotPruned:
-		r.act("storedVersions is not pruned", "migrate", r.Name)
+		r.act("storedVersions is not pruned", "migrate")
 	default:
 		r.disagreed(now)
 	}
@@ -60,10 +60,13 @@ func (r *Resource) conclude(now time.Time) {
 	}
 	if r.Reason != migrationv1alpha1.StateReasonPaused && Paused(r.State) && (r.Migration == nil || r.Migration.Ended()) {
 		r.NextTime = nil
-		r.act("paused by a person", "resume", r.Name)
+		r.act("paused by a person", "resume")
 		if m := r.Migration; m != nil && m.Denied > 0 {
-			r.act(denied(m)+"; paused by a person", "denied", r.Name)
+			r.act(denied(m)+"; paused by a person", "denied")
 		}
+	}
+	if r.Verb != "" {
+		r.Argument = r.Name
 	}
 }
 
@@ -72,9 +75,9 @@ func Paused(state *migrationv1alpha1.StorageState) bool {
 	return state.Spec.Paused || state.PausedByAnnotation()
 }
 
-// act says that nothing happens before a person does something.
-func (r *Resource) act(next, verb, argument string) {
-	r.Attention, r.Next, r.Verb, r.Argument = Act, next, verb, argument
+// act says that nothing happens before a person does something, and which command helps, if one does.
+func (r *Resource) act(next, verb string) {
+	r.Attention, r.Next, r.Verb = Act, next, verb
 }
 
 // at says what happens at a time. The time may be unknown.
@@ -100,7 +103,7 @@ func (r *Resource) underWay(now time.Time) {
 	case m == nil || m.State != migrationv1alpha1.MigrationRunning:
 		r.queued()
 	case m.Reason == migrationv1alpha1.MigrationReasonNoProgress:
-		r.act("the migration makes no progress", "", "")
+		r.act("the migration makes no progress", "")
 		r.Message = m.Message
 	case m.EstimatedCompletionTime == nil:
 		r.Next = "the migration runs"
@@ -142,7 +145,7 @@ func (r *Resource) failed(now time.Time) {
 		verb = "denied"
 		r.Next = denied(m) + "; " + r.Next
 	}
-	r.act(r.Next, verb, r.Name)
+	r.act(r.Next, verb)
 }
 
 func denied(m *Migration) string { return Objects(m.Denied) + " denied" }
@@ -161,9 +164,9 @@ func (r *Resource) disagreed(now time.Time) {
 	case migrationv1alpha1.StateReasonServersDisagree:
 		r.Next = "waits until the servers agree"
 	case migrationv1alpha1.StateReasonNotServed:
-		r.act("no server serves it", "", "")
+		r.act("no server serves it", "")
 	default:
-		r.act("a server does not answer", "", "")
+		r.act("a server does not answer", "")
 	}
 }
 
