@@ -26,6 +26,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
 const (
@@ -47,16 +49,12 @@ type Manager struct {
 	Fence string `json:"fence,omitempty"`
 }
 
-// fenceLabel is on the Lease of a leader that migrates. Its value says whether the ValidatingAdmissionPolicy that
-// forbids the manager changes is in force.
-const fenceLabel = "migration.k8s.io/fence"
-
-// fences has a sentence for each value of the label.
-var fences = map[string]string{
-	"Standing": "The fence stands: the API server refuses writes of the manager that change an object.",
-	"Missing": "The fence is missing: the API server would let the manager change objects. " +
+// fences has a sentence for each state of the fence.
+var fences = map[fence.State]string{
+	fence.Standing: "The fence stands: the API server refuses writes of the manager that change an object.",
+	fence.Missing: "The fence is missing: the API server would let the manager change objects. " +
 		"Apply it in the way in which it was installed: docs/install.md, The fence.",
-	"Unknown": "It is not known whether the fence stands: the log of the manager says why.",
+	fence.Unknown: "It is not known whether the fence stands: the log of the manager says why.",
 }
 
 // ManagerOf judges by the lease of the managers, which is nil if there is none, or if reading it failed with an error
@@ -68,13 +66,13 @@ func ManagerOf(
 		term := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 		silent := now.Sub(lease.Spec.RenewTime.Time)
 		if silent <= term+clockTolerance {
-			state, migrates := lease.Labels[fenceLabel]
+			state, migrates := lease.Labels[fence.Label] // Leaders that migrate have it.
 			message := fmt.Sprintf("The manager %s leads.", *lease.Spec.HolderIdentity)
 			if !migrates {
 				message = fmt.Sprintf("The manager %s leads, and only observes: it runs no migrator (--controllers).",
 					*lease.Spec.HolderIdentity)
 			}
-			return Manager{Running: true, ObservesOnly: !migrates, Message: message, Fence: fences[state]}
+			return Manager{Running: true, ObservesOnly: !migrates, Message: message, Fence: fences[fence.State(state)]}
 		}
 		return Manager{Message: fmt.Sprintf(
 			"No manager seems to run: %s led last, and has not renewed the lease %s/%s for %s.",
