@@ -83,23 +83,24 @@ func (o *Options) table(resources []assess.Resource) error {
 		{Name: "Message", Wide: true},
 	}
 	var rows []cli.Row
-	for i, run := 0, 0; i < len(resources); i++ {
-		r := &resources[i]
-		if run++; i > 0 && !alike(&resources[i-1], r) {
-			run = 1
+	for len(resources) > 0 {
+		n := 1 // How many are alike.
+		for n < len(resources) && alike(&resources[n-1], &resources[n]) {
+			n++
 		}
-		rest := 0 // How many more are like this one.
-		for rest < len(resources)-i && alike(r, &resources[i+rest]) {
-			rest++
+		listed := n
+		if n > mostAlike+1 && len(o.Names) == 0 && o.Output.Format != cli.Wide {
+			listed = mostAlike
 		}
-		if run > mostAlike && rest > 1 && len(o.Names) == 0 && o.Output.Format != cli.Wide {
+		for i := range listed {
+			rows = append(rows, o.row(&resources[i]))
+		}
+		if r := &resources[0]; listed < n {
 			rows = append(rows, cli.Row{Colour: colours[r.Attention], Cells: []any{
-				fmt.Sprintf("... %d more", rest), yesNo(r.Safe), "", "", yesNo(r.Agreed), r.Reason, r.Next,
+				fmt.Sprintf("... %d more", n-listed), yesNo(r.Safe), "", "", yesNo(r.Agreed), r.Reason, r.Next,
 			}})
-			i, run = i+rest-1, 0
-			continue
 		}
-		rows = append(rows, o.row(r))
+		resources = resources[n:]
 	}
 	return o.Output.PrintTable(o.Out, o.Colour, columns, rows)
 }
