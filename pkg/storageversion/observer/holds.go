@@ -106,24 +106,12 @@ func introduce(ctx context.Context, from documents.Reader) (process, error) {
 	return one, err
 }
 
-// of returns the connection to the process of that name, nil if there is none.
+// of returns the connection to the process of that name, nil if there is none. It may have ended a moment ago: then
+// every request on it fails, and its keeper loses it.
 func (h *holds) of(name string) *hold {
 	h.holding.Lock()
-	held := h.byName[name]
-	h.holding.Unlock()
-	if held != nil && held.hasEnded() {
-		h.lose(name, held)
-		return nil
-	}
-	return held
-}
-
-// has reports whether there is a connection to the process of that name.
-func (h *holds) has(name string) bool {
-	h.holding.Lock()
 	defer h.holding.Unlock()
-	held := h.byName[name]
-	return held != nil && !held.hasEnded()
+	return h.byName[name]
 }
 
 // keep keeps a connection until it ends.
@@ -173,14 +161,5 @@ func (h *holds) lose(name string, held *hold) {
 	if current {
 		h.update(func(now time.Time) storageversion.Changes { return h.ledger.LoseSight(now, name) })
 		h.serversChanged.raise()
-	}
-}
-
-func (h *hold) hasEnded() bool {
-	select {
-	case <-h.ended:
-		return true
-	default:
-		return false
 	}
 }

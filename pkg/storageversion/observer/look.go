@@ -148,7 +148,7 @@ func (p *discoveryPoller) readProcesses(
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {
-			if now.document.Held && !p.holds.has(name) {
+			if now.document.Held && p.holds.of(name) == nil {
 				m.leaveOpen(one)
 				who := process{version: now.document.Version, started: now.document.Started, held: true}
 				p.holds.keep(ctx, name, &hold{connection: one, process: who})

@@ -116,7 +116,7 @@ func (p *discoveryPoller) takeLook(ctx context.Context) {
 		}
 		changes := p.ledger.SetLook(now, look)
 		for name, document := range look.Documents {
-			if document.Held && !p.holds.has(name) {
+			if document.Held && p.holds.of(name) == nil {
 				maps.Copy(changes, p.ledger.LoseSight(now, name)) // It ended before the Ledger knew of it.
 			}
 		}
