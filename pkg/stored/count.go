@@ -67,10 +67,15 @@ func Count(
 	if len(names) > 0 {
 		prefixes = foldersOf(prefix, names)
 	}
-	revisions, err := Walk(ctx, etcd, prefixes, func(kv *mvccpb.KeyValue) error {
-		kept := Kept{Place: PlaceOf(string(kv.Key), prefix), Form: FormOf(kv.Value)}
+	revisions, err := walk(ctx, etcd, prefixes, func(kv *mvccpb.KeyValue) error {
+		kept := Kept{Place: placeOf(string(kv.Key), prefix), Form: FormOf(kv.Value)}
 		if kept.Place == states {
-			survey.addState(kv.Value)
+			var state migrationv1alpha1.StorageState
+			if kept.Format == JSON && json.Unmarshal(kv.Value, &state) == nil {
+				survey.States = append(survey.States, state)
+			} else {
+				survey.StatesUnread++
+			}
 		}
 		if len(names) == 0 || kept.isOneOf(names) {
 			counts[kept]++
@@ -91,23 +96,14 @@ func Count(
 	return survey, nil
 }
 
-func (s *Survey) addState(value []byte) {
-	var state migrationv1alpha1.StorageState
-	if FormOf(value).Format != JSON || json.Unmarshal(value, &state) != nil {
-		s.StatesUnread++
-		return
-	}
-	s.States = append(s.States, state)
-}
-
 // Knows reports whether an object or a StorageState of a resource was found.
 func (s *Survey) Knows(name string) bool {
 	return slices.ContainsFunc(s.Kept, func(k Kept) bool { return k.isOneOf([]string{name}) }) ||
 		slices.ContainsFunc(s.States, func(state migrationv1alpha1.StorageState) bool { return state.Name == name })
 }
 
-// foldersOf returns the prefixes under which resources with these names may be, and that of the StorageStates. None of
-// them contains another.
+// foldersOf returns, in order, the prefixes under which resources with these names may be, and that of the
+// StorageStates. None of them contains another.
 func foldersOf(prefix string, names []string) []string {
 	folders := states.folders(prefix)
 	for _, name := range names {

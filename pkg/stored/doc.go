@@ -17,6 +17,6 @@ limitations under the License.
 // Package stored tells from the bytes in etcd how API servers have stored objects: in which version, and with which
 // encryption key. It needs no API server, and reads etcd without writing to it.
 //
-// [FormOf] reads one value and [PlaceOf] one key, without a request. [Count] reads every value of a cluster, at one
-// revision of etcd and a hundred at a time, and counts them by place and form.
+// [FormOf] reads one value, without a request. [Count] reads every value of a cluster, at one revision of etcd and a
+// hundred at a time, and counts them by place and form.
 package stored

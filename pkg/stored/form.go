@@ -65,31 +65,28 @@ const (
 
 // FormOf reads how a value of etcd is stored. It never fails: what it cannot read is Unreadable.
 func FormOf(value []byte) Form {
-	var meta runtime.TypeMeta
-	form := Form{Format: Unreadable}
 	if rest, is := bytes.CutPrefix(value, []byte(encryptedPrefix)); is {
 		return encryptedForm(rest)
 	}
+	var format Format
+	var meta runtime.TypeMeta
+	var err error
 	if rest, is := bytes.CutPrefix(value, []byte(protobufPrefix)); is {
 		var unknown runtime.Unknown
-		if unknown.Unmarshal(rest) == nil {
-			form, meta = Form{Format: Protobuf}, unknown.TypeMeta
-		}
+		format, err = Protobuf, unknown.Unmarshal(rest)
+		meta = unknown.TypeMeta
 	} else if bytes.HasPrefix(value, []byte(cborPrefix)) {
 		var fields map[string]any
-		if direct.Unmarshal(value, &fields) == nil {
-			form.Format = CBOR
-			meta.APIVersion, _ = fields["apiVersion"].(string)
-			meta.Kind, _ = fields["kind"].(string)
-		}
-	} else if json.Unmarshal(value, &meta) == nil {
-		form.Format = JSON
+		format, err = CBOR, direct.Unmarshal(value, &fields)
+		meta.APIVersion, _ = fields["apiVersion"].(string)
+		meta.Kind, _ = fields["kind"].(string)
+	} else {
+		format, err = JSON, json.Unmarshal(value, &meta)
 	}
-	if meta.APIVersion == "" || meta.Kind == "" {
+	if err != nil || meta.APIVersion == "" || meta.Kind == "" {
 		return Form{Format: Unreadable}
 	}
-	form.APIVersion, form.Kind = meta.APIVersion, meta.Kind
-	return form
+	return Form{Format: format, APIVersion: meta.APIVersion, Kind: meta.Kind}
 }
 
 // encryptedForm reads what follows the prefix of an encrypted value: the provider, the version of its format, the key,
@@ -131,9 +128,9 @@ var specialFolders = map[string]string{
 	"minions":     "nodes",
 }
 
-// PlaceOf reads what the key of an object tells about its resource. The prefix is that of all keys of the API servers,
+// placeOf reads what the key of an object tells about its resource. The prefix is that of all keys of the API servers,
 // for example /registry.
-func PlaceOf(key, prefix string) Place {
+func placeOf(key, prefix string) Place {
 	rest := strings.Trim(strings.TrimPrefix(key, prefix), "/")
 	parts := strings.Split(rest, "/")
 	var place Place

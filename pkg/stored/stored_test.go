@@ -92,7 +92,7 @@ func TestPlaceOf(t *testing.T) {
 		"/registry/wardle.example.com/wardle.example.com/flunders/default/mine": {"wardle.example.com", "flunders"},
 	}
 	for key, want := range tests {
-		if got := PlaceOf(key, "/registry"); got != want {
+		if got := placeOf(key, "/registry"); got != want {
 			t.Errorf("%s is read as %+v", key, got)
 		}
 	}

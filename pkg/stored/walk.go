@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -42,15 +41,13 @@ type Revisions struct {
 	First, Last int64
 }
 
-// Walk reads all keys with one of the prefixes, in order, and calls visit for each. It reads at the revision that etcd
-// has at the beginning. If etcd compacts that revision, Walk goes on at the present one: it still visits every key that
-// exists from the beginning to the end. It asks for at most a hundred keys at a time.
-func Walk(
+// walk reads all keys with one of the prefixes, which are in order, and calls visit for each. It reads at the revision
+// that etcd has at the beginning. If etcd compacts that revision, walk goes on at the present one: it still visits
+// every key that exists from the beginning to the end. It asks for at most a hundred keys at a time.
+func walk(
 	ctx context.Context, etcd clientv3.KV, prefixes []string, visit func(*mvccpb.KeyValue) error,
 ) (Revisions, error) {
 	var read Revisions
-	prefixes = slices.Clone(prefixes)
-	slices.Sort(prefixes)
 	page := int64(firstPage)
 	for _, prefix := range prefixes {
 		from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
