@@ -36,9 +36,6 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// ErrNoMetrics says that a server answered with something that cannot be read as metrics.
-var ErrNoMetrics = errors.New("the answer cannot be read as metrics")
-
 // maxDrain bounds how much of the rest of an answer is read, so that its connection can be used again.
 const maxDrain = 64 << 10
 
@@ -100,8 +97,8 @@ func (r Reader) ServerVersion(ctx context.Context) (string, error) {
 	return document.GitVersion, nil
 }
 
-// Families returns those metric families of these names that the server has. The error is [ErrNoMetrics] if the server
-// began to answer, but the answer could not be read as far as needed.
+// Families returns those metric families of these names that the server has. The error is proto.Error if the server
+// answered with something else than metrics. It is another one if the answer was cut off.
 func (r Reader) Families(ctx context.Context, names ...string) (map[string]*dto.MetricFamily, error) {
 	const accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
@@ -123,7 +120,7 @@ func (r Reader) Families(ctx context.Context, names ...string) (map[string]*dto.
 		if err := unlimited.UnmarshalFrom(reader, family); errors.Is(err, io.EOF) {
 			return families, nil
 		} else if err != nil {
-			return nil, fmt.Errorf("getting /metrics: %w: %w", ErrNoMetrics, err)
+			return nil, fmt.Errorf("getting /metrics: %w", err)
 		}
 		if slices.Contains(names, family.GetName()) {
 			families[family.GetName()] = family

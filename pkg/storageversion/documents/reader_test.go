@@ -154,7 +154,7 @@ func TestMetricFamilies(t *testing.T) {
 					t.Errorf("family %s has the help %q", name, family.GetHelp())
 				}
 			}
-			if !errors.Is(err, test.err) || errors.Is(err, ErrNoMetrics) != (test.err != nil) {
+			if !errors.Is(err, test.err) || errors.Is(err, proto.Error) != (test.err == proto.Error) {
 				t.Errorf("error %v, want %v", err, test.err)
 			}
 		})

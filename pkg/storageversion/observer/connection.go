@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
@@ -143,8 +144,8 @@ func readStart(ctx context.Context, from documents.Reader) (string, error) {
 	return "", fmt.Errorf("getting /metrics: %w", errNoStart)
 }
 
-// refused reports whether it is of no use to ask again.
+// refused reports whether it is of no use to ask again. An answer that was cut off is no reason not to.
 func refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) ||
-		errors.Is(err, errNoStart) || errors.Is(err, documents.ErrNoMetrics)
+		errors.Is(err, errNoStart) || errors.Is(err, proto.Error)
 }

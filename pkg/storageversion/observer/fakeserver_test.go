@@ -171,8 +171,12 @@ func (s *fakeServer) reset() map[string]int {
 	return counted
 }
 
-// noAnswer is a code in fakeServer.failing: the server keeps the connection open, and sends nothing.
-const noAnswer = -1
+// These are codes in fakeServer.failing. With noAnswer the server keeps the connection open, and sends nothing. With
+// cutOff it breaks off in the middle of an answer.
+const (
+	noAnswer = -1
+	cutOff   = -2
+)
 
 func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
@@ -196,6 +200,10 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case code == noAnswer:
 		<-r.Context().Done()
+	case code == cutOff:
+		fmt.Fprint(w, "the first part")
+		w.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
 	case code != 0:
 		fail(w, code, "")
 	case isDocument:

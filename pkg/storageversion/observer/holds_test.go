@@ -174,23 +174,34 @@ func TestServerThatIsBusyLives(t *testing.T) {
 	c.stop()
 }
 
-// TestServerThatRefusesItsVersion has a server that does not know the roles yet when it is asked first.
-func TestServerThatRefusesItsVersion(t *testing.T) {
-	c := newCluster(t, 2)
-	late := c.servers[1]
-	late.change(func() { late.failing["/version"] = http.StatusForbidden })
-	c.run(t)
-	c.until(t, func() error {
-		if c.Observe(deployments).Problem == nil {
-			return errors.New("nothing is missing")
-		}
-		return nil
-	})
-	late.change(func() { delete(late.failing, "/version") })
-	c.until(t, c.encodings(1))
-	last, _ := func() (storageversion.Sighting, bool) { o := c.Observe(deployments); return o.Last() }()
-	if !storageversion.Durable(last.Evidence) {
-		t.Errorf("evidence %+v", last.Evidence)
+// TestServerThatTellsLater has a server that does not tell who it is when it is asked first.
+func TestServerThatTellsLater(t *testing.T) {
+	for name, test := range map[string]struct {
+		cluster func(*testing.T, int) *cluster
+		path    string
+		code    int
+	}{
+		"it does not know the roles yet":            {newCluster, "/version", http.StatusForbidden},
+		"its metrics break off, which is no answer": {newOldCluster, "/metrics", cutOff},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := test.cluster(t, 2)
+			late := c.servers[1]
+			late.change(func() { late.failing[test.path] = test.code })
+			c.run(t)
+			c.until(t, func() error {
+				if c.Observe(deployments).Problem == nil {
+					return errors.New("nothing is missing")
+				}
+				return nil
+			})
+			late.change(func() { delete(late.failing, test.path) })
+			c.until(t, c.encodings(1))
+			last, _ := func() (storageversion.Sighting, bool) { o := c.Observe(deployments); return o.Last() }()
+			if !storageversion.Durable(last.Evidence) {
+				t.Errorf("evidence %+v", last.Evidence)
+			}
+			c.stop()
+		})
 	}
-	c.stop()
 }
