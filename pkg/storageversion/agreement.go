@@ -21,23 +21,25 @@ import (
 	"time"
 )
 
-// AgreedFrom returns the time from which the servers count as agreed on the encoding hash, and whether all write it
-// now.
+// AllWrite reports whether all servers write the encoding hash and no other now.
 //
-// Servers that write one encoding do not agree at once: a write that an API server accepted before may land later, in
-// the encoding of that time. So they agree when they have written only this encoding for the time settle. since is when
-// that began, as a record shows. If it is zero, there is no record, and the sightings have to show it.
-func (o *Observation) AgreedFrom(hash string, since time.Time, settle time.Duration) (from time.Time, all bool) {
-	if since.IsZero() {
-		since = o.Time
-		for _, sighting := range slices.Backward(o.Sightings) {
-			if len(sighting.Unseen) > 0 || !sighting.WritesOnly(hash) {
-				break
-			}
-			since = sighting.Since
-		}
-	}
+// They do not agree at once: a write that an API server accepted before may land later, in the encoding of that time.
+// So they agree when they have written only this encoding for the settle period. A record shows when that began, or
+// OnlyWrittenSince does.
+func (o *Observation) AllWrite(hash string) bool {
 	last, seen := o.Last()
-	all = seen && o.Problem == nil && o.Presence == Served && last.WritesOnly(hash)
-	return since.Add(settle), all
+	return seen && o.Problem == nil && o.Presence == Served && last.WritesOnly(hash)
+}
+
+// OnlyWrittenSince returns since when the sightings show that the servers have written only the encoding hash. It
+// returns the time of the observation if the last sighting does not show that.
+func (o *Observation) OnlyWrittenSince(hash string) time.Time {
+	since := o.Time
+	for _, sighting := range slices.Backward(o.Sightings) {
+		if len(sighting.Unseen) > 0 || !sighting.WritesOnly(hash) {
+			break
+		}
+		since = sighting.Since
+	}
+	return since
 }

@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-func TestAgreedFrom(t *testing.T) {
+func TestAgreement(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	at := func(minute int, writing ...string) Sighting {
 		return Sighting{Since: noon.Add(time.Duration(minute) * time.Minute), Writing: writing}
@@ -32,26 +32,23 @@ func TestAgreedFrom(t *testing.T) {
 		run      []Sighting
 		problem  *Problem
 		presence Presence
-		since    time.Time
-		minute   int
+		since    int
 		all      bool
 	}{
-		"the run shows it": {run: []Sighting{at(1, "old="), at(2, "new="), at(3, "new=")}, presence: Served,
-			minute: 3, all: true},
-		"a record shows it": {run: []Sighting{at(3, "new=")}, presence: Served, since: noon, minute: 1,
-			all: true},
-		"a server left that nobody saw": {run: []Sighting{unread, at(3, "new=")}, presence: Served, minute: 4, all: true},
-		"they write another one":        {run: []Sighting{at(1, "old=")}, presence: Served, minute: 11},
-		"they do not agree":             {run: []Sighting{at(1, "new=", "old=")}, presence: Served, minute: 11},
-		"nobody was asked":              {presence: Served, minute: 11},
-		"not all were seen":             {run: []Sighting{at(1, "new=")}, problem: &Problem{}, presence: Served, minute: 2},
-		"nobody serves it":              {run: []Sighting{at(1, "new=")}, presence: NotServed, minute: 2},
+		"all write it": {run: []Sighting{at(1, "old="), at(2, "new="), at(3, "new=")}, presence: Served,
+			since: 2, all: true},
+		"a server left that nobody saw": {run: []Sighting{unread, at(3, "new=")}, presence: Served, since: 3, all: true},
+		"they write another one":        {run: []Sighting{at(1, "old=")}, presence: Served, since: 10},
+		"they do not agree":             {run: []Sighting{at(1, "new=", "old=")}, presence: Served, since: 10},
+		"nobody was asked":              {presence: Served, since: 10},
+		"not all were seen":             {run: []Sighting{at(1, "new=")}, problem: &Problem{}, presence: Served, since: 1},
+		"nobody serves it":              {run: []Sighting{at(1, "new=")}, presence: NotServed, since: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := Observation{Time: noon.Add(10 * time.Minute), Sightings: tc.run, Problem: tc.problem, Presence: tc.presence}
-			from, all := o.AgreedFrom("new=", tc.since, time.Minute)
-			if want := noon.Add(time.Duration(tc.minute) * time.Minute); !from.Equal(want) || all != tc.all {
-				t.Errorf("got %v, %t, want %v, %t", from, all, want, tc.all)
+			since, all := o.OnlyWrittenSince("new="), o.AllWrite("new=")
+			if want := noon.Add(time.Duration(tc.since) * time.Minute); !since.Equal(want) || all != tc.all {
+				t.Errorf("got %v, %t, want %v, %t", since, all, want, tc.all)
 			}
 		})
 	}

@@ -192,7 +192,8 @@ func decideUnbound(in Input) Decision {
 	if d := in.awaitsLastWrites(); d != nil {
 		return *d
 	}
-	if agreed, _ := in.Observation.AgreedFrom(last, time.Time{}, in.Settle); target.Epoch == nil && in.Now.Before(agreed) {
+	agreed := in.Observation.OnlyWrittenSince(last).Add(in.Settle)
+	if target.Epoch == nil && in.Now.Before(agreed) {
 		d := waits("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
 			versionName(target), agreed.UTC().Format(time.RFC3339))
 		d.DecideAt = agreed

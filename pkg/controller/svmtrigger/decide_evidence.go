@@ -127,12 +127,11 @@ func (e *evaluation) recordAgreement() {
 	if ahead := e.next.EpochStartTime.Sub(since); ahead > 0 && ahead < time.Second {
 		since = since.Add(ahead)
 	}
-	var all bool
-	e.agreedFrom, all = o.AgreedFrom(e.next.CurrentStorageVersionHash, since, e.in.Periods.Settle)
+	e.agreedFrom = since.Add(e.in.Periods.Settle)
 	// What an earlier process found out in this epoch still counts.
 	settled := meta.IsStatusConditionTrue(e.old.Conditions, migrationv1alpha1.StorageStateAgreed) ||
 		!e.in.Now.Before(e.agreedFrom)
-	e.agreed = all && !e.newEpoch && settled
+	e.agreed = o.AllWrite(e.next.CurrentStorageVersionHash) && !e.newEpoch && settled
 	switch {
 	case e.problemMayPass():
 		e.decideAt(o.Problem.Since.Add(e.in.Periods.Patience))
