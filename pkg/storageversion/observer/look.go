@@ -28,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/discovery"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
@@ -37,24 +38,18 @@ import (
 // storageVersionsResource is served by servers that take part in the StorageVersion API.
 var storageVersionsResource = schema.GroupResource{Group: "internal.apiserver.k8s.io", Resource: "storageversions"}
 
-// readBuiltIn asks a server for the part of its catalog that is built-in.
-func (p *discoveryPoller) readBuiltIn(ctx context.Context, from documents.Reader) (catalog, error) {
-	all, err := readCatalog(ctx, from)
-	return all.only(p.aggregated.isBuiltIn), err
-}
-
 // answer is what a server said about its built-in resources.
 type answer struct {
-	serves   catalog
+	serves   []schema.GroupVersion
 	document storageversion.Document
 }
 
-// readServer asks a server for its catalog, and for the documents of all built-in group versions in it.
+// readServer asks a server which built-in group versions it serves, and for their documents.
 func (p *discoveryPoller) readServer(ctx context.Context, address string, direct bool) answer {
 	from, who, err := p.holds.identify(ctx, address, direct)
-	var builtIn catalog
+	var builtIn []schema.GroupVersion
 	if err == nil {
-		builtIn, err = p.readBuiltIn(ctx, from)
+		builtIn, err = builtInVersions(ctx, from, p.aggregated.isBuiltIn)
 	}
 	if err != nil {
 		return answer{document: storageversion.Document{Failure: err.Error()}}
@@ -63,7 +58,9 @@ func (p *discoveryPoller) readServer(ctx context.Context, address string, direct
 }
 
 // readServers asks all servers at once. It returns what they said about their built-in resources.
-func (p *discoveryPoller) readServers(ctx context.Context) (storageversion.Look, map[string]catalog) {
+func (p *discoveryPoller) readServers(
+	ctx context.Context,
+) (storageversion.Look, map[string][]schema.GroupVersion) {
 	p.mu.Lock()
 	addresses, direct := p.clients.addresses(p.addresses.ready)
 	look := storageversion.Look{
@@ -72,8 +69,8 @@ func (p *discoveryPoller) readServers(ctx context.Context) (storageversion.Look,
 	}
 	p.mu.Unlock()
 	if p.planMeeting(&look, addresses) {
-		if catalogs, told := p.readProcesses(ctx, &look, addresses); told {
-			return look, catalogs
+		if served, told := p.readProcesses(ctx, &look, addresses); told {
+			return look, served
 		}
 	}
 	return look, collect(ctx, &look, addresses, func(address string) (answer, bool) {
@@ -108,7 +105,7 @@ func (p *discoveryPoller) planMeeting(look *storageversion.Look, addresses []str
 // tell processes apart. What a process writes never changes, so its documents are not read again while it lives.
 func (p *discoveryPoller) readProcesses(
 	ctx context.Context, look *storageversion.Look, addresses []string,
-) (map[string]catalog, bool) {
+) (map[string][]schema.GroupVersion, bool) {
 	m := p.clients.meet(ctx, addresses, look.Direct, len(look.Living))
 	defer m.close()
 	if look.Unmet = m.unmet(); len(m.met) == 0 {
@@ -127,12 +124,12 @@ func (p *discoveryPoller) readProcesses(
 		one := m.met[started]
 		var now answer
 		var err error
-		now.serves, err = p.readBuiltIn(ctx, one.reader)
+		now.serves, err = builtInVersions(ctx, one.reader, p.aggregated.isBuiltIn)
 		before, known := p.last.Documents[name]
 		switch {
 		case err != nil:
 			now.document.Failure = err.Error()
-		case known && p.last.Shared && slices.Equal(p.catalogs[name], now.serves) && before.Failure == "" &&
+		case known && p.last.Shared && slices.Equal(p.served[name], now.serves) && before.Failure == "" &&
 			len(before.FailedGroups) == 0:
 			now.document, times = before, 1
 		default:
@@ -169,11 +166,12 @@ func identifyMet(ctx context.Context, one *connection, started string) (who proc
 	return who, err
 }
 
-// collect asks several servers at once, and puts those documents into the look that count. It returns the catalogs.
+// collect asks several servers at once, and puts those documents into the look that count. It returns
+// the group versions that each serves.
 func collect(
 	ctx context.Context, look *storageversion.Look, names []string, ask func(name string) (answer, bool),
-) map[string]catalog {
-	catalogs := map[string]catalog{}
+) map[string][]schema.GroupVersion {
+	served := map[string][]schema.GroupVersion{}
 	var mu sync.Mutex
 	var readers sync.WaitGroup
 	for _, name := range names {
@@ -185,29 +183,55 @@ func collect(
 			mu.Lock()
 			defer mu.Unlock()
 			if counts {
-				catalogs[name], look.Documents[name] = said.serves, said.document
+				served[name], look.Documents[name] = said.serves, said.document
 			}
 		})
 	}
 	readers.Wait()
-	return catalogs
+	return served
 }
 
-// readDocument asks a server for all group versions of its catalog. It leaves out those that have turned out to be
-// custom or aggregated when the server has answered.
+// builtInVersions asks a server for the built-in group versions that it serves itself. Those of one group come in the
+// order of preference.
+func builtInVersions(
+	ctx context.Context, from documents.Reader, isBuiltIn func(schema.GroupVersion) bool,
+) (served []schema.GroupVersion, err error) {
+	for _, path := range []string{"/api", "/apis"} {
+		// These few fields of an apidiscoveryv2.APIGroupDiscoveryList matter. It has all custom resources as well.
+		var list struct {
+			metav1.TypeMeta
+			Items []struct {
+				Metadata struct{ Name string }
+				Versions []struct{ Version string }
+			}
+		}
+		// A server that does not know the profile ignores it.
+		if err := from.Decode(ctx, path, discovery.AcceptV2NoPeer, "APIGroupDiscoveryList", &list); err != nil {
+			return nil, err
+		}
+		for _, group := range list.Items {
+			for _, v := range group.Versions {
+				if gv := (schema.GroupVersion{Group: group.Metadata.Name, Version: v.Version}); isBuiltIn(gv) {
+					served = append(served, gv)
+				}
+			}
+		}
+	}
+	return served, nil
+}
+
+// readDocument asks a server for the documents of group versions. It leaves out those that have turned out to be custom
+// or aggregated when the server has answered.
 func readDocument(
-	ctx context.Context, from documents.Reader, who process, c catalog, isBuiltIn func(schema.GroupVersion) bool,
+	ctx context.Context, from documents.Reader, who process, served []schema.GroupVersion,
+	isBuiltIn func(schema.GroupVersion) bool,
 ) storageversion.Document {
 	document := storageversion.Document{
 		Version: who.version, Started: who.started, Held: who.held,
 		Resources:    map[schema.GroupResource]storageversion.Resource{},
 		FailedGroups: map[string]string{},
 	}
-	for _, served := range c {
-		if !served.mayStore {
-			continue
-		}
-		gv := served.GroupVersion
+	for _, gv := range served {
 		list, err := from.Resources(ctx, gv)
 		if documents.NotServed(err) || !isBuiltIn(gv) {
 			continue // It is gone since the server listed it, or it is not built-in.

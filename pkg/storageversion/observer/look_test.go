@@ -36,7 +36,7 @@ func TestDocuments(t *testing.T) {
 		return resources{deployments: {Kind: "Deployment", Versions: versions, Hash: "hash=", Migratable: true}}
 	}
 	for name, test := range map[string]struct {
-		catalog catalog
+		serves  []schema.GroupVersion
 		served  served
 		failing schema.GroupVersion
 		want    storageversion.Document
@@ -44,7 +44,7 @@ func TestDocuments(t *testing.T) {
 		failed string
 	}{
 		"one resource at two versions, the preferred first, without what is not stored": {
-			catalog: catalog{{appsV1, true}, {appsV1beta1, true}},
+			serves: []schema.GroupVersion{appsV1, appsV1beta1},
 			served: served{
 				appsV1: {writable, stored("deployments/scale", "Scale", "hash=", "get", "update"),
 					stored("computed", "Computed", "", "list", "update")},
@@ -53,38 +53,38 @@ func TestDocuments(t *testing.T) {
 			want: storageversion.Document{Resources: migratable("v1", "v1beta1")},
 		},
 		"what can be listed and not written is not migratable": {
-			catalog: catalog{{appsV1, true}},
-			served:  served{appsV1: {stored("deployments", "Deployment", "hash=", "list", "create", "delete")}},
+			serves: []schema.GroupVersion{appsV1},
+			served: served{appsV1: {stored("deployments", "Deployment", "hash=", "list", "create", "delete")}},
 			want: storageversion.Document{
 				Resources: resources{deployments: {Kind: "Deployment", Versions: []string{"v1"}, Hash: "hash="}}},
 		},
 		"a group version that is not served is a peer's": {
-			catalog: catalog{{appsV1, true}, {appsV1beta1, true}},
-			served:  served{appsV1: {writable}},
-			want:    storageversion.Document{Resources: migratable("v1")},
+			serves: []schema.GroupVersion{appsV1, appsV1beta1},
+			served: served{appsV1: {writable}},
+			want:   storageversion.Document{Resources: migratable("v1")},
 		},
 		"a group version that cannot be read is not absent": {
-			catalog: catalog{{appsV1beta1, true}, {appsV1, true}},
+			serves:  []schema.GroupVersion{appsV1beta1, appsV1},
 			served:  served{appsV1: {writable}, appsV1beta1: {writable}},
 			failing: appsV1beta1, failed: "getting /apis/apps/v1beta1: Internal Server Error",
 			want: storageversion.Document{Resources: migratable("v1")},
 		},
 		"two processes said two encodings": {
-			catalog: catalog{{appsV1, true}, {appsV1beta1, true}},
+			serves: []schema.GroupVersion{appsV1, appsV1beta1},
 			served: served{
 				appsV1: {writable}, appsV1beta1: {stored("deployments", "Deployment", "other=", "list", "update")}},
 			failed: "apps/v1beta1 has another encoding of deployments than the version before",
 			want:   storageversion.Document{Resources: migratable("v1", "v1beta1")},
 		},
 		"a server that publishes": {
-			catalog: catalog{{publishingV1, true}},
-			served:  served{publishingV1: {stored("storageversions", "StorageVersion", "hash=", "list", "update")}},
+			serves: []schema.GroupVersion{publishingV1},
+			served: served{publishingV1: {stored("storageversions", "StorageVersion", "hash=", "list", "update")}},
 			want: storageversion.Document{ServesStorageVersions: true, Resources: resources{storageVersionsResource: {
 				Kind: "StorageVersion", Versions: []string{"v1alpha1"}, Hash: "hash=", Migratable: true}}},
 		},
 		"what turns out to be custom while the server answers is left out": {
-			catalog: catalog{{customV1, true}},
-			served:  served{customV1: {stored("widgets", "Widget", "hash=", "list", "update")}},
+			serves: []schema.GroupVersion{customV1},
+			served: served{customV1: {stored("widgets", "Widget", "hash=", "list", "update")}},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestDocuments(t *testing.T) {
 				}
 			})
 			isBuiltIn := func(gv schema.GroupVersion) bool { return gv != customV1 }
-			got := readDocument(t.Context(), s.reader(t), process{}, test.catalog, isBuiltIn)
+			got := readDocument(t.Context(), s.reader(t), process{}, test.serves, isBuiltIn)
 			for _, reason := range got.FailedGroups {
 				if test.failed == "" || !strings.Contains(reason, test.failed) {
 					t.Errorf("failed because %q, want %q", reason, test.failed)
@@ -114,6 +114,53 @@ func TestDocuments(t *testing.T) {
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("document (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWhatServersSayTheyServe(t *testing.T) {
+	isBuiltIn := func(gv schema.GroupVersion) bool { return gv != metricsV1 }
+	tests := []struct {
+		name, body, wantError string
+		want                  []schema.GroupVersion
+	}{
+		{
+			name: "one group version that is not built-in",
+			body: `{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","items":[
+				{"metadata":{"name":"apps","annotations":{"list":"list"}},"versions":[
+					{"version":"v1","freshness":"Current","resources":[
+						{"resource":"statefulsets","verbs":["get","list"],"subresources":[{"subresource":"status","verbs":["get"]}]},
+						{"resource":"deployments","verbs":["create","list","watch"]}]},
+					{"version":"v1beta1","freshness":"Current","resources":[]}]},
+				{"metadata":{"name":"authorization.k8s.io"},"versions":[
+					{"version":"v1","resources":[{"resource":"selfsubjectaccessreviews","verbs":["create"]}]}]},
+				{"metadata":{"name":"metrics.k8s.io"},"versions":[{"version":"v1beta1","freshness":"Stale"}]}]}`,
+			want: []schema.GroupVersion{appsV1, appsV1beta1, reviewsV1},
+		},
+		{
+			name: "a server without aggregated discovery", body: `{"kind":"APIGroupList","apiVersion":"v1","groups":[]}`,
+			wantError: `getting /apis: the server answered with kind "APIGroupList" instead of "APIGroupDiscoveryList"`,
+		},
+		{name: "no JSON", body: `<html>`, wantError: "decoding /apis: invalid character"},
+		{name: "cut short", body: `{"items":[`, wantError: "unexpected end"},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			s := newFakeServer(t)
+			s.documents["/api"], s.documents["/apis"] = `{"kind":"APIGroupDiscoveryList"}`, test.body
+			got, err := builtInVersions(t.Context(), s.reader(t), isBuiltIn)
+			if test.wantError != "" {
+				if err == nil || !strings.Contains(err.Error(), test.wantError) {
+					t.Errorf("error %v, want %q", err, test.wantError)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("versions (-want +got):\n%s", diff)
 			}
 		})
 	}

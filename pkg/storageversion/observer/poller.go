@@ -23,6 +23,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/klog/v2"
 
@@ -61,7 +62,7 @@ type discoveryPoller struct {
 
 	// Only the goroutine of run uses these. They are of the last look.
 	last     storageversion.Look
-	catalogs map[string]catalog
+	served   map[string][]schema.GroupVersion // by the names of the documents
 	patience wait.Backoff
 	// shortSince is since when there are fewer addresses than servers, meetFrom when to look again behind them for all.
 	shortSince, meetFrom time.Time
@@ -98,11 +99,11 @@ func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
 // takeLook asks every server for everything.
 func (p *discoveryPoller) takeLook(ctx context.Context) {
 	p.clients.forgetConnections()
-	look, catalogs := p.readServers(ctx)
+	look, served := p.readServers(ctx)
 	if ctx.Err() != nil {
 		return // An interrupted request says nothing about its server.
 	}
-	p.last, p.catalogs = look, catalogs
+	p.last, p.served = look, served
 	if look.Unmet != "" && !p.clock.Now().Before(p.meetFrom) {
 		p.meetFrom = p.clock.Now().Add(p.patience.Step())
 	}
@@ -177,18 +178,18 @@ func (p *discoveryPoller) recovered(ctx context.Context) bool {
 // shared addresses a look does the same.
 func (p *discoveryPoller) outdated(ctx context.Context) bool {
 	return len(p.living()) == 0 || p.last.Shared || p.last.Anonymous() || len(p.last.Incomplete()) > 0 ||
-		p.catalogsChanged(ctx)
+		p.servedChanged(ctx)
 }
 
-// catalogsChanged says whether a server serves other built-in group versions than for the last look. It asks one
-// server after the other, because catalogs are large if there are many custom resources.
-func (p *discoveryPoller) catalogsChanged(ctx context.Context) bool {
+// servedChanged says whether a server serves other built-in group versions than for the last look. It asks one server
+// after the other, because the answers are large if there are many custom resources.
+func (p *discoveryPoller) servedChanged(ctx context.Context) bool {
 	logger, all := klog.FromContext(ctx), true
-	for address, before := range p.catalogs {
-		var now catalog
+	for address, before := range p.served {
+		var now []schema.GroupVersion
 		from, err := p.clients.reader(address, p.last.Direct)
 		if err == nil {
-			now, err = p.readBuiltIn(ctx, from)
+			now, err = builtInVersions(ctx, from, p.aggregated.isBuiltIn)
 		}
 		if err != nil {
 			// Leases tell which servers live. It does not matter whether one of them answers just now.
@@ -196,7 +197,10 @@ func (p *discoveryPoller) catalogsChanged(ctx context.Context) bool {
 			all = false
 			continue
 		}
-		if !slices.Equal(now, before.only(p.aggregated.isBuiltIn)) {
+		before = slices.DeleteFunc(slices.Clone(before), func(gv schema.GroupVersion) bool {
+			return !p.aggregated.isBuiltIn(gv)
+		})
+		if !slices.Equal(now, before) {
 			logger.V(2).Info("An API server serves other resources than before", "address", address)
 			return true
 		}

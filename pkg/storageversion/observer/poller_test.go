@@ -54,7 +54,7 @@ func asked(s *fakeServer, want map[string]int) func() error {
 }
 
 var (
-	aLook = map[string]int{"/api": 1, "/apis": 1, "/apis/apps/v1": 1, "/version": 1}
+	aLook = map[string]int{"/api": 1, "/apis": 1, "/apis/apps/v1": 1, "/apis/authorization.k8s.io/v1": 1, "/version": 1}
 	aPoll = map[string]int{"/api": 1, "/apis": 1}
 )
 
