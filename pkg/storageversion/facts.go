@@ -76,6 +76,8 @@ type Document struct {
 	// Started is when the process started, by its own clock. It must be known to tell processes apart that their Leases do
 	// not identify. Zero if the process did not tell it.
 	Started time.Time
+	// Serves are the built-in group versions that the server serves, those of one group in the order of preference.
+	Serves []schema.GroupVersion
 	// Resources are those that the server itself serves, without custom and aggregated ones.
 	Resources map[schema.GroupResource]Resource
 	// FailedGroups are the groups that could not be read in full, with the reason. Resources of these may be missing.
@@ -86,6 +88,9 @@ type Document struct {
 	// ServesStorageVersions says that the server takes part in the StorageVersion API.
 	ServesStorageVersions bool
 }
+
+// Whole reports whether everything could be read.
+func (d *Document) Whole() bool { return d.Failure == "" && len(d.FailedGroups) == 0 }
 
 // Look is one reading of the discovery documents of all servers.
 type Look struct {

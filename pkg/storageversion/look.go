@@ -74,7 +74,7 @@ func (l *Look) Advertise(answering []string) bool {
 func (l *Look) Incomplete() []string {
 	var addresses []string
 	for address, document := range l.Documents {
-		if document.Failure != "" || len(document.FailedGroups) > 0 {
+		if !document.Whole() {
 			addresses = append(addresses, address)
 		}
 	}

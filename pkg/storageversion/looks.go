@@ -157,7 +157,7 @@ func (l *looks) recall(look Look) map[string]Document {
 	documents := maps.Clone(look.Documents)
 	for _, process := range look.Living {
 		address := l.advertised[process.Identity]
-		if document, asked := documents[address]; asked && document.Failure == "" && len(document.FailedGroups) == 0 {
+		if document, asked := documents[address]; asked && document.Whole() {
 			l.said[process] = document
 		} else if said, before := l.said[process]; before {
 			documents[address] = said

@@ -33,17 +33,10 @@ import (
 // holdInterval is how often a request keeps a connection open. API servers close connections after 90 s without one.
 const holdInterval = time.Minute
 
-// process is what a server tells of itself.
-type process struct {
-	version string
-	started time.Time // zero if it does not tell it, or was not asked
-	held    bool      // a connection to it is kept
-}
-
 // hold is a connection that is kept.
 type hold struct {
 	*connection
-	process
+	who storageversion.Document // see identify
 }
 
 // holds keeps a connection to each process whose identity Lease its successor may take over, from the first look on. A
@@ -57,53 +50,51 @@ type holds struct {
 	byName  map[string]*hold // by the name of the document
 }
 
-// identify returns a reader of the server at an address, and who answers there.
-func (h *holds) identify(ctx context.Context, address string, direct bool) (documents.Reader, process, error) {
+// identify returns a reader of the server at an address, and a document that tells only who answers there: Version,
+// Started and Held.
+func (h *holds) identify(
+	ctx context.Context, address string, direct bool,
+) (from documents.Reader, who storageversion.Document, err error) {
 	if held := h.of(address); held != nil {
-		return held.reader, held.process, nil
+		return held.reader, held.who, nil
 	}
-	from, err := h.clients.reader(address, direct)
-	if err != nil {
-		return from, process{}, err
+	if from, err = h.clients.reader(address, direct); err != nil {
+		return from, who, err
 	}
-	version, err := from.ServerVersion(ctx)
-	if err != nil || !storageversion.MayOutliveProcess(version) {
-		return from, process{version: version}, err
+	who.Version, err = from.ServerVersion(ctx)
+	if err != nil || !storageversion.MayOutliveProcess(who.Version) {
+		return from, who, err
 	}
 	one, err := h.clients.connect(address, direct)
 	if err != nil {
-		return from, process{}, err
+		return from, who, err
 	}
-	held := &hold{connection: one}
-	if held.process, err = introduce(ctx, one.reader); err != nil {
+	if who, err = introduce(ctx, one.reader); err != nil {
 		one.close()
-		return from, process{}, err
+		return from, who, err
 	}
-	h.keep(ctx, address, held)
-	return one.reader, held.process, nil
+	h.keep(ctx, address, &hold{one, who})
+	return one.reader, who, nil
 }
 
 // introduce asks a process for its version, and when it started.
-func introduce(ctx context.Context, from documents.Reader) (process, error) {
-	version, err := from.ServerVersion(ctx)
-	if err != nil {
-		return process{}, err
-	}
-	one := process{version: version, held: true}
-	if storageversion.IdentifiedByLease(version) {
-		return one, nil
+func introduce(ctx context.Context, from documents.Reader) (who storageversion.Document, err error) {
+	who.Held = true
+	who.Version, err = from.ServerVersion(ctx)
+	if err != nil || storageversion.IdentifiedByLease(who.Version) {
+		return who, err
 	}
 	started, err := readStart(ctx, from)
 	if refused(err) {
 		klog.FromContext(ctx).Info("An API server below Kubernetes 1.35 does not tell when its process started, so the "+
 			"manager cannot know whether it was restarted while no manager ran. Built-in resources are migrated again then. "+
-			"Allow the manager to get /metrics", "version", version, "err", err)
-		return one, nil
+			"Allow the manager to get /metrics", "version", who.Version, "err", err)
+		return who, nil
 	}
 	if err == nil {
-		one.started, err = time.Parse(time.RFC3339Nano, started)
+		who.Started, err = time.Parse(time.RFC3339Nano, started)
 	}
-	return one, err
+	return who, err
 }
 
 // of returns the connection to the process of that name, nil if there is none. It may have ended a moment ago: then
@@ -125,7 +116,7 @@ func (h *holds) keep(ctx context.Context, name string, held *hold) {
 		held.close()
 		if ctx.Err() == nil {
 			klog.FromContext(ctx).V(2).Info("The connection to an API server ended, so it may be restarting", "address", name,
-				"version", held.version, "started", held.started)
+				"version", held.who.Version, "started", held.who.Started)
 			h.lose(name, held)
 		}
 	})

@@ -38,29 +38,21 @@ import (
 // storageVersionsResource is served by servers that take part in the StorageVersion API.
 var storageVersionsResource = schema.GroupResource{Group: "internal.apiserver.k8s.io", Resource: "storageversions"}
 
-// answer is what a server said about its built-in resources.
-type answer struct {
-	serves   []schema.GroupVersion
-	document storageversion.Document
-}
-
 // readServer asks a server which built-in group versions it serves, and for their documents.
-func (p *discoveryPoller) readServer(ctx context.Context, address string, direct bool) answer {
-	from, who, err := p.holds.identify(ctx, address, direct)
-	var builtIn []schema.GroupVersion
+func (p *discoveryPoller) readServer(ctx context.Context, address string, direct bool) storageversion.Document {
+	from, document, err := p.holds.identify(ctx, address, direct)
 	if err == nil {
-		builtIn, err = builtInVersions(ctx, from, p.aggregated.isBuiltIn)
+		document.Serves, err = builtInVersions(ctx, from, p.aggregated.isBuiltIn)
 	}
 	if err != nil {
-		return answer{document: storageversion.Document{Failure: err.Error()}}
+		return storageversion.Document{Failure: err.Error()}
 	}
-	return answer{builtIn, readDocument(ctx, from, who, builtIn, p.aggregated.isBuiltIn)}
+	readResources(ctx, from, &document, p.aggregated.isBuiltIn)
+	return document
 }
 
-// readServers asks all servers at once. It returns what they said about their built-in resources.
-func (p *discoveryPoller) readServers(
-	ctx context.Context,
-) (storageversion.Look, map[string][]schema.GroupVersion) {
+// readServers asks all servers at once what they say about their built-in resources.
+func (p *discoveryPoller) readServers(ctx context.Context) storageversion.Look {
 	p.mu.Lock()
 	addresses, direct := p.clients.addresses(p.addresses.ready)
 	look := storageversion.Look{
@@ -68,14 +60,12 @@ func (p *discoveryPoller) readServers(
 		Documents: map[string]storageversion.Document{},
 	}
 	p.mu.Unlock()
-	if p.planMeeting(&look, addresses) {
-		if served, told := p.readProcesses(ctx, &look, addresses); told {
-			return look, served
-		}
+	if !p.planMeeting(&look, addresses) || !p.readProcesses(ctx, &look, addresses) {
+		collect(ctx, &look, addresses, func(address string) (storageversion.Document, bool) {
+			return p.readServer(ctx, address, direct), true
+		})
 	}
-	return look, collect(ctx, &look, addresses, func(address string) (answer, bool) {
-		return p.readServer(ctx, address, look.Direct), true
-	})
+	return look
 }
 
 // planMeeting notes whether servers share addresses, and from when on they are to be met there. It reports whether that
@@ -102,14 +92,14 @@ func (p *discoveryPoller) planMeeting(look *storageversion.Look, addresses []str
 }
 
 // readProcesses asks each process that it meets behind addresses which servers share. It reports false if it cannot
-// tell processes apart. What a process writes never changes, so its documents are not read again while it lives.
+// tell processes apart.
 func (p *discoveryPoller) readProcesses(
 	ctx context.Context, look *storageversion.Look, addresses []string,
-) (map[string][]schema.GroupVersion, bool) {
+) (told bool) {
 	m := p.clients.meet(ctx, addresses, look.Direct, len(look.Living))
 	defer m.close()
 	if look.Unmet = m.unmet(); len(m.met) == 0 {
-		return nil, false
+		return false
 	}
 	processes := map[string]string{}
 	for started := range m.met {
@@ -119,76 +109,73 @@ func (p *discoveryPoller) readProcesses(
 		look.Documents[address] = storageversion.Document{Failure: err.Error()}
 	}
 	var mu sync.Mutex
-	return collect(ctx, look, slices.Collect(maps.Keys(processes)), func(name string) (answer, bool) {
-		started, times := processes[name], manyTimes
+	collect(ctx, look, slices.Collect(maps.Keys(processes)), func(name string) (storageversion.Document, bool) {
+		started := processes[name]
 		one := m.met[started]
-		var now answer
-		var err error
-		now.serves, err = builtInVersions(ctx, one.reader, p.aggregated.isBuiltIn)
-		before, known := p.last.Documents[name]
-		switch {
-		case err != nil:
-			now.document.Failure = err.Error()
-		case known && p.last.Shared && slices.Equal(p.served[name], now.serves) && before.Failure == "" &&
-			len(before.FailedGroups) == 0:
-			now.document, times = before, 1
-		default:
-			var who process
-			who, err = identifyMet(ctx, one, started)
-			if err == nil {
-				now.document = readDocument(ctx, one.reader, who, now.serves, p.aggregated.isBuiltIn)
-			} else {
-				now.document.Failure = err.Error()
-			}
-		}
-		err = m.confirm(ctx, started, times)
+		document, times := p.readProcess(ctx, one.reader, name, started)
+		err := m.confirm(ctx, started, times)
 		mu.Lock()
 		defer mu.Unlock()
-		if err == nil {
-			if now.document.Held && p.holds.of(name) == nil {
-				m.leaveOpen(one)
-				who := process{version: now.document.Version, started: now.document.Started, held: true}
-				p.holds.keep(ctx, name, &hold{connection: one, process: who})
-			}
-			return now, true
+		if err != nil {
+			look.Unmet = m.whyUnconfirmed(err)
+			return document, false
 		}
-		look.Unmet = m.whyUnconfirmed(err)
-		return now, false
-	}), true
+		if document.Held && p.holds.of(name) == nil {
+			m.leaveOpen(one)
+			who := storageversion.Document{Version: document.Version, Started: document.Started, Held: true}
+			p.holds.keep(ctx, name, &hold{one, who})
+		}
+		return document, true
+	})
+	return true
 }
 
-// identifyMet asks a process that was met behind a shared address who it is.
-func identifyMet(ctx context.Context, one *connection, started string) (who process, err error) {
-	if who.version, err = one.reader.ServerVersion(ctx); err == nil {
-		who.held = storageversion.MayOutliveProcess(who.version)
-		who.started, err = time.Parse(time.RFC3339Nano, started)
+// readProcess asks a process that was met behind a shared address, and returns how often it has to confirm its start.
+// What a process writes never changes, so its documents are not read again while it lives.
+func (p *discoveryPoller) readProcess(
+	ctx context.Context, from documents.Reader, name, started string,
+) (document storageversion.Document, times int) {
+	serves, err := builtInVersions(ctx, from, p.aggregated.isBuiltIn)
+	before, known := p.last.Documents[name]
+	if err == nil && known && p.last.Shared && before.Whole() && slices.Equal(before.Serves, serves) {
+		return before, 1
 	}
-	return who, err
+	document.Serves = serves
+	if err == nil {
+		document.Version, err = from.ServerVersion(ctx)
+	}
+	if err == nil {
+		document.Held = storageversion.MayOutliveProcess(document.Version)
+		document.Started, err = time.Parse(time.RFC3339Nano, started)
+	}
+	if err != nil {
+		return storageversion.Document{Failure: err.Error()}, manyTimes
+	}
+	readResources(ctx, from, &document, p.aggregated.isBuiltIn)
+	return document, manyTimes
 }
 
-// collect asks several servers at once, and puts those documents into the look that count. It returns
-// the group versions that each serves.
+// collect asks several servers at once, and puts those documents into the look that count.
 func collect(
-	ctx context.Context, look *storageversion.Look, names []string, ask func(name string) (answer, bool),
-) map[string][]schema.GroupVersion {
-	served := map[string][]schema.GroupVersion{}
+	ctx context.Context, look *storageversion.Look, names []string,
+	ask func(name string) (document storageversion.Document, counts bool),
+) {
 	var mu sync.Mutex
 	var readers sync.WaitGroup
 	for _, name := range names {
 		readers.Go(func() {
-			said, counts := ask(name)
+			document, counts := ask(name)
 			klog.FromContext(ctx).V(4).Info("Read the discovery documents of an API server", "address", name,
-				"direct", look.Direct, "resources", len(said.document.Resources), "failure", said.document.Failure,
-				"failedGroups", said.document.FailedGroups, "counts", counts)
+				"direct", look.Direct, "resources", len(document.Resources), "failure", document.Failure,
+				"failedGroups", document.FailedGroups, "counts", counts)
 			mu.Lock()
 			defer mu.Unlock()
 			if counts {
-				served[name], look.Documents[name] = said.serves, said.document
+				look.Documents[name] = document
 			}
 		})
 	}
 	readers.Wait()
-	return served
 }
 
 // builtInVersions asks a server for the built-in group versions that it serves itself. Those of one group come in the
@@ -220,18 +207,15 @@ func builtInVersions(
 	return served, nil
 }
 
-// readDocument asks a server for the documents of group versions. It leaves out those that have turned out to be custom
-// or aggregated when the server has answered.
-func readDocument(
-	ctx context.Context, from documents.Reader, who process, served []schema.GroupVersion,
+// readResources asks a server for the documents of the group versions that it serves. It leaves out those that have
+// turned out to be custom or aggregated when the server has answered.
+func readResources(
+	ctx context.Context, from documents.Reader, document *storageversion.Document,
 	isBuiltIn func(schema.GroupVersion) bool,
-) storageversion.Document {
-	document := storageversion.Document{
-		Version: who.version, Started: who.started, Held: who.held,
-		Resources:    map[schema.GroupResource]storageversion.Resource{},
-		FailedGroups: map[string]string{},
-	}
-	for _, gv := range served {
+) {
+	document.Resources = map[schema.GroupResource]storageversion.Resource{}
+	document.FailedGroups = map[string]string{}
+	for _, gv := range document.Serves {
 		list, err := from.Resources(ctx, gv)
 		if documents.NotServed(err) || !isBuiltIn(gv) {
 			continue // It is gone since the server listed it, or it is not built-in.
@@ -244,7 +228,6 @@ func readDocument(
 		}
 	}
 	_, document.ServesStorageVersions = document.Resources[storageVersionsResource]
-	return document
 }
 
 // addResources adds the resources of a group version that are stored. Group versions come in the order of preference.

@@ -99,7 +99,8 @@ func TestDocuments(t *testing.T) {
 				}
 			})
 			isBuiltIn := func(gv schema.GroupVersion) bool { return gv != customV1 }
-			got := readDocument(t.Context(), s.reader(t), process{}, test.serves, isBuiltIn)
+			got := storageversion.Document{Serves: test.serves}
+			readResources(t.Context(), s.reader(t), &got, isBuiltIn)
 			for _, reason := range got.FailedGroups {
 				if test.failed == "" || !strings.Contains(reason, test.failed) {
 					t.Errorf("failed because %q, want %q", reason, test.failed)
@@ -108,7 +109,7 @@ func TestDocuments(t *testing.T) {
 			if (test.failed != "") != (len(got.FailedGroups) == 1) {
 				t.Errorf("%d groups failed", len(got.FailedGroups))
 			}
-			got.FailedGroups = nil
+			got.Serves, got.FailedGroups = nil, nil
 			if test.want.Resources == nil {
 				test.want.Resources = resources{}
 			}

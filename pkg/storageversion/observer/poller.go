@@ -60,9 +60,8 @@ type discoveryPoller struct {
 	// all of them there. Guarded by facts.mu.
 	synced, allMet bool
 
-	// Only the goroutine of run uses these. They are of the last look.
+	// Only the goroutine of run uses these.
 	last     storageversion.Look
-	served   map[string][]schema.GroupVersion // by the names of the documents
 	patience wait.Backoff
 	// shortSince is since when there are fewer addresses than servers, meetFrom when to look again behind them for all.
 	shortSince, meetFrom time.Time
@@ -99,11 +98,11 @@ func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
 // takeLook asks every server for everything.
 func (p *discoveryPoller) takeLook(ctx context.Context) {
 	p.clients.forgetConnections()
-	look, served := p.readServers(ctx)
+	look := p.readServers(ctx)
 	if ctx.Err() != nil {
 		return // An interrupted request says nothing about its server.
 	}
-	p.last, p.served = look, served
+	p.last = look
 	if look.Unmet != "" && !p.clock.Now().Before(p.meetFrom) {
 		p.meetFrom = p.clock.Now().Add(p.patience.Step())
 	}
@@ -168,7 +167,7 @@ func (p *discoveryPoller) recovered(ctx context.Context) bool {
 	failed := p.last.Incomplete()
 	return len(failed) == 0 || slices.ContainsFunc(failed, func(address string) bool {
 		before := p.last.Documents[address]
-		now := p.readServer(ctx, address, p.last.Direct).document
+		now := p.readServer(ctx, address, p.last.Direct)
 		return now.Failure == "" && (before.Failure != "" || len(now.FailedGroups) < len(before.FailedGroups))
 	})
 }
@@ -185,7 +184,7 @@ func (p *discoveryPoller) outdated(ctx context.Context) bool {
 // after the other, because the answers are large if there are many custom resources.
 func (p *discoveryPoller) servedChanged(ctx context.Context) bool {
 	logger, all := klog.FromContext(ctx), true
-	for address, before := range p.served {
+	for address, before := range p.last.Documents {
 		var now []schema.GroupVersion
 		from, err := p.clients.reader(address, p.last.Direct)
 		if err == nil {
@@ -197,10 +196,10 @@ func (p *discoveryPoller) servedChanged(ctx context.Context) bool {
 			all = false
 			continue
 		}
-		before = slices.DeleteFunc(slices.Clone(before), func(gv schema.GroupVersion) bool {
-			return !p.aggregated.isBuiltIn(gv)
+		served := slices.DeleteFunc(slices.Clone(before.Serves), func(gv schema.GroupVersion) bool {
+			return !p.aggregated.isBuiltIn(gv) // An APIService tells that by now.
 		})
-		if !slices.Equal(now, before) {
+		if !slices.Equal(now, served) {
 			logger.V(2).Info("An API server serves other resources than before", "address", address)
 			return true
 		}
