@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 )
 
@@ -63,15 +62,12 @@ func NewClient(config *rest.Config, client *http.Client, gv schema.GroupVersion)
 	return rest.RESTClientForConfigAndClient(config, client)
 }
 
-// objectMeta has the few fields of metav1.ObjectMeta that matter or that a watch needs.
+// objectMeta is metadata without its large fields: annotations and managedFields hide those of metav1.ObjectMeta, which
+// a decoder leaves empty.
 type objectMeta struct {
-	Name            string            `json:"name"`
-	UID             types.UID         `json:"uid"`
-	ResourceVersion string            `json:"resourceVersion"`
-	Generation      int64             `json:"generation"`
-	Labels          map[string]string `json:"labels"`
-	Annotations     annotations       `json:"annotations"`
-	ManagedFields   []managedFields   `json:"managedFields"`
+	metav1.ObjectMeta
+	Annotations   annotations     `json:"annotations"`
+	ManagedFields []managedFields `json:"managedFields"`
 }
 
 // annotations has the one that an API server sets at the end of a streamed list. Those of users may be large.
@@ -90,13 +86,11 @@ type managedFields struct {
 }
 
 func (m *objectMeta) object() metav1.Object {
-	out := &metav1.ObjectMeta{
-		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation, Labels: m.Labels,
-	}
+	out := m.ObjectMeta
 	if end := m.Annotations.InitialEventsEnd; end != "" {
 		out.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: end}
 	}
-	return out
+	return &out
 }
 
 // list is a list of T.
