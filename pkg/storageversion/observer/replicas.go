@@ -85,9 +85,9 @@ func (r *replicas) whyUnasked(ctx context.Context, service types.NamespacedName)
 // slices, and counts once.
 func answeringEndpoints(all []discoveryv1.EndpointSlice) (pods sets.Set[string], others int) {
 	pods = sets.Set[string]{}
-	addresses := map[discoveryv1.AddressType]sets.Set[string]{}
+	counts := map[discoveryv1.AddressType]int{}
 	for _, slice := range all {
-		for i, endpoint := range slice.Endpoints {
+		for _, endpoint := range slice.Endpoints {
 			if !ptr.Deref(endpoint.Conditions.Ready, true) && !ptr.Deref(endpoint.Conditions.Serving, false) {
 				continue
 			}
@@ -95,10 +95,8 @@ func answeringEndpoints(all []discoveryv1.EndpointSlice) (pods sets.Set[string],
 				pods.Insert(target.Name)
 				continue
 			}
-			// The same address at another port is another server.
-			addresses[slice.AddressType] = addresses[slice.AddressType].Union(
-				sets.New(fmt.Sprintf("%s/%d", slice.Name, i)))
-			others = max(others, len(addresses[slice.AddressType]))
+			counts[slice.AddressType]++ // The same address at another port is another server.
+			others = max(others, counts[slice.AddressType])
 		}
 	}
 	return pods, others
