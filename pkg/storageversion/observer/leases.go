@@ -125,21 +125,18 @@ func (w *leaseWatcher) withUnseenGone(was leasesAt) [][]storageversion.Process {
 // none of them.
 func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Process, unbroken bool) {
 	living, gone, others := w.leases.processes(w.addresses.current())
-	w.mu.Lock()
-	w.advertised, w.holders = w.leases.advertised(), w.leases.holders()
-	w.revision, w.lostAt = w.leases.revision, w.leases.lostAt
-	w.mu.Unlock()
 	if !maps.Equal(others, w.others) {
 		w.others = others
 		w.aggregated.wake.raise()
 	}
-	if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.living(), living) {
-		return // A server renewed its Lease.
-	}
-	w.reported = true
-	klog.FromContext(ctx).V(2).Info("API servers started or stopped", "earlier", earlier, "living", living,
-		"gone", gone, "unbroken", unbroken)
+	changed := false
 	w.update(func(now time.Time) storageversion.Changes {
+		w.advertised, w.holders = w.leases.advertised(), w.leases.holders()
+		w.revision, w.lostAt = w.leases.revision, w.leases.lostAt
+		if unbroken && len(earlier) == 0 && w.reported && slices.Equal(w.ledger.Living(), living) {
+			return nil // A server renewed its Lease.
+		}
+		changed = true
 		changes := storageversion.Changes{}
 		for _, lived := range earlier {
 			maps.Copy(changes, w.ledger.SetServers(now, lived, true))
@@ -147,7 +144,12 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Pr
 		maps.Copy(changes, w.ledger.SetServers(now, living, unbroken))
 		return changes
 	})
-	w.serversChanged.raise()
+	if changed {
+		w.reported = true
+		klog.FromContext(ctx).V(2).Info("API servers started or stopped", "earlier", earlier, "living", living,
+			"gone", gone, "unbroken", unbroken)
+		w.serversChanged.raise()
+	}
 }
 
 // check compares what the watch has shown with what etcd has now. It also notices that etcd was restored, before the
