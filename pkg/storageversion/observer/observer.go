@@ -189,19 +189,17 @@ func (o *Observer) AskEach(
 		return errors.Join(err, o.leases.withoutLease())
 	}
 	unasked := o.poller.unasked(addresses)
-	failures := make([]error, len(addresses))
-	var asking sync.WaitGroup
-	for i, address := range addresses {
-		asking.Go(func() {
+	asks := map[string]func() error{}
+	for _, address := range addresses {
+		asks[address] = func() error {
 			server, err := o.clients.reader(address, direct)
-			if err == nil {
-				err = ask(ctx, server)
+			if err != nil {
+				return err
 			}
-			failures[i] = aboutServer(address, err)
-		})
+			return ask(ctx, server)
+		}
 	}
-	asking.Wait()
-	return errors.Join(append(failures, unasked)...)
+	return errors.Join(askAll(asks), unasked)
 }
 
 // askMet asks each API server that was met, and closes the meeting.
@@ -212,27 +210,30 @@ func (o *Observer) askMet(
 	if unmet := m.unmet(); unmet != "" {
 		return errors.New(unmet)
 	}
-	failures := make(chan error, len(m.met))
+	asks := map[string]func() error{}
 	for started, one := range m.met {
-		go func() {
-			err := ask(ctx, one.reader)
-			if err == nil {
-				err = m.confirm(ctx, started, 1)
+		asks[m.name(started)] = func() error {
+			if err := ask(ctx, one.reader); err != nil {
+				return err
 			}
-			failures <- aboutServer(m.name(started), err)
-		}()
+			return m.confirm(ctx, started, 1)
+		}
 	}
-	var all error
-	for range m.met {
-		all = errors.Join(all, <-failures)
-	}
-	return all
+	return askAll(asks)
 }
 
-// aboutServer adds which server an error is about.
-func aboutServer(name string, err error) error {
-	if err != nil {
-		return fmt.Errorf("the API server at %s: %w", name, err)
+// askAll asks several API servers at once, and returns the errors in the order of their names.
+func askAll(asks map[string]func() error) error {
+	names := slices.Sorted(maps.Keys(asks))
+	failures := make([]error, len(names))
+	var asking sync.WaitGroup
+	for i, name := range names {
+		asking.Go(func() {
+			if err := asks[name](); err != nil {
+				failures[i] = fmt.Errorf("the API server at %s: %w", name, err)
+			}
+		})
 	}
-	return nil
+	asking.Wait()
+	return errors.Join(failures...)
 }
