@@ -72,25 +72,29 @@ func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) 
 	case l.failingSince.IsZero():
 		l.failingSince = now
 	}
-	for _, document := range look.Documents {
-		for resource := range document.Resources {
-			if _, known := l.groups[resource.Group]; !known {
-				l.groups[resource.Group] = groupReads{firstRead: map[Process]time.Time{}}
-			}
-		}
-	}
 	if l.problemWithoutLost(now, "") == nil {
 		unread = append(unread, l.processes.forget(look.Documents)...)
 	}
 	if first {
 		unread = nil // Whoever keeps a record compares it with the processes that were met.
 	}
-	doubtful = l.missedDeparture(now)
-	for group, reads := range l.groups {
-		if doubtful {
-			reads = groupReads{readAt: reads.readAt, firstRead: map[Process]time.Time{}}
-			l.groups[group] = reads
+	if doubtful = l.missedDeparture(now); doubtful {
+		l.doubtAll()
+	}
+	l.noteReads(now)
+	return unread, doubtful
+}
+
+// noteReads notes for each group of which the last look is complete that it has read the processes that live.
+func (l *looks) noteReads(now time.Time) {
+	for _, document := range l.last.Documents {
+		for resource := range document.Resources {
+			if _, known := l.groups[resource.Group]; !known {
+				l.groups[resource.Group] = groupReads{firstRead: map[Process]time.Time{}}
+			}
 		}
+	}
+	for group, reads := range l.groups {
 		if l.problemOfLook(now, group) != nil {
 			continue
 		}
@@ -102,7 +106,13 @@ func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) 
 		}
 		l.groups[group] = reads
 	}
-	return unread, doubtful
+}
+
+// doubtAll takes back which processes all earlier looks have read.
+func (l *looks) doubtAll() {
+	for group, reads := range l.groups {
+		l.groups[group] = groupReads{readAt: reads.readAt, firstRead: map[Process]time.Time{}}
+	}
 }
 
 // lose makes looks at all servers doubtful, because the connection to a process ended. It reports whether that is news.
@@ -117,9 +127,7 @@ func (l *looks) lose(now time.Time, name string) bool {
 	if !l.processes.lose(since, name) {
 		return false
 	}
-	for group, reads := range l.groups {
-		l.groups[group] = groupReads{readAt: reads.readAt, firstRead: map[Process]time.Time{}}
-	}
+	l.doubtAll()
 	return true
 }
 
@@ -180,9 +188,9 @@ func (l *looks) mayStandIn(now time.Time) bool {
 	return len(l.servers.departed) > 0 && !l.byAddress
 }
 
-// missedDeparture reports whether an earlier look may have counted the address of a server that left before this
-// process began, in place of a living server without an address. It is true only shortly after the start, if the last
-// look met fewer addresses than were counted.
+// missedDeparture reports whether earlier looks may have counted a server that is gone. That may be shortly after the
+// start: a server that left before this process began may have answered in an earlier look, and been counted for a
+// living one that has no address yet. It shows when a later look meets fewer addresses than were counted.
 func (l *looks) missedDeparture(now time.Time) bool {
 	read := sets.Set[Process]{}
 	for _, reads := range l.groups {
