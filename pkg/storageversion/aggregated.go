@@ -48,28 +48,27 @@ type aggregatedVersion struct {
 // returns the resources that it is about.
 func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) resourceSet {
 	known, exists := a[gv]
-	failing := known.Failure != "" || known.WhyUnasked != ""
-	switch {
-	case document == nil && !exists:
+	if document == nil && !exists {
 		return nil
-	case document != nil && document.Failure != "":
+	}
+	if known.Failure == "" && known.WhyUnasked == "" {
+		known.failingSince = now
+	}
+	resources := map[schema.GroupResource]Resource{}
+	for resource, before := range known.Resources {
+		resources[resource] = Resource{Kind: before.Kind, Migratable: before.Migratable}
+	}
+	switch {
+	case document == nil:
+		known.Resources, known.Failure, known.WhyUnasked = resources, "", ""
+	case document.Failure != "":
 		known.Failure, known.WhyUnasked = document.Failure, cmp.Or(document.WhyUnasked, known.WhyUnasked)
 	default:
-		resources := map[schema.GroupResource]Resource{}
-		for resource, before := range known.Resources {
-			resources[resource] = Resource{Kind: before.Kind, Migratable: before.Migratable}
-		}
-		known.Resources, known.Failure, known.WhyUnasked = resources, "", ""
-		if document != nil {
-			known.Address, known.WhyUnasked = document.Address, document.WhyUnasked
-			maps.Copy(resources, document.Resources)
-		}
-		if document != nil && known.WhyUnasked == "" {
+		maps.Copy(resources, document.Resources)
+		known.AggregatedDocument, known.Resources = *document, resources
+		if document.WhyUnasked == "" {
 			known.readAt = now
 		}
-	}
-	if !failing {
-		known.failingSince = now
 	}
 	a[gv] = known
 	return sets.KeySet(known.Resources)
