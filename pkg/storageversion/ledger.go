@@ -80,6 +80,9 @@ func (l *Ledger) Resources() []schema.GroupResource {
 
 // SetServers takes over which processes of kube-apiserver live. unbroken says that every Lease that came and went
 // since the last call is known.
+//
+// What left is judged by what was known before the change: departure and published come first, and forget comes after
+// noteDeparture.
 func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Changes {
 	departure, published := Sighting{Evidence: l.servers.evidence()}, l.publications.complete()
 	left, came, changed := l.servers.set(now, living, unbroken)
@@ -95,7 +98,8 @@ func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Chan
 			l.sightings.restart(resource)
 		}
 	}
-	if departure.Unseen = left; len(left) > 0 && !published {
+	if len(left) > 0 && !published {
+		departure.Unseen = left
 		l.noteDeparture(now, departure)
 	}
 	l.looks.forget(left, unbroken)

@@ -82,10 +82,11 @@ func (p *processes) answer(documents map[string]Document) (unread []Process) {
 		before, met := p.met[name]
 		_, lost := p.lost[name]
 		now := processMet{started: document.Started, identified: IdentifiedByLease(document.Version)}
-		same := met && before.identified == now.identified && before.started.Equal(now.started) &&
-			!(lost && now.started.IsZero())
-		leasesTell := now.identified && (!met || before.identified)
-		if !same && !leasesTell {
+		switch {
+		case now.identified && (!met || before.identified): // Leases tell which processes there were.
+		case met && before.identified == now.identified && before.started.Equal(now.started) &&
+			!(lost && now.started.IsZero()): // It is the same process.
+		default:
 			unread = append(unread, Process{Identity: name})
 		}
 		p.met[name] = now
@@ -120,7 +121,8 @@ func (p *processes) unread() []Process {
 }
 
 // Anonymous reports whether an evidence is from processes that neither Leases nor start times identify. Only somebody
-// who has watched them since knows whether they are still the same.
+// who has watched them since knows whether they are still the same. It leaves out aggregated servers, which have no
+// Leases.
 func Anonymous(e migrationv1alpha1.StorageEvidence) bool {
 	return slices.ContainsFunc(e.Endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
 		return e.Source != migrationv1alpha1.EvidenceFromAggregatedDiscovery &&
