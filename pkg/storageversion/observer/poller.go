@@ -84,10 +84,16 @@ func (p *discoveryPoller) run(ctx context.Context) {
 // read takes a look if there may be news. It reports whether something is missing afterwards.
 func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
 	p.clients.forgetConnections()
-	if why == woken {
+	look := true
+	switch why {
+	case woken:
 		p.patience = meetingBackoff
+	case incomplete:
+		look = p.recovered(ctx)
+	case intervalOver:
+		look = p.outdated(ctx)
 	}
-	if why == woken || why == incomplete && p.recovered(ctx) || why == intervalOver && p.outdated(ctx) {
+	if look {
 		p.takeLook(ctx)
 	}
 	p.mu.Lock()
