@@ -81,8 +81,8 @@ func (l *Look) Incomplete() []string {
 	return addresses
 }
 
-// Anonymous reports whether a document is from a process that neither its Lease nor its start time identifies.
-func (l *Look) Anonymous() bool {
+// HasAnonymous reports whether a document is from a process that neither its Lease nor its start time identifies.
+func (l *Look) HasAnonymous() bool {
 	for _, document := range l.Documents {
 		if document.Failure == "" && document.Started.IsZero() && !IdentifiedByLease(document.Version) {
 			return true

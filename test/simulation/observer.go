@@ -230,7 +230,7 @@ func (o *observer) conclude(look storageversion.Look, from map[string]*server) {
 	w := o.m.w
 	o.looking = false
 	o.hold(look, from)
-	o.documents, o.shared, o.unmet, o.anonymous = look.Documents, look.Shared, look.Unmet, look.Anonymous()
+	o.documents, o.shared, o.unmet, o.anonymous = look.Documents, look.Shared, look.Unmet, look.HasAnonymous()
 	o.decideAboutStorageVersions()
 	if mutate := w.mutant.look; mutate != nil {
 		look = mutate(look)

@@ -193,8 +193,8 @@ func (w *leaseWatcher) withoutLease() error {
 // Leases are by the clocks of other hosts, and an observer that is cut off from the API hears of no renewal.
 type serverLeases struct {
 	leasesAt
-	// lastHeld is when each server held a Lease last. It lacks servers that held none for longer than historyKept before
-	// the news that came before the latest. The time between these two does not count: a watch may have been broken.
+	// lastHeld is when each server was last shown to hold a Lease. A server is forgotten historyKept later, counted up to
+	// the last news before the latest: the watch may have been broken in between.
 	lastHeld map[string]time.Time
 	// lostAt is when a process of kube-apiserver lost its Lease last. One may have before a list.
 	lostAt time.Time

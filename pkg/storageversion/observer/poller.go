@@ -182,7 +182,7 @@ func (p *discoveryPoller) recovered(ctx context.Context) bool {
 // how it encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves. Behind
 // shared addresses a look does the same.
 func (p *discoveryPoller) outdated(ctx context.Context) bool {
-	return len(p.living()) == 0 || p.last.Shared || p.last.Anonymous() || len(p.last.Incomplete()) > 0 ||
+	return len(p.living()) == 0 || p.last.Shared || p.last.HasAnonymous() || len(p.last.Incomplete()) > 0 ||
 		p.servedChanged(ctx)
 }
 
