@@ -24,20 +24,15 @@ import (
 	"strings"
 	"testing"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/install"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
-	"sigs.k8s.io/svm-controller-manager/test/samples"
 	"sigs.k8s.io/svm-controller-manager/test/webhook"
 )
 
@@ -70,16 +65,16 @@ func TestStaticPod(t *testing.T) {
 		}
 	}
 	t.Run("a policy for a resource with its status", func(t *testing.T) {
-		c.mutate(t, deployments, "annotations", "deployments", "deployments/status")
+		c.Mutate(t, deployments, "annotations", "deployments", "deployments/status")
 		c.mustNotChange(t, deployments, "default/sample")
 	})
 	t.Run("a webhook, for a resource without generation", func(t *testing.T) {
-		c.mutateByWebhook(t, hook)
+		c.MutateByWebhook(t, hook, configMaps, "configmaps")
 		c.mustNotChange(t, configMaps, "")
 	})
 	t.Run("a policy for a resource without its status", func(t *testing.T) {
 		before := c.stored(t, widgets)
-		c.mutate(t, widgets.WithVersion("v2"), "labels", "widgets")
+		c.Mutate(t, widgets.WithVersion("v2"), "labels", "widgets")
 		m := c.migrate(t, widgets)
 		if trueCondition(m, v1alpha1.MigrationSucceeded) == nil {
 			t.Errorf("the migration ended with %+v", m.Status.Conditions)
@@ -109,7 +104,7 @@ func testPolicyComesLate(t *testing.T, c *cluster) {
 		}
 		return err
 	})
-	c.mutate(t, secrets, "labels", "secrets")
+	c.Mutate(t, secrets, "labels", "secrets")
 	m := c.ended(t, created)
 	mustFail(t, m, "default/secret-")
 	c.onlyEncodings(t, secrets.GroupResource(), before)
@@ -207,68 +202,4 @@ func trueCondition(
 		}
 	}
 	return nil
-}
-
-// mutate has a policy set one of the labels or annotations at each update by these ways, and waits until it does.
-func (c *cluster) mutate(t *testing.T, resource schema.GroupVersionResource, what string, ways ...string) {
-	t.Helper()
-	policy := samples.Policy("mutates-"+resource.Resource, resource)
-	rule := &policy.Spec.MatchConstraints.ResourceRules[0].RuleWithOperations
-	rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Update}
-	rule.APIVersions, rule.Resources = []string{"*"}, ways
-	policy.Spec.Mutations[0].ApplyConfiguration.Expression = fmt.Sprintf(
-		`Object{metadata: Object.metadata{%s: {"mutated": "yes"}}}`, what)
-	api := c.Kube.AdmissionregistrationV1()
-	if _, err := api.MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
-		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policy.Name},
-	}
-	if _, err := api.MutatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	c.awaitMutation(t, c.Dynamic.Resource(resource).Namespace("default"))
-}
-
-func (c *cluster) mutateByWebhook(t *testing.T, hook *webhook.Hook) {
-	t.Helper()
-	rule := admissionregistrationv1.RuleWithOperations{
-		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
-		Rule: admissionregistrationv1.Rule{
-			APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"},
-		},
-	}
-	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: "configmaps"},
-		Webhooks:   []admissionregistrationv1.MutatingWebhook{hook.MutatingWebhook("configmaps.migration.test", rule)},
-	}
-	configurations := c.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	c.awaitMutation(t, c.Dynamic.Resource(configMaps).Namespace("default"))
-}
-
-// awaitMutation waits until an update that changes nothing would change an object.
-func (c *cluster) awaitMutation(t *testing.T, objects dynamic.ResourceInterface) {
-	t.Helper()
-	framework.Eventually(t, soon, func(ctx context.Context) error {
-		list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
-		if err != nil {
-			return err
-		}
-		before := list.Items[0]
-		after, err := objects.Patch(ctx, before.GetName(), types.MergePatchType, []byte("{}"),
-			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-		if err == nil && sameContent(&before, after) {
-			err = errors.New("the rule is not in force")
-		}
-		return err
-	})
-}
-
-func sameContent(a, b *unstructured.Unstructured) bool {
-	return fmt.Sprint(a.Object) == fmt.Sprint(b.Object)
 }

@@ -17,22 +17,15 @@ limitations under the License.
 package svmigrator
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"testing"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
-	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
-	"sigs.k8s.io/svm-controller-manager/test/samples"
 	"sigs.k8s.io/svm-controller-manager/test/webhook"
 )
 
@@ -51,7 +44,7 @@ func testChangedByAdmission(t *testing.T, c *cluster) {
 	c.startManager(t, "manager",
 		"--max-rewrites-per-second=20", "--max-concurrent-rewrites=1", "--migration-chunk-size=50")
 	t.Run("a policy for a resource with its status", func(t *testing.T) {
-		c.mutate(t, deployments, "annotations", "deployments", "deployments/status")
+		c.Mutate(t, deployments, "annotations", "deployments", "deployments/status")
 		judge := c.judge(t, deployments.GroupResource())
 		c.migrate(t, "deployments", deployments)
 		m := c.ended(t, "deployments", soon)
@@ -60,7 +53,7 @@ func testChangedByAdmission(t *testing.T, c *cluster) {
 		judge.onlyEncodings(t, 0)
 	})
 	t.Run("a webhook, for a resource without generation", func(t *testing.T) {
-		c.mutateByWebhook(t, hook, configMaps, "configmaps")
+		c.MutateByWebhook(t, hook, configMaps, "configmaps")
 		judge := c.judge(t, configMaps.GroupResource())
 		c.migrate(t, "configmaps", configMaps)
 		m := c.ended(t, "configmaps", soon)
@@ -68,7 +61,7 @@ func testChangedByAdmission(t *testing.T, c *cluster) {
 		judge.onlyEncodings(t, 0)
 	})
 	t.Run("a policy, for a resource without generation", func(t *testing.T) {
-		c.mutate(t, secrets.WithVersion("v1"), "labels", "secrets")
+		c.Mutate(t, secrets.WithVersion("v1"), "labels", "secrets")
 		judge := c.judge(t, secrets)
 		c.migrate(t, "secrets", secrets.WithVersion(""))
 		mustFail(t, c.ended(t, "secrets", soon), v1alpha1.MigrationReasonRewritesChangeObjects, ".metadata.labels")
@@ -80,7 +73,7 @@ func testChangedByAdmission(t *testing.T, c *cluster) {
 		c.fill(t, codices, "codex", workloadCount)
 		hook := webhook.Start(t, c.ListenAddress()).Mutation(
 			`[{"op": "add", "path": "/metadata/annotations", "value": {"mutated": "yes"}}]`)
-		c.mutateByWebhook(t, hook, codices.WithVersion("v1"), "codices", "codices/status")
+		c.MutateByWebhook(t, hook, codices.WithVersion("v1"), "codices", "codices/status")
 		c.flip(t, codices, "v2")
 		judge := c.judge(t, codices.GroupResource)
 		c.migrate(t, "codices", codices.WithVersion(""))
@@ -92,7 +85,7 @@ func testChangedByAdmission(t *testing.T, c *cluster) {
 		scrolls := newCustom("scrolls", "Scroll")
 		c.define(t, scrolls)
 		c.fill(t, scrolls, "scroll", workloadCount)
-		c.mutate(t, scrolls.WithVersion("v1"), "labels", "scrolls")
+		c.Mutate(t, scrolls.WithVersion("v1"), "labels", "scrolls")
 		c.flip(t, scrolls, "v2")
 		judge := c.judge(t, scrolls.GroupResource)
 		c.migrate(t, "scrolls", scrolls.WithVersion(""))
@@ -113,7 +106,7 @@ func testPolicyComesLate(t *testing.T, c *cluster) {
 	c.flip(t, tomes, "v2")
 	c.migrate(t, "tomes", tomes.WithVersion(""))
 	c.processed(t, "tomes", 20)
-	c.mutate(t, tomes.WithVersion("v1"), "labels", "tomes", "tomes/status")
+	c.Mutate(t, tomes.WithVersion("v1"), "labels", "tomes", "tomes/status")
 	m := c.ended(t, "tomes", soon)
 	mustFail(t, m, v1alpha1.MigrationReasonRewritesChangeObjects, "default/tome-", "has changed .metadata.labels")
 	list, err := c.objects(tomes).List(t.Context(), metav1.ListOptions{LabelSelector: "mutated"})
@@ -152,69 +145,4 @@ func (c *cluster) deploy(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-}
-
-// mutate has a policy set one of the labels or annotations at each update by these ways, and waits until it does.
-func (c *cluster) mutate(t *testing.T, resource schema.GroupVersionResource, what string, ways ...string) {
-	t.Helper()
-	policy := samples.Policy("mutates-"+resource.Resource, resource)
-	rule := &policy.Spec.MatchConstraints.ResourceRules[0].RuleWithOperations
-	rule.Operations = []admissionregistrationv1.OperationType{admissionregistrationv1.Update}
-	rule.APIVersions, rule.Resources = []string{"*"}, ways
-	policy.Spec.Mutations[0].ApplyConfiguration.Expression = fmt.Sprintf(
-		`Object{metadata: Object.metadata{%s: {"mutated": "yes"}}}`, what)
-	api := c.Kube.AdmissionregistrationV1()
-	if _, err := api.MutatingAdmissionPolicies().Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: policy.Name},
-		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: policy.Name},
-	}
-	if _, err := api.MutatingAdmissionPolicyBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	c.awaitMutation(t, c.Dynamic.Resource(resource).Namespace(metav1.NamespaceDefault))
-}
-
-// mutateByWebhook has a webhook asked at each update by these ways, and waits until it is.
-func (c *cluster) mutateByWebhook(
-	t *testing.T, hook *webhook.Hook, resource schema.GroupVersionResource, ways ...string,
-) {
-	t.Helper()
-	rule := admissionregistrationv1.RuleWithOperations{
-		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
-		Rule: admissionregistrationv1.Rule{
-			APIGroups: []string{resource.Group}, APIVersions: []string{"*"}, Resources: ways,
-		},
-	}
-	configuration := &admissionregistrationv1.MutatingWebhookConfiguration{
-		ObjectMeta: metav1.ObjectMeta{Name: resource.Resource},
-		Webhooks: []admissionregistrationv1.MutatingWebhook{
-			hook.MutatingWebhook(resource.Resource+".migration.test", rule),
-		},
-	}
-	configurations := c.Kube.AdmissionregistrationV1().MutatingWebhookConfigurations()
-	if _, err := configurations.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	c.awaitMutation(t, c.Dynamic.Resource(resource).Namespace(metav1.NamespaceDefault))
-}
-
-// awaitMutation waits until an update that changes nothing would change an object.
-func (c *cluster) awaitMutation(t *testing.T, objects dynamic.ResourceInterface) {
-	t.Helper()
-	framework.Eventually(t, soon, func(ctx context.Context) error {
-		list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
-		if err != nil {
-			return err
-		}
-		before := list.Items[0]
-		dry := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
-		after, err := objects.Patch(ctx, before.GetName(), types.MergePatchType, []byte("{}"), dry)
-		if err == nil && fmt.Sprint(before.Object) == fmt.Sprint(after.Object) {
-			err = errors.New("the rule is not in force")
-		}
-		return err
-	})
 }
