@@ -50,8 +50,8 @@ type QueueOptions[K comparable] struct {
 	Handle func(ctx context.Context, key K) (again time.Time, err error)
 	// Workers is how many keys are handled at a time.
 	Workers int
-	// A key is handled again MinRetry after Handle failed, doubling up to MaxRetry for each key by itself. MinRetry is also
-	// the least time before a key is handled again because Handle asked for it.
+	// A key is handled again MinRetry after Handle failed, doubling up to MaxRetry for each key by itself. MinRetry is
+	// also the least time before a key is handled again because Handle asked for it.
 	MinRetry, MaxRetry time.Duration
 	// Order is the order of the keys. If it is nil, the key that was added first comes first.
 	Order workqueue.Queue[K]

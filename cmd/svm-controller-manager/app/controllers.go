@@ -155,7 +155,8 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 	if err != nil {
 		return nil, fmt.Errorf("making a client for informers: %w", err)
 	}
-	// Package openapi3 of client-go asks without a context, so a timeout has to keep a stop from waiting for an API server that hangs.
+	// Package openapi3 of client-go asks without a context, so a timeout has to keep a stop from waiting for an API server
+	// that hangs.
 	forDiscovery := restclient.CopyConfig(forInformers)
 	forDiscovery.Timeout = requestTimeout
 	discoveryClient, err := discovery.NewDiscoveryClientForConfig(forDiscovery)

@@ -41,9 +41,9 @@ const (
 	inTreeRetry = 10 * time.Second
 )
 
-// runningInTree returns the name of an in-tree migration of the resource that runs, or an empty string. It reads them at
-// any version: all have what is needed here in the same fields. There are none if nobody serves them, or if the manager
-// is not allowed to list them.
+// runningInTree returns the name of an in-tree migration of the resource that runs, or an empty string. It reads them
+// at any version: all have what is needed here in the same fields. There are none if nobody serves them, or if the
+// manager is not allowed to list them.
 func (c *cluster) runningInTree(ctx context.Context, resource schema.GroupResource) (string, error) {
 	versions, err := c.documents.Versions(ctx, inTreeGroup)
 	if documents.NotServed(err) || err == nil && len(versions) == 0 {
