@@ -152,8 +152,7 @@ func writtenByOtherController(state *migrationv1alpha1.StorageState) bool {
 func (e *evaluation) writeState() {
 	differs := !equality.Semantic.DeepEqual(e.old, &e.next)
 	heartbeat, due := e.heartbeat()
-	createNow := !due && (!differs || e.createsFirst())
-	if e.decision.Create != nil && createNow {
+	if e.decision.Create != nil && !due && (!differs || e.createsFirst()) {
 		return // The next decision records the migration.
 	}
 	e.decision.Create = nil
@@ -183,7 +182,7 @@ func (e *evaluation) writeState() {
 // takes long, for whatever reason, the state is written first, so that it does not stay silent.
 func (e *evaluation) createsFirst() bool {
 	due := e.agreedFrom
-	if backoff := e.next.Backoff; backoff != nil && backoff.NextAttemptTime.After(due) {
+	if backoff := e.next.Backoff; backoff != nil && backoff.NextAttemptTime != nil && backoff.NextAttemptTime.After(due) {
 		due = backoff.NextAttemptTime.Time
 	}
 	if soaked := e.soakedFrom(); soaked.After(due) {

@@ -206,7 +206,7 @@ func (e *evaluation) countFailure() {
 }
 
 // answerRetry makes the next attempt due if an administrator asks for it, and records that the request was answered.
-// It also records an annotation that asks for nothing, so that the next process does not take it for a request.
+// Without a failure there is nothing to make due, and the request counts as answered.
 func (e *evaluation) answerRetry() {
 	request := cmp.Or(e.in.State.Spec.RetryToken, e.in.State.Annotations[migrationv1alpha1.RetryAnnotation])
 	request = migrationv1alpha1.TruncateRunes(request, migrationv1alpha1.MaxRetryLength)

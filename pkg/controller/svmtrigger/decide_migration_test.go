@@ -176,6 +176,7 @@ func TestFailedMigration(t *testing.T) {
 	l.in.State.Annotations = map[string]string{migrationv1alpha1.RetryAnnotation: strings.Repeat("é", 300)}
 	l.decide()
 	fail(migrationv1alpha1.MigrationReasonVerbsNotSupported)
+	l.after(time.Second) // soon enough that no heartbeat is due
 	l.after(48 * time.Hour)
 	if len(l.created) != 3 || l.in.State.Status.Backoff.NextAttemptTime != nil {
 		t.Fatalf("created %q, backoff %+v", l.created, l.in.State.Status.Backoff)

@@ -1,0 +1,54 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"testing"
+	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// TestEmptiedRetryToken has an old annotation come to light when spec.retryToken is emptied.
+func TestEmptiedRetryToken(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	for i, ask := range []struct {
+		token, annotation string
+		attempts          int
+	}{
+		{"", "first", 2},
+		{"second", "first", 3},
+		{"", "first", 4}, // a new request
+		{"", "first", 4},
+		{"third", "first", 5},
+		{"third", "while it has no say", 5},
+	} {
+		if m := l.in.Migrations[len(l.in.Migrations)-1]; !m.Finished() {
+			l.ends(m, migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied)
+			l.decide()
+		}
+		l.in.State.Spec.RetryToken = ask.token
+		l.in.State.Annotations = map[string]string{migrationv1alpha1.RetryAnnotation: ask.annotation}
+		l.decide()
+		l.after(time.Second)
+		if len(l.created) != ask.attempts {
+			t.Fatalf("after request %d, %+v: created %q", i, ask, l.created)
+		}
+	}
+}
