@@ -25,11 +25,11 @@ import (
 	_ "embed"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/version"
 )
 
 //go:embed known.txt
@@ -43,11 +43,16 @@ type Minor int
 
 // ParseMinor reads a release, for example 1.38 or v1.38.2.
 func ParseMinor(release string) (Minor, error) {
-	v, err := version.ParseGeneric(release)
-	if err != nil || v.Major() != 1 {
+	parts := strings.Split(strings.TrimPrefix(release, "v"), ".")
+	if len(parts) < 2 || parts[0] != "1" {
 		return 0, fmt.Errorf("%q is not a release of Kubernetes, for example 1.38", release)
 	}
-	return Minor(v.Minor()), nil
+	// The version of an API server may say 38+.
+	minor, err := strconv.Atoi(strings.TrimSuffix(parts[1], "+"))
+	if err != nil || minor < 0 {
+		return 0, fmt.Errorf("%q is not a release of Kubernetes, for example 1.38", release)
+	}
+	return Minor(minor), nil
 }
 
 func (m Minor) String() string { return fmt.Sprintf("1.%d", int(m)) }
