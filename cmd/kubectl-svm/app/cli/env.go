@@ -96,8 +96,8 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 // beginning of a line that is broken, so it shows only what fits.
 func (e *Env) Overwrite(line string) {
 	if e.Interactive {
-		if e.Width > 0 && len(line) >= e.Width {
-			line = line[:e.Width-1]
+		if letters := []rune(line); e.Width > 0 && len(letters) >= e.Width {
+			line = string(letters[:e.Width-1])
 		}
 		fmt.Fprintf(e.ErrOut, "\r\x1b[K%s", line)
 	}

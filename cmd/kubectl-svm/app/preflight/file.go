@@ -115,6 +115,7 @@ func decodeDefinition(object *unstructured.Unstructured) (Definition, error) {
 	if err != nil {
 		return Definition{}, fmt.Errorf("reading CustomResourceDefinition %q: %w", object.GetName(), err)
 	}
+	d.Name = d.Spec.Names.Plural + "." + d.Spec.Group           // The API server refuses another one.
 	d.Status = apiextensionsv1.CustomResourceDefinitionStatus{} // A status in a file says nothing.
 	return d, nil
 }
