@@ -105,6 +105,9 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 // queueForPlace adds a migration that may write to those that wait for a place. It returns a decision to wait if others
 // go first, else Go.
 func (c *Controller) queueForPlace(m *migrationv1alpha1.StorageVersionMigration) Decision {
+	// The status already says why it waits, and Queued would say less. A free place may begin the run as soon as the
+	// migration queues.
+	saysMore := c.runs.memoryOf(m.UID).stuck || saysInTreeRuns(&m.Status)
 	decision := Decision{Verdict: Go}
 	if other := c.ahead(m); other != "" {
 		// It is queued again when the other one has ended or must not go on.
@@ -120,8 +123,8 @@ func (c *Controller) queueForPlace(m *migrationv1alpha1.StorageVersionMigration)
 		}
 		c.turns.Add(m.Name)
 	}
-	if c.runs.memoryOf(m.UID).stuck || saysInTreeRuns(&m.Status) {
-		return Decision{Verdict: Go} // The status already says why it waits, and Queued would say less.
+	if saysMore {
+		return Decision{Verdict: Go}
 	}
 	return decision
 }

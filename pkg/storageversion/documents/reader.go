@@ -98,7 +98,7 @@ func (r Reader) ServerVersion(ctx context.Context) (string, error) {
 }
 
 // Families returns those metric families of these names that the server has. The error is proto.Error if the server
-// answered with something else than metrics. It is another one if the answer was cut off.
+// answered with something else than metrics. It is another one if the answer was cut off, or is a few letters.
 func (r Reader) Families(ctx context.Context, names ...string) (map[string]*dto.MetricFamily, error) {
 	const accept = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 	ctx, cancel := context.WithTimeout(ctx, r.Timeout)
