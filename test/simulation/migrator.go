@@ -37,10 +37,11 @@ type migrator struct {
 	w       *world
 	running map[types.UID]*sweep
 	waking  bool
-	// pace is how long one object takes at most; away says until when nobody works; fails has the next one end as Failed.
+	// pace is how long one object takes at most; away says until when nobody works; fails is the reason for which the next
+	// one ends as Failed.
 	pace  time.Duration
 	away  time.Time
-	fails bool
+	fails string
 	// followed is since when all servers were found to follow this generation of this definition.
 	followed struct {
 		uid        types.UID
@@ -231,7 +232,7 @@ func (g *migrator) step(s *sweep) {
 	}
 	servers := g.w.cluster.accepting()
 	if len(servers) > 0 && !g.w.writtenBy(servers, resource) {
-		g.finish(m, migrationv1alpha1.MigrationFailed)
+		g.finish(m, migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonResourceNotServed)
 		delete(g.running, s.uid)
 		g.wake()
 		return
@@ -256,24 +257,26 @@ func (g *migrator) step(s *sweep) {
 // end finds out whether nothing moved since the beginning, and says how the migration ended.
 func (g *migrator) end(s *sweep, m *migrationv1alpha1.StorageVersionMigration) {
 	state, target := g.w.api.states[m.GroupResource().String()], m.Status.Target
-	result := migrationv1alpha1.MigrationFailed
+	result, reason := migrationv1alpha1.MigrationFailed, g.fails
 	if state != nil && state.UID == target.StorageStateUID && state.Status.Epoch == *target.Epoch &&
-		state.Status.CurrentStorageVersionHash == target.StorageVersionHash && !g.fails &&
+		state.Status.CurrentStorageVersionHash == target.StorageVersionHash && g.fails == "" &&
 		(m.GroupResource() != crontabs || g.everyServerFollows() || g.w.mutant.forgetsFollowers) {
 		result = migrationv1alpha1.MigrationSucceeded
 	}
-	g.fails = false
-	g.finish(m, result)
+	g.fails = ""
+	g.finish(m, result, reason)
 	delete(g.running, s.uid)
 	g.wake()
 }
 
 func (g *migrator) finish(m *migrationv1alpha1.StorageVersionMigration,
-	result migrationv1alpha1.MigrationConditionType) {
+	result migrationv1alpha1.MigrationConditionType, reason string) {
 	g.w.api.updateMigration(m.Name, m.UID, func(status *migrationv1alpha1.StorageVersionMigrationStatus) {
 		now := metav1.NewTime(g.w.clock().Truncate(time.Second))
 		status.CompletionTime = &now
-		status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: result, Status: corev1.ConditionTrue}}
+		status.Conditions = []migrationv1alpha1.MigrationCondition{
+			{Type: result, Status: corev1.ConditionTrue, Reason: reason},
+		}
 	})
 }
 
@@ -289,7 +292,7 @@ func (g *migrator) crash(d time.Duration) {
 func (g *migrator) boast() {
 	for _, name := range slices.Sorted(maps.Keys(g.w.api.migrations)) {
 		if m := g.w.api.migrations[name]; !m.Finished() && m.Status.Target == nil {
-			g.finish(m, migrationv1alpha1.MigrationSucceeded)
+			g.finish(m, migrationv1alpha1.MigrationSucceeded, "")
 			return
 		}
 	}

@@ -62,7 +62,7 @@ func (w *world) comeToRest() {
 // calmDown ends what steps began and does not end by itself.
 func (w *world) calmDown() {
 	w.startManager()
-	w.migrant.pace, w.migrant.fails = time.Second, false
+	w.migrant.pace, w.migrant.fails = time.Second, ""
 	for _, resource := range everything {
 		if state := w.api.states[resource.String()]; state != nil &&
 			state.Annotations[migrationv1alpha1.PausedAnnotation] != "" {

@@ -21,6 +21,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // identities is how many servers there can be.
@@ -136,7 +138,11 @@ var actions = []action{
 	{"slow the migrator down", func(w *world, who, _ int) {
 		w.migrant.pace = []time.Duration{0, time.Second, 10 * time.Second, time.Minute}[who]
 	}},
-	{"let a migration fail", func(w *world, _, _ int) { w.migrant.fails = true }},
+	{"let a migration fail", func(w *world, _, what int) {
+		w.migrant.fails = []string{
+			migrationv1alpha1.MigrationReasonObjectsDenied, migrationv1alpha1.MigrationReasonVerbsNotSupported,
+		}[what%2]
+	}},
 	{"let another migrator boast", func(w *world, _, _ int) { w.migrant.boast() }},
 
 	{"delete a migration", func(w *world, who, what int) { w.deleteMigration(who, what%4 == 1) }},
