@@ -94,6 +94,14 @@ func TestVerifyAsInProduction(t *testing.T) {
 			t.Errorf("unclaimed (-want +got):\n%s", diff)
 		}
 	})
+	t.Run("without keys", func(t *testing.T) {
+		for key, code := range map[string]int{
+			"kms:v2:vault": notSafe, "kms:v2:vault key ID " + oldKey: notSafe,
+			"kms:v2:vault key ID none": done, "kms:v2:vaul": done, "kms:vault": failed,
+		} {
+			c.svm(t.Context(), t, code, "", slices.Concat(certified, []string{"--without-key=" + key, "secrets"})...)
+		}
+	})
 	t.Run("all resources", func(t *testing.T) {
 		if out := c.svm(t.Context(), t, notSafe, "", certified...); strings.Contains(out, "unreadable") {
 			t.Error("something was not read")

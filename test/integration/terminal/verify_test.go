@@ -66,6 +66,7 @@ func TestVerify(t *testing.T) {
 	t.Run("without keys", func(t *testing.T) {
 		for key, code := range map[string]int{
 			"aescbc:key1": notSafe, "aescbc:key2": notSafe, "aescbc:key3": done, "-": done, "key1": failed,
+			"aesbcb:key1": failed,
 		} {
 			c.svm(t.Context(), t, code, "", "verify", etcd, "--without-key="+key, "secrets")
 		}

@@ -86,10 +86,11 @@ func (r *Result) unreadable() (objects int64) {
 	return objects
 }
 
-// keyed counts the objects that are encrypted with a key, as ENCRYPTED WITH shows it.
+// keyed counts the objects that are encrypted with a key, as ENCRYPTED WITH shows it. A key of KMS v2 without a key ID
+// stands for all its IDs.
 func (r *Result) keyed(key string) (objects int64) {
 	for _, s := range r.Stored {
-		if orDash(s.EncryptedWith) == key {
+		if orDash(s.EncryptedWith) == key || strings.HasPrefix(s.EncryptedWith, key+keyID) {
 			objects += s.Objects
 		}
 	}
@@ -165,8 +166,12 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 	return err
 }
 
-// tellKeys says of each key of --without-key whether an object has it.
+// tellKeys says of each key of --without-key whether an object that was read has it.
 func (o *Options) tellKeys(text io.Writer, result Result) {
+	object := "object"
+	if len(o.Names) > 0 {
+		object += " of " + strings.Join(o.Names, ", ")
+	}
 	for _, key := range o.WithoutKeys {
 		switch n := result.keyed(key); {
 		case n > 0 && key == notEncrypted:
@@ -175,12 +180,15 @@ func (o *Options) tellKeys(text io.Writer, result Result) {
 			_, _ = fmt.Fprintln(text, cli.Paint(o.Colour, cli.Red,
 				"Encrypted with "+key+": "+assess.Objects(n)+". Keep this key."))
 		case key == notEncrypted:
-			_, _ = fmt.Fprintln(text, "Every object is encrypted.")
+			_, _ = fmt.Fprintf(text, "Every %s is encrypted.\n", object)
 		default:
-			_, _ = fmt.Fprintf(text, "No object is encrypted with %s.\n", key)
+			_, _ = fmt.Fprintf(text, "No %s is encrypted with %s.\n", object, key)
 		}
 	}
 }
+
+// keyID stands between a key of KMS v2 and its ID.
+const keyID = " key ID "
 
 // encryption names what an object is encrypted with, or nothing.
 func encryption(form stored.Form) string {
@@ -189,7 +197,7 @@ func encryption(form stored.Form) string {
 	}
 	name := form.Provider + ":" + form.Key
 	if form.KeyID != "" {
-		name += " key ID " + form.KeyID
+		name += keyID + form.KeyID
 	}
 	return name
 }

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -80,6 +81,9 @@ type Options struct {
 // notEncrypted is in the place of a key if an object is not encrypted.
 const notEncrypted = "-"
 
+// providers are what API servers encrypt with.
+var providers = []string{"aescbc", "aesgcm", "secretbox", "kms:v1", "kms:v2"}
+
 // errNotCompared says that the objects were counted, and that nobody told the StorageStates.
 var errNotCompared = errors.New("the StorageStates are encrypted in etcd, and the API server does not tell them")
 
@@ -119,8 +123,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		ValidArgsFunction: cli.CompleteResources(env),
 	})
 	o.Etcd.AddTo(cmd.Flags())
-	cmd.Flags().StringSliceVar(&o.WithoutKeys, "without-key", nil, "A key as the column ENCRYPTED WITH shows it; - is no "+
-		"encryption. If an object has it, the exit code is 2")
+	cmd.Flags().StringSliceVar(&o.WithoutKeys, "without-key", nil, "A key as the column ENCRYPTED WITH shows it, or without "+
+		"its key ID; - is no encryption. If an object has it, the exit code is 2")
 	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
 	return cmd
 }
@@ -137,8 +141,10 @@ func (o *Options) Validate() error {
 		return errors.New("--etcd-endpoints is missing: name the members of etcd, for example https://127.0.0.1:2379")
 	}
 	for _, key := range o.WithoutKeys {
-		if key != notEncrypted && !strings.Contains(key, ":") {
-			return fmt.Errorf("--without-key=%s is no key: name its provider too, for example aescbc:%s", key, key)
+		named := func(provider string) bool { return strings.HasPrefix(key, provider+":") }
+		if key != notEncrypted && !slices.ContainsFunc(providers, named) {
+			return fmt.Errorf("--without-key=%s is no key: name its provider too, for example aescbc:key1. The providers are %s",
+				key, strings.Join(providers, ", "))
 		}
 	}
 	if err := o.Etcd.Validate(); err != nil {
