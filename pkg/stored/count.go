@@ -54,12 +54,19 @@ type Survey struct {
 // states is where StorageStates are.
 var states = Place{Group: migrationv1alpha1.GroupName, Resource: "storagestates"}
 
-// Count counts the objects of some resources, or of all if there is no name. A name is that of the resource with its
-// group, which resources of kube-apiserver do not need. progress is called with the number of objects that were read,
-// now and then.
-func Count(
-	ctx context.Context, etcd clientv3.KV, prefix string, names []string, progress func(objects int64),
-) (Survey, error) {
+// Question is what Count counts.
+type Question struct {
+	// Prefix is that of all keys of the API servers, for example /registry.
+	Prefix string
+	// Names are the resources, each with its group, which resources of kube-apiserver do not need. None means all.
+	Names []string
+	// Keys are encryption keys that the survey must tell apart even if their names have colons, for example aescbc:a:b.
+	Keys []string
+}
+
+// Count counts objects. It calls progress with the number of objects that were read, now and then.
+func Count(ctx context.Context, etcd clientv3.KV, q Question, progress func(objects int64)) (Survey, error) {
+	prefix, names := q.Prefix, q.Names
 	counts := map[Kept]int64{}
 	var survey Survey
 	var read int64
@@ -68,7 +75,7 @@ func Count(
 		prefixes = foldersOf(prefix, names)
 	}
 	revisions, err := walk(ctx, etcd, prefixes, func(kv *mvccpb.KeyValue) error {
-		kept := Kept{Place: placeOf(string(kv.Key), prefix), Form: FormOf(kv.Value)}
+		kept := Kept{Place: placeOf(string(kv.Key), prefix), Form: FormOf(kv.Value).named(kv.Value, q.Keys)}
 		if kept.Place == states {
 			var state migrationv1alpha1.StorageState
 			if kept.Format == JSON && json.Unmarshal(kv.Value, &state) == nil {
@@ -96,9 +103,14 @@ func Count(
 	return survey, nil
 }
 
+// HasObjects reports whether an object of a resource was found.
+func (s *Survey) HasObjects(name string) bool {
+	return slices.ContainsFunc(s.Kept, func(k Kept) bool { return k.isOneOf([]string{name}) })
+}
+
 // Knows reports whether an object or a StorageState of a resource was found.
 func (s *Survey) Knows(name string) bool {
-	return slices.ContainsFunc(s.Kept, func(k Kept) bool { return k.isOneOf([]string{name}) }) ||
+	return s.HasObjects(name) ||
 		slices.ContainsFunc(s.States, func(state migrationv1alpha1.StorageState) bool { return state.Name == name })
 }
 

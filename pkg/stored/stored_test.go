@@ -76,6 +76,21 @@ func TestFormOf(t *testing.T) {
 	}
 }
 
+func TestKeysWithColons(t *testing.T) {
+	keys := []string{"-", "aescbc:team:2024", "kms:v1:vault:a", "aescbc:key1"}
+	for value, want := range map[string]string{
+		"k8s:enc:aescbc:v1:team:2024:\x00": "team:2024",
+		"k8s:enc:aescbc:v1:team:2025:\x00": "team",
+		"k8s:enc:aesgcm:v1:team:2024:\x00": "team",
+		"k8s:enc:kms:v1:vault:a:\x00":      "vault:a",
+		"k8s:enc:aescbc:v1:key1:\x00":      "key1",
+	} {
+		if got := FormOf([]byte(value)).named([]byte(value), keys); got.Key != want {
+			t.Errorf("%q has the key %q, want %q", value, got.Key, want)
+		}
+	}
+}
+
 func TestPlaceOf(t *testing.T) {
 	tests := map[string]Place{
 		"/registry/secrets/default/token":                                       {"", "secrets"},

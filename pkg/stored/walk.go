@@ -48,6 +48,7 @@ func walk(
 	ctx context.Context, etcd clientv3.KV, prefixes []string, visit func(*mvccpb.KeyValue) error,
 ) (Revisions, error) {
 	var read Revisions
+	var cluster uint64
 	page := int64(firstPage)
 	for _, prefix := range prefixes {
 		from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
@@ -59,6 +60,12 @@ func walk(
 			}
 			if err != nil {
 				return read, fmt.Errorf("reading etcd from key %q: %w", from, err)
+			}
+			if cluster == 0 {
+				cluster = answer.Header.ClusterId
+			}
+			if answer.Header.ClusterId != cluster {
+				return read, errors.New("the endpoints belong to different clusters of etcd: read one cluster at a time")
 			}
 			if read.Last == 0 {
 				read.Last = answer.Header.Revision

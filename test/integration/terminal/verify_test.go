@@ -41,10 +41,10 @@ const (
 
 // TestVerify counts secrets under two keys and custom resources in two versions, and compares with StorageStates.
 func TestVerify(t *testing.T) {
-	c := start(t, controlplane.Server{EncryptionConfig: samples.Encryption("key1")}, controlplane.EtcdConfig{})
+	c := start(t, controlplane.Server{EncryptionConfig: samples.Encryption("team:1")}, controlplane.EtcdConfig{})
 	c.InstallMigrationAPI(t)
 	c.secrets(t, "old", oldSecrets)
-	err := c.Servers()[0].Restart(func(s *controlplane.Server) { s.EncryptionConfig = samples.Encryption("key2", "key1") })
+	err := c.Servers()[0].Restart(func(s *controlplane.Server) { s.EncryptionConfig = samples.Encryption("key2", "team:1") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,8 +56,8 @@ func TestVerify(t *testing.T) {
 		var got verify.Result
 		decode(t, c.svm(t.Context(), t, done, "", "verify", etcd, "-o=json", "secrets"), &got)
 		want := []verify.Stored{
-			{Resource: "secrets", Format: "encrypted", EncryptedWith: "aescbc:key1", Objects: oldSecrets},
 			{Resource: "secrets", Format: "encrypted", EncryptedWith: "aescbc:key2", Objects: newSecrets},
+			{Resource: "secrets", Format: "encrypted", EncryptedWith: "aescbc:team", Objects: oldSecrets},
 		}
 		if diff := cmp.Diff(want, got.Stored); diff != "" {
 			t.Errorf("stored (-want +got):\n%s", diff)
@@ -65,12 +65,19 @@ func TestVerify(t *testing.T) {
 	})
 	t.Run("without keys", func(t *testing.T) {
 		for key, code := range map[string]int{
-			"aescbc:key1": notSafe, "aescbc:key2": notSafe, "aescbc:key3": done, "-": done, "key1": failed,
-			"aesbcb:key1": failed,
+			"aescbc:team:1": notSafe, "aescbc:team": notSafe, "aescbc:team:2": done,
+			"aescbc:key2": notSafe, "aescbc:key3": done, "-": done, "key2": failed, "aesbcb:key2": failed,
 		} {
 			c.svm(t.Context(), t, code, "", "verify", etcd, "--without-key="+key, "secrets")
 		}
 		c.svm(t.Context(), t, notSafe, "", "verify", etcd, "--without-key=-", "configmaps")
+		// A state without objects: they may be in another etcd.
+		empty := c.claim(t, schema.GroupResource{Group: "example.com", Resource: "gadgets"}, "v1")
+		c.svm(t.Context(), t, done, "", "verify", etcd, empty.Name)
+		c.svm(t.Context(), t, failed, "", "verify", etcd, "--without-key=aescbc:key1", empty.Name)
+		if err := c.States().Delete(t.Context(), empty.Name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	})
 	t.Run("everything", func(t *testing.T) {
 		var got verify.Result

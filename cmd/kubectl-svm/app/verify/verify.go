@@ -169,7 +169,8 @@ func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
 		return stored.Survey{}, err
 	}
 	defer func() { _ = etcd.Close() }() // Nothing was written.
-	survey, err := stored.Count(ctx, etcd, o.Prefix, o.Names, o.progress())
+	question := stored.Question{Prefix: o.Prefix, Names: o.Names, Keys: o.WithoutKeys}
+	survey, err := stored.Count(ctx, etcd, question, o.progress())
 	if err != nil {
 		return survey, err
 	}
@@ -183,13 +184,17 @@ func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
 }
 
 // checkNames refuses a name of which nothing was found. A mistake in a name must not look like a resource without
-// objects.
+// objects, nor a resource in another etcd like one whose objects have none of the keys.
 func (o *Options) checkNames(survey *stored.Survey) error {
 	for _, name := range o.Names {
 		if !survey.Knows(name) {
 			return fmt.Errorf("etcd has no object of %q under %s, and there is no StorageState of it. Name the plural and "+
 				"the group of the resource, for example secrets or widgets.example.com. If the name is right, nothing is stored",
 				name, o.Prefix)
+		}
+		if len(o.WithoutKeys) > 0 && !survey.HasObjects(name) {
+			return fmt.Errorf("no object of %q was read, so this proves nothing about its keys. If the API servers have "+
+				"--etcd-servers-overrides, run the command for that etcd too. If there is no object, leave the name out", name)
 		}
 	}
 	return nil
