@@ -40,6 +40,8 @@ type Ledger struct {
 	// departedUnread are the processes that left and may have written resources that nobody has heard of yet. When such a
 	// resource becomes known, its sightings begin with them.
 	departedUnread []Sighting
+	// replaced is when a process may have been replaced last by one that has its Lease.
+	replaced time.Time
 }
 
 // NewLedger returns a Ledger without facts. linger is for how long the address of a server may still answer after the
@@ -127,6 +129,7 @@ func (l *Ledger) LoseSight(now time.Time, name string) Changes {
 	if !l.looks.lose(now, name) {
 		return nil
 	}
+	l.replaced = now
 	l.publications.publishers.Clear()
 	return l.notePublications(now)
 }
@@ -144,6 +147,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 		l.publications.publishers.Clear()
 	}
 	if len(unread) > 0 {
+		l.replaced = now
 		l.noteDeparture(now, Sighting{Evidence: l.servers.evidence(), Unseen: unread})
 	}
 	if l.looks.problemOfLook(now, "") == nil && look.ServesStorageVersions() {

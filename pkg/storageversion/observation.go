@@ -84,7 +84,8 @@ type Observation struct {
 	// Primary is the resource that is migrated on behalf of all that share the storage. It is Resource itself if no
 	// other shares it.
 	Primary schema.GroupResource
-	// ServersSince is when a process of kube-apiserver came or left last, as far as this process knows.
+	// ServersSince is when a process of kube-apiserver came or left last, as far as this process knows. The end of a
+	// connection counts as well, because a process of an old release may have the Lease of the one before it.
 	ServersSince time.Time
 	// Expires says that objects vanish by themselves, and that a rewrite would prolong their life.
 	Expires bool

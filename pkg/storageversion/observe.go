@@ -40,6 +40,9 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 
 		ServersSince: l.servers.changed,
 	}
+	if l.replaced.After(o.ServersSince) {
+		o.ServersSince = l.replaced
+	}
 	switch o.Class {
 	case Custom:
 		l.definitions.observe(&o)

@@ -116,6 +116,9 @@ func TestRestartUnderTheSameLease(t *testing.T) {
 			if problem := s.problem(deployments); problem != "" {
 				t.Errorf("problem %q", problem)
 			}
+			if since := s.Observe(s.now, deployments).ServersSince; since.Before(lostAt) {
+				t.Errorf("a server changed last at %v, and a connection ended at %v", since, lostAt)
+			}
 			expectUnseen(t, s, test.unseen...)
 		})
 	}
@@ -138,7 +141,12 @@ func TestRestartThatNothingTellsOf(t *testing.T) {
 			s := newStory()
 			s.servers(true, "a/1")
 			s.looks(at(test.before), "a/1")
+			before := s.Observe(s.now, deployments).ServersSince
 			s.looks(at(test.after), "a/1")
+			changed := s.Observe(s.now, deployments).ServersSince.After(before)
+			if replaced := len(test.unseen) > 1; changed != replaced {
+				t.Errorf("a server changed: %t, replaced: %t", changed, replaced)
+			}
 			expectUnseen(t, s, test.unseen...)
 		})
 	}
