@@ -134,8 +134,13 @@ func (c *Controller) changed(resource schema.GroupResource) {
 func (c *Controller) Run(ctx context.Context) {
 	defer gauges.Hide(c)
 	controller.Run(ctx, c.synced, func() {
-		for _, resource := range c.observer.Resources() {
+		resources := c.observer.Resources()
+		for _, resource := range resources {
 			c.queue.Add(resource)
+		}
+		if names := c.options.AutoMigrate.Unmatched(resources); len(names) > 0 {
+			klog.FromContext(ctx).Info("--auto-migrate has names that match no resource now. "+
+				"Check that each is a plural with its group, for example deployments.apps", "names", names)
 		}
 		gauges.Show(c)
 	}, c.queue)

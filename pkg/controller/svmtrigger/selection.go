@@ -18,6 +18,8 @@ package svmtrigger
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -84,6 +86,17 @@ func validateSelected(name string) error {
 			"\"*.example.com\" is all resources of a group, \"*\" is all", name)
 	}
 	return nil
+}
+
+// Unmatched returns the names of the selection that are about none of the resources, in order.
+func (s Selection) Unmatched(resources []schema.GroupResource) []string {
+	unmatched := maps.Clone(s)
+	delete(unmatched, everyResource)
+	for _, resource := range resources {
+		delete(unmatched, resource.String())
+		delete(unmatched, everyResource+"."+resource.Group)
+	}
+	return slices.Sorted(maps.Keys(unmatched))
 }
 
 // Selects reports whether the trigger may create migrations of the resource.

@@ -18,11 +18,25 @@ package svmtrigger
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
+
+func TestUnmatched(t *testing.T) {
+	selection, errs := ParseSelection([]string{"*", "-deployments", "-secrets", "-*.example.com", "-*.exmaple.com"})
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	resources := []schema.GroupResource{
+		{Resource: "secrets"}, {Group: "apps", Resource: "deployments"}, {Group: "example.com", Resource: "widgets"},
+	}
+	if got, want := selection.Unmatched(resources), []string{"*.exmaple.com", "deployments"}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
 
 func TestSelects(t *testing.T) {
 	for name, tc := range map[string]struct {
