@@ -31,7 +31,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// Caches have the StorageStates and the StorageVersionMigrations. What they return must not be changed.
+// Caches have the StorageStates and the StorageVersionMigrations. Callers must not change what they return.
 type Caches struct {
 	States     migrationlisters.StorageStateLister
 	Migrations migrationlisters.StorageVersionMigrationLister
@@ -61,8 +61,9 @@ func NewCaches(informers migrationinformers.Interface, controllerName string) (*
 	return c, nil
 }
 
-// Listen has stateChanged called with the name of each StorageState that changes, and migrationChanged with each
-// migration that changes. It returns functions that report whether both were called for everything in the caches.
+// Listen registers event handlers. They call stateChanged for each StorageState, and migrationChanged for each migration,
+// that is added, changed or deleted. The returned functions report whether the handlers were called for everything that
+// the caches had at first.
 func (c *Caches) Listen(
 	ctx context.Context, stateChanged func(schema.GroupResource),
 	migrationChanged func(*migrationv1alpha1.StorageVersionMigration),

@@ -28,30 +28,31 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 )
 
-// logInterval is how often a worker logs failures of one kind.
+// logInterval is how often a worker logs failures of one reason.
 const logInterval = time.Minute
 
-// Queue is a queue of keys, and how they are handled.
+// Queue is a queue of keys with the function that handles them.
 type Queue[K comparable] struct {
 	workqueue.TypedRateLimitingInterface[K]
 	QueueOptions[K]
 }
 
-// QueueOptions are what makes the queue of a controller.
+// QueueOptions configure the queue of a controller.
 type QueueOptions[K comparable] struct {
 	// Name is the name of the queue in metrics.
 	Name  string
 	Clock clock.WithTicker
-	// Handle does the work for one key. It returns when the key must be handled again although nothing has changed. The
-	// zero time means never.
+	// Handle does the work for one key. again is when to handle the key again if nothing changes; the zero time means
+	// never.
 	Handle func(ctx context.Context, key K) (again time.Time, err error)
 	// Workers is how many keys are handled at a time.
 	Workers int
-	// A key is handled again MinRetry after Handle failed, doubling up to MaxRetry for each key by itself. MinRetry is
-	// also the least time before a key is handled again because Handle asked for it.
+	// MinRetry is how long a key waits after Handle has failed. It doubles with each failure in a row of that key, up to
+	// MaxRetry. It is also the least time that a key waits if Handle returns when to handle it again.
 	MinRetry, MaxRetry time.Duration
 	// Order is the order of the keys. If it is nil, the key that was added first comes first.
 	Order workqueue.Queue[K]
@@ -70,15 +71,15 @@ func NewQueue[K comparable](o QueueOptions[K]) *Queue[K] {
 	return &Queue[K]{workqueue.NewTypedRateLimitingQueueWithConfig(limiter, limiting), o}
 }
 
-// Workload is a Queue of any kind of keys.
-type Workload interface {
+// AnyQueue is a Queue with any type of key.
+type AnyQueue interface {
 	ShutDown()
 	start(ctx context.Context, workers *sync.WaitGroup)
 }
 
-// Run has the keys of the queues handled until ctx ends. It first waits until everything has synced, and calls begin.
-// When it returns, all workers have ended.
-func Run(ctx context.Context, synced []cache.InformerSynced, begin func(), queues ...Workload) {
+// Run waits until everything has synced, calls begin, and starts the workers of the queues. It stops them when ctx ends,
+// and returns after all of them have returned.
+func Run(ctx context.Context, synced []cache.InformerSynced, begin func(), queues ...AnyQueue) {
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	for _, queue := range queues {
@@ -100,9 +101,9 @@ func (q *Queue[K]) start(ctx context.Context, workers *sync.WaitGroup) {
 	}
 }
 
-// work handles keys, one after the other, until the queue is shut down or ctx ends. It handles a key again after a
-// backoff if that failed, and logs the error, except ErrOutdated. What fails for one key often fails for all of them,
-// for lack of a permission for instance: work logs one error of each kind in a minute.
+// work calls Handle for one key after the other until the queue is shut down or ctx ends. If Handle fails, work adds the
+// key again after a backoff. It logs the error, unless that is ErrOutdated. Many keys often fail for one reason, for
+// example a missing permission, so it logs one error of each reason per minute, and the others at verbosity 4.
 func (q *Queue[K]) work(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logged := map[metav1.StatusReason]time.Time{}
@@ -123,8 +124,10 @@ func (q *Queue[K]) workOn(ctx context.Context, key K, logged map[metav1.StatusRe
 	case errors.Is(err, ErrOutdated):
 		q.AddRateLimited(key)
 	case err != nil:
-		if kind := apierrors.ReasonForError(err); q.Clock.Since(logged[kind]) >= logInterval {
-			logged[kind] = q.Clock.Now()
+		if reason := apierrors.ReasonForError(err); q.Clock.Since(logged[reason]) < logInterval {
+			klog.FromContext(ctx).V(4).Info("Sync failed, will retry", "key", fmt.Sprint(key), "err", err)
+		} else {
+			logged[reason] = q.Clock.Now()
 			utilruntime.HandleErrorWithContext(ctx, err, "Sync failed, will retry; others may fail for the same reason",
 				"key", fmt.Sprint(key))
 		}

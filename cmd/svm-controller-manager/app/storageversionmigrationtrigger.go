@@ -66,14 +66,13 @@ type migrationTriggerOptions struct {
 // AddFlags implements options.ControllerOptions.
 func (o *migrationTriggerOptions) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&o.AutoMigrate, "auto-migrate", o.AutoMigrate,
-		"A list of the resources that are migrated without being asked for. '*' is all resources, 'secrets' and "+
-			"'deployments.apps' are resources, '*.example.com' is all resources of the group example.com, a '-' in front "+
-			"leaves out. The most specific item about a resource counts, whatever the order. With '-*' the trigger "+
-			"observes and reports only.")
+		"A list of the resources for which the trigger creates migrations. '*' is all resources, 'secrets' and "+
+			"'deployments.apps' are single resources, '*.example.com' is all resources of the group example.com, and a "+
+			"leading '-' excludes. The most specific item applies, in whatever order. With '-*' the trigger only observes.")
 	fs.DurationVar(&o.SoakPeriod, "soak-period", o.SoakPeriod,
 		"How long the servers must have written an encoding before the trigger creates a migration to it. An upgrade, or a "+
-			"change of a storage version, can be rolled back during this time without a second migration. After the "+
-			"installation, all resources wait for it. spec.soakSeconds of a StorageState overrides it for one resource.")
+			"change of a storage version, can be rolled back during this time without a second migration. After an "+
+			"installation, all resources wait this long. spec.soakSeconds of a StorageState overrides it for one resource.")
 }
 
 // Validate implements options.ControllerOptions.

@@ -82,26 +82,27 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 		"How many migrations run at a time. They share one pace. A higher number is not faster, but keeps a migration "+
 			"without progress from holding up the others.")
 	fs.DurationVar(&o.Turn, "migration-turn", o.Turn,
-		"How long a migration runs while others wait for a place. Then it gives its place to them, and goes on later where "+
-			"it stopped, so that small migrations do not wait for the end of big ones. Zero lets each run until it ends.")
+		"How long a migration may run while others wait for a slot of --concurrent-migrations. Then it gives up its slot, "+
+			"and continues later from its saved progress, so that small migrations do not wait for the end of big ones. "+
+			"Zero means no limit.")
 	fs.IntVar(&o.Pace.MaxConcurrent, "max-concurrent-rewrites", o.Pace.MaxConcurrent,
 		"How many objects all migrations together rewrite at a time at most. "+
 			"They rewrite one at a time with pauses while other clients use the API server, and more while nobody else does.")
 	fs.Float64Var(&o.Pace.MaxPerSecond, "max-rewrites-per-second", o.Pace.MaxPerSecond,
 		"How many objects all migrations together rewrite in a second at most. "+
-			"Zero is no bound: migrations still give way to other clients of the API server.")
+			"Zero means no limit: migrations still give way to other clients of the API server.")
 	fs.BoolVar(&o.Pace.Unpaced, "unpaced-rewrites", o.Pace.Unpaced,
 		"If true, migrations rewrite --max-concurrent-rewrites objects at a time, however slow the API server gets, "+
 			"and other clients will feel that. The migrations still obey --max-rewrites-per-second, 429 and Retry-After.")
 	fs.Int64Var(&o.ChunkSize, "migration-chunk-size", o.ChunkSize,
-		"How many objects the migrator lists at a time. It saves its progress after each such chunk, so after a crash it "+
-			"repeats the work for one chunk at most.")
+		"How many objects the migrator lists at a time. It saves its progress after such a chunk, at most twice a second. "+
+			"After a crash it repeats what came after that.")
 	fs.Var(&o.storageGrowth, "max-storage-growth",
-		"By how many bytes rewrites may enlarge the database file of etcd, for example 128Mi. All migrations pause when it "+
-			"has grown by that, and use only what each compaction of etcd frees from then on. Zero is no bound.")
+		"By how many bytes rewrites may enlarge the database file of etcd, for example 128Mi. Then all migrations pause "+
+			"until etcd is compacted, and from then on reuse only the space that compactions free. Zero means no limit.")
 	fs.DurationVar(&o.FinishedTTL, "finished-migration-ttl", o.FinishedTTL,
 		"How long the migrator keeps a StorageVersionMigration that has ended. It keeps one that names denied objects "+
-			"until a newer one of its resource has ended. Zero keeps all for ever.")
+			"until a newer one of its resource has ended. Zero keeps all of them forever.")
 }
 
 // Validate implements options.ControllerOptions.

@@ -45,7 +45,7 @@ const (
 // Observer knows what the servers write.
 type Observer interface {
 	HasSynced() bool
-	// Subscribe has changed called for each resource whose observation changes. changed must return at once.
+	// Subscribe registers a function that is called for each resource whose observation changes. It must not block.
 	Subscribe(changed func(schema.GroupResource))
 	// Resources returns all resources that were ever observed.
 	Resources() []schema.GroupResource

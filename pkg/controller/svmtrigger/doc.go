@@ -20,17 +20,17 @@ limitations under the License.
 // It watches
 //
 //   - what the servers write, through an [Observer];
-//   - StorageStates: its own record, the annotations of people, and what others did to it;
+//   - StorageStates: its own record, the spec and annotations that people set, and what other controllers wrote;
 //   - StorageVersionMigrations, whoever created them.
 //
-// A sync observes, decides and acts. [Decide] is pure and has all rules. A resource is not decided on before the
+// A sync observes, decides and acts. [Decide] is a pure function with all rules. A sync of a resource waits until the
 // caches show what this process wrote about it.
 //
 // It writes
 //
 //   - storagestates: create, for a resource that is served and has none; delete, when the definition of the
 //     resource was deleted; delete and create, if another controller wrote it without epochs;
-//   - storagestates/status: update, with everything that is known;
+//   - storagestates/status: update, with all that it knows;
 //   - storageversionmigrations: create, one for each attempt; delete, of unfinished ones that were made for an outdated
 //     encoding or epoch;
 //   - events on StorageStates.
@@ -39,23 +39,23 @@ limitations under the License.
 //
 //   - The write that records an encoding as current also lists it as persisted. A migration is created only when
 //     what it rests on is stored. The list becomes shorter only after a migration that proves it.
-//   - Every write of a StorageState is preconditioned on the uid and the resourceVersion that was decided on, every
-//     deletion of a migration on its uid. A conflict leads to another decision.
-//   - A migration is created only if the API server confirms the state that was decided on. It has a name that follows
-//     from the state, so that there is one for each attempt, whenever the process crashes. The next write records it.
+//   - Every write of a StorageState has the uid and the resourceVersion of the decision as preconditions, and every
+//     deletion of a migration its uid. A conflict leads to another decision.
+//   - It creates a migration only if the API server confirms the state of the decision. The name of the migration
+//     follows from the state, so there is one for each attempt, whenever the process crashes. The next write records it.
 //   - Every migration that is due is created. The migrator alone orders them.
-//   - After a failure the next attempt waits, twice as long each time, unless an administrator asks for it.
-//   - A resource that --auto-migrate leaves out, or that is annotated migration.k8s.io/paused=true, is observed and
-//     reported, and gets no migration.
-//   - An event is sent after what it reports was stored.
+//   - After a failure the next attempt waits, each time twice as long, unless an administrator asks for it.
+//   - It creates no migration of a resource while --auto-migrate excludes it, spec.paused of its state is true, or the
+//     state has the annotation migration.k8s.io/paused=true. It still observes and reports the resource.
+//   - It sends an event after it has stored what the event reports.
 //
 // It never
 //
 //   - reads or writes an object of the resources that it knows about;
 //   - deletes a finished migration, or one that a person created and that has not begun;
 //   - takes what it could not read for absent, or what a cache lacks for deleted;
-//   - keeps anything in memory that it must not lose. What is recorded is enough to go on. Where it is not, objects
-//     may be stored in any encoding.
+//   - keeps in memory what it must not lose. A new process goes on from the record. Where the record is not enough, it
+//     assumes that objects may be stored in any encoding.
 //
 // Permissions: storagestates get, list, watch, create, delete; storagestates/status update; storageversionmigrations
 // get, list, watch, create, delete; events create, patch, in the namespace default, where events of cluster-scoped

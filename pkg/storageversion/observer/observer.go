@@ -202,13 +202,14 @@ func (o *Observer) AskEach(
 	return errors.Join(askAll(asks), unasked)
 }
 
-// askMet asks each API server that was met, and closes the meeting.
+// askMet asks each API server that was met, and closes the meeting. It returns an error if it met fewer than live.
 func (o *Observer) askMet(
 	ctx context.Context, m *meeting, ask func(ctx context.Context, server documents.Reader) error,
 ) error {
 	defer m.close()
+	var err error
 	if unmet := m.unmet(); unmet != "" {
-		return errors.New(unmet)
+		err = errors.New(unmet)
 	}
 	asks := map[string]func() error{}
 	for started, one := range m.met {
@@ -219,7 +220,7 @@ func (o *Observer) askMet(
 			return m.confirm(ctx, started, 1)
 		}
 	}
-	return askAll(asks)
+	return errors.Join(err, askAll(asks))
 }
 
 // askAll asks several API servers at once, and returns the errors in the order of their names.

@@ -234,7 +234,7 @@ func testWrongFlags(t *testing.T, cp *controlplane.ControlPlane) {
 	}{
 		"unknown controller": {
 			args: []string{"--controllers=svmtriger"},
-			want: `"svmtriger" is not in the list of known controllers, --controllers knows ` +
+			want: `"svmtriger" is not in the list of known controllers, --controllers: the known controllers are ` +
 				`["storage-version-migration-trigger-controller" "storage-version-migrator-controller" "storageversion-`,
 		},
 		"nothing selected": {

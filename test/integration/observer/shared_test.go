@@ -63,15 +63,21 @@ func TestServersBehindOneAddress(t *testing.T) {
 
 // askedEach wants that so many processes are asked, and that these are all.
 func (s *observed) askedEach(t *testing.T, processes int) error {
+	n, err := s.askedOf(t)
+	if err == nil && n != processes {
+		err = fmt.Errorf("%d servers were asked", n)
+	}
+	return err
+}
+
+// askedOf returns how many servers were asked, and why these are not all.
+func (s *observed) askedOf(t *testing.T) (int, error) {
 	asked := make(chan struct{}, 10)
 	err := s.AskEach(t.Context(), func(context.Context, documents.Reader) error {
 		asked <- struct{}{}
 		return nil
 	})
-	if n := len(asked); err == nil && n != processes {
-		err = fmt.Errorf("%d servers were asked", n)
-	}
-	return err
+	return len(asked), err
 }
 
 // testLostLease deletes the Lease of a server that answers while another one, which has a Lease, is frozen. There are
@@ -81,6 +87,9 @@ func testLostLease(t *testing.T, cp *controlplane.ControlPlane, s *observed) {
 	cp.Balancer().SetBackends(first, without)
 	if err := frozen.Process().Pause(); err != nil {
 		t.Fatal(err)
+	}
+	if n, err := s.askedOf(t); n != 2 || err == nil {
+		t.Errorf("one of three servers does not answer: %d were asked, and the error is %v", n, err)
 	}
 	client := kubernetes.NewForConfigOrDie(first.Config(observerUser, "system:masters"))
 	leases := client.CoordinationV1().Leases(metav1.NamespaceSystem)

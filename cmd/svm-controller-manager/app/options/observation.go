@@ -39,13 +39,12 @@ func defaultObservation() Observation {
 
 func addObservationFlags(fs *pflag.FlagSet, o *Observation) {
 	fs.DurationVar(&o.SettlePeriod, "settle-period", o.SettlePeriod,
-		"How long the API servers must write one encoding before the manager trusts that they agree. It has to cover a "+
-			"write that was accepted before, and the time in which the servers notice a new storage version. The default "+
-			"is their default request timeout plus 5s. Raise it if their --request-timeout is longer, and by their "+
-			"--shutdown-delay-duration.")
+		"How long all API servers must write one encoding before the manager relies on it. Writes that they accepted "+
+			"before must have ended by then. Set it to their --request-timeout plus their --shutdown-delay-duration plus 5s; "+
+			"the default is right for API servers that have neither flag.")
 	fs.DurationVar(&o.PollInterval, "poll-interval", o.PollInterval,
-		fmt.Sprintf("How often the manager reads what no event announces, from %v to %v. Whenever servers come or go, it "+
-			"also reads at once what they write.", storageversion.MinPollInterval, storageversion.MaxPollInterval))
+		fmt.Sprintf("How often the manager reads what no event announces, from %v to %v. It also reads what servers write "+
+			"whenever one of them starts or stops.", storageversion.MinPollInterval, storageversion.MaxPollInterval))
 }
 
 func validateObservation(o Observation) []error {

@@ -83,7 +83,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"an unknown controller": {
 			args: []string{"--controllers=*,-c"},
 			want: []string{`"c" is not in the list of known controllers`,
-				`--controllers knows ["a-controller" "b-controller"], with the aliases ["a"]`},
+				`--controllers: the known controllers are ["a-controller" "b-controller"], with the aliases ["a"]`},
 		},
 		"a kubeconfig that is not there": {
 			args: []string{"--kubeconfig=/does/not/exist"},
