@@ -246,12 +246,12 @@ func settleAtOnce(_ *world, in *svmtrigger.Input) { in.Periods.Settle = 0 }
 // believeClocks measures the settle period from when another host says that the epoch began.
 func believeClocks(_ *world, in *svmtrigger.Input) {
 	if in.State != nil && in.State.Status.EpochStartTime != nil {
-		in.EpochKnown = in.State.Status.EpochStartTime.Time
+		in.EpochSeenAt = in.State.Status.EpochStartTime.Time
 	}
 }
 
 // believeWallClock measures the settle period by what the clock of the host showed when the epoch began.
-func believeWallClock(_ *world, in *svmtrigger.Input) { in.EpochKnown = in.EpochKnown.Round(0) }
+func believeWallClock(_ *world, in *svmtrigger.Input) { in.EpochSeenAt = in.EpochSeenAt.Round(0) }
 
 // forgetGaps has the state say that it was written when what is known begins.
 func forgetGaps(_ *world, in *svmtrigger.Input) {

@@ -118,7 +118,7 @@ func (e *evaluation) recordEvidence(news bool) {
 // recordAgreement finds out whether the servers agree, and when to look again if they do not.
 func (e *evaluation) recordAgreement() {
 	o := &e.in.Observation
-	since := e.in.EpochKnown
+	since := e.in.EpochSeenAt
 	if e.newEpoch || since.IsZero() {
 		since = e.in.Now
 	}

@@ -100,13 +100,13 @@ func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 func (e *evaluation) beganAgreed(m *migrationv1alpha1.StorageVersionMigration) bool {
 	oneClock := e.in.EpochWatched && !e.clockSet() && !e.inFuture(m.Status.StartTime.Time)
 	return oneClock && !m.Status.StartTime.Time.Before(e.settledTime()) ||
-		!e.in.MigrationsKnown[m.UID].Since.Before(e.agreedFrom)
+		!e.in.MigrationsSeen[m.UID].At.Before(e.agreedFrom)
 }
 
 // clockSet reports whether the clock of this host has moved by another time than has passed since the epoch is known.
 func (e *evaluation) clockSet() bool {
-	shown := e.in.Now.Round(0).Sub(e.in.EpochKnown.Round(0)) // without the monotonic clock
-	return (shown - e.in.Now.Sub(e.in.EpochKnown)).Abs() > time.Second
+	shown := e.in.Now.Round(0).Sub(e.in.EpochSeenAt.Round(0)) // without the monotonic clock
+	return (shown - e.in.Now.Sub(e.in.EpochSeenAt)).Abs() > time.Second
 }
 
 // settledTime returns when the settle period of the epoch ended, by the clock of whoever wrote the state.
@@ -121,7 +121,7 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 		e.decideAt(o.Confirmed)
 		return false
 	}
-	return e.evidenceComparable() || o.Looked.After(e.in.MigrationsKnown[m.UID].Finished)
+	return e.evidenceComparable() || o.Looked.After(e.in.MigrationsSeen[m.UID].FinishedAt)
 }
 
 // deleteOutdated deletes unfinished migrations that were made for an earlier epoch, or for a state before this one.

@@ -27,54 +27,55 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// Memory has the times at which this process learned the facts that it decides on. Times in objects are by the clocks
-// of other hosts, and the clock of this one may be set. Only the time that passed in this process tells that a period
-// is over.
-type Memory map[schema.GroupResource]known
+// Memory has the times at which this process first saw the facts that it decides on. Times in objects are by the clocks
+// of other hosts, and the clock of this host may be set. Only the time that has passed in this process shows that a
+// period is over.
+type Memory map[schema.GroupResource]seenTimes
 
-// known is since when this process has known things about one resource.
-type known struct {
-	state      types.UID
-	epoch      int64
-	epochAt    time.Time
-	began      bool // while the process watched
-	migrations map[types.UID]MigrationKnown
+// seenTimes are when this process first saw the state and the migrations of one resource.
+type seenTimes struct {
+	state        types.UID
+	epoch        int64
+	epochAt      time.Time
+	epochWatched bool // it began while the process watched
+	migrations   map[types.UID]MigrationSeen
 	// last is the state as it was last seen.
 	last *migrationv1alpha1.StorageState
 }
 
-// MigrationKnown is since when a process has known a migration, and that it is finished. Zero if it is not.
-type MigrationKnown struct {
-	Since, Finished time.Time
+// MigrationSeen is when a process first saw a migration, and when it first saw it finished. FinishedAt is zero if the
+// migration is not finished.
+type MigrationSeen struct {
+	At, FinishedAt time.Time
 }
 
 // Forget makes the next state of the resource start without what people wrote on the last one.
 func (m Memory) Forget(resource schema.GroupResource) {
-	known := m[resource]
-	known.last = nil
-	m[resource] = known
+	one := m[resource]
+	one.last = nil
+	m[resource] = one
 }
 
-// Recall completes an input with since when its facts are known.
+// Recall sets the fields of an input that depend on when this process saw things.
 func (m Memory) Recall(in *Input) {
 	before, watched := m[in.Observation.Resource]
-	now := known{epochAt: in.Now, began: watched, migrations: map[types.UID]MigrationKnown{}, last: before.last}
+	now := seenTimes{epochAt: in.Now, epochWatched: watched, migrations: map[types.UID]MigrationSeen{}, last: before.last}
 	if in.State == nil {
 		in.Deleted = before.last
 	} else {
 		now.last = in.State
 		now.state, now.epoch = in.State.UID, in.State.Status.Epoch
 		if now.state == before.state && now.epoch == before.epoch {
-			now.epochAt, now.began = before.epochAt, before.began
+			now.epochAt, now.epochWatched = before.epochAt, before.epochWatched
 		}
 	}
 	for _, migration := range in.Migrations {
 		one, was := before.migrations[migration.UID]
 		if !was {
-			one.Since = in.Now
+			one.At = in.Now
 		}
-		if one.Finished.IsZero() && migration.Finished() {
-			one.Finished = in.Now
+		if one.FinishedAt.IsZero() && migration.Finished() {
+			one.FinishedAt = in.Now
 		}
 		now.migrations[migration.UID] = one
 	}
@@ -82,5 +83,5 @@ func (m Memory) Recall(in *Input) {
 	if in.Observation.Presence == storageversion.Deleted && now.last == nil && len(in.Migrations) == 0 {
 		delete(m, in.Observation.Resource) // Names come and go in some clusters.
 	}
-	in.EpochKnown, in.EpochWatched, in.MigrationsKnown = now.epochAt, now.began, now.migrations
+	in.EpochSeenAt, in.EpochWatched, in.MigrationsSeen = now.epochAt, now.epochWatched, now.migrations
 }

@@ -45,13 +45,13 @@ type Input struct {
 	CleanManagedFields bool
 	// Now is the time of the decision.
 	Now time.Time
-	// EpochKnown is since when this process has known the epoch of State. Zero if it has just heard of it.
-	EpochKnown time.Time
-	// EpochWatched says that the epoch began while this process watched.
+	// EpochSeenAt is when this process first saw the epoch of State, by its own clock.
+	EpochSeenAt time.Time
+	// EpochWatched is true if the epoch began while this process watched the resource.
 	EpochWatched bool
-	// MigrationsKnown is since when this process has known the migrations, by their UIDs.
-	MigrationsKnown map[types.UID]MigrationKnown
-	Periods         Periods
+	// MigrationsSeen is when this process first saw each of the migrations, by their UIDs.
+	MigrationsSeen map[types.UID]MigrationSeen
+	Periods        Periods
 }
 
 // observe reads all that a decision about the resource depends on. It sends no request.
