@@ -44,7 +44,7 @@ type aggregatedVersion struct {
 	failingSince time.Time
 }
 
-// set takes over a document; nil says that no APIService hands the group version to an aggregated server anymore. It
+// set records a document; nil means that no APIService hands the group version to an aggregated server anymore. It
 // returns the resources that it is about.
 func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) resourceSet {
 	known, exists := a[gv]

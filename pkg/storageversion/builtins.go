@@ -53,16 +53,16 @@ type builtIn struct {
 	recentHashes sets.Set[Encoding]
 }
 
-// learn takes over the documents of a look. What one server says is true even if others could not be read. It returns
-// the resources that nobody had heard of before.
-func (b *builtIns) learn(now time.Time) (heardFirst []schema.GroupResource) {
+// learn records the documents of a look. What one server says is true even if others could not be read. It returns the
+// resources that no document has shown before.
+func (b *builtIns) learn(now time.Time) (first []schema.GroupResource) {
 	b.ambiguous = false
 	served := resourceSet{}
 	for _, address := range b.looks.addresses {
 		for resource, r := range b.looks.last.Documents[address].Resources {
-			known, heard := b.resources[resource]
-			if !heard {
-				heardFirst = append(heardFirst, resource)
+			known, wasKnown := b.resources[resource]
+			if !wasKnown {
+				first = append(first, resource)
 				known.readable = readable(resource.Group, r.Kind, usualVersions)
 			}
 			maps.Copy(known.readable, readable(resource.Group, r.Kind, r.Versions))
@@ -82,7 +82,7 @@ func (b *builtIns) learn(now time.Time) (heardFirst []schema.GroupResource) {
 		known.recentHashes = known.recentHashes.Union(sets.New(b.sightingOfLook(resource).Writing...))
 		b.resources[resource] = known
 	}
-	return heardFirst
+	return first
 }
 
 // read returns what the last complete look at the processes that live said of a resource, if there was one.

@@ -81,12 +81,12 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	}
 }
 
-// SightingsSince returns the sightings that are news to whoever recorded an evidence. known is false if nothing
+// SightingsSince returns the sightings that came after the recorded evidence. known is false if nothing
 // connects the evidence with the sightings: then anything may have happened in between.
 //
 // The same evidence may be in several sightings. Its time tells which one was recorded, unless another process recorded
-// it by its own clock. Then the first one counts, so that the news may be too much but never too little.
-func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (news []Sighting, known bool) {
+// it by its own clock. Then the first one counts, so that later may have too many sightings but never too few.
+func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (later []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
 	at := slices.IndexFunc(all, func(s Sighting) bool {
 		return same(s) && s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime)

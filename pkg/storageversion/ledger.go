@@ -37,7 +37,7 @@ type Ledger struct {
 	definitions  definitions
 	aggregated   aggregated
 	sightings    sightings
-	// departedUnread are the processes that left and may have written resources that nobody has heard of yet. When such a
+	// departedUnread are the processes that left and may have written resources that no document has shown yet. When such a
 	// resource becomes known, its sightings begin with them.
 	departedUnread []Sighting
 	// replaced is when a process may have been replaced last by one that has its Lease.
@@ -55,7 +55,7 @@ func NewLedger(linger time.Duration) *Ledger {
 		sightings:   sightings{},
 	}
 	l.looks = &looks{
-		servers: l.servers, processes: processes{met: map[string]processMet{}, lost: map[string]time.Time{}},
+		servers: l.servers, processes: processes{met: map[string]connectedProcess{}, lost: map[string]time.Time{}},
 		groups: map[string]groupReads{}, advertised: map[string]string{}, said: map[Process]Document{},
 	}
 	l.builtIns = &builtIns{
@@ -74,14 +74,14 @@ func (l *Ledger) observes(resource schema.GroupResource) bool {
 	return defined || l.builtIns.resources[resource].migratable || l.aggregated.find(resource).Migratable
 }
 
-// Resources returns all resources that were ever heard of and can be migrated, in order.
+// Resources returns all resources that were ever seen and can be migrated, in order.
 func (l *Ledger) Resources() []schema.GroupResource {
 	all := sets.KeySet(l.definitions).Union(l.builtIns.all()).Union(l.aggregated.all())
 	return slices.SortedFunc(maps.Keys(l.changes(all)), compareResources)
 }
 
-// SetServers takes over which processes of kube-apiserver live. unbroken says that every Lease that came and went
-// since the last call is known.
+// SetServers records which processes of kube-apiserver live. unbroken means that every Lease that came and went since
+// the last call is known.
 //
 // What left is judged by what was known before the change: departure and published come first, and forget comes after
 // noteDeparture.
@@ -123,9 +123,9 @@ func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 	}
 }
 
-// LoseSight takes over that the connection ended to the process that gave the document of that name. Another one may
-// answer there by now.
-func (l *Ledger) LoseSight(now time.Time, name string) Changes {
+// ConnectionLost records that the connection to the process that gave the document of that name has ended. Another
+// process may answer there by now.
+func (l *Ledger) ConnectionLost(now time.Time, name string) Changes {
 	if !l.looks.lose(now, name) {
 		return nil
 	}
@@ -134,8 +134,8 @@ func (l *Ledger) LoseSight(now time.Time, name string) Changes {
 	return l.notePublications(now)
 }
 
-// SetLook takes over what the documents of all servers said. It takes out of them what has a definition: it may be
-// known before the documents leave the custom resource out.
+// SetLook records what the documents of all servers said. It removes from them what has a definition, because documents
+// may still list a resource when its definition is known already.
 func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 	for _, document := range look.Documents {
 		maps.DeleteFunc(document.Resources, func(resource schema.GroupResource, _ Resource) bool {
@@ -165,7 +165,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 // NeedsLook reports whether another look may find out more.
 func (l *Ledger) NeedsLook() bool { return l.looks.needAnother() || l.builtIns.ambiguous }
 
-// SetStorageVersionsServed takes over whether all StorageVersion objects are known and watched.
+// SetStorageVersionsServed records whether all StorageVersion objects are known and watched.
 func (l *Ledger) SetStorageVersionsServed(now time.Time, served bool) Changes {
 	if l.publications.watched == served {
 		return nil
@@ -174,8 +174,8 @@ func (l *Ledger) SetStorageVersionsServed(now time.Time, served bool) Changes {
 	return l.notePublications(now)
 }
 
-// SetStorageVersion takes over the state of the StorageVersion object of that name; nil says that there is none.
-// unbroken says that every state of it since the last call is known.
+// SetStorageVersion records the state of the StorageVersion object of that name; nil means that there is none.
+// unbroken means that every state of it since the last call is known.
 func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVersion, unbroken bool) Changes {
 	resource, ok := resourceOfStorageVersion(name)
 	if !ok || !l.publications.set(resource, object) {
@@ -196,7 +196,7 @@ func (l *Ledger) notePublications(now time.Time, gone ...schema.GroupResource) C
 	return l.note(now, l.builtIns.all().Union(sets.KeySet(l.publications.objects)).Insert(gone...))
 }
 
-// SetCustomResource takes over the state of the CustomResourceDefinition of a resource; nil says that there is none.
+// SetCustomResource records the state of the CustomResourceDefinition of a resource; nil means that there is none.
 // The Ledger keeps definition, so nobody may change it afterwards. The generation shows whether states in between are
 // unknown.
 func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource, definition *CustomResource) Changes {
@@ -211,7 +211,7 @@ func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource,
 	return l.note(now, sets.New(resource))
 }
 
-// SetAggregated takes over what the document of an aggregated group version said; nil says that no APIService hands
+// SetAggregated records what the document of an aggregated group version said; nil means that no APIService hands
 // the group version to an aggregated server.
 func (l *Ledger) SetAggregated(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) Changes {
 	return l.note(now, l.aggregated.set(now, gv, document))
@@ -245,7 +245,7 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 	case Aggregated:
 		read, complete := l.aggregated.sighting(resource)
 		if l.published(resource) {
-			// A server that stops publishing leaves its object, so what documents showed counts as well. No Lease tells of
+			// A server that stops publishing leaves its object, so what documents showed counts as well. No Lease shows
 			// such a server, so its object proves nothing about a time in which nobody read documents.
 			return l.publishedSighting(resource, read), true
 		}
@@ -255,7 +255,7 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 	}
 }
 
-// published reports whether a StorageVersion tells what is written.
+// published reports whether a StorageVersion shows what is written.
 func (l *Ledger) published(resource schema.GroupResource) bool {
 	return l.kind(resource) != "" && l.publications.covers(resource)
 }

@@ -51,14 +51,14 @@ type looks struct {
 	groups       map[string]groupReads
 }
 
-// groupReads tells of the complete looks at one API group.
+// groupReads describes the complete looks at one API group.
 type groupReads struct {
 	processes []Process // that the last complete look read
 	readAt    time.Time
 	firstRead map[Process]time.Time
 }
 
-// set takes over a look. It returns the processes that nobody read and that may have written, and whether all earlier
+// set records a look. It returns the processes that nobody read and that may have written, and whether all earlier
 // looks have become doubtful.
 func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) {
 	first := l.last == nil
@@ -115,7 +115,8 @@ func (l *looks) doubtAll() {
 	}
 }
 
-// lose makes looks at all servers doubtful, because the connection to a process ended. It reports whether that is news.
+// lose makes looks at all servers doubtful, because the connection to a process ended. It reports whether
+// that was not known before.
 func (l *looks) lose(now time.Time, name string) bool {
 	since := now
 	for group := range l.groups {
@@ -131,7 +132,7 @@ func (l *looks) lose(now time.Time, name string) bool {
 	return true
 }
 
-// learnAddresses takes over which addresses the servers advertise. It finds out whether each server that may answer
+// learnAddresses records which addresses the servers advertise. It finds out whether each server that may answer
 // advertises an address that no other advertises.
 func (l *looks) learnAddresses(now time.Time, look Look) {
 	l.servers.forgetDeparted(now)
@@ -153,7 +154,7 @@ func (l *looks) learnAddresses(now time.Time, look Look) {
 		_, shown := look.Documents[l.advertised[process.Identity]]
 		return shown
 	})
-	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(identities) && l.servers.are(look.Living)
+	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(identities) && l.servers.equal(look.Living)
 }
 
 // recall returns the documents of a look. What a process said before at its own address stands for what could not be
@@ -231,7 +232,7 @@ func (l *looks) takeBack(now time.Time) {
 
 // ofLiving reports whether the last look began when the same processes lived as now.
 func (l *looks) ofLiving() bool {
-	return l.last != nil && l.servers.are(l.last.Living)
+	return l.last != nil && l.servers.equal(l.last.Living)
 }
 
 // needAnother reports whether another look may find out more: servers came or left since the last look, part of it
@@ -249,7 +250,7 @@ func (l *looks) needAnother() bool {
 		return false
 	}
 	for _, reads := range l.groups {
-		if !l.servers.are(reads.processes) {
+		if !l.servers.equal(reads.processes) {
 			return true
 		}
 	}
@@ -293,7 +294,7 @@ func (l *looks) confirmedFrom(group string) time.Time {
 
 // problemOfProcesses returns why it is not known what the living processes write, or nil.
 func (l *looks) problemOfProcesses(now time.Time, group string) *Problem {
-	if len(l.servers.living) > 0 && l.servers.are(l.groups[group].processes) {
+	if len(l.servers.living) > 0 && l.servers.equal(l.groups[group].processes) {
 		return nil
 	}
 	return l.problemOfLook(now, group)

@@ -56,7 +56,7 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 	case Aggregated:
 		l.aggregated.observe(&o)
 	default:
-		l.observeUnheard(&o)
+		l.observeUnserved(&o)
 	}
 	return o
 }
@@ -107,8 +107,8 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 	o.Unseen = append(l.looks.unread(group), l.looks.processes.unread()...)
 }
 
-// observeUnheard is about a resource that nobody who could be asked serves.
-func (l *Ledger) observeUnheard(o *Observation) {
+// observeUnserved is about a resource that nobody who could be asked serves.
+func (l *Ledger) observeUnserved(o *Observation) {
 	o.Unseen = append(l.looks.unread(o.Resource.Group), l.looks.processes.unread()...)
 	o.Problem = cmp.Or(l.looks.problemOfProcesses(o.Time, o.Resource.Group), l.aggregated.problem(o.Resource.Group))
 	if o.Problem == nil {

@@ -51,17 +51,17 @@ func MayOutliveProcess(serverVersion string) bool {
 // processes knows the processes to which somebody keeps connections, so that the end of one is noticed at once.
 type processes struct {
 	// met are those by the names of their documents.
-	met map[string]processMet
+	met map[string]connectedProcess
 	// lost is since when it is not known whether the process still lives, by the same names.
 	lost map[string]time.Time
 }
 
-type processMet struct {
+type connectedProcess struct {
 	started    time.Time // zero if the process did not tell it
 	identified bool      // by its Lease
 }
 
-// lose takes over that the connection to a process ended. It reports whether that is news.
+// lose records that the connection to a process ended. It reports whether that was not known before.
 func (p *processes) lose(now time.Time, name string) bool {
 	_, met := p.met[name]
 	_, lost := p.lost[name]
@@ -81,7 +81,7 @@ func (p *processes) answer(documents map[string]Document) (unread []Process) {
 		}
 		before, met := p.met[name]
 		_, lost := p.lost[name]
-		now := processMet{started: document.Started, identified: IdentifiedByLease(document.Version)}
+		now := connectedProcess{started: document.Started, identified: IdentifiedByLease(document.Version)}
 		switch {
 		case now.identified && (!met || before.identified): // Leases tell which processes there were.
 		case met && before.identified == now.identified && before.started.Equal(now.started) &&
@@ -98,7 +98,7 @@ func (p *processes) answer(documents map[string]Document) (unread []Process) {
 // forget forgets the processes that did not answer in a complete look: they live no more. It returns, as servers that
 // nobody read, the names of those that no Lease identifies.
 func (p *processes) forget(documents map[string]Document) (unread []Process) {
-	maps.DeleteFunc(p.met, func(name string, before processMet) bool {
+	maps.DeleteFunc(p.met, func(name string, before connectedProcess) bool {
 		if documents[name].Held {
 			return false
 		}

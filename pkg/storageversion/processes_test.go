@@ -100,7 +100,7 @@ func TestRestartUnderTheSameLease(t *testing.T) {
 			if s.NeedsLook() {
 				t.Error("everything is known")
 			}
-			if changes := s.LoseSight(s.tick(), "10.0.0.1"); !changes.Has(deployments) {
+			if changes := s.ConnectionLost(s.tick(), "10.0.0.1"); !changes.Has(deployments) {
 				t.Error("nobody is told")
 			}
 			lostAt := s.now
@@ -157,13 +157,13 @@ func TestOldServerTakesOverTheLeaseOfANewerOne(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1")
 	s.looks(at(held(writes(appsV1))), "a/1")
-	s.LoseSight(s.tick(), "10.0.0.1")
+	s.ConnectionLost(s.tick(), "10.0.0.1")
 	if s.problem(deployments) != unseen {
 		t.Error("nobody doubts that the newer one still answers")
 	}
 	s.looks(at(held(writes(appsV1))), "a/1")
 	expectUnseen(t, s, nil)
-	s.LoseSight(s.tick(), "10.0.0.1")
+	s.ConnectionLost(s.tick(), "10.0.0.1")
 	s.looks(at(old(appsV1beta1, 1)), "a/1")
 	expectUnseen(t, s, nil, []string{"10.0.0.1"}, nil)
 }
@@ -176,7 +176,7 @@ func TestLossWhileAServerIsMissing(t *testing.T) {
 	s.servers(true, "a/1", "b/1")
 	came := s.now
 	s.looks(at(old(appsV1, 1)), "a/1", "b/1")
-	s.LoseSight(s.tick(), "10.0.0.1")
+	s.ConnectionLost(s.tick(), "10.0.0.1")
 	if problem := s.Observe(s.now, deployments).Problem; problem == nil || !problem.Since.Equal(came) {
 		t.Errorf("problem %+v, want one since %v", problem, came)
 	}
@@ -187,7 +187,7 @@ func TestProcessThatIsGoneForGood(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1", "b/1")
 	s.looks(at(old(appsV1, 1), old(appsV1, 1)), "a/1", "b/1")
-	s.LoseSight(s.tick(), "10.0.0.2")
+	s.ConnectionLost(s.tick(), "10.0.0.2")
 	s.servers(true, "a/1")
 	s.now = s.now.Add(2 * time.Minute)
 	s.looks(at(old(appsV1, 1)), "a/1")
@@ -251,7 +251,7 @@ func TestPublicationsOfOldServers(t *testing.T) {
 		last.Evidence.Servers[0].Incarnation != "1" {
 		t.Fatalf("evidence %+v", last.Evidence)
 	}
-	s.LoseSight(s.tick(), "10.0.0.1")
+	s.ConnectionLost(s.tick(), "10.0.0.1")
 	if o = s.Observe(s.now, deployments); o.Problem == nil {
 		t.Error("a server that may have been replaced still counts as publishing")
 	}

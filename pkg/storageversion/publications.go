@@ -35,7 +35,7 @@ type publications struct {
 	publishers sets.Set[Process]
 }
 
-// set takes over the state of an object; nil says that there is none. It reports whether the state differs from
+// set records the state of an object; nil means that there is none. It reports whether the state differs from
 // before.
 func (p *publications) set(resource schema.GroupResource, object *StorageVersion) bool {
 	before, existed := p.objects[resource]

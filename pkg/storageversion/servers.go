@@ -91,8 +91,8 @@ func (s *servers) incarnation(identity string) string {
 	return ""
 }
 
-// are reports whether the given processes live, and no others.
-func (s *servers) are(processes []Process) bool {
+// equal reports whether the given processes live, and no others.
+func (s *servers) equal(processes []Process) bool {
 	return len(processes) == len(s.living) && !slices.ContainsFunc(processes, func(process Process) bool {
 		return !s.lives(process)
 	})

@@ -79,7 +79,7 @@ func (o *observer) disconnected(s *server) {
 		if o.held[name] == s {
 			delete(o.held, name)
 			o.m.w.log("the connection to %s ended", s.incarnation)
-			o.heard(o.ledger.LoseSight(o.m.now(), name))
+			o.heard(o.ledger.ConnectionLost(o.m.now(), name))
 			o.lookSoon()
 		}
 	}

@@ -45,7 +45,7 @@ type addressWatcher struct {
 
 func (w *addressWatcher) run(ctx context.Context) {
 	bySlice := map[string][]string{}
-	follow(ctx, w.clock, w.source, func(n news[*discoveryv1.EndpointSlice]) {
+	follow(ctx, w.clock, w.source, func(n delta[*discoveryv1.EndpointSlice]) {
 		for _, slice := range n.set {
 			bySlice[slice.Name] = addressesIn(slice)
 		}

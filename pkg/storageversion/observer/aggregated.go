@@ -40,7 +40,7 @@ import (
 // aggregatedBackoff is between attempts to read documents of aggregated servers.
 var aggregatedBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute, Jitter: 0.1}
 
-// aggregatedReader knows who serves each group version, and tells the Ledger what aggregated servers say in their
+// aggregatedReader knows who serves each group version, and gives the Ledger what aggregated servers say in their
 // discovery documents.
 type aggregatedReader struct {
 	*facts
@@ -71,7 +71,7 @@ func (r *aggregatedReader) isBuiltIn(gv schema.GroupVersion) bool {
 }
 
 func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
-	follow(ctx, r.clock, r.apiServices, func(n news[*documents.APIService]) {
+	follow(ctx, r.clock, r.apiServices, func(n delta[*documents.APIService]) {
 		r.update(func(now time.Time) storageversion.Changes {
 			changes := storageversion.Changes{}
 			for _, s := range n.set {
@@ -114,9 +114,9 @@ func (r *aggregatedReader) read(ctx context.Context) error {
 	err := r.readGroups(ctx, func(string) bool { found = true; return true })
 	switch {
 	case !found:
-		r.unread(migrationv1alpha1.EvidenceFromAggregatedDiscovery)
+		r.forgetSource(migrationv1alpha1.EvidenceFromAggregatedDiscovery)
 	case err == nil:
-		r.current(migrationv1alpha1.EvidenceFromAggregatedDiscovery)
+		r.noteRead(migrationv1alpha1.EvidenceFromAggregatedDiscovery)
 	}
 	return err
 }

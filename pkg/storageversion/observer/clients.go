@@ -38,7 +38,7 @@ const (
 	// serverName is the name by which servers verify each other at their own addresses.
 	serverName = "kubernetes.default.svc"
 
-	// connectTimeout is short: all servers are in one place, and a host that is gone must not delay news of the others.
+	// connectTimeout is short: all servers are in one place, and a host that is gone must not delay reading the others.
 	connectTimeout = 2 * time.Second
 
 	// requestTimeout bounds every request for a document.

@@ -30,14 +30,14 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// definitionWatcher tells the Ledger about CustomResourceDefinitions.
+// definitionWatcher reports CustomResourceDefinitions to the Ledger.
 type definitionWatcher struct {
 	*facts
 	source *source
 }
 
 func (w *definitionWatcher) run(ctx context.Context) {
-	follow(ctx, w.clock, w.source, func(n news[*documents.Definition]) {
+	follow(ctx, w.clock, w.source, func(n delta[*documents.Definition]) {
 		w.update(func(now time.Time) storageversion.Changes {
 			w.lastRead[migrationv1alpha1.EvidenceFromCustomResourceDefinition] = now
 			changes := storageversion.Changes{}

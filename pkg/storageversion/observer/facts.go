@@ -42,8 +42,8 @@ const (
 	burst = 250 * time.Millisecond
 )
 
-// facts is the Ledger, its lock, and those who want to hear of changes. The same lock guards what a watcher keeps for
-// other goroutines, so that they see it in step with the Ledger.
+// facts is the Ledger with its lock and its subscribers. The same lock guards what a watcher keeps for other goroutines,
+// so that they see it in step with the Ledger.
 type facts struct {
 	clock        clock.WithTicker
 	pollInterval time.Duration
@@ -56,7 +56,7 @@ type facts struct {
 	lastRead    map[migrationv1alpha1.EvidenceSource]time.Time
 }
 
-// update runs change under the lock, and then tells subscribers of the resources that it returns.
+// update calls change under the lock, and then the subscribers with each resource that change returns.
 func (f *facts) update(change func(now time.Time) storageversion.Changes) {
 	f.mu.Lock()
 	changes, subscribers := change(f.clock.Now()), f.subscribers
@@ -68,16 +68,16 @@ func (f *facts) update(change func(now time.Time) storageversion.Changes) {
 	}
 }
 
-// current notes that everything about a source is known up to now.
-func (f *facts) current(source migrationv1alpha1.EvidenceSource) {
+// noteRead notes that everything about a source is known up to now.
+func (f *facts) noteRead(source migrationv1alpha1.EvidenceSource) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.lastRead[source] = f.clock.Now()
 }
 
-// unread notes that nothing is read from a source any more. Otherwise its last read would grow old, as if the source
-// could not be read.
-func (f *facts) unread(source migrationv1alpha1.EvidenceSource) {
+// forgetSource notes that nothing is read from a source any more. Otherwise its last read would grow old, as if the
+// source could not be read.
+func (f *facts) forgetSource(source migrationv1alpha1.EvidenceSource) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.lastRead, source)
@@ -90,7 +90,7 @@ func (f *facts) living() []storageversion.Process {
 	return f.ledger.Living()
 }
 
-// nextPoll is when to poll again. It varies, so that processes that start together do not poll together for ever.
+// nextPoll is when to poll again. It varies, so that processes that start together do not poll together forever.
 func (f *facts) nextPoll() time.Time {
 	return f.clock.Now().Add(f.pollInterval - rand.N(f.pollInterval/10+1))
 }

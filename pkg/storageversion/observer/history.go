@@ -63,8 +63,8 @@ type lease struct {
 	created  time.Time
 	renewed  time.Time
 	duration time.Duration // for ever if zero
-	// heardAt is when the observer heard of a renewal last, see serverLeases.
-	heardAt time.Duration
+	// renewedAt is the value of serverLeases.connected when the observer last received a renewal.
+	renewedAt time.Duration
 }
 
 func leaseFrom(object *coordinationv1.Lease) lease {

@@ -141,7 +141,7 @@ func (h *holds) awaitEnd(ctx context.Context, held *hold) {
 	}
 }
 
-// lose tells once that a connection ended.
+// lose reports once that a connection ended.
 func (h *holds) lose(name string, held *hold) {
 	h.holding.Lock()
 	current := h.byName[name] == held
@@ -150,7 +150,7 @@ func (h *holds) lose(name string, held *hold) {
 	}
 	h.holding.Unlock()
 	if current {
-		h.update(func(now time.Time) storageversion.Changes { return h.ledger.LoseSight(now, name) })
+		h.update(func(now time.Time) storageversion.Changes { return h.ledger.ConnectionLost(now, name) })
 		h.serversChanged.raise()
 	}
 }

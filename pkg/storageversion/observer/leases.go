@@ -41,11 +41,11 @@ const (
 	// Servers renew their Leases every ten seconds. The Lease of a server that crashed stays for an hour.
 	goneAfter = 90 * time.Second
 
-	// newsGap is the longest time between two news in which a renewal would have been heard.
-	newsGap = 15 * time.Second
+	// maxEventGap is the longest time between two events in which the observer would have received a renewal.
+	maxEventGap = 15 * time.Second
 )
 
-// leaseWatcher tells the Ledger which server processes live.
+// leaseWatcher reports to the Ledger which server processes live.
 type leaseWatcher struct {
 	*facts
 	source     *source
@@ -65,9 +65,9 @@ type leaseWatcher struct {
 }
 
 func (w *leaseWatcher) run(ctx context.Context) {
-	follow(ctx, w.clock, w.source, func(n news[*coordinationv1.Lease]) {
+	follow(ctx, w.clock, w.source, func(n delta[*coordinationv1.Lease]) {
 		was := w.leases.leasesAt
-		w.leases.hear(n, w.clock.Now())
+		w.leases.apply(n, w.clock.Now())
 		if n.listed {
 			earlier, unbroken := w.lookBack(ctx, was)
 			w.report(ctx, append(earlier, w.withUnseenGone(was)...), unbroken)
@@ -79,7 +79,7 @@ func (w *leaseWatcher) run(ctx context.Context) {
 
 // lookBack asks etcd which processes lived before a list: since the watch broke or, if there was none, as far back as
 // etcd remembers. After the first list it asks nothing if all Leases are older than that. unbroken says that no process
-// is missing since then. If etcd does not tell, servers that held a Lease not long ago may have come and gone.
+// is missing since then. If they cannot be listed, servers that held a Lease not long ago may have come and gone.
 func (w *leaseWatcher) lookBack(
 	ctx context.Context, was leasesAt,
 ) (earlier [][]storageversion.Process, unbroken bool) {
@@ -100,7 +100,7 @@ func (w *leaseWatcher) lookBack(
 	case first: // The first set that counts has a process of every identity.
 		return slices.DeleteFunc(earlier, func(lived []storageversion.Process) bool { return len(lived) < len(living) }), true
 	case err != nil:
-		return w.leases.perhapsBack(living), false
+		return w.leases.withRecentHolders(living), false
 	default:
 		return earlier, true
 	}
@@ -121,7 +121,7 @@ func (w *leaseWatcher) withUnseenGone(was leasesAt) [][]storageversion.Process {
 	return [][]storageversion.Process{lived}
 }
 
-// report tells the Ledger which processes lived one after the other, and which live now. unbroken says that it misses
+// report gives the Ledger which processes lived one after the other, and which live now. unbroken says that it misses
 // none of them.
 func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Process, unbroken bool) {
 	living, gone, others := w.leases.processes(w.addresses.current())
@@ -187,26 +187,26 @@ func (w *leaseWatcher) withoutLease() error {
 	return nil
 }
 
-// serverLeases is what lists and watches have told about identity Leases.
+// serverLeases is what lists and watches have shown of identity Leases.
 //
-// When a server stopped to renew its Lease is measured by the time in which other news arrived here. The times in
-// Leases are by the clocks of other hosts, and an observer that is cut off from the API hears of no renewal.
+// For how long a server has not renewed its Lease is measured by the time in which other events arrived here. The times
+// in Leases are by the clocks of other hosts, and an observer that is cut off from the API receives no renewal.
 type serverLeases struct {
 	leasesAt
 	// lastHeld is when each server was last shown to hold a Lease. A server is forgotten historyKept later, counted up to
-	// the last news before the latest: the watch may have been broken in between.
+	// the last event before the latest: the watch may have been broken in between.
 	lastHeld map[string]time.Time
 	// lostAt is when a process of kube-apiserver lost its Lease last. One may have before a list.
 	lostAt time.Time
-	// heard is the total time in which news arrived, up to lastNews.
-	heard    time.Duration
-	lastNews time.Time
+	// connected is for how long the observer has received events in total, up to lastEvent.
+	connected time.Duration
+	lastEvent time.Time
 }
 
-func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
-	l.noteHeld(l.lastNews)
-	l.heard += min(max(now.Sub(l.lastNews), 0), newsGap)
-	l.lastNews = now
+func (l *serverLeases) apply(n delta[*coordinationv1.Lease], now time.Time) {
+	l.noteHeld(l.lastEvent)
+	l.connected += min(max(now.Sub(l.lastEvent), 0), maxEventGap)
+	l.lastEvent = now
 	before := maps.Clone(l.byName)
 	if n.listed {
 		l.leasesAt = leasesAt{byName: map[string]lease{}}
@@ -219,9 +219,9 @@ func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 	}
 	for _, object := range n.set {
 		one := leaseFrom(object)
-		one.heardAt = l.heard
+		one.renewedAt = l.connected
 		if known, exists := before[object.Name]; exists && known.sameProcess(one) && known.renewed.Equal(one.renewed) {
-			one.heardAt = known.heardAt
+			one.renewedAt = known.renewedAt
 		} else if n.listed && !one.renewed.IsZero() {
 			// Whether another host's clock was right shows at the next renewal, within ten seconds. Where the Lease names an
 			// address, the clock does not decide alone.
@@ -229,7 +229,7 @@ func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 			if one.address != "" {
 				age = min(age, goneAfter+time.Second)
 			}
-			one.heardAt -= age
+			one.renewedAt -= age
 		}
 		l.byName[object.Name] = one
 	}
@@ -247,7 +247,7 @@ func (l *serverLeases) hear(n news[*coordinationv1.Lease], now time.Time) {
 	l.revision = max(l.revision, n.revision)
 }
 
-// noteHeld remembers who held Leases at the latest news.
+// noteHeld remembers who held Leases at the latest event.
 func (l *serverLeases) noteHeld(latest time.Time) {
 	for name, known := range l.byName {
 		if known.server {
@@ -257,9 +257,9 @@ func (l *serverLeases) noteHeld(latest time.Time) {
 	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return latest.Sub(last) > historyKept })
 }
 
-// perhapsBack returns the living processes together with one of each server that held a Lease not long ago and holds
+// withRecentHolders returns the living processes together with one of each server that held a Lease not long ago and holds
 // none now. Such a server may have been back meanwhile. It returns nothing if there is no such server.
-func (l *serverLeases) perhapsBack(living []storageversion.Process) [][]storageversion.Process {
+func (l *serverLeases) withRecentHolders(living []storageversion.Process) [][]storageversion.Process {
 	lived := slices.Clone(living)
 	for name := range l.lastHeld {
 		if !l.byName[name].server {
@@ -280,7 +280,7 @@ func (l *serverLeases) processes(ready []string) (living, gone []storageversion.
 	others = map[string]string{}
 	renewing := l.renewing()
 	for name, one := range l.byName {
-		server, silence := storageversion.Process{Identity: name, Incarnation: one.holder}, l.silence(one)
+		server, silence := storageversion.Process{Identity: name, Incarnation: one.holder}, l.sinceRenewal(one)
 		switch {
 		case one.duration > 0 && silence > one.duration:
 		case !one.server:
@@ -300,7 +300,7 @@ func byIdentity(a, b storageversion.Process) int { return cmp.Compare(a.Identity
 // renewing returns the Leases of servers of kube-apiserver that still renew them.
 func (l *serverLeases) renewing() []lease {
 	return slices.DeleteFunc(slices.Collect(maps.Values(l.byName)), func(one lease) bool {
-		return !one.server || l.silence(one) > goneAfter
+		return !one.server || l.sinceRenewal(one) > goneAfter
 	})
 }
 
@@ -318,8 +318,8 @@ func lostAddress(silent lease, renewing []lease, ready []string) bool {
 	return shown && !slices.Contains(ready, silent.address)
 }
 
-// silence is for how long a Lease was not renewed while other news arrived.
-func (l *serverLeases) silence(one lease) time.Duration { return l.heard - one.heardAt }
+// sinceRenewal is for how long a Lease was not renewed while other events arrived.
+func (l *serverLeases) sinceRenewal(one lease) time.Duration { return l.connected - one.renewedAt }
 
 // holders returns who holds the Leases of servers of kube-apiserver, by identity.
 func (l *leasesAt) holders() map[string]string {

@@ -39,12 +39,12 @@ func leaseOf(identity, holder, component string, renewed time.Time) *coordinatio
 	}
 }
 
-func list(leases ...*coordinationv1.Lease) news[*coordinationv1.Lease] {
-	return news[*coordinationv1.Lease]{set: leases, listed: true}
+func list(leases ...*coordinationv1.Lease) delta[*coordinationv1.Lease] {
+	return delta[*coordinationv1.Lease]{set: leases, listed: true}
 }
 
-func renewal(object *coordinationv1.Lease) news[*coordinationv1.Lease] {
-	return news[*coordinationv1.Lease]{set: []*coordinationv1.Lease{object}}
+func renewal(object *coordinationv1.Lease) delta[*coordinationv1.Lease] {
+	return delta[*coordinationv1.Lease]{set: []*coordinationv1.Lease{object}}
 }
 
 // at adds to a Lease the address that its server advertises.
@@ -58,44 +58,44 @@ func renewFor(l *serverLeases, d time.Duration, object *coordinationv1.Lease) {
 	for range d / (10 * time.Second) {
 		renewed := object.DeepCopy()
 		renewed.Spec.RenewTime.Time = renewed.Spec.RenewTime.Add(10 * time.Second)
-		l.hear(renewal(renewed), l.lastNews.Add(10*time.Second))
+		l.apply(renewal(renewed), l.lastEvent.Add(10*time.Second))
 		object = renewed
 	}
 }
 
 func TestWhenAProcessLostItsLease(t *testing.T) {
 	process := func(holder string) *coordinationv1.Lease { return leaseOf(holder[:1], holder, kubeAPIServer, noon) }
-	gone := news[*coordinationv1.Lease]{gone: []string{"a"}}
+	gone := delta[*coordinationv1.Lease]{gone: []string{"a"}}
 	for name, test := range map[string]struct {
-		then []news[*coordinationv1.Lease]
+		then []delta[*coordinationv1.Lease]
 		want time.Duration // after the first list
 	}{
 		"perhaps before the first list":  {},
-		"not at a renewal":               {then: []news[*coordinationv1.Lease]{renewal(process("a_1"))}},
-		"not when another server starts": {then: []news[*coordinationv1.Lease]{renewal(process("c_1"))}},
-		"when somebody deletes it":       {then: []news[*coordinationv1.Lease]{gone}, want: time.Second},
+		"not at a renewal":               {then: []delta[*coordinationv1.Lease]{renewal(process("a_1"))}},
+		"not when another server starts": {then: []delta[*coordinationv1.Lease]{renewal(process("c_1"))}},
+		"when somebody deletes it":       {then: []delta[*coordinationv1.Lease]{gone}, want: time.Second},
 		"when somebody deletes it, also if the server puts it back": {
-			then: []news[*coordinationv1.Lease]{gone, renewal(process("a_1"))}, want: time.Second,
+			then: []delta[*coordinationv1.Lease]{gone, renewal(process("a_1"))}, want: time.Second,
 		},
 		"when its successor takes it over": {
-			then: []news[*coordinationv1.Lease]{renewal(process("a_2"))}, want: time.Second,
+			then: []delta[*coordinationv1.Lease]{renewal(process("a_2"))}, want: time.Second,
 		},
 		"when a list does not have it": {
-			then: []news[*coordinationv1.Lease]{list(process("b_1"))}, want: time.Second,
+			then: []delta[*coordinationv1.Lease]{list(process("b_1"))}, want: time.Second,
 		},
 		"perhaps before any other list": {
-			then: []news[*coordinationv1.Lease]{list(process("a_1"), process("b_1"))}, want: time.Second,
+			then: []delta[*coordinationv1.Lease]{list(process("a_1"), process("b_1"))}, want: time.Second,
 		},
 		"when it is labelled as that of another server": {
-			then: []news[*coordinationv1.Lease]{renewal(leaseOf("a", "a_1", "sample", noon))}, want: time.Second,
+			then: []delta[*coordinationv1.Lease]{renewal(leaseOf("a", "a_1", "sample", noon))}, want: time.Second,
 		},
-		"not when it is a server of another": {then: []news[*coordinationv1.Lease]{{gone: []string{"s"}}}},
+		"not when it is a server of another": {then: []delta[*coordinationv1.Lease]{{gone: []string{"s"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := serverLeases{lastHeld: map[string]time.Time{}}
 			first := list(process("a_1"), process("b_1"), leaseOf("s", "s_1", "sample", noon))
-			for i, n := range append([]news[*coordinationv1.Lease]{first}, test.then...) {
-				l.hear(n, noon.Add(time.Duration(i)*time.Second))
+			for i, n := range append([]delta[*coordinationv1.Lease]{first}, test.then...) {
+				l.apply(n, noon.Add(time.Duration(i)*time.Second))
 			}
 			if after := l.lostAt.Sub(noon); after != test.want {
 				t.Errorf("a process lost its Lease %v after the first list, want %v", after, test.want)
@@ -108,8 +108,8 @@ func TestServersThatMayHaveBeenBack(t *testing.T) {
 	process := func(holder string) *coordinationv1.Lease { return leaseOf(holder[:1], holder, kubeAPIServer, noon) }
 	living := []storageversion.Process{{Identity: "a", Incarnation: "a_1"}, {Identity: "d", Incarnation: "d_1"}}
 	for name, test := range map[string]struct {
-		heard []time.Duration // after the server left
-		want  [][]storageversion.Process
+		listed []time.Duration // after the server left
+		want   [][]storageversion.Process
 	}{
 		"a server that left a moment ago": {
 			[]time.Duration{time.Minute}, [][]storageversion.Process{{living[0], {Identity: "c"}, living[1]}},
@@ -121,12 +121,12 @@ func TestServersThatMayHaveBeenBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := serverLeases{lastHeld: map[string]time.Time{}}
-			l.hear(list(process("a_1"), process("c_1"), process("d_1"), leaseOf("s", "s_1", "sample", noon)), noon)
-			l.hear(list(process("a_1"), process("d_1")), noon.Add(time.Second))
-			for _, after := range test.heard {
-				l.hear(list(process("a_1"), process("d_1")), noon.Add(after))
+			l.apply(list(process("a_1"), process("c_1"), process("d_1"), leaseOf("s", "s_1", "sample", noon)), noon)
+			l.apply(list(process("a_1"), process("d_1")), noon.Add(time.Second))
+			for _, after := range test.listed {
+				l.apply(list(process("a_1"), process("d_1")), noon.Add(after))
 			}
-			if diff := cmp.Diff(test.want, l.perhapsBack(living)); diff != "" {
+			if diff := cmp.Diff(test.want, l.withRecentHolders(living)); diff != "" {
 				t.Errorf("who may have been back (-want +got):\n%s", diff)
 			}
 		})
@@ -240,7 +240,7 @@ func TestWhichProcessesLive(t *testing.T) {
 			name:   "nobody is gone because the watch was cut off for two hours",
 			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
 			then: func(l *serverLeases) {
-				l.hear(renewal(at("a", process("a_1", noon.Add(2*time.Hour)))), noon.Add(2*time.Hour))
+				l.apply(renewal(at("a", process("a_1", noon.Add(2*time.Hour)))), noon.Add(2*time.Hour))
 			},
 			ready: []string{"a:6443"},
 			want:  []storageversion.Process{a, b},
@@ -250,7 +250,7 @@ func TestWhichProcessesLive(t *testing.T) {
 			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
 			then: func(l *serverLeases) {
 				renewFor(l, 80*time.Second, at("a", process("a_1", noon)))
-				l.hear(list(at("a", process("a_1", noon)), at("b", process("b_1", noon))), l.lastNews)
+				l.apply(list(at("a", process("a_1", noon)), at("b", process("b_1", noon))), l.lastEvent)
 				renewFor(l, 20*time.Second, at("a", process("a_1", noon.Add(time.Minute))))
 			},
 			ready: []string{"a:6443"},
@@ -259,20 +259,20 @@ func TestWhichProcessesLive(t *testing.T) {
 		{
 			name:   "a list leaves nothing of what was known before",
 			listed: []*coordinationv1.Lease{process("a_1", noon)},
-			then:   func(l *serverLeases) { l.hear(list(process("b_1", noon)), noon) },
+			then:   func(l *serverLeases) { l.apply(list(process("b_1", noon)), noon) },
 			want:   []storageversion.Process{b},
 		},
 		{
 			name:   "another process under the same identity",
 			listed: []*coordinationv1.Lease{process("a_0", noon)},
-			then:   func(l *serverLeases) { l.hear(renewal(process("a_1", noon)), noon) },
+			then:   func(l *serverLeases) { l.apply(renewal(process("a_1", noon)), noon) },
 			want:   []storageversion.Process{a},
 		},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			l := serverLeases{lastHeld: map[string]time.Time{}}
-			l.hear(list(test.listed...), noon)
+			l.apply(list(test.listed...), noon)
 			if test.then != nil {
 				test.then(&l)
 			}

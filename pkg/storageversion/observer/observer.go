@@ -126,7 +126,7 @@ func (o *Observer) Run(ctx context.Context) {
 
 // Subscribe makes the Observer call changed for every resource of which the observation may have changed, and at
 // every poll for resources that an unchanged document confirms. changed must be quick, and must not call Subscribe.
-// It does not hear of earlier changes.
+// It is not called for earlier changes.
 func (o *Observer) Subscribe(changed func(schema.GroupResource)) {
 	o.facts.mu.Lock()
 	defer o.facts.mu.Unlock()

@@ -46,7 +46,7 @@ var meetingBackoff = wait.Backoff{
 // addressDelay is how long a server may have a Lease and no address. The address appears up to 25 s after the Lease.
 const addressDelay = 30 * time.Second
 
-// discoveryPoller tells the Ledger what servers say in their discovery documents.
+// discoveryPoller gives the discovery documents of servers to the Ledger.
 type discoveryPoller struct {
 	*facts
 	clients         *clients
@@ -81,7 +81,7 @@ func (p *discoveryPoller) run(ctx context.Context) {
 	p.keepReading(ctx, p.serversChanged, retryBackoff, p.read)
 }
 
-// read takes a look if there may be news. It reports whether something is missing afterwards.
+// read takes a look if something may have changed. It reports whether something is missing afterwards.
 func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
 	p.clients.forgetConnections()
 	look := true
@@ -123,7 +123,7 @@ func (p *discoveryPoller) takeLook(ctx context.Context) {
 		changes := p.ledger.SetLook(now, look)
 		for name, document := range look.Documents {
 			if document.Held && p.holds.of(name) == nil {
-				maps.Copy(changes, p.ledger.LoseSight(now, name)) // It ended before the Ledger knew of it.
+				maps.Copy(changes, p.ledger.ConnectionLost(now, name)) // It ended before the Ledger knew of it.
 			}
 		}
 		return changes
@@ -211,7 +211,7 @@ func (p *discoveryPoller) servedChanged(ctx context.Context) bool {
 		}
 	}
 	if all {
-		p.current(migrationv1alpha1.EvidenceFromServerDiscovery)
+		p.noteRead(migrationv1alpha1.EvidenceFromServerDiscovery)
 	}
 	return false
 }

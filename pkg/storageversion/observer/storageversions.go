@@ -34,7 +34,7 @@ import (
 // lack it for a moment.
 const unservedAfter = 3
 
-// storageVersionWatcher tells the Ledger about StorageVersions while servers serve them.
+// storageVersionWatcher reports StorageVersions to the Ledger while servers serve them.
 type storageVersionWatcher struct {
 	*facts
 	source *source
@@ -55,7 +55,7 @@ func (w *storageVersionWatcher) run(ctx context.Context) {
 		}
 		klog.FromContext(ctx).V(2).Info("API servers do not serve StorageVersions any more")
 		w.update(func(now time.Time) storageversion.Changes { return w.ledger.SetStorageVersionsServed(now, false) })
-		w.unread(migrationv1alpha1.EvidenceFromStorageVersion)
+		w.forgetSource(migrationv1alpha1.EvidenceFromStorageVersion)
 	}
 }
 
@@ -64,9 +64,9 @@ func (w *storageVersionWatcher) watch(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	notFound := 0
-	follow(ctx, w.clock, w.source, func(n news[*apiserverinternalv1alpha1.StorageVersion]) {
+	follow(ctx, w.clock, w.source, func(n delta[*apiserverinternalv1alpha1.StorageVersion]) {
 		notFound = 0
-		w.update(func(now time.Time) storageversion.Changes { return w.hear(now, n) })
+		w.update(func(now time.Time) storageversion.Changes { return w.apply(now, n) })
 	}, func(err error) {
 		if !documents.NotServed(err) {
 			notFound = 0
@@ -78,9 +78,9 @@ func (w *storageVersionWatcher) watch(ctx context.Context) {
 	})
 }
 
-// hear runs under the lock.
-func (w *storageVersionWatcher) hear(
-	now time.Time, n news[*apiserverinternalv1alpha1.StorageVersion],
+// apply runs under the lock.
+func (w *storageVersionWatcher) apply(
+	now time.Time, n delta[*apiserverinternalv1alpha1.StorageVersion],
 ) storageversion.Changes {
 	w.lastRead[migrationv1alpha1.EvidenceFromStorageVersion] = now
 	changes, unbroken := storageversion.Changes{}, n.first || !n.listed

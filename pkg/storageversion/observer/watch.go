@@ -60,13 +60,13 @@ type watchable interface {
 	metav1.ObjectMetaAccessor
 }
 
-// news is what a list or a watch tells about objects of type T. A watch also tells when there is nothing new.
-type news[T watchable] struct {
+// delta is what a list or an event of a watch says about objects of type T. That of a bookmark has only a revision.
+type delta[T watchable] struct {
 	// set has the objects that were created or changed, and all objects after a list.
 	set []T
 	// gone has the names of objects that were deleted.
 	gone []string
-	// listed says that this is a list: changes since the last news may have been missed. first says that it is the first.
+	// listed says that this is a list: changes since the last delta may have been missed. first says that it is the first.
 	listed, first bool
 	// revision of etcd is that of the list or of the last change. It is zero if it cannot be read.
 	revision int64
@@ -81,9 +81,9 @@ type source struct {
 	// restored is called when etcd has an earlier state than a watch has shown, if it is not nil.
 	restored func(error)
 
-	// heard is the highest revision of any news.
-	heard int64
-	// listed is closed when the first list has been heard.
+	// revision is the highest revision of any delta.
+	revision int64
+	// listed is closed after the first list was applied.
 	listed chan struct{}
 	// names are those of the objects that exist. They outlive a watch: a name that the next list lacks was deleted.
 	names sets.Set[string]
@@ -101,13 +101,13 @@ func (s *source) request(options metav1.ListOptions) *rest.Request {
 		SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion)
 }
 
-// follow calls hear with all news of a source, one after the other, until ctx ends. It calls failed, which may be
-// nil, at every failure to list or to begin a watch.
+// follow calls apply with each delta of a source, one after the other, until ctx ends. It calls failed, which may be nil,
+// at every failure to list or to begin a watch.
 //
 // It drives a Reflector without an informer, because an informer hides whether it listed or watched, and with that
 // whether something may have been missed.
 func follow[T watchable](
-	ctx context.Context, clk clock.WithTicker, from *source, hear func(news[T]), failed func(error),
+	ctx context.Context, clk clock.WithTicker, from *source, apply func(delta[T]), failed func(error),
 ) {
 	logger := klog.FromContext(ctx).WithValues("resource", from.resource)
 	ctx = klog.NewContext(ctx, logger)
@@ -116,7 +116,7 @@ func follow[T watchable](
 	var kind T
 	reflector := cache.NewReflectorWithOptions(
 		&cache.ListWatch{ListWithContextFunc: lw.list, WatchFuncWithContext: lw.watch},
-		kind, &store[T]{source: from, hear: hear},
+		kind, &store[T]{source: from, apply: apply},
 		cache.ReflectorOptions{Name: from.resource, Logger: &logger, Clock: clk})
 	reflector.WatchListPageSize = pageSize
 
@@ -194,10 +194,10 @@ func (l *listWatch) beginWatch(ctx context.Context, options metav1.ListOptions) 
 	return request.Watch(ctx)
 }
 
-// checkRevision makes sure that etcd still knows what was heard before. A watch that begins at a later revision than
+// checkRevision makes sure that etcd still has the revision that was seen before. A watch that begins at a later revision than
 // etcd has is accepted, and shows nothing until etcd gets there.
-func (l *listWatch) checkRevision(ctx context.Context, heard int64) error {
-	if l.restored == nil || heard == 0 {
+func (l *listWatch) checkRevision(ctx context.Context, seen int64) error {
+	if l.restored == nil || seen == 0 {
 		return nil
 	}
 	list, err := l.request(metav1.ListOptions{Limit: 1}).Timeout(pageTimeout).MaxRetries(0).Do(ctx).Get()
@@ -208,15 +208,15 @@ func (l *listWatch) checkRevision(ctx context.Context, heard int64) error {
 	if err != nil {
 		return err
 	}
-	return l.checkRestored(revisionOf(accessor.GetResourceVersion()), heard)
+	return l.checkRestored(revisionOf(accessor.GetResourceVersion()), seen)
 }
 
-// checkRestored returns an error if etcd is at an earlier revision than one that was heard of.
-func (s *source) checkRestored(now, heard int64) error {
-	if s.restored == nil || now == 0 || now >= heard {
+// checkRestored returns an error if etcd is at an earlier revision than one that was seen.
+func (s *source) checkRestored(now, seen int64) error {
+	if s.restored == nil || now == 0 || now >= seen {
 		return nil
 	}
-	err := fmt.Errorf("%w (it is at revision %d, and revision %d was seen)", ErrRestored, now, heard)
+	err := fmt.Errorf("%w (it is at revision %d, and revision %d was seen)", ErrRestored, now, seen)
 	s.restored(err)
 	return err
 }
@@ -238,19 +238,19 @@ func (l *listWatch) failed(ctx context.Context, err error) {
 	l.failures.Failed(ctx, kind, message, "err", err)
 }
 
-// store turns what a Reflector does to it into news. It stores names only. A Reflector promises to give it objects of
+// store turns what a Reflector does to it into deltas. It stores names only. A Reflector promises to give it objects of
 // type T.
 type store[T watchable] struct {
 	source *source
-	hear   func(news[T])
+	apply  func(delta[T])
 }
 
 var _ cache.ReflectorBookmarkStore = &store[*metav1.PartialObjectMetadata]{}
 
 // Replace is called after each list: at the beginning, and whenever a watch could not continue where it broke.
 func (s *store[T]) Replace(objects []any, resourceVersion string) error {
-	n := news[T]{listed: true, first: s.source.names == nil, revision: revisionOf(resourceVersion)}
-	if err := s.source.checkRestored(n.revision, s.source.heard); err != nil {
+	n := delta[T]{listed: true, first: s.source.names == nil, revision: revisionOf(resourceVersion)}
+	if err := s.source.checkRestored(n.revision, s.source.revision); err != nil {
 		return err
 	}
 	names := sets.Set[string]{}
@@ -261,7 +261,7 @@ func (s *store[T]) Replace(objects []any, resourceVersion string) error {
 	}
 	n.gone = s.source.names.Difference(names).UnsortedList()
 	s.source.names = names
-	s.tell(n)
+	s.emit(n)
 	if n.first {
 		close(s.source.listed)
 	}
@@ -275,7 +275,7 @@ func (s *store[T]) Add(item any) error { return s.Update(item) }
 func (s *store[T]) Update(item any) error {
 	meta := item.(T).GetObjectMeta()
 	s.source.names.Insert(meta.GetName())
-	s.tell(news[T]{set: []T{item.(T)}, revision: revisionOf(meta.GetResourceVersion())})
+	s.emit(delta[T]{set: []T{item.(T)}, revision: revisionOf(meta.GetResourceVersion())})
 	return nil
 }
 
@@ -283,19 +283,19 @@ func (s *store[T]) Update(item any) error {
 func (s *store[T]) Delete(item any) error {
 	meta := item.(T).GetObjectMeta()
 	s.source.names.Delete(meta.GetName())
-	s.tell(news[T]{gone: []string{meta.GetName()}, revision: revisionOf(meta.GetResourceVersion())})
+	s.emit(delta[T]{gone: []string{meta.GetName()}, revision: revisionOf(meta.GetResourceVersion())})
 	return nil
 }
 
 // Bookmark is called when the API server says that a watch has sent everything up to now.
 func (s *store[T]) Bookmark(resourceVersion string) error {
-	s.tell(news[T]{revision: revisionOf(resourceVersion)})
+	s.emit(delta[T]{revision: revisionOf(resourceVersion)})
 	return nil
 }
 
-func (s *store[T]) tell(n news[T]) {
-	s.source.heard = max(s.source.heard, n.revision)
-	s.hear(n)
+func (s *store[T]) emit(n delta[T]) {
+	s.source.revision = max(s.source.revision, n.revision)
+	s.apply(n)
 }
 
 // Resync has no meaning, because no objects are stored.

@@ -61,7 +61,7 @@ func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker) *follower 
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {
-		follow(ctx, clk, newSource(client, "customresourcedefinitions", "", ""), f.hear, func(err error) {
+		follow(ctx, clk, newSource(client, "customresourcedefinitions", "", ""), f.apply, func(err error) {
 			if documents.NotServed(err) {
 				f.record("not served")
 			}
@@ -76,7 +76,7 @@ func startFollower(t *testing.T, s *fakeServer, clk clock.WithTicker) *follower 
 	return f
 }
 
-func (f *follower) hear(n news[*documents.Definition]) {
+func (f *follower) apply(n delta[*documents.Definition]) {
 	names := []string{}
 	for _, d := range n.set {
 		names = append(names, d.Metadata.Name)
@@ -176,7 +176,7 @@ func TestWhatCannotBeResumedIsListed(t *testing.T) {
 func TestAnEarlierListIsARestore(t *testing.T) {
 	var told error
 	s := &source{restored: func(err error) { told = err }, listed: make(chan struct{})}
-	lists := &store[*documents.Definition]{source: s, hear: func(news[*documents.Definition]) {}}
+	lists := &store[*documents.Definition]{source: s, apply: func(delta[*documents.Definition]) {}}
 	for _, err := range []error{lists.Replace(nil, "10"), lists.Bookmark("20"), lists.Replace(nil, "20"), told} {
 		if err != nil {
 			t.Fatal(err)
