@@ -61,9 +61,9 @@ func NewCaches(informers migrationinformers.Interface, controllerName string) (*
 	return c, nil
 }
 
-// Listen registers event handlers. They call stateChanged for each StorageState, and migrationChanged for each migration,
-// that is added, changed or deleted. The returned functions report whether the handlers were called for everything that
-// the caches had at first.
+// Listen registers event handlers. They call stateChanged for each StorageState, and migrationChanged for each
+// migration, that is added, changed or deleted. The returned functions report whether the handlers were called for
+// everything that the caches had at first.
 func (c *Caches) Listen(
 	ctx context.Context, stateChanged func(schema.GroupResource),
 	migrationChanged func(*migrationv1alpha1.StorageVersionMigration),

@@ -77,8 +77,8 @@ type AnyQueue interface {
 	start(ctx context.Context, workers *sync.WaitGroup)
 }
 
-// Run waits until everything has synced, calls begin, and starts the workers of the queues. It stops them when ctx ends,
-// and returns after all of them have returned.
+// Run waits until everything has synced, calls begin, and starts the workers of the queues. It stops them when ctx
+// ends, and returns after all of them have returned.
 func Run(ctx context.Context, synced []cache.InformerSynced, begin func(), queues ...AnyQueue) {
 	var workers sync.WaitGroup
 	defer workers.Wait()
@@ -101,9 +101,9 @@ func (q *Queue[K]) start(ctx context.Context, workers *sync.WaitGroup) {
 	}
 }
 
-// work calls Handle for one key after the other until the queue is shut down or ctx ends. If Handle fails, work adds the
-// key again after a backoff. It logs the error, unless that is ErrOutdated. Many keys often fail for one reason, for
-// example a missing permission, so it logs one error of each reason per minute, and the others at verbosity 4.
+// work calls Handle for one key after the other until the queue is shut down or ctx ends. If Handle fails, work adds
+// the key again after a backoff. It logs the error, unless that is ErrOutdated. Many keys often fail for one reason,
+// for example a missing permission, so it logs one error of each reason per minute, and the others at verbosity 4.
 func (q *Queue[K]) work(ctx context.Context) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logged := map[metav1.StatusReason]time.Time{}

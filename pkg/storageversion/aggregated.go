@@ -161,8 +161,8 @@ func (a aggregated) observe(o *Observation) {
 	for i, gv := range a.versions(o.Resource) {
 		known := a[gv]
 		versions = append(versions, gv.Version)
-		if i == 0 || known.readAt.Before(o.Looked) {
-			o.Looked = known.readAt
+		if i == 0 || known.readAt.Before(o.ReadAt) {
+			o.ReadAt = known.readAt
 		}
 		if known.Failure != "" || known.WhyUnasked != "" {
 			o.Problem = known.problem(gv)

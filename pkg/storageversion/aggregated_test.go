@@ -35,7 +35,7 @@ func TestAggregatedResource(t *testing.T) {
 	expect(t, s, flunders, "", []string{flunderV1})
 	s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "wardle/api:443", Failure: "service unavailable"})
 	expect(t, s, flunders, failed, []string{flunderV1})
-	if o := s.Observe(s.now, flunders); o.Presence != PresenceUnknown || o.Looked != read {
+	if o := s.Observe(s.now, flunders); o.Presence != PresenceUnknown || o.ReadAt != read {
 		t.Errorf("unexpected observation %+v", o)
 	}
 	s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "wardle/api:443"})
@@ -60,7 +60,7 @@ func TestAggregatedResourceWithReplicasThatNobodyAsked(t *testing.T) {
 	some := []string{Unknown, flunderV1}
 	s.SetAggregated(s.tick(), v1, &partial)
 	expect(t, s, flunders, unseen, some)
-	if o := s.Observe(s.now, flunders); o.Presence != Served || !o.Looked.IsZero() || !o.Problem.Since.Equal(s.now) {
+	if o := s.Observe(s.now, flunders); o.Presence != Served || !o.ReadAt.IsZero() || !o.Problem.Since.Equal(s.now) {
 		t.Errorf("unexpected observation %+v", o)
 	}
 	s.SetAggregated(s.tick(), v1, &document)
@@ -70,7 +70,7 @@ func TestAggregatedResourceWithReplicasThatNobodyAsked(t *testing.T) {
 	expect(t, s, flunders, unseen, some, []string{flunderV1}, some)
 	s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "wardle/api:443", Failure: "service unavailable"})
 	expect(t, s, flunders, failed, some, []string{flunderV1}, some)
-	if o := s.Observe(s.now, flunders); !o.Looked.Equal(read) || !o.Problem.Since.Equal(read.Add(confirmation)) {
+	if o := s.Observe(s.now, flunders); !o.ReadAt.Equal(read) || !o.Problem.Since.Equal(read.Add(confirmation)) {
 		t.Errorf("unexpected observation %+v", o)
 	}
 }

@@ -27,7 +27,7 @@ func TestAgreement(t *testing.T) {
 		return Sighting{Since: noon.Add(time.Duration(minute) * time.Minute), Writing: writing}
 	}
 	unread := at(2, "new=")
-	unread.Unseen = []Process{{Identity: "a", Incarnation: "1"}}
+	unread.UnreadDeparted = []Process{{Identity: "a", Incarnation: "1"}}
 	for name, tc := range map[string]struct {
 		run      []Sighting
 		problem  *Problem

@@ -29,7 +29,7 @@ type definitions map[schema.GroupResource]*CustomResource
 
 // observe adds what the definition says.
 func (d definitions) observe(o *Observation) {
-	o.Looked = o.Time
+	o.ReadAt = o.Time
 	definition := d[o.Resource]
 	if definition == nil {
 		o.Presence = Deleted

@@ -82,8 +82,8 @@ type Document struct {
 	Resources map[schema.GroupResource]Resource
 	// FailedGroups are the groups that could not be read in full, with the reason. Resources of these may be missing.
 	FailedGroups map[string]string
-	// Held says that a connection to the process is kept, and that ConnectionLost reports its end. That is done where the Lease
-	// may outlive its process.
+	// Held says that a connection to the process is kept, and that ConnectionLost reports its end. That is done where the
+	// Lease may outlive its process.
 	Held bool
 	// ServesStorageVersions says that the server takes part in the StorageVersion API.
 	ServesStorageVersions bool

@@ -37,8 +37,8 @@ type Ledger struct {
 	definitions  definitions
 	aggregated   aggregated
 	sightings    sightings
-	// departedUnread are the processes that left and may have written resources that no document has shown yet. When such a
-	// resource becomes known, its sightings begin with them.
+	// departedUnread are the processes that left and may have written resources that no document has shown yet. When such
+	// a resource becomes known, its sightings begin with them.
 	departedUnread []Sighting
 	// replaced is when a process may have been replaced last by one that has its Lease.
 	replaced time.Time
@@ -101,7 +101,7 @@ func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Chan
 		}
 	}
 	if len(left) > 0 && !published {
-		departure.Unseen = left
+		departure.UnreadDeparted = left
 		l.noteDeparture(now, departure)
 	}
 	l.looks.forget(left, unbroken)
@@ -116,9 +116,11 @@ func (l *Ledger) Living() []Process { return l.servers.living }
 func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 	l.departedUnread = newest(append(l.departedUnread, departure))
 	for resource := range l.builtIns.all() {
-		if unread := l.looks.unconfirmed(now, resource.Group, departure.Unseen); len(unread) > 0 {
+		if unread := l.looks.unconfirmed(now, resource.Group, departure.UnreadDeparted); len(unread) > 0 {
 			last, _ := l.sightings.last(resource)
-			l.sightings.append(now, resource, Sighting{Evidence: departure.Evidence, Writing: last.Writing, Unseen: unread})
+			l.sightings.append(now, resource, Sighting{
+				Evidence: departure.Evidence, Writing: last.Writing, UnreadDeparted: unread,
+			})
 		}
 	}
 }
@@ -148,7 +150,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 	}
 	if len(unread) > 0 {
 		l.replaced = now
-		l.noteDeparture(now, Sighting{Evidence: l.servers.evidence(), Unseen: unread})
+		l.noteDeparture(now, Sighting{Evidence: l.servers.evidence(), UnreadDeparted: unread})
 	}
 	if l.looks.problemOfLook(now, "") == nil && look.ServesStorageVersions() {
 		l.publications.publishers.Insert(l.servers.living...)

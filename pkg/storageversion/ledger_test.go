@@ -30,7 +30,7 @@ func TestOneServer(t *testing.T) {
 	s.looksThroughBalancer(writes(appsV1), "a/1")
 	expect(t, s, deployments, "", []string{appsV1})
 	o := s.Observe(s.now, deployments)
-	if o.Class != BuiltIn || o.Presence != Served || o.Versions[appsV1] != "apps/v1" || o.Looked != s.now {
+	if o.Class != BuiltIn || o.Presence != Served || o.Versions[appsV1] != "apps/v1" || o.ReadAt != s.now {
 		t.Errorf("unexpected observation %+v", o)
 	}
 	if got, want := s.Resources(), []schema.GroupResource{deployments, jobs}; !slices.Equal(got, want) {

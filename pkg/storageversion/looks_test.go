@@ -30,7 +30,7 @@ func TestTwoServersBehindOneAddress(t *testing.T) {
 	s.looks(at(writes(appsV1)), "a/1", "b/1")
 	expect(t, s, deployments, unseen)
 	o := s.Observe(s.now, deployments)
-	if len(o.Unseen) != 2 || o.Presence != Served {
+	if len(o.UnreadLiving) != 2 || o.Presence != Served {
 		t.Errorf("both servers are unseen, and what one of them serves is served: %+v", o)
 	}
 	if s.NeedsLook() {
@@ -71,8 +71,8 @@ func TestServerThatIsMetBeforeItsLeaseIsThere(t *testing.T) {
 	s.servers(true, "a/1", "c/1")
 	o := s.Observe(s.now, deployments)
 	last, _ := o.Last()
-	if got := processesOf([]string{"b/1"}); !slices.Equal(last.Unseen, got) {
-		t.Errorf("left without having been read: %v, want %v", last.Unseen, got)
+	if got := processesOf([]string{"b/1"}); !slices.Equal(last.UnreadDeparted, got) {
+		t.Errorf("left without having been read: %v, want %v", last.UnreadDeparted, got)
 	}
 }
 
@@ -177,7 +177,7 @@ func TestGroupThatFailedIsUnknownAndOthersAreNot(t *testing.T) {
 	s.looks(at(group), "a/2")
 	expect(t, s, deployments, failed, []string{appsV1})
 	expect(t, s, jobs, "", []string{batchV1}, []string{batchV1})
-	if o := s.Observe(s.now, deployments); o.Presence != PresenceUnknown || len(o.Unseen) != 1 {
+	if o := s.Observe(s.now, deployments); o.Presence != PresenceUnknown || len(o.UnreadLiving) != 1 {
 		t.Errorf("unexpected observation %+v", o)
 	}
 }
@@ -267,10 +267,11 @@ func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
 	}
 
 	s.SetServers(s.now.Add(time.Second), processesOf([]string{"a/2"}), true)
-	if run := s.Observe(s.now, deployments).Sightings; !slices.Equal(run[len(run)-1].Unseen, processesOf([]string{"a"})) {
+	run := s.Observe(s.now, deployments).Sightings
+	if !slices.Equal(run[len(run)-1].UnreadDeparted, processesOf([]string{"a"})) {
 		t.Errorf("the look at the group may have met the successor: %+v", run)
 	}
-	if run := s.Observe(s.now, jobs).Sightings; len(run[len(run)-1].Unseen) > 0 {
+	if run := s.Observe(s.now, jobs).Sightings; len(run[len(run)-1].UnreadDeparted) > 0 {
 		t.Errorf("the first look at the group met the process: %+v", run)
 	}
 }
@@ -292,8 +293,8 @@ func TestAServerReplacesOneThatCrashed(t *testing.T) {
 	s.servers(true, "a/1", "b/1", "c/1")
 	looksAt(s, map[string]Document{"of-a": writes(appsV1)}, "a/1", "b/1", "c/1")
 	expect(t, s, deployments, unseen, []string{appsV1})
-	if o := s.Observe(s.now, deployments); !slices.Equal(o.Unseen, processesOf([]string{"c/1"})) {
-		t.Errorf("only the new server is unseen: %v", o.Unseen)
+	if o := s.Observe(s.now, deployments); !slices.Equal(o.UnreadLiving, processesOf([]string{"c/1"})) {
+		t.Errorf("only the new server is unseen: %v", o.UnreadLiving)
 	}
 	looksAt(s, map[string]Document{"of-a": writes(appsV1), "of-c": writes(appsV1)}, "a/1", "b/1", "c/1")
 	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1})

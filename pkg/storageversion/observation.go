@@ -63,13 +63,13 @@ type Observation struct {
 	Problem *Problem
 	// StoredVersionsManager is the field manager that was the last to change status.storedVersions of the definition.
 	StoredVersionsManager string
-	// Looked is when the source was last read in full, or Time if it is watched. Zero if it never was.
-	Looked time.Time
+	// ReadAt is when the source was last read in full, or Time if it is watched. Zero if it was never read.
+	ReadAt time.Time
 	// Confirmed is the time from which on the last sighting certainly is of the processes that live. A server answers
 	// before it renews its Lease, so a look may read the successor of a process that crashed. Zero if there is no doubt.
 	Confirmed time.Time
-	// Unseen are the processes that live and were in no complete look, if looks are the evidence of the resource.
-	Unseen []Process
+	// UnreadLiving are the living processes that no complete look has read, if looks are the evidence of the resource.
+	UnreadLiving []Process
 	// Sightings are those since the last gap, oldest first. Between two of them nothing went unseen, except where a
 	// sighting says so. The last is the latest complete one; with a Problem it is out of date. There may be none.
 	Sightings []Sighting
@@ -99,14 +99,14 @@ type Sighting struct {
 	Since time.Time
 	// Writing are the encodings that servers write, sorted. One means that they agree, none that nobody writes.
 	Writing []Encoding
-	// Unseen are processes that left before anybody read them. They may have written anything, unless whoever keeps a
-	// record read them earlier. Those that no Lease identifies are under the name of their document.
-	Unseen []Process
+	// UnreadDeparted are processes that left before a look read them. They may have written anything, unless whoever keeps
+	// a record read them earlier. Those that no Lease identifies are under the name of their document.
+	UnreadDeparted []Process
 	// Stored are the encodings of Evidence.CustomResourceDefinition.StoredVersions, in that order.
 	Stored []Encoding
 }
 
-// WritesOnly reports whether the servers write the encoding hash and no other. It says nothing about Unseen.
+// WritesOnly reports whether the servers write the encoding hash and no other. It says nothing about UnreadDeparted.
 func (s *Sighting) WritesOnly(hash Encoding) bool { return len(s.Writing) == 1 && s.Writing[0] == hash }
 
 // Problem is why an observation is not complete.

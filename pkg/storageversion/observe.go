@@ -99,17 +99,17 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 	}
 	o.Confirmed = l.looks.confirmedFrom(group)
 	if l.published(o.Resource) && l.publications.complete() {
-		o.Looked = o.Time
+		o.ReadAt = o.Time
 		return
 	}
-	o.Looked = l.looks.groups[group].readAt
+	o.ReadAt = l.looks.groups[group].readAt
 	o.Problem = l.looks.problemOfProcesses(o.Time, group)
-	o.Unseen = append(l.looks.unread(group), l.looks.processes.unread()...)
+	o.UnreadLiving = append(l.looks.unread(group), l.looks.processes.unread()...)
 }
 
 // observeUnserved is about a resource that nobody who could be asked serves.
 func (l *Ledger) observeUnserved(o *Observation) {
-	o.Unseen = append(l.looks.unread(o.Resource.Group), l.looks.processes.unread()...)
+	o.UnreadLiving = append(l.looks.unread(o.Resource.Group), l.looks.processes.unread()...)
 	o.Problem = cmp.Or(l.looks.problemOfProcesses(o.Time, o.Resource.Group), l.aggregated.problem(o.Resource.Group))
 	if o.Problem == nil {
 		o.Presence = NotServed

@@ -64,7 +64,7 @@ func (s *story) unseenBy() [][]string {
 	var all [][]string
 	for _, sighting := range s.Observe(s.now, deployments).Sightings {
 		var names []string
-		for _, server := range sighting.Unseen {
+		for _, server := range sighting.UnreadDeparted {
 			names = append(names, server.Identity)
 		}
 		all = append(all, names)
@@ -109,8 +109,8 @@ func TestRestartUnderTheSameLease(t *testing.T) {
 			if o.Problem == nil || !o.Problem.Since.Equal(lostAt) || !s.NeedsLook() {
 				t.Errorf("problem: %+v, since %v wanted", o.Problem, lostAt)
 			}
-			if !slices.Contains(o.Unseen, Process{Identity: "10.0.0.1"}) {
-				t.Errorf("unseen: %v", o.Unseen)
+			if !slices.Contains(o.UnreadLiving, Process{Identity: "10.0.0.1"}) {
+				t.Errorf("unseen: %v", o.UnreadLiving)
 			}
 			s.looks(at(test.again), "a/1")
 			if problem := s.problem(deployments); problem != "" {
@@ -192,8 +192,8 @@ func TestProcessThatIsGoneForGood(t *testing.T) {
 	s.now = s.now.Add(2 * time.Minute)
 	s.looks(at(old(appsV1, 1)), "a/1")
 	expectUnseen(t, s, nil, []string{"b"}, []string{"10.0.0.2"}, nil)
-	if o := s.Observe(s.now, deployments); o.Problem != nil || len(o.Unseen) > 0 {
-		t.Errorf("problem %v, unseen %v", o.Problem, o.Unseen)
+	if o := s.Observe(s.now, deployments); o.Problem != nil || len(o.UnreadLiving) > 0 {
+		t.Errorf("problem %v, unseen %v", o.Problem, o.UnreadLiving)
 	}
 }
 

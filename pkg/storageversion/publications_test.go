@@ -82,8 +82,8 @@ func TestStorageVersions(t *testing.T) {
 		s.looks(at(publishing(appsV1), publishing(appsV1), publishing(appsV1)), "a/1", "b/1", "c/1")
 		s.SetServers(s.now, processesOf([]string{"a/1"}), true)
 		for _, sighting := range s.Observe(s.now, deployments).Sightings {
-			if len(sighting.Unseen) > 0 {
-				t.Errorf("unseen: got %v, want none", sighting.Unseen)
+			if len(sighting.UnreadDeparted) > 0 {
+				t.Errorf("unseen: got %v, want none", sighting.UnreadDeparted)
 			}
 		}
 	})
@@ -132,7 +132,7 @@ func TestStorageVersions(t *testing.T) {
 		both := sortedSet([]string{published, read})
 		expect(t, s, flunders, "", []string{published}, both)
 		o := s.Observe(s.now.Add(time.Hour), flunders)
-		if last, _ := o.Last(); Durable(last.Evidence) || o.Looked != s.now {
+		if last, _ := o.Last(); Durable(last.Evidence) || o.ReadAt != s.now {
 			t.Errorf("an object of a server without a Lease proves that nothing happened since: %+v", o)
 		}
 		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", nil, true)

@@ -29,8 +29,9 @@ func TestServerThatLeftUnseenMayHaveWrittenAnything(t *testing.T) {
 	s.servers(true, "a/1", "b/1")
 	s.servers(true, "a/1")
 	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1}, []string{appsV1})
-	if unseen := s.Observe(s.now, deployments).Sightings[1].Unseen; !slices.Equal(unseen, processesOf([]string{"b/1"})) {
-		t.Errorf("unseen: got %v, want b/1", unseen)
+	unread := s.Observe(s.now, deployments).Sightings[1].UnreadDeparted
+	if !slices.Equal(unread, processesOf([]string{"b/1"})) {
+		t.Errorf("unread: got %v, want b/1", unread)
 	}
 }
 
@@ -41,8 +42,9 @@ func TestLookMayHaveMetTheSuccessor(t *testing.T) {
 	s.SetServers(s.now.Add(time.Second), processesOf([]string{"a/2"}), true)
 	expect(t, s, deployments, unseen, []string{appsV1}, []string{appsV1})
 	// The look was recorded as one at a/1, which must not make a/1 one that was read.
-	if unseen := s.Observe(s.now, deployments).Sightings[1].Unseen; !slices.Equal(unseen, processesOf([]string{"a"})) {
-		t.Errorf("unseen: got %v, want a, without an incarnation", unseen)
+	unread := s.Observe(s.now, deployments).Sightings[1].UnreadDeparted
+	if !slices.Equal(unread, processesOf([]string{"a"})) {
+		t.Errorf("unread: got %v, want a, without an incarnation", unread)
 	}
 }
 
@@ -52,8 +54,9 @@ func TestServerThatLeftBeforeTheFirstLook(t *testing.T) {
 	s.servers(true, "a/1")
 	s.looks(at(writes(appsV1), writes(appsV1)), "a/1")
 	expect(t, s, deployments, "", nil, []string{appsV1})
-	if unseen := s.Observe(s.now, deployments).Sightings[0].Unseen; !slices.Equal(unseen, processesOf([]string{"b/1"})) {
-		t.Errorf("unseen: got %v, want b/1", unseen)
+	unread := s.Observe(s.now, deployments).Sightings[0].UnreadDeparted
+	if !slices.Equal(unread, processesOf([]string{"b/1"})) {
+		t.Errorf("unread: got %v, want b/1", unread)
 	}
 }
 
@@ -63,13 +66,14 @@ func TestServersThatLeaveTogetherAreAllNoted(t *testing.T) {
 	s.servers(true, "a/1", "b/1", "c/1")
 	s.servers(true, "a/1")
 	s.looks(at(writes(appsV1), writes(appsV1), writes(appsV1)), "a/1")
-	if unseen := s.Observe(s.now, deployments).Sightings[0].Unseen; !slices.Equal(unseen, left) {
-		t.Errorf("unseen before the first look: got %v, want %v", unseen, left)
+	unread := s.Observe(s.now, deployments).Sightings[0].UnreadDeparted
+	if !slices.Equal(unread, left) {
+		t.Errorf("unread before the first look: got %v, want %v", unread, left)
 	}
 	s.servers(true, "a/1", "b/1", "c/1")
 	s.servers(true, "a/1")
 	run := s.Observe(s.now, deployments).Sightings
-	if unseen := run[len(run)-2].Unseen; !slices.Equal(unseen, left) {
+	if unseen := run[len(run)-2].UnreadDeparted; !slices.Equal(unseen, left) {
 		t.Errorf("unseen later: got %v, want %v", unseen, left)
 	}
 }
@@ -91,8 +95,9 @@ func TestServerThatMayHaveBeenBackInAGap(t *testing.T) {
 	s.servers(true, "a/1", "c")
 	s.servers(false, "a/1")
 	expect(t, s, deployments, unseen, nil)
-	if unseen := s.Observe(s.now, deployments).Sightings[0].Unseen; !slices.Equal(unseen, processesOf([]string{"c"})) {
-		t.Errorf("unseen: got %v, want c", unseen)
+	unread := s.Observe(s.now, deployments).Sightings[0].UnreadDeparted
+	if !slices.Equal(unread, processesOf([]string{"c"})) {
+		t.Errorf("unread: got %v, want c", unread)
 	}
 }
 

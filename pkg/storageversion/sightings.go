@@ -41,7 +41,7 @@ func (s sightings) append(now time.Time, resource schema.GroupResource, sighting
 	seen := migrationv1alpha1.RoundUp(now)
 	if last, exists := s.last(resource); exists {
 		if SameEvidence(last.Evidence, sighting.Evidence) && slices.Equal(last.Writing, sighting.Writing) {
-			row[len(row)-1].Unseen = slices.Concat(last.Unseen, sighting.Unseen)
+			row[len(row)-1].UnreadDeparted = slices.Concat(last.UnreadDeparted, sighting.UnreadDeparted)
 			return
 		}
 		if next := last.Evidence.FirstObservedTime.Add(time.Second); seen.Before(next) {

@@ -90,8 +90,8 @@ func FormOf(value []byte) Form {
 }
 
 // named returns the form with one of the keys if that is the key. The name of a key may have colons, and FormOf cannot
-// know where such a name ends: it takes what is before the first one. A key is written as its provider, a colon, and its
-// name.
+// know where such a name ends: it takes what is before the first one. A key is written as its provider, a colon, and
+// its name.
 func (f Form) named(value []byte, keys []string) Form {
 	for _, key := range keys {
 		name, is := strings.CutPrefix(key, f.Provider+":")

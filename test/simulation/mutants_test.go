@@ -305,16 +305,16 @@ func subtractStored(_ *world, in svmtrigger.Input, d *svmtrigger.Decision) {
 
 // forgetUnseen takes away everything that tells of processes that nobody asked.
 func forgetUnseen(_ *world, in *svmtrigger.Input) {
-	in.Observation.Unseen = nil
+	in.Observation.UnreadLiving = nil
 	in.Observation.Sightings = slices.Clone(in.Observation.Sightings)
 	for i, sighting := range in.Observation.Sightings {
 		sighting.Writing = slices.DeleteFunc(slices.Clone(sighting.Writing),
 			func(h string) bool { return h == storageversion.Unknown })
-		sighting.Unseen = nil
+		sighting.UnreadDeparted = nil
 		in.Observation.Sightings[i] = sighting
 	}
 }
 
 func overlookProblems(_ *world, in *svmtrigger.Input) {
-	in.Observation.Problem, in.Observation.Unseen = nil, nil
+	in.Observation.Problem, in.Observation.UnreadLiving = nil, nil
 }

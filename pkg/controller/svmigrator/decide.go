@@ -289,7 +289,7 @@ func reasonToWait(in Input, hash string) *Decision {
 // onlyWrite reports whether all sightings show that all servers write the one encoding.
 func onlyWrite(sightings []storageversion.Sighting, hash string) bool {
 	return !slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
-		return len(s.Unseen) > 0 || !s.WritesOnly(hash)
+		return len(s.UnreadDeparted) > 0 || !s.WritesOnly(hash)
 	})
 }
 

@@ -130,7 +130,7 @@ func TestDecide(t *testing.T) {
 		})
 	}
 	unseen := func(s storageversion.Sighting) storageversion.Sighting {
-		s.Unseen = []storageversion.Process{{Identity: "a", Incarnation: "b"}}
+		s.UnreadDeparted = []storageversion.Process{{Identity: "a", Incarnation: "b"}}
 		return s
 	}
 	// partly is a sighting while replicas of an aggregated server were not asked.

@@ -50,8 +50,8 @@ type Observer interface {
 	// Resources returns all resources that were ever observed.
 	Resources() []schema.GroupResource
 	Observe(resource schema.GroupResource) storageversion.Observation
-	// LastLook returns when each source was last read with success.
-	LastLook() map[migrationv1alpha1.EvidenceSource]time.Time
+	// LastRead returns when each source was last read with success.
+	LastRead() map[migrationv1alpha1.EvidenceSource]time.Time
 }
 
 // Options are what administrators choose.

@@ -98,9 +98,9 @@ type evaluation struct {
 func newEvaluation(in Input) *evaluation {
 	e := &evaluation{in: in, old: &in.State.Status, next: in.State.Status}
 	e.last, _ = in.Observation.Last()
-	if looked := &e.in.Observation.Looked; !looked.IsZero() {
-		// Looked is recorded in the state, and compared with times there. The clock of this host may have been set since. By
-		// the clock as it is now, Looked is Now less the time that has passed in between.
+	if looked := &e.in.Observation.ReadAt; !looked.IsZero() {
+		// ReadAt is recorded in the state, and compared with times there. The clock of this host may have been set since. By
+		// the clock as it is now, ReadAt is Now less the time that has passed in between.
 		*looked = in.Now.Add(looked.Sub(in.Now))
 	}
 	return e
@@ -204,7 +204,7 @@ func (e *evaluation) heartbeat() (observed time.Time, due bool) {
 	}
 	if !e.evidenceComparable() {
 		// A poll is the event that calls for the next decision.
-		observed = e.in.Observation.Looked
+		observed = e.in.Observation.ReadAt
 		return observed, !observed.Before(e.old.LastHeartbeatTime.Add(e.in.Periods.Poll / 2))
 	}
 	// Each resource has an interval of its own, shorter by up to a fifth, so that writes spread out.

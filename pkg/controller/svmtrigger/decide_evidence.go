@@ -56,10 +56,10 @@ func (e *evaluation) recordSightings() {
 	}
 	// Servers that nobody asked may have written in any encoding: those that left meanwhile, and those that live.
 	departedUnread := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
-		return slices.ContainsFunc(s.Unseen, e.notRecorded)
+		return slices.ContainsFunc(s.UnreadDeparted, e.notRecorded)
 	})
 	e.unseenServers = !e.problemMayPass() && e.writtenByServers() &&
-		slices.ContainsFunc(e.in.Observation.Unseen, e.mayWriteAnything)
+		slices.ContainsFunc(e.in.Observation.UnreadLiving, e.mayWriteAnything)
 	if gap || departedUnread || e.unseenServers {
 		add(storageversion.Unknown)
 	}
@@ -101,7 +101,7 @@ func (e *evaluation) recordEvidence(news bool) {
 		e.next.Migration, e.next.Backoff = nil, nil
 		if e.inFuture(e.old.LastHeartbeatTime.Time) {
 			// Else the evidence would be too old in each decision, and each would begin an epoch, until a look succeeds.
-			e.next.LastHeartbeatTime = metav1.NewTime(e.in.Observation.Looked.Truncate(time.Second))
+			e.next.LastHeartbeatTime = metav1.NewTime(e.in.Observation.ReadAt.Truncate(time.Second))
 		}
 	}
 	if e.newEpoch || e.old.EpochStartTime == nil {
@@ -169,7 +169,7 @@ func (e *evaluation) tooOld(recorded *migrationv1alpha1.StorageEvidence) bool {
 	if began := e.old.EpochStartTime; began != nil && began.After(seen) {
 		seen = began.Time
 	}
-	return e.in.Observation.Looked.Sub(seen) > e.in.Periods.Poll*3/2 || e.inFuture(seen)
+	return e.in.Observation.ReadAt.Sub(seen) > e.in.Periods.Poll*3/2 || e.inFuture(seen)
 }
 
 // writtenByServers reports whether each kube-apiserver may write the resource in an encoding of its own, or could

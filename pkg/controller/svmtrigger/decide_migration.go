@@ -121,7 +121,7 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 		e.decideAt(o.Confirmed)
 		return false
 	}
-	return e.evidenceComparable() || o.Looked.After(e.in.MigrationsSeen[m.UID].FinishedAt)
+	return e.evidenceComparable() || o.ReadAt.After(e.in.MigrationsSeen[m.UID].FinishedAt)
 }
 
 // deleteOutdated deletes unfinished migrations that were made for an earlier epoch, or for a state before this one.

@@ -264,7 +264,7 @@ func TestServersThatCannotBeSeen(t *testing.T) {
 		meta.IsStatusConditionTrue(d.Status.Conditions, migrationv1alpha1.StorageStateAgreed) {
 		t.Errorf("the servers do not agree, but nothing unknown was stored: %+v", d.Status)
 	}
-	o.Class, o.Unseen = storageversion.BuiltIn, []storageversion.Process{{Identity: "b", Incarnation: "2"}}
+	o.Class, o.UnreadLiving = storageversion.BuiltIn, []storageversion.Process{{Identity: "b", Incarnation: "2"}}
 	if d := decide(o); !slices.Equal(d.Status.PersistedStorageVersionHashes, []string{v1, storageversion.Unknown}) ||
 		d.Status.Epoch != 2 || d.Status.CurrentStorageVersionHash != storageversion.Unknown {
 		t.Errorf("a new server that cannot be asked may write anything: %+v", d.Status)

@@ -90,7 +90,7 @@ func (o *observations) Observe(resource schema.GroupResource) storageversion.Obs
 	return storageversion.Observation{Resource: resource, Primary: resource}
 }
 
-func (o *observations) LastLook() map[migrationv1alpha1.EvidenceSource]time.Time { return o.looks }
+func (o *observations) LastRead() map[migrationv1alpha1.EvidenceSource]time.Time { return o.looks }
 
 // see is what a new observation is.
 func (o *observations) see(seen storageversion.Observation) {

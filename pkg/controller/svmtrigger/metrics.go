@@ -97,7 +97,7 @@ func collectGauges(c *Controller, gauge controller.Gauge) {
 		}
 	}
 	gauge(waitingMigrations, float64(waiting.Len()))
-	for source, looked := range c.observer.LastLook() {
+	for source, looked := range c.observer.LastRead() {
 		gauge(sinceLastLook, c.clock.Since(looked).Seconds(), string(source))
 	}
 }

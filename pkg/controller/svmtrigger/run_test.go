@@ -56,7 +56,7 @@ func (f *fixture) run(t *testing.T) {
 // seen is what an observer sees of widgets with the storage version v1.
 func seen() storageversion.Observation {
 	return storageversion.Observation{
-		Resource: widgets, Primary: widgets, Time: start, Looked: start, Class: storageversion.Custom,
+		Resource: widgets, Primary: widgets, Time: start, ReadAt: start, Class: storageversion.Custom,
 		Presence: storageversion.Served,
 		Sightings: []storageversion.Sighting{{
 			Evidence: migrationv1alpha1.StorageEvidence{

@@ -64,7 +64,7 @@ func TestAggregatedServers(t *testing.T) {
 		c.host.change(func() { c.register(sampleV1, "", sample) })
 		c.until(t, c.sampled(v1alpha1))
 		c.until(t, func() error {
-			if _, looked := c.LastLook()[migrationv1alpha1.EvidenceFromAggregatedDiscovery]; !looked {
+			if _, looked := c.LastRead()[migrationv1alpha1.EvidenceFromAggregatedDiscovery]; !looked {
 				return errors.New("no time of the last look")
 			}
 			return nil
@@ -147,7 +147,7 @@ func TestAggregatedServers(t *testing.T) {
 		if got := c.host.count(sampleV1Path); got > 0 {
 			t.Errorf("asked %d times all the same", got)
 		}
-		if at, looked := c.LastLook()[migrationv1alpha1.EvidenceFromAggregatedDiscovery]; looked {
+		if at, looked := c.LastRead()[migrationv1alpha1.EvidenceFromAggregatedDiscovery]; looked {
 			t.Errorf("the last look still counts, that at %v", at)
 		}
 	})
@@ -224,7 +224,7 @@ func TestReplicasThatDiffer(t *testing.T) {
 	})
 	c.run(t)
 	c.until(t, c.sampled(v1))
-	look := c.Observe(flunders).Looked
+	look := c.Observe(flunders).ReadAt
 	c.host.change(func() {
 		c.sampleSlices.put("api", object{"addressType": "IPv4", "endpoints": []object{
 			{"addresses": []string{"10.0.0.1"}}, {"addresses": []string{"10.0.0.2"}}}})
@@ -233,8 +233,8 @@ func TestReplicasThatDiffer(t *testing.T) {
 	c.clock.Step(storageversion.DefaultPollInterval)
 	c.until(t, func() error {
 		o := c.Observe(flunders)
-		if o.Problem == nil || o.Problem.Reason != migrationv1alpha1.StateReasonServersUnseen || !o.Looked.Equal(look) {
-			return fmt.Errorf("problem %v, looked at %v", o.Problem, o.Looked)
+		if o.Problem == nil || o.Problem.Reason != migrationv1alpha1.StateReasonServersUnseen || !o.ReadAt.Equal(look) {
+			return fmt.Errorf("problem %v, looked at %v", o.Problem, o.ReadAt)
 		}
 		return nil
 	})

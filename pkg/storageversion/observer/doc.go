@@ -25,17 +25,17 @@ limitations under the License.
 //   - StorageVersions, from when all servers serve them until they are not found any more.
 //   - CustomResourceDefinitions and APIServices, of which it keeps a few fields.
 //
-// A broken watch continues where it broke, so it misses nothing. If that is not possible, the observer lists everything,
-// and reports to the Ledger that it may have missed something. For identity Leases it first lists earlier revisions
-// (resourceVersionMatch=Exact).
+// A broken watch continues where it broke, so it misses nothing. If that is not possible, the observer lists
+// everything, and reports to the Ledger that it may have missed something. For identity Leases it first lists earlier
+// revisions (resourceVersionMatch=Exact).
 //
 // # What it asks for
 //
 //   - The discovery documents of every server at the server's own address: at the start, when a process or an address
 //     changes, and again while something could not be read. A process does not change what it writes. Therefore a poll
 //     only compares the list of what each server serves. Without Leases the observer cannot tell processes apart, and
-//     every poll reads everything. If servers share addresses, the observer makes connections at every poll until it has
-//     reached each of them, and reads the documents of each on its own connection.
+//     every poll reads everything. If servers share addresses, the observer makes connections at every poll until it
+//     has reached each of them, and reads the documents of each on its own connection.
 //   - The discovery documents of aggregated servers, through the aggregator: at every poll, and when an APIService or a
 //     Lease of such a server changes. With them the EndpointSlices of the Service, and the metadata of its Pods.
 //

@@ -42,8 +42,8 @@ const (
 	burst = 250 * time.Millisecond
 )
 
-// facts is the Ledger with its lock and its subscribers. The same lock guards what a watcher keeps for other goroutines,
-// so that they see it in step with the Ledger.
+// facts is the Ledger with its lock and its subscribers. The same lock guards what a watcher keeps for other
+// goroutines, so that they see it in step with the Ledger.
 type facts struct {
 	clock        clock.WithTicker
 	pollInterval time.Duration

@@ -52,12 +52,13 @@ func (c *cluster) unread(s *fakeServer, want int) func() error {
 	return func() error {
 		o, got := c.Observe(deployments), 0
 		for _, sighting := range o.Sightings {
-			if slices.Contains(sighting.Unseen, storageversion.Process{Identity: s.address()}) {
+			if slices.Contains(sighting.UnreadDeparted, storageversion.Process{Identity: s.address()}) {
 				got++
 			}
 		}
-		if got != want || o.Problem != nil || len(o.Unseen) > 0 {
-			return fmt.Errorf("%d processes were not read, want %d; problem %+v, unseen %v", got, want, o.Problem, o.Unseen)
+		if got != want || o.Problem != nil || len(o.UnreadLiving) > 0 {
+			return fmt.Errorf("%d processes were not read, want %d; problem %+v, unread %v", got, want, o.Problem,
+				o.UnreadLiving)
 		}
 		return nil
 	}

@@ -257,8 +257,8 @@ func (l *serverLeases) noteHeld(latest time.Time) {
 	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return latest.Sub(last) > historyKept })
 }
 
-// withRecentHolders returns the living processes together with one of each server that held a Lease not long ago and holds
-// none now. Such a server may have been back meanwhile. It returns nothing if there is no such server.
+// withRecentHolders returns the living processes together with one of each server that held a Lease not long ago and
+// holds none now. Such a server may have been back meanwhile. It returns nothing if there is no such server.
 func (l *serverLeases) withRecentHolders(living []storageversion.Process) [][]storageversion.Process {
 	lived := slices.Clone(living)
 	for name := range l.lastHeld {

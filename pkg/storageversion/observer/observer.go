@@ -155,9 +155,9 @@ func (o *Observer) Observe(resource schema.GroupResource) storageversion.Observa
 	return o.facts.ledger.Observe(o.facts.clock.Now(), resource)
 }
 
-// LastLook returns when each source of evidence was last read in full or, if it is watched, when its watch last said
+// LastRead returns when each source of evidence was last read in full or, if it is watched, when its watch last said
 // something. It leaves out sources that were never read, and those that are not there any more.
-func (o *Observer) LastLook() map[migrationv1alpha1.EvidenceSource]time.Time {
+func (o *Observer) LastRead() map[migrationv1alpha1.EvidenceSource]time.Time {
 	o.facts.mu.Lock()
 	defer o.facts.mu.Unlock()
 	return maps.Clone(o.facts.lastRead)

@@ -110,13 +110,13 @@ func TestPollsAreCheap(t *testing.T) {
 	c.until(t, c.encodings(1))
 	c.settle(t)
 
-	before := c.LastLook()[migrationv1alpha1.EvidenceFromServerDiscovery]
+	before := c.LastRead()[migrationv1alpha1.EvidenceFromServerDiscovery]
 	c.clock.Step(storageversion.DefaultPollInterval)
 	for _, s := range c.servers {
 		c.until(t, asked(s, aPoll))
 	}
 	c.until(t, func() error {
-		if after := c.LastLook()[migrationv1alpha1.EvidenceFromServerDiscovery]; !after.After(before) {
+		if after := c.LastRead()[migrationv1alpha1.EvidenceFromServerDiscovery]; !after.After(before) {
 			return fmt.Errorf("the last look was at %v, and before that at %v", after, before)
 		}
 		return nil
@@ -248,7 +248,7 @@ func TestStorageVersionsAreWatchedWhileServed(t *testing.T) {
 	c.host.change(func() { c.hold(1, 2) })
 	c.until(t, source(migrationv1alpha1.EvidenceFromStorageVersion))
 	c.until(t, c.encodings(2))
-	if _, heard := c.LastLook()[migrationv1alpha1.EvidenceFromStorageVersion]; !heard {
+	if _, heard := c.LastRead()[migrationv1alpha1.EvidenceFromStorageVersion]; !heard {
 		t.Error("StorageVersions were never heard of")
 	}
 
@@ -259,7 +259,7 @@ func TestStorageVersionsAreWatchedWhileServed(t *testing.T) {
 		if last, _ := o.Last(); last.Evidence.Source == migrationv1alpha1.EvidenceFromStorageVersion {
 			return fmt.Errorf("the evidence is still from StorageVersions")
 		}
-		if at, heard := c.LastLook()[migrationv1alpha1.EvidenceFromStorageVersion]; heard {
+		if at, heard := c.LastRead()[migrationv1alpha1.EvidenceFromStorageVersion]; heard {
 			return fmt.Errorf("what was heard of StorageVersions at %v still counts", at)
 		}
 		return nil

@@ -101,8 +101,8 @@ func (s *source) request(options metav1.ListOptions) *rest.Request {
 		SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion)
 }
 
-// follow calls apply with each delta of a source, one after the other, until ctx ends. It calls failed, which may be nil,
-// at every failure to list or to begin a watch.
+// follow calls apply with each delta of a source, one after the other, until ctx ends. It calls failed, which may be
+// nil, at every failure to list or to begin a watch.
 //
 // It drives a Reflector without an informer, because an informer hides whether it listed or watched, and with that
 // whether something may have been missed.
@@ -194,8 +194,8 @@ func (l *listWatch) beginWatch(ctx context.Context, options metav1.ListOptions) 
 	return request.Watch(ctx)
 }
 
-// checkRevision makes sure that etcd still has the revision that was seen before. A watch that begins at a later revision than
-// etcd has is accepted, and shows nothing until etcd gets there.
+// checkRevision makes sure that etcd still has the revision that was seen before. A watch that begins at a later
+// revision than etcd has is accepted, and shows nothing until etcd gets there.
 func (l *listWatch) checkRevision(ctx context.Context, seen int64) error {
 	if l.restored == nil || seen == 0 {
 		return nil

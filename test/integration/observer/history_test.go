@@ -194,7 +194,7 @@ func checkUnseen(
 	}
 	var unseen []storageversion.Process
 	for _, sighting := range run[from:] {
-		for _, server := range sighting.Unseen {
+		for _, server := range sighting.UnreadDeparted {
 			if !slices.Contains(incarnations(evidence), server.Incarnation) {
 				unseen = append(unseen, server)
 			}

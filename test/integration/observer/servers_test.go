@@ -113,7 +113,7 @@ func TestPublishingServers(t *testing.T) {
 	emulate(t, s, cp.Servers()[1])
 	within(t, soon, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
 	checkVersions(t, s)
-	if _, listened := s.LastLook()[migrationv1alpha1.EvidenceFromStorageVersion]; !listened {
+	if _, listened := s.LastRead()[migrationv1alpha1.EvidenceFromStorageVersion]; !listened {
 		t.Error("StorageVersions were never heard of")
 	}
 	s.stop()
@@ -198,7 +198,7 @@ func testPolls(t *testing.T, cp *controlplane.ControlPlane) {
 	s := startObserver(t, cp.Config(user, "system:masters"), observer.Options{PollInterval: time.Second})
 	var last time.Time
 	next := func() error {
-		at := s.LastLook()[migrationv1alpha1.EvidenceFromServerDiscovery]
+		at := s.LastRead()[migrationv1alpha1.EvidenceFromServerDiscovery]
 		if !at.After(last) {
 			return fmt.Errorf("the last look was at %v", at)
 		}

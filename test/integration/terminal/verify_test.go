@@ -44,7 +44,8 @@ func TestVerify(t *testing.T) {
 	c := start(t, controlplane.Server{EncryptionConfig: samples.Encryption("team:1")}, controlplane.EtcdConfig{})
 	c.InstallMigrationAPI(t)
 	c.secrets(t, "old", oldSecrets)
-	err := c.Servers()[0].Restart(func(s *controlplane.Server) { s.EncryptionConfig = samples.Encryption("key2", "team:1") })
+	both := samples.Encryption("key2", "team:1")
+	err := c.Servers()[0].Restart(func(s *controlplane.Server) { s.EncryptionConfig = both })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -225,7 +225,8 @@ func (o *Options) validateControllers() []error {
 	for _, item := range o.Generic.Controllers {
 		name := strings.TrimPrefix(item, "-")
 		if name != "*" && !slices.Contains(o.controllers.Names, name) && !slices.Contains(aliases, name) {
-			return []error{fmt.Errorf("--controllers: the known controllers are %q, with the aliases %q", o.controllers.Names, aliases)}
+			return []error{fmt.Errorf("--controllers: the known controllers are %q, with the aliases %q",
+				o.controllers.Names, aliases)}
 		}
 	}
 	return nil
