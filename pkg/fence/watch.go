@@ -35,10 +35,10 @@ import (
 )
 
 const (
-	// period is how often the fence is looked at while it stands.
+	// period is how often the fence is checked while it stands.
 	period = time.Hour
-	// firstRetry is how soon it is looked at again when it does not stand, and twice as late each further time. API
-	// servers take a moment to follow a policy that was installed together with the manager.
+	// firstRetry is the time to the next check if the fence does not stand. It doubles each further time, up to period.
+	// API servers take a moment to follow a policy that was installed together with the manager.
 	firstRetry   = time.Minute
 	checkTimeout = 15 * time.Second
 
@@ -49,7 +49,7 @@ const (
 var (
 	description = controller.NewGauge("svm_controller_manager", "fence",
 		"1 with the state of the ValidatingAdmissionPolicy that keeps the manager from changing objects: Standing, Missing "+
-			"or Unknown. Only the leader looks.", "state")
+			"or Unknown. Only the leader checks.", "state")
 	gauges = controller.NewGauges(collect, description)
 	// register adds the metric to the legacy registry, once.
 	register = sync.OnceFunc(func() { legacyregistry.CustomMustRegister(gauges) })
@@ -76,22 +76,26 @@ func (w *Watch) State() State { return w.state.Load().(State) }
 func (w *Watch) Run(ctx context.Context, client kubernetes.Interface) {
 	gauges.Show(w)
 	defer gauges.Hide(w)
-	logger, delay := klog.FromContext(ctx), firstRetry
-	for first := true; ; {
+	logger, retryAfter := klog.FromContext(ctx), firstRetry
+	var reported State
+	for {
 		state, err := check(ctx, client)
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err != nil && retry.Unanswered(err):
 			// What was true before is most likely still true.
-			logger.V(2).Info("Could not check whether the fence stands, will retry", "retryAfter", delay, "err", err)
-		case w.state.Swap(state) != state || first:
-			first = false
+			logger.V(2).Info("Could not check whether the fence stands, will retry", "retryAfter", retryAfter, "err", err)
+		case state != reported:
+			w.state.Store(state)
 			report(logger, state, err)
+			reported = state
 		}
-		pause := delay
-		if delay = min(2*delay, period); state == Standing {
-			pause, delay = period, firstRetry
+		pause := period
+		if state == Standing {
+			retryAfter = firstRetry
+		} else {
+			pause, retryAfter = retryAfter, min(2*retryAfter, period)
 		}
 		if !retry.Sleep(ctx, w.clock, pause) {
 			return

@@ -183,7 +183,7 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 			Observer:           m.observer,
 			Observation:        m.Observation,
 			Selected: func(name string) bool {
-				return slices.ContainsFunc(m.health.selected, func(d ControllerDescriptor) bool { return d.Name == name })
+				return slices.ContainsFunc(m.selected, func(d ControllerDescriptor) bool { return d.Name == name })
 			},
 			Events: events,
 		},

@@ -62,6 +62,8 @@ type ControllerDescriptor struct {
 
 func isFenced(d ControllerDescriptor) bool { return d.Fenced }
 
+func observes(d ControllerDescriptor) bool { return d.Observes }
+
 // Need is a resource without which a controller cannot run.
 type Need struct {
 	definition.Wanted

@@ -77,7 +77,7 @@ func (h *health) readiness() []healthz.HealthChecker {
 			return errors.New("the API server has not answered yet")
 		}
 	}))
-	if slices.ContainsFunc(h.selected, func(d ControllerDescriptor) bool { return d.Observes }) {
+	if slices.ContainsFunc(h.selected, observes) {
 		checks = append(checks, healthz.NamedCheck("observer", func(*http.Request) error {
 			if o := h.observer.Load(); o == nil || !o.HasSynced() {
 				return errors.New("the API servers have not been observed yet")

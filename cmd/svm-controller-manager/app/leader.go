@@ -58,7 +58,7 @@ func (m *manager) lead(
 	}
 	period := election.RetryPeriod.Duration
 	lock := &termLock{Interface: lease, term: term, retryPeriod: period, stopElection: stopElection, label: func() {}}
-	if lease, isLease := lease.(*resourcelock.LeaseLock); isLease && slices.ContainsFunc(m.health.selected, isFenced) {
+	if lease, isLease := lease.(*resourcelock.LeaseLock); isLease && slices.ContainsFunc(m.selected, isFenced) {
 		lock.label = func() { lease.Labels = map[string]string{fence.Label: string(m.fence.State())} }
 	}
 	runEnded := make(chan error, 1)

@@ -79,10 +79,12 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 	// An election records its end after ctx has ended, so it gets another context.
 	events, stopEvents := newRecorder(serving, c.Client)
 	defer stopEvents()
-	m := &manager{Config: c, health: health, events: events, fence: fence.NewWatch(clock.RealClock{})}
+	m := &manager{
+		Config: c, selected: selected, health: health, events: events, fence: fence.NewWatch(clock.RealClock{}),
+	}
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	if slices.ContainsFunc(selected, func(d ControllerDescriptor) bool { return d.Observes }) {
+	if slices.ContainsFunc(selected, observes) {
 		// The observer runs as long as the process, whoever leads. A leader that started to observe only when it took over
 		// would not know what the API servers did before. It would have to assume the worst, and migrate everything each
 		// time a node goes down. The observer only reads, so no term has to guard it.
@@ -99,7 +101,7 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 		ended.Go(func() { m.observer.Run(observing) })
 		defer func() { stopObserving(); ended.Wait() }()
 	}
-	err = m.run(ctx, selected)
+	err = m.run(ctx)
 	if cause := context.Cause(ctx); errors.Is(cause, observer.ErrRestored) {
 		return cause
 	}
@@ -122,7 +124,8 @@ func newRecorder(
 // manager runs controllers, with leader election or without.
 type manager struct {
 	*options.Config
-	health *health
+	selected []ControllerDescriptor
+	health   *health
 	// events records the events of elections. They are written even after the lease is lost.
 	events record.EventRecorderLogger
 	// observer is nil if no selected controller asks for one.
@@ -133,9 +136,9 @@ type manager struct {
 	id string
 }
 
-func (m *manager) run(ctx context.Context, selected []ControllerDescriptor) error {
+func (m *manager) run(ctx context.Context) error {
 	if !m.Generic.LeaderElection.LeaderElect {
-		return m.runControllers(ctx, selected, nil)
+		return m.runControllers(ctx, m.selected, nil)
 	}
 	hostname, err := os.Hostname()
 	if err != nil {
@@ -144,7 +147,7 @@ func (m *manager) run(ctx context.Context, selected []ControllerDescriptor) erro
 	// The random part keeps two processes on one host from holding each other's lease.
 	m.id = hostname + "_" + string(uuid.NewUUID())
 
-	own, shared := m.splitForMigration(ctx, selected)
+	own, shared := m.splitByLease(ctx)
 	runAll := func(ctx context.Context, term *leaderTerm) error {
 		if len(shared) == 0 {
 			return m.runControllers(ctx, own, term)
@@ -168,16 +171,14 @@ func (m *manager) run(ctx context.Context, selected []ControllerDescriptor) erro
 	return m.lead(ctx, m.Generic.LeaderElection.ResourceName, m.health.ownLease, runAll)
 }
 
-// splitForMigration returns the controllers that run under the manager's own lease, and those that run under the lease
-// that it shares with another manager, because they move between the two managers.
-func (m *manager) splitForMigration(
-	ctx context.Context, selected []ControllerDescriptor,
-) (own, shared []ControllerDescriptor) {
+// splitByLease returns the controllers that run under the manager's own lease, and those that run under the lease that it
+// shares with another manager, because leader migration moves them between the two managers.
+func (m *manager) splitByLease(ctx context.Context) (own, shared []ControllerDescriptor) {
 	if !leadermigration.Enabled(&m.Generic) {
-		return selected, nil
+		return m.selected, nil
 	}
 	filter := leadermigration.NewLeaderMigrator(&m.Generic.LeaderMigration, names.Manager).FilterFunc
-	for _, d := range selected {
+	for _, d := range m.selected {
 		switch filter(d.Name) {
 		case leadermigration.ControllerNonMigrated:
 			own = append(own, d)

@@ -195,13 +195,14 @@ func (d *decision) judge(obs observation, object *apiserverinternalv1alpha1.Stor
 	case len(kept) == 0 && object.DeletionTimestamp != nil:
 		// Somebody has deleted the object. It stays until the owners of its finalizers let it go.
 	case len(stale) > 0 && !marked(object):
-		d.do(effect{action: putMarker, reason: staleEntries, object: object, serverIDs: stale}, 0)
+		d.do(effect{action: putMarker, reason: staleEntries, object: object, serverIDs: stale})
+		d.next = 0 // Decide again at once, with the marker in place.
 	case len(kept) == 0:
-		d.do(effect{action: deleteObject, reason: staleEntries, object: object, serverIDs: stale}, never)
+		d.do(effect{action: deleteObject, reason: staleEntries, object: object, serverIDs: stale})
 	case len(stale) > 0:
-		d.do(effect{action: removeEntries, reason: staleEntries, object: object, serverIDs: stale}, never)
+		d.do(effect{action: removeEntries, reason: staleEntries, object: object, serverIDs: stale})
 	case len(missing) == 0 && marked(object):
-		d.do(effect{action: removeMarker, reason: noneStale, object: object}, never)
+		d.do(effect{action: removeMarker, reason: noneStale, object: object})
 	}
 	if len(missing) > len(stale) {
 		d.hold(inGrace)
@@ -214,16 +215,13 @@ func (d *decision) judgeEmpty(obs observation, object *apiserverinternalv1alpha1
 	switch {
 	case object.DeletionTimestamp != nil:
 	case ripe(obs, d.memory.emptySince[object.UID].since):
-		d.do(effect{action: deleteObject, reason: noEntries, object: object}, never)
+		d.do(effect{action: deleteObject, reason: noEntries, object: object})
 	default:
 		d.hold(inGrace)
 	}
 }
 
-func (d *decision) do(e effect, next time.Duration) {
-	d.effects = append(d.effects, e)
-	d.next = min(d.next, next)
-}
+func (d *decision) do(e effect) { d.effects = append(d.effects, e) }
 
 func (d *decision) hold(r reason) {
 	d.heldBy.Insert(r)
