@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 const (
@@ -41,8 +42,7 @@ const (
 	// AdmissionGroup has the webhook configurations and admission policies. NewRole leaves it out.
 	AdmissionGroup = "admissionregistration.k8s.io"
 
-	eventsResource = "events"
-	statusSuffix   = "/status"
+	statusSuffix = "/status"
 )
 
 // Resource is a resource whose objects can be rewritten.
@@ -100,14 +100,13 @@ func rulesFor(resources []Resource) []rbacv1.PolicyRule {
 		}
 		var rewritten, statuses, listed []string
 		for _, resource := range resources[:end] {
-			switch {
-			case resource.Resource == eventsResource && releases.BuiltIn(group):
+			if storageversion.Expires(resource.GroupResource) {
 				listed = append(listed, resource.Resource)
-			default:
-				rewritten = append(rewritten, resource.Resource)
-				if resource.HasStatus {
-					statuses = append(statuses, resource.Resource+statusSuffix)
-				}
+				continue
+			}
+			rewritten = append(rewritten, resource.Resource)
+			if resource.HasStatus {
+				statuses = append(statuses, resource.Resource+statusSuffix)
 			}
 		}
 		rules = appendRule(rules, group, listed, "list")

@@ -36,7 +36,7 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 		Class:     l.class(resource),
 		Sightings: slices.Clone(l.sightings[resource]),
 		Primary:   resource,
-		Expires:   expires(resource),
+		Expires:   Expires(resource),
 
 		ServersSince: l.servers.changed,
 	}
@@ -116,8 +116,8 @@ func (l *Ledger) observeUnserved(o *Observation) {
 	}
 }
 
-// expires reports whether the objects of a resource vanish by themselves. A rewrite would prolong their life.
-func expires(resource schema.GroupResource) bool {
+// Expires reports whether API servers delete the objects of a resource after a time to live. A rewrite would renew it.
+func Expires(resource schema.GroupResource) bool {
 	return resource.Resource == "events" && (resource.Group == "" || resource.Group == "events.k8s.io")
 }
 

@@ -59,8 +59,8 @@ func (o *Options) selected(ctx context.Context, cluster *cli.Cluster) ([]schema.
 	}
 	var selected []schema.GroupResource
 	for _, resource := range cluster.Catalog.Resources() {
-		// A resource that nobody serves cannot be migrated, and events expire.
-		if len(resource.Versions) == 0 || resource.Kind == "Event" || slices.Contains(excepted, resource.GroupResource) {
+		served := len(resource.Versions) > 0 // Others cannot be migrated.
+		if !served || storageversion.Expires(resource.GroupResource) || slices.Contains(excepted, resource.GroupResource) {
 			continue
 		}
 		if len(classes) == 0 || o.includes(classes[apiServiceName(resource.Group, resource.Versions[0])]) {

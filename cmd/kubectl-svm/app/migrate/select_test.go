@@ -1,0 +1,84 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package migrate
+
+import (
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+func catalog(t *testing.T) *cli.Catalog {
+	t.Helper()
+	readWrite := metav1.Verbs{"get", "list", "patch"}
+	client := fake.NewClientset()
+	client.Resources = []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "events", Kind: "Event", Verbs: readWrite},
+			{Name: "secrets", Kind: "Secret", Verbs: readWrite},
+		}},
+		{GroupVersion: "events.k8s.io/v1", APIResources: []metav1.APIResource{
+			{Name: "events", Kind: "Event", Verbs: readWrite},
+		}},
+		{GroupVersion: "calendar.example.com/v1", APIResources: []metav1.APIResource{
+			{Name: "events", Kind: "Event", Verbs: readWrite},
+			{Name: "invitations", Kind: "Invitation", Verbs: readWrite},
+		}},
+	}
+	known, err := cli.Discover(client.Discovery())
+	if err != nil {
+		t.Fatal(err)
+	}
+	known.Add(schema.GroupResource{Group: "gone.example.com", Resource: "relics"})
+	return known
+}
+
+func TestSelected(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		options Options
+		want    string
+	}{
+		{
+			"--all has custom resources of kind Event, and neither those that expire nor those that no server serves",
+			Options{Everything: true},
+			"[events.calendar.example.com invitations.calendar.example.com secrets]",
+		},
+		{
+			"--except narrows --all down",
+			Options{Everything: true, Except: []string{"*.calendar.example.com"}},
+			"[secrets]",
+		},
+		{
+			"a person may name what expires",
+			Options{NamedOptions: cli.NamedOptions{Names: []string{"events.events.k8s.io", "secrets"}}},
+			"[events.events.k8s.io secrets]",
+		},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			got, err := test.options.selected(t.Context(), &cli.Cluster{Catalog: catalog(t)})
+			if err != nil || fmt.Sprint(got) != test.want {
+				t.Errorf("got %v and the error %v, want %s", got, err, test.want)
+			}
+		})
+	}
+}
