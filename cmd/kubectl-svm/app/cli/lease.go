@@ -26,6 +26,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 )
 
 // ManagerLease is the flag --manager-lease.
@@ -33,7 +35,7 @@ type ManagerLease struct{ types.NamespacedName }
 
 // AddTo adds the flag to a command. The default is that of the managers.
 func (l *ManagerLease) AddTo(flags *pflag.FlagSet) {
-	l.NamespacedName = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: "svm-controller-manager"}
+	l.NamespacedName = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: names.Manager}
 	flags.Var(l, "manager-lease",
 		"The lease for which the managers compete, as NAMESPACE/NAME. It tells whether a manager runs.")
 }
@@ -42,7 +44,7 @@ func (l *ManagerLease) AddTo(flags *pflag.FlagSet) {
 func (l *ManagerLease) Set(key string) error {
 	namespace, name, found := strings.Cut(key, "/")
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
-		return errors.New("write it as NAMESPACE/NAME, for example kube-system/svm-controller-manager")
+		return errors.New("write it as NAMESPACE/NAME, for example " + metav1.NamespaceSystem + "/" + names.Manager)
 	}
 	l.Namespace, l.Name = namespace, name
 	return nil

@@ -28,14 +28,11 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// automanaged is how kube-apiserver labels the APIServices that it makes itself: built-in ones at its start, those of
-// CustomResourceDefinitions all the time.
-const (
-	automanaged             = "kube-aggregator.kubernetes.io/automanaged"
-	automanagedContinuously = "true"
-)
+// automanagedContinuously is the value of documents.AutomanagedLabel on APIServices of CustomResourceDefinitions.
+const automanagedContinuously = "true"
 
 var apiServices = schema.GroupVersionResource{
 	Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
@@ -88,7 +85,7 @@ func (o *Options) classes(ctx context.Context) (map[string]storageversion.Class,
 		class := storageversion.BuiltIn
 		if behind, _, _ := unstructured.NestedMap(service.Object, "spec", "service"); behind != nil {
 			class = storageversion.Aggregated
-		} else if service.GetLabels()[automanaged] == automanagedContinuously {
+		} else if service.GetLabels()[documents.AutomanagedLabel] == automanagedContinuously {
 			class = storageversion.Custom
 		}
 		classes[service.GetName()] = class

@@ -30,15 +30,13 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
-	"sigs.k8s.io/svm-controller-manager/pkg/releases"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
 const (
 	serversAnnotation  = "run.svm/servers"
 	revisionAnnotation = "run.svm/revision"
-	// leasesTell is the first release whose servers do not take over the Lease of the process before.
-	leasesTell = releases.Minor(35)
 	// stampTimeout is how long a command that was interrupted takes at most to ask for the revision.
 	stampTimeout = 5 * time.Second
 )
@@ -68,7 +66,7 @@ func (o *Options) now(ctx context.Context) (origin, error) {
 	if err != nil {
 		return origin{}, fmt.Errorf("asking the API server for its version: %w", cli.Explain(err))
 	}
-	if release, err := releases.ParseMinor(version.GitVersion); err != nil || release < leasesTell {
+	if !storageversion.IdentifiedByLease(version.GitVersion) {
 		return origin{revision: revision}, nil
 	}
 	var servers []string
