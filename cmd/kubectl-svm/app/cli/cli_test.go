@@ -26,6 +26,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -138,7 +139,8 @@ func TestTables(t *testing.T) {
 		{"", true, "NAME     WHY\na        well\n\x1b[31mlonger   bad ^[[2J...\x1b[0m\n"},
 	} {
 		var out bytes.Buffer
-		if err := (&Output{Format: test.format}).PrintTable(&out, test.colour, columns, rows); err != nil {
+		env := &Env{IOStreams: genericiooptions.IOStreams{Out: &out}, Colour: test.colour}
+		if err := (&Output{Format: test.format}).PrintTable(env, columns, rows); err != nil {
 			t.Fatal(err)
 		}
 		if out.String() != test.want {

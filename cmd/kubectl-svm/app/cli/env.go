@@ -103,6 +103,12 @@ func (e *Env) Overwrite(line string) {
 	}
 }
 
+// Notef prints a line on ErrOut. It replaces the line that Overwrite shows.
+func (e *Env) Notef(format string, args ...any) {
+	e.Overwrite("")
+	_, _ = fmt.Fprintf(e.ErrOut, format+"\n", args...)
+}
+
 // isTerminal reports whether a person sees what is written to w at once.
 func isTerminal(w io.Writer) bool {
 	file, isFile := w.(*os.File)

@@ -20,7 +20,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -67,7 +66,7 @@ func (o *Output) Validate() error {
 func (o *Output) Structured() bool { return o.Format == JSON || o.Format == YAML }
 
 // PrintData prints a value as JSON or as YAML.
-func (o *Output) PrintData(out io.Writer, value any) error {
+func (o *Output) PrintData(env *Env, value any) error {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err == nil && o.Format == YAML {
 		data, err = yaml.JSONToYAML(data)
@@ -75,7 +74,7 @@ func (o *Output) PrintData(out io.Writer, value any) error {
 	if err != nil {
 		return fmt.Errorf("encoding the output: %w", err)
 	}
-	_, err = fmt.Fprintf(out, "%s\n", bytes.TrimRight(data, "\n"))
+	_, err = fmt.Fprintf(env.Out, "%s\n", bytes.TrimRight(data, "\n"))
 	return err
 }
 
@@ -93,7 +92,7 @@ type Row struct {
 }
 
 // PrintTable prints a table as kubectl does.
-func (o *Output) PrintTable(out io.Writer, colour bool, columns []Column, rows []Row) error {
+func (o *Output) PrintTable(env *Env, columns []Column, rows []Row) error {
 	table := &metav1.Table{}
 	for _, column := range columns {
 		definition := metav1.TableColumnDefinition{Name: column.Name, Type: "string"}
@@ -118,9 +117,9 @@ func (o *Output) PrintTable(out io.Writer, colour bool, columns []Column, rows [
 	for i, line := range strings.Split(strings.TrimRight(text.String(), "\n"), "\n") {
 		line = strings.TrimRight(line, " ")
 		if i > 0 && i <= len(rows) {
-			line = Paint(colour, rows[i-1].Colour, line)
+			line = env.Paint(rows[i-1].Colour, line)
 		}
-		if _, err := fmt.Fprintln(out, line); err != nil {
+		if _, err := fmt.Fprintln(env.Out, line); err != nil {
 			return err
 		}
 	}
@@ -138,9 +137,9 @@ const (
 	Green  Colour = "32"
 )
 
-// Paint gives text a colour if the output may have any.
-func Paint(allowed bool, colour Colour, text string) string {
-	if !allowed || colour == Plain || text == "" {
+// Paint gives text a colour if Out may have colours.
+func (e *Env) Paint(colour Colour, text string) string {
+	if !e.Colour || colour == Plain || text == "" {
 		return text
 	}
 	return "\x1b[" + string(colour) + "m" + text + "\x1b[0m"

@@ -98,7 +98,7 @@ func (o *Options) Run(ctx context.Context) error {
 		all = append(all, of(&migrations[i]))
 	}
 	if o.Output.Structured() {
-		err = o.Output.PrintData(o.Out, all)
+		err = o.Output.PrintData(o.Env, all)
 	} else {
 		err = o.print(all)
 	}
@@ -188,7 +188,7 @@ func (o *Options) print(all []Denied) error {
 		}
 		retries = append(retries, d.Resource)
 	}
-	if err := o.Output.PrintTable(o.Out, o.Colour, columns, rows); err != nil {
+	if err := o.Output.PrintTable(o.Env, columns, rows); err != nil {
 		return err
 	}
 	for _, d := range all {

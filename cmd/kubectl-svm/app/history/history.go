@@ -82,7 +82,7 @@ func (o *Options) Run(ctx context.Context) error {
 func (o *Options) print(migrations []migrationv1alpha1.StorageVersionMigration) error {
 	switch {
 	case o.Output.Structured():
-		return o.Output.PrintData(o.Out, cli.ListOf(migrations))
+		return o.Output.PrintData(o.Env, cli.ListOf(migrations))
 	case o.Output.Format == cli.Name:
 		for i := range migrations {
 			if err := (&printers.NamePrinter{}).PrintObj(cli.WithKind(&migrations[i]), o.Out); err != nil {
@@ -102,7 +102,7 @@ func (o *Options) print(migrations []migrationv1alpha1.StorageVersionMigration) 
 	for i := range migrations {
 		rows = append(rows, o.row(&migrations[i]))
 	}
-	return o.Output.PrintTable(o.Out, o.Colour, columns, rows)
+	return o.Output.PrintTable(o.Env, columns, rows)
 }
 
 func (o *Options) row(m *migrationv1alpha1.StorageVersionMigration) cli.Row {

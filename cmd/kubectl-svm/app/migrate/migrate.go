@@ -144,7 +144,7 @@ func (o *Options) Run(ctx context.Context) error {
 		}
 	}
 	if o.Output.Structured() {
-		if err := o.Output.PrintData(o.Out, cli.ListOf(created)); err != nil {
+		if err := o.Output.PrintData(o.Env, cli.ListOf(created)); err != nil {
 			return err
 		}
 	}

@@ -133,7 +133,6 @@ func (w *waiting) tell(m *migrationv1alpha1.StorageVersionMigration) (progress s
 		message := printers.EscapeTerminal(described.Message) // It may quote a webhook.
 		news = strings.TrimSpace(fmt.Sprintf("%s %s %s", described.State, described.Reason, message))
 	}
-	w.Overwrite("")
-	fmt.Fprintf(w.ErrOut, "%s %s: %s\n", now.Format(time.TimeOnly), m.Name, news)
+	w.Notef("%s %s: %s", now.Format(time.TimeOnly), m.Name, news)
 	return progress
 }

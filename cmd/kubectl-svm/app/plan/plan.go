@@ -108,7 +108,7 @@ func (o *Options) Run(ctx context.Context) error {
 		plan.Unknown = incomplete.Error()
 	}
 	if o.Output.Structured() {
-		return o.Output.PrintData(o.Out, plan)
+		return o.Output.PrintData(o.Env, plan)
 	}
 	return o.print(plan)
 }
@@ -188,14 +188,14 @@ func (o *Options) print(plan *Plan) error {
 			s.Resource, s.shortFrom, s.shortTo, s.Action, s.Reason, s.Message,
 		}})
 	}
-	if err := o.Output.PrintTable(o.Out, o.Colour, columns, rows); err != nil {
+	if err := o.Output.PrintTable(o.Env, columns, rows); err != nil {
 		return err
 	}
 	if !plan.Manager.Running || plan.Manager.ObservesOnly {
 		_, err := fmt.Fprintf(o.Out, "\n%s Nothing of this happens before a manager runs trigger and migrator.\n"+
 			"If one is installed, docs/troubleshooting.md says where to look.\n"+
 			"If none is, docs/install.md says how to make a kustomization with your image. Then run:\n  kubectl apply -k .\n",
-			cli.Paint(o.Colour, cli.Red, plan.Manager.Message))
+			o.Paint(cli.Red, plan.Manager.Message))
 		return err
 	}
 	if len(plan.Commands) == 0 {

@@ -139,7 +139,7 @@ func (o *Options) print(findings Findings) error {
 		if findings == nil {
 			findings = Findings{}
 		}
-		if err := o.Output.PrintData(o.Out, map[string]Findings{"findings": findings}); err != nil {
+		if err := o.Output.PrintData(o.Env, map[string]Findings{"findings": findings}); err != nil {
 			return err
 		}
 	default:
@@ -152,7 +152,7 @@ func (o *Options) print(findings Findings) error {
 			case Warning:
 				colour = cli.Yellow
 			}
-			fmt.Fprintln(&text, cli.Paint(o.Colour, colour, f.String()))
+			fmt.Fprintln(&text, o.Paint(colour, f.String()))
 		}
 		errors, warnings := findings.Count(Error), findings.Count(Warning)
 		if errors+warnings == 0 {

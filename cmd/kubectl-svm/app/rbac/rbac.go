@@ -87,5 +87,5 @@ func (o *Options) Run(context.Context) error {
 		fmt.Fprintln(o.ErrOut, "As long as this role exists, the manager could remove its fence. Delete the role when the "+
 			"migrations have ended.")
 	}
-	return o.Output.PrintData(o.Out, role)
+	return o.Output.PrintData(o.Env, role)
 }

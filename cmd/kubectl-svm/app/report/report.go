@@ -116,7 +116,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	if o.Output.Structured() {
-		return o.Output.PrintData(o.Out, report)
+		return o.Output.PrintData(o.Env, report)
 	}
 	_, err = fmt.Fprint(o.Out, report.text())
 	return err

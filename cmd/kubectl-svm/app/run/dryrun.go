@@ -128,7 +128,7 @@ func (r *rehearsal) ReportState(_ context.Context, report rewrite.Report) {
 	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
 	if now := r.Clock.Now(); retrying && now.Sub(r.saidAt) >= reportEvery {
 		r.saidAt = now
-		r.line("%s: %s", r.m.Name, report.Retry)
+		r.Notef("%s: %s", r.m.Name, report.Retry)
 	}
 }
 

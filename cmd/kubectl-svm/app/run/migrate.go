@@ -132,7 +132,7 @@ func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string
 		case <-ctx.Done():
 			return
 		case line := <-lines:
-			report.line("%s", line)
+			report.Notef("%s", line)
 			continue
 		case <-ticker.C():
 		}
@@ -145,7 +145,7 @@ func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string
 		}
 		if i < 0 {
 			for len(lines) > 0 {
-				report.line("%s", <-lines)
+				report.Notef("%s", <-lines)
 			}
 			return
 		}
@@ -172,7 +172,7 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 			text += fmt.Sprintf(" (%s: %d rewritten, %d already current, %d written by others, %d gone, %d denied)",
 				assess.Objects(p.Processed), p.Rewritten, p.AlreadyCurrent, p.WrittenByOthers, p.Gone, p.Denied)
 		}
-		if _, err := fmt.Fprintln(o.Out, cli.Paint(o.Colour, colour, text)); err != nil {
+		if _, err := fmt.Fprintln(o.Out, o.Paint(colour, text)); err != nil {
 			return err
 		}
 		if err := o.printDenied(m); err != nil {
@@ -204,5 +204,5 @@ func (o *Options) printDenied(m *migrationv1alpha1.StorageVersionMigration) erro
 	for _, d := range m.Status.DeniedObjects {
 		rows = append(rows, cli.Row{Cells: []any{d.Namespace, d.Name, string(d.Reason), d.Message}})
 	}
-	return o.Output.PrintTable(o.Out, o.Colour, columns, rows)
+	return o.Output.PrintTable(o.Env, columns, rows)
 }

@@ -40,12 +40,6 @@ type reporter struct {
 	saidAt time.Time
 }
 
-// line prints a line, in place of the bar if there is one.
-func (r *reporter) line(format string, args ...any) {
-	r.Overwrite("")
-	_, _ = fmt.Fprintf(r.ErrOut, format+"\n", args...)
-}
-
 // report tells how far a migration is: a bar on a terminal, elsewhere a line whenever the state changes and every ten
 // seconds.
 func (r *reporter) report(m *migrationv1alpha1.StorageVersionMigration) {
@@ -70,7 +64,7 @@ func (r *reporter) report(m *migrationv1alpha1.StorageVersionMigration) {
 	case key == r.said && (state.Type != migrationv1alpha1.MigrationRunning || now.Sub(r.saidAt) < reportEvery):
 		return
 	default:
-		r.line("%s", text)
+		r.Notef("%s", text)
 	}
 	r.said, r.saidAt = key, now
 }

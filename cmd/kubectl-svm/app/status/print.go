@@ -44,7 +44,7 @@ var colours = map[assess.Attention]cli.Colour{assess.Act: cli.Red, assess.Wait: 
 func (o *Options) print(report *Report) error {
 	switch {
 	case o.Output.Structured():
-		return o.Output.PrintData(o.Out, report)
+		return o.Output.PrintData(o.Env, report)
 	case o.Output.Format == cli.Name:
 		for _, r := range o.shown(report) {
 			if _, err := fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s\n", r.Name); err != nil {
@@ -102,7 +102,7 @@ func (o *Options) table(resources []assess.Resource) error {
 		}
 		resources = resources[n:]
 	}
-	return o.Output.PrintTable(o.Out, o.Colour, columns, rows)
+	return o.Output.PrintTable(o.Env, columns, rows)
 }
 
 // alike reports whether the same happens to two resources, or the same helps.
@@ -203,7 +203,7 @@ func (o *Options) conclude(report *Report) error {
 	if report.Manager.Fence != "" {
 		fmt.Fprintln(o.Out, report.Manager.Fence)
 	}
-	_, err := fmt.Fprintf(o.Out, "%s\n%s\n", cli.Paint(o.Colour, manager, report.Manager.Message),
-		cli.Paint(o.Colour, summary, report.Summary))
+	_, err := fmt.Fprintf(o.Out, "%s\n%s\n", o.Paint(manager, report.Manager.Message),
+		o.Paint(summary, report.Summary))
 	return err
 }

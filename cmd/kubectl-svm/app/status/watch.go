@@ -93,8 +93,7 @@ func (o *Options) tell(told map[string]string, report *Report, first bool) {
 		if before, now := told[r.Name], outline(r, o.Interactive); before != now {
 			told[r.Name] = now
 			if !first {
-				o.Overwrite("")
-				fmt.Fprintf(o.ErrOut, "%s %s: %s\n", o.Clock.Now().Format(time.TimeOnly), r.Name, news(r, progress))
+				o.Notef("%s %s: %s", o.Clock.Now().Format(time.TimeOnly), r.Name, news(r, progress))
 			}
 		}
 	}
@@ -103,8 +102,7 @@ func (o *Options) tell(told map[string]string, report *Report, first bool) {
 		delete(told, "")
 	} else if told[""] == "" {
 		told[""] = "All that is left waits for a person: kubectl svm plan says what to do."
-		o.Overwrite("")
-		fmt.Fprintln(o.ErrOut, told[""])
+		o.Notef("%s", told[""])
 	}
 	o.Overwrite(strings.Join(running, "; "))
 }

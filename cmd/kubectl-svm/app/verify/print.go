@@ -102,7 +102,7 @@ func (o *Options) print(survey *stored.Survey, compared bool) error {
 	result := ResultOf(survey)
 	result.NotCompared = !compared
 	if o.Output.Structured() {
-		if err := o.Output.PrintData(o.Out, result); err != nil {
+		if err := o.Output.PrintData(o.Env, result); err != nil {
 			return err
 		}
 	} else if err := o.printText(survey, result); err != nil {
@@ -131,7 +131,7 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 		rows = append(rows, row)
 	}
 	if len(rows) > 0 {
-		if err := o.Output.PrintTable(o.Out, o.Colour, columns, rows); err != nil {
+		if err := o.Output.PrintTable(o.Env, columns, rows); err != nil {
 			return err
 		}
 	}
@@ -142,7 +142,7 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 			"existed all the time was counted.\n", result.LastRevision)
 	}
 	if n := result.unreadable(); n > 0 {
-		fmt.Fprintln(&text, cli.Paint(o.Colour, cli.Red, fmt.Sprintf("%s cannot be read: the bytes are neither protobuf, "+
+		fmt.Fprintln(&text, o.Paint(cli.Red, fmt.Sprintf("%s cannot be read: the bytes are neither protobuf, "+
 			"JSON nor CBOR of an object, nor encrypted. API servers cannot read them either.", assess.Objects(n))))
 	}
 	o.tellKeys(&text, result)
@@ -155,7 +155,7 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 		fmt.Fprintln(&text, "No StorageState claims less than this.")
 	}
 	for _, u := range result.Unclaimed {
-		fmt.Fprintln(&text, cli.Paint(o.Colour, cli.Red, fmt.Sprintf("StorageState %s claims only %s, but etcd has %s "+
+		fmt.Fprintln(&text, o.Paint(cli.Red, fmt.Sprintf("StorageState %s claims only %s, but etcd has %s "+
 			"as %s.", u.StorageState, strings.Join(u.Claims, ", "), assess.Objects(u.Objects), u.Version)))
 	}
 	if len(result.Unclaimed) > 0 {
@@ -175,9 +175,9 @@ func (o *Options) tellKeys(text io.Writer, result Result) {
 	for _, key := range o.WithoutKeys {
 		switch n := result.keyed(key); {
 		case n > 0 && key == notEncrypted:
-			_, _ = fmt.Fprintln(text, cli.Paint(o.Colour, cli.Red, "Not encrypted: "+assess.Objects(n)+"."))
+			_, _ = fmt.Fprintln(text, o.Paint(cli.Red, "Not encrypted: "+assess.Objects(n)+"."))
 		case n > 0:
-			_, _ = fmt.Fprintln(text, cli.Paint(o.Colour, cli.Red,
+			_, _ = fmt.Fprintln(text, o.Paint(cli.Red,
 				"Encrypted with "+key+": "+assess.Objects(n)+". Keep this key."))
 		case key == notEncrypted:
 			_, _ = fmt.Fprintf(text, "Every %s is encrypted.\n", object)
