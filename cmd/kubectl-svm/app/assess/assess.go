@@ -231,7 +231,7 @@ func Describe(m *migrationv1alpha1.StorageVersionMigration) *Migration {
 	if m == nil {
 		return nil
 	}
-	state := cli.StateOf(m)
+	state := cli.CurrentCondition(m)
 	described := &Migration{
 		Name: m.Name, State: state.Type, Reason: state.Reason, Message: state.Message,
 		EstimatedCompletionTime: m.Status.EstimatedCompletionTime,

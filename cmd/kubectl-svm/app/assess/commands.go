@@ -41,8 +41,8 @@ func permission(resource schema.GroupResource) string {
 	}
 }
 
-// refused reports whether a migration failed because the manager lacks a permission.
-func refused(m *Migration) bool {
+// lacksPermission reports whether a migration failed because the manager lacks a permission.
+func lacksPermission(m *Migration) bool {
 	return m != nil && m.State == migrationv1alpha1.MigrationFailed &&
 		(m.Reason == migrationv1alpha1.MigrationReasonListRefused ||
 			m.Reason == migrationv1alpha1.MigrationReasonRewritesRefused)
@@ -56,9 +56,9 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 		return "To see the objects: kubectl svm denied " + m.Name
 	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
 		return "Let the rule leave out the manager, as docs/tasks.md says, or updates that change nothing. Then: " + again
-	case refused(failed) && permission(resource) != "":
+	case lacksPermission(failed) && permission(resource) != "":
 		return "To allow it: " + permission(resource) + "\n  Then: " + again
-	case refused(failed):
+	case lacksPermission(failed):
 		return "docs/install.md has the permissions that the manager needs. Then: " + again
 	default:
 		return "To try again: " + again

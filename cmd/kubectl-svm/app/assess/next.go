@@ -34,35 +34,35 @@ import (
 func (r *Resource) conclude(now time.Time) {
 	switch r.Reason {
 	case migrationv1alpha1.StateReasonMigrationRunning, migrationv1alpha1.StateReasonObjectsExpire:
-		r.underWay(now)
+		r.concludeRunning(now)
 	case migrationv1alpha1.StateReasonMigrationQueued:
-		r.queued()
+		r.concludeQueued()
 	case migrationv1alpha1.StateReasonMigrationFailed:
-		r.failed(now)
+		r.concludeFailed(now)
 	case migrationv1alpha1.StateReasonSoaking:
-		r.at(timeIn(r.Message), now, "a migration starts")
+		r.setNext(timeIn(r.Message), now, "a migration starts")
 		r.Verb = "migrate"
 	case migrationv1alpha1.StateReasonPaused:
-		r.act("paused by a person", "resume")
+		r.awaitPerson("paused by a person", "resume")
 	case migrationv1alpha1.StateReasonNotSelected:
-		r.act("--auto-migrate leaves it out", "migrate")
+		r.awaitPerson("--auto-migrate leaves it out", "migrate")
 	case migrationv1alpha1.StateReasonMigrationSuspended:
-		r.act("suspended by a person", "resume")
+		r.awaitPerson("suspended by a person", "resume")
 	case migrationv1alpha1.StateReasonNotServed:
-		r.act("no server serves it", "")
+		r.awaitPerson("no server serves it", "")
 	case migrationv1alpha1.StateReasonStoredVersionsNotPruned:
-		r.act("storedVersions is not pruned", "migrate")
+		r.awaitPerson("storedVersions is not pruned", "migrate")
 	default:
-		r.disagreed(now)
+		r.concludeDisagreement(now)
 	}
-	if refused(r.Migration) || r.Verb == "migrate" && r.Group == install.AdmissionGroup {
+	if lacksPermission(r.Migration) || r.Verb == "migrate" && r.Group == install.AdmissionGroup {
 		r.Permission = permission(r.GroupResource)
 	}
 	if r.Reason != migrationv1alpha1.StateReasonPaused && Paused(r.State) && (r.Migration == nil || r.Migration.Ended()) {
 		r.NextTime = nil
-		r.act("paused by a person", "resume")
+		r.awaitPerson("paused by a person", "resume")
 		if m := r.Migration; m != nil && m.Denied > 0 {
-			r.act(denied(m)+"; paused by a person", "denied")
+			r.awaitPerson(denied(m)+"; paused by a person", "denied")
 		}
 	}
 	if r.Verb != "" {
@@ -75,45 +75,45 @@ func Paused(state *migrationv1alpha1.StorageState) bool {
 	return state.Spec.Paused || state.PausedByAnnotation()
 }
 
-// act says that nothing happens before a person does something, and which command helps, if one does.
-func (r *Resource) act(next, verb string) {
+// awaitPerson says that nothing happens before a person does something, and which command helps, if one does.
+func (r *Resource) awaitPerson(next, verb string) {
 	r.Attention, r.Next, r.Verb = Act, next, verb
 }
 
-// at says what happens at a time. The time may be unknown.
-func (r *Resource) at(at *metav1.Time, now time.Time, what string) {
+// setNext says what happens at a time. The time may be unknown.
+func (r *Resource) setNext(at *metav1.Time, now time.Time, what string) {
 	r.NextTime, r.Next = at, what
 	if at != nil {
-		r.Next += " " + In(now, at.Time)
+		r.Next += " " + FormatUntil(now, at.Time)
 	}
 }
 
-// In says when a moment comes.
-func In(now, then time.Time) string {
+// FormatUntil says when a moment comes.
+func FormatUntil(now, then time.Time) string {
 	if !then.After(now) {
 		return "now"
 	}
 	return "in " + duration.HumanDuration(then.Sub(now))
 }
 
-// underWay is about a migration that has begun.
-func (r *Resource) underWay(now time.Time) {
+// concludeRunning is about a migration that has begun.
+func (r *Resource) concludeRunning(now time.Time) {
 	m := r.Migration
 	switch {
 	case m == nil || m.State != migrationv1alpha1.MigrationRunning:
-		r.queued()
+		r.concludeQueued()
 	case m.Reason == migrationv1alpha1.MigrationReasonNoProgress:
-		r.act("the migration makes no progress", "")
+		r.awaitPerson("the migration makes no progress", "")
 		r.Message = m.Message
 	case m.EstimatedCompletionTime == nil:
 		r.Next = "the migration runs"
 	default:
-		r.at(m.EstimatedCompletionTime, now, "the migration ends")
+		r.setNext(m.EstimatedCompletionTime, now, "the migration ends")
 	}
 }
 
-// queued is about a migration that waits, or that nobody has seen.
-func (r *Resource) queued() {
+// concludeQueued is about a migration that waits, or that nobody has seen.
+func (r *Resource) concludeQueued() {
 	switch m := r.Migration; {
 	case r.Reason == migrationv1alpha1.StateReasonObjectsExpire:
 		r.Next = "done when old objects have expired"
@@ -128,15 +128,15 @@ func (r *Resource) queued() {
 	}
 }
 
-// failed is about a migration that failed. Where objects are denied, another attempt fails as well until a person does
-// something, so the time of the next attempt is not the answer.
-func (r *Resource) failed(now time.Time) {
+// concludeFailed is about a migration that failed. If objects are denied, another attempt fails as well until a person
+// does something, so the time of the next attempt is not the answer.
+func (r *Resource) concludeFailed(now time.Time) {
 	if m := r.Migration; m != nil && m.State == migrationv1alpha1.MigrationFailed {
 		r.Message = fmt.Sprintf("The migration %s failed, %s: %s", m.Name, m.Reason, m.Message)
 	}
 	backoff := r.State.Status.Backoff
 	if backoff != nil && backoff.NextAttemptTime != nil {
-		r.at(backoff.NextAttemptTime, now, "tried again")
+		r.setNext(backoff.NextAttemptTime, now, "tried again")
 	} else {
 		r.Next = "not tried again by itself"
 	}
@@ -145,13 +145,13 @@ func (r *Resource) failed(now time.Time) {
 		verb = "denied"
 		r.Next = denied(m) + "; " + r.Next
 	}
-	r.act(r.Next, verb)
+	r.awaitPerson(r.Next, verb)
 }
 
-func denied(m *Migration) string { return Objects(m.Denied) + " denied" }
+func denied(m *Migration) string { return FormatObjects(m.Denied) + " denied" }
 
-// disagreed is about servers that do not agree, or not for long enough.
-func (r *Resource) disagreed(now time.Time) {
+// concludeDisagreement is about servers that do not agree, or not for long enough.
+func (r *Resource) concludeDisagreement(now time.Time) {
 	agreed := meta.FindStatusCondition(r.State.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
 	if agreed == nil || agreed.Status == metav1.ConditionTrue {
 		r.Next = "the trigger looks again"
@@ -160,26 +160,26 @@ func (r *Resource) disagreed(now time.Time) {
 	r.Reason, r.Message = agreed.Reason, agreed.Message
 	switch agreed.Reason {
 	case migrationv1alpha1.StateReasonSettling:
-		r.at(timeIn(agreed.Message), now, "the servers count as agreed")
+		r.setNext(timeIn(agreed.Message), now, "the servers count as agreed")
 	case migrationv1alpha1.StateReasonServersDisagree:
 		r.Next = "waits until the servers agree"
 	case migrationv1alpha1.StateReasonNotServed:
-		r.act("no server serves it", "")
+		r.awaitPerson("no server serves it", "")
 	default:
-		r.act("a server does not answer", "")
+		r.awaitPerson("a server does not answer", "")
 	}
 }
 
-// Objects counts objects.
-func Objects(n int64) string {
+// FormatObjects counts objects.
+func FormatObjects(n int64) string {
 	if n == 1 {
 		return "1 object"
 	}
-	return Number(n) + " objects"
+	return FormatNumber(n) + " objects"
 }
 
-// Number writes a number with separators between thousands.
-func Number(n int64) string {
+// FormatNumber writes a number with separators between thousands.
+func FormatNumber(n int64) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]

@@ -37,20 +37,20 @@ func (m *Migration) Progress(now time.Time) string {
 	switch {
 	case m.PercentComplete != nil && m.EstimatedTotal != nil:
 		parts = append(parts, fmt.Sprintf("%s %d%% of %s", bar(*m.PercentComplete), *m.PercentComplete,
-			Objects(*m.EstimatedTotal)))
+			FormatObjects(*m.EstimatedTotal)))
 	case m.Processed > 0:
-		parts = append(parts, Objects(m.Processed)+" done")
+		parts = append(parts, FormatObjects(m.Processed)+" done")
 	default:
 		parts = append(parts, "running")
 	}
 	if m.ObjectsPerMinute != nil && *m.ObjectsPerMinute > 0 {
-		parts = append(parts, Number(*m.ObjectsPerMinute)+"/min")
+		parts = append(parts, FormatNumber(*m.ObjectsPerMinute)+"/min")
 	}
 	if m.EstimatedCompletionTime != nil {
-		parts = append(parts, "ends "+In(now, m.EstimatedCompletionTime.Time))
+		parts = append(parts, "ends "+FormatUntil(now, m.EstimatedCompletionTime.Time))
 	}
 	if m.Denied > 0 {
-		parts = append(parts, fmt.Sprintf("%s denied", Number(m.Denied)))
+		parts = append(parts, fmt.Sprintf("%s denied", FormatNumber(m.Denied)))
 	}
 	if m.Reason != migrationv1alpha1.MigrationReasonRewriting {
 		parts = append(parts, m.Reason)

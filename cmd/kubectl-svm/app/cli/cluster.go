@@ -83,6 +83,53 @@ func (c *Cluster) State(resource schema.GroupResource) *migrationv1alpha1.Storag
 	return nil
 }
 
+// Migration returns the migration of that name, or nil.
+func (c *Cluster) Migration(name string) *migrationv1alpha1.StorageVersionMigration {
+	for i := range c.Migrations {
+		if c.Migrations[i].Name == name {
+			return &c.Migrations[i]
+		}
+	}
+	return nil
+}
+
+// RequireState returns the StorageState of a resource. It returns an error if there is none.
+func (c *Cluster) RequireState(resource schema.GroupResource) (*migrationv1alpha1.StorageState, error) {
+	if state := c.State(resource); state != nil {
+		return state, nil
+	}
+	return nil, fmt.Errorf("%s has no StorageState yet: the trigger creates it. "+
+		"\"kubectl svm status\" tells whether a manager runs", resource)
+}
+
+// MigrationsOf returns the migrations of a resource, the newest first.
+func (c *Cluster) MigrationsOf(resource schema.GroupResource) []migrationv1alpha1.StorageVersionMigration {
+	var migrations []migrationv1alpha1.StorageVersionMigration
+	for i := range c.Migrations {
+		if c.Migrations[i].GroupResource() == resource {
+			migrations = append(migrations, c.Migrations[i])
+		}
+	}
+	NewestFirst(migrations)
+	return migrations
+}
+
+// ResolveMigrations returns the migration of a name, or those of the resource that a person named.
+func (c *Cluster) ResolveMigrations(name string) ([]migrationv1alpha1.StorageVersionMigration, error) {
+	if m := c.Migration(name); m != nil {
+		return []migrationv1alpha1.StorageVersionMigration{*m}, nil
+	}
+	resources, err := c.Catalog.Resolve([]string{name})
+	if err != nil {
+		return nil, fmt.Errorf("no migration is named %q, and %w", name, err)
+	}
+	var migrations []migrationv1alpha1.StorageVersionMigration
+	for _, resource := range resources {
+		migrations = append(migrations, c.MigrationsOf(resource)...)
+	}
+	return migrations, nil
+}
+
 // WithKind returns a migration that says its kind, for printing. Clients drop it.
 func WithKind(m *migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.StorageVersionMigration {
 	typed := m.DeepCopy()

@@ -22,7 +22,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -31,8 +30,8 @@ import (
 // Pending is the state of a migration that the migrator has not seen.
 const Pending migrationv1alpha1.MigrationConditionType = "Pending"
 
-// StateOf returns the condition of a migration that is True. It returns one of the type Pending if none is.
-func StateOf(m *migrationv1alpha1.StorageVersionMigration) migrationv1alpha1.MigrationCondition {
+// CurrentCondition returns the condition of a migration that is True. It returns one of the type Pending if none is.
+func CurrentCondition(m *migrationv1alpha1.StorageVersionMigration) migrationv1alpha1.MigrationCondition {
 	for _, condition := range m.Status.Conditions {
 		if condition.Status == corev1.ConditionTrue {
 			return condition
@@ -43,20 +42,6 @@ func StateOf(m *migrationv1alpha1.StorageVersionMigration) migrationv1alpha1.Mig
 
 // ByTrigger reports whether the trigger created a migration. People leave the target out.
 func ByTrigger(m *migrationv1alpha1.StorageVersionMigration) bool { return m.Spec.Target != nil }
-
-// Of returns the migrations of a resource, the newest first.
-func Of(
-	resource schema.GroupResource, migrations []migrationv1alpha1.StorageVersionMigration,
-) []migrationv1alpha1.StorageVersionMigration {
-	var of []migrationv1alpha1.StorageVersionMigration
-	for i := range migrations {
-		if migrations[i].GroupResource() == resource {
-			of = append(of, migrations[i])
-		}
-	}
-	NewestFirst(of)
-	return of
-}
 
 // NewestFirst sorts migrations by the time of their creation.
 func NewestFirst(migrations []migrationv1alpha1.StorageVersionMigration) {

@@ -73,38 +73,3 @@ func (c *Clients) SetSuspend(ctx context.Context, name string, suspend bool) err
 	}
 	return nil
 }
-
-// Named returns the migration of that name, or nil.
-func (c *Cluster) Named(name string) *migrationv1alpha1.StorageVersionMigration {
-	for i := range c.Migrations {
-		if c.Migrations[i].Name == name {
-			return &c.Migrations[i]
-		}
-	}
-	return nil
-}
-
-// StateOf returns the StorageState of a resource. It returns an error if there is none.
-func (c *Cluster) StateOf(resource schema.GroupResource) (*migrationv1alpha1.StorageState, error) {
-	if state := c.State(resource); state != nil {
-		return state, nil
-	}
-	return nil, fmt.Errorf("%s has no StorageState yet: the trigger creates it. "+
-		"\"kubectl svm status\" tells whether a manager runs", resource)
-}
-
-// MigrationsOf returns the migration of a name, or those of the resource that a person named.
-func (c *Cluster) MigrationsOf(name string) ([]migrationv1alpha1.StorageVersionMigration, error) {
-	if m := c.Named(name); m != nil {
-		return []migrationv1alpha1.StorageVersionMigration{*m}, nil
-	}
-	resources, err := c.Catalog.Resolve([]string{name})
-	if err != nil {
-		return nil, fmt.Errorf("no migration is named %q, and %w", name, err)
-	}
-	var migrations []migrationv1alpha1.StorageVersionMigration
-	for _, resource := range resources {
-		migrations = append(migrations, Of(resource, c.Migrations)...)
-	}
-	return migrations, nil
-}

@@ -76,7 +76,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		Long:    long,
 		Example: example,
 		ValidArgsFunction: cli.CompleteMigrations(env, func(m *migrationv1alpha1.StorageVersionMigration) bool {
-			return total(m) > 0
+			return deniedCount(m) > 0
 		}),
 	})
 	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
@@ -95,7 +95,7 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	all := make([]Denied, 0, len(migrations))
 	for i := range migrations {
-		all = append(all, of(&migrations[i]))
+		all = append(all, newDenied(&migrations[i]))
 	}
 	if o.Output.Structured() {
 		err = o.Output.PrintData(o.Env, all)
@@ -116,7 +116,7 @@ func (o *Options) selected(cluster *cli.Cluster) ([]migrationv1alpha1.StorageVer
 	}
 	var selected []migrationv1alpha1.StorageVersionMigration
 	for _, name := range names {
-		migrations, err := cluster.MigrationsOf(name)
+		migrations, err := cluster.ResolveMigrations(name)
 		if err != nil {
 			return nil, err
 		}
@@ -134,7 +134,7 @@ func newestDenied(
 ) (newest []migrationv1alpha1.StorageVersionMigration) {
 	known := sets.New[schema.GroupResource]()
 	for i := range migrations {
-		m, denied := &migrations[i], total(&migrations[i]) > 0
+		m, denied := &migrations[i], deniedCount(&migrations[i]) > 0
 		if denied && !known.Has(m.GroupResource()) {
 			newest = append(newest, *m)
 		}
@@ -145,7 +145,7 @@ func newestDenied(
 	return newest
 }
 
-func total(m *migrationv1alpha1.StorageVersionMigration) int64 {
+func deniedCount(m *migrationv1alpha1.StorageVersionMigration) int64 {
 	count := int64(len(m.Status.DeniedObjects))
 	if m.Status.Progress != nil {
 		count = max(count, m.Status.Progress.Denied)
@@ -153,9 +153,9 @@ func total(m *migrationv1alpha1.StorageVersionMigration) int64 {
 	return count
 }
 
-func of(m *migrationv1alpha1.StorageVersionMigration) Denied {
+func newDenied(m *migrationv1alpha1.StorageVersionMigration) Denied {
 	d := Denied{
-		Migration: m.Name, Resource: m.GroupResource().String(), Total: total(m), Objects: []Object{},
+		Migration: m.Name, Resource: m.GroupResource().String(), Total: deniedCount(m), Objects: []Object{},
 	}
 	for _, object := range m.Status.DeniedObjects {
 		who, remedy := refusal(object)

@@ -64,7 +64,7 @@ func TestScreen(t *testing.T) {
 	}
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
 	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
-	if err := o.print([]Denied{of(&m)}); err != nil {
+	if err := o.print([]Denied{newDenied(&m)}); err != nil {
 		t.Fatal(err)
 	}
 	const want = `RESOURCE              NAMESPACE   NAME     REFUSED BY   REASON

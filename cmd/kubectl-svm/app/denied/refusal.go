@@ -27,16 +27,16 @@ import (
 
 // How kube-apiserver words refusals.
 var (
-	byWebhook  = regexp.MustCompile(`admission webhook "([^"]+)"`)
-	failed     = regexp.MustCompile(`failed calling webhook "([^"]+)"`)
-	byPolicy   = regexp.MustCompile(`(ValidatingAdmissionPolicy|MutatingAdmissionPolicy) '([^']+)'`)
-	leftBehind = regexp.MustCompile(`^namespaces "([^"]+)" not found$`)
-	notAllowed = regexp.MustCompile(`User "([^"]+)" cannot (\w+) resource`)
+	byWebhook     = regexp.MustCompile(`admission webhook "([^"]+)"`)
+	webhookFailed = regexp.MustCompile(`failed calling webhook "([^"]+)"`)
+	byPolicy      = regexp.MustCompile(`(ValidatingAdmissionPolicy|MutatingAdmissionPolicy) '([^']+)'`)
+	leftBehind    = regexp.MustCompile(`^namespaces "([^"]+)" not found$`)
+	notAllowed    = regexp.MustCompile(`User "([^"]+)" cannot (\w+) resource`)
 )
 
 // refusal says who refuses an object, and what to do.
 func refusal(object migrationv1alpha1.DeniedObject) (who, remedy string) {
-	if m := failed.FindStringSubmatch(object.Message); m != nil {
+	if m := webhookFailed.FindStringSubmatch(object.Message); m != nil {
 		return "webhook " + m[1], "The webhook does not work. Repair it, or let it leave these objects out."
 	}
 	if m := byWebhook.FindStringSubmatch(object.Message); m != nil {

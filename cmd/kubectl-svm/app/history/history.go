@@ -106,7 +106,7 @@ func (o *Options) print(migrations []migrationv1alpha1.StorageVersionMigration) 
 }
 
 func (o *Options) row(m *migrationv1alpha1.StorageVersionMigration) cli.Row {
-	state, colour := cli.StateOf(m), cli.Plain
+	state, colour := cli.CurrentCondition(m), cli.Plain
 	switch state.Type {
 	case migrationv1alpha1.MigrationFailed:
 		colour = cli.Red
@@ -123,14 +123,15 @@ func (o *Options) row(m *migrationv1alpha1.StorageVersionMigration) cli.Row {
 	if p := m.Status.Progress; p != nil {
 		objects, denied = strconv.FormatInt(p.Processed, 10), strconv.FormatInt(p.Denied, 10)
 	}
+	now := o.Clock.Now()
 	return cli.Row{Colour: colour, Cells: []any{
-		m.Name, m.GroupResource().String(), target, string(state.Type), state.Reason, objects, denied, took(m, o.Clock.Now()),
-		cli.Ago(o.Clock.Now(), m.CreationTimestamp.Time), by, state.Message,
+		m.Name, m.GroupResource().String(), target, string(state.Type), state.Reason, objects, denied, elapsed(m, now),
+		cli.Ago(now, m.CreationTimestamp.Time), by, state.Message,
 	}}
 }
 
-// took is the time from the start of a migration to its end, or until now.
-func took(m *migrationv1alpha1.StorageVersionMigration, now time.Time) string {
+// elapsed is the time from the start of a migration to its end, or until now.
+func elapsed(m *migrationv1alpha1.StorageVersionMigration, now time.Time) string {
 	if m.Status.StartTime == nil {
 		return ""
 	}

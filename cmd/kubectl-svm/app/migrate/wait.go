@@ -40,8 +40,8 @@ const (
 // waiting is what --wait knows about the migrations that it waits for.
 type waiting struct {
 	*Options
-	// told has what the last line about each migration was about.
-	told map[string]string
+	// reported has what the last line about each migration was about.
+	reported map[string]string
 	// failed are migrations that failed, and left the names of those that have not ended.
 	failed []*migrationv1alpha1.StorageVersionMigration
 	left   []string
@@ -56,7 +56,7 @@ func (o *Options) wait(
 		return err
 	}
 	deadline := o.Clock.Now().Add(o.Timeout)
-	w := &waiting{Options: o, told: map[string]string{}}
+	w := &waiting{Options: o, reported: map[string]string{}}
 	for {
 		select {
 		case <-ctx.Done():
@@ -92,9 +92,9 @@ func (w *waiting) look(cluster *cli.Cluster, created []migrationv1alpha1.Storage
 	w.failed, w.left = nil, nil
 	var running []string
 	for i := range created {
-		m := cluster.Named(created[i].Name)
+		m := cluster.Migration(created[i].Name)
 		if m == nil || m.UID != created[i].UID {
-			if w.told[created[i].Name] == "" { // The watch has not brought it yet.
+			if w.reported[created[i].Name] == "" { // The watch has not brought it yet.
 				w.left = append(w.left, created[i].Name)
 				continue
 			}
@@ -107,7 +107,7 @@ func (w *waiting) look(cluster *cli.Cluster, created []migrationv1alpha1.Storage
 		case !m.Finished():
 			w.left = append(w.left, m.Name)
 		}
-		progress := w.tell(m)
+		progress := w.report(m)
 		if progress != "" {
 			running = append(running, m.Name+" "+progress)
 		}
@@ -116,18 +116,18 @@ func (w *waiting) look(cluster *cli.Cluster, created []migrationv1alpha1.Storage
 	return nil
 }
 
-// tell prints a line if something has changed, and returns how far the migration is.
-func (w *waiting) tell(m *migrationv1alpha1.StorageVersionMigration) (progress string) {
+// report prints a line if something has changed, and returns how far the migration is.
+func (w *waiting) report(m *migrationv1alpha1.StorageVersionMigration) (progress string) {
 	described, now := assess.Describe(m), w.Clock.Now()
 	outline := fmt.Sprint(described.State, described.Reason, described.Denied)
 	progress = described.Progress(now)
 	if percent := described.PercentComplete; percent != nil && progress != "" && !w.Interactive {
 		outline += fmt.Sprint(*percent / percentStep)
 	}
-	if w.told[m.Name] == outline {
+	if w.reported[m.Name] == outline {
 		return progress
 	}
-	w.told[m.Name] = outline
+	w.reported[m.Name] = outline
 	news := progress
 	if news == "" {
 		message := printers.EscapeTerminal(described.Message) // It may quote a webhook.

@@ -125,14 +125,14 @@ func newPlan(resources []assess.Resource, named bool) *Plan {
 		if r.Safe && !named {
 			continue
 		}
-		plan.Steps = append(plan.Steps, step(r))
+		plan.Steps = append(plan.Steps, newStep(r))
 		helped = append(helped, r)
 	}
 	plan.Commands = append(plan.Commands, assess.Commands(helped, known)...)
 	return plan
 }
 
-func step(r *assess.Resource) Step {
+func newStep(r *assess.Resource) Step {
 	s := Step{
 		Resource: r.Name, From: r.Stored, To: r.Written, ByItself: r.Attention != assess.Act, Reason: r.Reason,
 		Message: r.Message, shortFrom: r.ShortStored(), shortTo: r.Short(r.Written),
@@ -157,8 +157,8 @@ func step(r *assess.Resource) Step {
 	return s
 }
 
-// nothing says that there is no step, and how sure that is.
-func nothing(plan *Plan) string {
+// emptySummary says that there is no step, and how sure that is.
+func emptySummary(plan *Plan) string {
 	const current = "every object is stored in the version that the servers write."
 	switch {
 	case !plan.Manager.Running:
@@ -171,7 +171,7 @@ func nothing(plan *Plan) string {
 
 func (o *Options) print(plan *Plan) error {
 	if len(plan.Steps) == 0 {
-		_, err := fmt.Fprintln(o.Out, nothing(plan))
+		_, err := fmt.Fprintln(o.Out, emptySummary(plan))
 		return err
 	}
 	if plan.Unknown != "" {

@@ -41,12 +41,12 @@ import (
 const (
 	// dryRunManager is the field manager of dry runs. Nothing of it is stored.
 	dryRunManager = "kubectl-svm-preflight"
-	// chunk is how many objects are listed at a time.
-	chunk = 500
+	// objectsPerList is how many objects are listed at a time.
+	objectsPerList = 500
 )
 
 // checkFiles asks the cluster about each definition of the files.
-func (o *Options) checkFiles(ctx context.Context, today Today) (Findings, error) {
+func (o *Options) checkFiles(ctx context.Context, snapshot Snapshot) (Findings, error) {
 	read, err := readManifests(o.Files, o.In)
 	if err != nil {
 		return nil, err
@@ -54,10 +54,10 @@ func (o *Options) checkFiles(ctx context.Context, today Today) (Findings, error)
 	var found Findings
 	if len(read.definitions) == 0 {
 		found.add(Warning, CodeNoDefinitions, "", "the files have no CustomResourceDefinition. This command passes over "+
-			"other kinds, and the files have %s of them", assess.Objects(int64(read.others)))
+			"other kinds, and the files have %s of them", assess.FormatObjects(int64(read.others)))
 	}
 	for _, object := range read.definitions {
-		change, err := o.changeOf(ctx, object, today)
+		change, err := o.changeOf(ctx, object, snapshot)
 		if err != nil {
 			return nil, err
 		}
@@ -66,13 +66,13 @@ func (o *Options) checkFiles(ctx context.Context, today Today) (Findings, error)
 	return found, nil
 }
 
-func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructured, today Today) (Change, error) {
+func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructured, snapshot Snapshot) (Change, error) {
 	file, err := decodeDefinition(object)
 	if err != nil {
 		return Change{}, err
 	}
-	change := Change{File: file, Live: today.definition(file.Name)}
-	change.State, change.Doubt = today.proof(file.Name)
+	change := Change{File: file, Live: snapshot.definition(file.Name)}
+	change.State, change.Doubt = snapshot.proof(file.Name)
 	if change.Refusal, err = o.dryRun(ctx, object); err != nil {
 		return Change{}, err
 	}
@@ -162,7 +162,7 @@ func (o *Options) countManagedFields(ctx context.Context, d Definition) (counts 
 	}
 	gvr := schema.GroupVersionResource{Group: d.Spec.Group, Version: served[0], Resource: d.Spec.Names.Plural}
 	counts = map[string]int64{}
-	options := metav1.ListOptions{Limit: chunk}
+	options := metav1.ListOptions{Limit: objectsPerList}
 	for {
 		list, err := client.Resource(gvr).List(ctx, options)
 		if again := (apierrors.APIStatus)(nil); apierrors.IsResourceExpired(err) && errors.As(err, &again) &&
@@ -197,15 +197,15 @@ func versionsOf(entries []metav1.ManagedFieldsEntry, group string) []string {
 }
 
 // checkDrops asks the cluster about each version that is to be dropped.
-func (o *Options) checkDrops(ctx context.Context, today Today) (Findings, error) {
+func (o *Options) checkDrops(ctx context.Context, snapshot Snapshot) (Findings, error) {
 	var found Findings
 	for _, drop := range o.drops {
-		live := today.definition(drop.resource)
+		live := snapshot.definition(drop.resource)
 		if live == nil {
 			return nil, fmt.Errorf("there is no CustomResourceDefinition %s", drop.resource)
 		}
 		in := Drop{Version: drop.version, Live: *live}
-		in.State, in.Doubt = today.proof(drop.resource)
+		in.State, in.Doubt = snapshot.proof(drop.resource)
 		counts, problem := o.countManagedFields(ctx, *live)
 		in.ManagedFields, in.Uncounted = counts[drop.version], problem
 		found = append(found, decideDrop(in)...)
@@ -214,18 +214,18 @@ func (o *Options) checkDrops(ctx context.Context, today Today) (Findings, error)
 }
 
 // proof returns the StorageState of a name, or nil, and why it is no proof.
-func (in *Today) proof(name string) (state *migrationv1alpha1.StorageState, doubt string) {
-	if state = in.state(name); state != nil {
-		doubt = in.doubt(state)
+func (s *Snapshot) proof(name string) (state *migrationv1alpha1.StorageState, doubt string) {
+	if state = s.state(name); state != nil {
+		doubt = s.doubt(state)
 	}
 	return state, doubt
 }
 
 // definition returns the definition of a name, or nil.
-func (in *Today) definition(name string) *Definition {
-	for i := range in.Definitions {
-		if in.Definitions[i].Name == name {
-			return &in.Definitions[i]
+func (s *Snapshot) definition(name string) *Definition {
+	for i := range s.Definitions {
+		if s.Definitions[i].Name == name {
+			return &s.Definitions[i]
 		}
 	}
 	return nil

@@ -28,8 +28,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// Reader is who must read what is stored.
-type Reader struct {
+// TargetServer is who must read what is stored.
+type TargetServer struct {
 	// Name is how messages call it.
 	Name string
 	// Release is the release that it has.
@@ -38,21 +38,21 @@ type Reader struct {
 	Serves map[string]bool
 }
 
-// ofRelease returns the reader that a release is.
-func ofRelease(release releases.Minor) Reader {
-	return Reader{Name: "Kubernetes " + release.String(), Release: release}
+// releaseTarget returns the target that a release is.
+func releaseTarget(release releases.Minor) TargetServer {
+	return TargetServer{Name: "Kubernetes " + release.String(), Release: release}
 }
 
-// decideReader returns what a reader cannot do with what the StorageStates claim.
-func decideReader(in Today, reader Reader) Findings {
+// decideTarget returns what a target cannot do with what the StorageStates claim.
+func decideTarget(in Snapshot, target TargetServer) Findings {
 	var found Findings
-	if oldest, newest := releases.Known(); reader.Release < oldest || reader.Release > newest {
+	if oldest, newest := releases.Known(); target.Release < oldest || target.Release > newest {
 		severity := Error // Not to know is no answer to rely on.
-		if reader.Serves != nil {
+		if target.Serves != nil {
 			severity = Warning // It said itself what it serves.
 		}
 		found.add(severity, CodeReleaseUnknown, "", "this program knows what Kubernetes %s to %s can read, and only part of "+
-			"what %s can. Run this again with a plugin that knows it, and read the release notes", oldest, newest, reader.Name)
+			"what %s can. Run this again with a plugin that knows it, and read the release notes", oldest, newest, target.Name)
 	}
 	found.aboutManager(in)
 	found.aboutMissing(in)
@@ -62,37 +62,37 @@ func decideReader(in Today, reader Reader) Findings {
 		found.aboutAgreement(state)
 		for j, hash := range state.Status.PersistedStorageVersionHashes {
 			if j < len(state.Status.PersistedEncodingVersions) && hash != migrationv1alpha1.Unknown {
-				found.aboutEncoding(state, hash, state.Status.PersistedEncodingVersions[j], reader)
+				found.aboutEncoding(state, hash, state.Status.PersistedEncodingVersions[j], target)
 			}
 		}
 		if hashes := state.Status.PersistedStorageVersionHashes; len(hashes) == 0 ||
 			slices.Contains(hashes, migrationv1alpha1.Unknown) {
 			found.add(Error, CodeEncodingsUnknown, state.Name, "objects may be stored in versions of which there is no "+
-				"record, so nobody can say whether %s reads them. Wait until they are migrated", reader.Name)
+				"record, so nobody can say whether %s reads them. Wait until they are migrated", target.Name)
 		}
 	}
 	return found
 }
 
 // aboutEncoding is about one version in which objects may be stored.
-func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, encoding string, reader Reader) {
+func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, encoding string, target TargetServer) {
 	version, err := schema.ParseGroupVersion(encoding)
 	if err != nil {
 		return
 	}
 	if !releases.BuiltIn(version.Group) {
-		if reader.Serves != nil && !reader.Serves[hash] {
+		if target.Serves != nil && !target.Serves[hash] {
 			fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve. It "+
-				"reads them only if its CustomResourceDefinition has the version", encoding, reader.Name)
+				"reads them only if its CustomResourceDefinition has the version", encoding, target.Name)
 		}
 		return
 	}
-	kind, support := supportOf(version, hash, reader)
+	kind, support := supportOf(version, hash, target)
 	migrate := fmt.Sprintf("Migrate them first: kubectl svm migrate %s --wait", state.Name)
 	switch state.Status.CurrentStorageVersionHash {
 	case hash:
 		migrate = fmt.Sprintf("The API servers of today write that version, so a migration does not help. Keep releases "+
-			"that read it, or delete the objects before %s starts", reader.Name)
+			"that read it, or delete the objects before %s starts", target.Name)
 	case migrationv1alpha1.Unknown:
 		migrate = "The API servers do not agree on a version, so nothing can be migrated now. In the middle of an upgrade, " +
 			"finish it first. Ask again when they agree"
@@ -100,37 +100,39 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 	switch {
 	case support.Reads == releases.No:
 		fs.add(Error, CodeEncodingUnreadable, state.Name, "objects may be stored as %s, which %s cannot read. %s",
-			encoding, reader.Name, migrate)
-	case support.Serves == releases.No && !servesAnother(kind, reader):
+			encoding, target.Name, migrate)
+	case support.Serves == releases.No && !servesAnother(kind, target):
 		fs.add(Error, CodeResourceGone, state.Name, "%s does not serve %s any more, in no version. Its objects stay in "+
-			"etcd, and nobody can read or delete them. Delete them before", reader.Name, state.Name)
+			"etcd, and nobody can read or delete them. Delete them before", target.Name, state.Name)
 	case support.Serves == releases.No && support.Reads == releases.NotKnown:
 		fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve any more. "+
-			"It is not known whether it still reads them. %s", encoding, reader.Name, migrate)
+			"It is not known whether it still reads them. %s", encoding, target.Name, migrate)
 	}
 }
 
-// supportOf returns what a reader does with an encoding of kube-apiserver.
-func supportOf(version schema.GroupVersion, hash string, reader Reader) (schema.GroupVersionKind, releases.Support) {
-	if reader.Serves[hash] {
+// supportOf returns what a target does with an encoding of kube-apiserver.
+func supportOf(
+	version schema.GroupVersion, hash string, target TargetServer,
+) (schema.GroupVersionKind, releases.Support) {
+	if target.Serves[hash] {
 		return schema.GroupVersionKind{}, releases.Support{Reads: releases.Yes, Serves: releases.Yes}
 	}
 	for _, kind := range releases.Kinds(version) {
 		if storageversion.Hash(version, kind) == hash {
 			gvk := version.WithKind(kind)
-			return gvk, releases.SupportOf(gvk, reader.Release)
+			return gvk, releases.SupportOf(gvk, target.Release)
 		}
 	}
 	// No release has such a kind at that version.
-	return schema.GroupVersionKind{}, releases.SupportOf(version.WithKind(""), reader.Release)
+	return schema.GroupVersionKind{}, releases.SupportOf(version.WithKind(""), target.Release)
 }
 
-// servesAnother reports whether a reader serves, or may serve, the kind at another version.
-func servesAnother(kind schema.GroupVersionKind, reader Reader) bool {
+// servesAnother reports whether a target serves, or may serve, the kind at another version.
+func servesAnother(kind schema.GroupVersionKind, target TargetServer) bool {
 	if kind.Kind == "" {
 		return true // not known
 	}
 	return slices.ContainsFunc(releases.Versions(kind.GroupKind()), func(version string) bool {
-		return releases.SupportOf(kind.GroupKind().WithVersion(version), reader.Release).Serves != releases.No
+		return releases.SupportOf(kind.GroupKind().WithVersion(version), target.Release).Serves != releases.No
 	})
 }

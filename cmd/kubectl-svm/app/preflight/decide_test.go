@@ -103,7 +103,7 @@ func notMigrated(reason string) metav1.Condition {
 	return condition(migrationv1alpha1.StorageStateMigrated, metav1.ConditionFalse, reason)
 }
 
-func TestToday(t *testing.T) {
+func TestSnapshot(t *testing.T) {
 	const v1, old = "example.com/v1", "example.com/v1alpha1"
 	disagree := condition(migrationv1alpha1.StorageStateAgreed, metav1.ConditionFalse, "ServersDisagree")
 	failed := with(state("Widget", "widgets.example.com", old, v1), agreed, notMigrated("MigrationFailed"))
@@ -114,8 +114,8 @@ func TestToday(t *testing.T) {
 	denied.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 3}
 	unserved := with(state("Widget", "widgets.example.com", v1), agreed, migrated)
 	unserved.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v1alpha1", Objects: 7}}
-	states := func(states ...migrationv1alpha1.StorageState) Today {
-		return Today{Now: now, Manager: running, States: states}
+	states := func(states ...migrationv1alpha1.StorageState) Snapshot {
+		return Snapshot{Now: now, Manager: running, States: states}
 	}
 	well := states(with(state("Widget", "widgets.example.com", v1), agreed, migrated))
 	later, missing, unknown, changed := well, well, well, well
@@ -125,12 +125,12 @@ func TestToday(t *testing.T) {
 	changed.Definitions[0].Generation++
 	tests := []struct {
 		name string
-		in   Today
+		in   Snapshot
 		want []string
 	}{
 		{"all is well", states(with(state("Widget", "widgets.example.com", v1), agreed, migrated)), nil},
-		{"no API, which Find tells", Today{APIProblem: "The API server does not serve it."}, nil},
-		{"no manager", Today{Manager: assess.Manager{Message: "None runs."}},
+		{"no API, which Find tells", Snapshot{APIProblem: "The API server does not serve it."}, nil},
+		{"no manager", Snapshot{Manager: assess.Manager{Message: "None runs."}},
 			[]string{"ERROR NoManager", "ERROR NoStorageState"}},
 		{"a state that nobody confirms", later, []string{"ERROR StorageStateOutdated widgets.example.com"}},
 		{"a state of another generation", changed, []string{"ERROR StorageStateOutdated widgets.example.com",
@@ -150,21 +150,21 @@ func TestToday(t *testing.T) {
 		{"paused", states(with(state("Widget", "widgets.example.com", old, v1), agreed, notMigrated("Paused"))),
 			[]string{"WARNING MigrationHeldBack widgets.example.com", "WARNING OldEncodings widgets.example.com"}},
 		{"a failure", states(failed), []string{"ERROR MigrationFailed widgets.example.com"}},
-		{"denied objects", Today{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{failed},
+		{"denied objects", Snapshot{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{failed},
 			Migrations: []migrationv1alpha1.StorageVersionMigration{denied}},
 			[]string{"ERROR ObjectsDenied widgets.example.com"}},
-		{"storedVersions that nobody pruned", Today{Now: now, Manager: running, States: states(
+		{"storedVersions that nobody pruned", Snapshot{Now: now, Manager: running, States: states(
 			with(state("Widget", "widgets.example.com", v1), agreed, migrated)).States,
 			Definitions: []Definition{widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}},
 			[]string{"WARNING StoredVersionsNotPruned widgets.example.com"}},
-		{"managedFields of a version that is not served", Today{Now: now, Manager: running,
+		{"managedFields of a version that is not served", Snapshot{Now: now, Manager: running,
 			States:      []migrationv1alpha1.StorageState{unserved},
 			Definitions: []Definition{widgets([]string{"v1"}, "v1")}},
 			[]string{"WARNING ManagedFieldsNotServed widgets.example.com"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, brief(decideToday(test.in))); diff != "" {
+			if diff := cmp.Diff(test.want, brief(decideSnapshot(test.in))); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
 		})
@@ -172,54 +172,54 @@ func TestToday(t *testing.T) {
 }
 
 // serving is a server of one kind.
-func serving(version, kind string) Reader {
+func serving(version, kind string) TargetServer {
 	gv := schema.FromAPIVersionAndKind(version, kind).GroupVersion()
-	return Reader{Release: 37, Serves: map[string]bool{storageversion.Hash(gv, kind): true}}
+	return TargetServer{Release: 37, Serves: map[string]bool{storageversion.Hash(gv, kind): true}}
 }
 
-func TestReader(t *testing.T) {
+func TestTarget(t *testing.T) {
 	const hpas = "horizontalpodautoscalers.autoscaling"
 	tests := []struct {
 		name   string
 		state  migrationv1alpha1.StorageState
-		reader Reader
+		target TargetServer
 		want   []string
 	}{
-		{"a version that it reads and serves", state("Deployment", "deployments.apps", "apps/v1"), ofRelease(37), nil},
+		{"a version that it reads and serves", state("Deployment", "deployments.apps", "apps/v1"), releaseTarget(37), nil},
 		{"a version that left its sources", state("HorizontalPodAutoscaler", hpas, "autoscaling/v2beta2", "autoscaling/v2"),
-			ofRelease(36), []string{"ERROR EncodingUnreadable " + hpas}},
+			releaseTarget(36), []string{"ERROR EncodingUnreadable " + hpas}},
 		{"the same, one release before", state("HorizontalPodAutoscaler", hpas, "autoscaling/v2beta2", "autoscaling/v2"),
-			ofRelease(35), nil},
+			releaseTarget(35), nil},
 		{"a downgrade below a new version", state(
 			"MutatingAdmissionPolicy", "mutatingadmissionpolicies.admissionregistration.k8s.io",
-			"admissionregistration.k8s.io/v1"), ofRelease(35),
+			"admissionregistration.k8s.io/v1"), releaseTarget(35),
 			[]string{"ERROR EncodingUnreadable mutatingadmissionpolicies.admissionregistration.k8s.io"}},
 		{"a resource that it does not have any more", state("Workload", "workloads.scheduling.k8s.io",
-			"scheduling.k8s.io/v1alpha1"), ofRelease(34),
+			"scheduling.k8s.io/v1alpha1"), releaseTarget(34),
 			[]string{"ERROR EncodingUnreadable workloads.scheduling.k8s.io"}},
-		{"a release to come", state("Deployment", "deployments.apps", "apps/v1"), ofRelease(99),
+		{"a release to come", state("Deployment", "deployments.apps", "apps/v1"), releaseTarget(99),
 			[]string{"ERROR ReleaseUnknown"}},
 		{"a release to come that does not serve the version", state("MutatingAdmissionPolicy",
 			"mutatingadmissionpolicies.admissionregistration.k8s.io", "admissionregistration.k8s.io/v1alpha1",
-			"admissionregistration.k8s.io/v1"), ofRelease(38), []string{
+			"admissionregistration.k8s.io/v1"), releaseTarget(38), []string{
 			"ERROR ReleaseUnknown", "WARNING EncodingNotServed mutatingadmissionpolicies.admissionregistration.k8s.io"}},
 		{"versions that nobody knows", state("Deployment", "deployments.apps", migrationv1alpha1.Unknown, "apps/v1"),
-			ofRelease(37), []string{"ERROR EncodingsUnknown deployments.apps"}},
+			releaseTarget(37), []string{"ERROR EncodingsUnknown deployments.apps"}},
 		{"a custom resource is none of its business", state("Widget", "widgets.example.com", "example.com/v1"),
-			ofRelease(37), nil},
+			releaseTarget(37), nil},
 		{"a server that serves the version", state("Widget", "widgets.example.com", "example.com/v1"),
 			serving("example.com/v1", "Widget"), nil},
 		{"a server that serves another kind at the version", state("MutatingAdmissionPolicy",
 			"mutatingadmissionpolicies.admissionregistration.k8s.io", "admissionregistration.k8s.io/v1"),
-			Reader{Release: 35, Serves: serving("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy").Serves},
+			TargetServer{Release: 35, Serves: serving("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy").Serves},
 			[]string{"ERROR EncodingUnreadable mutatingadmissionpolicies.admissionregistration.k8s.io"}},
 		{"a server that does not", state("Widget", "widgets.example.com", "example.com/v1"),
-			Reader{Release: 37, Serves: map[string]bool{}}, []string{"WARNING EncodingNotServed widgets.example.com"}},
+			TargetServer{Release: 37, Serves: map[string]bool{}}, []string{"WARNING EncodingNotServed widgets.example.com"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			in := Today{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{test.state}}
-			if diff := cmp.Diff(test.want, brief(decideReader(in, test.reader))); diff != "" {
+			in := Snapshot{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{test.state}}
+			if diff := cmp.Diff(test.want, brief(decideTarget(in, test.target))); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
 		})
@@ -228,23 +228,23 @@ func TestReader(t *testing.T) {
 		skewed := with(state("MutatingAdmissionPolicy", "mutatingadmissionpolicies.admissionregistration.k8s.io",
 			"admissionregistration.k8s.io/v1"), agreed)
 		skewed.Status.CurrentStorageVersionHash = migrationv1alpha1.Unknown
-		in := Today{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{skewed}}
-		found := decideReader(in, ofRelease(35))
+		in := Snapshot{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{skewed}}
+		found := decideTarget(in, releaseTarget(35))
 		if len(found) != 1 || !strings.HasSuffix(found[0].Message, "finish it first. Ask again when they agree") {
 			t.Errorf("findings: %+v", found)
 		}
 	})
 	t.Run("nothing recorded", func(t *testing.T) {
 		want := []string{"ERROR NoStorageState"}
-		if diff := cmp.Diff(want, brief(decideReader(Today{Manager: running}, ofRelease(37)))); diff != "" {
+		if diff := cmp.Diff(want, brief(decideTarget(Snapshot{Manager: running}, releaseTarget(37)))); diff != "" {
 			t.Errorf("findings (-want +got):\n%s", diff)
 		}
 	})
 	t.Run("a state that nobody confirms", func(t *testing.T) {
-		in := Today{Now: now.Add(2 * time.Hour), Manager: running,
+		in := Snapshot{Now: now.Add(2 * time.Hour), Manager: running,
 			States: []migrationv1alpha1.StorageState{with(state("Deployment", "deployments.apps", "apps/v1"), agreed)}}
 		want := []string{"ERROR StorageStateOutdated deployments.apps"}
-		if diff := cmp.Diff(want, brief(decideReader(in, ofRelease(37)))); diff != "" {
+		if diff := cmp.Diff(want, brief(decideTarget(in, releaseTarget(37)))); diff != "" {
 			t.Errorf("findings (-want +got):\n%s", diff)
 		}
 	})

@@ -34,8 +34,8 @@ import (
 
 const (
 	definitionKind = "CustomResourceDefinition"
-	// sniffed is how many bytes decide whether a file is YAML or JSON.
-	sniffed = 4096
+	// sniffLength is how many bytes decide whether a file is YAML or JSON.
+	sniffLength = 4096
 )
 
 // manifests are the definitions of files, and how many objects of other kinds were passed over.
@@ -78,7 +78,7 @@ func readManifests(paths []string, in io.Reader) (manifests, error) {
 
 // readFrom reads a stream of documents.
 func (m *manifests) readFrom(in io.Reader) error {
-	decoder := utilyaml.NewYAMLOrJSONDecoder(in, sniffed)
+	decoder := utilyaml.NewYAMLOrJSONDecoder(in, sniffLength)
 	for {
 		object := &unstructured.Unstructured{}
 		switch err := decoder.Decode(&object.Object); {

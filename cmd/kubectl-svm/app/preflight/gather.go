@@ -33,45 +33,45 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// definitionsChunk is how many definitions are listed at a time. They are large.
-const definitionsChunk = 50
+// definitionsPerList is how many definitions are listed at a time. They are large.
+const definitionsPerList = 50
 
 // gather reads what the cluster says now.
-func (o *Options) gather(ctx context.Context) (Today, error) {
-	today := Today{Now: o.Clock.Now()}
+func (o *Options) gather(ctx context.Context) (Snapshot, error) {
+	snapshot := Snapshot{Now: o.Clock.Now()}
 	cluster, err := o.Clients.Read(ctx)
 	missing := cli.DefinitionsError("")
 	switch {
 	case errors.As(err, &missing):
-		today.APIProblem = missing.Error()
+		snapshot.APIProblem = missing.Error()
 	case err != nil:
-		return Today{}, err
+		return Snapshot{}, err
 	default:
-		today.States, today.Migrations = cluster.States, cluster.Migrations
+		snapshot.States, snapshot.Migrations = cluster.States, cluster.Migrations
 	}
-	if today.Definitions, err = o.definitions(ctx); err != nil {
-		return Today{}, err
+	if snapshot.Definitions, err = o.definitions(ctx); err != nil {
+		return Snapshot{}, err
 	}
 	if cluster != nil {
-		today.lookFor(cluster.Catalog)
+		snapshot.lookFor(cluster.Catalog)
 	}
 	lease, unread := o.Clients.Lease(ctx, o.ManagerLease)
-	today.Manager = assess.ManagerOf(lease, unread, today.States, today.Now)
-	return today, nil
+	snapshot.Manager = assess.ManagerOf(lease, unread, snapshot.States, snapshot.Now)
+	return snapshot, nil
 }
 
 // lookFor notes which resources have no StorageState, and whether that is all that there are. An aggregated server may
 // have resources that it does not store.
-func (in *Today) lookFor(catalog *cli.Catalog) {
+func (s *Snapshot) lookFor(catalog *cli.Catalog) {
 	for _, resource := range catalog.Resources() {
 		name := resource.String()
-		kept := resource.Hashed || len(resource.Versions) > 0 && in.definition(name) != nil
-		if kept && in.state(name) == nil {
-			in.Missing = append(in.Missing, name)
+		kept := resource.Hashed || len(resource.Versions) > 0 && s.definition(name) != nil
+		if kept && s.state(name) == nil {
+			s.Missing = append(s.Missing, name)
 		}
 	}
 	if catalog.Incomplete != nil {
-		in.Unknown = catalog.Incomplete.Error()
+		s.Unknown = catalog.Incomplete.Error()
 	}
 }
 
@@ -81,7 +81,7 @@ func (o *Options) definitions(ctx context.Context) ([]Definition, error) {
 		return nil, err
 	}
 	var definitions []Definition
-	options := metav1.ListOptions{Limit: definitionsChunk}
+	options := metav1.ListOptions{Limit: definitionsPerList}
 	for {
 		list, err := client.CustomResourceDefinitions().List(ctx, options)
 		if err != nil {
@@ -97,7 +97,7 @@ func (o *Options) definitions(ctx context.Context) ([]Definition, error) {
 }
 
 // askServer asks another API server for its release and for what it serves.
-func (o *Options) askServer(host string) (Reader, error) {
+func (o *Options) askServer(host string) (TargetServer, error) {
 	config := rest.CopyConfig(o.Clients.Config)
 	config.Host = host
 	if o.OtherCA != "" {
@@ -105,30 +105,30 @@ func (o *Options) askServer(host string) (Reader, error) {
 	}
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return Reader{}, err
+		return TargetServer{}, err
 	}
-	reader := Reader{Name: "the API server at " + host}
+	target := TargetServer{Name: "the API server at " + host}
 	version, err := client.ServerVersion()
 	if err != nil {
-		return Reader{}, fmt.Errorf("asking %s for its version: %w", reader.Name, cli.Explain(err))
+		return TargetServer{}, fmt.Errorf("asking %s for its version: %w", target.Name, cli.Explain(err))
 	}
-	if reader.Release, err = releases.ParseMinor(version.GitVersion); err != nil {
-		return Reader{}, fmt.Errorf("%s: %w", reader.Name, err)
+	if target.Release, err = releases.ParseMinor(version.GitVersion); err != nil {
+		return TargetServer{}, fmt.Errorf("%s: %w", target.Name, err)
 	}
 	client.NoPeerDiscovery = true // What other servers serve, this one need not be able to read.
 	_, lists, err := client.ServerGroupsAndResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		return Reader{}, fmt.Errorf("asking %s what it serves: %w", reader.Name, cli.Explain(err))
+		return TargetServer{}, fmt.Errorf("asking %s what it serves: %w", target.Name, cli.Explain(err))
 	}
-	reader.Serves = map[string]bool{}
+	target.Serves = map[string]bool{}
 	for _, list := range lists {
 		version, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
 			continue
 		}
 		for _, resource := range list.APIResources {
-			reader.Serves[storageversion.Hash(version, resource.Kind)] = true
+			target.Serves[storageversion.Hash(version, resource.Kind)] = true
 		}
 	}
-	return reader, nil
+	return target, nil
 }

@@ -64,12 +64,12 @@ type Options struct {
 	// OtherServer is the URL of an API server, and OtherCA a file with the authority of its certificate.
 	OtherServer, OtherCA string
 
-	drops   []drop
+	drops   []droppedVersion
 	release releases.Minor
 }
 
-// drop is a version that a person wants to drop.
-type drop struct{ resource, version string }
+// droppedVersion is a version that a person wants to drop.
+type droppedVersion struct{ resource, version string }
 
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
@@ -106,7 +106,7 @@ func (o *Options) Validate() error {
 			return fmt.Errorf("--drop-version=%s names no version of a custom resource: write it as "+
 				"widgets.example.com/v1alpha1", name)
 		}
-		o.drops = append(o.drops, drop{resource, version})
+		o.drops = append(o.drops, droppedVersion{resource, version})
 	}
 	if o.KubernetesVersion != "" {
 		release, err := releases.ParseMinor(o.KubernetesVersion)
@@ -129,38 +129,38 @@ func (o *Options) Run(ctx context.Context) error {
 
 // Find returns what stands in the way, the worst first.
 func (o *Options) Find(ctx context.Context) (Findings, error) {
-	today, err := o.gather(ctx)
+	snapshot, err := o.gather(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var found Findings
-	if today.APIProblem != "" {
-		found.add(Error, CodeMigrationAPIMissing, "", "%s", today.APIProblem)
+	if snapshot.APIProblem != "" {
+		found.add(Error, CodeMigrationAPIMissing, "", "%s", snapshot.APIProblem)
 	}
 	if len(o.Files) > 0 {
-		more, err := o.checkFiles(ctx, today)
+		more, err := o.checkFiles(ctx, snapshot)
 		if err != nil {
 			return nil, err
 		}
 		found = append(found, more...)
 	}
-	more, err := o.checkDrops(ctx, today)
+	more, err := o.checkDrops(ctx, snapshot)
 	if err != nil {
 		return nil, err
 	}
 	found = append(found, more...)
 	if o.KubernetesVersion != "" {
-		found = append(found, decideReader(today, ofRelease(o.release))...)
+		found = append(found, decideTarget(snapshot, releaseTarget(o.release))...)
 	}
 	if o.OtherServer != "" {
-		reader, err := o.askServer(o.OtherServer)
+		target, err := o.askServer(o.OtherServer)
 		if err != nil {
 			return nil, err
 		}
-		found = append(found, decideReader(today, reader)...)
+		found = append(found, decideTarget(snapshot, target)...)
 	}
 	if len(o.Files)+len(o.drops) == 0 && o.KubernetesVersion == "" && o.OtherServer == "" {
-		found = append(found, decideToday(today)...)
+		found = append(found, decideSnapshot(snapshot)...)
 	}
 	return found.sorted(), nil
 }

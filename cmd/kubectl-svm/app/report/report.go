@@ -187,7 +187,7 @@ func (r *Report) text() string {
 	fmt.Fprintf(&b, "\nStorageVersionMigrations: %d\n", len(r.Migrations))
 	for _, m := range r.Migrations {
 		typed := &migrationv1alpha1.StorageVersionMigration{Spec: m.Spec, Status: m.Status}
-		state := cli.StateOf(typed)
+		state := cli.CurrentCondition(typed)
 		fmt.Fprintf(&b, "  %s: %s: %s (%s) %s\n", m.Name, typed.GroupResource(), state.Type, state.Reason, state.Message)
 		for _, d := range m.Status.DeniedObjects {
 			fmt.Fprintf(&b, "    denied: %s/%s: %s\n", d.Namespace, d.Name, d.Message)

@@ -38,8 +38,8 @@ import (
 )
 
 const (
-	// look is how often the command looks at its migrations.
-	look = 500 * time.Millisecond
+	// lookInterval is how often the command looks at its migrations.
+	lookInterval = 500 * time.Millisecond
 	// maxLines is how many events wait to be printed.
 	maxLines = 100
 )
@@ -99,8 +99,8 @@ func (o *Options) migrate(
 	factory.Shutdown()
 	ended := stored.all()
 	if cause := context.Cause(running); errors.Is(cause, observer.ErrRestored) {
-		return nil, errors.Join(o.forget(ended), errors.New("etcd was restored from a backup, which took rewrites back. "+
-			"The progress is forgotten: run the command again, and it starts over"))
+		return nil, errors.Join(o.removeFiles(ended), errors.New("etcd was restored from a backup, which undid rewrites. "+
+			"The saved progress is deleted. Run the command again: it starts over"))
 	}
 	o.stampEnded(ctx, ended)
 	// A file may be older than the last step of a run that was interrupted.
@@ -112,8 +112,8 @@ func (o *Options) migrate(
 	return ended, nil
 }
 
-// forget removes the files of migrations.
-func (o *Options) forget(migrations []migrationv1alpha1.StorageVersionMigration) error {
+// removeFiles removes the files of migrations.
+func (o *Options) removeFiles(migrations []migrationv1alpha1.StorageVersionMigration) error {
 	var errs []error
 	for i := range migrations {
 		errs = append(errs, files{o.StateDir}.remove(migrations[i].GroupResource()))
@@ -125,7 +125,7 @@ func (o *Options) forget(migrations []migrationv1alpha1.StorageVersionMigration)
 func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string) {
 	report := &reporter{Env: o.Env}
 	defer o.Overwrite("")
-	ticker := o.Clock.NewTicker(look)
+	ticker := o.Clock.NewTicker(lookInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -158,7 +158,7 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 	unfinished, failed := false, false
 	for i := range ended {
 		m := &ended[i]
-		state, resource := cli.StateOf(m), m.GroupResource().String()
+		state, resource := cli.CurrentCondition(m), m.GroupResource().String()
 		if !m.Finished() {
 			unfinished = true
 			continue
@@ -170,7 +170,7 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 		text := fmt.Sprintf("%s: %s", resource, state.Message)
 		if p := m.Status.Progress; p != nil {
 			text += fmt.Sprintf(" (%s: %d rewritten, %d already current, %d written by others, %d gone, %d denied)",
-				assess.Objects(p.Processed), p.Rewritten, p.AlreadyCurrent, p.WrittenByOthers, p.Gone, p.Denied)
+				assess.FormatObjects(p.Processed), p.Rewritten, p.AlreadyCurrent, p.WrittenByOthers, p.Gone, p.Denied)
 		}
 		if _, err := fmt.Fprintln(o.Out, o.Paint(colour, text)); err != nil {
 			return err

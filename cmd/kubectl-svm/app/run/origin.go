@@ -50,8 +50,8 @@ type origin struct {
 	revision int64
 }
 
-// now returns the origin of progress that is made from now on.
-func (o *Options) now(ctx context.Context) (origin, error) {
+// currentOrigin returns the origin of progress that is made from now on.
+func (o *Options) currentOrigin(ctx context.Context) (origin, error) {
 	list, err := o.Clients.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{
 		LabelSelector: observer.IdentityLabel + "=kube-apiserver",
 	})
@@ -78,9 +78,9 @@ func (o *Options) now(ctx context.Context) (origin, error) {
 }
 
 // stamp writes the origin on a migration.
-func (now origin) stamp(m *migrationv1alpha1.StorageVersionMigration) {
-	metav1.SetMetaDataAnnotation(&m.ObjectMeta, serversAnnotation, now.servers)
-	metav1.SetMetaDataAnnotation(&m.ObjectMeta, revisionAnnotation, strconv.FormatInt(now.revision, 10))
+func (current origin) stamp(m *migrationv1alpha1.StorageVersionMigration) {
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, serversAnnotation, current.servers)
+	metav1.SetMetaDataAnnotation(&m.ObjectMeta, revisionAnnotation, strconv.FormatInt(current.revision, 10))
 }
 
 // stampEnded writes the revision at the end on migrations that were interrupted. That of the beginning stays if nobody
@@ -88,19 +88,20 @@ func (now origin) stamp(m *migrationv1alpha1.StorageVersionMigration) {
 func (o *Options) stampEnded(ctx context.Context, ended []migrationv1alpha1.StorageVersionMigration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stampTimeout)
 	defer cancel()
-	now, err := o.now(ctx)
+	current, err := o.currentOrigin(ctx)
 	if err != nil {
 		return
 	}
 	for i := range ended {
-		if !ended[i].Finished() && now.continues(&ended[i]) {
-			now.stamp(&ended[i])
+		if !ended[i].Finished() && current.continues(&ended[i]) {
+			current.stamp(&ended[i])
 		}
 	}
 }
 
 // continues reports whether the progress of a migration can be relied on.
-func (now origin) continues(m *migrationv1alpha1.StorageVersionMigration) bool {
+func (current origin) continues(m *migrationv1alpha1.StorageVersionMigration) bool {
 	revision, err := strconv.ParseInt(m.Annotations[revisionAnnotation], 10, 64)
-	return err == nil && revision <= now.revision && now.servers != "" && m.Annotations[serversAnnotation] == now.servers
+	return err == nil && revision <= current.revision &&
+		current.servers != "" && current.servers == m.Annotations[serversAnnotation]
 }

@@ -43,7 +43,7 @@ type reporter struct {
 // report tells how far a migration is: a bar on a terminal, elsewhere a line whenever the state changes and every ten
 // seconds.
 func (r *reporter) report(m *migrationv1alpha1.StorageVersionMigration) {
-	state := cli.StateOf(m)
+	state := cli.CurrentCondition(m)
 	now, resource := r.Clock.Now(), m.GroupResource().String()
 	text := fmt.Sprintf("%s: waiting for the servers", resource)
 	// Progress changes all the time, other states only when there is something to say.
@@ -69,8 +69,10 @@ func (r *reporter) report(m *migrationv1alpha1.StorageVersionMigration) {
 	r.said, r.saidAt = key, now
 }
 
-// told are events that no condition tells.
-var told = map[string]bool{"StoredVersionsPruned": true, "StoredVersionsNotPruned": true, "StatusNotWritten": true}
+// printedEvents are the reasons of the events that no condition repeats.
+var printedEvents = map[string]bool{
+	"StoredVersionsPruned": true, "StoredVersionsNotPruned": true, "StatusNotWritten": true,
+}
 
 // recorder passes on the events of the migrator.
 type recorder struct{ lines chan<- string }
@@ -78,7 +80,7 @@ type recorder struct{ lines chan<- string }
 var _ record.EventRecorderLogger = recorder{}
 
 func (r recorder) Event(_ runtime.Object, _, reason, message string) {
-	if !told[reason] {
+	if !printedEvents[reason] {
 		return
 	}
 	select {

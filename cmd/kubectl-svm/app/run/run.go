@@ -171,11 +171,11 @@ func (o *Options) run(ctx context.Context) error {
 	if err := o.checkManager(ctx); err != nil {
 		return err
 	}
-	now, err := o.now(ctx)
+	current, err := o.currentOrigin(ctx)
 	if err != nil {
 		return err
 	}
-	migrations, err := o.prepare(resources, now)
+	migrations, err := o.prepare(resources, current)
 	if err != nil {
 		return err
 	}
@@ -188,7 +188,7 @@ func (o *Options) run(ctx context.Context) error {
 
 // prepare returns the migrations to run: those of files, and new ones.
 func (o *Options) prepare(
-	resources []schema.GroupResource, now origin,
+	resources []schema.GroupResource, current origin,
 ) ([]*migrationv1alpha1.StorageVersionMigration, error) {
 	if info, err := os.Stat(o.StateDir); err != nil || !info.IsDir() {
 		return nil, fmt.Errorf("--state-dir=%s is not a directory", o.StateDir)
@@ -203,7 +203,7 @@ func (o *Options) prepare(
 		case m != nil && !o.Resume:
 			return nil, fmt.Errorf("%s says where an earlier run stopped: go on with --resume, or remove the file to start over",
 				kept.path(gr))
-		case m != nil && !now.continues(m):
+		case m != nil && !current.continues(m):
 			_, _ = fmt.Fprintf(o.ErrOut, "%s: API servers were restarted since, or etcd was restored, so the migration starts "+
 				"over (before 1.35 servers do not tell, so it always does). What is stored in the new version already is not "+
 				"stored again.\n", gr)
@@ -224,7 +224,7 @@ func (o *Options) prepare(
 				},
 			}
 		}
-		now.stamp(m)
+		current.stamp(m)
 		migrations = append(migrations, m)
 	}
 	return migrations, nil

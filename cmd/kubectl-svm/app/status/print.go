@@ -54,7 +54,7 @@ func (o *Options) print(report *Report) error {
 		return nil
 	}
 	if shown := o.shown(report); len(shown) > 0 {
-		if err := o.table(shown); err != nil {
+		if err := o.printTable(shown); err != nil {
 			return err
 		}
 		fmt.Fprintln(o.Out)
@@ -76,7 +76,7 @@ func (o *Options) shown(report *Report) []assess.Resource {
 	return report.Resources
 }
 
-func (o *Options) table(resources []assess.Resource) error {
+func (o *Options) printTable(resources []assess.Resource) error {
 	columns := []cli.Column{
 		{Name: "Resource"}, {Name: "Safe"}, {Name: "Stored"}, {Name: "Written"}, {Name: "Agreed"}, {Name: "Reason"},
 		{Name: "Next"}, {Name: "Migration", Wide: true}, {Name: "Epoch", Wide: true}, {Name: "Source", Wide: true},

@@ -70,7 +70,7 @@ func newReport(resources []assess.Resource, manager assess.Manager, incomplete e
 		r.Summary = wasSafe + " To know it now, " + startManager
 	case unconfirmed > 0:
 		r.Summary = fmt.Sprintf("%s It has not confirmed that of %s for more than an hour: look at its log, and whether its "+
-			"--controllers have the trigger.", wasSafe, assess.Number(int64(unconfirmed)))
+			"--controllers have the trigger.", wasSafe, assess.FormatNumber(int64(unconfirmed)))
 	case r.Unknown != "":
 		r.Summary = "Not known to be safe: the API server could not tell all its resources (" + r.Unknown + ")."
 	default:

@@ -50,8 +50,8 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 		defer timer.Stop()
 		timeout = timer.C()
 	}
-	told := map[string]string{}
-	o.tell(told, report, true)
+	reported := map[string]string{}
+	o.reportChanges(reported, report, true)
 	asked := o.Clock.Now()
 	for !report.Safe {
 		select {
@@ -75,14 +75,14 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 			return err
 		}
 		report = o.report(ctx, cluster, resources)
-		o.tell(told, report, false)
+		o.reportChanges(reported, report, false)
 	}
 	o.Overwrite("")
 	return o.conclude(report)
 }
 
-// tell prints a line for each resource that is not as it was told last. The table has told the first ones.
-func (o *Options) tell(told map[string]string, report *Report, first bool) {
+// reportChanges prints a line for each resource that is not as it was told last. The table has told the first ones.
+func (o *Options) reportChanges(reported map[string]string, report *Report, first bool) {
 	var running []string
 	for i := range report.Resources {
 		r := &report.Resources[i]
@@ -90,19 +90,19 @@ func (o *Options) tell(told map[string]string, report *Report, first bool) {
 		if progress != "" {
 			running = append(running, r.Name+" "+progress)
 		}
-		if before, now := told[r.Name], outline(r, o.Interactive); before != now {
-			told[r.Name] = now
+		if before, now := reported[r.Name], outline(r, o.Interactive); before != now {
+			reported[r.Name] = now
 			if !first {
-				o.Notef("%s %s: %s", o.Clock.Now().Format(time.TimeOnly), r.Name, news(r, progress))
+				o.Notef("%s %s: %s", o.Clock.Now().Format(time.TimeOnly), r.Name, describeChange(r, progress))
 			}
 		}
 	}
 	goesOn := func(r assess.Resource) bool { return r.Attention == assess.Wait }
 	if report.Safe || slices.ContainsFunc(report.Resources, goesOn) {
-		delete(told, "")
-	} else if told[""] == "" {
-		told[""] = "All that is left waits for a person: kubectl svm plan says what to do."
-		o.Notef("%s", told[""])
+		delete(reported, "")
+	} else if reported[""] == "" {
+		reported[""] = "All that is left waits for a person: kubectl svm plan says what to do."
+		o.Notef("%s", reported[""])
 	}
 	o.Overwrite(strings.Join(running, "; "))
 }
@@ -119,8 +119,8 @@ func outline(r *assess.Resource, interactive bool) string {
 	return text
 }
 
-// news is what a line says about a resource.
-func news(r *assess.Resource, progress string) string {
+// describeChange returns what a line says about a resource.
+func describeChange(r *assess.Resource, progress string) string {
 	switch {
 	case r.Safe:
 		return "safe, every object is stored in " + r.Short(r.Written)

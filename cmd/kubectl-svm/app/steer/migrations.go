@@ -88,7 +88,7 @@ func (o *options) suspend(ctx context.Context, cluster *cli.Cluster) error {
 func (o *options) resume(ctx context.Context, cluster *cli.Cluster) error {
 	for _, name := range o.Names {
 		unpaused := false
-		if cluster.Named(name) == nil {
+		if cluster.Migration(name) == nil {
 			var err error
 			if unpaused, err = o.unpause(ctx, cluster, name); err != nil {
 				return err
@@ -110,7 +110,7 @@ func (o *options) resume(ctx context.Context, cluster *cli.Cluster) error {
 func (o *options) setSuspend(
 	ctx context.Context, cluster *cli.Cluster, name string, suspend bool,
 ) (changed []string, err error) {
-	migrations, err := cluster.MigrationsOf(name)
+	migrations, err := cluster.ResolveMigrations(name)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,7 @@ func (o *options) retry(ctx context.Context, cluster *cli.Cluster) error {
 	}
 	for _, resource := range resources {
 		again := o.retryTrigger
-		if all := cli.Of(resource, cluster.Migrations); len(all) > 0 && !cli.ByTrigger(&all[0]) &&
+		if all := cluster.MigrationsOf(resource); len(all) > 0 && !cli.ByTrigger(&all[0]) &&
 			all[0].HasCondition(migrationv1alpha1.MigrationFailed) {
 			again = o.retryByHand
 		}
@@ -75,7 +75,7 @@ func (o *options) retry(ctx context.Context, cluster *cli.Cluster) error {
 
 // retryTrigger asks the trigger for another attempt, if its last one failed.
 func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resource schema.GroupResource) error {
-	state, err := cluster.StateOf(resource)
+	state, err := cluster.RequireState(resource)
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
 	}
 	var errs []error
 	for _, resource := range resources {
-		state, err := cluster.StateOf(resource)
+		state, err := cluster.RequireState(resource)
 		if err == nil {
 			err = o.Clients.PatchState(ctx, resource, `{"spec":{"paused":true}}`)
 		}
@@ -124,7 +124,7 @@ func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
 			continue
 		}
 		fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s paused\n", state.Name)
-		for _, m := range cli.Of(resource, cluster.Migrations) {
+		for _, m := range cluster.MigrationsOf(resource) {
 			if stoppable(&m) {
 				fmt.Fprintf(o.ErrOut, "The migration %s goes on. To stop it: kubectl svm suspend %s\n", m.Name, m.Name)
 			}

@@ -76,8 +76,8 @@ func ResultOf(survey *stored.Survey) Result {
 	return result
 }
 
-// unreadable counts the objects whose form no API server writes.
-func (r *Result) unreadable() (objects int64) {
+// countUnreadable counts the objects whose form no API server writes.
+func (r *Result) countUnreadable() (objects int64) {
 	for _, s := range r.Stored {
 		if s.Format == string(stored.Unreadable) {
 			objects += s.Objects
@@ -86,9 +86,9 @@ func (r *Result) unreadable() (objects int64) {
 	return objects
 }
 
-// keyed counts the objects that are encrypted with a key, as ENCRYPTED WITH shows it. A key of KMS v2 without a key ID
-// stands for all its IDs.
-func (r *Result) keyed(key string) (objects int64) {
+// countEncryptedWith counts the objects that are encrypted with a key, as the column ENCRYPTED WITH shows it. A KMS v2
+// key without a key ID matches all its IDs.
+func (r *Result) countEncryptedWith(key string) (objects int64) {
 	for _, s := range r.Stored {
 		if orDash(s.EncryptedWith) == key || strings.HasPrefix(s.EncryptedWith, key+keyID) {
 			objects += s.Objects
@@ -108,8 +108,8 @@ func (o *Options) print(survey *stored.Survey, compared bool) error {
 	} else if err := o.printText(survey, result); err != nil {
 		return err
 	}
-	forbidden := func(key string) bool { return result.keyed(key) > 0 }
-	if len(result.Unclaimed) > 0 || result.unreadable() > 0 || slices.ContainsFunc(o.WithoutKeys, forbidden) {
+	forbidden := func(key string) bool { return result.countEncryptedWith(key) > 0 }
+	if len(result.Unclaimed) > 0 || result.countUnreadable() > 0 || slices.ContainsFunc(o.WithoutKeys, forbidden) {
 		return cli.NotSafe()
 	}
 	return nil
@@ -136,16 +136,16 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 		}
 	}
 	var text strings.Builder
-	fmt.Fprintf(&text, "\n%s at revision %d of etcd.\n", assess.Objects(result.Objects), result.FirstRevision)
+	fmt.Fprintf(&text, "\n%s at revision %d of etcd.\n", assess.FormatObjects(result.Objects), result.FirstRevision)
 	if result.LastRevision != result.FirstRevision {
 		fmt.Fprintf(&text, "etcd was compacted meanwhile, so the last ones were read at revision %d. Every object that "+
 			"existed all the time was counted.\n", result.LastRevision)
 	}
-	if n := result.unreadable(); n > 0 {
+	if n := result.countUnreadable(); n > 0 {
 		fmt.Fprintln(&text, o.Paint(cli.Red, fmt.Sprintf("%s cannot be read: the bytes are neither protobuf, "+
-			"JSON nor CBOR of an object, nor encrypted. API servers cannot read them either.", assess.Objects(n))))
+			"JSON nor CBOR of an object, nor encrypted. API servers cannot read them either.", assess.FormatObjects(n))))
 	}
-	o.tellKeys(&text, result)
+	o.printKeys(&text, result)
 	switch {
 	case result.NotCompared:
 		fmt.Fprintln(&text, "Nothing was compared with StorageStates.")
@@ -156,7 +156,7 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 	}
 	for _, u := range result.Unclaimed {
 		fmt.Fprintln(&text, o.Paint(cli.Red, fmt.Sprintf("StorageState %s claims only %s, but etcd has %s "+
-			"as %s.", u.StorageState, strings.Join(u.Claims, ", "), assess.Objects(u.Objects), u.Version)))
+			"as %s.", u.StorageState, strings.Join(u.Claims, ", "), assess.FormatObjects(u.Objects), u.Version)))
 	}
 	if len(result.Unclaimed) > 0 {
 		fmt.Fprintln(&text, "The manager records a new version some seconds after it changes. If the same is printed a "+
@@ -166,19 +166,19 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 	return err
 }
 
-// tellKeys says of each key of --without-key whether an object that was read has it.
-func (o *Options) tellKeys(text io.Writer, result Result) {
+// printKeys says of each key of --without-key whether an object that was read has it.
+func (o *Options) printKeys(text io.Writer, result Result) {
 	object := "object"
 	if len(o.Names) > 0 {
 		object += " of " + strings.Join(o.Names, ", ")
 	}
 	for _, key := range o.WithoutKeys {
-		switch n := result.keyed(key); {
+		switch n := result.countEncryptedWith(key); {
 		case n > 0 && key == notEncrypted:
-			_, _ = fmt.Fprintln(text, o.Paint(cli.Red, "Not encrypted: "+assess.Objects(n)+"."))
+			_, _ = fmt.Fprintln(text, o.Paint(cli.Red, "Not encrypted: "+assess.FormatObjects(n)+"."))
 		case n > 0:
 			_, _ = fmt.Fprintln(text, o.Paint(cli.Red,
-				"Encrypted with "+key+": "+assess.Objects(n)+". Keep this key."))
+				"Encrypted with "+key+": "+assess.FormatObjects(n)+". Keep this key."))
 		case key == notEncrypted:
 			_, _ = fmt.Fprintf(text, "Every %s is encrypted.\n", object)
 		default:

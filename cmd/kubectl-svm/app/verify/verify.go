@@ -228,14 +228,14 @@ func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
 	if err != nil {
 		_ = etcd.Close()
 		return nil, fmt.Errorf("asking etcd at %v: %w\nCheck --etcd-endpoints, --cacert, --cert and --key", e.Endpoints,
-			errors.Join(err, e.whyNot(ctx, config.TLS)))
+			errors.Join(err, e.diagnose(ctx, config.TLS)))
 	}
 	return etcd, nil
 }
 
-// whyNot asks the endpoints for their version without the client of etcd, which only says that the time was up. It
+// diagnose asks the endpoints for their version without the client of etcd, which only says that the time was up. It
 // returns the first error.
-func (e *Etcd) whyNot(ctx context.Context, config *tls.Config) error {
+func (e *Etcd) diagnose(ctx context.Context, config *tls.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	asking := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true}}

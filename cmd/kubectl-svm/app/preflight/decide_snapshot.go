@@ -30,8 +30,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 )
 
-// Today is what a cluster says at one moment.
-type Today struct {
+// Snapshot is what a cluster says at one moment.
+type Snapshot struct {
 	Now time.Time
 	// APIProblem says what is wrong with the definitions of migration.k8s.io. Then there are no states and migrations.
 	APIProblem string
@@ -47,8 +47,8 @@ type Today struct {
 	Unknown string
 }
 
-// decideToday returns everything that is wrong.
-func decideToday(in Today) Findings {
+// decideSnapshot returns everything that is wrong.
+func decideSnapshot(in Snapshot) Findings {
 	var found Findings
 	found.aboutManager(in)
 	found.aboutMissing(in)
@@ -68,17 +68,17 @@ func decideToday(in Today) Findings {
 }
 
 // state returns the StorageState of a name, or nil.
-func (in *Today) state(name string) *migrationv1alpha1.StorageState {
-	i := slices.IndexFunc(in.States, func(s migrationv1alpha1.StorageState) bool { return s.Name == name })
+func (s *Snapshot) state(name string) *migrationv1alpha1.StorageState {
+	i := slices.IndexFunc(s.States, func(s migrationv1alpha1.StorageState) bool { return s.Name == name })
 	if i < 0 {
 		return nil
 	}
-	return &in.States[i]
+	return &s.States[i]
 }
 
 // doubt says why a StorageState is no proof of what is stored now, or nothing.
-func (in *Today) doubt(state *migrationv1alpha1.StorageState) string {
-	if definition := in.definition(state.Name); definition != nil {
+func (s *Snapshot) doubt(state *migrationv1alpha1.StorageState) string {
+	if definition := s.definition(state.Name); definition != nil {
 		evidence := state.Status.Evidence
 		if evidence == nil || evidence.CustomResourceDefinition == nil ||
 			evidence.CustomResourceDefinition.UID != definition.UID ||
@@ -94,11 +94,11 @@ func (in *Today) doubt(state *migrationv1alpha1.StorageState) string {
 	}, agreed.Reason) {
 		return "" // The trigger cannot confirm it, and the condition says why.
 	}
-	return assess.Doubt(state, in.Now)
+	return assess.Doubt(state, s.Now)
 }
 
 // aboutDoubt is about a StorageState on which nobody can rely.
-func (fs *Findings) aboutDoubt(in Today, state *migrationv1alpha1.StorageState) {
+func (fs *Findings) aboutDoubt(in Snapshot, state *migrationv1alpha1.StorageState) {
 	if doubt := in.doubt(state); doubt != "" {
 		fs.add(Error, CodeStorageStateOutdated, state.Name, "%s", doubt)
 	}
@@ -108,7 +108,7 @@ func (fs *Findings) aboutDoubt(in Today, state *migrationv1alpha1.StorageState) 
 const mostNames = 5
 
 // aboutMissing is about resources without a StorageState.
-func (fs *Findings) aboutMissing(in Today) {
+func (fs *Findings) aboutMissing(in Snapshot) {
 	if in.Unknown != "" {
 		fs.add(Warning, CodeNoStorageState, "", "the API server could not tell all its resources, so it is not known "+
 			"whether each has a StorageState: %s", in.Unknown)
@@ -127,7 +127,7 @@ func (fs *Findings) aboutMissing(in Today) {
 	}
 }
 
-func (fs *Findings) aboutManager(in Today) {
+func (fs *Findings) aboutManager(in Snapshot) {
 	if in.APIProblem == "" && !in.Manager.Running {
 		fs.add(Error, CodeNoManager, "", "%s Nothing is migrated, and StorageStates may be out of date. "+
 			"Start svm-controller-manager, or look at its log", in.Manager.Message)
@@ -190,7 +190,7 @@ func (fs *Findings) aboutFailure(
 			m := &migrations[i]
 			if m.UID == backoff.LastFailedMigration.UID && m.Status.Progress != nil && m.Status.Progress.Denied > 0 {
 				fs.add(Error, CodeObjectsDenied, state.Name, "the API server refuses to rewrite %s. See them with "+
-					"kubectl svm denied %s", assess.Objects(m.Status.Progress.Denied), state.Name)
+					"kubectl svm denied %s", assess.FormatObjects(m.Status.Progress.Denied), state.Name)
 				return
 			}
 		}
