@@ -86,7 +86,7 @@ func usageOfVerbs(template string) string {
 		return template
 	}
 	return template[:begin] +
-		"\n\nThe flags that name the cluster and the user are those of kubectl: kubectl svm --help\n"
+		"\n\nFor the flags that select the cluster and the user, which kubectl has too, run: kubectl svm --help\n"
 }
 
 // verbs returns the commands. One line registers one verb, and one all of steer.

@@ -37,7 +37,7 @@ type ManagerLease struct{ types.NamespacedName }
 func (l *ManagerLease) AddTo(flags *pflag.FlagSet) {
 	l.NamespacedName = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: names.Manager}
 	flags.Var(l, "manager-lease",
-		"The lease for which the managers compete, as NAMESPACE/NAME. It tells whether a manager runs.")
+		"Lease that the leading manager holds, as NAMESPACE/NAME. The command reads it to see whether a manager runs.")
 }
 
 // Set reads the flag.

@@ -50,7 +50,7 @@ func (o *Output) AddTo(cmd *cobra.Command, formats ...string) {
 	}
 	o.formats = formats
 	cmd.Flags().StringVarP(&o.Format, "output", "o", o.Format,
-		"What to print instead of the table: "+strings.Join(formats, ", "))
+		"Output format. One of: "+strings.Join(formats, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(formats, cobra.ShellCompDirectiveNoFileComp))
 }
 

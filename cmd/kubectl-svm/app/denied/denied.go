@@ -35,7 +35,7 @@ import (
 
 const (
 	long = `List the objects that the API server refuses to rewrite: who refuses each, why, and what to do.
-They stay stored in the old version. Name a migration or a resource, or nothing for all.
+They stay stored in the old version. Name migrations or resources; without arguments the command lists all.
 
 Exit codes: 0 no object is denied, 1 error, 2 objects are denied.`
 	example = `  # All denied objects

@@ -34,8 +34,8 @@ import (
 )
 
 const (
-	long = `List migrations, the newest first: those that run, and those that ended. The migrator deletes migrations some
-time after their end (--finished-migration-ttl, 72 hours by default).`
+	long = `List all migrations, the newest first. The migrator deletes a migration some time after it has ended
+(--finished-migration-ttl, 72 hours by default).`
 	example = `  # All migrations
   kubectl svm history
 
@@ -53,7 +53,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
 	cmd := cli.Command(o, &cobra.Command{
 		Use:               "history [RESOURCE...]",
-		Short:             "List migrations that run and that ended",
+		Short:             "List migrations, also those that have ended",
 		Long:              long,
 		Example:           example,
 		ValidArgsFunction: cli.CompleteResources(env),

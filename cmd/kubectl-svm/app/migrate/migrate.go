@@ -36,8 +36,8 @@ import (
 const (
 	long = `Create a migration of each resource: the migrator rewrites all objects in the version that the servers write.
 
-A migration that you create does not wait for a soak period, and starts although the resource is paused or left out by
---auto-migrate. Create one also after a new encryption key became the first one on all API servers.
+A migration that you create does not wait for a soak period, and runs even if the resource is paused or excluded by
+--auto-migrate. Create one also after you made a new encryption key the first one on all API servers.
 
 Exit codes: 0 created (with --wait: all succeeded), 1 error, 2 a migration failed, 3 timeout of --wait.`
 	example = `  # Migrate two resources
@@ -80,17 +80,18 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		ValidArgsFunction: cli.CompleteResources(env),
 	})
 	flags := cmd.Flags()
-	flags.BoolVar(&o.Everything, "all", false, "Migrate every resource except events, which expire.")
+	flags.BoolVar(&o.Everything, "all", false, "Migrate every resource except the events of Kubernetes, which expire.")
 	flags.BoolVar(&o.BuiltIn, "builtin", false, "With --all: built-in resources only.")
 	flags.BoolVar(&o.Custom, "custom", false, "With --all: resources of CustomResourceDefinitions only.")
 	flags.BoolVar(&o.Aggregated, "aggregated", false, "With --all: resources of aggregated API servers only.")
 	flags.StringSliceVar(&o.Except, "except", nil, "With --all: resources to leave out.")
 	flags.StringVar(&o.DryRun, "dry-run", "",
-		"client prints what would be created, server also lets the API server check it.")
+		"client prints what would be created; server also lets the API server validate it.")
 	_ = cmd.RegisterFlagCompletionFunc("dry-run",
 		cobra.FixedCompletions([]string{dryRunClient, dryRunServer}, cobra.ShellCompDirectiveNoFileComp))
 	flags.BoolVar(&o.Wait, "wait", false, "Wait until the migrations have ended, and show their progress.")
-	flags.DurationVar(&o.Timeout, "timeout", 0, "How long --wait waits at most. Zero means without end.")
+	flags.DurationVar(&o.Timeout, "timeout", 0,
+		"How long --wait may take before it exits with code 3. Zero means no limit.")
 	o.ManagerLease.AddTo(flags)
 	o.Output.AddTo(cmd, cli.JSON, cli.YAML, cli.Name)
 	return cmd

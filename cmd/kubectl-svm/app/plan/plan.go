@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package plan is the command that tells what the trigger would do, and what a person has to do.
+// Package plan is the command that shows what the trigger will do, and what a person has to do.
 package plan
 
 import (
@@ -31,10 +31,10 @@ import (
 )
 
 const (
-	long = `Tell what the trigger does next with each resource whose objects may be stored in old versions, and
-why. The last lines are the commands for what the trigger does not do by itself. Nothing is changed.
+	long = `Show what the trigger does next with each resource whose objects may be stored in old versions, and
+why. The last lines are the commands for what the trigger does not do by itself. The command changes nothing.
 
-The plan is what the StorageStates say. It does not ask the API servers anew.`
+The plan follows from the StorageStates. The command does not ask the API servers again.`
 	example = `  # What happens next
   kubectl svm plan
 
@@ -80,7 +80,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
 	cmd := cli.Command(o, &cobra.Command{
 		Use:               "plan [RESOURCE...]",
-		Short:             "Tell what the trigger would do and why, and the command for the rest",
+		Short:             "Show what the trigger will do and why, and the commands for the rest",
 		Long:              long,
 		Example:           example,
 		ValidArgsFunction: cli.CompleteResources(env),

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package preflight is the command that tells what stands in the way of a change: of another release of Kubernetes, of
-// another CustomResourceDefinition, or of the removal of a version.
+// Package preflight is the command that reports what stands in the way of a change: another release of Kubernetes,
+// another CustomResourceDefinition, or the removal of a version.
 package preflight
 
 import (
@@ -30,17 +30,17 @@ import (
 )
 
 const (
-	long = `Tell what stands in the way of a change, before you make it. Nothing is changed: definitions are applied as dry
-runs on the server.
+	long = `Report what stands in the way of a change, before you make it. The command changes nothing: it applies
+definitions as server-side dry runs.
 
-With --file=- the command reads what another program prints, for example helm template --include-crds.
+With --file=- the command reads the standard input, for example the output of helm template --include-crds.
 
-Without flags the command tells everything that is wrong today. Each line is one finding: its level, its code, the
+Without flags the command reports everything that is wrong now. Each line is one finding: its level, its code, the
 resource, and what to do. docs/preflight.md explains the codes. Exit code 2 means that there is an ERROR.`
-	example = `  # What is wrong today?
+	example = `  # What is wrong now?
   kubectl svm preflight
 
-  # May these definitions be applied? Other kinds are passed over
+  # May these definitions be applied? Other kinds are skipped
   kubectl svm preflight --file=config/crds/
 
   # May this version be removed from its CustomResourceDefinition?
@@ -61,7 +61,7 @@ type Options struct {
 	Files             []string
 	DropVersions      []string
 	KubernetesVersion string
-	// OtherServer is the URL of an API server, and OtherCA a file with the authority of its certificate.
+	// OtherServer is the URL of an API server, and OtherCA a file with the CA certificates that verify it.
 	OtherServer, OtherCA string
 
 	drops   []droppedVersion
@@ -76,7 +76,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
 	cmd := cli.Command(o, &cobra.Command{
 		Use:               "preflight",
-		Short:             "Tell what stands in the way of an upgrade or of a change of a definition",
+		Short:             "Report what stands in the way of an upgrade or of a change of a definition",
 		Long:              long,
 		Example:           example,
 		Args:              cobra.NoArgs,
@@ -84,15 +84,15 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	})
 	flags := cmd.Flags()
 	flags.StringSliceVarP(&o.Files, "file", "f", nil,
-		"Files or directories with CustomResourceDefinitions that are to be applied; - is the standard input")
+		"Files or directories with the CustomResourceDefinitions to apply; - is the standard input")
 	flags.StringSliceVar(&o.DropVersions, "drop-version", nil,
-		"Versions that are to be removed from their CustomResourceDefinitions, for example widgets.example.com/v1alpha1")
+		"Versions to remove from their CustomResourceDefinitions, for example widgets.example.com/v1alpha1")
 	flags.StringVar(&o.KubernetesVersion, "kubernetes-version", "",
-		"Release of Kubernetes that is to be installed, for example 1.38. Downgrades can be checked as well")
+		"Release of Kubernetes to upgrade or downgrade to, for example 1.38")
 	flags.StringVar(&o.OtherServer, "other-server", "",
-		"URL of another API server that is to read what is stored. It gets the credentials of the kubeconfig")
+		"URL of another API server that will read the stored objects. It receives the credentials of the kubeconfig")
 	flags.StringVar(&o.OtherCA, "other-server-ca", "",
-		"File with the authority of the certificate of --other-server; that of the kubeconfig if empty")
+		"File with the CA certificates that verify --other-server; defaults to those of the kubeconfig")
 	o.ManagerLease.AddTo(flags)
 	o.Output.AddTo(cmd, cli.JSON, cli.YAML)
 	return cmd

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package rbac is the command that prints the ClusterRole with which the manager may migrate custom resources.
+// Package rbac is the command that prints the ClusterRole that lets the manager migrate custom resources.
 package rbac
 
 import (
@@ -29,12 +29,13 @@ import (
 )
 
 const (
-	long = `Print a ClusterRole with which the manager may migrate the custom resources and the resources of aggregated API
+	long = `Print a ClusterRole that lets the manager migrate the custom resources and the resources of aggregated API
 servers that the cluster serves now. The role "svm-controller-manager:custom" of the manifests collects its rules.
-Nothing is changed: apply what is printed, and again when there are new definitions.
+The command changes nothing: apply its output, and run it again when there are new CustomResourceDefinitions.
 
-With --admission it prints another ClusterRole, for webhook configurations and admission policies. Who may patch these
-can remove the fence, so the manager has no such permission. Delete the role when the migrations have ended.`
+With --admission it prints another ClusterRole, for webhook configurations and admission policies. A client that may
+patch these can remove the fence, so the manifests do not give the manager this permission. Delete the role when the
+migrations have ended.`
 	example = `  # Allow everything that the cluster serves
   kubectl svm rbac | kubectl apply -f -
 
@@ -64,7 +65,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	})
 	cmd.Flags().BoolVar(&o.Admission, "admission", false, "Print the ClusterRole for admission objects instead.")
 	cmd.Flags().BoolVar(&o.AllowIncomplete, "allow-incomplete", false,
-		"Print the role although an aggregated API server does not answer. The role lacks its resources.")
+		"Print the role even if an aggregated API server does not answer. The role then lacks its resources.")
 	o.Output.AddTo(cmd, cli.YAML, cli.JSON)
 	return cmd
 }

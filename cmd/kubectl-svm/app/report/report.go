@@ -38,8 +38,8 @@ const (
 	long = `Print everything that a ticket about stored objects needs: what "kubectl svm preflight" finds, all
 StorageStates and migrations, and with --etcd-endpoints what "kubectl svm verify" counts.
 
-The report has no contents of objects. It names an object only if its rewrite is denied or fails, with the words of the
-API server. Read it before you give it to somebody.`
+The report has no contents of objects. It names an object only if its rewrite is denied or fails, and then quotes the
+API server. Read the report before you share it.`
 	example = `  # For a ticket
   kubectl svm report > svm-report.yaml
 

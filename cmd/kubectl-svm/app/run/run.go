@@ -42,16 +42,17 @@ const (
 	long = `Rewrite all objects of resources in the version that the API servers write now, from this terminal and as the
 user of the kubeconfig. It needs no manager and no definitions in the cluster.
 
-It is the migrator of svm-controller-manager, with the same promises. So this machine must reach each API server at its
-own address, as the EndpointSlices of default/kubernetes have it: run it on a control plane node or in a Pod. It starts
-when all servers have written one version for --settle-period, and it succeeds only if they did so until the end. It
-prunes status.storedVersions of a CustomResourceDefinition then.
+The command runs the migrator of svm-controller-manager, with the same guarantees. So this machine must reach each API
+server at its own address, as listed in the EndpointSlices of default/kubernetes: run the command on a control plane
+node or in a Pod. It starts when all servers have written one version for --settle-period. It succeeds only if they
+write that version until the end; then it prunes status.storedVersions of a CustomResourceDefinition.
 
 If a manager runs, use "kubectl svm migrate" instead.
 
-Progress is saved in a file for each resource. Interrupt the command at any time, and go on with --resume: no object is
-rewritten twice, except for those of the last chunk. If API servers were restarted meanwhile, or etcd was restored, the
-command starts over; the API server does not store again what is stored in the new version.
+Progress is saved in a file for each resource: after each chunk of objects, but at most twice a second, and up to five
+seconds later if objects are denied. You can interrupt the command at any time, and continue with --resume. It repeats
+the requests since progress was last saved. If API servers were restarted meanwhile, or etcd was restored, the command
+starts over. The API server does not store an object again if it is already stored in the new version.
 
 Exit codes: 0 all succeeded, 1 error, 2 a migration failed, 3 timeout. Denied objects are printed.`
 	example = `  # Would the API server accept all rewrites? Nothing is stored
@@ -60,7 +61,7 @@ Exit codes: 0 all succeeded, 1 error, 2 a migration failed, 3 timeout. Denied ob
   # Rewrite all objects, at most 50 in a second
   kubectl svm run widgets.example.com --max-rewrites-per-second=50
 
-  # Go on after an interruption
+  # Continue after an interruption
   kubectl svm run widgets.example.com --resume`
 
 	currentDir = "."
@@ -101,25 +102,28 @@ func NewCommand(env *cli.Env) *cobra.Command {
 
 func (o *Options) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.BoolVar(&o.Resume, "resume", o.Resume, "Go on where an interrupted run stopped")
+	flags.BoolVar(&o.Resume, "resume", o.Resume, "Continue where an interrupted run stopped")
 	flags.BoolVar(&o.DryRun, "dry-run", o.DryRun,
 		"Send every rewrite as a dry run, and print which objects the API server would refuse. Nothing is stored")
 	flags.StringVar(&o.StateDir, "state-dir", o.StateDir, "Directory of the files with the progress")
 	flags.BoolVar(&o.BesideManager, "beside-manager", o.BesideManager,
-		"Run although a manager runs. Objects may then be rewritten twice")
+		"Run even if a manager runs. Objects may then be rewritten twice")
 	o.ManagerLease.AddTo(flags)
-	flags.DurationVar(&o.Timeout, "timeout", o.Timeout, "How long to run at most; progress is saved. Zero is no limit")
+	flags.DurationVar(&o.Timeout, "timeout", o.Timeout,
+		"How long to run before the command saves its progress and exits with code 3. Zero means no limit")
 	flags.DurationVar(&o.Migrator.SettlePeriod, "settle-period", o.Migrator.SettlePeriod,
-		"How long the API servers must write one version first: their --request-timeout and five seconds")
-	flags.Int64Var(&o.Migrator.ChunkSize, "chunk-size", o.Migrator.ChunkSize, "How many objects are listed at a time")
+		"How long all API servers must have written one version before the start: "+
+			"their --request-timeout plus five seconds")
+	flags.Int64Var(&o.Migrator.ChunkSize, "chunk-size", o.Migrator.ChunkSize, "How many objects to list at a time")
 	flags.IntVar(&o.Migrator.Pace.MaxConcurrent, "max-concurrent-rewrites", o.Migrator.Pace.MaxConcurrent,
-		"How many objects are rewritten at a time at most. There are fewer while others use the API server")
+		"How many objects to rewrite at a time at most. The command uses fewer while others use the API server")
 	flags.Float64Var(&o.Migrator.Pace.MaxPerSecond, "max-rewrites-per-second", o.Migrator.Pace.MaxPerSecond,
-		"How many objects are rewritten in a second at most. Zero is no bound")
+		"How many objects to rewrite per second at most. Zero means no limit")
 	flags.BoolVar(&o.Migrator.Pace.Unpaced, "unpaced-rewrites", o.Migrator.Pace.Unpaced,
 		"Do not give way to other clients of the API server")
 	flags.Var(&o.growth, "max-storage-growth",
-		"By how many bytes rewrites may enlarge the database file of etcd before they await a compaction. Zero is no bound")
+		"How many bytes rewrites may add to the database file of etcd before they wait for a compaction. "+
+			"Zero means no limit")
 }
 
 // Validate checks the options before any request is sent.

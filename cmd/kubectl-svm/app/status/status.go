@@ -30,11 +30,11 @@ import (
 )
 
 const (
-	long = `Tell whether it is safe to upgrade and to remove old versions, as far as stored objects matter.
+	long = `Show whether it is safe to upgrade and to remove old versions, as far as stored objects are concerned.
 
-For each resource that is not safe it shows in which versions objects may be stored, which version the servers write,
-whether all servers agree, how far its migration is, and what happens next. What waits for you comes first. Name
-resources, or "all", to see those that are safe as well.
+For each resource that is not safe, the command shows in which versions objects may be stored, which version the servers
+write, whether all servers agree, how far its migration is, and what happens next. Resources that need your action come
+first. Name resources, or "all", to see those that are safe as well.
 
 Exit codes: 0 safe, 1 error, 2 not safe, 3 timeout of --watch.`
 	example = `  # Is it safe to upgrade, and why not?
@@ -63,15 +63,16 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
 	cmd := cli.Command(o, &cobra.Command{
 		Use:               "status [RESOURCE...]",
-		Short:             "Tell whether it is safe to upgrade, and what happens next",
+		Short:             "Show whether it is safe to upgrade, and what happens next",
 		Long:              long,
 		Example:           example,
 		ValidArgsFunction: cli.CompleteResources(env),
 	})
 	o.Output.AddTo(cmd)
 	cmd.Flags().BoolVarP(&o.Watch, "watch", "w", false,
-		"Go on until it is safe, and tell each change. A terminal also gets a bar.")
-	cmd.Flags().DurationVar(&o.Timeout, "timeout", 0, "How long --watch goes on at most. Zero means without end.")
+		"Watch until it is safe, and print each change. A terminal also shows a progress bar.")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 0,
+		"How long --watch may take before it exits with code 3. Zero means no limit.")
 	o.ManagerLease.AddTo(cmd.Flags())
 	return cmd
 }

@@ -30,23 +30,23 @@ import (
 
 var suspend = verb{
 	use: "suspend MIGRATION|RESOURCE...", short: "Stop migrations, which keep their progress",
-	long: `Stop migrations. Name a migration, or a resource to stop those of it that have not ended. They keep their
-progress: "kubectl svm resume" lets them go on where they stopped. It sets spec.suspend.
+	long: `Stop migrations. Name a migration, or a resource to stop all its migrations that have not ended. They keep their
+progress: after "kubectl svm resume" they continue where they stopped. The command sets spec.suspend.
 
-If the servers write another version by then, the trigger deletes a suspended migration and creates another one. To
-prevent that, pause the resource as well.`,
+If the servers write another version in the meantime, the trigger deletes a suspended migration and creates another one.
+To prevent that, pause the resource as well.`,
 	example: `  # Stop what migrates the widgets now
   kubectl svm suspend widgets.example.com
 
-  # Let it go on
+  # Let it continue
   kubectl svm resume widgets.example.com`,
 	complete: completeMigrations(stoppable), run: (*options).suspend,
 }
 
 var resume = verb{
-	use: "resume RESOURCE|MIGRATION...", short: "Let paused resources and suspended migrations go on",
-	long: `Let resources and migrations go on. For a resource, it takes back the pause, and the suspension of its
-migrations. For a migration, it takes back the suspension.`,
+	use: "resume RESOURCE|MIGRATION...", short: "Resume paused resources and suspended migrations",
+	long: `Resume resources and migrations. For a resource, the command ends its pause and the suspension of its
+migrations. For a migration, it ends the suspension.`,
 	example: `  # After kubectl svm pause, or kubectl svm suspend
   kubectl svm resume widgets.example.com
 

@@ -35,22 +35,22 @@ var retry = verb{
 	long: `Try the failed migrations of resources again at once. Repair the cause first: "kubectl svm denied" names the
 objects that were refused, "kubectl svm history -o wide" says why migrations failed.
 
-If the trigger created the last migration, it creates another one, whatever status.backoff of the StorageState says.
-That one tries only the denied objects if the last one names all of them. If a person created the last migration, this
-command creates another one. That one tries all objects, because it may be for a new encryption key.`,
+If the trigger created the last migration, the trigger creates another one without waiting for status.backoff of the
+StorageState. The new migration tries only the denied objects if the last one names all of them. If a person created the
+last migration, this command creates another one. It tries all objects, because it may be for a new encryption key.`,
 	example: `  # The webhook is repaired: try again
   kubectl svm retry widgets.example.com`,
 	complete: cli.CompleteResources, run: (*options).retry,
 }
 
 var pause = verb{
-	use: "pause RESOURCE...", short: "Start no more migrations of resources",
-	long: `Keep the trigger from creating migrations of resources. It still observes them. It sets spec.paused of their
-StorageStates. A migration that exists goes on: "kubectl svm suspend" stops it.`,
+	use: "pause RESOURCE...", short: "Keep the trigger from creating migrations of resources",
+	long: `Keep the trigger from creating migrations of resources. The trigger still observes them. The command sets
+spec.paused of their StorageStates. An existing migration continues: "kubectl svm suspend" stops it.`,
 	example: `  # Leave the widgets as they are for now
   kubectl svm pause widgets.example.com
 
-  # Let the trigger go on
+  # Let the trigger continue
   kubectl svm resume widgets.example.com`,
 	complete: cli.CompleteResources, run: (*options).pause,
 }

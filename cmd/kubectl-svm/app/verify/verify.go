@@ -42,20 +42,20 @@ import (
 const (
 	long = `Count the objects in etcd by the version in which they are stored and the key with which they are encrypted.
 
-This is the proof of what StorageStates claim: it reads the stored bytes. It never writes. It reads at one revision of
-etcd, at most a hundred objects at a time, and prints no contents of objects.
+It checks the StorageStates against the stored bytes. It never writes. It reads at one revision of etcd, at most a
+hundred objects at a time, and prints no contents of objects.
 
 On a control plane node of kubeadm the certificates are in /etc/kubernetes/pki/etcd: ca.crt, server.crt and server.key.
 
-RESOURCE is the plural of a resource with its group, for example widgets.example.com. Without it all of etcd is read.
-Short names and patterns are not known here, because no API server is asked.
+RESOURCE is the plural of a resource with its group, for example widgets.example.com. Without RESOURCE the command reads
+all of etcd. It takes neither short names nor patterns, because it does not ask an API server which resources there are.
 
-The command compares what it finds with the StorageStates, which it reads from etcd at the same revision. If these are
-encrypted, it asks the API server for them, and for nothing else. Encrypted objects do not tell their version, so for
-them it shows the keys only.
+The command compares what it finds with the StorageStates, which it reads from etcd at the same revision. If the
+StorageStates are encrypted, it reads them from the API server, and nothing else. The version of an encrypted object
+cannot be read, so the command shows only the keys of encrypted objects.
 
-Exit codes: 0 nothing contradicts the StorageStates, 1 error, 2 a StorageState claims less than what is stored, bytes
-are none of the forms that API servers write, or an object has a key of --without-key.`
+Exit codes: 0 nothing contradicts the StorageStates, 1 error, 2 a StorageState omits a version that is stored, bytes are
+in no format that API servers write, or an object is encrypted with a key of --without-key.`
 	example = `  # Everything, by version and key
   kubectl svm verify --etcd-endpoints=https://127.0.0.1:2379 --cacert=ca.crt --cert=client.crt --key=client.key
 
@@ -96,12 +96,12 @@ type Etcd struct {
 
 // AddTo adds the flags to a command.
 func (e *Etcd) AddTo(flags *pflag.FlagSet) {
-	flags.StringSliceVar(&e.Endpoints, "etcd-endpoints", nil, "URLs of the members of etcd")
+	flags.StringSliceVar(&e.Endpoints, "etcd-endpoints", nil, "URLs of the etcd members")
 	// kubectl has flags of its own for certificates, which are about the API server.
-	flags.StringVar(&e.TLS.TrustedCAFile, "cacert", "", "File with the certificates of the authority that etcd has")
-	flags.StringVar(&e.TLS.CertFile, "cert", "", "File with the certificate of the client of etcd")
-	flags.StringVar(&e.TLS.KeyFile, "key", "", "File with the key of the client of etcd")
-	flags.StringVar(&e.Prefix, "prefix", "/registry", "Prefix of the keys of the API servers (their --etcd-prefix)")
+	flags.StringVar(&e.TLS.TrustedCAFile, "cacert", "", "File with the CA certificates that verify etcd")
+	flags.StringVar(&e.TLS.CertFile, "cert", "", "File with the client certificate for etcd")
+	flags.StringVar(&e.TLS.KeyFile, "key", "", "File with the private key of the client certificate")
+	flags.StringVar(&e.Prefix, "prefix", "/registry", "Prefix of the keys in etcd: --etcd-prefix of the API servers")
 }
 
 // Validate checks the flags before any request is sent.
@@ -123,8 +123,9 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		ValidArgsFunction: cli.CompleteResources(env),
 	})
 	o.Etcd.AddTo(cmd.Flags())
-	cmd.Flags().StringSliceVar(&o.WithoutKeys, "without-key", nil, "A key as the column ENCRYPTED WITH shows it, or without "+
-		"its key ID; - is no encryption. If an object has it, the exit code is 2")
+	cmd.Flags().StringSliceVar(&o.WithoutKeys, "without-key", nil,
+		"Exit with code 2 if an object is encrypted with this key, as the column ENCRYPTED WITH shows it. A KMS v2 key "+
+			"without key ID matches all its IDs; - matches objects that are not encrypted")
 	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
 	return cmd
 }
