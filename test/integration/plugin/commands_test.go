@@ -55,7 +55,7 @@ func testMigrate(t *testing.T, c *cluster) {
 	if len(after.Items) != len(before.Items) {
 		t.Errorf("dry runs have created %d migrations", len(after.Items)-len(before.Items))
 	}
-	c.svm(t, "migrate", "events", "--wait", "--timeout=2s").must(t, 3).tell(t, "timed out after 2s", "go on: events-")
+	c.svm(t, "migrate", "events", "--wait", "--timeout=2s").must(t, 3).tell(t, "timed out after 2s", "continue: events-")
 }
 
 func testStranger(t *testing.T, c *cluster) {

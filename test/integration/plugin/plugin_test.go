@@ -282,8 +282,8 @@ func (c *cluster) awaitFailures(t *testing.T, want int) {
 func testManagerEnds(t *testing.T, c *cluster) {
 	c.svm(t, "status", "widgets").must(t, 0, "Safe to upgrade")
 	framework.StopManager(t, c.manager)
-	c.svm(t, "status", "widgets").must(t, 2, "No manager leads: the last one gave back the lease", "Not known to be safe")
-	c.svm(t, "migrate", "secrets").must(t, 0).tell(t, "Warning: nothing is migrated before a manager runs the migrator.")
+	c.svm(t, "status", "widgets").must(t, 2, "No manager leads: the last one released the lease", "Not known to be safe")
+	c.svm(t, "migrate", "secrets").must(t, 0).tell(t, "Warning: nothing is migrated until a manager runs the migrator.")
 }
 
 // tryWrite asks the API server whether it would let somebody write the widget that the policy is about.

@@ -199,7 +199,7 @@ func Doubt(state *migrationv1alpha1.StorageState, now time.Time) string {
 		return "The trigger has not confirmed the StorageState yet."
 	}
 	return fmt.Sprintf("The trigger has not confirmed the StorageState for %s, so servers may write another version by "+
-		"now. Run a manager whose --controllers have the trigger, and look at its log.", duration.HumanDuration(silent))
+		"now. Run a manager whose --controllers include the trigger, and look at its log.", duration.HumanDuration(silent))
 }
 
 // latest returns the migration of a resource that matters: one that has not ended, or the last one that failed.

@@ -55,11 +55,11 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	case failed.Denied > 0:
 		return "To see the objects: kubectl svm denied " + m.Name
 	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
-		return "Let the rule leave out the manager, as docs/tasks.md says, or updates that change nothing. Then: " + again
+		return "Exclude from the rule the manager, as docs/tasks.md describes, or updates that change nothing. Then: " + again
 	case lacksPermission(failed) && permission(resource) != "":
 		return "To allow it: " + permission(resource) + "\n  Then: " + again
 	case lacksPermission(failed):
-		return "docs/install.md has the permissions that the manager needs. Then: " + again
+		return "docs/install.md lists the permissions that the manager needs. Then: " + again
 	default:
 		return "To try again: " + again
 	}

@@ -100,8 +100,8 @@ func ManagerOf(
 		return Manager{Message: fmt.Sprintf("No manager seems to run: %s, and no StorageState was written for %s.",
 			why, duration.HumanDuration(now.Sub(last)))}
 	case lease != nil:
-		return Manager{Message: fmt.Sprintf("No manager leads: the last one gave back the lease %s/%s, and no other has "+
-			"taken it.", lease.Namespace, lease.Name)}
+		return Manager{Message: fmt.Sprintf("No manager leads: the last one released the lease %s/%s, and no other has "+
+			"acquired it.", lease.Namespace, lease.Name)}
 	default:
 		return Manager{Running: true, Message: fmt.Sprintf(
 			"A manager seems to run: %s, but a StorageState was written %s ago.", why, duration.HumanDuration(now.Sub(last)))}

@@ -99,7 +99,7 @@ func (c *Cluster) RequireState(resource schema.GroupResource) (*migrationv1alpha
 		return state, nil
 	}
 	return nil, fmt.Errorf("%s has no StorageState yet: the trigger creates it. "+
-		"\"kubectl svm status\" tells whether a manager runs", resource)
+		"\"kubectl svm status\" shows whether a manager runs", resource)
 }
 
 // MigrationsOf returns the migrations of a resource, the newest first.
@@ -166,7 +166,7 @@ func (c *Clients) CheckDefinitions() error {
 			return DefinitionsError(fmt.Sprintf("the API server does not serve %s.", resource))
 		case found == definition.Another:
 			return DefinitionsError(fmt.Sprintf("the CustomResourceDefinition of %s has no field %s: it is older than this "+
-				"program, or that of kube-storage-version-migrator.", resource, wanted.Field))
+				"plugin, or it belongs to kube-storage-version-migrator.", resource, wanted.Field))
 		}
 	}
 	return nil

@@ -34,7 +34,7 @@ func Explain(err error) error {
 		return fmt.Errorf("%w\nThe API server does not accept the credentials of the kubeconfig: log in again", err)
 	case errors.As(err, new(*url.Error)):
 		return fmt.Errorf("%w\nThe API server could not be reached. "+
-			"--server, --kubeconfig and --context say which one is asked", err)
+			"--server, --kubeconfig and --context select it", err)
 	default:
 		return err
 	}

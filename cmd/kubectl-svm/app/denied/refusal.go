@@ -37,7 +37,7 @@ var (
 // refusal says who refuses an object, and what to do.
 func refusal(object migrationv1alpha1.DeniedObject) (who, remedy string) {
 	if m := webhookFailed.FindStringSubmatch(object.Message); m != nil {
-		return "webhook " + m[1], "The webhook does not work. Repair it, or let it leave these objects out."
+		return "webhook " + m[1], "The webhook does not work. Repair it, or exclude these objects from it."
 	}
 	if m := byWebhook.FindStringSubmatch(object.Message); m != nil {
 		return "webhook " + m[1], "Change the objects so that it allows them, or exclude the user of the manager in its " +
@@ -51,8 +51,8 @@ func refusal(object migrationv1alpha1.DeniedObject) (who, remedy string) {
 		return "RBAC", fmt.Sprintf("Allow the user %s to %s the objects.", m[1], m[2])
 	}
 	if m := leftBehind.FindStringSubmatch(object.Message); m != nil {
-		return "namespace " + m[1], "The objects outlived their namespace. Create the namespace again. Then delete it, " +
-			"which deletes the objects too, or retry."
+		return "namespace " + m[1], "The objects still exist, but their namespace does not. Create the namespace again. " +
+			"Then delete it, which deletes the objects too, or retry."
 	}
 	if object.Reason == metav1.StatusReasonInvalid {
 		return "validation", "The objects are not valid any more. Repair them with kubectl edit, or delete them."

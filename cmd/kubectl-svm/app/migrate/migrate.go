@@ -130,7 +130,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	if len(resources) == 0 {
-		return errors.New("there is no such resource: nothing was created")
+		return errors.New("no resource matches: nothing was created")
 	}
 	o.warn(ctx, cluster, resources)
 	var created []migrationv1alpha1.StorageVersionMigration

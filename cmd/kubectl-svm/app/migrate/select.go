@@ -78,7 +78,8 @@ func apiServiceName(group, version string) string { return version + "." + group
 func (o *Options) classes(ctx context.Context) (map[string]storageversion.Class, error) {
 	list, err := o.Clients.Dynamic.Resource(apiServices).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("listing APIServices, which tell where resources come from: %w", cli.Explain(err))
+		return nil, fmt.Errorf("listing APIServices, which distinguish built-in, custom and aggregated resources: %w",
+			cli.Explain(err))
 	}
 	classes := map[string]storageversion.Class{}
 	for _, service := range list.Items {
@@ -96,13 +97,13 @@ func (o *Options) classes(ctx context.Context) (map[string]storageversion.Class,
 // warn tells what a person may not expect. The migrations are created all the same.
 func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) {
 	if cluster.Catalog.Incomplete != nil && o.Everything {
-		fmt.Fprintf(o.ErrOut, "Warning: the API server could not tell all resources, so some are left out: %v\n",
-			cluster.Catalog.Incomplete)
+		fmt.Fprintf(o.ErrOut, "Warning: some resources are left out, because the API server could not list all its "+
+			"resources: %v\n", cluster.Catalog.Incomplete)
 	}
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	if manager := assess.ManagerOf(lease, err, cluster.States, o.Clock.Now()); !manager.Running ||
 		manager.ObservesOnly {
-		fmt.Fprintf(o.ErrOut, "Warning: nothing is migrated before a manager runs the migrator. %s\n", manager.Message)
+		fmt.Fprintf(o.ErrOut, "Warning: nothing is migrated until a manager runs the migrator. %s\n", manager.Message)
 	}
 	for i := range cluster.Migrations {
 		m := &cluster.Migrations[i]

@@ -61,7 +61,7 @@ func (o *Options) wait(
 		select {
 		case <-ctx.Done():
 			o.Overwrite("")
-			return fmt.Errorf("%w: the migrations go on without this command: %s", ctx.Err(), strings.Join(w.left, ", "))
+			return fmt.Errorf("%w: the migrations continue without this command: %s", ctx.Err(), strings.Join(w.left, ", "))
 		case <-o.Clock.After(lookInterval):
 		}
 		watched.Update(cluster)
@@ -73,7 +73,7 @@ func (o *Options) wait(
 		}
 		if o.Timeout > 0 && !o.Clock.Now().Before(deadline) {
 			o.Overwrite("")
-			return cli.Timeout("timed out after %v. These migrations go on: %s", o.Timeout, strings.Join(w.left, ", "))
+			return cli.Timeout("timed out after %v. These migrations continue: %s", o.Timeout, strings.Join(w.left, ", "))
 		}
 	}
 	o.Overwrite("")
@@ -99,7 +99,7 @@ func (w *waiting) look(cluster *cli.Cluster, created []migrationv1alpha1.Storage
 				continue
 			}
 			w.Overwrite("")
-			return fmt.Errorf("somebody deleted the migration %s before it ended", created[i].Name)
+			return fmt.Errorf("the migration %s was deleted before it ended", created[i].Name)
 		}
 		switch {
 		case m.HasCondition(migrationv1alpha1.MigrationFailed):

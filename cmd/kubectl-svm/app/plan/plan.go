@@ -159,14 +159,14 @@ func newStep(r *assess.Resource) Step {
 
 // emptySummary says that there is no step, and how sure that is.
 func emptySummary(plan *Plan) string {
-	const current = "every object is stored in the version that the servers write."
 	switch {
 	case !plan.Manager.Running:
-		return "Nothing is known to be due: when a manager last looked, " + current + " " + plan.Manager.Message
+		return "Nothing is known to be due: when a manager last looked, every object was stored in the version that the " +
+			"servers write. " + plan.Manager.Message
 	case plan.Unknown != "":
-		return "Nothing is known to be due. The API server could not tell all its resources: " + plan.Unknown
+		return "Nothing is known to be due. The API server could not list all its resources: " + plan.Unknown
 	}
-	return "Nothing to do: " + current
+	return "Nothing to do: every object is stored in the version that the servers write."
 }
 
 func (o *Options) print(plan *Plan) error {
@@ -175,7 +175,7 @@ func (o *Options) print(plan *Plan) error {
 		return err
 	}
 	if plan.Unknown != "" {
-		if _, err := fmt.Fprintf(o.Out, "The API server could not tell all its resources: %s\n\n", plan.Unknown); err != nil {
+		if _, err := fmt.Fprintf(o.Out, "The API server could not list all its resources: %s\n\n", plan.Unknown); err != nil {
 			return err
 		}
 	}
@@ -192,17 +192,17 @@ func (o *Options) print(plan *Plan) error {
 		return err
 	}
 	if !plan.Manager.Running || plan.Manager.ObservesOnly {
-		_, err := fmt.Fprintf(o.Out, "\n%s Nothing of this happens before a manager runs trigger and migrator.\n"+
+		_, err := fmt.Fprintf(o.Out, "\n%s None of this happens until a manager runs the trigger and the migrator.\n"+
 			"If one is installed, docs/troubleshooting.md says where to look.\n"+
 			"If none is, docs/install.md says how to make a kustomization with your image. Then run:\n  kubectl apply -k .\n",
 			o.Paint(cli.Red, plan.Manager.Message))
 		return err
 	}
 	if len(plan.Commands) == 0 {
-		_, err := fmt.Fprintln(o.Out, "\nNothing for you to do. To see it happen, run:\n  kubectl svm status --watch")
+		_, err := fmt.Fprintln(o.Out, "\nNo action is needed. To follow the steps, run:\n  kubectl svm status --watch")
 		return err
 	}
-	_, err := fmt.Fprintf(o.Out, "\nWhat the trigger does not do now, you can. Run:\n  %s\n",
+	_, err := fmt.Fprintf(o.Out, "\nRun these commands for what the trigger does not do by itself:\n  %s\n",
 		strings.Join(plan.Commands, "\n  "))
 	return err
 }

@@ -55,7 +55,7 @@ func TestScreens(t *testing.T) {
 			`RESOURCE           FROM    TO    ACTION                     WHY
 cogs.example.com   v1,v2   v2    the migration ends in 5m   MigrationRunning
 
-Nothing for you to do. To see it happen, run:
+No action is needed. To follow the steps, run:
   kubectl svm status --watch
 `},
 		{"nobody migrates", observes, []assess.Resource{
@@ -63,7 +63,7 @@ Nothing for you to do. To see it happen, run:
 		}, `RESOURCE             FROM    TO    ACTION                                  WHY
 anvils.example.com   v1,v2   v2    nothing: --auto-migrate leaves it out   NotSelectedForMigration
 
-The manager a only observes. Nothing of this happens before a manager runs trigger and migrator.
+The manager a only observes. None of this happens until a manager runs the trigger and the migrator.
 If one is installed, docs/troubleshooting.md says where to look.
 If none is, docs/install.md says how to make a kustomization with your image. Then run:
   kubectl apply -k .
@@ -77,7 +77,7 @@ anvils.example.com   v1,v2   v2    nothing: --auto-migrate leaves it out   NotSe
 bolts.example.com    v1,v2   v2    nothing: paused by a person             Paused
 drills.example.com   v1,v2   v2    a migration starts in 3h                Soaking
 
-What the trigger does not do now, you can. Run:
+Run these commands for what the trigger does not do by itself:
   kubectl svm migrate anvils.example.com drills.example.com
   kubectl svm resume bolts.example.com
 `},

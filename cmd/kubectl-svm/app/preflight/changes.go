@@ -53,8 +53,8 @@ func (o *Options) checkFiles(ctx context.Context, snapshot Snapshot) (Findings, 
 	}
 	var found Findings
 	if len(read.definitions) == 0 {
-		found.add(Warning, CodeNoDefinitions, "", "the files have no CustomResourceDefinition. This command passes over "+
-			"other kinds, and the files have %s of them", assess.FormatObjects(int64(read.others)))
+		found.add(Warning, CodeNoDefinitions, "", "the files contain no CustomResourceDefinition. Skipped %s of other "+
+			"kinds", assess.FormatObjects(int64(read.others)))
 	}
 	for _, object := range read.definitions {
 		change, err := o.changeOf(ctx, object, snapshot)

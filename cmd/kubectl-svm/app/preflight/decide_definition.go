@@ -53,7 +53,7 @@ func decideChange(in Change) Findings {
 	}
 	if in.Webhook != "" {
 		found.add(Error, CodeConversionWebhookMissing, name, "%s. While the webhook does not answer, the API server cannot "+
-			"read objects that are stored in another version than the one that is asked for. Install the webhook first",
+			"read objects that are stored in another version than the requested one. Install the webhook first",
 			in.Webhook)
 	}
 	was, will := in.Live.StorageVersion(), in.File.StorageVersion()
@@ -62,12 +62,13 @@ func decideChange(in Change) Findings {
 			"migrates all objects. Do not drop %s before that is done", was, will, was)
 	}
 	if in.Live.converts() && !in.File.converts() && len(in.File.Spec.Versions) > 1 {
-		level, advice := Warning, "Objects that are written at another version than "+will+" lose them"
+		level, advice := Warning, "Objects that clients write at another version than "+will+" lose these fields"
 		if !in.storedOnlyAs(will) {
-			level, advice = Error, "Objects may be stored in another version than "+will+": migrate them first, with the webhook"
+			level = Error
+			advice = "Objects may be stored in another version than " + will + ": migrate them while the webhook is there"
 		}
-		found.add(level, CodeConversionRemoved, name, "the file has no conversion webhook, and the definition has one "+
-			"today. Without it the API server changes only apiVersion when it converts an object, and drops fields that the "+
+		found.add(level, CodeConversionRemoved, name, "the file has no conversion webhook, and the current definition "+
+			"has one. Without it the API server changes only apiVersion when it converts an object, and drops fields that the "+
 			"other version does not have. %s", advice)
 	}
 	for _, v := range in.Live.Spec.Versions {
@@ -118,8 +119,8 @@ func decideDrop(in Drop) Findings {
 	found.aboutUnserved(name, in.Version, in.ManagedFields)
 	found.aboutUncounted(name, in.Uncounted)
 	if found.Count(Error) == 0 && in.State != nil {
-		found.add(Info, CodeVersionSafeToDrop, name, "no object is stored as %s. It may be removed from the "+
-			"CustomResourceDefinition when no client asks for it any more", in.version())
+		found.add(Info, CodeVersionSafeToDrop, name, "no object is stored as %s. You may remove it from the "+
+			"CustomResourceDefinition when no client requests it any more", in.version())
 	}
 	return found
 }
@@ -137,7 +138,7 @@ func (fs *Findings) aboutDrop(in Drop) {
 			"version the storage version, keep this one, and wait for the migration", in.Version)
 		return
 	case !stays:
-		fs.add(Error, CodeVersionIsStorageVersion, name, "the file drops %s, which is the storage version today. First "+
+		fs.add(Error, CodeVersionIsStorageVersion, name, "the file drops %s, which is the current storage version. First "+
 			"apply a definition that has both versions and %s as the storage version, and wait for the migration",
 			in.Version, in.Next.StorageVersion())
 		return
@@ -153,8 +154,8 @@ func (fs *Findings) aboutDrop(in Drop) {
 			"with kubectl svm run %s", in.Version, name)
 	case in.State == nil:
 		fs.add(Warning, CodeNoStorageState, name, "status.storedVersions of the CustomResourceDefinition does not name %s, "+
-			"and there is no StorageState that confirms it. Other programs shorten storedVersions without a proof: count the "+
-			"objects with kubectl svm verify", in.Version)
+			"and there is no StorageState that confirms it. Other programs remove versions from storedVersions without a "+
+			"proof: count the objects with kubectl svm verify", in.Version)
 	case in.mayBeStored():
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. Migrate them first: "+
 			"kubectl svm migrate %s --wait", in.version(), name)
@@ -186,6 +187,6 @@ func (fs *Findings) aboutUnserved(name, version string, objects int64) {
 		return
 	}
 	fs.add(Warning, CodeManagedFieldsNotServed, name, "managedFields of %d objects name %s. The API server refuses "+
-		"server-side apply of these objects when it does not serve that version any more. Apply them at another version "+
+		"server-side apply of these objects once it does not serve that version any more. Apply them at another version "+
 		"first, or let the manager clean them: docs/tasks.md, Clean managedFields", objects, version)
 }

@@ -51,8 +51,8 @@ func decideTarget(in Snapshot, target TargetServer) Findings {
 		if target.Serves != nil {
 			severity = Warning // It said itself what it serves.
 		}
-		found.add(severity, CodeReleaseUnknown, "", "this program knows what Kubernetes %s to %s can read, and only part of "+
-			"what %s can. Run this again with a plugin that knows it, and read the release notes", oldest, newest, target.Name)
+		found.add(severity, CodeReleaseUnknown, "", "this plugin knows what Kubernetes %s to %s can read, but only part of "+
+			"what %s can read. Run a plugin that knows that release, and read the release notes", oldest, newest, target.Name)
 	}
 	found.aboutManager(in)
 	found.aboutMissing(in)
@@ -67,8 +67,8 @@ func decideTarget(in Snapshot, target TargetServer) Findings {
 		}
 		if hashes := state.Status.PersistedStorageVersionHashes; len(hashes) == 0 ||
 			slices.Contains(hashes, migrationv1alpha1.Unknown) {
-			found.add(Error, CodeEncodingsUnknown, state.Name, "objects may be stored in versions of which there is no "+
-				"record, so nobody can say whether %s reads them. Wait until they are migrated", target.Name)
+			found.add(Error, CodeEncodingsUnknown, state.Name, "objects may be stored in versions that were not "+
+				"recorded, so it is not known whether %s can read them. Wait until they are migrated", target.Name)
 		}
 	}
 	return found
@@ -83,7 +83,7 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 	if !releases.BuiltIn(version.Group) {
 		if target.Serves != nil && !target.Serves[hash] {
 			fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve. It "+
-				"reads them only if its CustomResourceDefinition has the version", encoding, target.Name)
+				"can read them only if its CustomResourceDefinition has the version", encoding, target.Name)
 		}
 		return
 	}
@@ -91,22 +91,22 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 	migrate := fmt.Sprintf("Migrate them first: kubectl svm migrate %s --wait", state.Name)
 	switch state.Status.CurrentStorageVersionHash {
 	case hash:
-		migrate = fmt.Sprintf("The API servers of today write that version, so a migration does not help. Keep releases "+
-			"that read it, or delete the objects before %s starts", target.Name)
+		migrate = fmt.Sprintf("The current API servers write that version, so a migration does not help. Keep a release "+
+			"that can read it, or delete the objects before %s starts", target.Name)
 	case migrationv1alpha1.Unknown:
-		migrate = "The API servers do not agree on a version, so nothing can be migrated now. In the middle of an upgrade, " +
-			"finish it first. Ask again when they agree"
+		migrate = "The API servers do not agree on a version, so nothing can be migrated now. If an upgrade is under way, " +
+			"finish it first. Run the command again when they agree"
 	}
 	switch {
 	case support.Reads == releases.No:
 		fs.add(Error, CodeEncodingUnreadable, state.Name, "objects may be stored as %s, which %s cannot read. %s",
 			encoding, target.Name, migrate)
 	case support.Serves == releases.No && !servesAnother(kind, target):
-		fs.add(Error, CodeResourceGone, state.Name, "%s does not serve %s any more, in no version. Its objects stay in "+
-			"etcd, and nobody can read or delete them. Delete them before", target.Name, state.Name)
+		fs.add(Error, CodeResourceGone, state.Name, "%s serves no version of %s any more. Its objects stay in etcd, and no "+
+			"client can read or delete them. Delete them first", target.Name, state.Name)
 	case support.Serves == releases.No && support.Reads == releases.NotKnown:
 		fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve any more. "+
-			"It is not known whether it still reads them. %s", encoding, target.Name, migrate)
+			"It is not known whether it can still read them. %s", encoding, target.Name, migrate)
 	}
 }
 

@@ -83,8 +83,8 @@ func (s *Snapshot) doubt(state *migrationv1alpha1.StorageState) string {
 		if evidence == nil || evidence.CustomResourceDefinition == nil ||
 			evidence.CustomResourceDefinition.UID != definition.UID ||
 			evidence.CustomResourceDefinition.Generation != definition.Generation {
-			return "The StorageState is not about the CustomResourceDefinition as it is now. The trigger looks at a change " +
-				"within seconds: run this again, and look at the log of the manager if it says the same."
+			return "The StorageState does not describe the current CustomResourceDefinition. The trigger observes a change " +
+				"within seconds: run the command again, and look at the log of the manager if this stays."
 		}
 	}
 	if agreed := meta.FindStatusCondition(
@@ -110,10 +110,11 @@ const mostNames = 5
 // aboutMissing is about resources without a StorageState.
 func (fs *Findings) aboutMissing(in Snapshot) {
 	if in.Unknown != "" {
-		fs.add(Warning, CodeNoStorageState, "", "the API server could not tell all its resources, so it is not known "+
+		fs.add(Warning, CodeNoStorageState, "", "the API server could not list all its resources, so it is not known "+
 			"whether each has a StorageState: %s", in.Unknown)
 	}
-	const help = "so nobody knows what is stored. Run svm-controller-manager, or count the objects with kubectl svm verify"
+	const help = "so it is not known what is stored. Run svm-controller-manager, or count the objects with kubectl svm " +
+		"verify"
 	switch n := len(in.Missing); {
 	case in.APIProblem != "":
 	case len(in.States) == 0:
@@ -157,7 +158,7 @@ func (fs *Findings) aboutState(
 	if migrated != nil && migrated.Status == metav1.ConditionTrue {
 		return
 	}
-	reason, message := "", "nobody has recorded yet in which versions objects may be stored"
+	reason, message := "", "the trigger has not recorded yet in which versions objects may be stored"
 	if migrated != nil {
 		reason, message = migrated.Reason, migrated.Message
 	}
@@ -174,7 +175,7 @@ func (fs *Findings) aboutState(
 	persisted := state.Status.PersistedStorageVersionHashes
 	switch {
 	case len(persisted) == 0 || slices.Contains(persisted, migrationv1alpha1.Unknown):
-		fs.add(Error, CodeEncodingsUnknown, state.Name, "objects may be stored in versions of which there is no record: %s",
+		fs.add(Error, CodeEncodingsUnknown, state.Name, "objects may be stored in versions that were not recorded: %s",
 			message)
 	case len(persisted) > 1:
 		fs.add(Warning, CodeOldEncodings, state.Name, "objects may be stored as %s: %s",
@@ -199,8 +200,8 @@ func (fs *Findings) aboutFailure(
 }
 
 // pruneAdvice leads to a proof that every object is stored in the storage version. The others are removed then.
-const pruneAdvice = "The manager prunes it after a migration if it has the permission, and the feature gate " +
-	"CRDStoredVersionsPruning. If it has: kubectl svm migrate %s --wait"
+const pruneAdvice = "The manager prunes it after a migration if it has the permission, and if its feature gate " +
+	"CRDStoredVersionsPruning is enabled. In that case run: kubectl svm migrate %s --wait"
 
 // aboutStoredVersions is about a definition whose status names more than its storage version.
 func (fs *Findings) aboutStoredVersions(d Definition, state *migrationv1alpha1.StorageState) {

@@ -230,7 +230,7 @@ func TestTarget(t *testing.T) {
 		skewed.Status.CurrentStorageVersionHash = migrationv1alpha1.Unknown
 		in := Snapshot{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{skewed}}
 		found := decideTarget(in, releaseTarget(35))
-		if len(found) != 1 || !strings.HasSuffix(found[0].Message, "finish it first. Ask again when they agree") {
+		if len(found) != 1 || !strings.HasSuffix(found[0].Message, "finish it first. Run the command again when they agree") {
 			t.Errorf("findings: %+v", found)
 		}
 	})

@@ -156,7 +156,7 @@ func (o *Options) print(findings Findings) error {
 		}
 		errors, warnings := findings.Count(Error), findings.Count(Warning)
 		if errors+warnings == 0 {
-			fmt.Fprintln(&text, "Nothing that this command knows of stands in the way.")
+			fmt.Fprintln(&text, "The command found nothing that stands in the way.")
 		} else {
 			fmt.Fprintf(&text, "Errors: %d, warnings: %d. %s explains the codes.\n", errors, warnings, Documentation)
 		}

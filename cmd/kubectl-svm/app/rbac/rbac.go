@@ -75,10 +75,10 @@ func (o *Options) Run(context.Context) error {
 	_, documents, err := o.Clients.Discovery.ServerGroupsAndResources()
 	switch {
 	case discovery.IsGroupDiscoveryFailedError(err) && !o.AllowIncomplete:
-		return fmt.Errorf("the API server cannot tell all its resources now, so the role would take away the permissions "+
-			"for the others: %w\nTo print it all the same: --allow-incomplete", err)
+		return fmt.Errorf("the API server could not list all its resources, so the role would lack the permissions "+
+			"for the others: %w\nTo print it anyway: --allow-incomplete", err)
 	case discovery.IsGroupDiscoveryFailedError(err):
-		fmt.Fprintf(o.ErrOut, "The role leaves out what the API server cannot tell now: %v\n", err)
+		fmt.Fprintf(o.ErrOut, "The role lacks the resources that the API server could not list: %v\n", err)
 	case err != nil:
 		return fmt.Errorf("reading which resources the API server serves: %w", err)
 	}

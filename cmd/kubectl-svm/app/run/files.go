@@ -48,7 +48,7 @@ func (f files) load(resource schema.GroupResource) (*migrationv1alpha1.StorageVe
 		err = yaml.UnmarshalStrict(content, m)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading where an earlier run stopped: %w", err)
+		return nil, fmt.Errorf("reading the progress of an earlier run: %w", err)
 	}
 	if m.GroupResource() != resource {
 		return nil, fmt.Errorf("%s is about %s, not about %s", path, m.GroupResource(), resource)
@@ -59,7 +59,7 @@ func (f files) load(resource schema.GroupResource) (*migrationv1alpha1.StorageVe
 // remove forgets the migration of a resource.
 func (f files) remove(resource schema.GroupResource) error {
 	if err := os.Remove(f.path(resource)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("removing where the run stopped: %w", err)
+		return fmt.Errorf("removing the saved progress: %w", err)
 	}
 	return nil
 }
@@ -75,14 +75,14 @@ func (f files) save(m *migrationv1alpha1.StorageVersionMigration) error {
 	}
 	content, err := yaml.Marshal(m)
 	if err != nil {
-		return fmt.Errorf("encoding where the run is: %w", err)
+		return fmt.Errorf("encoding the progress: %w", err)
 	}
 	// Renamed into place, so that a crash leaves either the old file or the new one.
 	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
-		return fmt.Errorf("saving where the run is: %w", err)
+		return fmt.Errorf("saving the progress: %w", err)
 	}
 	if err := os.Rename(path+".new", path); err != nil {
-		return fmt.Errorf("saving where the run is: %w", err)
+		return fmt.Errorf("saving the progress: %w", err)
 	}
 	return nil
 }

@@ -185,9 +185,9 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 	}
 	switch {
 	case unfinished && errors.Is(context.Cause(ctx), errTimeout):
-		return cli.Timeout("--timeout has passed. Go on with: %s", again)
+		return cli.Timeout("--timeout has passed. Continue with: %s", again)
 	case unfinished:
-		return fmt.Errorf("interrupted. Go on with: %s", again)
+		return fmt.Errorf("interrupted. Continue with: %s", again)
 	case failed:
 		return cli.NotSafe()
 	}

@@ -60,7 +60,7 @@ func (o *Options) currentOrigin(ctx context.Context) (origin, error) {
 	}
 	revision, err := strconv.ParseInt(list.ResourceVersion, 10, 64)
 	if err != nil {
-		return origin{}, fmt.Errorf("the API server tells no revision of etcd: %w", err)
+		return origin{}, fmt.Errorf("the API server returned no revision of etcd: %w", err)
 	}
 	version, err := o.Clients.Discovery.ServerVersion()
 	if err != nil {

@@ -205,12 +205,12 @@ func (o *Options) prepare(
 		case err != nil:
 			return nil, err
 		case m != nil && !o.Resume:
-			return nil, fmt.Errorf("%s says where an earlier run stopped: go on with --resume, or remove the file to start over",
-				kept.path(gr))
+			return nil, fmt.Errorf("%s has the progress of an earlier run: continue with --resume, or remove the file to "+
+				"start over", kept.path(gr))
 		case m != nil && !current.continues(m):
-			_, _ = fmt.Fprintf(o.ErrOut, "%s: API servers were restarted since, or etcd was restored, so the migration starts "+
-				"over (before 1.35 servers do not tell, so it always does). What is stored in the new version already is not "+
-				"stored again.\n", gr)
+			_, _ = fmt.Fprintf(o.ErrOut, "%s: the migration starts over, because API servers were restarted or etcd was "+
+				"restored since the last run. Before Kubernetes 1.35 this is not known, so it always starts over. The API "+
+				"server does not store an object again if it is already stored in the new version.\n", gr)
 			m = nil
 		}
 		if m == nil {

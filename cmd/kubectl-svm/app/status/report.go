@@ -18,7 +18,6 @@ package status
 
 import (
 	"fmt"
-	"strings"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 )
@@ -64,15 +63,15 @@ func newReport(resources []assess.Resource, manager assess.Manager, incomplete e
 		}
 		r.Summary = notSafe(resources, unsafe, counts)
 		if !manager.Running {
-			r.Summary += " Nothing goes on before a manager runs: " + startManager
+			r.Summary += " Nothing happens until a manager runs: " + startManager
 		}
 	case !manager.Running:
-		r.Summary = wasSafe + " To know it now, " + startManager
+		r.Summary = wasSafe + " To find out, " + startManager
 	case unconfirmed > 0:
-		r.Summary = fmt.Sprintf("%s It has not confirmed that of %s for more than an hour: look at its log, and whether its "+
-			"--controllers have the trigger.", wasSafe, assess.FormatNumber(int64(unconfirmed)))
+		r.Summary = fmt.Sprintf("%s It has not confirmed this of %s of them for more than an hour: look at its log, and "+
+			"whether its --controllers include the trigger.", wasSafe, assess.FormatNumber(int64(unconfirmed)))
 	case r.Unknown != "":
-		r.Summary = "Not known to be safe: the API server could not tell all its resources (" + r.Unknown + ")."
+		r.Summary = "Not known to be safe: the API server could not list all its resources (" + r.Unknown + ")."
 	default:
 		r.Safe = true
 		r.Summary = fmt.Sprintf("Safe to upgrade and to remove old versions: every object of %s is stored in the version "+
@@ -85,24 +84,13 @@ func notSafe(resources []assess.Resource, unsafe int, counts map[assess.Attentio
 	if len(resources) == 1 {
 		return fmt.Sprintf("Not safe to upgrade or to remove versions of %s (%s).", resources[0].Name, resources[0].Reason)
 	}
-	var parts []string
-	if n := counts[assess.Act]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d %s for you", n, verb(n, "waits", "wait")))
-	}
-	if n := counts[assess.Wait]; n > 0 {
-		parts = append(parts, fmt.Sprintf("%d %s on without you", n, verb(n, "goes", "go")))
-	}
 	summary := fmt.Sprintf("Not safe to upgrade or to remove versions: objects of %d of %d resources may be stored in "+
 		"old versions.", unsafe, len(resources))
-	if len(parts) > 0 {
-		summary += " " + strings.Join(parts, ", ") + "."
+	if n := counts[assess.Act]; n > 0 {
+		summary += fmt.Sprintf(" Action needed: %d.", n)
+	}
+	if n := counts[assess.Wait]; n > 0 {
+		summary += fmt.Sprintf(" In progress: %d.", n)
 	}
 	return summary
-}
-
-func verb(n int, one, many string) string {
-	if n == 1 {
-		return one
-	}
-	return many
 }

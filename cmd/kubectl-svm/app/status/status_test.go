@@ -139,7 +139,7 @@ drills.example.com: A migration is due: set spec.paused to false.
 
 The manager cp-1 leads.
 Not safe to upgrade or to remove versions: objects of 6 of 7 resources may be stored in old versions. ` +
-		`2 wait for you, 4 go on without you.
+		`Action needed: 2. In progress: 4.
 `
 	if got := screen(t, cluster, leads, &Options{}); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -171,7 +171,7 @@ bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersi
 		{"all", leads, named, table + "The manager cp-1 leads.\n" + answer + "\n"},
 		{"on a terminal", leads, coloured, "The manager cp-1 leads.\n\x1b[32m" + answer + "\x1b[0m\n"},
 		{"nobody looks", gone, &Options{}, "No manager seems to run.\nNot known to be safe: when a manager last " +
-			"looked, every object of 2 resources was stored in the version that the servers write. To know it now, start " +
+			"looked, every object of 2 resources was stored in the version that the servers write. To find out, start " +
 			"svm-controller-manager beside the API servers (docs/install.md).\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -193,8 +193,8 @@ bolts.example.com   no     v2       v2        yes      NotConfirmed   the trigge
 
 The manager cp-1 leads.
 Not known to be safe: when a manager last looked, every object of 2 resources was stored in the version that the ` +
-		`servers write. It has not confirmed that of 1 for more than an hour: look at its log, and whether its ` +
-		`--controllers have the trigger.
+		`servers write. It has not confirmed this of 1 of them for more than an hour: look at its log, and ` +
+		`whether its --controllers include the trigger.
 `
 	if got := screen(t, cluster, leads, &Options{}); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -101,7 +101,7 @@ func (o *Options) reportChanges(reported map[string]string, report *Report, firs
 	if report.Safe || slices.ContainsFunc(report.Resources, goesOn) {
 		delete(reported, "")
 	} else if reported[""] == "" {
-		reported[""] = "All that is left waits for a person: kubectl svm plan says what to do."
+		reported[""] = "All resources that are left need your action. To see what to do, run: kubectl svm plan"
 		o.Notef("%s", reported[""])
 	}
 	o.Overwrite(strings.Join(running, "; "))

@@ -79,7 +79,7 @@ func (o *options) suspend(ctx context.Context, cluster *cli.Cluster) error {
 		}
 		errs = append(errs, err) // Whoever names several wants the others to be stopped.
 		for _, migration := range changed {
-			fmt.Fprintf(o.ErrOut, "To let it go on: kubectl svm resume %s\n", migration)
+			fmt.Fprintf(o.ErrOut, "To continue it: kubectl svm resume %s\n", migration)
 		}
 	}
 	return errors.Join(errs...)

@@ -126,7 +126,7 @@ func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
 		fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s paused\n", state.Name)
 		for _, m := range cluster.MigrationsOf(resource) {
 			if stoppable(&m) {
-				fmt.Fprintf(o.ErrOut, "The migration %s goes on. To stop it: kubectl svm suspend %s\n", m.Name, m.Name)
+				fmt.Fprintf(o.ErrOut, "The migration %s continues. To stop it: kubectl svm suspend %s\n", m.Name, m.Name)
 			}
 		}
 	}

@@ -138,8 +138,8 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 	var text strings.Builder
 	fmt.Fprintf(&text, "\n%s at revision %d of etcd.\n", assess.FormatObjects(result.Objects), result.FirstRevision)
 	if result.LastRevision != result.FirstRevision {
-		fmt.Fprintf(&text, "etcd was compacted meanwhile, so the last ones were read at revision %d. Every object that "+
-			"existed all the time was counted.\n", result.LastRevision)
+		fmt.Fprintf(&text, "etcd was compacted meanwhile, so the last objects were read at revision %d. Every object "+
+			"that existed during the whole run was counted.\n", result.LastRevision)
 	}
 	if n := result.countUnreadable(); n > 0 {
 		fmt.Fprintln(&text, o.Paint(cli.Red, fmt.Sprintf("%s cannot be read: the bytes are neither protobuf, "+

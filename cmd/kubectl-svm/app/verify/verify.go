@@ -85,7 +85,7 @@ const notEncrypted = "-"
 var providers = []string{"aescbc", "aesgcm", "secretbox", "kms:v1", "kms:v2"}
 
 // errNotCompared says that the objects were counted, and that nobody told the StorageStates.
-var errNotCompared = errors.New("the StorageStates are encrypted in etcd, and the API server does not tell them")
+var errNotCompared = errors.New("the StorageStates are encrypted in etcd, and the API server did not return them")
 
 // Etcd says how etcd is reached.
 type Etcd struct {
@@ -144,8 +144,8 @@ func (o *Options) Validate() error {
 	for _, key := range o.WithoutKeys {
 		named := func(provider string) bool { return strings.HasPrefix(key, provider+":") }
 		if key != notEncrypted && !slices.ContainsFunc(providers, named) {
-			return fmt.Errorf("--without-key=%s is no key: name its provider too, for example aescbc:key1. The providers are %s",
-				key, strings.Join(providers, ", "))
+			return fmt.Errorf("--without-key=%s is not a key: name its provider too, for example aescbc:key1. The "+
+				"providers are %s", key, strings.Join(providers, ", "))
 		}
 	}
 	if err := o.Etcd.Validate(); err != nil {
@@ -215,7 +215,7 @@ func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
 	}
 	etcd, err := clientv3.New(config)
 	if err != nil {
-		return nil, fmt.Errorf("making a client of etcd: %w", err)
+		return nil, fmt.Errorf("creating a client of etcd: %w", err)
 	}
 	asking, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
