@@ -41,7 +41,7 @@ type Attention string
 const (
 	// Act: nothing changes until a person does something.
 	Act Attention = "Act"
-	// Wait: the manager goes on by itself.
+	// Wait: the manager continues without a person.
 	Wait Attention = "Wait"
 	// None: the resource is safe.
 	None Attention = "None"
@@ -206,14 +206,14 @@ func Doubt(state *migrationv1alpha1.StorageState, now time.Time) string {
 func latest(
 	all *index, resource schema.GroupResource, state *migrationv1alpha1.StorageState,
 ) *migrationv1alpha1.StorageVersionMigration {
-	of := slices.Clip(all.migrations[resource])
+	candidates := slices.Clip(all.migrations[resource])
 	if state != nil && state.Status.Migration != nil { // That of a resource whose storage it shares.
 		if m := all.named[state.Status.Migration.Name]; m != nil {
-			of = append(of, m)
+			candidates = append(candidates, m)
 		}
 	}
 	var found *migrationv1alpha1.StorageVersionMigration
-	for _, m := range of {
+	for _, m := range candidates {
 		switch {
 		case m.HasCondition(migrationv1alpha1.MigrationRunning):
 			return m
@@ -226,7 +226,7 @@ func latest(
 	return found
 }
 
-// Describe says how far a migration is, which may be nil.
+// Describe returns how far a migration is, or nil if there is no migration.
 func Describe(m *migrationv1alpha1.StorageVersionMigration) *Migration {
 	if m == nil {
 		return nil

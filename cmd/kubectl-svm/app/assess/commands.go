@@ -67,10 +67,10 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 
 // Commands are the command lines that help with resources: first those that give the manager a permission. known are
 // all resources, if the person has not named some; then a command names a group instead of all that the group has.
-func Commands(of []*Resource, known []Resource) []string {
+func Commands(resources []*Resource, known []Resource) []string {
 	var lines, verbs []string
 	arguments := map[string][]*Resource{}
-	for _, r := range of {
+	for _, r := range resources {
 		if r.Permission != "" && !slices.Contains(lines, r.Permission) {
 			lines = append(lines, r.Permission)
 		}
@@ -85,18 +85,18 @@ func Commands(of []*Resource, known []Resource) []string {
 	return lines
 }
 
-// brief names resources, and a group if it has several and all of them are meant.
-func brief(of []*Resource, known []Resource) (names []string) {
+// brief returns the names of resources. If a group has several, and all of them are given, it names the group instead.
+func brief(resources []*Resource, known []Resource) (names []string) {
 	missing := map[string]int{}
 	for i := range known {
 		missing[known[i].Group]++
 	}
 	members := map[string]int{}
-	for _, r := range of {
+	for _, r := range resources {
 		missing[r.Group]--
 		members[r.Group]++
 	}
-	for _, r := range of {
+	for _, r := range resources {
 		name := r.Name
 		if r.Group != "" && members[r.Group] > 1 && missing[r.Group] == 0 {
 			name = "'*." + r.Group + "'"

@@ -39,11 +39,11 @@ const (
 
 // Manager is whether a manager runs.
 type Manager struct {
-	// Running is whether one seems to run. It is unknown if nobody may say, and then true.
+	// Running is whether one seems to run. It is false if that is not known.
 	Running bool `json:"running"`
-	// ObservesOnly is whether the leader runs no migrator, so that no migration ever begins.
+	// ObservesOnly is whether the leader runs no migrator, so that no migration begins.
 	ObservesOnly bool `json:"observesOnly,omitempty"`
-	// Message says why.
+	// Message says whether a manager runs, and why.
 	Message string `json:"message"`
 	// Fence is whether the fence stands, in a sentence. It is empty if the leader does not say.
 	Fence string `json:"fence,omitempty"`
@@ -57,8 +57,8 @@ var fences = map[fence.State]string{
 	fence.Unknown: "It is not known whether the fence stands: the log of the manager says why.",
 }
 
-// ManagerOf judges by the lease of the managers, which is nil if there is none, or if reading it failed with an error
-// other than that. Managers without leader election have no lease, but the trigger writes the StorageStates.
+// ManagerOf concludes from the lease of the managers whether one runs. The lease is nil if there is none, or if reading
+// it failed; unread is that error. Managers without leader election have no lease, but they write StorageStates.
 func ManagerOf(
 	lease *coordinationv1.Lease, unread error, states []migrationv1alpha1.StorageState, now time.Time,
 ) Manager {

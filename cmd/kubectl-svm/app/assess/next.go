@@ -75,12 +75,12 @@ func Paused(state *migrationv1alpha1.StorageState) bool {
 	return state.Spec.Paused || state.PausedByAnnotation()
 }
 
-// awaitPerson says that nothing happens before a person does something, and which command helps, if one does.
+// awaitPerson records that nothing happens until a person acts, and the command that helps, if there is one.
 func (r *Resource) awaitPerson(next, verb string) {
 	r.Attention, r.Next, r.Verb = Act, next, verb
 }
 
-// setNext says what happens at a time. The time may be unknown.
+// setNext records what happens next, and when. The time is nil if it is not known.
 func (r *Resource) setNext(at *metav1.Time, now time.Time, what string) {
 	r.NextTime, r.Next = at, what
 	if at != nil {
@@ -88,7 +88,7 @@ func (r *Resource) setNext(at *metav1.Time, now time.Time, what string) {
 	}
 }
 
-// FormatUntil says when a moment comes.
+// FormatUntil formats the time from now until a moment.
 func FormatUntil(now, then time.Time) string {
 	if !then.After(now) {
 		return "now"
@@ -112,7 +112,7 @@ func (r *Resource) concludeRunning(now time.Time) {
 	}
 }
 
-// concludeQueued is about a migration that waits, or that nobody has seen.
+// concludeQueued is about a migration that waits, or that does not exist yet.
 func (r *Resource) concludeQueued() {
 	switch m := r.Migration; {
 	case r.Reason == migrationv1alpha1.StateReasonObjectsExpire:
@@ -170,7 +170,7 @@ func (r *Resource) concludeDisagreement(now time.Time) {
 	}
 }
 
-// FormatObjects counts objects.
+// FormatObjects formats a number of objects.
 func FormatObjects(n int64) string {
 	if n == 1 {
 		return "1 object"
@@ -178,7 +178,7 @@ func FormatObjects(n int64) string {
 	return FormatNumber(n) + " objects"
 }
 
-// FormatNumber writes a number with separators between thousands.
+// FormatNumber formats a number with separators between thousands.
 func FormatNumber(n int64) string {
 	digits := fmt.Sprint(n)
 	for i := len(digits) - 3; i > 0; i -= 3 {

@@ -28,10 +28,10 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 )
 
-// installDefinitions is what helps where a definition is missing.
+// installDefinitions is the advice if a definition is missing.
 const installDefinitions = "Install the definitions of svm-controller-manager: kubectl apply -k build/manifests/crds"
 
-// Cluster is what a cluster says about its stored objects at one moment.
+// Cluster has the resources, the StorageStates and the migrations of a cluster at one moment.
 type Cluster struct {
 	Catalog    *Catalog
 	States     []migrationv1alpha1.StorageState
@@ -61,7 +61,7 @@ func (c *Clients) Read(ctx context.Context) (*Cluster, error) {
 	return cluster, nil
 }
 
-// addNamed makes the resources known that only StorageStates or migrations name.
+// addNamed adds to the catalog the resources that only StorageStates or migrations name.
 func (c *Cluster) addNamed() {
 	var named []schema.GroupResource
 	for i := range c.States {
@@ -130,7 +130,7 @@ func (c *Cluster) ResolveMigrations(name string) ([]migrationv1alpha1.StorageVer
 	return migrations, nil
 }
 
-// WithKind returns a migration that says its kind, for printing. Clients drop it.
+// WithKind returns a copy of a migration with its apiVersion and kind, which clients drop, for printing.
 func WithKind(m *migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.StorageVersionMigration {
 	typed := m.DeepCopy()
 	typed.SetGroupVersionKind(migrationv1alpha1.SchemeGroupVersion.WithKind("StorageVersionMigration"))

@@ -26,7 +26,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// CompleteResources completes names of resources that are not on the command line yet. It suggests nothing where the
+// CompleteResources completes names of resources that are not on the command line yet. It suggests nothing if the
 // cluster does not answer.
 func CompleteResources(env *Env) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, begin string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -46,7 +46,7 @@ func CompleteResources(env *Env) cobra.CompletionFunc {
 	}
 }
 
-// CompleteMigrations completes names of migrations that a verb is about, and names of resources.
+// CompleteMigrations completes the names of migrations for which about returns true, and of their resources.
 func CompleteMigrations(env *Env, about func(*migrationv1alpha1.StorageVersionMigration) bool) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begin string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		clients, err := env.Connect()
@@ -68,7 +68,7 @@ func CompleteMigrations(env *Env, about func(*migrationv1alpha1.StorageVersionMi
 	}
 }
 
-// fitting returns the names that begin so, and that are not taken.
+// fitting returns the names that begin with the text and are not taken.
 func fitting(names []string, begin string, taken []string) []string {
 	return slices.DeleteFunc(names, func(name string) bool {
 		return !strings.HasPrefix(name, begin) || slices.Contains(taken, name)

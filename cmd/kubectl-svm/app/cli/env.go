@@ -37,7 +37,7 @@ import (
 // FieldManager is the name under which the commands write.
 const FieldManager = "kubectl-svm"
 
-// Env is what surrounds a command. Tests replace its parts.
+// Env has the streams, the clock and the clients of a command. Tests replace them.
 type Env struct {
 	genericiooptions.IOStreams
 	Clock clock.WithTicker
@@ -59,7 +59,7 @@ type Clients struct {
 	Migration migrationclient.MigrationV1alpha1Interface
 }
 
-// NewEnv returns the surroundings of a real process.
+// NewEnv returns the Env of a real process.
 func NewEnv(streams genericiooptions.IOStreams, flags genericclioptions.RESTClientGetter) *Env {
 	return &Env{
 		IOStreams:   streams,
@@ -92,8 +92,8 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 	return c, nil
 }
 
-// Overwrite shows a line on ErrOut that the next one replaces, where a person watches. A terminal cannot go back to the
-// beginning of a line that is broken, so it shows only what fits.
+// Overwrite shows a line on ErrOut that the next one replaces, if ErrOut is a terminal. A terminal cannot return to the
+// beginning of a line that it has wrapped, so Overwrite cuts the line to the width.
 func (e *Env) Overwrite(line string) {
 	if e.Interactive {
 		if letters := []rune(line); e.Width > 0 && len(letters) >= e.Width {

@@ -24,7 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Explain adds to an error of the API server what helps, if that is known.
+// Explain adds advice to an error of the API server, if there is any.
 func Explain(err error) error {
 	switch {
 	case apierrors.IsForbidden(err):

@@ -50,7 +50,7 @@ func (l *ManagerLease) Set(key string) error {
 	return nil
 }
 
-// Type is what --help calls the value.
+// Type returns the type of the value, for --help.
 func (l *ManagerLease) Type() string { return "string" }
 
 // Lease reads the lease. It returns nil if there is none.

@@ -25,7 +25,7 @@ import (
 // mostNearNames bounds how many names an error suggests.
 const mostNearNames = 5
 
-// unknown says that no resource has the name, and which names are near.
+// unknown returns the error for a name that no resource has. It suggests similar names.
 func (c *Catalog) unknown(name string) error {
 	hint := ""
 	if c.Incomplete != nil {
@@ -62,7 +62,7 @@ func (c *Catalog) near(name string) []string {
 	return names
 }
 
-// distance is how many letters have to be added, removed or replaced to make b of a.
+// distance is how many bytes have to be added, removed or replaced to turn a into b.
 func distance(a, b string) int {
 	previous := make([]int, len(b)+1)
 	for j := range previous {

@@ -63,7 +63,7 @@ func (c *Clients) CreateMigration(
 	return WithKind(created), nil
 }
 
-// SetSuspend suspends a migration, or lets it go on.
+// SetSuspend suspends or resumes a migration.
 func (c *Clients) SetSuspend(ctx context.Context, name string, suspend bool) error {
 	patch := fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, suspend)
 	_, err := c.Migration.StorageVersionMigrations().Patch(ctx, name, types.MergePatchType, patch,

@@ -40,7 +40,8 @@ type Resource struct {
 	Versions []string
 	// ShortNames are other names of it, its singular among them.
 	ShortNames []string
-	// Hashed means that the API server tells in which version it stores the objects. Otherwise it may not store them.
+	// Hashed means that the API server publishes the hash of the version in which it stores the objects. Without a hash
+	// it may not store them.
 	Hashed bool
 }
 
@@ -48,7 +49,7 @@ type Resource struct {
 type Catalog struct {
 	resources []Resource // in the order of their names
 	index     map[schema.GroupResource]int
-	// Incomplete is not nil if the API server could not tell what some groups have.
+	// Incomplete is not nil if the API server could not list the resources of some groups.
 	Incomplete error
 }
 
@@ -88,7 +89,7 @@ func Discover(client discovery.DiscoveryInterface) (*Catalog, error) {
 	return catalog, nil
 }
 
-// stored is the rule by which the manager keeps StorageStates. Subresources have a slash in the name.
+// stored reports whether the manager keeps a StorageState of a resource. Subresources have a slash in the name.
 func stored(r metav1.APIResource) bool {
 	return slices.Contains(r.Verbs, "list") && !strings.Contains(r.Name, "/") &&
 		(slices.Contains(r.Verbs, "patch") || slices.Contains(r.Verbs, "update"))
@@ -106,7 +107,7 @@ func (c *Catalog) Find(resource schema.GroupResource) *Resource {
 	return &c.resources[i]
 }
 
-// Add makes more resources known.
+// Add adds resources that the API server does not serve.
 func (c *Catalog) Add(resources ...schema.GroupResource) {
 	added := sets.New[schema.GroupResource]()
 	for _, resource := range resources {
@@ -120,7 +121,7 @@ func (c *Catalog) Add(resources ...schema.GroupResource) {
 	}
 }
 
-// arrange sorts the resources. There may be thousands, so all are added before.
+// arrange sorts and indexes the resources. There may be thousands, so callers add all of them first.
 func (c *Catalog) arrange() {
 	slices.SortFunc(c.resources, func(a, b Resource) int { return strings.Compare(a.String(), b.String()) })
 	c.index = make(map[schema.GroupResource]int, len(c.resources))

@@ -27,13 +27,13 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// Watched keeps what a cluster says about its stored objects up to date.
+// Watched keeps the StorageStates and migrations of a cluster up to date.
 type Watched struct {
 	states, migrations cache.Store
 }
 
-// Watch follows StorageStates and migrations from what was read on, until ctx ends. It returns an error if the person
-// may not watch them. Later it repeats what fails.
+// Watch follows StorageStates and migrations, beginning with what was read, until ctx ends. It returns an error if the
+// person may not watch them. It retries later failures.
 func (c *Clients) Watch(ctx context.Context, read *Cluster) (*Watched, error) {
 	w := &Watched{
 		states:     cache.NewStore(cache.MetaNamespaceKeyFunc),
@@ -67,7 +67,7 @@ func (c *Clients) Watch(ctx context.Context, read *Cluster) (*Watched, error) {
 	return w, nil
 }
 
-// follow tries a watch, because a Reflector would repeat one that is forbidden without an end.
+// follow tries a watch first, because a Reflector would retry a forbidden watch forever.
 func follow(ctx context.Context, lw *cache.ListWatch, object runtime.Object, store cache.Store) error {
 	tried, err := lw.WatchFuncWithContext(ctx, metav1.ListOptions{})
 	if err != nil {

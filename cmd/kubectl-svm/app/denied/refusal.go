@@ -25,7 +25,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// How kube-apiserver words refusals.
+// The wording of refusals of kube-apiserver.
 var (
 	byWebhook     = regexp.MustCompile(`admission webhook "([^"]+)"`)
 	webhookFailed = regexp.MustCompile(`failed calling webhook "([^"]+)"`)

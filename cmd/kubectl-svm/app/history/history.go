@@ -130,7 +130,7 @@ func (o *Options) row(m *migrationv1alpha1.StorageVersionMigration) cli.Row {
 	}}
 }
 
-// elapsed is the time from the start of a migration to its end, or until now.
+// elapsed returns the time from the start of a migration to its end, or until now.
 func elapsed(m *migrationv1alpha1.StorageVersionMigration, now time.Time) string {
 	if m.Status.StartTime == nil {
 		return ""

@@ -171,7 +171,7 @@ func (o *Options) create(
 	}
 }
 
-// print tells of one migration. Objects for programs are printed together at the end.
+// print prints one migration. Output as JSON or YAML is printed at the end, for all migrations together.
 func (o *Options) print(m *migrationv1alpha1.StorageVersionMigration) error {
 	switch {
 	case o.Output.Structured():

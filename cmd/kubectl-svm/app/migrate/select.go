@@ -94,7 +94,7 @@ func (o *Options) classes(ctx context.Context) (map[string]storageversion.Class,
 	return classes, nil
 }
 
-// warn tells what a person may not expect. The migrations are created all the same.
+// warn prints what a person may not expect. The migrations are created anyway.
 func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) {
 	if cluster.Catalog.Incomplete != nil && o.Everything {
 		fmt.Fprintf(o.ErrOut, "Warning: some resources are left out, because the API server could not list all its "+

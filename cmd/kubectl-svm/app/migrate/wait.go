@@ -37,10 +37,10 @@ const (
 	percentStep = 10
 )
 
-// waiting is what --wait knows about the migrations that it waits for.
+// waiting is the state of --wait.
 type waiting struct {
 	*Options
-	// reported has what the last line about each migration was about.
+	// reported has the outline of the last line that was printed about each migration.
 	reported map[string]string
 	// failed are migrations that failed, and left the names of those that have not ended.
 	failed []*migrationv1alpha1.StorageVersionMigration
@@ -87,7 +87,7 @@ func (o *Options) wait(
 	return nil
 }
 
-// look finds out how far the migrations are, and tells what has changed.
+// look records how far the migrations are, and prints what has changed.
 func (w *waiting) look(cluster *cli.Cluster, created []migrationv1alpha1.StorageVersionMigration) error {
 	w.failed, w.left = nil, nil
 	var running []string

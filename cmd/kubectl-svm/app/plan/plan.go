@@ -53,9 +53,9 @@ type Plan struct {
 	Steps []Step `json:"steps"`
 	// Commands are for what the trigger does not do by itself.
 	Commands []string `json:"commands"`
-	// Manager is whether somebody carries the plan out.
+	// Manager is whether a manager runs that carries out the plan.
 	Manager assess.Manager `json:"manager"`
-	// Unknown says which groups the API server could not tell about.
+	// Unknown says which groups the API server could not list, or nothing.
 	Unknown string `json:"unknown,omitempty"`
 }
 
@@ -157,7 +157,7 @@ func newStep(r *assess.Resource) Step {
 	return s
 }
 
-// emptySummary says that there is no step, and how sure that is.
+// emptySummary returns the text for a plan without steps. It says so if that is not certain.
 func emptySummary(plan *Plan) string {
 	switch {
 	case !plan.Manager.Running:

@@ -173,7 +173,7 @@ func (in *Drop) mayBeStored() bool {
 		slices.Contains(persisted, migrationv1alpha1.Unknown)
 }
 
-// aboutUncounted is about managedFields that nobody could read.
+// aboutUncounted is about managedFields that could not be read.
 func (fs *Findings) aboutUncounted(name, why string) {
 	if why != "" {
 		fs.add(Warning, CodeManagedFieldsNotServed, name, "it is not known whether managedFields name a version that will "+

@@ -28,28 +28,28 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// TargetServer is who must read what is stored.
+// TargetServer is a release or an API server that has to read the stored objects.
 type TargetServer struct {
-	// Name is how messages call it.
+	// Name is its name in messages.
 	Name string
-	// Release is the release that it has.
+	// Release is its Kubernetes release.
 	Release releases.Minor
-	// Serves has the hashes of the kinds and versions that it serves itself. It is nil if nobody has asked it.
+	// Serves has the hashes of the kinds and versions that it serves itself. It is nil if no server was asked.
 	Serves map[string]bool
 }
 
-// releaseTarget returns the target that a release is.
+// releaseTarget returns a release as a target. No server is asked.
 func releaseTarget(release releases.Minor) TargetServer {
 	return TargetServer{Name: "Kubernetes " + release.String(), Release: release}
 }
 
-// decideTarget returns what a target cannot do with what the StorageStates claim.
+// decideTarget returns why a target cannot read or serve what the StorageStates claim.
 func decideTarget(in Snapshot, target TargetServer) Findings {
 	var found Findings
 	if oldest, newest := releases.Known(); target.Release < oldest || target.Release > newest {
-		severity := Error // Not to know is no answer to rely on.
+		severity := Error // Objects may be unreadable without a finding.
 		if target.Serves != nil {
-			severity = Warning // It said itself what it serves.
+			severity = Warning // The server itself reported what it serves.
 		}
 		found.add(severity, CodeReleaseUnknown, "", "this plugin knows what Kubernetes %s to %s can read, but only part of "+
 			"what %s can read. Run a plugin that knows that release, and read the release notes", oldest, newest, target.Name)

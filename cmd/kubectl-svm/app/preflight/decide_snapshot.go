@@ -30,7 +30,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 )
 
-// Snapshot is what a cluster says at one moment.
+// Snapshot is the state of a cluster at one moment.
 type Snapshot struct {
 	Now time.Time
 	// APIProblem says what is wrong with the definitions of migration.k8s.io. Then there are no states and migrations.
@@ -43,7 +43,7 @@ type Snapshot struct {
 	Manager assess.Manager
 	// Missing are the resources that are served and have no StorageState.
 	Missing []string
-	// Unknown says which groups the API server could not tell about.
+	// Unknown says which groups the API server could not list, or nothing.
 	Unknown string
 }
 
@@ -97,7 +97,7 @@ func (s *Snapshot) doubt(state *migrationv1alpha1.StorageState) string {
 	return assess.Doubt(state, s.Now)
 }
 
-// aboutDoubt is about a StorageState on which nobody can rely.
+// aboutDoubt is about a StorageState that is no proof.
 func (fs *Findings) aboutDoubt(in Snapshot, state *migrationv1alpha1.StorageState) {
 	if doubt := in.doubt(state); doubt != "" {
 		fs.add(Error, CodeStorageStateOutdated, state.Name, "%s", doubt)
@@ -199,7 +199,8 @@ func (fs *Findings) aboutFailure(
 	fs.add(Error, CodeMigrationFailed, state.Name, "%s", message)
 }
 
-// pruneAdvice leads to a proof that every object is stored in the storage version. The others are removed then.
+// pruneAdvice says how to prune storedVersions: a migration proves that every object is stored in the storage version,
+// and then the manager removes the other versions.
 const pruneAdvice = "The manager prunes it after a migration if it has the permission, and if its feature gate " +
 	"CRDStoredVersionsPruning is enabled. In that case run: kubectl svm migrate %s --wait"
 

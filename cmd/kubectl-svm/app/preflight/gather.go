@@ -36,7 +36,7 @@ import (
 // definitionsPerList is how many definitions are listed at a time. They are large.
 const definitionsPerList = 50
 
-// gather reads what the cluster says now.
+// gather takes the snapshot.
 func (o *Options) gather(ctx context.Context) (Snapshot, error) {
 	snapshot := Snapshot{Now: o.Clock.Now()}
 	cluster, err := o.Clients.Read(ctx)
@@ -53,16 +53,16 @@ func (o *Options) gather(ctx context.Context) (Snapshot, error) {
 		return Snapshot{}, err
 	}
 	if cluster != nil {
-		snapshot.lookFor(cluster.Catalog)
+		snapshot.recordMissing(cluster.Catalog)
 	}
 	lease, unread := o.Clients.Lease(ctx, o.ManagerLease)
 	snapshot.Manager = assess.ManagerOf(lease, unread, snapshot.States, snapshot.Now)
 	return snapshot, nil
 }
 
-// lookFor notes which resources have no StorageState, and whether that is all that there are. An aggregated server may
-// have resources that it does not store.
-func (s *Snapshot) lookFor(catalog *cli.Catalog) {
+// recordMissing records which resources have no StorageState, and which groups the API server could not list. An
+// aggregated server may have resources that it does not store.
+func (s *Snapshot) recordMissing(catalog *cli.Catalog) {
 	for _, resource := range catalog.Resources() {
 		name := resource.String()
 		kept := resource.Hashed || len(resource.Versions) > 0 && s.definition(name) != nil
@@ -115,7 +115,7 @@ func (o *Options) askServer(host string) (TargetServer, error) {
 	if target.Release, err = releases.ParseMinor(version.GitVersion); err != nil {
 		return TargetServer{}, fmt.Errorf("%s: %w", target.Name, err)
 	}
-	client.NoPeerDiscovery = true // What other servers serve, this one need not be able to read.
+	client.NoPeerDiscovery = true // This server may not be able to read what other servers serve.
 	_, lists, err := client.ServerGroupsAndResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return TargetServer{}, fmt.Errorf("asking %s what it serves: %w", target.Name, cli.Explain(err))

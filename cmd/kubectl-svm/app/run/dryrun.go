@@ -44,7 +44,7 @@ func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []
 	if err != nil {
 		return err
 	}
-	ctx = klog.NewContext(ctx, logr.Discard()) // What the log says is printed at the end.
+	ctx = klog.NewContext(ctx, logr.Discard()) // The command prints at the end what the log would say.
 	refused := false
 	for _, gr := range resources {
 		served := catalog.Find(gr)
@@ -91,7 +91,7 @@ func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []
 	return nil
 }
 
-// classOf tells who serves a resource.
+// classOf returns which kind of server serves a resource.
 func (o *Options) classOf(ctx context.Context, gr schema.GroupResource) (storageversion.Class, error) {
 	if releases.BuiltIn(gr.Group) {
 		return storageversion.BuiltIn, nil

@@ -121,7 +121,7 @@ func (o *Options) removeFiles(migrations []migrationv1alpha1.StorageVersionMigra
 	return errors.Join(errs...)
 }
 
-// follow tells what happens until all migrations have ended.
+// follow prints what happens until all migrations have ended.
 func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string) {
 	report := &reporter{Env: o.Env}
 	defer o.Overwrite("")

@@ -41,10 +41,11 @@ const (
 	stampTimeout = 5 * time.Second
 )
 
-// origin says of which time the progress in a file is. A restore of etcd takes the objects back, but not the file. It
-// needs a restart of the API servers, and so does another encryption key, unless the servers reload it.
+// origin identifies the API servers and the state of etcd with which the progress in a file was made. A restore of etcd
+// reverts the objects, but not the file. It requires a restart of the API servers, and so does another encryption key,
+// unless the servers reload it.
 type origin struct {
-	// servers are the processes that held an identity Lease. It is empty if Leases do not tell one process from the next.
+	// servers are the processes that held an identity Lease. It is empty if a Lease does not identify a process.
 	servers string
 	// revision is that of etcd.
 	revision int64
@@ -83,8 +84,8 @@ func (current origin) stamp(m *migrationv1alpha1.StorageVersionMigration) {
 	metav1.SetMetaDataAnnotation(&m.ObjectMeta, revisionAnnotation, strconv.FormatInt(current.revision, 10))
 }
 
-// stampEnded writes the revision at the end on migrations that were interrupted. That of the beginning stays if nobody
-// answers, and if the progress does not count any more.
+// stampEnded writes the revision at the end on migrations that were interrupted. It keeps that of the beginning if the
+// API server does not answer, or if the progress does not count any more.
 func (o *Options) stampEnded(ctx context.Context, ended []migrationv1alpha1.StorageVersionMigration) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stampTimeout)
 	defer cancel()

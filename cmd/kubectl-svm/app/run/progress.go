@@ -30,17 +30,17 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
-// reportEvery is how often there is a line where nobody sees a bar.
+// reportEvery is how often a line is printed if ErrOut is not a terminal.
 const reportEvery = 10 * time.Second
 
-// reporter tells a person what happens. One goroutine calls it.
+// reporter prints what happens. Only one goroutine may call it.
 type reporter struct {
 	*cli.Env
 	said   string
 	saidAt time.Time
 }
 
-// report tells how far a migration is: a bar on a terminal, elsewhere a line whenever the state changes and every ten
+// report prints how far a migration is: a bar on a terminal, otherwise a line whenever the state changes and every ten
 // seconds.
 func (r *reporter) report(m *migrationv1alpha1.StorageVersionMigration) {
 	state := cli.CurrentCondition(m)

@@ -30,7 +30,7 @@ type Report struct {
 	Summary   string            `json:"summary"`
 	Manager   assess.Manager    `json:"manager"`
 	Resources []assess.Resource `json:"resources"`
-	// Unknown says which groups the API server could not tell about.
+	// Unknown says which groups the API server could not list, or nothing.
 	Unknown string `json:"unknown,omitempty"`
 }
 
@@ -59,7 +59,7 @@ func newReport(resources []assess.Resource, manager assess.Manager, incomplete e
 	switch {
 	case unsafe > unconfirmed:
 		if !manager.Running {
-			counts[assess.Wait] = 0 // Nobody goes on with them.
+			counts[assess.Wait] = 0 // No manager works on them.
 		}
 		r.Summary = notSafe(resources, unsafe, counts)
 		if !manager.Running {

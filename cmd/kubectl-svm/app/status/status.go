@@ -90,7 +90,7 @@ func (o *Options) Validate() error {
 	return o.Output.Validate()
 }
 
-// Run prints the answer, and with --watch goes on until it is yes.
+// Run prints whether it is safe. With --watch it continues until it is.
 func (o *Options) Run(ctx context.Context) error {
 	cluster, err := o.Clients.Read(ctx)
 	if err != nil {

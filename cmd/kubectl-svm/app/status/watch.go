@@ -38,7 +38,7 @@ const (
 	percentStep = 10
 )
 
-// watch tells changes until all is safe.
+// watch prints changes until everything is safe.
 func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Report) error {
 	watched, err := o.Clients.Watch(ctx, cluster)
 	if err != nil {
@@ -81,7 +81,8 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 	return o.conclude(report)
 }
 
-// reportChanges prints a line for each resource that is not as it was told last. The table has told the first ones.
+// reportChanges prints a line for each resource that has changed since it was last printed. At first it prints none,
+// because the table has shown all of them.
 func (o *Options) reportChanges(reported map[string]string, report *Report, first bool) {
 	var running []string
 	for i := range report.Resources {

@@ -105,8 +105,7 @@ func (o *options) resume(ctx context.Context, cluster *cli.Cluster) error {
 	return nil
 }
 
-// setSuspend suspends the migrations that a person named, or lets them go on. It returns the names of those that it
-// changed.
+// setSuspend suspends or resumes the migrations that a person named. It returns the names of those that it changed.
 func (o *options) setSuspend(
 	ctx context.Context, cluster *cli.Cluster, name string, suspend bool,
 ) (changed []string, err error) {

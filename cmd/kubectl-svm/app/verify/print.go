@@ -166,7 +166,7 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 	return err
 }
 
-// printKeys says of each key of --without-key whether an object that was read has it.
+// printKeys prints for each key of --without-key whether objects are encrypted with it.
 func (o *Options) printKeys(text io.Writer, result Result) {
 	object := "object"
 	if len(o.Names) > 0 {

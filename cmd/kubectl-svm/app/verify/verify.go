@@ -84,7 +84,7 @@ const notEncrypted = "-"
 // providers are what API servers encrypt with.
 var providers = []string{"aescbc", "aesgcm", "secretbox", "kms:v1", "kms:v2"}
 
-// errNotCompared says that the objects were counted, and that nobody told the StorageStates.
+// errNotCompared means that the objects were counted, but that the StorageStates could not be read.
 var errNotCompared = errors.New("the StorageStates are encrypted in etcd, and the API server did not return them")
 
 // Etcd says how etcd is reached.
@@ -184,7 +184,7 @@ func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
 	return survey, o.checkNames(&survey)
 }
 
-// checkNames refuses a name of which nothing was found. A mistake in a name must not look like a resource without
+// checkNames returns an error if nothing was found of a name. A mistake in a name must not look like a resource without
 // objects, nor a resource in another etcd like one whose objects have none of the keys.
 func (o *Options) checkNames(survey *stored.Survey) error {
 	for _, name := range o.Names {
@@ -234,7 +234,7 @@ func (e *Etcd) connect(ctx context.Context) (*clientv3.Client, error) {
 	return etcd, nil
 }
 
-// diagnose asks the endpoints for their version without the client of etcd, which only says that the time was up. It
+// diagnose requests the version of each endpoint over HTTP, because the client of etcd only reports a timeout. It
 // returns the first error.
 func (e *Etcd) diagnose(ctx context.Context, config *tls.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
@@ -260,7 +260,7 @@ func (e *Etcd) diagnose(ctx context.Context, config *tls.Config) error {
 	return nil
 }
 
-// progress returns a function that tells a person at a terminal how many objects were read.
+// progress returns a function that shows on a terminal how many objects were read.
 func (o *Options) progress() func(int64) {
 	last := o.Clock.Now()
 	return func(objects int64) {
