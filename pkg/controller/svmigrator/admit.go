@@ -116,8 +116,8 @@ func (c *Controller) queueForPlace(m *migrationv1alpha1.StorageVersionMigration)
 	} else {
 		if c.turns.Len() > 0 || len(c.runs.all()) >= c.cluster.options.ConcurrentMigrations {
 			decision = waitsFor(migrationv1alpha1.MigrationReasonQueued,
-				"other migrations run or come first, and --concurrent-migrations limits how many run. This one starts "+
-					"when there is room for it")
+				"as many migrations run as --concurrent-migrations allows, or others come first. This one starts when a slot is "+
+					"free")
 		} else {
 			decision.DecideAt = c.cluster.clock.Now().Add(minRetry)
 		}

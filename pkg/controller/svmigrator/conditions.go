@@ -126,9 +126,10 @@ func objectsDenied(status *migrationv1alpha1.StorageVersionMigrationStatus) Deci
 		example = fmt.Sprintf(" The first is %s: %s", klog.KRef(first.Namespace, first.Name), first.Message)
 	}
 	return fails(migrationv1alpha1.MigrationReasonObjectsDenied,
-		"the API server refuses to rewrite %d of %d objects, or fails each time. All others are done. "+
-			"status.deniedObjects names the objects and says why: change them or what refuses them, then retry.%s",
-		status.Progress.Denied, status.Progress.Processed, example)
+		"the API server denied the rewrite of %d of %d objects, or kept failing on it. All others are done. "+
+			"status.deniedObjects lists up to %d of them with its answers. Fix the objects, or the webhook or policy that "+
+			"denies them, then retry.%s",
+		status.Progress.Denied, status.Progress.Processed, migrationv1alpha1.MaxDeniedObjects, example)
 }
 
 // Reasons of events on StorageVersionMigrations.

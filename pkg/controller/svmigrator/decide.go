@@ -74,8 +74,8 @@ type Decision struct {
 	DecideAt time.Time
 }
 
-// restarts tells people what follows if a migration fails because the servers changed.
-const restarts = "The trigger creates another migration. If you created this one, create another"
+// restarts says what people can do after a migration that failed because the servers changed.
+const restarts = "The trigger replaces a migration that it created. If you created this one, create it again"
 
 // Decide says whether a migration that has not ended may write now. It is pure. The controller calls it at the start,
 // whenever something changes, and at the end: a migration succeeds only if the verdict is Go when all its objects are

@@ -94,9 +94,9 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		return errStopped
 	}
 	observation := r.cluster.observer.Observe(r.resource)
-	if sure := observation.Confirmed; r.cluster.clock.Now().Before(sure) {
-		return fmt.Errorf("an API server may have been replaced during the last read, which is certain at %s",
-			sure.UTC().Format(time.RFC3339))
+	if from := observation.Confirmed; r.cluster.clock.Now().Before(from) {
+		return fmt.Errorf("an API server may have been replaced during the last read; if none was, the read counts from %s "+
+			"on", from.UTC().Format(time.RFC3339))
 	}
 	switch r.objects.Class {
 	case storageversion.Custom:

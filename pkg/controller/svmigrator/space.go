@@ -77,7 +77,8 @@ type space struct {
 	// stopRuns ends all runs. The controller then tries to start them again, and is told why they must wait.
 	stopRuns func()
 	due      chan struct{}
-	untold   retry.Streak
+	// unreported logs whether the API servers report the size.
+	unreported retry.Streak
 	// measuring is held during the first readings: no run writes before they are there.
 	measuring sync.Mutex
 
@@ -189,14 +190,14 @@ func (s *space) read(ctx context.Context) {
 	full := s.growth.read(sizes)
 	switch {
 	case len(sizes.files) > 0:
-		s.untold.Succeeded(ctx, "The API servers tell the size of etcd's database again")
+		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
 	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.Unanswered(err):
 		s.begins(ctx, &spacePause{sizeUnknown: true, why: waitsFor(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
-			"no API server tells how large etcd's database is. Rewriting goes on when one does: %v", err)})
+			"no API server reports the size of etcd's database. Rewriting continues when one does: %v", err)})
 		return
 	default:
-		s.untold.Failed(ctx, "untold", "The API servers do not tell how large etcd's database is, so the migrator cannot "+
-			"pause when it grows. Allow the manager to get /metrics", "err", err)
+		s.unreported.Failed(ctx, "unreported", "The API servers do not report the size of etcd's database, so the migrator "+
+			"cannot pause when it grows. Allow the manager to get /metrics", "err", err)
 		return
 	}
 	if s.pause != nil && s.pause.sizeUnknown {
@@ -205,7 +206,7 @@ func (s *space) read(ctx context.Context) {
 	if full != nil && s.pause == nil {
 		s.begins(ctx, &spacePause{why: waitsFor(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 			"the database file of etcd has grown by %d MiB to %d MiB since rewriting began, which is all that "+
-				"--max-storage-growth allows. Rewriting goes on when etcd has been compacted, because that frees space in the "+
+				"--max-storage-growth allows. Rewriting continues when etcd has been compacted, because that frees space in the "+
 				"file. kube-apiserver compacts etcd every five minutes by default",
 			(full.last-full.first)/mebibyte, full.last/mebibyte)})
 	}
@@ -214,7 +215,7 @@ func (s *space) read(ctx context.Context) {
 // begins begins a pause.
 func (s *space) begins(ctx context.Context, p *spacePause) {
 	if s.pause == nil {
-		klog.FromContext(ctx).Info("All migrations pause", "why", p.why.Message)
+		klog.FromContext(ctx).Info("All migrations pause", "reason", p.why.Message)
 	}
 	if p.listed = eventsPath; len(s.growth.files) > 1 {
 		p.listed = namespacesPath
@@ -258,7 +259,7 @@ func (s *space) tryResume(ctx context.Context) {
 	// The compaction was seen some seconds ago, and etcd has freed the pages by now.
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	klog.FromContext(ctx).Info("etcd was compacted, migrations go on")
+	klog.FromContext(ctx).Info("etcd was compacted, migrations continue")
 	s.pause = nil
 	s.growth.resume()
 }

@@ -63,9 +63,9 @@ func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 	case apierrors.IsConflict(err):
 		return controller.ErrOutdated
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		// The status cannot say it.
+		// The condition cannot say why, because it was not stored.
 		w.cluster.recordEvent(w.stored, corev1.EventTypeWarning, eventNotWritten,
-			"The API server refuses the status of the migration, which does not go on before it is stored: "+err.Error())
+			"The API server rejected the status of the migration. The migration waits until it can be stored: "+err.Error())
 		fallthrough
 	default:
 		return fmt.Errorf("writing the status of migration %q: %w", m.Name, err)

@@ -57,8 +57,8 @@ func testForbidden(t *testing.T) {
 	if n := counts.Total(); n > objects/10 {
 		t.Errorf("%d objects were tried", n)
 	}
-	if n := strings.Count(process.Log(), "do not tell how large etcd's database is"); n != 1 {
-		t.Errorf("the log says %d times that nobody tells the size of etcd's database", n)
+	if n := strings.Count(process.Log(), "do not report the size of etcd's database"); n != 1 {
+		t.Errorf("the log says %d times that no server reports the size of etcd's database", n)
 	}
 	if n := strings.Count(process.Log(), "refuses to rewrite an object"); n > objects/10 {
 		t.Errorf("the log has %d lines about denied objects", n)
