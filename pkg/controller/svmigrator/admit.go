@@ -38,7 +38,7 @@ import (
 //  2. Every server follows the CustomResourceDefinition (followers.go).
 //  3. etcd has space (space.go).
 //  4. The time is over for which its last run asked, or for which a run that failed is put off.
-//  5. No other migration of the resource goes first (ahead). Then it queues for a place (queue.go).
+//  5. No other migration of the resource goes first (ahead). Then it waits for a free slot (queue.go).
 //
 // In its run, on live objects:
 //
@@ -52,8 +52,8 @@ import (
 // and its migration together.
 const locatePatience = 15 * time.Second
 
-// sync does everything about a migration that needs no place. It fails a migration that cannot succeed, says what a
-// migration waits for, queues one that may write, and deletes one that ended long ago.
+// sync does everything about a migration that needs no slot. It fails a migration that cannot succeed, writes into the
+// status what a migration waits for, queues a migration that may write, and deletes one that ended long ago.
 func (c *Controller) sync(ctx context.Context, name string) (again time.Time, err error) {
 	m := c.cluster.caches.Migration(name)
 	if m == nil || m.DeletionTimestamp != nil {
@@ -85,10 +85,10 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 		if at := c.runs.memoryOf(m.UID).notBefore; c.cluster.clock.Now().Before(at) {
 			return at, nil // The status says what it waits for.
 		}
-		if c.turns.NumRequeues(m.Name) > 0 {
+		if c.ready.NumRequeues(m.Name) > 0 {
 			return time.Time{}, nil // Its last run failed. It is queued again when the backoff is over.
 		}
-		decision = c.queueForPlace(m)
+		decision = c.enqueueReady(m)
 	}
 	switch decision.Verdict {
 	case Wait:
@@ -102,11 +102,11 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	return decision.DecideAt, err
 }
 
-// queueForPlace adds a migration that may write to those that wait for a place. It returns a decision to wait if others
-// go first, else Go.
-func (c *Controller) queueForPlace(m *migrationv1alpha1.StorageVersionMigration) Decision {
-	// The status already says why it waits, and Queued would say less. A free place may begin the run as soon as the
-	// migration queues.
+// enqueueReady adds a migration that may write to those that wait for a free slot, unless it waits for another
+// migration of the resource. It returns Wait, with the message for the status, if others go first, else Go.
+func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) Decision {
+	// The status already says why it waits, and Queued would say less. This is read before the migration is queued: then a
+	// free slot may begin the run at once.
 	saysMore := c.runs.memoryOf(m.UID).stuck || saysInTreeRuns(&m.Status)
 	decision := Decision{Verdict: Go}
 	if other := c.ahead(m); other != "" {
@@ -114,14 +114,14 @@ func (c *Controller) queueForPlace(m *migrationv1alpha1.StorageVersionMigration)
 		decision = waitsFor(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
 			"This one starts when that one ends", other)
 	} else {
-		if c.turns.Len() > 0 || len(c.runs.all()) >= c.cluster.options.ConcurrentMigrations {
+		if c.ready.Len() > 0 || len(c.runs.all()) >= c.cluster.options.ConcurrentMigrations {
 			decision = waitsFor(migrationv1alpha1.MigrationReasonQueued,
 				"as many migrations run as --concurrent-migrations allows, or others come first. This one starts when a slot is "+
 					"free")
 		} else {
 			decision.DecideAt = c.cluster.clock.Now().Add(minRetry)
 		}
-		c.turns.Add(m.Name)
+		c.ready.Add(m.Name)
 	}
 	if saysMore {
 		return Decision{Verdict: Go}

@@ -42,7 +42,7 @@ import (
 
 const (
 	queueName = "storage_version_migrator"
-	turnsName = "storage_version_migrator_turns" // a label of metrics
+	readyName = "storage_version_migrator_turns" // a label of metrics, so the name stays
 
 	// A sync or a run that failed is repeated after minRetry, doubling up to maxRetry, for each migration by itself.
 	minRetry = time.Second
@@ -82,9 +82,10 @@ type Controller struct {
 	// followers is about custom resources.
 	followers *followers
 
-	// queue has the migrations to decide about. turns has those that may write and wait for a place.
+	// queue has migrations to decide about. ready has migrations that may write and wait for a free slot. There are
+	// options.ConcurrentMigrations slots.
 	queue *controller.Queue[string]
-	turns *controller.Queue[string]
+	ready *controller.Queue[string]
 
 	synced []cache.InformerSynced
 }
@@ -131,9 +132,9 @@ func New(
 		Name: queueName, Clock: clock.RealClock{}, Handle: c.sync, Workers: syncWorkers,
 		MinRetry: minRetry, MaxRetry: maxRetry,
 	})
-	c.turns = controller.NewQueue(controller.QueueOptions[string]{
-		Name: turnsName, Clock: clock.RealClock{}, Handle: c.givePlace, Workers: options.ConcurrentMigrations,
-		MinRetry: minRetry, MaxRetry: maxRetry, Order: &turnOrder{rank: c.rankOfName},
+	c.ready = controller.NewQueue(controller.QueueOptions[string]{
+		Name: readyName, Clock: clock.RealClock{}, Handle: c.runMigration, Workers: options.ConcurrentMigrations,
+		MinRetry: minRetry, MaxRetry: maxRetry, Order: &readyOrder{rank: c.rankOfName},
 	})
 	c.followers = newFollowers(c.cluster, c.enqueueResource)
 	observer.Subscribe(c.resourceChanged)
@@ -148,7 +149,7 @@ func (c *Controller) Run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	watching.Go(func() { c.cluster.space.run(ctx) })
-	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.turns, c.followers.queue)
+	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.ready, c.followers.queue)
 }
 
 // resourceChanged stops the run of a resource if it may not write any more, and queues all migrations of the resource.
@@ -194,7 +195,7 @@ func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigrati
 	}
 }
 
-// rankOfName returns the place of a waiting migration in the order.
+// rankOfName returns the rank of a migration in the ready queue.
 func (c *Controller) rankOfName(name string) rank {
 	m := c.cluster.caches.Migration(name)
 	if m == nil {
@@ -203,8 +204,8 @@ func (c *Controller) rankOfName(name string) rank {
 	return rankOf(m, c.cluster.caches.State(m.GroupResource()), c.runs.memoryOf(m.UID))
 }
 
-// givePlace lets a migration run until it has ended or must stop.
-func (c *Controller) givePlace(ctx context.Context, name string) (again time.Time, err error) {
+// runMigration runs a migration in one of the slots, until it has ended or must stop.
+func (c *Controller) runMigration(ctx context.Context, name string) (again time.Time, err error) {
 	m := c.cluster.caches.Migration(name)
 	if m == nil || m.Finished() {
 		return time.Time{}, nil
@@ -219,7 +220,7 @@ func (c *Controller) givePlace(ctx context.Context, name string) (again time.Tim
 	run := &migrationRun{
 		cluster: c.cluster, status: &statusWriter{cluster: c.cluster, stored: m},
 		name: name, uid: m.UID, resource: m.GroupResource(),
-		stop: stop, turns: c.turns, followers: c.followers,
+		stop: stop, ready: c.ready, followers: c.followers,
 	}
 	if turn := c.cluster.options.Turn; turn > 0 {
 		run.turnEnds = c.cluster.clock.Now().Add(turn)

@@ -24,8 +24,8 @@ limitations under the License.
 //   - StorageStates, which have the encoding and the epoch that a success counts for;
 //   - what the servers write, through an [Observer], also where no StorageStates exist.
 //
-// [Decide] says whether a migration may write. It is pure. A migration that may write waits for a place (queue.go). A
-// few migrations have a place at a time, at most one of each resource. Such a run (run.go) does this:
+// [Decide] says whether a migration may write. It is pure. A migration that may write waits for a free slot (queue.go).
+// Each resource has at most one migration in a slot. Such a run (run.go) does this:
 //
 //  1. It stores status.target, status.evidence and status.startTime before it writes any object.
 //  2. It has package rewrite rewrite all objects, as fast as package pacer allows, and try the denied ones once more.
@@ -40,8 +40,8 @@ limitations under the License.
 // expire are not rewritten: their migration waits until the old ones are gone (expiring.go).
 //
 // The controller stops a run as soon as the migration may not write any more, and all runs when etcd's database has
-// grown too much (space.go). What was done is kept. A run without progress makes room for others that wait, and so does
-// one whose turn is over.
+// grown too much (space.go). What was done is kept. If other migrations wait for a slot, a run also ends when it makes
+// no progress, or when its turn is over.
 //
 // It writes
 //

@@ -60,7 +60,7 @@ var (
 		"Number of resources by the condition of their newest migration, Waiting, Running, Succeeded or Failed, and the "+
 			"reason of this condition.", "condition", "reason")
 	runningMigrations = controller.NewGauge(subsystem, "running_migrations", "Number of migrations that write.")
-	queuedMigrations  = controller.NewGauge(subsystem, "queued_migrations", "Number of migrations that wait for a place.")
+	queuedMigrations  = controller.NewGauge(subsystem, "queued_migrations", "Number of migrations that wait for a slot.")
 	paceLimit         = controller.NewGauge(subsystem, "pace_limit",
 		"Number of rewrites that may be under way at a time. Less than one means that there are pauses between rewrites.")
 	paceInFlight = controller.NewGauge(subsystem, "pace_in_flight", "Number of rewrites that are under way.")
@@ -100,7 +100,7 @@ func collect(c *Controller, gauge controller.Gauge) {
 	}
 	collectNewest(c.cluster.caches.Migrations, gauge)
 	gauge(runningMigrations, float64(len(running)))
-	gauge(queuedMigrations, float64(c.turns.Len()))
+	gauge(queuedMigrations, float64(c.ready.Len()))
 	pace := c.pacer.State()
 	gauge(paceLimit, pace.Limit)
 	gauge(paceInFlight, float64(pace.InFlight))

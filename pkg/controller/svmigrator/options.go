@@ -41,9 +41,9 @@ const (
 type Options struct {
 	// ChunkSize is how many objects are listed at a time.
 	ChunkSize int64
-	// ConcurrentMigrations is how many migrations run at a time.
+	// ConcurrentMigrations is how many migrations run at a time: the number of slots.
 	ConcurrentMigrations int
-	// Turn is how long a migration runs while others wait for its place.
+	// Turn is how long a migration keeps its slot while others wait for one. Zero means until it ends.
 	Turn time.Duration
 	// Pace bounds how fast all migrations together rewrite.
 	Pace pacer.Options

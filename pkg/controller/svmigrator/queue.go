@@ -25,8 +25,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// This file decides in which order migrations run. --concurrent-migrations run at a time. All others that may write
-// wait in a queue, which costs nothing: the controller looks at the order when a place becomes free.
+// This file decides in which order migrations run. There are --concurrent-migrations slots. All other migrations that
+// may write wait in the ready queue. Waiting costs nothing: the order is computed when a slot becomes free.
 
 // priority is the first criterion of the order. A lower priority comes first.
 type priority int
@@ -43,11 +43,11 @@ const (
 	unexplored
 	// long migrations had a turn and are not done. Small ones do not wait for them.
 	long
-	// stuck migrations made no progress in their last run. They come behind all others, however many there are.
+	// stuck migrations made no progress in their last run. They come after all others, however many there are.
 	stuck
 )
 
-// rank is the place of a migration in the order.
+// rank is what the order of migrations depends on.
 type rank struct {
 	priority priority
 	created  time.Time
@@ -83,23 +83,23 @@ func listsSeveralVersions(evidence *migrationv1alpha1.StorageEvidence) bool {
 		len(evidence.CustomResourceDefinition.StoredVersions) > 1
 }
 
-// turnOrder implements workqueue.Queue. The ranks are compared when a name is taken, because they change in between.
-type turnOrder struct {
+// readyOrder implements workqueue.Queue. Pop compares the ranks, not Push, because they change while names wait.
+type readyOrder struct {
 	names []string
 	rank  func(name string) rank
 }
 
 // Touch implements workqueue.Queue.
-func (*turnOrder) Touch(string) {}
+func (*readyOrder) Touch(string) {}
 
 // Push implements workqueue.Queue.
-func (q *turnOrder) Push(name string) { q.names = append(q.names, name) }
+func (q *readyOrder) Push(name string) { q.names = append(q.names, name) }
 
 // Len implements workqueue.Queue.
-func (q *turnOrder) Len() int { return len(q.names) }
+func (q *readyOrder) Len() int { return len(q.names) }
 
 // Pop implements workqueue.Queue.
-func (q *turnOrder) Pop() string {
+func (q *readyOrder) Pop() string {
 	first := slices.MinFunc(q.names, func(a, b string) int { return q.rank(a).compare(q.rank(b)) })
 	q.names = slices.DeleteFunc(q.names, func(name string) bool { return name == first })
 	return first

@@ -59,7 +59,7 @@ func TestOrder(t *testing.T) {
 		"stuck":                   {age: 10, begun: true, stuck: true, state: unknown},
 		"stuck, with versions":    {age: 9, stuck: true, state: stored([]string{v1, v2}, []string{"v1", "v2"})},
 	}
-	queue := &turnOrder{rank: func(name string) rank {
+	queue := &readyOrder{rank: func(name string) rank {
 		w := waiters[name]
 		if w.deleted {
 			return rank{name: name}

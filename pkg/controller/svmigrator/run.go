@@ -51,13 +51,13 @@ const (
 	maxDenialEvents = 10
 )
 
-// errTurnEnded ends the run of a migration that takes long while others wait.
+// errTurnEnded ends the run of a migration that has had its turn while others wait.
 var errTurnEnded = errors.New("the turn is over, and other migrations wait")
 
 // errStopped ends the run of a migration that must not write for now.
 var errStopped = errors.New("the migration must not write for now")
 
-// migrationRun is a migration while it has a place among those that write. It is the rewrite.Migration of the engine.
+// migrationRun is a migration that has a slot. It implements rewrite.Migration.
 type migrationRun struct {
 	cluster *cluster
 	status  *statusWriter
@@ -69,9 +69,9 @@ type migrationRun struct {
 	// stop ends the run. The controller then decides again.
 	stop      context.CancelCauseFunc
 	followers *followers
-	// turns has the migrations that wait for a place.
-	turns interface{ Len() int }
-	// turnEnds is when the migration gives its place to others that wait. Zero means never.
+	// ready has the migrations that wait for a slot.
+	ready interface{ Len() int }
+	// turnEnds is when the migration gives its slot to others that wait. Zero means never.
 	turnEnds time.Time
 
 	// objects is what the engine rewrites, and where the API server serves it.
@@ -280,8 +280,8 @@ func (r *migrationRun) tellFailure(ctx context.Context, cause error) {
 	}
 }
 
-// MustYield reports whether other migrations wait for a place.
-func (r *migrationRun) MustYield() bool { return r.turns.Len() > 0 }
+// MustYield reports whether other migrations wait for a slot.
+func (r *migrationRun) MustYield() bool { return r.ready.Len() > 0 }
 
 // postponed ends the run of a migration that must not start before some time.
 type postponed struct{ until time.Time }

@@ -47,7 +47,7 @@ type runMemory struct {
 	task *rewrite.Task
 	// stuck means that the last run made no progress.
 	stuck bool
-	// hadTurn means that the migration gave its place to others.
+	// hadTurn means that the migration gave its slot to others when its turn was over.
 	hadTurn bool
 	// notBefore is when the migration may run again.
 	notBefore time.Time

@@ -252,7 +252,7 @@ func (c *cluster) unseal(t *testing.T, r custom, object string) {
 	})
 }
 
-// heldRead is a request of a run that has got a place and has not begun yet.
+// heldRead is a request of a run that has got a slot and has not begun yet.
 type heldRead struct {
 	name    chan string
 	release func()
@@ -294,7 +294,7 @@ func (h *heldRead) held(t *testing.T) string {
 	case name := <-h.name:
 		return name
 	case <-time.After(soon):
-		t.Fatal("no migration has got a place")
+		t.Fatal("no migration has got a slot")
 		return ""
 	}
 }

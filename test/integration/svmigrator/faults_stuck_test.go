@@ -48,7 +48,7 @@ const (
 	forbidding = "nobody may do that today"
 )
 
-// testStuckMigrations has migrations that get nowhere in all places that there are, and one that needs a place. One of
+// testStuckMigrations has migrations that get nowhere in all slots that there are, and one that needs a slot. One of
 // them cannot list, the other one cannot rewrite what it has listed.
 func testStuckMigrations(t *testing.T) {
 	c := startCluster(t)
