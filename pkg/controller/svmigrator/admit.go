@@ -111,11 +111,11 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 	decision := Decision{Verdict: Go}
 	if other := c.ahead(m); other != "" {
 		// It is queued again when the other one has ended or must not go on.
-		decision = waitsFor(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
+		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
 			"This one starts when that one ends", other)
 	} else {
 		if c.ready.Len() > 0 || len(c.runs.all()) >= c.cluster.options.ConcurrentMigrations {
-			decision = waitsFor(migrationv1alpha1.MigrationReasonQueued,
+			decision = waitDecision(migrationv1alpha1.MigrationReasonQueued,
 				"as many migrations run as --concurrent-migrations allows, or others come first. This one starts when a slot is "+
 					"free")
 		} else {
@@ -180,7 +180,7 @@ func (r *migrationRun) servedElsewhere(missing *Decision) bool {
 // admit passes a run through its gates. If it does not, err is nil only if the migration has ended.
 func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	if pause := r.cluster.space.admit(ctx); pause != nil {
-		return false, r.waitFor(ctx, spaceRetry, *pause)
+		return false, r.postpone(ctx, spaceRetry, *pause)
 	}
 	// The cache may not have yet what the last run wrote.
 	if err := r.status.refresh(ctx); err != nil {
@@ -206,7 +206,7 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 		return false, err
 	}
 	if missing != nil && r.servedElsewhere(missing) {
-		return false, r.waitFor(ctx, maxRetry, waits(
+		return false, r.postpone(ctx, maxRetry, awaitAgreement(
 			"the API server that the manager talks to does not serve %s, but another one does", r.resource))
 	}
 	if missing != nil {

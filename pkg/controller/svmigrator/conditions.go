@@ -32,7 +32,7 @@ import (
 
 // This file has the reasons and messages of the conditions Running and Succeeded, and all events. The reasons and
 // messages of failures stand where they are found: in decide.go, observe.go and package rewrite, as arguments of
-// fails. To add a reason, add a constructor here or a case there.
+// failDecision. To add a reason, add a constructor here or a case there.
 
 // statusChange changes a status. It may be applied more than once.
 type statusChange func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time)
@@ -125,7 +125,7 @@ func objectsDenied(status *migrationv1alpha1.StorageVersionMigrationStatus) Deci
 		first := status.DeniedObjects[0]
 		example = fmt.Sprintf(" The first is %s: %s", klog.KRef(first.Namespace, first.Name), first.Message)
 	}
-	return fails(migrationv1alpha1.MigrationReasonObjectsDenied,
+	return failDecision(migrationv1alpha1.MigrationReasonObjectsDenied,
 		"the API server denied the rewrite of %d of %d objects, or kept failing on it. All others are done. "+
 			"status.deniedObjects lists up to %d of them with its answers. Fix the objects, or the webhook or policy that "+
 			"denies them, then retry.%s",

@@ -239,11 +239,11 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 // runEnded keeps what the next run of the migration needs, and queues what may go on now. It returns an error if the
 // migration is to run again when some time has passed, which grows with each such error.
 func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error) error {
-	var waits *postponed
+	var later *postponed
 	broken := false
 	switch {
-	case errors.As(err, &waits):
-		run.notBefore = waits.until
+	case errors.As(err, &later):
+		run.notBefore = later.until
 	case err == nil, ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone),
 		errors.Is(err, rewrite.ErrStuck), errors.Is(err, errTurnEnded):
 		run.notBefore = c.cluster.clock.Now().Add(minRetry) // The caches may not show yet what stopped the run.

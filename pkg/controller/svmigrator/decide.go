@@ -85,13 +85,13 @@ func Decide(in Input) Decision {
 	resource := m.GroupResource()
 	switch {
 	case resource.Resource == "":
-		return fails(migrationv1alpha1.MigrationReasonInvalidResource,
+		return failDecision(migrationv1alpha1.MigrationReasonInvalidResource,
 			"spec.resource.resource is empty. Create another migration, for example of deployments of the group apps")
 	case strings.Contains(resource.Resource, "/"):
-		return fails(migrationv1alpha1.MigrationReasonInvalidResource,
+		return failDecision(migrationv1alpha1.MigrationReasonInvalidResource,
 			"%q is a subresource, and is stored with its resource. Create a migration of the resource", resource.Resource)
 	case in.Observation.Presence == storageversion.Deleted:
-		return fails(migrationv1alpha1.MigrationReasonResourceNotServed,
+		return failDecision(migrationv1alpha1.MigrationReasonResourceNotServed,
 			"the CustomResourceDefinition of %s was deleted, and its objects with it", resource)
 	}
 	var d Decision
@@ -101,7 +101,7 @@ func Decide(in Input) Decision {
 		d = decideUnbound(in)
 	}
 	if m.Spec.Suspend && d.Verdict != Fail {
-		return waitsFor(migrationv1alpha1.MigrationReasonSuspended,
+		return waitDecision(migrationv1alpha1.MigrationReasonSuspended,
 			"the migration is suspended. Set spec.suspend to false to let it go on")
 	}
 	return d
@@ -113,35 +113,36 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	state := in.State
 	switch {
 	case state == nil || state.UID != target.StorageStateUID:
-		return fails(migrationv1alpha1.MigrationReasonTargetChanged,
+		return failDecision(migrationv1alpha1.MigrationReasonTargetChanged,
 			"the StorageState that the migration was made for is gone, and its epochs with it. "+restarts)
 	case state.Status.Epoch > *target.Epoch:
-		return fails(migrationv1alpha1.MigrationReasonAgreementLost,
+		return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 			"the servers did not agree on %s all the time: the migration is for epoch %d, and epoch %d has begun. "+restarts,
 			versionName(target), *target.Epoch, state.Status.Epoch)
 	case state.Status.Epoch < *target.Epoch:
 		// The cache is behind.
-		return waits("the StorageState of epoch %d was not seen yet", *target.Epoch)
+		return awaitAgreement("the StorageState of epoch %d was not seen yet", *target.Epoch)
 	case state.Status.CurrentStorageVersionHash != target.StorageVersionHash:
-		return fails(migrationv1alpha1.MigrationReasonTargetChanged,
+		return failDecision(migrationv1alpha1.MigrationReasonTargetChanged,
 			"the servers write %s now, not %s. "+restarts, state.Status.CurrentEncodingVersion, versionName(target))
 	}
 	if message, agreed := agreedBy(state); !agreed {
-		return waits("%s", message)
+		return awaitAgreement("%s", message)
 	}
 	if doubt := reasonToWait(in, target.StorageVersionHash); doubt != nil {
 		return *doubt
 	}
 	if in.stateCoversObservation(state, target.StorageVersionHash) {
-		return in.goes(target)
+		return in.goDecision(target)
 	}
-	d := waits("the servers changed after the StorageState was written. The migration waits until the trigger updates it")
+	d := awaitAgreement("the servers changed after the StorageState was written. The migration waits until the trigger " +
+		"updates it")
 	if in.Triggered {
 		return d
 	}
 	last, _ := in.Observation.Last() // reasonToWait has made sure that there is one.
 	if d.DecideAt = last.Since.Add(stateUpdatedWithin); !in.Now.Before(d.DecideAt) {
-		return fails(migrationv1alpha1.MigrationReasonAgreementLost,
+		return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 			"no trigger updates the StorageState, so it does not show whether the servers agreed on %s all the time. "+
 				"Run the trigger, or create a migration without spec.target", versionName(target))
 	}
@@ -159,13 +160,13 @@ func decideUnbound(in Input) Decision {
 		// Without a sighting nothing shows that the agreement was lost. reasonToWait then makes the migration wait.
 		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
 			!in.onlyWrittenSince(*evidence, started.StorageVersionHash, false) {
-			return fails(migrationv1alpha1.MigrationReasonAgreementLost,
+			return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 				"the servers did not write %s from the start of the migration to its end. "+restarts, versionName(started))
 		}
 		if doubt := reasonToWait(in, started.StorageVersionHash); doubt != nil {
 			return *doubt
 		}
-		return in.goes(started)
+		return in.goDecision(started)
 	}
 	target := &migrationv1alpha1.MigrationTarget{StorageVersionHash: last}
 	target.EncodingVersion = hashName(&in.Observation, last)
@@ -175,17 +176,18 @@ func decideUnbound(in Input) Decision {
 			target.Epoch, target.StorageStateUID = new(state.Status.Epoch), state.UID
 			target.EncodingVersion = state.Status.CurrentEncodingVersion
 		} else if in.Triggered && !agreed {
-			return waits("%s", message)
+			return awaitAgreement("%s", message)
 		}
 	}
 	if in.Triggered && target.Epoch == nil {
-		return waits("no StorageState of %s shows yet what the servers write. The trigger will write it", m.GroupResource())
+		return awaitAgreement("no StorageState of %s shows yet what the servers write. The trigger will write it",
+			m.GroupResource())
 	}
 	if doubt := reasonToWait(in, last); doubt != nil {
 		return *doubt
 	}
 	if asked := m.Spec.Target; asked != nil && asked.StorageVersionHash != last {
-		return fails(migrationv1alpha1.MigrationReasonTargetChanged,
+		return failDecision(migrationv1alpha1.MigrationReasonTargetChanged,
 			"the servers write %s, not %s. Create a migration without spec.target, which takes what the servers write",
 			versionName(target), versionName(asked))
 	}
@@ -194,12 +196,12 @@ func decideUnbound(in Input) Decision {
 	}
 	agreed := in.Observation.OnlyWrittenSince(last).Add(in.Settle)
 	if target.Epoch == nil && in.Now.Before(agreed) {
-		d := waits("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
+		d := awaitAgreement("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
 			versionName(target), agreed.UTC().Format(time.RFC3339))
 		d.DecideAt = agreed
 		return d
 	}
-	return in.goes(target)
+	return in.goDecision(target)
 }
 
 // awaitsLastWrites is why a migration that a person created must not start yet, or nil. It may be for a new encryption
@@ -210,8 +212,8 @@ func (in *Input) awaitsLastWrites() *Decision {
 	if o.Class == storageversion.Aggregated || !in.Now.Before(start) {
 		return nil
 	}
-	d := waits("an API server started or ended lately. The migration starts at %s, when writes that began earlier have "+
-		"ended, because it may be for a new encryption key", start.UTC().Format(time.RFC3339))
+	d := awaitAgreement("an API server started or ended lately. The migration starts at %s, when writes that began "+
+		"earlier have ended, because it may be for a new encryption key", start.UTC().Format(time.RFC3339))
 	d.DecideAt = start
 	return &d
 }
@@ -249,7 +251,8 @@ func hasExactSighting(recorded migrationv1alpha1.StorageEvidence, sightings []st
 	})
 }
 
-func (in *Input) goes(target *migrationv1alpha1.MigrationTarget) Decision {
+// goDecision returns a decision to let the migration write.
+func (in *Input) goDecision(target *migrationv1alpha1.MigrationTarget) Decision {
 	last, _ := in.Observation.Last() // reasonToWait has made sure that there is one.
 	return Decision{Verdict: Go, Target: target, Evidence: last.Evidence.DeepCopy(), Settle: in.Settle}
 }
@@ -269,17 +272,17 @@ func reasonToWait(in Input, hash string) *Decision {
 	var d Decision
 	switch last, seen := o.Last(); {
 	case o.Problem != nil:
-		d = waitsFor(migrationv1alpha1.MigrationReasonServersUnseen, "%s", o.Problem.Message)
+		d = waitDecision(migrationv1alpha1.MigrationReasonServersUnseen, "%s", o.Problem.Message)
 	case !seen:
-		d = waitsFor(migrationv1alpha1.MigrationReasonServersUnseen, "nobody has asked the servers yet what they write")
+		d = waitDecision(migrationv1alpha1.MigrationReasonServersUnseen, "nobody has asked the servers yet what they write")
 	case o.Presence == storageversion.NotServed:
-		d = waitsFor(migrationv1alpha1.MigrationReasonResourceNotServed, "no server serves %s", o.Resource)
+		d = waitDecision(migrationv1alpha1.MigrationReasonResourceNotServed, "no server serves %s", o.Resource)
 	case len(last.Writing) > 1:
-		d = waits("the servers write different encodings. The migration waits until all write the same")
+		d = awaitAgreement("the servers write different encodings. The migration waits until all write the same")
 	case len(last.Writing) == 0 || last.Writing[0] == storageversion.Unknown:
-		d = waits("it is not known yet in which version the servers write %s", o.Resource)
+		d = awaitAgreement("it is not known yet in which version the servers write %s", o.Resource)
 	case last.Writing[0] != hash:
-		d = waits("the servers write another encoding than %s", hashName(o, hash))
+		d = awaitAgreement("the servers write another encoding than %s", hashName(o, hash))
 	default:
 		return nil
 	}
@@ -311,16 +314,19 @@ func versionName(target *migrationv1alpha1.MigrationTarget) string {
 	return cmp.Or(target.EncodingVersion, target.StorageVersionHash)
 }
 
-func fails(reason, format string, args ...any) Decision {
+// failDecision returns a decision to fail the migration. Its message is one or more sentences.
+func failDecision(reason, format string, args ...any) Decision {
 	return Decision{Verdict: Fail, Reason: reason, Message: controller.Sentence(fmt.Sprintf(format, args...))}
 }
 
-func waits(format string, args ...any) Decision {
-	return waitsFor(migrationv1alpha1.MigrationReasonAwaitingAgreement, format, args...)
+// awaitAgreement returns a decision to wait until the servers agree on the target.
+func awaitAgreement(format string, args ...any) Decision {
+	return waitDecision(migrationv1alpha1.MigrationReasonAwaitingAgreement, format, args...)
 }
 
-func waitsFor(reason, format string, args ...any) Decision {
-	d := fails(reason, format, args...)
+// waitDecision returns a decision to wait.
+func waitDecision(reason, format string, args ...any) Decision {
+	d := failDecision(reason, format, args...)
 	d.Verdict = Wait
 	return d
 }

@@ -31,7 +31,7 @@ const (
 
 // objectsExpire says what a migration of objects that expire waits for.
 func objectsExpire() Decision {
-	return waitsFor(migrationv1alpha1.MigrationReasonObjectsExpire,
+	return waitDecision(migrationv1alpha1.MigrationReasonObjectsExpire,
 		"the objects are not rewritten, because that would prolong their life. The migration ends when the API servers have "+
 			"deleted all that were written before it began, which their flag --event-ttl determines")
 }

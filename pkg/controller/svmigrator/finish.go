@@ -50,9 +50,9 @@ func (r *migrationRun) finish(ctx context.Context) error {
 	began := r.cluster.clock.Now()
 	for try := 1; ; try++ {
 		err := r.tryFinish(ctx)
-		var waits *postponed
+		var later *postponed
 		switch {
-		case err == nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.As(err, &waits):
+		case err == nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.As(err, &later):
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
@@ -102,7 +102,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	case storageversion.Custom:
 		err := r.cluster.everyServerFollows(ctx, r.resource, m.Status.Target)
 		if errors.Is(err, errLags) {
-			return r.end(ctx, failed(fails(migrationv1alpha1.MigrationReasonAgreementLost,
+			return r.end(ctx, failed(failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 				"%v, so it may have stored objects in another encoding than %s. "+restarts, err, versionName(m.Status.Target))))
 		}
 		if err == nil && !namesDenied(m) {

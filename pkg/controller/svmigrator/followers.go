@@ -158,15 +158,16 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 		if errors.Is(known.lag, errLags) {
 			advice = ". If this lasts for minutes, restart that server"
 		}
-		decision = waits("%v. The migration starts when every server has written %s for the settle period%s", known.lag,
-			versionName(decision.Target), advice)
+		decision = awaitAgreement("%v. The migration starts when every server has written %s for the settle period%s",
+			known.lag, versionName(decision.Target), advice)
 	case known.since.IsZero():
 		f.queue.Add(resource)
-		decision = waits("the API servers are asked whether they follow the CustomResourceDefinition")
+		decision = awaitAgreement("the API servers are asked whether they follow the CustomResourceDefinition")
 		decision.DecideAt = now.Add(maxFollowRetry) // It is decided again as soon as they were asked.
 	case now.Before(start):
-		decision = waits("all servers have followed the CustomResourceDefinition since %s. The migration starts at %s, when "+
-			"writes that began earlier have ended", known.since.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339))
+		decision = awaitAgreement("all servers have followed the CustomResourceDefinition since %s. The migration starts at "+
+			"%s, when writes that began earlier have ended",
+			known.since.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339))
 		decision.DecideAt = start
 	}
 	return decision

@@ -86,8 +86,9 @@ func (r *migrationRun) checkInTree(ctx context.Context) error {
 		return err
 	}
 	if name != "" {
-		return r.waitForInTree(ctx, "the migration %q of kube-controller-manager rewrites the same objects. This one goes "+
-			"on when that one has ended. If it does not end, delete it: kubectl delete %s %s", name, inTreeResource, name)
+		return r.postponeForInTree(ctx, "the migration %q of kube-controller-manager rewrites the same objects. This one "+
+			"continues when that one has ended. If it does not end, delete it: kubectl delete %s %s",
+			name, inTreeResource, name)
 	}
 	return nil
 }
@@ -98,7 +99,7 @@ func (r *migrationRun) checkInTreeEnd(ctx context.Context, definition *documents
 	if !definition.StorageMigrating() {
 		return nil
 	}
-	return r.waitForInTree(ctx, "all objects are done, but the CustomResourceDefinition has the condition "+
+	return r.postponeForInTree(ctx, "all objects are done, but the CustomResourceDefinition has the condition "+
 		"StorageMigrating, which kube-controller-manager sets while it migrates the resource. status.storedVersions is "+
 		"pruned when the condition is False. If no %s of the resource is left, create one, or set the condition to False",
 		inTreeResource)
@@ -110,6 +111,7 @@ func saysInTreeRuns(status *migrationv1alpha1.StorageVersionMigrationStatus) boo
 	return c != nil && c.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree
 }
 
-func (r *migrationRun) waitForInTree(ctx context.Context, format string, args ...any) error {
-	return r.waitFor(ctx, inTreeRetry, waitsFor(migrationv1alpha1.MigrationReasonAwaitingInTree, format, args...))
+// postponeForInTree postpones a migration until kube-controller-manager has migrated the resource.
+func (r *migrationRun) postponeForInTree(ctx context.Context, format string, args ...any) error {
+	return r.postpone(ctx, inTreeRetry, waitDecision(migrationv1alpha1.MigrationReasonAwaitingInTree, format, args...))
 }

@@ -141,9 +141,9 @@ func (s *space) collect(gauge controller.Gauge) {
 	for id, file := range s.growth.files {
 		gauge(storageGrowth, float64(file.last-file.first), id)
 	}
-	waits := 0.
+	paused := 0.
 	if s.pause != nil {
-		waits = 1
+		paused = 1
 	}
-	gauge(awaitingSpace, waits)
+	gauge(awaitingSpace, paused)
 }

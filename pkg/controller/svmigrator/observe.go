@@ -119,18 +119,18 @@ func (c *cluster) findEndpoint(
 		case wanted != "" && version != wanted:
 			served = append(served, version)
 		case !canMigrate:
-			return nil, new(fails(migrationv1alpha1.MigrationReasonVerbsNotSupported,
+			return nil, new(failDecision(migrationv1alpha1.MigrationReasonVerbsNotSupported,
 				"%q cannot be both listed and patched. Its objects must be rewritten in another way", resource)), nil
 		default:
 			return found, nil, nil
 		}
 	}
 	if len(served) == 0 {
-		return nil, new(fails(migrationv1alpha1.MigrationReasonResourceNotServed,
+		return nil, new(failDecision(migrationv1alpha1.MigrationReasonResourceNotServed,
 			"no server serves %q: check spec.resource. The resource is a plural, and only the core group is empty",
 			resource)), nil
 	}
-	return nil, new(fails(migrationv1alpha1.MigrationReasonVersionNotServed,
+	return nil, new(failDecision(migrationv1alpha1.MigrationReasonVersionNotServed,
 		"%q is not served at version %q, only at %q. Create a migration without a version", resource, wanted, served)), nil
 }
 

@@ -96,7 +96,7 @@ func TestEstimates(t *testing.T) {
 func TestNothingIsEstimatedWhileNothingIsRewritten(t *testing.T) {
 	failing := rewrite.Report{State: rewrite.RetryingRequests}
 	for name, change := range map[string]statusChange{
-		"it waits":      awaiting(waits("the servers do not agree")),
+		"it waits":      awaiting(awaitAgreement("the servers do not agree")),
 		"requests fail": running(&migrationv1alpha1.MigrationTarget{}, failing),
 	} {
 		status := &migrationv1alpha1.StorageVersionMigrationStatus{}

@@ -273,8 +273,8 @@ func (r *migrationRun) tellFailure(ctx context.Context, cause error) {
 	if now.Sub(r.failingSince) < rewrite.ReportAfter {
 		return
 	}
-	decision := waitsFor(migrationv1alpha1.MigrationReasonRetrying, "requests have failed since %s and are repeated: %v",
-		r.failingSince.UTC().Format(time.RFC3339), cause)
+	decision := waitDecision(migrationv1alpha1.MigrationReasonRetrying,
+		"requests have failed since %s and are repeated: %v", r.failingSince.UTC().Format(time.RFC3339), cause)
 	if err := r.status.write(ctx, awaiting(decision)); err != nil {
 		klog.FromContext(ctx).V(2).Info("Writing the Waiting condition failed, will retry", "err", err)
 	}
@@ -283,13 +283,13 @@ func (r *migrationRun) tellFailure(ctx context.Context, cause error) {
 // MustYield reports whether other migrations wait for a slot.
 func (r *migrationRun) MustYield() bool { return r.ready.Len() > 0 }
 
-// postponed ends the run of a migration that must not start before some time.
+// postponed ends the run of a migration that must not run again before some time.
 type postponed struct{ until time.Time }
 
-func (w *postponed) Error() string { return "waiting until " + w.until.Format(time.RFC3339) }
+func (p *postponed) Error() string { return "postponed until " + p.until.Format(time.RFC3339) }
 
-// waitFor says what a migration waits for. The migration is decided about again after the delay.
-func (r *migrationRun) waitFor(ctx context.Context, delay time.Duration, d Decision) error {
+// postpone writes the Waiting condition, and returns an error that ends the run until the delay has passed.
+func (r *migrationRun) postpone(ctx context.Context, delay time.Duration, d Decision) error {
 	if err := r.status.write(ctx, awaiting(d)); err != nil {
 		return err
 	}

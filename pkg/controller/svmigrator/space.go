@@ -192,7 +192,7 @@ func (s *space) read(ctx context.Context) {
 	case len(sizes.files) > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
 	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.Unanswered(err):
-		s.begins(ctx, &spacePause{sizeUnknown: true, why: waitsFor(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+		s.begins(ctx, &spacePause{sizeUnknown: true, why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 			"no API server reports the size of etcd's database. Rewriting continues when one does: %v", err)})
 		return
 	default:
@@ -204,7 +204,7 @@ func (s *space) read(ctx context.Context) {
 		s.pause = nil
 	}
 	if full != nil && s.pause == nil {
-		s.begins(ctx, &spacePause{why: waitsFor(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+		s.begins(ctx, &spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 			"the database file of etcd has grown by %d MiB to %d MiB since rewriting began, which is all that "+
 				"--max-storage-growth allows. Rewriting continues when etcd has been compacted, because that frees space in the "+
 				"file. kube-apiserver compacts etcd every five minutes by default",
