@@ -22,15 +22,15 @@ import (
 )
 
 const (
-	// The sizes are read after at most manyRewrites, because some objects may be much larger than the average. Where
-	// nobody tells the average, they are read after fewRewrites at first. By default growth.margin has room for
-	// fewRewrites objects of 100 kB.
+	// The sizes are read after manyRewrites rewrites or earlier, because some objects may be much larger than the average.
+	// If the average size is not known, they are read after fewRewrites at first. The default margin is the size of more
+	// than fewRewrites objects of 100 kB.
 	fewRewrites, manyRewrites = 50, 500
-	// mostRewrites is instead of manyRewrites for a resource all objects of which are not larger than half of the bound.
+	// mostRewrites replaces manyRewrites if all objects of a resource together are at most half the bound.
 	mostRewrites = 5000
 )
 
-// sizes are in bytes, as read at one time.
+// sizes has what the API servers reported at one time, in bytes.
 type sizes struct {
 	files   map[string]int64 // of the database of each etcd
 	objects map[schema.GroupResource]objectSizes
@@ -39,7 +39,7 @@ type sizes struct {
 // objectSizes are zero if they are not known.
 type objectSizes struct{ average, all int64 }
 
-// add takes what one API server tells.
+// add adds what one API server reports. Of two values for the same thing the larger one counts.
 func (s sizes) add(families map[string]*dto.MetricFamily) {
 	for _, metric := range families[sizeMetric].GetMetric() {
 		etcd := labelsOf(metric)[etcdLabel]
@@ -49,7 +49,7 @@ func (s sizes) add(families map[string]*dto.MetricFamily) {
 	for _, metric := range families[objectsMetric].GetMetric() {
 		counts[resourceOf(metric)] = metric.GetGauge().GetValue()
 	}
-	for _, metric := range families[bytesMetric].GetMetric() { // A value that is not known is -1.
+	for _, metric := range families[bytesMetric].GetMetric() { // An API server reports -1 if it does not know the value.
 		resource, all := resourceOf(metric), metric.GetGauge().GetValue()
 		if count := counts[resource]; count > 0 && all > 0 {
 			known := s.objects[resource]
@@ -71,18 +71,24 @@ func labelsOf(metric *dto.Metric) map[string]string {
 	return labels
 }
 
-// growth is how large the database files of each etcd are and may become, and when their sizes must be read again. An
-// API server gathers all its metrics for each reading, which takes as long as some rewrites, or as a hundred.
+// growth is how large the database file of each etcd is and may become, and when the sizes must be read again. They are
+// not read after each rewrite: an API server gathers all its metrics for that, which takes as long as a few rewrites,
+// or as a hundred.
 type growth struct {
+	// bound is by how many bytes a file may grow before the first pause.
 	bound   int64
-	files   map[string]*databaseFile
+	files   map[string]*databaseFile // by the ID of the etcd
 	objects map[schema.GroupResource]objectSizes
-	// used is how many bytes were rewritten since the last reading. The next one is due when it reaches bytes. An object
-	// of unknown size counts as a share of bytes, so that the next reading is due after every such objects.
-	used, bytes, every int64
+	// rewrittenBytes is an estimate of the bytes that were rewritten since the last reading.
+	rewrittenBytes int64
+	// budget is how many bytes may be rewritten before the next reading.
+	budget int64
+	// maxUnsized is how many objects of unknown size may be rewritten before the next reading. Each of them counts as a
+	// share of the budget.
+	maxUnsized int64
 }
 
-// databaseFile has sizes in bytes.
+// databaseFile has sizes of a database file in bytes: when it was first and last read, and at which rewriting pauses.
 type databaseFile struct{ first, last, limit int64 }
 
 func newGrowth(bound int64) growth {
@@ -96,17 +102,17 @@ func (g *growth) rewritten(resource schema.GroupResource) bool {
 	size, atMost := g.objects[resource], int64(manyRewrites)
 	switch {
 	case size.average == 0:
-		atMost = g.every
+		atMost = g.maxUnsized
 	case size.all <= g.bound/2:
 		atMost = mostRewrites
 	}
-	g.used += max(size.average, g.bytes/atMost+1)
-	return g.used >= g.bytes
+	g.rewrittenBytes += max(size.average, g.budget/atMost+1)
+	return g.rewrittenBytes >= g.budget
 }
 
-// read takes the sizes that were read. It returns a file that has reached its limit, if any.
+// read records the sizes that were read. It returns a file that has reached its limit, or nil.
 func (g *growth) read(now sizes) (full *databaseFile) {
-	soon := g.used == 0
+	soon := g.rewrittenBytes == 0
 	for id, size := range now.files {
 		f := g.files[id]
 		if f == nil {
@@ -119,18 +125,19 @@ func (g *growth) read(now sizes) (full *databaseFile) {
 			full = f
 		}
 	}
-	g.objects, g.used = now.objects, 0
-	g.bytes, g.every = g.margin(), min(2*g.every, manyRewrites)
+	g.objects, g.rewrittenBytes = now.objects, 0
+	g.budget, g.maxUnsized = g.margin(), min(2*g.maxUnsized, manyRewrites)
 	if soon {
 		g.readSoon()
 	}
 	return full
 }
 
-func (g *growth) readSoon() { g.bytes, g.every = g.margin()/4, fewRewrites }
+// readSoon makes the next reading come early.
+func (g *growth) readSoon() { g.budget, g.maxUnsized = g.margin()/4, fewRewrites }
 
-// resume sets the limits for the time until the next pause. A file that has reached the bound may grow by the margin.
-// If it does, it has no free pages left.
+// resume sets the limits for the time until the next pause. A file that has reached its limit may grow by the margin.
+// If it grows that much, it has no free pages left.
 func (g *growth) resume() {
 	for _, f := range g.files {
 		f.limit = max(f.limit, f.last+g.margin())
@@ -138,4 +145,5 @@ func (g *growth) resume() {
 	g.readSoon()
 }
 
+// margin is how many bytes are rewritten between two readings, unless the next reading must come early.
 func (g *growth) margin() int64 { return g.bound / 16 }

@@ -49,7 +49,7 @@ func TestGrowth(t *testing.T) {
 		}
 		g.rewritten(widgets)
 		full := g.read(sizes{files: map[string]int64{"etcd-0": step.last, "etcd-1": step.small}})
-		soon := g.every == fewRewrites
+		soon := g.maxUnsized == fewRewrites
 		if (full != nil) != step.full || soon != step.soon {
 			t.Errorf("step %d, %s: full is %v and soon is %v", i, step.what, full != nil, soon)
 		}

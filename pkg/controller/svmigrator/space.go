@@ -38,32 +38,32 @@ import (
 )
 
 // Each rewrite leaves an old revision of the object in etcd until etcd is compacted. When the database file reaches the
-// quota, etcd raises an alarm and the cluster becomes read-only. Nobody tells the migrator the quota. So space bounds
-// by how much the file grows.
+// quota, etcd raises an alarm and the cluster becomes read-only. The migrator cannot read the quota. So space bounds
+// how much the file grows.
 //
 // The file never shrinks. Compaction frees pages in it, and etcd enlarges the file only when no page is free. So a file
-// that does not grow has room.
+// that does not grow has free pages.
 
 const (
 	// sizeMetric is the size of the database file. An API server asks etcd for it whenever somebody reads its metrics.
 	sizeMetric = "apiserver_storage_size_bytes"
-	// objectsMetric and bytesMetric tell of each resource how many objects there are, and their estimated size, as known
-	// some minutes ago. API servers have both since 1.34.
+	// objectsMetric and bytesMetric are, for each resource, the number of objects and their estimated total size. The
+	// values are some minutes old. API servers have both since 1.34.
 	objectsMetric, bytesMetric = "apiserver_resource_objects", "apiserver_resource_size_estimate_bytes"
-	// etcdLabel tells which etcd a size is of.
+	// etcdLabel is the label of sizeMetric with the ID of the etcd.
 	etcdLabel = "storage_cluster_id"
 	// firstReadings is more than one because the members of etcd have files of different sizes, and an API server that
 	// knows several members reports the size of any one.
 	firstReadings = 5
-	// spaceRetry is how often a pause is looked at, and the migrations that wait for its end.
+	// spaceRetry is how often the migrator checks whether a pause can end, and whether a migration can start again.
 	spaceRetry = 5 * time.Second
-	// spaceForgotten is how long nothing must have been rewritten before a new measurement begins. By then etcd has been
-	// compacted.
+	// A new measurement begins if nothing was rewritten for spaceForgotten. By then etcd has been compacted.
 	spaceForgotten = time.Hour
 
-	// Events are the only objects that API servers read from etcd for every list. For others they keep what a list at a
-	// revision returned until they compact etcd themselves, so a compaction by etcd or by a person does not show there.
-	// But events often have an etcd of their own, which tells nothing about the others.
+	// Events are the only objects that API servers read from etcd for every list. Lists of other objects at a revision
+	// come from a cache, until an API server itself compacts etcd. So those lists do not show a compaction by etcd or by a
+	// person. But events often have an etcd of their own. If there are several, lists of events show nothing about the
+	// others.
 	eventsPath, namespacesPath = "/api/v1/events", "/api/v1/namespaces"
 
 	mebibyte = 1 << 20
@@ -74,12 +74,13 @@ var errNoSize = errors.New("the metrics lack " + sizeMetric)
 // space pauses all migrations when the database file of an etcd has grown too much.
 type space struct {
 	cluster *cluster
-	// stopRuns ends all runs. The controller then tries to start them again, and is told why they must wait.
+	// stopRuns ends all runs. The next decision about each migration gives the reason of the pause.
 	stopRuns func()
-	due      chan struct{}
+	// due has an element if the sizes must be read again.
+	due chan struct{}
 	// unreported logs whether the API servers report the size.
 	unreported retry.Streak
-	// measuring is held during the first readings: no run writes before they are there.
+	// measuring is held during the first readings. No run writes before they are done.
 	measuring sync.Mutex
 
 	mu        sync.Mutex
@@ -92,13 +93,14 @@ type space struct {
 // spacePause is a time in which nothing is rewritten.
 type spacePause struct {
 	why Decision
-	// revision is that of etcd when the file had grown. The pause ends when etcd was compacted at a later one. It is empty
-	// before it is known.
-	revision  string
+	// revision is the revision of etcd after the file had grown, or empty while it is not known. The pause ends when etcd
+	// has been compacted at a later revision.
+	revision string
+	// compacted means that such a compaction was found.
 	compacted bool
-	// listed is the path of what is listed to find out about the compaction.
+	// listed is the path of the list that shows whether etcd was compacted.
 	listed string
-	// sizeUnknown means that the pause ends when an API server tells the size.
+	// sizeUnknown means that the pause ends when an API server reports the size.
 	sizeUnknown bool
 }
 
@@ -108,7 +110,7 @@ func newSpace(c *cluster, stopRuns func()) *space {
 	}
 }
 
-// run reads sizes when that is due, and ends pauses.
+// run reads the sizes when a reading is due, and ends pauses.
 func (s *space) run(ctx context.Context) {
 	if s.growth.bound == 0 {
 		return
@@ -148,7 +150,7 @@ func (s *space) admit(ctx context.Context) *Decision {
 	}
 	s.measuring.Lock()
 	defer s.measuring.Unlock()
-	if s.begin() {
+	if s.startMeasurement() {
 		for i := 0; i < firstReadings && s.paused() == nil; i++ {
 			s.read(ctx)
 		}
@@ -165,8 +167,9 @@ func (s *space) paused() *Decision {
 	return &s.pause.why
 }
 
-// begin starts a new measurement if nothing was read or written for spaceForgotten. It reports whether it did.
-func (s *space) begin() bool {
+// startMeasurement starts a new measurement if nothing was read or written for spaceForgotten. It reports whether it
+// did.
+func (s *space) startMeasurement() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cluster.clock.Now()
@@ -178,7 +181,8 @@ func (s *space) begin() bool {
 	return true
 }
 
-// read reads the sizes, and begins a pause if a file has grown too much.
+// read reads the sizes. It starts a pause if a file has grown too much, if no server answers, or if no server reports a
+// size any more.
 func (s *space) read(ctx context.Context) {
 	sizes, err := s.sizes(ctx)
 	if ctx.Err() != nil {
@@ -192,7 +196,8 @@ func (s *space) read(ctx context.Context) {
 	case len(sizes.files) > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
 	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.Unanswered(err):
-		s.begins(ctx, &spacePause{sizeUnknown: true, why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+		s.startPause(ctx, &spacePause{sizeUnknown: true, why: waitDecision(
+			migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 			"no API server reports the size of etcd's database. Rewriting continues when one does: %v", err)})
 		return
 	default:
@@ -204,7 +209,7 @@ func (s *space) read(ctx context.Context) {
 		s.pause = nil
 	}
 	if full != nil && s.pause == nil {
-		s.begins(ctx, &spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+		s.startPause(ctx, &spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 			"the database file of etcd has grown by %d MiB to %d MiB since rewriting began, which is all that "+
 				"--max-storage-growth allows. Rewriting continues when etcd has been compacted, because that frees space in the "+
 				"file. kube-apiserver compacts etcd every five minutes by default",
@@ -212,8 +217,8 @@ func (s *space) read(ctx context.Context) {
 	}
 }
 
-// begins begins a pause.
-func (s *space) begins(ctx context.Context, p *spacePause) {
+// startPause starts a pause, and ends all runs. The caller holds s.mu.
+func (s *space) startPause(ctx context.Context, p *spacePause) {
 	if s.pause == nil {
 		klog.FromContext(ctx).Info("All migrations pause", "reason", p.why.Message)
 	}
@@ -224,7 +229,7 @@ func (s *space) begins(ctx context.Context, p *spacePause) {
 	s.stopRuns()
 }
 
-// sizes returns what the API servers tell, the largest value of each. The error is why they tell no size of a file.
+// sizes asks all API servers. If no server reports the size of a database file, the error says why.
 func (s *space) sizes(ctx context.Context) (sizes, error) {
 	var mu sync.Mutex
 	all := sizes{files: map[string]int64{}, objects: map[schema.GroupResource]objectSizes{}}
@@ -234,14 +239,14 @@ func (s *space) sizes(ctx context.Context) (sizes, error) {
 		defer mu.Unlock()
 		all.add(families)
 		if err == nil && families[sizeMetric] == nil || errors.Is(err, proto.Error) {
-			return errNoSize // What is no protobuf tells no size, and will tell none later.
+			return errNoSize // An answer that is not protobuf has no size, and later answers will have none.
 		}
 		return err
 	})
 	return all, cmp.Or(err, errNoSize)
 }
 
-// tryResume ends the pause if its cause has gone.
+// tryResume ends the pause if its cause is gone.
 func (s *space) tryResume(ctx context.Context) {
 	s.mu.Lock()
 	p := s.pause
@@ -256,7 +261,7 @@ func (s *space) tryResume(ctx context.Context) {
 		s.lookForCompaction(ctx, p)
 		return
 	}
-	// The compaction was seen some seconds ago, and etcd has freed the pages by now.
+	// The compaction was found some seconds ago, and etcd has freed the pages by now.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	klog.FromContext(ctx).Info("etcd was compacted, migrations continue")
@@ -264,8 +269,8 @@ func (s *space) tryResume(ctx context.Context) {
 	s.growth.resume()
 }
 
-// lookForCompaction finds out whether etcd was compacted since the pause began. After that, nobody can list at the
-// revision that etcd had then.
+// lookForCompaction finds out whether etcd was compacted since the pause began. Then a list at the revision that etcd
+// had at the beginning fails, because the revision has expired.
 func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
 	request := s.cluster.documents.Client.Get().AbsPath(p.listed).Param("limit", "1").
 		SetHeader("Accept", runtime.ContentTypeJSON+documents.AsMetadataList).
