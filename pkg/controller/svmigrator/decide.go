@@ -304,7 +304,7 @@ func lastWritten(o storageversion.Observation) string {
 	return storageversion.Unknown
 }
 
-// hashName is the version behind a hash, or the hash if the version is not known.
+// hashName is the version that a hash stands for, or the hash if the version is not known.
 func hashName(o *storageversion.Observation, hash string) string {
 	return cmp.Or(o.Versions[hash], hash)
 }

@@ -29,7 +29,7 @@ limitations under the License.
 //
 //  1. It stores status.target, status.evidence and status.startTime before it writes any object.
 //  2. It has package rewrite rewrite all objects, as fast as package pacer allows, and try the denied ones once more.
-//  3. It stores the progress behind each chunk whose objects all have outcomes (progress.go).
+//  3. It stores the progress after each chunk whose objects all have outcomes (progress.go).
 //  4. It checks everything that a success depends on: it reads the StorageState, the definition of custom resources and
 //     the discovery document of aggregated ones from the API server, and compares them with what was observed
 //     (finish.go).

@@ -142,8 +142,8 @@ func definitionOf(o *storageversion.Observation) string {
 	return ""
 }
 
-// gate decides to wait while a migration must not start because of servers that lag behind. Otherwise it returns the
-// decision to go as it is.
+// gate returns a decision to wait while a migration must not start because a server does not follow the definition yet,
+// or has not followed it for long enough. Otherwise it returns the decision to go unchanged.
 func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
 	resource := m.GroupResource()
 	observation := f.cluster.observer.Observe(resource)

@@ -37,8 +37,8 @@ import (
 // Migration is what an engine needs from the owner of the migration that it runs. It calls these methods from one
 // goroutine, and waits for them.
 type Migration interface {
-	// SavePosition is called after each chunk, with the position behind it. It may leave out a position that is not
-	// complete: after a crash the run repeats the work behind the last one that was stored. An error ends the run. The
+	// SavePosition is called after each chunk with the position of the next one. It may skip a position that is not
+	// complete: after a crash the run repeats what came after the last stored position. An error ends the run. The
 	// position is complete when all objects have outcomes, and again when the denied ones were tried once more.
 	SavePosition(ctx context.Context, position sweep.Position) error
 	// ObjectDone is called for each outcome.

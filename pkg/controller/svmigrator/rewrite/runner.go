@@ -41,8 +41,8 @@ const (
 	// The runner gives up on an object if the API server failed on it, or did not answer in time, giveUpFailures times and
 	// for giveUpTime at least, and if at most giveUpMost objects of the chunk are left and others are done. The object
 	// counts as denied, and is tried once more when all others are done. If more objects fail, the runner takes it for an
-	// outage, for example of a webhook. It waits for the end of an outage, but not longer than outageAtMost: the objects
-	// behind must have their turn.
+	// outage, for example of a webhook. It waits for the end of an outage, but not longer than outageAtMost, because the
+	// next chunks wait too.
 	giveUpFailures = 3
 	giveUpTime     = 2 * time.Minute
 	giveUpMost     = 10
@@ -73,7 +73,7 @@ type sweepRunner struct {
 	// gives up on is not tried again.
 	normal State
 	sweep  *sweep.Sweep
-	// list returns the chunk behind a continue token.
+	// list returns the chunk that a continue token stands for.
 	list func(ctx context.Context, token string) (sweep.Chunk, error)
 	// rewrite rewrites one object. Many goroutines call it at once.
 	rewrite func(ctx context.Context, object *sweep.Object) attempt
@@ -192,7 +192,8 @@ func (r *sweepRunner) drain(ctx context.Context) {
 	r.sweep.ListFailed()
 }
 
-// advance goes behind chunks that are done.
+// advance saves the position after each finished chunk, and moves on. It restarts the sweep if the list has to start
+// from the beginning.
 func (r *sweepRunner) advance(ctx context.Context) error {
 	for {
 		position, done := r.sweep.ChunkDone()

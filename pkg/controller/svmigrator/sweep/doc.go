@@ -19,6 +19,6 @@ limitations under the License.
 // of them. The package sends nothing, waits for nothing and has no clock.
 //
 // Objects come in chunks. The next chunk is listed while the current one is rewritten. A chunk is done when each of its
-// objects has an outcome. Only then does the position move behind the chunk, counters and continue token together. A
-// sweep that is resumed therefore repeats at most one chunk.
+// objects has an outcome. Only then does the position move to the next chunk, with the counts and the continue token
+// together. A resumed sweep therefore repeats at most one chunk.
 package sweep

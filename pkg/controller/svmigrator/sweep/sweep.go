@@ -61,7 +61,7 @@ type Chunk struct {
 
 // Position is what an interrupted sweep is resumed from.
 type Position struct {
-	// Token is the continue token of the next chunk. It is empty at the beginning and at the end.
+	// Token is the continue token of the next chunk. It is empty at the beginning and after the last chunk.
 	Token string
 	// Baseline is the resource version of the first list.
 	Baseline string
@@ -82,7 +82,7 @@ type Position struct {
 type Sweep struct {
 	// newer reports whether resource version a is surely newer than b.
 	newer func(a, b string) bool
-	// position is behind the last chunk that is done.
+	// position is where the first chunk that is not done starts.
 	position Position
 
 	// current is the chunk that is being rewritten. It is empty before the first list and after the last chunk.
@@ -261,8 +261,8 @@ func (s *Sweep) Stored() int64 {
 	return s.current.counts[Rewritten] + s.current.counts[AlreadyCurrent]
 }
 
-// ChunkDone reports whether every object of the current chunk has its outcome, and returns the position behind the
-// chunk.
+// ChunkDone reports whether every object of the current chunk has its outcome. If so, it returns the position where the
+// next chunk starts.
 func (s *Sweep) ChunkDone() (Position, bool) {
 	c := &s.current
 	if !c.started || s.Unfinished() > 0 {
@@ -284,7 +284,7 @@ func (s *Sweep) ChunkDone() (Position, bool) {
 	return p, true
 }
 
-// Advance goes behind the current chunk, if that is done.
+// Advance moves to the next chunk if the current one is done.
 func (s *Sweep) Advance() {
 	position, done := s.ChunkDone()
 	if !done {
@@ -300,7 +300,7 @@ func (s *Sweep) Complete() bool { return s.position.Complete }
 // Token is the continue token of the next list. It is empty for the first list.
 func (s *Sweep) Token() string { return s.token }
 
-// Position is behind the last chunk that is done.
+// Position is where the first chunk that is not done starts.
 func (s *Sweep) Position() Position { return s.position }
 
 // Progress is Position with the counts of the current chunk added.
