@@ -83,8 +83,9 @@ type Failure struct {
 	token string
 }
 
-// Classify is the one table of errors of all requests about objects. name is the name of the object, or empty for a
-// list.
+// Classify says what an error means to the program that sent the request. All requests to list, read and rewrite
+// objects use it. The migrator also uses it for the patch of status.storedVersions, and to show errors at the end of a
+// migration. name is the name of the object that the request was about, or empty for a list.
 func Classify(err error, name string) Failure {
 	var answer apierrors.APIStatus
 	if !errors.As(err, &answer) {

@@ -41,12 +41,14 @@ import (
 )
 
 // A rewrite must change nothing, but a mutating webhook or a MutatingAdmissionPolicy sees it as an update, and may
-// change the object. Two things keep that from spreading:
+// change the object. The rewriter looks for such changes in two ways:
 //
-//   - Before the first rewrite in a namespace, and before every hundredth, the rewriter sends it as a dry run, and
-//     compares the whole object.
-//   - It compares the metadata in each answer with what was listed: see fingerprint. That also notices a rule that
-//     was made later or applies to some objects only, but not before an object has changed.
+//   - It sends some rewrites as a dry run first, and compares the whole object before and after. It does so for the
+//     first object of each namespace, for every hundredth after it, and for each object whose managedFields name a
+//     version that the CustomResourceDefinition lacks.
+//   - It compares the metadata in the answer to each rewrite with the metadata that was listed: see fingerprint. This
+//     also finds a rule that was made later or that applies only to some objects, but only after it has changed an
+//     object.
 
 // rehearsalInterval is how many objects of a namespace there are from one dry run to the next.
 const rehearsalInterval = 100
