@@ -62,7 +62,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	if m.Finished() {
 		return c.deleteFinished(ctx, m)
 	}
-	if c.runs.ofMigration(m) != nil {
+	if c.runs.runOfMigration(m) != nil {
 		return time.Time{}, nil
 	}
 	ctx = withMigration(ctx, m)
@@ -133,7 +133,7 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 // one that has begun and whose success also ends m. A migration that has begun waits only for one that runs. Otherwise
 // two could wait for each other.
 func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string {
-	if run := c.runs.of(m.GroupResource()); run != nil {
+	if run := c.runs.runOf(m.GroupResource()); run != nil {
 		return run.name
 	}
 	if m.Status.StartTime != nil || c.runs.memoryOf(m.UID).task != nil {

@@ -154,7 +154,7 @@ func (c *Controller) Run(ctx context.Context) {
 
 // resourceChanged stops the run of a resource if it may not write any more, and queues all migrations of the resource.
 func (c *Controller) resourceChanged(resource schema.GroupResource) {
-	if run := c.runs.of(resource); run != nil {
+	if run := c.runs.runOf(resource); run != nil {
 		if m := run.bound.Load(); m != nil && c.cluster.decideCached(m).Verdict != Go {
 			run.stop(errStopped)
 		}
@@ -172,7 +172,7 @@ func (c *Controller) enqueueResource(resource schema.GroupResource) {
 
 // migrationChanged stops the run of a migration that is gone or that somebody else ended, and queues what it concerns.
 func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigration) {
-	cached, run := c.cluster.caches.Migration(m.Name), c.runs.ofMigration(m)
+	cached, run := c.cluster.caches.Migration(m.Name), c.runs.runOfMigration(m)
 	gone := cached == nil || cached.UID != m.UID || cached.DeletionTimestamp != nil
 	ended, suspended := gone || m.Finished(), !gone && cached.Spec.Suspend
 	switch {
@@ -249,7 +249,7 @@ func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error)
 		run.notBefore = c.cluster.clock.Now().Add(minRetry) // The caches may not show yet what stopped the run.
 	default:
 		broken, run.notBefore = true, time.Time{}
-		run.tellFailure(ctx, err)
+		run.reportFailure(ctx, err)
 	}
 	if !broken {
 		run.failingSince = time.Time{}

@@ -33,9 +33,9 @@ import (
 // runs does the work of all that were created before it began, and they end with it. A migration after one that failed
 // because of denied objects tries only these objects.
 
-// others returns the unfinished migrations of the resource that could also start now. This run does their work. It
+// findCovered returns the unfinished migrations of the resource that could also start now. This run does their work. It
 // leaves out those that have to wait first: they may need a later rewrite, for example with a new encryption key.
-func (r *migrationRun) others() sets.Set[types.UID] {
+func (r *migrationRun) findCovered() sets.Set[types.UID] {
 	others := sets.New[types.UID]()
 	for _, m := range r.cluster.caches.MigrationsOf(r.resource) {
 		if m.UID != r.uid && !m.Finished() && r.cluster.decideCached(m).Verdict == Go {

@@ -59,17 +59,19 @@ type followers struct {
 	// decideAgain is called when all servers follow.
 	decideAgain func(schema.GroupResource)
 
-	known sync.Map // what is followed, by resource
+	known sync.Map // the followState of each resource
 }
 
-// followed is what is known about one definition.
-type followed struct {
-	definition string
-	// since is when all servers were first found to follow it. Zero while lag says what is wrong.
+// followState is what is known about how API servers follow one definition.
+type followState struct {
+	definition string // see definitionOf
+	// since is when all servers were first found to follow the definition. It is zero before that.
 	since time.Time
-	lag   error
+	// lag is why a server does not follow, or why it is not known whether it does. It is nil if all servers follow.
+	lag error
+	// tries is how often the servers were asked in a row with such a result.
 	tries int
-	// again is when the servers are asked again.
+	// again is when the servers are asked again. It is zero if all servers follow.
 	again time.Time
 }
 
@@ -93,14 +95,14 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	case hash == storageversion.Unknown, !f.matters(resource):
 		return time.Time{}, nil
 	}
-	known := f.of(&observation)
+	known := f.stateOf(&observation)
 	if !known.since.IsZero() || f.cluster.clock.Now().Before(known.again) {
 		return known.again, nil // Events about the resource must not make it ask more often.
 	}
 	target := &migrationv1alpha1.MigrationTarget{
 		StorageVersionHash: hash, EncodingVersion: hashName(&observation, hash),
 	}
-	found := followed{
+	found := followState{
 		definition: definitionOf(&observation), lag: f.cluster.everyServerFollows(ctx, resource, target),
 	}
 	if now := f.cluster.clock.Now(); found.lag == nil {
@@ -124,13 +126,13 @@ func (f *followers) matters(resource schema.GroupResource) bool {
 		func(m *migrationv1alpha1.StorageVersionMigration) bool { return !m.Finished() })
 }
 
-// of returns what is known about the definition that was observed. It is the zero value if the servers were not asked
-// yet.
-func (f *followers) of(o *storageversion.Observation) followed {
-	if known, ok := f.known.Load(o.Resource); ok && known.(followed).definition == definitionOf(o) {
-		return known.(followed)
+// stateOf returns what is known about the definition that was observed. It is the zero value if the servers were not
+// asked yet.
+func (f *followers) stateOf(o *storageversion.Observation) followState {
+	if known, ok := f.known.Load(o.Resource); ok && known.(followState).definition == definitionOf(o) {
+		return known.(followState)
 	}
-	return followed{}
+	return followState{}
 }
 
 // definitionOf names the definition that was observed last, with its specification. It is empty if there is none.
@@ -150,7 +152,7 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 	if observation.Class != storageversion.Custom || m.Status.StartTime != nil {
 		return decision // It started, so all servers followed.
 	}
-	now, known := f.cluster.clock.Now(), f.of(&observation)
+	now, known := f.cluster.clock.Now(), f.stateOf(&observation)
 	start := known.since.Add(decision.Settle)
 	switch {
 	case known.lag != nil:

@@ -139,7 +139,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 		r.task = rewrite.NewTask(r.objects.Class, positionOf(status))
 	}
 	if status.StartTime == nil {
-		r.covered = r.others()
+		r.covered = r.findCovered()
 		if before := r.deniedBefore(decision.Target); before != nil {
 			klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
 				"earlier", before.Name, "objects", before.Status.Progress.Denied)
@@ -160,7 +160,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 		switch {
 		case r.cluster.observer.Observe(r.resource).Expires:
 			awaiting(objectsExpire())(status, now)
-		case !r.repeats(status):
+		case !r.alreadyExplained(status):
 			running(status.Target, rewrite.Report{State: rewrite.Rewriting})(status, now)
 		}
 	})
@@ -175,9 +175,9 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	return nil
 }
 
-// repeats reports whether the status says already why the last run could not go on. bindTarget leaves that condition as
-// it is until something is done.
-func (r *migrationRun) repeats(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
+// alreadyExplained reports whether the status already says why the last run could not continue. Then bindTarget keeps
+// that condition until the run makes progress.
+func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	c := status.Condition(migrationv1alpha1.MigrationRunning)
 	stuck := c != nil && c.Reason == migrationv1alpha1.MigrationReasonNoProgress && r.task.Stuck()
 	return stuck || saysInTreeRuns(status) && status.SweepCompletionTime != nil
@@ -263,9 +263,9 @@ func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 	}
 }
 
-// tellFailure writes the Waiting condition when runs keep failing because of requests that are not for objects, such as
-// discovery.
-func (r *migrationRun) tellFailure(ctx context.Context, cause error) {
+// reportFailure writes the Waiting condition when runs keep failing because of requests that are not for objects, for
+// example requests for discovery documents.
+func (r *migrationRun) reportFailure(ctx context.Context, cause error) {
 	now := r.cluster.clock.Now()
 	if r.failingSince.IsZero() {
 		r.failingSince = now

@@ -91,16 +91,16 @@ func (r *runs) all() []*migrationRun {
 	return slices.Collect(maps.Values(r.running))
 }
 
-// of returns the run of a resource, or nil.
-func (r *runs) of(resource schema.GroupResource) *migrationRun {
+// runOf returns the run of a resource, or nil.
+func (r *runs) runOf(resource schema.GroupResource) *migrationRun {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.running[resource]
 }
 
-// ofMigration returns the run of a migration, or nil.
-func (r *runs) ofMigration(m *migrationv1alpha1.StorageVersionMigration) *migrationRun {
-	if run := r.of(m.GroupResource()); run != nil && run.uid == m.UID {
+// runOfMigration returns the run of a migration, or nil.
+func (r *runs) runOfMigration(m *migrationv1alpha1.StorageVersionMigration) *migrationRun {
+	if run := r.runOf(m.GroupResource()); run != nil && run.uid == m.UID {
 		return run
 	}
 	return nil

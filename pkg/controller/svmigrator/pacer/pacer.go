@@ -188,7 +188,7 @@ func (p *Pacer) State() State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.clock.Now()
-	s := State{Limit: p.scheduler.limiter.limit, InFlight: p.scheduler.inFlight, PerSecond: p.scheduler.rate.at(now)}
+	s := State{Limit: p.scheduler.limiter.limit, InFlight: p.scheduler.inFlight, PerSecond: p.scheduler.rate.valueAt(now)}
 	for _, l := range p.scheduler.lanes {
 		s.OthersWrite = max(s.OthersWrite, l.pattern.writers.perSecond)
 	}
@@ -205,8 +205,8 @@ type rate struct {
 	since     time.Time
 }
 
-func (r *rate) count(now time.Time) { r.perSecond, r.since = r.at(now)+1/rateOver.Seconds(), now }
+func (r *rate) count(now time.Time) { r.perSecond, r.since = r.valueAt(now)+1/rateOver.Seconds(), now }
 
-func (r *rate) at(now time.Time) float64 {
+func (r *rate) valueAt(now time.Time) float64 {
 	return r.perSecond * math.Exp(-max(now.Sub(r.since), 0).Seconds()/rateOver.Seconds())
 }

@@ -31,7 +31,7 @@ import (
 // version is not served any more: the API server cannot convert such an entry, and refuses server-side apply of an
 // object that has one.
 func (r *rewriter) cleaned(live *metav1.PartialObjectMetadata) []metav1.ManagedFieldsEntry {
-	kept := slices.DeleteFunc(slices.Clone(live.ManagedFields), r.outside(r.resource.CleanVersions))
+	kept := slices.DeleteFunc(slices.Clone(live.ManagedFields), r.namesOther(r.resource.CleanVersions))
 	if len(kept) == len(live.ManagedFields) {
 		return nil
 	}
@@ -50,9 +50,9 @@ func (r *rewriter) cleaned(live *metav1.PartialObjectMetadata) []metav1.ManagedF
 	return kept
 }
 
-// outside returns a function that reports whether an entry names a version of the resource that is none of these. Nil
-// stands for all versions.
-func (r *rewriter) outside(versions []string) func(metav1.ManagedFieldsEntry) bool {
+// namesOther returns a function that reports whether an entry of managedFields names a version of the resource that is
+// none of these versions. If versions is nil, the function always returns false.
+func (r *rewriter) namesOther(versions []string) func(metav1.ManagedFieldsEntry) bool {
 	return func(entry metav1.ManagedFieldsEntry) bool {
 		version, err := schema.ParseGroupVersion(entry.APIVersion)
 		return versions != nil && err == nil && version.Group == r.resource.Group &&

@@ -295,8 +295,8 @@ func (r *rewriter) list(ctx context.Context, token string, limit int64) (*metav1
 	return list, request.Do(ctx).Into(list)
 }
 
-// on addresses a request about a single object.
-func (r *rewriter) on(
+// objectRequest addresses a request about a single object.
+func (r *rewriter) objectRequest(
 	object *sweep.Object, request *rest.Request, accept string, timeout time.Duration,
 ) *rest.Request {
 	return r.prepare(request, accept, timeout).
@@ -304,12 +304,12 @@ func (r *rewriter) on(
 }
 
 func (r *rewriter) get(ctx context.Context, object *sweep.Object, accept string) rest.Result {
-	return r.on(object, r.client.Get(), accept, readTimeout).Do(ctx)
+	return r.objectRequest(object, r.client.Get(), accept, readTimeout).Do(ctx)
 }
 
 // patchRequest makes a merge patch. That never creates an object: the answer for one that is gone is not found.
 func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way, accept string) *rest.Request {
-	return r.on(object, r.client.Patch(types.MergePatchType), accept, PatchTimeout).
+	return r.objectRequest(object, r.client.Patch(types.MergePatchType), accept, PatchTimeout).
 		SubResource(way).
 		Param("fieldManager", controller.MigratorFieldManager).
 		// An object may have fields that its schema does not know any more. That is no reason to refuse, nor to warn.

@@ -85,7 +85,7 @@ func (r *rewriter) keep(object *sweep.Object, live *metav1.PartialObjectMetadata
 		managed:       r.resource.DefinedVersions != nil && len(live.ManagedFields) > 0,
 	}
 	if r.resource.CleanVersions == nil {
-		kept.namesUndefinedVersion = slices.ContainsFunc(live.ManagedFields, r.outside(r.resource.DefinedVersions))
+		kept.namesUndefinedVersion = slices.ContainsFunc(live.ManagedFields, r.namesOther(r.resource.DefinedVersions))
 	}
 	object.Extra = kept
 	return kept.managedFields != nil
