@@ -21,12 +21,9 @@ import (
 	"errors"
 	"time"
 
-	"k8s.io/klog/v2"
-
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // A migration passes these gates, in this order, before it rewrites anything. Its status says at which one it waits.
@@ -34,7 +31,7 @@ import (
 // In sync, on cached objects, whenever something may have changed:
 //
 //  1. Decide says Go: nobody has suspended it, and the servers agree on its target (decide.go). While it waits for
-//     that, it fails if nobody serves its resource (checkServed).
+//     that, it fails if nobody serves its resource (checkServed in served.go).
 //  2. Every server follows the CustomResourceDefinition (followers.go).
 //  3. etcd has space (space.go).
 //  4. The time is over for which its last run asked, or for which a run that failed is put off.
@@ -45,17 +42,13 @@ import (
 //  6. The growth of etcd is measured (space.go).
 //  7. Decide says Go, after the servers of an aggregated group were asked once more. They still follow a definition.
 //  8. kube-controller-manager does not migrate the resource (intree.go).
-//  9. The resource is served (locate).
+//  9. The resource is served (locate in served.go).
 //  10. The target and the time of the start are stored (bindTarget).
-
-// locatePatience is how long a new migration waits for its resource to be served. Somebody may be creating a definition
-// and its migration together.
-const locatePatience = 15 * time.Second
 
 // sync does everything about a migration that needs no slot. It fails a migration that cannot succeed, writes into the
 // status what a migration waits for, queues a migration that may write, and deletes one that ended long ago.
 func (c *Controller) sync(ctx context.Context, name string) (again time.Time, err error) {
-	m := c.cluster.caches.Migration(name)
+	m := c.env.caches.Migration(name)
 	if m == nil || m.DeletionTimestamp != nil {
 		return time.Time{}, nil
 	}
@@ -66,7 +59,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 		return time.Time{}, nil
 	}
 	ctx = withMigration(ctx, m)
-	decision, err := c.cluster.decide(ctx, m)
+	decision, err := c.env.decide(ctx, m)
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -76,13 +69,13 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	if decision.Verdict == Go {
 		decision = c.followers.gate(m, decision)
 	}
-	if pause := c.cluster.space.paused(); pause != nil && decision.Verdict == Go {
+	if pause := c.env.space.paused(); pause != nil && decision.Verdict == Go {
 		decision = *pause
-		decision.DecideAt = c.cluster.clock.Now().Add(spaceRetry)
+		decision.DecideAt = c.env.clock.Now().Add(spaceRetry)
 	}
-	status := &statusWriter{cluster: c.cluster, stored: m}
+	status := &statusWriter{env: c.env, stored: m}
 	if decision.Verdict == Go {
-		if at := c.runs.memoryOf(m.UID).notBefore; c.cluster.clock.Now().Before(at) {
+		if at := c.runs.memoryOf(m.UID).notBefore; c.env.clock.Now().Before(at) {
 			return at, nil // The status says what it waits for.
 		}
 		if c.ready.NumRequeues(m.Name) > 0 {
@@ -114,12 +107,12 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
 			"This one starts when that one ends", other)
 	} else {
-		if c.ready.Len() > 0 || len(c.runs.all()) >= c.cluster.options.ConcurrentMigrations {
+		if c.ready.Len() > 0 || len(c.runs.all()) >= c.env.options.ConcurrentMigrations {
 			decision = waitDecision(migrationv1alpha1.MigrationReasonQueued,
 				"as many migrations run as --concurrent-migrations allows, or others come first. This one starts when a slot is "+
 					"free")
 		} else {
-			decision.DecideAt = c.cluster.clock.Now().Add(minRetry)
+			decision.DecideAt = c.env.clock.Now().Add(minRetry)
 		}
 		c.ready.Add(m.Name)
 	}
@@ -139,47 +132,17 @@ func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string 
 	if m.Status.StartTime != nil || c.runs.memoryOf(m.UID).task != nil {
 		return ""
 	}
-	for _, other := range c.cluster.caches.MigrationsOf(m.GroupResource()) {
-		if !other.Finished() && c.runs.memoryOf(other.UID).covered.Has(m.UID) && c.cluster.decideCached(other).Verdict == Go {
+	for _, other := range c.env.caches.MigrationsOf(m.GroupResource()) {
+		if !other.Finished() && c.runs.memoryOf(other.UID).covered.Has(m.UID) && c.env.decideCached(other).Verdict == Go {
 			return other.Name
 		}
 	}
 	return ""
 }
 
-// checkServed fails a waiting migration whose resource does not exist, because it might wait forever.
-func (c *Controller) checkServed(
-	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
-) Decision {
-	if c.cluster.observer.Observe(m.GroupResource()).Presence == storageversion.Served {
-		return decision
-	}
-	_, missing, err := c.cluster.findEndpoint(ctx, m, "")
-	now, patience := c.cluster.clock.Now(), m.CreationTimestamp.Add(locatePatience)
-	switch {
-	case err != nil:
-		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served", "err", err)
-		decision.DecideAt = now.Add(maxRetry) // What the migration waits for is true all the same.
-	case missing == nil:
-	case missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed && now.Before(patience):
-		decision.DecideAt = patience
-	default:
-		return *missing
-	}
-	return decision
-}
-
-// servedElsewhere reports whether other servers serve what the manager's own server does not, as while servers of two
-// releases run.
-func (r *migrationRun) servedElsewhere(missing *Decision) bool {
-	observation := r.cluster.observer.Observe(r.resource)
-	return observation.Presence == storageversion.Served && observation.Class != storageversion.Custom &&
-		missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed
-}
-
 // admit passes a run through its gates. If it does not, err is nil only if the migration has ended.
 func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
-	if pause := r.cluster.space.admit(ctx); pause != nil {
+	if pause := r.env.space.admit(ctx); pause != nil {
 		return false, r.postpone(ctx, spaceRetry, *pause)
 	}
 	// The cache may not have yet what the last run wrote.
@@ -187,8 +150,8 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 		return false, err
 	}
 	// No event tells of a change of an aggregated server.
-	unread := r.cluster.observer.ReadAggregated(ctx, r.resource.Group)
-	decision, err := r.cluster.decide(ctx, r.status.stored)
+	unread := r.env.observer.ReadAggregated(ctx, r.resource.Group)
+	decision, err := r.env.decide(ctx, r.status.stored)
 	if err != nil {
 		return false, err
 	}

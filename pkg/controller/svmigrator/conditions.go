@@ -30,9 +30,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
-// This file has the reasons and messages of the conditions Running and Succeeded, and all events. The reasons and
-// messages of failures stand where they are found: in decide.go, observe.go and package rewrite, as arguments of
-// failDecision. To add a reason, add a constructor here or a case there.
+// This file has the reasons and messages of the conditions Running and Succeeded, and the reasons of events. The
+// reasons and messages of the conditions Waiting and Failed are arguments of waitDecision and failDecision, where the
+// migrator finds them: mostly in decide.go and served.go. Those of package rewrite are in its PermanentErrors.
 
 // statusChange changes a status. It may be applied more than once.
 type statusChange func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time)

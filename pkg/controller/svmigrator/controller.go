@@ -76,9 +76,9 @@ type Clients struct {
 
 // Controller runs StorageVersionMigrations.
 type Controller struct {
-	cluster *cluster
-	pacer   *pacer.Pacer
-	runs    *runs
+	env   *environment
+	pacer *pacer.Pacer
+	runs  *runs
 	// followers is about custom resources.
 	followers *followers
 
@@ -110,7 +110,7 @@ func New(
 		return nil, err
 	}
 	c := &Controller{
-		cluster: &cluster{
+		env: &environment{
 			client:    clients.Migrations,
 			documents: documents.Reader{Client: clients.Documents, Timeout: readTimeout},
 			observer:  observer,
@@ -123,7 +123,7 @@ func New(
 		pacer: pace,
 		runs:  newRuns(),
 	}
-	c.cluster.space = newSpace(c.cluster, func() {
+	c.env.space = newSpace(c.env, func() {
 		for _, run := range c.runs.all() {
 			run.stop(errStopped)
 		}
@@ -136,7 +136,7 @@ func New(
 		Name: readyName, Clock: clock.RealClock{}, Handle: c.runMigration, Workers: options.ConcurrentMigrations,
 		MinRetry: minRetry, MaxRetry: maxRetry, Order: &readyOrder{rank: c.rankOfName},
 	})
-	c.followers = newFollowers(c.cluster, c.enqueueResource)
+	c.followers = newFollowers(c.env, c.enqueueResource)
 	observer.Subscribe(c.resourceChanged)
 	c.synced, err = caches.Listen(ctx, c.resourceChanged, c.migrationChanged)
 	c.synced = append(c.synced, observer.HasSynced)
@@ -148,14 +148,14 @@ func (c *Controller) Run(ctx context.Context) {
 	defer gauges.Hide(c)
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	watching.Go(func() { c.cluster.space.run(ctx) })
+	watching.Go(func() { c.env.space.run(ctx) })
 	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.ready, c.followers.queue)
 }
 
 // resourceChanged stops the run of a resource if it may not write any more, and queues all migrations of the resource.
 func (c *Controller) resourceChanged(resource schema.GroupResource) {
 	if run := c.runs.runOf(resource); run != nil {
-		if m := run.bound.Load(); m != nil && c.cluster.decideCached(m).Verdict != Go {
+		if m := run.bound.Load(); m != nil && c.env.decideCached(m).Verdict != Go {
 			run.stop(errStopped)
 		}
 	}
@@ -165,14 +165,14 @@ func (c *Controller) resourceChanged(resource schema.GroupResource) {
 
 // enqueueResource queues all migrations of a resource.
 func (c *Controller) enqueueResource(resource schema.GroupResource) {
-	for _, m := range c.cluster.caches.MigrationsOf(resource) {
+	for _, m := range c.env.caches.MigrationsOf(resource) {
 		c.queue.Add(m.Name)
 	}
 }
 
 // migrationChanged stops the run of a migration that is gone or that somebody else ended, and queues what it concerns.
 func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigration) {
-	cached, run := c.cluster.caches.Migration(m.Name), c.runs.runOfMigration(m)
+	cached, run := c.env.caches.Migration(m.Name), c.runs.runOfMigration(m)
 	gone := cached == nil || cached.UID != m.UID || cached.DeletionTimestamp != nil
 	ended, suspended := gone || m.Finished(), !gone && cached.Spec.Suspend
 	switch {
@@ -197,16 +197,16 @@ func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigrati
 
 // rankOfName returns the rank of a migration in the ready queue.
 func (c *Controller) rankOfName(name string) rank {
-	m := c.cluster.caches.Migration(name)
+	m := c.env.caches.Migration(name)
 	if m == nil {
 		return rank{name: name} // A migration that is gone comes first, and leaves the queue at once.
 	}
-	return rankOf(m, c.cluster.caches.State(m.GroupResource()), c.runs.memoryOf(m.UID))
+	return rankOf(m, c.env.caches.State(m.GroupResource()), c.runs.memoryOf(m.UID))
 }
 
 // runMigration runs a migration in one of the slots, until it has ended or must stop.
 func (c *Controller) runMigration(ctx context.Context, name string) (again time.Time, err error) {
-	m := c.cluster.caches.Migration(name)
+	m := c.env.caches.Migration(name)
 	if m == nil || m.Finished() {
 		return time.Time{}, nil
 	}
@@ -218,12 +218,12 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 	runCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	run := &migrationRun{
-		cluster: c.cluster, status: &statusWriter{cluster: c.cluster, stored: m},
+		env: c.env, status: &statusWriter{env: c.env, stored: m},
 		name: name, uid: m.UID, resource: m.GroupResource(),
 		stop: stop, ready: c.ready, followers: c.followers,
 	}
-	if turn := c.cluster.options.Turn; turn > 0 {
-		run.turnEnds = c.cluster.clock.Now().Add(turn)
+	if turn := c.env.options.Turn; turn > 0 {
+		run.turnEnds = c.env.clock.Now().Add(turn)
 	}
 	if !c.runs.claimResource(run) {
 		return time.Time{}, nil // It is queued again at the end of the other run.
@@ -246,7 +246,7 @@ func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error)
 		run.notBefore = later.until
 	case err == nil, ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone),
 		errors.Is(err, rewrite.ErrStuck), errors.Is(err, errTurnEnded):
-		run.notBefore = c.cluster.clock.Now().Add(minRetry) // The caches may not show yet what stopped the run.
+		run.notBefore = c.env.clock.Now().Add(minRetry) // The caches may not show yet what stopped the run.
 	default:
 		broken, run.notBefore = true, time.Time{}
 		run.reportFailure(ctx, err)
@@ -255,11 +255,11 @@ func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error)
 		run.failingSince = time.Time{}
 	}
 	c.runs.release(run, err)
-	if cached := c.cluster.caches.Migration(run.name); cached == nil || cached.UID != run.uid || cached.Finished() {
+	if cached := c.env.caches.Migration(run.name); cached == nil || cached.UID != run.uid || cached.Finished() {
 		c.runs.forget(run.uid) // It may have been deleted while it was being stopped for another reason.
 	}
 	klog.FromContext(ctx).V(4).Info("Run ended", "cause", err)
-	for _, other := range c.cluster.caches.MigrationsOf(run.resource) {
+	for _, other := range c.env.caches.MigrationsOf(run.resource) {
 		if other.Name != run.name {
 			c.queue.Add(other.Name) // It may have waited for this one.
 		}
@@ -267,7 +267,7 @@ func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error)
 	if broken {
 		return err
 	}
-	c.queue.AddAfter(run.name, run.notBefore.Sub(c.cluster.clock.Now()))
+	c.queue.AddAfter(run.name, run.notBefore.Sub(c.env.clock.Now()))
 	return nil
 }
 

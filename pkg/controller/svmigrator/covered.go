@@ -37,8 +37,8 @@ import (
 // leaves out those that have to wait first: they may need a later rewrite, for example with a new encryption key.
 func (r *migrationRun) findCovered() sets.Set[types.UID] {
 	others := sets.New[types.UID]()
-	for _, m := range r.cluster.caches.MigrationsOf(r.resource) {
-		if m.UID != r.uid && !m.Finished() && r.cluster.decideCached(m).Verdict == Go {
+	for _, m := range r.env.caches.MigrationsOf(r.resource) {
+		if m.UID != r.uid && !m.Finished() && r.env.decideCached(m).Verdict == Go {
 			others.Insert(m.UID)
 		}
 	}
@@ -52,11 +52,11 @@ func (c *Controller) endCovered(ctx context.Context, run *migrationRun) {
 	if !first.HasCondition(migrationv1alpha1.MigrationSucceeded) {
 		return
 	}
-	for _, m := range c.cluster.caches.MigrationsOf(run.resource) {
+	for _, m := range c.env.caches.MigrationsOf(run.resource) {
 		if m.Finished() || m.Spec.Suspend || !run.covered.Has(m.UID) || !wantsTarget(m, first.Status.Target) {
 			continue
 		}
-		status := &statusWriter{cluster: c.cluster, stored: m}
+		status := &statusWriter{env: c.env, stored: m}
 		if err := status.update(ctx, coveredBy(first)); err != nil {
 			utilruntime.HandleErrorWithContext(ctx, err, "Ending a migration that another one covers failed; it will run",
 				"covered", m.Name)
@@ -96,7 +96,7 @@ func (r *migrationRun) deniedBefore(
 		return nil
 	}
 	var last *migrationv1alpha1.StorageVersionMigration
-	for _, m := range r.cluster.caches.MigrationsOf(r.resource) {
+	for _, m := range r.env.caches.MigrationsOf(r.resource) {
 		if triedAll(m) && equality.Semantic.DeepEqual(m.Status.Target, target) &&
 			(last == nil || createdAfter(m, last)) {
 			last = m

@@ -41,7 +41,7 @@ func objectsExpire() Decision {
 // objects, and compares resource versions.
 func (r *migrationRun) tryExpired(ctx context.Context) error {
 	status := &r.status.stored.Status
-	older, listed, err := r.cluster.engine.WrittenBefore(ctx, r.objects, status.BaselineResourceVersion)
+	older, listed, err := r.env.engine.WrittenBefore(ctx, r.objects, status.BaselineResourceVersion)
 	if err != nil {
 		return err
 	}
@@ -56,7 +56,7 @@ func (r *migrationRun) tryExpired(ctx context.Context) error {
 	if !older {
 		return r.finish(ctx)
 	}
-	now := r.cluster.clock.Now()
+	now := r.env.clock.Now()
 	interval := now.Sub(status.StartTime.Time) / 4
 	return &postponed{now.Add(min(max(interval, minExpiryInterval), maxExpiryInterval))}
 }

@@ -47,7 +47,7 @@ const finishRetry = time.Second
 
 // finish ends a migration whose objects all have outcomes, however long that takes.
 func (r *migrationRun) finish(ctx context.Context) error {
-	began := r.cluster.clock.Now()
+	began := r.env.clock.Now()
 	for try := 1; ; try++ {
 		err := r.tryFinish(ctx)
 		var later *postponed
@@ -57,7 +57,7 @@ func (r *migrationRun) finish(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
-		now, delay := r.cluster.clock.Now(), max(finishRetry, rewrite.RetryDelay(try))
+		now, delay := r.env.clock.Now(), max(finishRetry, rewrite.RetryDelay(try))
 		klog.FromContext(ctx).V(4).Info("The migration cannot be ended yet, will retry", "cause", err)
 		if now.Sub(began) > rewrite.ReportAfter {
 			r.ReportState(ctx, rewrite.Report{State: r.task.Failing(now), Retry: rewrite.Retry{
@@ -68,7 +68,7 @@ func (r *migrationRun) finish(ctx context.Context) error {
 		if r.task.Idle(now) >= rewrite.StuckAfter && r.MustYield() {
 			return rewrite.ErrStuck
 		}
-		if !retry.Sleep(ctx, r.cluster.clock, delay) {
+		if !retry.Sleep(ctx, r.env.clock, delay) {
 			return context.Cause(ctx)
 		}
 	}
@@ -78,13 +78,13 @@ func (r *migrationRun) finish(ctx context.Context) error {
 // and documents from the API server. The observer watches the rest.
 func (r *migrationRun) tryFinish(ctx context.Context) error {
 	m := r.status.stored
-	if err := r.cluster.observer.CheckServers(ctx); err != nil {
+	if err := r.env.observer.CheckServers(ctx); err != nil {
 		return err
 	}
-	if err := r.cluster.observer.ReadAggregated(ctx, r.resource.Group); err != nil {
+	if err := r.env.observer.ReadAggregated(ctx, r.resource.Group); err != nil {
 		return err
 	}
-	decision, err := r.cluster.decideLive(ctx, m)
+	decision, err := r.env.decideLive(ctx, m)
 	switch {
 	case err != nil:
 		return err
@@ -93,14 +93,14 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	case decision.Verdict != Go:
 		return errStopped
 	}
-	observation := r.cluster.observer.Observe(r.resource)
-	if from := observation.Confirmed; r.cluster.clock.Now().Before(from) {
+	observation := r.env.observer.Observe(r.resource)
+	if from := observation.Confirmed; r.env.clock.Now().Before(from) {
 		return fmt.Errorf("an API server may have been replaced during the last read; if none was, the read counts from %s "+
 			"on", from.UTC().Format(time.RFC3339))
 	}
 	switch r.objects.Class {
 	case storageversion.Custom:
-		err := r.cluster.everyServerFollows(ctx, r.resource, m.Status.Target)
+		err := r.env.everyServerFollows(ctx, r.resource, m.Status.Target)
 		if errors.Is(err, errLags) {
 			return r.end(ctx, failed(failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 				"%v, so it may have stored objects in another encoding than %s. "+restarts, err, versionName(m.Status.Target))))
@@ -145,7 +145,7 @@ func (r *migrationRun) end(ctx context.Context, change statusChange) error {
 // verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions that
 // no object is stored in any more from status.storedVersions.
 func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation storageversion.Observation) error {
-	live, err := r.cluster.documents.Definition(ctx, r.resource)
+	live, err := r.env.documents.Definition(ctx, r.resource)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Pruned status.storedVersions", "before", before, "after", after)
-		r.cluster.recordEvent(r.status.stored, corev1.EventTypeNormal, eventPruned,
+		r.env.recordEvent(r.status.stored, corev1.EventTypeNormal, eventPruned,
 			fmt.Sprintf("status.storedVersions of the CustomResourceDefinition is %q now. It was %q.", after, before))
 		return nil
 	case apierrors.IsConflict(err):
@@ -180,7 +180,7 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 	default:
 		// The objects are migrated all the same. The StorageState also says that old versions are still listed.
 		utilruntime.HandleErrorWithContext(ctx, err, "Pruning status.storedVersions failed")
-		r.cluster.recordEvent(r.status.stored, corev1.EventTypeWarning, eventNotPruned,
+		r.env.recordEvent(r.status.stored, corev1.EventTypeWarning, eventNotPruned,
 			fmt.Sprintf("status.storedVersions of the CustomResourceDefinition is still %q: %v", before, err))
 		return nil
 	}
@@ -196,7 +196,7 @@ func (r *migrationRun) pruneStoredVersions(ctx context.Context, live *documents.
 	if err != nil {
 		return fmt.Errorf("encoding the patch: %w", err)
 	}
-	return r.cluster.documents.Client.Patch(types.MergePatchType).
+	return r.env.documents.Client.Patch(types.MergePatchType).
 		AbsPath(documents.DefinitionPath(r.resource)+"/status").
 		SetHeader("Accept", runtime.ContentTypeJSON+documents.AsMetadata).
 		MaxRetries(0).Timeout(rewrite.PatchTimeout).

@@ -54,8 +54,8 @@ var errLags = errors.New("it does not follow the CustomResourceDefinition yet")
 
 // followers knows since when all API servers have followed definitions, for the resources that are to be migrated.
 type followers struct {
-	cluster *cluster
-	queue   *controller.Queue[schema.GroupResource]
+	env   *environment
+	queue *controller.Queue[schema.GroupResource]
 	// decideAgain is called when all servers follow.
 	decideAgain func(schema.GroupResource)
 
@@ -75,8 +75,8 @@ type followState struct {
 	again time.Time
 }
 
-func newFollowers(c *cluster, decideAgain func(schema.GroupResource)) *followers {
-	f := &followers{cluster: c, decideAgain: decideAgain}
+func newFollowers(env *environment, decideAgain func(schema.GroupResource)) *followers {
+	f := &followers{env: env, decideAgain: decideAgain}
 	f.queue = controller.NewQueue(controller.QueueOptions[schema.GroupResource]{
 		Name: followersQueueName, Clock: clock.RealClock{}, Handle: f.ask, Workers: followersWorkers,
 		MinRetry: minRetry, MaxRetry: maxRetry,
@@ -86,7 +86,7 @@ func newFollowers(c *cluster, decideAgain func(schema.GroupResource)) *followers
 
 // ask finds out whether all servers follow the definition of a resource, if that matters.
 func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (again time.Time, err error) {
-	observation := f.cluster.observer.Observe(resource)
+	observation := f.env.observer.Observe(resource)
 	hash := lastWritten(observation)
 	switch {
 	case definitionOf(&observation) == "":
@@ -96,16 +96,16 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 		return time.Time{}, nil
 	}
 	known := f.stateOf(&observation)
-	if !known.since.IsZero() || f.cluster.clock.Now().Before(known.again) {
+	if !known.since.IsZero() || f.env.clock.Now().Before(known.again) {
 		return known.again, nil // Events about the resource must not make it ask more often.
 	}
 	target := &migrationv1alpha1.MigrationTarget{
 		StorageVersionHash: hash, EncodingVersion: hashName(&observation, hash),
 	}
 	found := followState{
-		definition: definitionOf(&observation), lag: f.cluster.everyServerFollows(ctx, resource, target),
+		definition: definitionOf(&observation), lag: f.env.everyServerFollows(ctx, resource, target),
 	}
-	if now := f.cluster.clock.Now(); found.lag == nil {
+	if now := f.env.clock.Now(); found.lag == nil {
 		found.since = now
 	} else {
 		found.tries = known.tries + 1
@@ -118,11 +118,11 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 
 // matters reports whether objects of the resource are to be migrated, or will be soon.
 func (f *followers) matters(resource schema.GroupResource) bool {
-	state := f.cluster.caches.State(resource)
+	state := f.env.caches.State(resource)
 	if state != nil && !meta.IsStatusConditionTrue(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated) {
 		return true
 	}
-	return slices.ContainsFunc(f.cluster.caches.MigrationsOf(resource),
+	return slices.ContainsFunc(f.env.caches.MigrationsOf(resource),
 		func(m *migrationv1alpha1.StorageVersionMigration) bool { return !m.Finished() })
 }
 
@@ -148,11 +148,11 @@ func definitionOf(o *storageversion.Observation) string {
 // or has not followed it for long enough. Otherwise it returns the decision to go unchanged.
 func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
 	resource := m.GroupResource()
-	observation := f.cluster.observer.Observe(resource)
+	observation := f.env.observer.Observe(resource)
 	if observation.Class != storageversion.Custom || m.Status.StartTime != nil {
 		return decision // It started, so all servers followed.
 	}
-	now, known := f.cluster.clock.Now(), f.stateOf(&observation)
+	now, known := f.env.clock.Now(), f.stateOf(&observation)
 	start := known.since.Add(decision.Settle)
 	switch {
 	case known.lag != nil:
@@ -177,12 +177,12 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 
 // everyServerFollows asks each server at its own address whether it writes the target. The error is errLags if a server
 // writes something else, and names the server.
-func (c *cluster) everyServerFollows(
+func (e *environment) everyServerFollows(
 	ctx context.Context, resource schema.GroupResource, target *migrationv1alpha1.MigrationTarget,
 ) error {
-	tells := slices.Contains(c.observer.Observe(resource).Served,
+	tells := slices.Contains(e.observer.Observe(resource).Served,
 		strings.TrimPrefix(target.EncodingVersion, resource.Group+"/"))
-	return c.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
+	return e.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
 		hash, err := hashAt(ctx, server, resource)
 		switch {
 		case err != nil:

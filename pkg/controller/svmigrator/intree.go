@@ -44,8 +44,8 @@ const (
 // runningInTree returns the name of an in-tree migration of the resource that runs, or an empty string. It reads them
 // at any version: all have what is needed here in the same fields. There are none if nobody serves them, or if the
 // manager is not allowed to list them.
-func (c *cluster) runningInTree(ctx context.Context, resource schema.GroupResource) (string, error) {
-	versions, err := c.documents.Versions(ctx, inTreeGroup)
+func (e *environment) runningInTree(ctx context.Context, resource schema.GroupResource) (string, error) {
+	versions, err := e.documents.Versions(ctx, inTreeGroup)
 	if documents.NotServed(err) || err == nil && len(versions) == 0 {
 		return "", nil
 	}
@@ -54,10 +54,10 @@ func (c *cluster) runningInTree(ctx context.Context, resource schema.GroupResour
 	}
 	path := "/apis/" + inTreeGroup + "/" + versions[0] + "/storageversionmigrations"
 	list := &storagemigrationv1.StorageVersionMigrationList{}
-	err = c.documents.Decode(ctx, path, runtime.ContentTypeJSON, "StorageVersionMigrationList", list)
+	err = e.documents.Decode(ctx, path, runtime.ContentTypeJSON, "StorageVersionMigrationList", list)
 	switch {
 	case apierrors.IsForbidden(err):
-		c.inTree.Failed(ctx, "forbidden", "The manager is not allowed to list the migrations of kube-controller-manager, "+
+		e.inTree.Failed(ctx, "forbidden", "The manager is not allowed to list the migrations of kube-controller-manager, "+
 			"so the migrator does not wait for them. Allow it to list "+inTreeResource, "err", err)
 		return "", nil
 	case documents.NotServed(err):
@@ -65,7 +65,7 @@ func (c *cluster) runningInTree(ctx context.Context, resource schema.GroupResour
 	case err != nil:
 		return "", err
 	}
-	c.inTree.Succeeded(ctx, "Migrations of kube-controller-manager can be listed")
+	e.inTree.Succeeded(ctx, "Migrations of kube-controller-manager can be listed")
 	for _, m := range list.Items {
 		is := func(condition storagemigrationv1.MigrationConditionType) bool {
 			return meta.IsStatusConditionTrue(m.Status.Conditions, string(condition))
@@ -81,7 +81,7 @@ func (c *cluster) runningInTree(ctx context.Context, resource schema.GroupResour
 
 // checkInTree returns an error while kube-controller-manager migrates the resource.
 func (r *migrationRun) checkInTree(ctx context.Context) error {
-	name, err := r.cluster.runningInTree(ctx, r.resource)
+	name, err := r.env.runningInTree(ctx, r.resource)
 	if err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func TestInTreeMigrationThatRuns(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &cluster{documents: documents.Reader{Client: client, Timeout: time.Minute}}
+			c := &environment{documents: documents.Reader{Client: client, Timeout: time.Minute}}
 			got, err := c.runningInTree(t.Context(), schema.GroupResource{Group: "a", Resource: "widgets"})
 			if (err != nil) != test.fails {
 				t.Fatalf("the error is %v", err)

@@ -92,13 +92,13 @@ var Register = sync.OnceFunc(func() {
 func collect(c *Controller, gauge controller.Gauge) {
 	running := c.runs.all()
 	for _, run := range running {
-		m := c.cluster.caches.Migration(run.name)
+		m := c.env.caches.Migration(run.name)
 		if m != nil && m.Status.Progress != nil && m.Status.Progress.EstimatedTotal != nil {
 			remaining := max(0, *m.Status.Progress.EstimatedTotal-m.Status.Progress.Processed)
 			gauge(remainingObjects, float64(remaining), run.resource.String())
 		}
 	}
-	collectNewest(c.cluster.caches.Migrations, gauge)
+	collectNewest(c.env.caches.Migrations, gauge)
 	gauge(runningMigrations, float64(len(running)))
 	gauge(queuedMigrations, float64(c.ready.Len()))
 	pace := c.pacer.State()
@@ -107,9 +107,9 @@ func collect(c *Controller, gauge controller.Gauge) {
 	gauge(paceRate, pace.PerSecond)
 	gauge(paceOthers, pace.OthersWrite)
 	if pace.PausedFor != "" {
-		gauge(pacePaused, max(0, pace.PausedUntil.Sub(c.cluster.clock.Now()).Seconds()), string(pace.PausedFor))
+		gauge(pacePaused, max(0, pace.PausedUntil.Sub(c.env.clock.Now()).Seconds()), string(pace.PausedFor))
 	}
-	c.cluster.space.collect(gauge)
+	c.env.space.collect(gauge)
 }
 
 func collectNewest(migrations migrationlisters.StorageVersionMigrationLister, gauge controller.Gauge) {

@@ -42,7 +42,7 @@ func TestMadeUpResourcesAreNoLabels(t *testing.T) {
 	Register()
 	_, ctx := ktesting.NewTestContext(t)
 	const count = 30
-	c := &cluster{events: record.NewFakeRecorder(2 * count), clock: clocktesting.NewFakeClock(noon)}
+	c := &environment{events: record.NewFakeRecorder(2 * count), clock: clocktesting.NewFakeClock(noon)}
 	for i := range count {
 		before := made(func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Resource: fmt.Sprintf("made-up-%d", i)}
@@ -80,7 +80,7 @@ func TestMadeUpResourcesAreNoLabels(t *testing.T) {
 func TestCoveredMigrationsDoNotStart(t *testing.T) {
 	_, ctx := ktesting.NewTestContext(t)
 	events := record.NewFakeRecorder(2)
-	c := &cluster{events: events, clock: clocktesting.NewFakeClock(noon)}
+	c := &environment{events: events, clock: clocktesting.NewFakeClock(noon)}
 	first, covered := made(func(m *migrationv1alpha1.StorageVersionMigration) {
 		m.Name, m.Status.StartTime, m.Status.Target = "first", &metav1.Time{Time: noon}, boundTo(3)
 	}), made(func(*migrationv1alpha1.StorageVersionMigration) {})

@@ -59,8 +59,8 @@ var errStopped = errors.New("the migration must not write for now")
 
 // migrationRun is a migration that has a slot. It implements rewrite.Migration.
 type migrationRun struct {
-	cluster *cluster
-	status  *statusWriter
+	env    *environment
+	status *statusWriter
 	// name, uid and resource are those of the migration. Other goroutines read them; status is the run's own.
 	name     string
 	uid      types.UID
@@ -96,14 +96,14 @@ func (r *migrationRun) run(ctx context.Context) error {
 		return err
 	}
 	defer r.bound.Store(nil)
-	if r.cluster.observer.Observe(r.resource).Expires {
+	if r.env.observer.Observe(r.resource).Expires {
 		return r.tryExpired(ctx)
 	}
 	var err error
 	if r.objects.CleanVersions, err = r.cleanVersions(ctx); err != nil {
 		return err
 	}
-	err = r.cluster.engine.Run(ctx, r.task, r.objects, r)
+	err = r.env.engine.Run(ctx, r.task, r.objects, r)
 	var permanent *rewrite.PermanentError
 	switch {
 	case errors.As(err, &permanent) && permanent.Reason == migrationv1alpha1.MigrationReasonResourceNotServed:
@@ -114,22 +114,6 @@ func (r *migrationRun) run(ctx context.Context) error {
 		return err
 	}
 	return r.finish(ctx)
-}
-
-// locate finds out where the resource is served, preferably at the version of the target. It returns a decision to fail
-// if there is nothing to migrate.
-func (r *migrationRun) locate(
-	ctx context.Context, target *migrationv1alpha1.MigrationTarget,
-) (missing *Decision, err error) {
-	preferred := ""
-	if version, err := schema.ParseGroupVersion(target.EncodingVersion); err == nil && version.Group == r.resource.Group {
-		preferred = version.Version
-	}
-	found, missing, err := r.cluster.findEndpoint(ctx, r.status.stored, preferred)
-	if found != nil {
-		r.objects = *found
-	}
-	return missing, err
 }
 
 // bindTarget stores the target before anything is written. It does so once for each migration.
@@ -158,7 +142,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 			status.Target, status.Evidence = decision.Target, decision.Evidence
 		}
 		switch {
-		case r.cluster.observer.Observe(r.resource).Expires:
+		case r.env.observer.Observe(r.resource).Expires:
 			awaiting(objectsExpire())(status, now)
 		case !r.alreadyExplained(status):
 			running(status.Target, rewrite.Report{State: rewrite.Rewriting})(status, now)
@@ -169,7 +153,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	}
 	r.bound.Store(r.status.stored)
 	// A change that came before the run was bound could not stop it, so decide once more.
-	if r.cluster.decideCached(r.status.stored).Verdict != Go {
+	if r.env.decideCached(r.status.stored).Verdict != Go {
 		return errStopped
 	}
 	return nil
@@ -189,7 +173,7 @@ func (r *migrationRun) cleanVersions(ctx context.Context) ([]string, error) {
 	if !r.cleans() {
 		return nil, nil
 	}
-	definition, err := r.cluster.documents.Definition(ctx, r.resource)
+	definition, err := r.env.documents.Definition(ctx, r.resource)
 	if err != nil {
 		return nil, err
 	}
@@ -204,7 +188,7 @@ func (r *migrationRun) cleans() bool {
 
 // SavePosition stores the position, unless a position was stored a moment ago. It ends the run when its turn is over.
 func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position) error {
-	now := r.cluster.clock.Now()
+	now := r.env.clock.Now()
 	perMinute := r.rate.perMinute(now, position.Counts.Processed())
 	yields := !position.Complete && !r.turnEnds.IsZero() && !now.Before(r.turnEnds) && r.MustYield()
 	interval := saveInterval + time.Duration(len(position.Denied))*saveIntervalOfDenied
@@ -212,7 +196,7 @@ func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position
 		return nil
 	}
 	err := r.status.update(ctx, putPosition(position, perMinute))
-	r.savedAt = r.cluster.clock.Now()
+	r.savedAt = r.env.clock.Now()
 	if err == nil && yields {
 		r.hadTurn = true
 		return errTurnEnded
@@ -224,7 +208,7 @@ func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position
 func (r *migrationRun) ObjectDone(result rewrite.Result) {
 	outcomes.WithLabelValues(result.Outcome.String()).Inc()
 	if result.Outcome == sweep.Rewritten {
-		r.cluster.space.rewritten(r.resource)
+		r.env.space.rewritten(r.resource)
 	}
 	if result.Outcome != sweep.Denied {
 		migratedObjects.WithLabelValues(r.resource.String()).Inc()
@@ -234,14 +218,14 @@ func (r *migrationRun) ObjectDone(result rewrite.Result) {
 	}
 	if r.denialEvents++; r.denialEvents <= maxDenialEvents {
 		name := klog.KRef(result.Object.Namespace, result.Object.Name)
-		r.cluster.recordEvent(r.status.stored, corev1.EventTypeWarning, eventDenied,
+		r.env.recordEvent(r.status.stored, corev1.EventTypeWarning, eventDenied,
 			fmt.Sprintf("The API server refuses to rewrite %s: %s", name, result.Refusal))
 	}
 }
 
 // ReportState writes the Running condition if people must know something new. If that fails, a later report does it.
 func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
-	now := r.cluster.clock.Now()
+	now := r.env.clock.Now()
 	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
 	c := r.status.stored.Status.Condition(migrationv1alpha1.MigrationRunning)
 	// Abs, because the clock may have been set back since.
@@ -266,7 +250,7 @@ func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 // reportFailure writes the Waiting condition when runs keep failing because of requests that are not for objects, for
 // example requests for discovery documents.
 func (r *migrationRun) reportFailure(ctx context.Context, cause error) {
-	now := r.cluster.clock.Now()
+	now := r.env.clock.Now()
 	if r.failingSince.IsZero() {
 		r.failingSince = now
 	}
@@ -293,5 +277,5 @@ func (r *migrationRun) postpone(ctx context.Context, delay time.Duration, d Deci
 	if err := r.status.write(ctx, awaiting(d)); err != nil {
 		return err
 	}
-	return &postponed{r.cluster.clock.Now().Add(delay)}
+	return &postponed{r.env.clock.Now().Add(delay)}
 }

@@ -73,7 +73,7 @@ var errNoSize = errors.New("the metrics lack " + sizeMetric)
 
 // space pauses all migrations when the database file of an etcd has grown too much.
 type space struct {
-	cluster *cluster
+	env *environment
 	// stopRuns ends all runs. The next decision about each migration gives the reason of the pause.
 	stopRuns func()
 	// due has an element if the sizes must be read again.
@@ -104,9 +104,9 @@ type spacePause struct {
 	sizeUnknown bool
 }
 
-func newSpace(c *cluster, stopRuns func()) *space {
+func newSpace(env *environment, stopRuns func()) *space {
 	return &space{
-		cluster: c, stopRuns: stopRuns, due: make(chan struct{}, 1), growth: newGrowth(c.options.MaxStorageGrowth),
+		env: env, stopRuns: stopRuns, due: make(chan struct{}, 1), growth: newGrowth(env.options.MaxStorageGrowth),
 	}
 }
 
@@ -115,7 +115,7 @@ func (s *space) run(ctx context.Context) {
 	if s.growth.bound == 0 {
 		return
 	}
-	ticker := s.cluster.clock.NewTicker(spaceRetry)
+	ticker := s.env.clock.NewTicker(spaceRetry)
 	defer ticker.Stop()
 	for {
 		select {
@@ -133,7 +133,7 @@ func (s *space) run(ctx context.Context) {
 func (s *space) rewritten(resource schema.GroupResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.writtenAt = s.cluster.clock.Now()
+	s.writtenAt = s.env.clock.Now()
 	if s.growth.bound == 0 || !s.growth.rewritten(resource) {
 		return
 	}
@@ -172,7 +172,7 @@ func (s *space) paused() *Decision {
 func (s *space) startMeasurement() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := s.cluster.clock.Now()
+	now := s.env.clock.Now()
 	idle := now.Sub(s.writtenAt) > spaceForgotten && now.Sub(s.readAt) > spaceForgotten
 	if s.pause != nil || !idle {
 		return false
@@ -190,7 +190,7 @@ func (s *space) read(ctx context.Context) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.readAt = s.cluster.clock.Now()
+	s.readAt = s.env.clock.Now()
 	full := s.growth.read(sizes)
 	switch {
 	case len(sizes.files) > 0:
@@ -233,7 +233,7 @@ func (s *space) startPause(ctx context.Context, p *spacePause) {
 func (s *space) sizes(ctx context.Context) (sizes, error) {
 	var mu sync.Mutex
 	all := sizes{files: map[string]int64{}, objects: map[schema.GroupResource]objectSizes{}}
-	err := s.cluster.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
+	err := s.env.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
 		families, err := server.Families(ctx, objectsMetric, bytesMetric, sizeMetric)
 		mu.Lock()
 		defer mu.Unlock()
@@ -272,7 +272,7 @@ func (s *space) tryResume(ctx context.Context) {
 // lookForCompaction finds out whether etcd was compacted since the pause began. Then a list at the revision that etcd
 // had at the beginning fails, because the revision has expired.
 func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
-	request := s.cluster.documents.Client.Get().AbsPath(p.listed).Param("limit", "1").
+	request := s.env.documents.Client.Get().AbsPath(p.listed).Param("limit", "1").
 		SetHeader("Accept", runtime.ContentTypeJSON+documents.AsMetadataList).
 		Timeout(readTimeout).MaxRetries(0)
 	if p.revision != "" {

@@ -133,7 +133,7 @@ func TestSizesThatServersTell(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &cluster{observer: tell(t, test.answers...), clock: testingclock.NewFakeClock(time.Now())}
+			c := &environment{observer: tell(t, test.answers...), clock: testingclock.NewFakeClock(time.Now())}
 			c.options.MaxStorageGrowth = mebibyte
 			s := newSpace(c, func() {})
 			s.growth.files = map[string]*databaseFile{}
@@ -181,7 +181,7 @@ func TestCompactionWhereEventsAreForbidden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSpace(&cluster{documents: documents.Reader{Client: client}}, func() {})
+	s := newSpace(&environment{documents: documents.Reader{Client: client}}, func() {})
 	p := &spacePause{listed: eventsPath}
 	for range 3 {
 		s.lookForCompaction(t.Context(), p)

@@ -38,7 +38,7 @@ var errMigrationGone = errors.New("the migration is gone or has ended")
 
 // statusWriter writes the status of one migration. Nobody else writes the status while the migration runs.
 type statusWriter struct {
-	cluster *cluster
+	env *environment
 	// stored is the migration as it was last read or written. It must not be changed.
 	stored *migrationv1alpha1.StorageVersionMigration
 }
@@ -47,16 +47,16 @@ type statusWriter struct {
 // It sends nothing if the change changes nothing.
 func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 	m := w.stored.DeepCopy()
-	change(&m.Status, w.cluster.clock.Now())
+	change(&m.Status, w.env.clock.Now())
 	if equality.Semantic.DeepEqual(m.Status, w.stored.Status) {
 		return nil
 	}
-	written, err := w.cluster.client.StorageVersionMigrations().UpdateStatus(ctx, m, metav1.UpdateOptions{})
+	written, err := w.env.client.StorageVersionMigrations().UpdateStatus(ctx, m, metav1.UpdateOptions{})
 	switch {
 	case err == nil:
 		before := w.stored
 		w.stored = written
-		w.cluster.recordTransition(ctx, before, written)
+		w.env.recordTransition(ctx, before, written)
 		return nil
 	case controller.MigrationMissing(err, m.Name):
 		return errMigrationGone
@@ -64,7 +64,7 @@ func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 		return controller.ErrOutdated
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		// The condition cannot say why, because it was not stored.
-		w.cluster.recordEvent(w.stored, corev1.EventTypeWarning, eventNotWritten,
+		w.env.recordEvent(w.stored, corev1.EventTypeWarning, eventNotWritten,
 			"The API server rejected the status of the migration. The migration waits until it can be stored: "+err.Error())
 		fallthrough
 	default:
@@ -74,7 +74,7 @@ func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 
 // refresh reads the migration from the API server.
 func (w *statusWriter) refresh(ctx context.Context) error {
-	live, err := w.cluster.client.StorageVersionMigrations().Get(ctx, w.stored.Name, metav1.GetOptions{})
+	live, err := w.env.client.StorageVersionMigrations().Get(ctx, w.stored.Name, metav1.GetOptions{})
 	switch {
 	case controller.MigrationMissing(err, w.stored.Name):
 		return errMigrationGone
@@ -103,7 +103,7 @@ func (w *statusWriter) update(ctx context.Context, change statusChange) error {
 }
 
 // recordTransition writes log entries, metrics and events about a change of the status that was stored.
-func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1alpha1.StorageVersionMigration) {
+func (e *environment) recordTransition(ctx context.Context, before, m *migrationv1alpha1.StorageVersionMigration) {
 	logger, status := klog.FromContext(ctx), &m.Status
 	began := before.Status.StartTime == nil && status.StartTime != nil // If it has ended too, another one did its work.
 	if began && !m.Finished() {
@@ -113,7 +113,7 @@ func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1al
 		if m.HasCondition(migrationv1alpha1.MigrationWaiting) {
 			message = status.Condition(migrationv1alpha1.MigrationWaiting).Message
 		}
-		c.recordEvent(m, corev1.EventTypeNormal, eventStarted, message)
+		e.recordEvent(m, corev1.EventTypeNormal, eventStarted, message)
 	}
 	if before.Finished() || !m.Finished() {
 		return
@@ -131,13 +131,13 @@ func (c *cluster) recordTransition(ctx context.Context, before, m *migrationv1al
 	}
 	migrations.WithLabelValues(resource, string(result.Type)).Inc()
 	if status.StartTime != nil && !began {
-		took := max(0, c.clock.Since(status.StartTime.Time))
+		took := max(0, e.clock.Since(status.StartTime.Time))
 		migrationDuration.WithLabelValues(string(result.Type)).Observe(took.Seconds())
 	}
-	c.recordEvent(m, eventType, event, message+result.Message)
+	e.recordEvent(m, eventType, event, message+result.Message)
 }
 
 // recordEvent records an event on a migration.
-func (c *cluster) recordEvent(m *migrationv1alpha1.StorageVersionMigration, eventType, reason, message string) {
-	c.events.Event(m, eventType, reason, migrationv1alpha1.TruncateRunes(message, controller.MaxEventLength))
+func (e *environment) recordEvent(m *migrationv1alpha1.StorageVersionMigration, eventType, reason, message string) {
+	e.events.Event(m, eventType, reason, migrationv1alpha1.TruncateRunes(message, controller.MaxEventLength))
 }

@@ -33,7 +33,7 @@ func TestStatusThatLostItsTarget(t *testing.T) {
 	stripped := bound.DeepCopy()
 	bound.Status.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "hash"}
 	client := fake.NewClientset(stripped).MigrationV1alpha1()
-	w := &statusWriter{cluster: &cluster{client: client}, stored: bound}
+	w := &statusWriter{env: &environment{client: client}, stored: bound}
 	if err := w.refresh(t.Context()); err == nil || !strings.Contains(err.Error(), "has lost its target") {
 		t.Errorf("the error is %v", err)
 	}

@@ -84,15 +84,15 @@ func (c *Controller) deleteFinished(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration,
 ) (time.Time, error) {
 	resource := m.GroupResource()
-	at, may := deletableFrom(m, c.cluster.caches.MigrationsOf(resource), c.cluster.caches.State(resource),
-		c.cluster.options.FinishedTTL)
+	at, may := deletableFrom(m, c.env.caches.MigrationsOf(resource), c.env.caches.State(resource),
+		c.env.options.FinishedTTL)
 	if !may {
 		return time.Time{}, nil // An event about the change that it waits for queues it again.
 	}
-	if c.cluster.clock.Now().Before(at) {
+	if c.env.clock.Now().Before(at) {
 		return at, nil
 	}
-	err := c.cluster.client.StorageVersionMigrations().Delete(ctx, m.Name, metav1.DeleteOptions{
+	err := c.env.client.StorageVersionMigrations().Delete(ctx, m.Name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &m.UID, ResourceVersion: &m.ResourceVersion},
 	})
 	switch {

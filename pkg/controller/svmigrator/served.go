@@ -1,0 +1,153 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/klog/v2"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/features"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
+)
+
+// This file finds out from discovery documents whether and at which version the resource of a migration is served.
+
+// servedPatience is how long a new migration waits for its resource to be served. Somebody may be creating a definition
+// and its migration together.
+const servedPatience = 15 * time.Second
+
+// findServed looks for the resource of a migration in the discovery documents. If it is not served, or cannot be
+// migrated, missing is a decision to fail. preferred is the version to take if the migration names none.
+func (e *environment) findServed(
+	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, preferred string,
+) (found *rewrite.Resource, missing *Decision, err error) {
+	resource, wanted := m.GroupResource(), m.Spec.Resource.Version
+	versions, err := e.documents.Versions(ctx, resource.Group)
+	if err != nil && !documents.NotServed(err) {
+		return nil, nil, err
+	}
+	if wanted == "" && slices.Contains(versions, preferred) {
+		versions = slices.Insert(versions, 0, preferred)
+	}
+	var served []string
+	for _, version := range versions {
+		found, canMigrate, err := e.servedAt(ctx, resource.WithVersion(version))
+		switch {
+		case err != nil:
+			return nil, nil, err
+		case found == nil: // The group may serve only other resources at this version.
+		case wanted != "" && version != wanted:
+			served = append(served, version)
+		case !canMigrate:
+			return nil, new(failDecision(migrationv1alpha1.MigrationReasonVerbsNotSupported,
+				"%q cannot be both listed and patched. Its objects must be rewritten in another way", resource)), nil
+		default:
+			return found, nil, nil
+		}
+	}
+	if len(served) == 0 {
+		return nil, new(failDecision(migrationv1alpha1.MigrationReasonResourceNotServed,
+			"no server serves %q: check spec.resource. The resource is a plural, and only the core group is empty",
+			resource)), nil
+	}
+	return nil, new(failDecision(migrationv1alpha1.MigrationReasonVersionNotServed,
+		"%q is not served at version %q, only at %q. Create a migration without a version", resource, wanted, served)), nil
+}
+
+// servedAt returns the resource at one version, or nil if the API server does not serve it at that version. canMigrate
+// means that its objects can be listed and patched.
+func (e *environment) servedAt(
+	ctx context.Context, resource schema.GroupVersionResource,
+) (found *rewrite.Resource, canMigrate bool, err error) {
+	document, err := e.documents.Resources(ctx, resource.GroupVersion())
+	if documents.NotServed(err) {
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	observation := e.observer.Observe(resource.GroupResource())
+	candidate := &rewrite.Resource{
+		GroupVersionResource: resource, Class: observation.Class, DefinedVersions: observation.Defined,
+	}
+	for _, r := range document.APIResources {
+		switch r.Name {
+		case resource.Resource:
+			found = candidate
+			canMigrate = slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "patch")
+		case resource.Resource + "/status":
+			candidate.RetryStatus = slices.Contains(r.Verbs, "patch") &&
+				features.DefaultFeatureGate.Enabled(features.StatusSubresourceFallback)
+		}
+	}
+	return found, canMigrate, nil
+}
+
+// locate sets r.objects to the resource as it is served, preferably at the version of the target. If it is not served,
+// or cannot be migrated, missing is a decision to fail.
+func (r *migrationRun) locate(
+	ctx context.Context, target *migrationv1alpha1.MigrationTarget,
+) (missing *Decision, err error) {
+	preferred := ""
+	if version, err := schema.ParseGroupVersion(target.EncodingVersion); err == nil && version.Group == r.resource.Group {
+		preferred = version.Version
+	}
+	found, missing, err := r.env.findServed(ctx, r.status.stored, preferred)
+	if found != nil {
+		r.objects = *found
+	}
+	return missing, err
+}
+
+// checkServed returns a decision to fail for a waiting migration whose resource does not exist, because the migration
+// might wait forever. Otherwise it returns the decision to wait.
+func (c *Controller) checkServed(
+	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
+) Decision {
+	if c.env.observer.Observe(m.GroupResource()).Presence == storageversion.Served {
+		return decision
+	}
+	_, missing, err := c.env.findServed(ctx, m, "")
+	now, patience := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
+	switch {
+	case err != nil:
+		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served", "err", err)
+		decision.DecideAt = now.Add(maxRetry) // The reason to wait is true in any case.
+	case missing == nil:
+	case missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed && now.Before(patience):
+		decision.DecideAt = patience
+	default:
+		return *missing
+	}
+	return decision
+}
+
+// servedElsewhere reports whether other API servers serve the resource that the manager's own API server does not
+// serve. That happens while API servers of two releases run.
+func (r *migrationRun) servedElsewhere(missing *Decision) bool {
+	observation := r.env.observer.Observe(r.resource)
+	return observation.Presence == storageversion.Served && observation.Class != storageversion.Custom &&
+		missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed
+}
