@@ -152,7 +152,8 @@ func (c *Controller) Run(ctx context.Context) {
 	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.ready, c.followers.queue)
 }
 
-// resourceChanged stops the run of a resource if it may not write any more, and queues all migrations of the resource.
+// resourceChanged stops the run of a resource if the run may not write any more, and queues all migrations of the
+// resource.
 func (c *Controller) resourceChanged(resource schema.GroupResource) {
 	if run := c.runs.runOf(resource); run != nil {
 		if m := run.bound.Load(); m != nil && c.env.decideCached(m).Verdict != Go {
@@ -170,27 +171,29 @@ func (c *Controller) enqueueResource(resource schema.GroupResource) {
 	}
 }
 
-// migrationChanged stops the run of a migration that is gone or that somebody else ended, and queues what it concerns.
+// migrationChanged stops the run of a migration that may not write any more, because it was deleted or suspended or
+// because somebody else ended it. It queues the migrations that the change is about.
 func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigration) {
 	cached, run := c.env.caches.Migration(m.Name), c.runs.runOfMigration(m)
 	gone := cached == nil || cached.UID != m.UID || cached.DeletionTimestamp != nil
-	ended, suspended := gone || m.Finished(), !gone && cached.Spec.Suspend
-	switch {
-	case run == nil:
-	case gone, ended && !run.ending.Load(): // ending: the run itself ended the migration.
-		run.stop(errMigrationGone)
-	case ended:
-	case suspended:
-		run.stop(errStopped)
-	default:
-		return // The run writes the status all the time.
+	over, suspended := gone || m.Finished(), !gone && cached.Spec.Suspend
+	if run != nil {
+		switch {
+		case gone, m.Finished() && !run.ending.Load():
+			run.stop(errMigrationGone)
+		case m.Finished(): // The run itself is ending the migration.
+		case suspended:
+			run.stop(errStopped)
+		default:
+			return // The run writes the status all the time.
+		}
 	}
 	c.queue.Add(m.Name)
 	c.followers.queue.Add(m.GroupResource())
-	if ended {
+	if over {
 		c.runs.forget(m.UID)
 	}
-	if ended || suspended {
+	if over || suspended {
 		c.enqueueResource(m.GroupResource()) // Others may have waited for this one.
 	}
 }
