@@ -47,7 +47,7 @@ var references = []reference{
 	{header: "| reason in a StorageState |", file: wellKnown, prefix: "StateReason"},
 	{header: "| condition, reason |", file: wellKnown, prefix: "MigrationReason", left: []string{"Finished"}},
 	{header: "| reason on a StorageState |", file: "pkg/controller/svmtrigger/decide_events.go", prefix: "event"},
-	{header: "| reason on a migration |", file: "pkg/controller/svmigrator/conditions.go", prefix: "event"},
+	{header: "| reason on a migration |", file: "pkg/controller/svmigrator/conditions.go", prefix: "Event"},
 }
 
 // check describes each reason that the table lacks, or that no constant has.

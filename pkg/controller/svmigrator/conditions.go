@@ -132,14 +132,15 @@ func objectsDenied(status *migrationv1alpha1.StorageVersionMigrationStatus) Deci
 		status.Progress.Denied, status.Progress.Processed, migrationv1alpha1.MaxDeniedObjects, example)
 }
 
-// Reasons of events on StorageVersionMigrations.
+// Reasons of events on StorageVersionMigrations. docs/operations.md explains them.
 const (
-	eventStarted   = "MigrationStarted"
-	eventSucceeded = "MigrationSucceeded"
-	eventFailed    = "MigrationFailed"
-	eventDenied    = "ObjectDenied"
-	eventPruned    = "StoredVersionsPruned"
-	eventNotPruned = "StoredVersionsNotPruned"
+	EventStarted                 = "MigrationStarted"
+	EventSucceeded               = "MigrationSucceeded"
+	EventFailed                  = "MigrationFailed"
+	EventObjectDenied            = "ObjectDenied"
+	EventStoredVersionsPruned    = "StoredVersionsPruned"
+	EventStoredVersionsNotPruned = "StoredVersionsNotPruned"
 
-	eventNotWritten = "StatusNotWritten"
+	// EventStatusNotWritten: the API server rejected a status. The condition cannot say so, because it was not stored.
+	EventStatusNotWritten = "StatusNotWritten"
 )

@@ -170,7 +170,7 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 	switch {
 	case err == nil:
 		klog.FromContext(ctx).Info("Pruned status.storedVersions", "before", before, "after", after)
-		r.env.recordEvent(r.status.stored, corev1.EventTypeNormal, eventPruned,
+		r.env.recordEvent(r.status.stored, corev1.EventTypeNormal, EventStoredVersionsPruned,
 			fmt.Sprintf("status.storedVersions of the CustomResourceDefinition is %q now. It was %q.", after, before))
 		return nil
 	case apierrors.IsConflict(err):
@@ -180,7 +180,7 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 	default:
 		// The objects are migrated all the same. The StorageState also says that old versions are still listed.
 		utilruntime.HandleErrorWithContext(ctx, err, "Pruning status.storedVersions failed")
-		r.env.recordEvent(r.status.stored, corev1.EventTypeWarning, eventNotPruned,
+		r.env.recordEvent(r.status.stored, corev1.EventTypeWarning, EventStoredVersionsNotPruned,
 			fmt.Sprintf("status.storedVersions of the CustomResourceDefinition is still %q: %v", before, err))
 		return nil
 	}

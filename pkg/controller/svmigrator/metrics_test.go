@@ -90,7 +90,7 @@ func TestCoveredMigrationsDoNotStart(t *testing.T) {
 	if n := len(events.Events); n != 1 {
 		t.Fatalf("%d events", n)
 	}
-	if event := <-events.Events; !strings.HasPrefix(event, "Normal "+eventSucceeded+" ") {
+	if event := <-events.Events; !strings.HasPrefix(event, "Normal "+EventSucceeded+" ") {
 		t.Errorf("the event is %q", event)
 	}
 }

@@ -64,7 +64,7 @@ func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 		return controller.ErrOutdated
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		// The condition cannot say why, because it was not stored.
-		w.env.recordEvent(w.stored, corev1.EventTypeWarning, eventNotWritten,
+		w.env.recordEvent(w.stored, corev1.EventTypeWarning, EventStatusNotWritten,
 			"The API server rejected the status of the migration. The migration waits until it can be stored: "+err.Error())
 		fallthrough
 	default:
@@ -113,16 +113,16 @@ func (e *environment) recordTransition(ctx context.Context, before, m *migration
 		if m.HasCondition(migrationv1alpha1.MigrationWaiting) {
 			message = status.Condition(migrationv1alpha1.MigrationWaiting).Message
 		}
-		e.recordEvent(m, corev1.EventTypeNormal, eventStarted, message)
+		e.recordEvent(m, corev1.EventTypeNormal, EventStarted, message)
 	}
 	if before.Finished() || !m.Finished() {
 		return
 	}
 	result := status.Condition(migrationv1alpha1.MigrationSucceeded)
-	eventType, event, message := corev1.EventTypeNormal, eventSucceeded, ""
+	eventType, event, message := corev1.EventTypeNormal, EventSucceeded, ""
 	if m.HasCondition(migrationv1alpha1.MigrationFailed) {
 		result = status.Condition(migrationv1alpha1.MigrationFailed)
-		eventType, event, message = corev1.EventTypeWarning, eventFailed, result.Reason+": "
+		eventType, event, message = corev1.EventTypeWarning, EventFailed, result.Reason+": "
 	}
 	logger.Info("Migration ended", "status", result.Type, "reason", result.Reason, "progress", status.Progress)
 	resource := m.GroupResource().String()
