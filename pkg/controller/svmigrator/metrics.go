@@ -32,22 +32,20 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
-const (
-	subsystem = "storage_version_migrator"
-	// coreSubsystem has the metrics that dashboards of the earlier migrators know.
-	coreSubsystem = "storage_migrator_core_migrator"
-)
+// coreSubsystem begins the names of those metrics that the earlier migrators have as well. All others begin with
+// rewrite.Subsystem.
+const coreSubsystem = "storage_migrator_core_migrator"
 
 var (
 	migratedObjects = controller.NewCounter(coreSubsystem, "migrated_objects_total",
 		"Number of objects that are known to be stored in the target encoding or deleted, by resource.", "resource")
 	migrations = controller.NewCounter(coreSubsystem, "migrations_total",
 		"Number of migrations that ended, by resource and status: Succeeded or Failed.", "resource", "status")
-	outcomes = controller.NewCounter(subsystem, "object_outcomes_total",
+	outcomes = controller.NewCounter(rewrite.Subsystem, "object_outcomes_total",
 		"Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was "+
 			"denied and tried once more counts twice. One that a restarted list shows to be newer does not count.", "outcome")
 	migrationDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
-		Subsystem:      subsystem,
+		Subsystem:      rewrite.Subsystem,
 		Name:           "migration_duration_seconds",
 		Help:           "Time from the start of a migration to its end, by status.",
 		Buckets:        metrics.ExponentialBuckets(1, 4, 10),
@@ -56,23 +54,24 @@ var (
 
 	remainingObjects = controller.NewGauge(coreSubsystem, "remaining_objects",
 		"Number of objects that running migrations have not come to yet, by resource, if the server tells.", "resource")
-	newestMigrations = controller.NewGauge(subsystem, "newest_migrations",
+	newestMigrations = controller.NewGauge(rewrite.Subsystem, "newest_migrations",
 		"Number of resources by the condition of their newest migration, Waiting, Running, Succeeded or Failed, and the "+
 			"reason of this condition.", "condition", "reason")
-	runningMigrations = controller.NewGauge(subsystem, "running_migrations", "Number of migrations that write.")
-	queuedMigrations  = controller.NewGauge(subsystem, "queued_migrations", "Number of migrations that wait for a slot.")
-	paceLimit         = controller.NewGauge(subsystem, "pace_limit",
+	runningMigrations = controller.NewGauge(rewrite.Subsystem, "running_migrations", "Number of migrations that write.")
+	queuedMigrations  = controller.NewGauge(rewrite.Subsystem, "queued_migrations",
+		"Number of migrations that wait for a slot.")
+	paceLimit = controller.NewGauge(rewrite.Subsystem, "pace_limit",
 		"Number of rewrites that may be under way at a time. Less than one means that there are pauses between rewrites.")
-	paceInFlight = controller.NewGauge(subsystem, "pace_in_flight", "Number of rewrites that are under way.")
-	paceRate     = controller.NewGauge(subsystem, "pace_rewrites_per_second",
+	paceInFlight = controller.NewGauge(rewrite.Subsystem, "pace_in_flight", "Number of rewrites that are under way.")
+	paceRate     = controller.NewGauge(rewrite.Subsystem, "pace_rewrites_per_second",
 		"Number of requests to rewrite an object that ended per second lately.")
-	paceOthers = controller.NewGauge(subsystem, "pace_others_writes_per_second",
+	paceOthers = controller.NewGauge(rewrite.Subsystem, "pace_others_writes_per_second",
 		"Number of objects that other clients lately wrote per second, by the revision of etcd. Running migrations count it.")
-	pacePaused = controller.NewGauge(subsystem, "pace_paused_seconds",
+	pacePaused = controller.NewGauge(rewrite.Subsystem, "pace_paused_seconds",
 		"Time until the next rewrite may be sent, by why: AskedToWait or Unreachable.", "reason")
-	storageGrowth = controller.NewGauge(subsystem, "storage_growth_bytes",
+	storageGrowth = controller.NewGauge(rewrite.Subsystem, "storage_growth_bytes",
 		"By how much the database file of etcd has grown since migrations began to rewrite.", "storage_cluster_id")
-	awaitingSpace = controller.NewGauge(subsystem, "awaiting_storage_space",
+	awaitingSpace = controller.NewGauge(rewrite.Subsystem, "awaiting_storage_space",
 		"1 while all migrations wait for a compaction of etcd, or for an API server that tells the size of etcd's database, "+
 			"else 0.")
 

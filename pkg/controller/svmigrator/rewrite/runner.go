@@ -58,8 +58,11 @@ const (
 	vanishPatience = 15 * time.Second
 )
 
+// Subsystem begins the names of the migrator's metrics.
+const Subsystem = "storage_version_migrator"
+
 // RetriedRequests counts the rewrites that were repeated. The program that runs the engine registers it.
-var RetriedRequests = controller.NewCounter("storage_version_migrator", "retried_rewrites_total",
+var RetriedRequests = controller.NewCounter(Subsystem, "retried_rewrites_total",
 	"Number of rewrites that were sent again, by what failed: Unreachable, Overloaded, StorageFull, BehindAway (an "+
 		"aggregated server), Unauthenticated, Internal or ResourceGone.", "failure")
 
