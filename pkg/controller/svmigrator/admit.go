@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
-// A migration passes these gates, in this order, before it rewrites anything. Its status says at which one it waits.
+// A migration passes these gates, in this order, before it rewrites anything. While it waits, its status says why.
 //
 // In sync, on cached objects, whenever something may have changed:
 //
@@ -34,13 +34,14 @@ import (
 //     that, it fails if nobody serves its resource (checkServed in served.go).
 //  2. Every server follows the CustomResourceDefinition (followers.go).
 //  3. etcd has space (space.go).
-//  4. The time is over for which its last run asked, or for which a run that failed is put off.
+//  4. The delay after its last run is over.
 //  5. No other migration of the resource goes first (ahead). Then it waits for a free slot (queue.go).
 //
 // In its run, on live objects:
 //
 //  6. The growth of etcd is measured (space.go).
-//  7. Decide says Go, after the servers of an aggregated group were asked once more. They still follow a definition.
+//  7. The server of an aggregated group was read once more. Decide still says Go, and all servers still follow the
+//     definition of a custom resource.
 //  8. kube-controller-manager does not migrate the resource (intree.go).
 //  9. The resource is served (locate in served.go).
 //  10. The target and the time of the start are stored (bindTarget).
@@ -76,7 +77,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	status := &statusWriter{env: c.env, stored: m}
 	if decision.Verdict == Go {
 		if at := c.runs.memoryOf(m.UID).notBefore; c.env.clock.Now().Before(at) {
-			return at, nil // The status says what it waits for.
+			return at, nil // The status already says what it waits for.
 		}
 		if c.ready.NumRequeues(m.Name) > 0 {
 			return time.Time{}, nil // Its last run failed. It is queued again when the backoff is over.
@@ -103,7 +104,7 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 	saysMore := c.runs.memoryOf(m.UID).stuck || saysInTreeRuns(&m.Status)
 	decision := Decision{Verdict: Go}
 	if other := c.ahead(m); other != "" {
-		// It is queued again when the other one has ended or must not go on.
+		// It is queued again when the other one has ended or must stop.
 		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
 			"This one starts when that one ends", other)
 	} else {
@@ -122,9 +123,9 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 	return decision
 }
 
-// ahead returns the name of the migration of the resource that m has to wait for, or "". That is the one that runs, or
-// one that has begun and whose success also ends m. A migration that has begun waits only for one that runs. Otherwise
-// two could wait for each other.
+// ahead returns the name of the migration of the same resource for which m has to wait, or "". That is the migration
+// that runs, or one that has begun and whose success also ends m. If m has begun itself, it waits only for a migration
+// that runs. Otherwise two migrations could wait for each other.
 func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string {
 	if run := c.runs.runOf(m.GroupResource()); run != nil {
 		return run.name
@@ -140,16 +141,16 @@ func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string 
 	return ""
 }
 
-// admit passes a run through its gates. If it does not, err is nil only if the migration has ended.
+// admit checks the gates 6 to 10. If admitted is false and err is nil, the migration has ended.
 func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	if pause := r.env.space.admit(ctx); pause != nil {
 		return false, r.postpone(ctx, spaceRetry, *pause)
 	}
-	// The cache may not have yet what the last run wrote.
+	// The cache may not have what the last run wrote yet.
 	if err := r.status.refresh(ctx); err != nil {
 		return false, err
 	}
-	// No event tells of a change of an aggregated server.
+	// There are no events about changes of aggregated servers, so read what the server writes now.
 	unread := r.env.observer.ReadAggregated(ctx, r.resource.Group)
 	decision, err := r.env.decide(ctx, r.status.stored)
 	if err != nil {

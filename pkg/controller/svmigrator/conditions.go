@@ -34,15 +34,15 @@ import (
 // reasons and messages of the conditions Waiting and Failed are arguments of waitDecision and failDecision, where the
 // migrator finds them: mostly in decide.go and served.go. Those of package rewrite are in its PermanentErrors.
 
-// statusChange changes a status. It may be applied more than once.
+// statusChange changes a status. It may be called more than once, for example after a conflict.
 type statusChange func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time)
 
-// awaiting says that nothing is written for now.
+// awaiting writes the Waiting condition: nothing is rewritten now.
 func awaiting(d Decision) statusChange {
 	return stalled(only(migrationv1alpha1.MigrationWaiting, d.Reason, d.Message, "The migration waits."))
 }
 
-// stalled takes back how fast the migration is and when it will end.
+// stalled makes a change that also removes the rate and the estimated end of the migration.
 func stalled(change statusChange) statusChange {
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		change(status, now)
@@ -53,14 +53,14 @@ func stalled(change statusChange) statusChange {
 	}
 }
 
-// running says what a run does.
+// running writes the Running condition: what the run does now.
 func running(target *migrationv1alpha1.MigrationTarget, report rewrite.Report) statusChange {
 	var message string
 	switch report.State {
 	case rewrite.Rewriting:
 		message = fmt.Sprintf("Objects are being listed and rewritten in %s.", versionName(target))
 	case rewrite.RetryingDenied:
-		message = "All other objects are done. Those that the API server refused to rewrite are tried once more."
+		message = "All other objects are done. The objects that the API server refused to rewrite are tried once more."
 	default:
 		return stalled(only(migrationv1alpha1.MigrationRunning, string(report.State), report.Retry.String(),
 			"The migration runs."))
@@ -86,7 +86,7 @@ func ended(result migrationv1alpha1.MigrationConditionType, reason, message stri
 	}
 }
 
-// only makes one condition True, and those that the status has besides False.
+// only makes one condition True, and all other conditions of the status False.
 func only(state migrationv1alpha1.MigrationConditionType, reason, message, others string) statusChange {
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		othersReason := string(state)
@@ -106,7 +106,7 @@ func setCondition(
 	status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time,
 	conditionType migrationv1alpha1.MigrationConditionType, value corev1.ConditionStatus, reason, message string,
 ) {
-	message = strings.ReplaceAll(message, "\n", "; ") // Several errors are one line each.
+	message = strings.ReplaceAll(message, "\n", "; ") // A joined error has one line for each error.
 	message = migrationv1alpha1.TruncateRunes(message, migrationv1alpha1.MaxStateConditionMessageLength)
 	c := status.Condition(conditionType)
 	if c == nil {
@@ -118,7 +118,7 @@ func setCondition(
 	}
 }
 
-// objectsDenied is the failure of a migration that is done but for denied objects.
+// objectsDenied returns the decision to fail a migration that has done everything but the denied objects.
 func objectsDenied(status *migrationv1alpha1.StorageVersionMigrationStatus) Decision {
 	example := ""
 	if len(status.DeniedObjects) > 0 {

@@ -44,24 +44,27 @@ const (
 	queueName = "storage_version_migrator"
 	readyName = "storage_version_migrator_turns" // a label of metrics, so the name stays
 
-	// A sync or a run that failed is repeated after minRetry, doubling up to maxRetry, for each migration by itself.
+	// A failed sync or run of a migration is repeated after minRetry, doubling up to maxRetry. Each migration has its own
+	// delay.
 	minRetry = time.Second
 	maxRetry = 30 * time.Second
-	// syncWorkers is more than one, because a sync may ask an API server that does not answer.
+	// syncWorkers is more than one, because a sync may wait for an API server that does not answer.
 	syncWorkers = 2
 )
 
 // Observer knows what the servers write.
 type Observer interface {
 	HasSynced() bool
-	// Subscribe registers a function that is called for each resource whose observation changed. It must return at once.
+	// Subscribe registers a function that is called for each resource whose observation changed. The function must return
+	// at once.
 	Subscribe(changed func(schema.GroupResource))
 	Observe(resource schema.GroupResource) storageversion.Observation
-	// ReadAggregated reads what the aggregated server of a group writes now, if there is one.
+	// ReadAggregated reads what the aggregated server of a group writes now. It does nothing if there is no such server.
 	ReadAggregated(ctx context.Context, group string) error
 	// CheckServers returns an error if other processes hold the identity Leases of API servers than were observed.
 	CheckServers(ctx context.Context) error
-	// AskEach asks each API server that lives, at its own address. It returns what went wrong, with the address.
+	// AskEach calls a function with a reader for each live API server, at the server's own address. The error names the
+	// servers for which the function failed, and says why.
 	AskEach(ctx context.Context, ask func(ctx context.Context, server documents.Reader) error) error
 }
 
@@ -79,7 +82,7 @@ type Controller struct {
 	env   *environment
 	pacer *pacer.Pacer
 	runs  *runs
-	// followers is about custom resources.
+	// followers knows since when all servers have followed the definitions of custom resources.
 	followers *followers
 
 	// queue has migrations to decide about. ready has migrations that may write and wait for a free slot. There are
@@ -90,7 +93,7 @@ type Controller struct {
 	synced []cache.InformerSynced
 }
 
-// New returns a controller that does not run yet.
+// New returns a controller. Run starts it.
 func New(
 	ctx context.Context,
 	clients Clients,
@@ -143,7 +146,7 @@ func New(
 	return c, err
 }
 
-// Run works until the context ends. Nothing of it runs when it returns.
+// Run runs the controller until the context ends. All its goroutines have ended when it returns.
 func (c *Controller) Run(ctx context.Context) {
 	defer gauges.Hide(c)
 	var watching sync.WaitGroup
@@ -214,7 +217,7 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 		return time.Time{}, nil
 	}
 	if c.ahead(m) != "" {
-		c.queue.Add(name) // The other one began while this one was queued: the status has to say that it waits.
+		c.queue.Add(name) // The other one began while this one was queued, and the status must say that this one waits.
 		return time.Time{}, nil
 	}
 	ctx = withMigration(ctx, m)
@@ -229,18 +232,18 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 		run.turnEnds = c.env.clock.Now().Add(turn)
 	}
 	if !c.runs.claimResource(run) {
-		return time.Time{}, nil // It is queued again at the end of the other run.
+		return time.Time{}, nil // The end of the other run queues it again.
 	}
 	err = run.run(runCtx)
 	if cause := context.Cause(runCtx); err != nil && ctx.Err() == nil && cause != nil {
-		err = cause // Requests that it ended have errors of their own.
+		err = cause // The errors of cancelled requests do not say why they were cancelled.
 	}
 	c.endCovered(ctx, run)
 	return time.Time{}, c.runEnded(ctx, run, err)
 }
 
-// runEnded keeps what the next run of the migration needs, and queues what may go on now. It returns an error if the
-// migration is to run again when some time has passed, which grows with each such error.
+// runEnded keeps what the next run of the migration needs, and queues the migrations that may run now. It returns an
+// error if the run failed. Then the migration runs again after a delay that grows with each such error.
 func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error) error {
 	var later *postponed
 	broken := false
@@ -259,7 +262,7 @@ func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error)
 	}
 	c.runs.release(run, err)
 	if cached := c.env.caches.Migration(run.name); cached == nil || cached.UID != run.uid || cached.Finished() {
-		c.runs.forget(run.uid) // It may have been deleted while it was being stopped for another reason.
+		c.runs.forget(run.uid) // It may have been deleted after the run was stopped for another reason.
 	}
 	klog.FromContext(ctx).V(4).Info("Run ended", "cause", err)
 	for _, other := range c.env.caches.MigrationsOf(run.resource) {

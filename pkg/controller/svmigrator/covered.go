@@ -30,11 +30,12 @@ import (
 )
 
 // This file keeps migrations from repeating work. A person can create many migrations of one resource. The first that
-// runs does the work of all that were created before it began, and they end with it. A migration after one that failed
-// because of denied objects tries only these objects.
+// runs does the work of all that were created before it began, and they succeed with it. If a migration failed because
+// of denied objects, the trigger's next migration for the same target rewrites only these objects.
 
-// findCovered returns the unfinished migrations of the resource that could also start now. This run does their work. It
-// leaves out those that have to wait first: they may need a later rewrite, for example with a new encryption key.
+// findCovered returns the other unfinished migrations of the resource that could start now. This run does their work.
+// Migrations that have to wait are not among them, because they may need a later rewrite, for example with a new
+// encryption key.
 func (r *migrationRun) findCovered() sets.Set[types.UID] {
 	others := sets.New[types.UID]()
 	for _, m := range r.env.caches.MigrationsOf(r.resource) {
@@ -45,8 +46,8 @@ func (r *migrationRun) findCovered() sets.Set[types.UID] {
 	return others
 }
 
-// endCovered ends, with success, the migrations in run.covered that ask for nothing more than this run has done. The
-// others run by themselves.
+// endCovered ends the migrations in run.covered with success, if the run has succeeded and a migration asks for nothing
+// more than the run has done. Other migrations run by themselves.
 func (c *Controller) endCovered(ctx context.Context, run *migrationRun) {
 	first := run.status.stored
 	if !first.HasCondition(migrationv1alpha1.MigrationSucceeded) {
@@ -58,13 +59,13 @@ func (c *Controller) endCovered(ctx context.Context, run *migrationRun) {
 		}
 		status := &statusWriter{env: c.env, stored: m}
 		if err := status.update(ctx, coveredBy(first)); err != nil {
-			utilruntime.HandleErrorWithContext(ctx, err, "Ending a migration that another one covers failed; it will run",
+			utilruntime.HandleErrorWithContext(ctx, err, "Ending a covered migration failed, so it will run by itself",
 				"covered", m.Name)
 		}
 	}
 }
 
-// wantsTarget reports whether a success with that target is what a migration asks for.
+// wantsTarget reports whether a migration asks for nothing more than a success with this target.
 func wantsTarget(m *migrationv1alpha1.StorageVersionMigration, target *migrationv1alpha1.MigrationTarget) bool {
 	asked := cmp.Or(m.Status.Target, m.Spec.Target)
 	return asked == nil || asked.StorageVersionHash == target.StorageVersionHash &&
@@ -83,14 +84,16 @@ func coveredBy(first *migrationv1alpha1.StorageVersionMigration) statusChange {
 	}
 }
 
-// deniedBefore returns the earlier migration whose denied objects are all that is left to rewrite, or nil. In the same
-// epoch all others are stored in the target encoding: that migration has tried them, and the servers have written no
-// other encoding since. A migration that a person created rewrites all, because it may be for a new encryption key.
+// deniedBefore returns an earlier migration if only its denied objects are left to rewrite, else nil. All other objects
+// are stored in the target encoding if the target has the same epoch: the earlier migration has rewritten them, and the
+// servers have written no other encoding since. A migration that a person created rewrites all objects, because it may
+// be for a new encryption key.
 func (r *migrationRun) deniedBefore(
 	target *migrationv1alpha1.MigrationTarget,
 ) *migrationv1alpha1.StorageVersionMigration {
 	asked := r.status.stored.Spec.Target
-	// If managedFields are cleaned, objects that the earlier one has rewritten may name versions that were served then.
+	// If managedFields are cleaned, all objects are rewritten: those that the earlier migration has rewritten may name
+	// versions that are not served any more.
 	byTrigger := asked != nil && asked.Epoch != nil
 	if !byTrigger || target.Epoch == nil || r.cleans() {
 		return nil
@@ -105,7 +108,7 @@ func (r *migrationRun) deniedBefore(
 	return last
 }
 
-// triedAll reports whether a migration has tried all objects, and failed only because some were denied.
+// triedAll reports whether a migration has tried all objects, and failed only because some of them were denied.
 func triedAll(m *migrationv1alpha1.StorageVersionMigration) bool {
 	failed := m.Status.Condition(migrationv1alpha1.MigrationFailed)
 	return m.HasCondition(migrationv1alpha1.MigrationFailed) && m.Status.SweepCompletionTime != nil && namesDenied(m) &&

@@ -70,16 +70,16 @@ type Decision struct {
 	// Settle is how long every server must have followed a CustomResourceDefinition before the migration starts. It is set
 	// if the verdict is Go.
 	Settle time.Duration
-	// DecideAt is when to decide again if nothing else happens. Zero means that only events matter.
+	// DecideAt is when to decide again if no event comes before. Zero means that only an event can change the decision.
 	DecideAt time.Time
 }
 
 // restarts says what people can do after a migration that failed because the servers changed.
 const restarts = "The trigger replaces a migration that it created. If you created this one, create it again"
 
-// Decide says whether a migration that has not ended may write now. It is pure. The controller calls it at the start,
-// whenever something changes, and at the end: a migration succeeds only if the verdict is Go when all its objects are
-// done.
+// Decide says whether a migration that has not ended may write now. It is pure. The controller calls it before a run,
+// whenever something changes, and at the end of a run: a migration succeeds only if the verdict is Go when all its
+// objects are done.
 func Decide(in Input) Decision {
 	m := in.Migration
 	resource := m.GroupResource()
@@ -107,8 +107,8 @@ func Decide(in Input) Decision {
 	return d
 }
 
-// decideBound is about a migration for one epoch of one StorageState. A new epoch begins whenever a server may have
-// written another encoding. So the servers have agreed for as long as the epoch is the same.
+// decideBound decides about a migration for one epoch of one StorageState. A new epoch begins whenever a server may
+// have written another encoding. So if the epoch is the same, the servers have agreed all the time.
 func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	state := in.State
 	switch {
@@ -120,8 +120,8 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 			"the servers did not agree on %s all the time: the migration is for epoch %d, and epoch %d has begun. "+restarts,
 			versionName(target), *target.Epoch, state.Status.Epoch)
 	case state.Status.Epoch < *target.Epoch:
-		// The cache is behind.
-		return awaitAgreement("the StorageState of epoch %d was not seen yet", *target.Epoch)
+		// The cache is late.
+		return awaitAgreement("the migrator has not seen epoch %d of the StorageState yet", *target.Epoch)
 	case state.Status.CurrentStorageVersionHash != target.StorageVersionHash:
 		return failDecision(migrationv1alpha1.MigrationReasonTargetChanged,
 			"the servers write %s now, not %s. "+restarts, state.Status.CurrentEncodingVersion, versionName(target))
@@ -140,7 +140,7 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	if in.Triggered {
 		return d
 	}
-	last, _ := in.Observation.Last() // reasonToWait has made sure that there is one.
+	last, _ := in.Observation.Last() // reasonToWait has checked that there is one.
 	if d.DecideAt = last.Since.Add(stateUpdatedWithin); !in.Now.Before(d.DecideAt) {
 		return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 			"no trigger updates the StorageState, so it does not show whether the servers agreed on %s all the time. "+
@@ -149,15 +149,15 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	return d
 }
 
-// stateUpdatedWithin is more than a trigger in another process needs to update a StorageState.
+// stateUpdatedWithin is longer than a trigger in another process needs to update a StorageState.
 const stateUpdatedWithin = 15 * time.Minute
 
-// decideUnbound is about a migration that a person created, or that was started on the observation alone. Without an
+// decideUnbound decides about a migration that a person created, or that was started without a StorageState. Without an
 // epoch its success proves nothing to the trigger. So it takes the epoch of the StorageState if there is one.
 func decideUnbound(in Input) Decision {
 	m, last := in.Migration, lastWritten(in.Observation)
 	if started := m.Status.Target; started != nil {
-		// Without a sighting nothing shows that the agreement was lost. reasonToWait then makes the migration wait.
+		// If there is no sighting, nothing shows that the agreement was lost. Then reasonToWait returns a decision to wait.
 		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
 			!in.onlyWrittenSince(*evidence, started.StorageVersionHash, false) {
 			return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
@@ -191,7 +191,7 @@ func decideUnbound(in Input) Decision {
 			"the servers write %s, not %s. Create a migration without spec.target, which takes what the servers write",
 			versionName(target), versionName(asked))
 	}
-	if d := in.awaitsLastWrites(); d != nil {
+	if d := in.awaitLastWrites(); d != nil {
 		return *d
 	}
 	agreed := in.Observation.OnlyWrittenSince(last).Add(in.Settle)
@@ -204,9 +204,10 @@ func decideUnbound(in Input) Decision {
 	return in.goDecision(target)
 }
 
-// awaitsLastWrites is why a migration that a person created must not start yet, or nil. It may be for a new encryption
-// key, and no encoding shows which server writes with which key. A server that ends finishes writes with the old key.
-func (in *Input) awaitsLastWrites() *Decision {
+// awaitLastWrites returns a decision to wait if a migration that a person created must not start yet, else nil. The
+// migration may be for a new encryption key, and the encoding does not show which key a server writes with. A server
+// that is ending still finishes writes with the old key.
+func (in *Input) awaitLastWrites() *Decision {
 	o := &in.Observation
 	start := o.ServersSince.Add(in.Settle)
 	if o.Class == storageversion.Aggregated || !in.Now.Before(start) {
@@ -225,10 +226,10 @@ func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, h
 	if state.Status.Evidence == nil || len(sightings) == 0 {
 		return false
 	}
-	// Evidence that is not durable counts if the trigger looked no earlier than this process did. States have whole
-	// seconds.
+	// Evidence that is not durable counts if the trigger looked no earlier than this process did. Times in StorageStates
+	// have whole seconds.
 	firstSeen, looked := sightings[0].Evidence.FirstObservedTime.Truncate(time.Second), state.Status.LastHeartbeatTime.Time
-	// A time from the future was written by another clock, or before this one was set back.
+	// A time in the future comes from another clock, or from this clock before it was set back.
 	confirmed := !looked.Before(firstSeen) && !looked.After(in.Now.Add(controller.ClockTolerance))
 	return in.onlyWrittenSince(*state.Status.Evidence, hash, confirmed)
 }
@@ -237,13 +238,13 @@ func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, h
 // evidence was recorded. confirmed means that evidence which is not durable counts as well.
 func (in *Input) onlyWrittenSince(recorded migrationv1alpha1.StorageEvidence, hash string, confirmed bool) bool {
 	sightings := in.Observation.Sightings
-	news, known := storageversion.SightingsSince(recorded, sightings)
-	return known && onlyWrite(news, hash) &&
+	later, known := storageversion.SightingsSince(recorded, sightings)
+	return known && onlyWrite(later, hash) &&
 		(confirmed || storageversion.Durable(recorded) || hasExactSighting(recorded, sightings))
 }
 
-// hasExactSighting reports whether the very sighting that was recorded is among the sightings. Only durable evidence
-// can be compared with the evidence of another process.
+// hasExactSighting reports whether the recorded sighting itself is among the sightings. Then this process recorded it.
+// Evidence that another process recorded can be compared only if it is durable.
 func hasExactSighting(recorded migrationv1alpha1.StorageEvidence, sightings []storageversion.Sighting) bool {
 	return slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
 		return storageversion.SameEvidence(recorded, s.Evidence) &&
@@ -253,20 +254,20 @@ func hasExactSighting(recorded migrationv1alpha1.StorageEvidence, sightings []st
 
 // goDecision returns a decision to let the migration write.
 func (in *Input) goDecision(target *migrationv1alpha1.MigrationTarget) Decision {
-	last, _ := in.Observation.Last() // reasonToWait has made sure that there is one.
+	last, _ := in.Observation.Last() // reasonToWait has checked that there is one.
 	return Decision{Verdict: Go, Target: target, Evidence: last.Evidence.DeepCopy(), Settle: in.Settle}
 }
 
-// agreedBy reports whether a StorageState says that the servers agree, with its message if it does not.
+// agreedBy reports whether a StorageState says that the servers agree. The string is the message of the StorageState.
 func agreedBy(state *migrationv1alpha1.StorageState) (string, bool) {
 	if c := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateAgreed); c != nil {
 		return c.Message, c.Status == metav1.ConditionTrue
 	}
-	return "it is not known yet whether the servers agree", false
+	return "the StorageState does not say yet whether the servers agree", false
 }
 
-// reasonToWait is why nothing may be written now, or nil. The reason may pass, so it fails no migration. If a server
-// really wrote something else, the epoch shows it.
+// reasonToWait returns a decision to wait if nothing may be written now, else nil. It is no decision to fail, because
+// the reason may pass. If a server really wrote another encoding, a new epoch begins.
 func reasonToWait(in Input, hash string) *Decision {
 	o := &in.Observation
 	var d Decision
@@ -274,7 +275,7 @@ func reasonToWait(in Input, hash string) *Decision {
 	case o.Problem != nil:
 		d = waitDecision(migrationv1alpha1.MigrationReasonServersUnseen, "%s", o.Problem.Message)
 	case !seen:
-		d = waitDecision(migrationv1alpha1.MigrationReasonServersUnseen, "nobody has asked the servers yet what they write")
+		d = waitDecision(migrationv1alpha1.MigrationReasonServersUnseen, "the servers were not asked yet what they write")
 	case o.Presence == storageversion.NotServed:
 		d = waitDecision(migrationv1alpha1.MigrationReasonResourceNotServed, "no server serves %s", o.Resource)
 	case len(last.Writing) > 1:
@@ -296,7 +297,7 @@ func onlyWrite(sightings []storageversion.Sighting, hash string) bool {
 	})
 }
 
-// lastWritten is the hash of the encoding that all servers write, or Unknown if they do not agree.
+// lastWritten is the hash of the encoding that all servers were last seen to write, or Unknown if they do not agree.
 func lastWritten(o storageversion.Observation) string {
 	if last, seen := o.Last(); seen && len(last.Writing) == 1 {
 		return last.Writing[0]

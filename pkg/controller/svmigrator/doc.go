@@ -25,14 +25,14 @@ limitations under the License.
 //   - what the servers write, through an [Observer], also where no StorageStates exist.
 //
 // [Decide] says whether a migration may write. It is pure. A migration that may write waits for a free slot (queue.go).
-// Each resource has at most one migration in a slot. Such a run (run.go) does this:
+// At most one migration of a resource has a slot at a time. While a migration has a slot, its run (run.go) does this:
 //
 //  1. It stores status.target, status.evidence and status.startTime before it writes any object.
-//  2. It has package rewrite rewrite all objects, as fast as package pacer allows, and try the denied ones once more.
+//  2. It calls package rewrite, which rewrites all objects, as fast as package pacer allows, and tries the denied ones
+//     once more.
 //  3. It stores the progress after each chunk whose objects all have outcomes (progress.go).
-//  4. It checks everything that a success depends on: it reads the StorageState, the definition of custom resources and
-//     the discovery document of aggregated ones from the API server, and compares them with what was observed
-//     (finish.go).
+//  4. It checks everything that a success depends on (finish.go). For that it reads the StorageState from the API
+//     server, and the definition of a custom resource or the discovery documents of an aggregated one.
 //  5. It prunes status.storedVersions of the definition, and ends the migration.
 //
 // A migration of a custom resource starts when every server has followed its definition for the settle period
@@ -60,10 +60,10 @@ limitations under the License.
 //     the first object whose metadata changed.
 //   - Progress is stored after a chunk, at most every half a second, and less often if the status names denied objects.
 //     A crash repeats what was done since.
-//   - The status names the objects that the API server refuses to write, with the server's words. They hold up nothing
-//     else.
-//   - Requests that fail in passing are repeated for as long as it takes, at the pace that the API server sets. The
-//     Running condition says so.
+//   - The status names the first objects that the API server refuses to write, with the server's answers. These objects
+//     do not hold up other objects.
+//   - Requests whose failure may pass are repeated until they succeed, at the pace that the API server allows. The
+//     Running condition says that they fail. Only if the API server keeps failing on an object is the object denied.
 //
 // It never
 //

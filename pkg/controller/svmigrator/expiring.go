@@ -29,16 +29,16 @@ const (
 	maxExpiryInterval = 10 * time.Minute
 )
 
-// objectsExpire says what a migration of objects that expire waits for.
+// objectsExpire returns the decision to wait for a migration of objects that expire.
 func objectsExpire() Decision {
 	return waitDecision(migrationv1alpha1.MigrationReasonObjectsExpire,
-		"the objects are not rewritten, because that would prolong their life. The migration ends when the API servers have "+
-			"deleted all that were written before it began, which their flag --event-ttl determines")
+		"the objects are not rewritten, because that would prolong their life. The migration ends when all objects that "+
+			"were written before it began have expired. The flag --event-ttl of the API servers says how long that takes")
 }
 
-// tryExpired ends the migration when no object is left that was written before it began. It rewrites none. That the
-// time to live is over proves nothing, because etcd starts it anew when it elects a leader. So tryExpired lists the
-// objects, and compares resource versions.
+// tryExpired ends the migration if no object is left that was written before it began. It rewrites no objects. It does
+// not rely on the time to live, because etcd starts it anew when it elects a leader. So it lists the objects, and
+// compares resource versions.
 func (r *migrationRun) tryExpired(ctx context.Context) error {
 	status := &r.status.stored.Status
 	older, listed, err := r.env.engine.WrittenBefore(ctx, r.objects, status.BaselineResourceVersion)

@@ -42,10 +42,10 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// finishRetry is the least time between two tries to end a migration.
+// finishRetry is the shortest time between two tries to end a migration.
 const finishRetry = time.Second
 
-// finish ends a migration whose objects all have outcomes, however long that takes.
+// finish ends a migration whose objects all have outcomes. It tries until that succeeds or the run must stop.
 func (r *migrationRun) finish(ctx context.Context) error {
 	began := r.env.clock.Now()
 	for try := 1; ; try++ {
@@ -74,8 +74,8 @@ func (r *migrationRun) finish(ctx context.Context) error {
 	}
 }
 
-// tryFinish checks everything that a success depends on, and ends the migration. It reads states, Leases, definitions
-// and documents from the API server. The observer watches the rest.
+// tryFinish checks everything that a success depends on, and ends the migration. It reads the StorageState, Leases, the
+// definition and discovery documents from the API server. For the rest it relies on the watches of the observer.
 func (r *migrationRun) tryFinish(ctx context.Context) error {
 	m := r.status.stored
 	if err := r.env.observer.CheckServers(ctx); err != nil {
@@ -120,16 +120,17 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 			return r.end(ctx, failed(*missing))
 		}
 	}
-	// It fails only after the checks of a success: the next migration of the epoch tries only the denied objects, because
-	// this one has shown that all others are stored in the target. Nothing is pruned, so the definition was not read.
+	// A migration with denied objects passes the checks of a success before it fails. So it shows that all other objects
+	// are stored in the target encoding, and the next migration of the epoch tries only the denied ones. The definition
+	// was not checked, because nothing is pruned.
 	if namesDenied(m) {
 		return r.end(ctx, failed(objectsDenied(&m.Status)))
 	}
 	return r.end(ctx, succeeded(m.Status.Target))
 }
 
-// end writes the end of the migration. It does not repeat a write that failed, because the decision may be wrong by
-// then: tryFinish decides again.
+// end writes the end of the migration. It does not repeat a failed write, because the decision may be out of date by
+// then. tryFinish decides again.
 func (r *migrationRun) end(ctx context.Context, change statusChange) error {
 	r.ending.Store(true)
 	err := r.status.write(ctx, change)
@@ -142,8 +143,8 @@ func (r *migrationRun) end(ctx context.Context, change statusChange) error {
 	return err
 }
 
-// verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions that
-// no object is stored in any more from status.storedVersions.
+// verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions in
+// which no object is stored any more from status.storedVersions.
 func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation storageversion.Observation) error {
 	live, err := r.env.documents.Definition(ctx, r.resource)
 	if err != nil {
@@ -178,7 +179,8 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 	case rewrite.Classify(err, live.Metadata.Name).Passes():
 		return fmt.Errorf("pruning status.storedVersions: %w", err)
 	default:
-		// The objects are migrated all the same. The StorageState also says that old versions are still listed.
+		// The migration succeeds in spite of that, because all objects are migrated. The StorageState also says that old
+		// versions are still listed.
 		utilruntime.HandleErrorWithContext(ctx, err, "Pruning status.storedVersions failed")
 		r.env.recordEvent(r.status.stored, corev1.EventTypeWarning, EventStoredVersionsNotPruned,
 			fmt.Sprintf("status.storedVersions of the CustomResourceDefinition is still %q: %v", before, err))
@@ -186,8 +188,8 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 	}
 }
 
-// pruneStoredVersions sets status.storedVersions. It fails with a conflict if somebody wrote the definition after it
-// was read, because the storage version may have been another one in between.
+// pruneStoredVersions sets status.storedVersions. It returns a conflict if somebody wrote the definition after it was
+// read, because another version may have been the storage version in between.
 func (r *migrationRun) pruneStoredVersions(ctx context.Context, live *documents.Definition, versions []string) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": live.Metadata.UID, "resourceVersion": live.Metadata.ResourceVersion},

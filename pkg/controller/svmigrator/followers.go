@@ -36,27 +36,28 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// API servers hear of a change of a CustomResourceDefinition by a watch, which may be late by any time. Until then they
-// write the old version, and what they accepted may land up to a request timeout later. So the migrator asks every
-// server, and a migration starts a settle period after all of them have followed.
+// An API server follows a CustomResourceDefinition if it writes the version that the definition says. API servers learn
+// of a change through a watch, which may be late by any time. Until then they write the old version, and a write that
+// they have accepted may reach etcd up to a request timeout later. So the migrator asks every server, and a migration
+// starts when all of them have followed for a settle period.
 
 const (
 	followersQueueName = "storage_version_migrator_followers"
-	// Servers of which one does not follow are asked again after followRetry, doubling up to maxFollowRetry.
+	// If a server does not follow yet, all are asked again after followRetry, doubling up to maxFollowRetry.
 	followRetry    = 2 * time.Second
 	maxFollowRetry = 30 * time.Second
 	// followersWorkers is more than one, because a server may not answer.
 	followersWorkers = 4
 )
 
-// errLags is what is wrong with a server that does not follow a CustomResourceDefinition yet.
+// errLags says that a server does not follow the CustomResourceDefinition yet.
 var errLags = errors.New("it does not follow the CustomResourceDefinition yet")
 
-// followers knows since when all API servers have followed definitions, for the resources that are to be migrated.
+// followers knows since when all API servers have followed the definitions of the resources that are to be migrated.
 type followers struct {
 	env   *environment
 	queue *controller.Queue[schema.GroupResource]
-	// decideAgain is called when all servers follow.
+	// decideAgain is called whenever the servers of a resource were asked.
 	decideAgain func(schema.GroupResource)
 
 	known sync.Map // the followState of each resource
@@ -84,7 +85,8 @@ func newFollowers(env *environment, decideAgain func(schema.GroupResource)) *fol
 	return f
 }
 
-// ask finds out whether all servers follow the definition of a resource, if that matters.
+// ask finds out whether all servers follow the definition of a resource. It does nothing for resources that are not to
+// be migrated.
 func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (again time.Time, err error) {
 	observation := f.env.observer.Observe(resource)
 	hash := lastWritten(observation)
@@ -97,7 +99,7 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	}
 	known := f.stateOf(&observation)
 	if !known.since.IsZero() || f.env.clock.Now().Before(known.again) {
-		return known.again, nil // Events about the resource must not make it ask more often.
+		return known.again, nil // The servers are not asked more often when there are events about the resource.
 	}
 	target := &migrationv1alpha1.MigrationTarget{
 		StorageVersionHash: hash, EncodingVersion: hashName(&observation, hash),
@@ -135,7 +137,8 @@ func (f *followers) stateOf(o *storageversion.Observation) followState {
 	return followState{}
 }
 
-// definitionOf names the definition that was observed last, with its specification. It is empty if there is none.
+// definitionOf identifies the definition that was observed last, by its UID and generation. It is empty if there is
+// none.
 func definitionOf(o *storageversion.Observation) string {
 	last, _ := o.Last()
 	if definition := last.Evidence.CustomResourceDefinition; definition != nil {
@@ -164,8 +167,8 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 			known.lag, versionName(decision.Target), advice)
 	case known.since.IsZero():
 		f.queue.Add(resource)
-		decision = awaitAgreement("the API servers are asked whether they follow the CustomResourceDefinition")
-		decision.DecideAt = now.Add(maxFollowRetry) // It is decided again as soon as they were asked.
+		decision = awaitAgreement("the API servers are being asked whether they follow the CustomResourceDefinition")
+		decision.DecideAt = now.Add(maxFollowRetry) // decideAgain is called earlier, when they were asked.
 	case now.Before(start):
 		decision = awaitAgreement("all servers have followed the CustomResourceDefinition since %s. The migration starts at "+
 			"%s, when writes that began earlier have ended",
@@ -180,15 +183,15 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 func (e *environment) everyServerFollows(
 	ctx context.Context, resource schema.GroupResource, target *migrationv1alpha1.MigrationTarget,
 ) error {
-	tells := slices.Contains(e.observer.Observe(resource).Served,
+	mustReport := slices.Contains(e.observer.Observe(resource).Served,
 		strings.TrimPrefix(target.EncodingVersion, resource.Group+"/"))
 	return e.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
 		hash, err := hashAt(ctx, server, resource)
 		switch {
 		case err != nil:
 			return err
-		case hash == "" && tells:
-			return errors.New("it does not say what it writes")
+		case hash == "" && mustReport:
+			return errors.New("it does not report its storage version")
 		case hash != "" && hash != target.StorageVersionHash:
 			return errLags
 		}
@@ -196,7 +199,8 @@ func (e *environment) everyServerFollows(
 	})
 }
 
-// hashAt returns what a server says that it writes. It is empty if the storage version is not served.
+// hashAt returns the hash of the storage version that a server reports. It is empty if the storage version is not
+// served.
 func hashAt(ctx context.Context, server documents.Reader, resource schema.GroupResource) (string, error) {
 	versions, err := server.Versions(ctx, resource.Group)
 	if err != nil {

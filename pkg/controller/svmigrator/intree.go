@@ -31,19 +31,19 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// kube-controller-manager has a migrator too. Two migrators of one resource would send twice the requests. Its success
-// proves nothing here: it does not check that all servers agree.
+// kube-controller-manager has a migrator too: the in-tree migrator. Two migrators of one resource would send twice the
+// requests. A success of the in-tree migrator proves nothing here, because it does not check that all servers agree.
 
 const (
 	inTreeGroup    = "storagemigration.k8s.io"
 	inTreeResource = "storageversionmigrations." + inTreeGroup
-	// inTreeRetry is how often an in-tree migration is looked at.
+	// inTreeRetry is how often the migrator checks whether an in-tree migration has ended.
 	inTreeRetry = 10 * time.Second
 )
 
-// runningInTree returns the name of an in-tree migration of the resource that runs, or an empty string. It reads them
-// at any version: all have what is needed here in the same fields. There are none if nobody serves them, or if the
-// manager is not allowed to list them.
+// runningInTree returns the name of a running in-tree migration of the resource, or an empty string. It reads in-tree
+// migrations at any version, because the fields that it needs are the same in all versions. It returns an empty string
+// also if in-tree migrations are not served, or if the manager is not allowed to list them.
 func (e *environment) runningInTree(ctx context.Context, resource schema.GroupResource) (string, error) {
 	versions, err := e.documents.Versions(ctx, inTreeGroup)
 	if documents.NotServed(err) || err == nil && len(versions) == 0 {
@@ -93,8 +93,8 @@ func (r *migrationRun) checkInTree(ctx context.Context) error {
 	return nil
 }
 
-// checkInTreeEnd returns an error while the definition says that kube-controller-manager migrates the resource. It
-// prunes status.storedVersions as well at its end.
+// checkInTreeEnd returns an error while the definition says that kube-controller-manager migrates the resource. At the
+// end of its migration, kube-controller-manager prunes status.storedVersions too.
 func (r *migrationRun) checkInTreeEnd(ctx context.Context, definition *documents.Definition) error {
 	if !definition.StorageMigrating() {
 		return nil

@@ -43,7 +43,8 @@ var (
 		"Number of migrations that ended, by resource and status: Succeeded or Failed.", "resource", "status")
 	outcomes = controller.NewCounter(rewrite.Subsystem, "object_outcomes_total",
 		"Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was "+
-			"denied and tried once more counts twice. One that a restarted list shows to be newer does not count.", "outcome")
+			"denied and tried once more counts twice. An object that a later list shows to be newer than the first list does "+
+			"not count.", "outcome")
 	migrationDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem:      rewrite.Subsystem,
 		Name:           "migration_duration_seconds",
@@ -53,7 +54,8 @@ var (
 	}, []string{"status"})
 
 	remainingObjects = controller.NewGauge(coreSubsystem, "remaining_objects",
-		"Number of objects that running migrations have not come to yet, by resource, if the server tells.", "resource")
+		"Number of objects that running migrations have not processed yet, by resource. It is missing where the API server "+
+			"does not report how many there are.", "resource")
 	newestMigrations = controller.NewGauge(rewrite.Subsystem, "newest_migrations",
 		"Number of resources by the condition of their newest migration, Waiting, Running, Succeeded or Failed, and the "+
 			"reason of this condition.", "condition", "reason")
@@ -66,14 +68,15 @@ var (
 	paceRate     = controller.NewGauge(rewrite.Subsystem, "pace_rewrites_per_second",
 		"Number of requests to rewrite an object that ended per second lately.")
 	paceOthers = controller.NewGauge(rewrite.Subsystem, "pace_others_writes_per_second",
-		"Number of objects that other clients lately wrote per second, by the revision of etcd. Running migrations count it.")
+		"Number of objects that other clients wrote per second lately, as etcd's revision shows. It is measured only while "+
+			"migrations run.")
 	pacePaused = controller.NewGauge(rewrite.Subsystem, "pace_paused_seconds",
-		"Time until the next rewrite may be sent, by why: AskedToWait or Unreachable.", "reason")
+		"Time until the next rewrite may be sent, by the reason of the pause: AskedToWait or Unreachable.", "reason")
 	storageGrowth = controller.NewGauge(rewrite.Subsystem, "storage_growth_bytes",
 		"By how much the database file of etcd has grown since migrations began to rewrite.", "storage_cluster_id")
 	awaitingSpace = controller.NewGauge(rewrite.Subsystem, "awaiting_storage_space",
-		"1 while all migrations wait for a compaction of etcd, or for an API server that tells the size of etcd's database, "+
-			"else 0.")
+		"1 while all migrations wait for a compaction of etcd, or for an API server that reports the size of etcd's "+
+			"database, else 0.")
 
 	gauges = controller.NewGauges(collect, remainingObjects, newestMigrations, runningMigrations, queuedMigrations,
 		paceLimit, paceInFlight, paceRate, paceOthers, pacePaused, storageGrowth, awaitingSpace)
@@ -112,7 +115,7 @@ func collect(c *Controller, gauge controller.Gauge) {
 }
 
 func collectNewest(migrations migrationlisters.StorageVersionMigrationLister, gauge controller.Gauge) {
-	// A cache has no errors.
+	// Listing from a cache never fails.
 	all, _ := migrations.List(labels.Everything())
 	newest := map[schema.GroupResource]*migrationv1alpha1.StorageVersionMigration{}
 	for _, m := range all {
@@ -120,17 +123,17 @@ func collectNewest(migrations migrationlisters.StorageVersionMigrationLister, ga
 			newest[m.GroupResource()] = m
 		}
 	}
-	type told struct{ condition, reason string }
-	resources := map[told]int{}
+	type state struct{ condition, reason string }
+	resources := map[state]int{}
 	for _, m := range newest {
 		for _, condition := range m.Status.Conditions {
 			if condition.Status == corev1.ConditionTrue {
-				resources[told{string(condition.Type), condition.Reason}]++
+				resources[state{string(condition.Type), condition.Reason}]++
 			}
 		}
 	}
-	for about, number := range resources {
-		gauge(newestMigrations, float64(number), about.condition, about.reason)
+	for s, number := range resources {
+		gauge(newestMigrations, float64(number), s.condition, s.reason)
 	}
 }
 

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// DefaultChunkSize is that of Kubernetes' own clients. The list costs little beside the rewrites, and a crash repeats
-	// little.
+	// DefaultChunkSize is the size that Kubernetes' own clients use. A list costs little compared with the rewrites of its
+	// objects, and a crash repeats little.
 	DefaultChunkSize = 500
 	// DefaultConcurrentMigrations is more than one, so that a migration without progress does not hold up all others. They
 	// share one pace.
 	DefaultConcurrentMigrations = 3
-	// DefaultTurn is long compared with the list that each turn costs, and short enough for small migrations to wait.
+	// DefaultTurn is long compared with the list that each turn costs, and short enough for small migrations that wait.
 	DefaultTurn = 5 * time.Minute
 	// DefaultFinishedTTL is longer than a weekend.
 	DefaultFinishedTTL = 72 * time.Hour
@@ -37,7 +37,7 @@ const (
 	DefaultMaxStorageGrowth = "128Mi"
 )
 
-// Options are what administrators choose.
+// Options are the settings of a Controller.
 type Options struct {
 	// ChunkSize is how many objects are listed at a time.
 	ChunkSize int64
@@ -49,7 +49,7 @@ type Options struct {
 	Pace pacer.Options
 	// FinishedTTL is how long a migration is kept after its end. Zero keeps it forever.
 	FinishedTTL time.Duration
-	// MaxStorageGrowth is by how many bytes rewrites may enlarge etcd's database file. Zero is no bound.
+	// MaxStorageGrowth is by how many bytes rewrites may enlarge etcd's database file. Zero means without a bound.
 	MaxStorageGrowth int64
 	// SettlePeriod is how long all servers must have written one encoding before they count as agreed.
 	SettlePeriod time.Duration

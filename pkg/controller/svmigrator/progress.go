@@ -32,7 +32,7 @@ import (
 // rateWindow is the time over which the rate in the status is measured.
 const rateWindow = time.Minute
 
-// counters has the field of the progress for each outcome.
+// counters returns the field of the progress that counts each outcome.
 func counters(p *migrationv1alpha1.MigrationProgress) map[sweep.Outcome]*int64 {
 	return map[sweep.Outcome]*int64{
 		sweep.Rewritten:       &p.Rewritten,
@@ -48,7 +48,8 @@ func positionOf(status *migrationv1alpha1.StorageVersionMigrationStatus) sweep.P
 	position := sweep.Position{Baseline: status.BaselineResourceVersion, Complete: status.SweepCompletionTime != nil}
 	p := status.Progress
 	if p == nil || p.ContinueToken == "" && !position.Complete {
-		// Either the first chunk was not done, or somebody removed the token. The sweep starts again, and so do the counts.
+		// The first chunk was not done, or somebody removed the token. So the sweep starts from the beginning, with counts of
+		// zero.
 		return position
 	}
 	position.Token, position.Retried = p.ContinueToken, p.Retried
@@ -65,7 +66,7 @@ func positionOf(status *migrationv1alpha1.StorageVersionMigrationStatus) sweep.P
 	return position
 }
 
-// putPosition stores a position. perMinute is the rate, or nil if that is not known yet.
+// putPosition stores a position. perMinute is the rate, or nil if it is not known yet.
 func putPosition(position sweep.Position, perMinute *int64) statusChange {
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		if status.Progress == nil {
@@ -78,7 +79,7 @@ func putPosition(position sweep.Position, perMinute *int64) statusChange {
 		p.Processed, p.Retried = position.Counts.Processed(), position.Retried
 		status.DeniedObjects = position.Denied
 		if status.SweepCompletionTime != nil {
-			return // Only denied objects were tried once more.
+			return // The sweep was complete before, and only denied objects were tried once more.
 		}
 		status.ManagedFieldsVersions = countedVersions(position.Versions)
 		status.BaselineResourceVersion, p.ContinueToken, p.ObjectsPerMinute = position.Baseline, position.Token, perMinute
@@ -89,7 +90,7 @@ func putPosition(position sweep.Position, perMinute *int64) statusChange {
 	}
 }
 
-// countedVersions returns counts by version in order.
+// countedVersions returns the counts sorted by version, at most as many as the status may have.
 func countedVersions(counts map[string]int64) []migrationv1alpha1.ManagedFieldsVersion {
 	var counted []migrationv1alpha1.ManagedFieldsVersion
 	for _, version := range slices.Sorted(maps.Keys(counts)) {
@@ -127,8 +128,8 @@ type rateSample struct {
 	processed int64
 }
 
-// perMinute takes the number of processed objects, and returns how many are processed in a minute. It returns nil for
-// the first sample.
+// perMinute records the number of processed objects, and returns how many are processed per minute. It returns nil if
+// that is not known yet.
 func (r *rate) perMinute(now time.Time, processed int64) *int64 {
 	r.samples = append(r.samples, rateSample{at: now, processed: processed})
 	for len(r.samples) > 2 && now.Sub(r.samples[1].at) >= rateWindow {

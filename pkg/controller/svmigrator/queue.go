@@ -35,13 +35,13 @@ const (
 	// begun migrations come first, so that few are half done.
 	begun priority = iota + 1
 	// awaited migrations are those that a person waits for: a person created them, or the CustomResourceDefinition lists
-	// several stored versions, none of which can be removed before.
+	// several stored versions, and none of them can be removed before the migration.
 	awaited
 	// outdated resources have a new encoding since the last migration.
 	outdated
-	// unexplored resources have encodings that nobody knows. After the installation these are all.
+	// unexplored resources may be stored in any encoding. After the installation all resources are unexplored.
 	unexplored
-	// long migrations had a turn and are not done. Small ones do not wait for them.
+	// long migrations had a turn and are not done. They come late, so that small ones do not wait for them.
 	long
 	// stuck migrations made no progress in their last run. They come after all others, however many there are.
 	stuck

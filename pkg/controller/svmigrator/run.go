@@ -39,15 +39,16 @@ import (
 )
 
 const (
-	// saveInterval bounds how often progress is stored. A crash repeats one chunk, or the work of this time if a chunk
-	// takes less. Each denied object in the status adds saveIntervalOfDenied: 100 of them may have 100 kB.
+	// Progress is stored after a chunk, but at most once in saveInterval. So a crash repeats one chunk, or the chunks of
+	// this time if they are quick. Each denied object in the status adds saveIntervalOfDenied, because 100 of them may
+	// take 100 kB.
 	saveInterval         = 500 * time.Millisecond
 	saveIntervalOfDenied = 50 * time.Millisecond
-	// reportTimeout bounds how long a run stands still to write the Running condition. failureReportPeriod is how often it
-	// writes a condition about failing requests.
+	// reportTimeout is for the write of the Running condition: the run does nothing else meanwhile. failureReportPeriod is
+	// how often a run writes a condition about failing requests.
 	reportTimeout       = 2 * time.Second
 	failureReportPeriod = 15 * time.Second
-	// maxDenialEvents is how many denied objects get an event in each run. The log has more of them.
+	// maxDenialEvents is how many denied objects get an event in each run. The log names more of them.
 	maxDenialEvents = 10
 )
 
@@ -61,12 +62,12 @@ var errStopped = errors.New("the migration must not write for now")
 type migrationRun struct {
 	env    *environment
 	status *statusWriter
-	// name, uid and resource are those of the migration. Other goroutines read them; status is the run's own.
+	// name, uid and resource are those of the migration. Other goroutines read them, but only the run uses status.
 	name     string
 	uid      types.UID
 	resource schema.GroupResource
 	runMemory
-	// stop ends the run. The controller then decides again.
+	// stop ends the run with a cause. The controller then decides again.
 	stop      context.CancelCauseFunc
 	followers *followers
 	// ready has the migrations that wait for a slot.
@@ -74,10 +75,10 @@ type migrationRun struct {
 	// turnEnds is when the migration gives its slot to others that wait. Zero means never.
 	turnEnds time.Time
 
-	// objects is what the engine rewrites, and where the API server serves it.
+	// objects is the resource as the engine rewrites it. locate sets it.
 	objects rewrite.Resource
-	// bound is the migration with its target. Nil before it has one. Other goroutines use it to decide whether to stop the
-	// run.
+	// bound is the migration with its target, or nil before the target is stored. Other goroutines use it to decide
+	// whether the run must stop.
 	bound atomic.Pointer[migrationv1alpha1.StorageVersionMigration]
 	// ending means that this run is writing the end of the migration.
 	ending atomic.Bool
@@ -86,7 +87,7 @@ type migrationRun struct {
 	rate         rate
 	denialEvents int
 	failing      retry.Streak
-	// nextReport is when the Running condition may be written again after that failed.
+	// nextReport is when the Running condition may be written again after a write of it has failed.
 	nextReport time.Time
 }
 
@@ -107,7 +108,7 @@ func (r *migrationRun) run(ctx context.Context) error {
 	var permanent *rewrite.PermanentError
 	switch {
 	case errors.As(err, &permanent) && permanent.Reason == migrationv1alpha1.MigrationReasonResourceNotServed:
-		return errStopped // The next run looks for another version, and fails the migration if there is none.
+		return errStopped // The next run looks for another version. It fails the migration if there is none.
 	case permanent != nil:
 		return r.end(ctx, failed(Decision{Verdict: Fail, Reason: permanent.Reason, Message: permanent.Message}))
 	case err != nil:
@@ -116,7 +117,8 @@ func (r *migrationRun) run(ctx context.Context) error {
 	return r.finish(ctx)
 }
 
-// bindTarget stores the target before anything is written. It does so once for each migration.
+// bindTarget stores the target and the time of the start before any object is written, unless an earlier run has stored
+// them. It also creates the task, and writes the condition.
 func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error {
 	status := &r.status.stored.Status
 	if r.task == nil {
@@ -127,7 +129,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 		if before := r.deniedBefore(decision.Target); before != nil {
 			klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
 				"earlier", before.Name, "objects", before.Status.Progress.Denied)
-			r.covered = nil // Others ask for all objects.
+			r.covered = nil // Other migrations ask for a rewrite of all objects, which this run does not do.
 			r.task = rewrite.NewTask(r.objects.Class, sweep.Position{Baseline: before.Status.BaselineResourceVersion})
 			r.task.Only = allDenied(before)
 		}
@@ -137,7 +139,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	}
 	err := r.status.update(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		if status.StartTime == nil {
-			// Rounded up: nothing was written before that time. A proof must be younger than what it proves.
+			// Rounded up, so that nothing was written before that time: a proof must be younger than what it proves.
 			status.StartTime = new(metav1.NewTime(migrationv1alpha1.RoundUp(now)))
 			status.Target, status.Evidence = decision.Target, decision.Evidence
 		}
@@ -167,8 +169,8 @@ func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersion
 	return stuck || saysInTreeRuns(status) && status.SweepCompletionTime != nil
 }
 
-// cleanVersions returns the served versions if managedFields have to be cleaned, else nil. The group may serve other
-// resources at versions at which it does not serve this one any more.
+// cleanVersions returns the served versions if managedFields have to be cleaned, else nil. They come from the
+// definition: a version of the group in the discovery document may serve only other resources.
 func (r *migrationRun) cleanVersions(ctx context.Context) ([]string, error) {
 	if !r.cleans() {
 		return nil, nil
@@ -186,7 +188,8 @@ func (r *migrationRun) cleans() bool {
 		features.DefaultFeatureGate.Enabled(features.CRDManagedFieldsCleaning)
 }
 
-// SavePosition stores the position, unless a position was stored a moment ago. It ends the run when its turn is over.
+// SavePosition stores the position, unless a position was stored a moment ago. It returns errTurnEnded if the turn of
+// the migration is over and others wait.
 func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position) error {
 	now := r.env.clock.Now()
 	perMinute := r.rate.perMinute(now, position.Counts.Processed())
@@ -223,12 +226,13 @@ func (r *migrationRun) ObjectDone(result rewrite.Result) {
 	}
 }
 
-// ReportState writes the Running condition if people must know something new. If that fails, a later report does it.
+// ReportState writes the Running condition if the state has changed, and every failureReportPeriod while requests fail.
+// If the write fails, a later report repeats it.
 func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 	now := r.env.clock.Now()
 	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
 	c := r.status.stored.Status.Condition(migrationv1alpha1.MigrationRunning)
-	// Abs, because the clock may have been set back since.
+	// Abs, because the clock may have been set back since then.
 	said := c != nil && c.Reason == string(report.State) &&
 		(!retrying || now.Sub(c.LastUpdateTime.Time).Abs() < failureReportPeriod)
 	if said || now.Before(r.nextReport) {

@@ -32,16 +32,16 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
-// runs has the migrations that run, at most one of each resource, and what is kept between the runs of a migration.
+// runs has the migrations that run, at most one of each resource, and the memory of migrations between two runs.
 type runs struct {
 	mu      sync.Mutex
 	running map[schema.GroupResource]*migrationRun
-	// memories are those of migrations that do not run.
+	// memories has no entries of migrations that run.
 	memories map[types.UID]runMemory
 }
 
-// runMemory is what a run leaves to the next run of the same migration. It only saves work: a new process resumes from
-// the status.
+// runMemory is what a run leaves to the next run of the same migration. It only saves work: without it, for example in
+// a new process, a run resumes from the status.
 type runMemory struct {
 	// task is nil before the migration begins. Only the run uses it.
 	task *rewrite.Task
@@ -51,7 +51,8 @@ type runMemory struct {
 	hadTurn bool
 	// notBefore is when the migration may run again.
 	notBefore time.Time
-	// failingSince is since when runs have failed because of requests that are not about objects, or zero.
+	// failingSince is when runs began to fail because of requests that are not for objects. It is zero if the last run did
+	// not fail.
 	failingSince time.Time
 	// covered are other migrations of the resource that existed before this one began.
 	covered sets.Set[types.UID]
@@ -61,7 +62,7 @@ func newRuns() *runs {
 	return &runs{running: map[schema.GroupResource]*migrationRun{}, memories: map[types.UID]runMemory{}}
 }
 
-// claimResource starts a run, unless another migration of the resource runs.
+// claimResource registers a run. It returns false if another migration of the resource runs.
 func (r *runs) claimResource(run *migrationRun) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +74,7 @@ func (r *runs) claimResource(run *migrationRun) bool {
 	return true
 }
 
-// release ends a run. It keeps what the next run of the migration can use.
+// release removes a run that has ended. It keeps the memory for the next run if there may be one.
 func (r *runs) release(run *migrationRun, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +107,7 @@ func (r *runs) runOfMigration(m *migrationv1alpha1.StorageVersionMigration) *mig
 	return nil
 }
 
-// memoryOf returns what the last run of a migration that does not run has left.
+// memoryOf returns the memory of a migration. It is empty while the migration runs.
 func (r *runs) memoryOf(uid types.UID) runMemory {
 	r.mu.Lock()
 	defer r.mu.Unlock()

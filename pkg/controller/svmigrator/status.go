@@ -43,8 +43,8 @@ type statusWriter struct {
 	stored *migrationv1alpha1.StorageVersionMigration
 }
 
-// write stores a change if nobody has written the migration since it was read, else it returns controller.ErrOutdated.
-// It sends nothing if the change changes nothing.
+// write stores a change of the status. It returns controller.ErrOutdated if somebody has written the migration since it
+// was read. It sends no request if the status stays as it is.
 func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 	m := w.stored.DeepCopy()
 	change(&m.Status, w.env.clock.Now())
@@ -83,15 +83,15 @@ func (w *statusWriter) refresh(ctx context.Context) error {
 	case live.UID != w.stored.UID, live.Finished(), live.DeletionTimestamp != nil:
 		return errMigrationGone
 	case w.stored.Status.Target != nil && live.Status.Target == nil:
-		return fmt.Errorf("the status of migration %q has lost its target: another program's CustomResourceDefinition may "+
-			"have replaced that of migrations", w.stored.Name)
+		return fmt.Errorf("the status of migration %q has lost its target: the CustomResourceDefinition of another program "+
+			"may have replaced the one of StorageVersionMigrations", w.stored.Name)
 	}
 	w.stored = live
 	return nil
 }
 
-// update stores a change. If somebody wrote the migration, for example an annotation, it reads the migration and tries
-// once more.
+// update stores a change of the status. If somebody has written the migration since it was read, for example an
+// annotation, it reads the migration and tries once more.
 func (w *statusWriter) update(ctx context.Context, change statusChange) error {
 	err := w.write(ctx, change)
 	if errors.Is(err, controller.ErrOutdated) {
@@ -102,10 +102,12 @@ func (w *statusWriter) update(ctx context.Context, change statusChange) error {
 	return err
 }
 
-// recordTransition writes log entries, metrics and events about a change of the status that was stored.
+// recordTransition writes log entries, metrics and events when a status was stored with which the migration has begun
+// or ended.
 func (e *environment) recordTransition(ctx context.Context, before, m *migrationv1alpha1.StorageVersionMigration) {
 	logger, status := klog.FromContext(ctx), &m.Status
-	began := before.Status.StartTime == nil && status.StartTime != nil // If it has ended too, another one did its work.
+	// A migration that begins and ends with one write did not run: another migration did its work.
+	began := before.Status.StartTime == nil && status.StartTime != nil
 	if began && !m.Finished() {
 		target := versionName(status.Target)
 		logger.Info("Migration starts", "target", target, "epoch", ptr.Deref(status.Target.Epoch, 0))
@@ -127,7 +129,7 @@ func (e *environment) recordTransition(ctx context.Context, before, m *migration
 	logger.Info("Migration ended", "status", result.Type, "reason", result.Reason, "progress", status.Progress)
 	resource := m.GroupResource().String()
 	if status.Target == nil {
-		resource = "" // It never began, so whoever created it may have made up the name.
+		resource = "" // The migration never began, so the resource may be made up. Labels would stay in memory for ever.
 	}
 	migrations.WithLabelValues(resource, string(result.Type)).Inc()
 	if status.StartTime != nil && !began {

@@ -32,25 +32,25 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
-// deletableFrom returns when a migration that has ended may be deleted, or false while somebody needs it. others are
-// the migrations of the same resource.
+// deletableFrom returns when a migration that has ended may be deleted. may is false while somebody needs the
+// migration. others are the migrations of the same resource.
 func deletableFrom(
 	m *migrationv1alpha1.StorageVersionMigration, others []*migrationv1alpha1.StorageVersionMigration,
 	state *migrationv1alpha1.StorageState, ttl time.Duration,
 ) (at time.Time, may bool) {
-	// newer: another migration has ended since, so it tells whether the denied objects of m were repaired.
+	// newer: another migration has ended since, and shows whether the denied objects of m were repaired.
 	newer := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
 		return other.Finished() && createdAfter(other, m)
 	})
-	// older: an earlier migration names objects too, and is deleted first. If m went first, it would wait for ever for a
-	// newer one.
+	// older: an earlier migration also names denied objects, and must be deleted before m. If m were deleted first, the
+	// earlier one would wait for ever for a newer one.
 	older := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
 		return other.Finished() && namesDenied(other) && createdAfter(m, other)
 	})
 	return endedAt(m).Add(ttl), ttl > 0 && (newer || !namesDenied(m)) && !older && !proofPending(m, state)
 }
 
-// createdAfter orders migrations, also those of the same second.
+// createdAfter reports whether a was created after b. It orders migrations of the same second by name.
 func createdAfter(a, b *migrationv1alpha1.StorageVersionMigration) bool {
 	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) > 0
 }
@@ -67,7 +67,8 @@ func proofPending(m *migrationv1alpha1.StorageVersionMigration, state *migration
 		!slices.Equal(state.Status.PersistedStorageVersionHashes, []string{target.StorageVersionHash})
 }
 
-// endedAt is when a migration ended: when its conditions changed last. Other controllers set no other time, or none.
+// endedAt returns when a migration ended: the latest change of a condition. It does not use status.completionTime,
+// because other controllers may not set it.
 func endedAt(m *migrationv1alpha1.StorageVersionMigration) time.Time {
 	at := m.CreationTimestamp.Time
 	for _, condition := range m.Status.Conditions {
@@ -78,8 +79,8 @@ func endedAt(m *migrationv1alpha1.StorageVersionMigration) time.Time {
 	return at
 }
 
-// deleteFinished deletes a migration that nobody needs any more. The cache may be behind, but the API server deletes
-// only the very migration that was decided on.
+// deleteFinished deletes a migration that nobody needs any more. The cache may be late, but the API server deletes the
+// migration only if it is the same, and nobody has written it since.
 func (c *Controller) deleteFinished(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration,
 ) (time.Time, error) {
@@ -87,7 +88,7 @@ func (c *Controller) deleteFinished(
 	at, may := deletableFrom(m, c.env.caches.MigrationsOf(resource), c.env.caches.State(resource),
 		c.env.options.FinishedTTL)
 	if !may {
-		return time.Time{}, nil // An event about the change that it waits for queues it again.
+		return time.Time{}, nil // The change that makes it deletable queues it again.
 	}
 	if c.env.clock.Now().Before(at) {
 		return at, nil
