@@ -21,13 +21,13 @@ limitations under the License.
 // through three steps:
 //
 //  1. It lists the objects in chunks, as metadata, in the order that package sweep decides (lists.go).
-//  2. It sends a merge patch for each object, as fast as package pacer allows (runner.go, object.go), and puts each
-//     answer into its class (failure.go). An object gets one outcome; a request that failed in passing is repeated. Dry
-//     runs in each namespace, and the metadata in each answer, show whether admission changes what is written; that
-//     ends the run (rehearsal.go).
+//  2. It sends a merge patch for each object, as fast as package pacer allows (runner.go, object.go), and classifies
+//     errors (failure.go). Each object gets one outcome. A request whose failure may pass is repeated. Dry runs in each
+//     namespace, and the metadata in each answer, show whether admission changes what is written. If it does, the run
+//     ends (rehearsal.go).
 //  3. It tries the denied objects once more when all others are done (engine.go).
 //
 // The caller decides whether objects may be written at all, stores positions, and shows the [State] to people. It stops
-// a run by ending its context. It may call Run again with the same Task: no object that has an outcome is written
+// a run by ending the context. It may call Run again with the same Task: objects that have outcomes are not written
 // again.
 package rewrite

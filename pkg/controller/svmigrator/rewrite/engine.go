@@ -34,8 +34,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// Migration is what an engine needs from the owner of the migration that it runs. It calls these methods from one
-// goroutine, and waits for them.
+// Migration is what an engine needs from the owner of the migration that it runs. The engine calls all methods from one
+// goroutine, and waits until they return.
 type Migration interface {
 	// SavePosition is called after each chunk with the position of the next one. It may skip a position that is not
 	// complete: after a crash the run repeats what came after the last stored position. An error ends the run. The
@@ -43,13 +43,13 @@ type Migration interface {
 	SavePosition(ctx context.Context, position sweep.Position) error
 	// ObjectDone is called for each outcome.
 	ObjectDone(result Result)
-	// ReportState is called every second, and whenever the run goes on to the next step. It must return soon.
+	// ReportState is called every second, and when the run begins to retry denied objects. It must return soon.
 	ReportState(ctx context.Context, report Report)
 	// MustYield reports whether other migrations wait. A run without progress then ends with ErrStuck.
 	MustYield() bool
 }
 
-// Result is what became of an object.
+// Result is an object with its outcome.
 type Result struct {
 	Object  *sweep.Object
 	Outcome sweep.Outcome
@@ -64,15 +64,15 @@ type Resource struct {
 	// GroupVersionResource has the version at which the objects are listed and written.
 	schema.GroupVersionResource
 	Class storageversion.Class
-	// RetryStatus means that objects have a status subresource through which they may be written. Denied objects are tried
-	// once more there, and so are objects that a rewrite of the resource itself would change.
+	// RetryStatus means that objects may be rewritten through their status subresource, too. The engine does so for denied
+	// objects, and for objects that a rewrite of the resource itself would change.
 	RetryStatus bool
-	// DefinedVersions are those of the CustomResourceDefinition, nil if there is none.
+	// DefinedVersions are the versions of the CustomResourceDefinition, or nil if there is none.
 	DefinedVersions []string
-	// CleanVersions are the served versions. Entries of managedFields in other versions are dropped. Nil leaves all
-	// entries.
+	// CleanVersions are the served versions. Entries of managedFields in other versions are dropped. If it is nil, no
+	// entry is dropped.
 	CleanVersions []string
-	// DryRun lets the API server answer without storing anything.
+	// DryRun sends each rewrite as a dry run, which stores nothing.
 	DryRun bool
 }
 
@@ -93,10 +93,10 @@ func NewEngine(config *rest.Config, pace *pacer.Pacer, clk clock.WithTicker, chu
 	return &Engine{client: client, pacer: pace, clock: clk, chunkSize: chunkSize}, nil
 }
 
-// ErrStuck ends a run without progress while other migrations wait.
+// ErrStuck ends a run that makes no progress while other migrations wait.
 var ErrStuck = errors.New("there was no progress for a while, and other migrations wait")
 
-// PermanentError ends a run that cannot succeed. Reason is one of the Failed condition.
+// PermanentError ends a run that cannot succeed. Reason and Message are for the Failed condition.
 type PermanentError struct {
 	Reason, Message string
 }
@@ -136,9 +136,9 @@ func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 	return w
 }
 
-// retryDenied tries the denied objects once more when all others are done. By then the obstacle may be gone. Where the
-// resource has a status, the patch goes there: the API server encodes the whole object anew, and admission rules about
-// the resource alone do not see the request.
+// retryDenied tries the denied objects once more when all others are done. By then the reason may be gone. If the
+// resource has a status subresource, the patch goes there: the API server encodes the whole object anew, and admission
+// rules that match only the resource itself do not apply.
 func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, resource Resource, m Migration) error {
 	swept := task.swept.Position()
 	denied := swept.Counts[sweep.Denied]
@@ -154,7 +154,8 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	if denied <= int64(len(swept.Denied)) {
 		r.list, r.rewrite = listNamed(swept.Denied), w.rewriteNamed
 	} else {
-		// The position does not name all of them, so list again. The sweep leaves out what was written after the baseline.
+		// The position does not name all denied objects, so list all objects again. The sweep does not rewrite those that
+		// were written after the baseline.
 		from.Baseline = swept.Baseline
 		r.list, r.rewrite = e.lister(w), w.rewrite
 	}
@@ -189,9 +190,9 @@ func listNamed(denied []migrationv1alpha1.DeniedObject) func(context.Context, st
 	}
 }
 
-// mergeRetried moves the objects that were denied at first to the outcomes of the second try. If that try listed all
-// objects anew, its counts include objects that have their outcomes already. So it moves no more objects than are not
-// denied any more.
+// mergeRetried moves objects that were denied in the first sweep to their outcomes in the second one. If the second
+// sweep listed all objects again, its counts include objects that have outcomes already. So mergeRetried moves only as
+// many objects as are not denied any more.
 func mergeRetried(first, second sweep.Counts) sweep.Counts {
 	merged := first
 	left := max(0, first[sweep.Denied]-second[sweep.Denied])
@@ -201,14 +202,15 @@ func mergeRetried(first, second sweep.Counts) sweep.Counts {
 		merged[outcome] += n
 		left -= n
 	}
-	// The rest was deleted, or somebody stored it in the target encoding.
+	// The others were deleted, or somebody stored them in the target encoding.
 	merged[sweep.AlreadyCurrent] += left
 	return merged
 }
 
-// RetryDelay is the time before a try, the first of which has the number 1: a random time of a quarter to half a
-// second, which doubles up to half a minute. Requests that failed together do not come back together.
-func RetryDelay(try int) time.Duration {
-	longest := min(minRetry<<min(try-1, maxDoublings), maxRetry)
+// RetryDelay returns how long to wait after the given number of failed tries: at first a random time of a quarter to
+// half a second, doubling up to half a minute. It is random so that requests that failed together are not repeated
+// together.
+func RetryDelay(failedTries int) time.Duration {
+	longest := min(minRetry<<min(failedTries-1, maxDoublings), maxRetry)
 	return wait.Jitter(longest/2, 1)
 }

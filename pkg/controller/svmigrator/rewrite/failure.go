@@ -34,24 +34,24 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// failureKind is what an error means for whoever sent the request.
+// failureKind is what an error means to the program that sent the request.
 type failureKind string
 
 const (
-	// interrupted: this program ended the request.
+	// interrupted: this program cancelled the request.
 	interrupted failureKind = "Interrupted"
 	// unreachable: no API server answered. It may have done what the request asked for.
 	unreachable failureKind = "Unreachable"
-	// overloaded: the API server asks for less.
+	// overloaded: the API server asks for fewer requests, or takes too long.
 	overloaded failureKind = "Overloaded"
-	// storageFull: etcd takes no writes, because its database has reached the quota. That passes when an administrator has
-	// made room.
+	// storageFull: etcd accepts no writes, because its database has reached the quota. That passes when an administrator
+	// has freed space.
 	storageFull failureKind = "StorageFull"
-	// behindAway: the API server got no answer from the aggregated server behind it. The API server itself is fine.
+	// behindAway: the aggregated server behind the API server does not answer. The API server itself is fine.
 	behindAway failureKind = "BehindAway"
-	// unauthenticated: the API server does not accept the credentials. The next token helps.
+	// unauthenticated: the API server does not accept the credentials. That may pass with the next token.
 	unauthenticated failureKind = "Unauthenticated"
-	// internal: the API server failed on this request. That may pass, for example when a webhook is back, or not.
+	// internal: the API server failed on this request. That may pass, for example when a webhook answers again.
 	internal failureKind = "Internal"
 	// conflicting: somebody may have written the object after it was listed.
 	conflicting failureKind = "Conflicting"
@@ -65,14 +65,14 @@ const (
 	unsupported failureKind = "Unsupported"
 	// refused: the API server will give the same answer until the object or the rules change.
 	refused failureKind = "Refused"
-	// changing: the rewrite changes more than the encoding, or would if the fence let it.
+	// changing: the rewrite changes more than the encoding, or would change more if the fence did not deny it.
 	changing failureKind = "Changing"
 )
 
 // Failure is an error of an API server, or on the way to it, with what it means.
 type Failure struct {
 	kind failureKind
-	// reason and message are the API server's own words, but for the values of fields.
+	// reason and message are those of the API server's answer, without the values of fields.
 	reason  metav1.StatusReason
 	message string
 	// timedOut means that the request took too long. That may be the fault of one object, or of the API server.
@@ -109,7 +109,7 @@ func Classify(err error, name string) Failure {
 	case code == http.StatusNotFound && documents.PageNotFound(err):
 		f.kind = resourceGone
 	case code != http.StatusInternalServerError && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		// These are not an API server's words: a proxy in between answered.
+		// This is not the answer of an API server, but of a proxy in between.
 		f.kind = unreachable
 	case code == http.StatusUnauthorized:
 		f.kind = unauthenticated
@@ -122,7 +122,7 @@ func Classify(err error, name string) Failure {
 	case code == http.StatusNotFound && name != "" && status.Details != nil && status.Details.Name == name:
 		f.kind = objectGone
 	case code == http.StatusNotFound && name != "" && status.Details != nil && status.Details.Name != "":
-		// Admission did not find another object, usually the namespace, which was deleted before this object.
+		// Admission did not find some other object. Usually that is the namespace, which was deleted before this object.
 		f.kind = refused
 	case code == http.StatusNotFound:
 		f.kind = resourceGone
@@ -164,13 +164,13 @@ func classifyUnanswered(err error) Failure {
 	return f
 }
 
-// lacksPermission reports whether this program is not allowed to do that to any object of the resource.
+// lacksPermission reports whether this program is not allowed to use the verb on objects of the resource.
 func (f Failure) lacksPermission(verb string) bool {
 	return f.kind == refused && f.reason == metav1.StatusReasonForbidden &&
 		strings.Contains(f.message, " cannot "+verb+" resource ")
 }
 
-// remedy says what an administrator can do, or nothing.
+// remedy returns what an administrator can do about a missing permission, or an empty string.
 func (f Failure) remedy() string {
 	if !f.lacksPermission("list") && !f.lacksPermission("patch") {
 		return ""
@@ -189,7 +189,7 @@ func (f Failure) Passes() bool {
 	}
 }
 
-// String returns the API server's words, short enough for a condition.
+// String returns the reason and message of the API server's answer, short enough for a condition.
 func (f Failure) String() string {
 	message := truncate(f.message, migrationv1alpha1.MaxDeniedObjectMessageLength)
 	if f.reason != "" && f.reason != metav1.StatusReasonUnknown {

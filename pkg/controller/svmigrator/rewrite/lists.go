@@ -31,8 +31,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
-// maxRestarts is how often a list may start from the beginning. Nobody can list from a server that takes none of its
-// own continue tokens.
+// maxRestarts is how often a list may start from the beginning. If a server rejects its own continue tokens each time,
+// the objects cannot be listed.
 const maxRestarts = 5
 
 // listing is the result of one list.
@@ -41,8 +41,8 @@ type listing struct {
 	err   error
 }
 
-// lister returns a function that lists one chunk of the objects that w rewrites. A list that fails may have asked for
-// too much, for instance of a slow conversion webhook, so the next one asks for half.
+// lister returns a function that lists one chunk of the objects that w rewrites. A failed list may have asked for too
+// many objects, for example if a conversion webhook is slow. So the next list asks for half as many.
 func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sweep.Chunk, error) {
 	limit := e.chunkSize
 	return func(ctx context.Context, token string) (sweep.Chunk, error) {
@@ -130,7 +130,7 @@ func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 }
 
 // WrittenBefore reports whether an object exists that may have been written before the baseline, which is the resource
-// version of a list. It also returns the resource version of its own first list. Without a baseline it reports true.
+// version of a list. Without a baseline it returns true. It also returns the resource version of its own first list.
 func (e *Engine) WrittenBefore(
 	ctx context.Context, resource Resource, baseline string,
 ) (older bool, listed string, err error) {
@@ -142,7 +142,7 @@ func (e *Engine) WrittenBefore(
 			if failure.kind != tokenExpired || failure.token == "" {
 				return false, "", fmt.Errorf("listing the objects: %w", err)
 			}
-			token = failure.token // What is listed from here on is newer than what was listed before.
+			token = failure.token // The rest of the list is newer than the chunks before.
 			continue
 		}
 		if listed == "" {

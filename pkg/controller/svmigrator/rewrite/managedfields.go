@@ -27,17 +27,17 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// cleaned returns the managedFields that the object must get, or nil if they stay as they are. It drops entries whose
-// version is not served any more: the API server cannot convert such an entry, and refuses server-side apply of an
-// object that has one.
+// cleaned returns the managedFields that the rewrite must write, or nil if they stay as they are. It drops entries
+// whose version is not served any more. The API server cannot convert such an entry, and refuses server-side apply of
+// an object that has one.
 func (r *rewriter) cleaned(live *metav1.PartialObjectMetadata) []metav1.ManagedFieldsEntry {
 	kept := slices.DeleteFunc(slices.Clone(live.ManagedFields), r.namesOther(r.resource.CleanVersions))
 	if len(kept) == len(live.ManagedFields) {
 		return nil
 	}
 	if len(kept) == 0 {
-		// If no entry were left, the next apply would give all fields to a manager "before-first-apply", and whoever applies
-		// could never remove one of them. An entry for the name alone prevents that.
+		// If no entry were left, the next apply would give all fields to a manager "before-first-apply", and no later apply
+		// could remove one of them. An entry for the name alone prevents that.
 		kept = []metav1.ManagedFieldsEntry{{
 			Manager:    controller.MigratorFieldManager,
 			Operation:  metav1.ManagedFieldsOperationApply,
@@ -60,8 +60,8 @@ func (r *rewriter) namesOther(versions []string) func(metav1.ManagedFieldsEntry)
 	}
 }
 
-// countVersions counts the versions of the resource that the managedFields of an object name after its rewrite. Only
-// custom resources have versions that people drop.
+// countVersions counts the versions of the resource that the managedFields of an object name after its rewrite. It
+// counts only for custom resources, because people remove only their versions.
 func (r *rewriter) countVersions(counts map[string]int64, entries []metav1.ManagedFieldsEntry) map[string]int64 {
 	if r.resource.Class != storageversion.Custom {
 		return nil

@@ -29,8 +29,8 @@ import (
 // valued are the kinds of field errors in which the API server quotes the invalid value.
 var valued = []string{"Invalid value", "Unsupported value", "Duplicate value", "Not found", "Too many", "Too few"}
 
-// messageOf returns what an API server says, without the values of invalid fields: whoever may read migrations need
-// not be allowed to read the objects.
+// messageOf returns the message of an API server without the values of invalid fields, because people who may read
+// migrations need not be allowed to read the objects.
 func messageOf(status metav1.Status) string {
 	if status.Reason != metav1.StatusReasonInvalid || status.Details == nil || len(status.Details.Causes) == 0 {
 		return status.Message
@@ -38,14 +38,15 @@ func messageOf(status metav1.Status) string {
 	var fields []string
 	for _, cause := range status.Details.Causes {
 		if cause.Field == "" {
-			return status.Message // Not the schema but a policy denied the request, in words of its own.
+			return status.Message // A policy denied the request, not the schema, and wrote the message.
 		}
 		fields = append(fields, cause.Field+": "+withoutValue(cause.Message))
 	}
 	return fmt.Sprintf("%s %q is invalid: %s", status.Details.Kind, status.Details.Name, strings.Join(fields, ", "))
 }
 
-// withoutValue takes the value out of what the API server says about a field: its type, the value, and the detail.
+// withoutValue removes the value from the message about a field. Such a message is the kind of error, the value, and
+// the detail.
 func withoutValue(message string) string {
 	kind, rest, _ := strings.Cut(message, ": ")
 	if !slices.Contains(valued, kind) {

@@ -41,18 +41,18 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// rewriter sends no-op writes of single objects.
+// rewriter writes single objects without changing them.
 //
-// The API server stores an object that a write does not change if the stored bytes differ from what it would write now.
-// The merge patch has uid and resourceVersion, and nothing else. If somebody wrote the object after it was listed, the
-// patch is a conflict. Nothing is left to do then, because all servers write the target encoding. The uid keeps the
-// patch off a new object of the same name. A merge patch never creates an object.
+// For such a write, the API server encodes the object anew, and stores it only if the bytes differ from the stored
+// ones. The merge patch has uid and resourceVersion, and nothing else. If somebody wrote the object after it was
+// listed, the patch is a conflict. Nothing is left to do then, because all servers write the target encoding. Because
+// of the uid, the patch does not write a new object of the same name. A merge patch never creates an object.
 type rewriter struct {
 	client   rest.Interface
 	resource Resource
 	clock    clock.PassiveClock
-	// ways are where the patch may go: the empty string is the object itself, others are subresources. A rewrite takes the
-	// first one that changes nothing.
+	// ways are where the patch may go: the empty string is the object itself, others are subresources. A rewrite uses the
+	// first way that changes nothing.
 	ways       []string
 	rehearsals sync.Map // the *rehearsed of each namespace
 	// baseline is the resource version of the first list.
@@ -65,13 +65,14 @@ type attempt struct {
 	// outcome is NoOutcome if the object has to be tried again. failure says why, or why the object was denied.
 	outcome sweep.Outcome
 	failure Failure
-	// latency is how long the write took if the API server accepted it, also if there was nothing to write. Else zero.
+	// latency is how long the write took if the API server accepted it, even if it stored nothing. Otherwise it is zero.
 	latency time.Duration
-	// revision is that of etcd with which the object was stored. It is zero if it was not, and if that is not known.
+	// revision is the revision of etcd at which the object was stored. It is zero if the object was not stored, or if the
+	// revision is not known.
 	revision int64
 }
 
-// paceResult is what the pacer learns from the attempt.
+// paceResult returns what the attempt shows the pacer.
 func (a attempt) paceResult() pacer.Result {
 	r := pacer.Result{Latency: a.latency, Revision: a.revision}
 	switch a.failure.kind {
@@ -146,14 +147,14 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 		return r.resolve(ctx, object, a.failure)
 	case overloaded, unreachable, unauthenticated:
 		if r.aggregated() && a.failure.reason != "" && a.failure.reason != metav1.StatusReasonTooManyRequests {
-			a.failure.kind = behindAway // An aggregated server that is away must not slow down other migrations.
+			a.failure.kind = behindAway // An aggregated server that does not answer must not slow down other migrations.
 		}
 	}
 	return a
 }
 
-// revision is that of etcd with which an object was stored. It is zero if it was not stored, or if that is not known:
-// aggregated servers need not count as kube-apiserver does.
+// revision returns the revision of etcd at which an object was stored. It is zero if the object was not stored, or if
+// the revision is not known: resource versions of aggregated servers need not be revisions of etcd.
 func (r *rewriter) revision(written *metav1.PartialObjectMetadata) int64 {
 	revision, err := strconv.ParseInt(written.ResourceVersion, 10, 64)
 	if err != nil || r.resource.DryRun || r.aggregated() {
@@ -162,11 +163,11 @@ func (r *rewriter) revision(written *metav1.PartialObjectMetadata) int64 {
 	return revision
 }
 
-// aggregated reports whether a server behind the API server has the objects.
+// aggregated reports whether an aggregated server has the objects.
 func (r *rewriter) aggregated() bool { return r.resource.Class == storageversion.Aggregated }
 
-// wouldChange is the attempt to rewrite an object that the dry run has shown to be no no-op. It ends the run, unless
-// that is because of the managedFields of this object: others need not have such an entry.
+// wouldChange returns the attempt for an object that a rewrite would change, as a dry run has shown. The attempt ends
+// the run, unless the managedFields of this object are the reason: others need not have such an entry.
 func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 	a := attempt{object: object, failure: r.changing(object, "would change", what)}
 	if what == lostFields || what == fencedOff && object.Extra.(*original).namesUndefinedVersion {
@@ -175,8 +176,8 @@ func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 	return a
 }
 
-// resolve finds out what a conflict or a 404 means by reading the object. The answer alone proves nothing, because
-// admission may answer with these codes as well.
+// resolve reads the object to find out what a conflict or a 404 means. The answer alone proves nothing, because
+// admission may answer with these codes too.
 func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Failure) attempt {
 	live, a := r.read(ctx, object)
 	if live == nil && a.failure.kind != refused {
@@ -190,13 +191,14 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 		// The object is current, but its managedFields still have to be cleaned.
 		object.ResourceVersion = live.ResourceVersion
 	}
-	// Otherwise admission gave the answer: nobody wrote the object, or this program may not read it and cannot know.
+	// Nobody wrote the object, so admission gave the answer. Or this program is not allowed to read the object, and cannot
+	// know.
 	a.failure = answer
 	a.failure.kind = internal
 	return a
 }
 
-// rewriteNamed rewrites an object of which only the name and the uid are known, because it was denied earlier.
+// rewriteNamed rewrites an object that was denied earlier. Only its name and UID are known.
 func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attempt {
 	live, a := r.read(ctx, object)
 	switch {
@@ -213,7 +215,7 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 	return r.rewrite(ctx, object)
 }
 
-// read returns the metadata of an object, or nil and the result of the attempt.
+// read returns the metadata of an object. If it cannot, it returns nil and the result of the attempt.
 func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, attempt) {
 	a := attempt{object: object}
 	live := &metav1.PartialObjectMetadata{}
@@ -233,8 +235,8 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 	return nil, a
 }
 
-// newer returns a function that reports whether a resource version is surely newer than another. That is never sure
-// about aggregated servers, which need not count as kube-apiserver does.
+// newer returns a function that reports whether resource version a is surely newer than b. It is never sure if a server
+// need not count as kube-apiserver does, for example an aggregated one.
 func newer(class storageversion.Class) func(a, b string) bool {
 	counted := class == storageversion.BuiltIn || class == storageversion.Custom
 	return func(a, b string) bool {
@@ -244,15 +246,15 @@ func newer(class storageversion.Class) func(a, b string) bool {
 }
 
 const (
-	// PatchTimeout is more than the 34 s that an API server allows for a patch. So the answer says what became of it.
+	// PatchTimeout is longer than the 34 s that an API server allows for a patch. So the API server answers before.
 	PatchTimeout = 40 * time.Second
-	// listTimeout is more than the 60 s that an API server allows for a list by default.
+	// listTimeout is longer than the 60 s that an API server allows for a list by default.
 	listTimeout = 65 * time.Second
 	// readTimeout is for single objects.
 	readTimeout = 15 * time.Second
 
-	// Except for dry runs, the rewriter never asks for bodies: an API server that cannot leave them out refuses the
-	// request.
+	// The rewriter asks for metadata only, except to compare an object with the answer to a dry run. An API server that
+	// cannot send metadata alone refuses the request.
 	acceptObject = runtime.ContentTypeProtobuf + documents.AsMetadata + "," +
 		runtime.ContentTypeJSON + documents.AsMetadata
 	acceptWhole = runtime.ContentTypeJSON
@@ -260,8 +262,9 @@ const (
 		runtime.ContentTypeJSON + documents.AsMetadataList
 )
 
-// newObjectsClient returns a client for the metadata of any resource. It has no rate limit, because the pacer has one.
-// It repeats no request by itself, so that the pacer sees everything that the server says about its load.
+// newObjectsClient returns a client for the metadata of any resource. It has no rate limit, because the pacer limits
+// the rate. It does not repeat requests by itself, so that the pacer sees everything that the server says about its
+// load.
 func newObjectsClient(config *rest.Config) (rest.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -270,7 +273,7 @@ func newObjectsClient(config *rest.Config) (rest.Interface, error) {
 	config.GroupVersion = &schema.GroupVersion{}
 	config.APIPath = "/"
 	config.QPS = -1
-	// Warnings are about the contents of objects, which are the business of their owners.
+	// Warnings are about the contents of objects, which only their owners can change.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	client, err := rest.RESTClientFor(config)
 	if err != nil {
@@ -279,15 +282,15 @@ func newObjectsClient(config *rest.Config) (rest.Interface, error) {
 	return client, nil
 }
 
-// prepare addresses a request.
-func (r *rewriter) prepare(request *rest.Request, accept string, timeout time.Duration) *rest.Request {
+// resourceRequest completes a request about the resource with the path, the Accept header and the timeout.
+func (r *rewriter) resourceRequest(request *rest.Request, accept string, timeout time.Duration) *rest.Request {
 	return request.AbsPath(documents.Path(r.resource.GroupVersion())).Resource(r.resource.Resource).
 		SetHeader("Accept", accept).MaxRetries(0).Timeout(timeout)
 }
 
 // list returns a chunk of the metadata of all objects in all namespaces.
 func (r *rewriter) list(ctx context.Context, token string, limit int64) (*metav1.PartialObjectMetadataList, error) {
-	request := r.prepare(r.client.Get(), acceptList, listTimeout).Param("limit", strconv.FormatInt(limit, 10))
+	request := r.resourceRequest(r.client.Get(), acceptList, listTimeout).Param("limit", strconv.FormatInt(limit, 10))
 	if token != "" {
 		request.Param("continue", token)
 	}
@@ -295,11 +298,11 @@ func (r *rewriter) list(ctx context.Context, token string, limit int64) (*metav1
 	return list, request.Do(ctx).Into(list)
 }
 
-// objectRequest addresses a request about a single object.
+// objectRequest completes a request about a single object.
 func (r *rewriter) objectRequest(
 	object *sweep.Object, request *rest.Request, accept string, timeout time.Duration,
 ) *rest.Request {
-	return r.prepare(request, accept, timeout).
+	return r.resourceRequest(request, accept, timeout).
 		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name)
 }
 
@@ -307,12 +310,14 @@ func (r *rewriter) get(ctx context.Context, object *sweep.Object, accept string)
 	return r.objectRequest(object, r.client.Get(), accept, readTimeout).Do(ctx)
 }
 
-// patchRequest makes a merge patch. That never creates an object: the answer for one that is gone is not found.
+// patchRequest returns a merge patch. If the object is gone, the API server answers that it is not found, and creates
+// nothing.
 func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way, accept string) *rest.Request {
 	return r.objectRequest(object, r.client.Patch(types.MergePatchType), accept, PatchTimeout).
 		SubResource(way).
 		Param("fieldManager", controller.MigratorFieldManager).
-		// An object may have fields that its schema does not know any more. That is no reason to refuse, nor to warn.
+		// An object may have fields that its schema does not have any more. The API server must not refuse it for that, nor
+		// warn.
 		Param("fieldValidation", metav1.FieldValidationIgnore).
 		Body(body)
 }

@@ -26,8 +26,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
-// fingerprint stands for the metadata of an object that a rewrite must not change. The API server counts changes of the
-// rest in the generation, for resources that have one.
+// fingerprint stands for the metadata that a rewrite must not change. For resources with a generation, the API server
+// counts changes of the rest of the object in the generation.
 type fingerprint struct {
 	generation                              int64
 	labels, annotations, finalizers, owners uint64
@@ -39,15 +39,15 @@ func fingerprintOf(m *metav1.ObjectMeta) fingerprint {
 	}
 }
 
-// hashOf does not depend on the order of a map: Marshal sorts.
+// hashOf returns a hash of a value. It does not depend on the order of a map, because Marshal sorts the keys.
 func hashOf(value any) uint64 {
-	encoded, _ := json.Marshal(value) // Metadata can always be encoded: it was decoded.
+	encoded, _ := json.Marshal(value) // Metadata can always be encoded, because it was decoded.
 	h := fnv.New64a()
 	_, _ = h.Write(encoded) // never fails
 	return h.Sum64()
 }
 
-// differs returns the first field that differs, or nothing.
+// differs returns the first field that differs, or an empty string.
 func (f fingerprint) differs(other fingerprint) string {
 	switch {
 	case f.labels != other.labels:
@@ -68,16 +68,17 @@ func (f fingerprint) differs(other fingerprint) string {
 // original is what the rewriter keeps of the metadata of an object until its rewrite is answered.
 type original struct {
 	fingerprint
-	// managedFields are those that the object must get, nil if they stay as they are.
+	// managedFields are the managedFields that the rewrite must write, or nil if they stay as they are.
 	managedFields []metav1.ManagedFieldsEntry
-	// managed means that the object of a custom resource has managedFields.
+	// managed means that it is an object of a custom resource and has managedFields.
 	managed bool
-	// namesUndefinedVersion means that an entry of them names a version that the definition lacks, and that the entry
-	// stays.
+	// namesUndefinedVersion means that an entry of managedFields names a version that the CustomResourceDefinition lacks,
+	// and that managedFields are not cleaned.
 	namesUndefinedVersion bool
 }
 
-// keep remembers the metadata of an object before its rewrite. It reports whether managedFields have to be cleaned.
+// keep stores in object.Extra what is needed of the metadata for the rewrite. It reports whether managedFields have to
+// be cleaned.
 func (r *rewriter) keep(object *sweep.Object, live *metav1.PartialObjectMetadata) (cleans bool) {
 	kept := &original{
 		fingerprint:   fingerprintOf(&live.ObjectMeta),

@@ -57,29 +57,30 @@ const rehearsalInterval = 100
 // encodes the whole object anew there too.
 const statusWay = "status"
 
-// fencedOff is what a rewrite would change if the fence let it. The refusal does not say more.
+// fencedOff stands for the fields of a change that the fence has denied. The answer of the API server does not name
+// them.
 const fencedOff = "more than its encoding, which the fence refuses"
 
-// lostFields is what a rewrite would remove on an API server before 1.37 that cannot convert an object to the version
-// of an entry: all entries.
+// lostFields is the field that a rewrite would empty. API servers before 1.37 drop all entries if they cannot convert
+// the object to the version that an entry names.
 const lostFields = ".metadata.managedFields"
 
-// rehearsed is what is known of one namespace.
+// rehearsed is what dry runs have shown about one namespace.
 type rehearsed struct {
 	mu      sync.Mutex // held during the dry run, so that no other object of the namespace is rewritten meanwhile
-	objects int
-	next    int // the first object before which there is another dry run
-	// way is the subresource through which rewrites change nothing, empty for the resource itself. Rewrites go the first
-	// way until a dry run finds a better one.
+	objects int        // how many objects were to be rewritten
+	next    int        // the number of the next object with a dry run
+	// way is the subresource through which rewrites change nothing, or empty for the object itself. It is the first way
+	// until a dry run finds a better one.
 	way string
 }
 
-// errWritten says that the object was written after it was listed. After a restart that is true of all objects of a
-// chunk that were rewritten before, because the list goes on at its old revision.
+// errWritten says that the object was written after it was listed. After a restart of this program that is true of all
+// objects of the chunk that it had rewritten before, because the list continues at its old revision.
 var errWritten = errors.New("the object was written after it was listed")
 
-// rehearse returns the way through which a rewrite changes nothing. If each way changes something, changed says what.
-// An error is errWritten, or the answer that the rewrite itself would get.
+// rehearse returns the way through which a rewrite changes nothing. If it changes something in every way, changed is
+// the first field that it changes. An error is errWritten, or the error that the rewrite itself would return.
 func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []byte) (way, changed string, err error) {
 	known, _ := r.rehearsals.LoadOrStore(object.Namespace, &rehearsed{way: r.ways[0]})
 	n := known.(*rehearsed)
@@ -99,7 +100,7 @@ func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []by
 		after, err := decode(r.patchRequest(object, body, way, acceptWhole).Param("dryRun", metav1.DryRunAll).Do(ctx))
 		switch {
 		case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"):
-			klog.FromContext(ctx).V(2).Info("A webhook does not support dry runs, so only metadata shows what rewrites change",
+			klog.FromContext(ctx).V(2).Info("A webhook does not support dry runs, so only the metadata of objects is compared",
 				"object", klog.KRef(object.Namespace, object.Name), "err", err)
 			n.next = math.MaxInt
 			return n.way, "", nil
@@ -119,9 +120,9 @@ func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []by
 	return "", changed, nil
 }
 
-// changedBy returns the path of the first field that a rewrite would change, or nothing. Servers may merge or drop
-// single entries of managedFields. They drop all only of custom resources that they cannot convert, or of built-in ones
-// whose entries no release can read any more.
+// changedBy returns the path of the first field that a rewrite would change, or an empty string. It does not compare
+// entries of managedFields, because servers may merge or drop single entries. They drop all entries only of custom
+// resources that they cannot convert, or of built-in resources whose entries no release can read any more.
 func (r *rewriter) changedBy(before, after *unstructured.Unstructured) string {
 	if r.resource.DefinedVersions != nil && len(before.GetManagedFields()) > 0 && len(after.GetManagedFields()) == 0 {
 		return lostFields
@@ -129,7 +130,8 @@ func (r *rewriter) changedBy(before, after *unstructured.Unstructured) string {
 	return difference(before.Object, after.Object, "")
 }
 
-// changing is the failure of a rewrite that is no no-op.
+// changing returns the failure of a rewrite that changes more than the encoding. does is what it does to the object,
+// for example "has changed", and what is the field.
 func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 	why := fmt.Sprintf("A mutating webhook or a MutatingAdmissionPolicy for updates of %s does that. Exclude the user of "+
 		"this manager from it, then retry", r.resource.GroupResource())
@@ -155,7 +157,7 @@ func decode(answer rest.Result) (*unstructured.Unstructured, error) {
 	if err := answer.Error(); err != nil {
 		return nil, err
 	}
-	raw, _ := answer.Raw() // Its error is that of Error, less what the API server says.
+	raw, _ := answer.Raw() // Error has returned its error, with more of the API server's answer.
 	object := &unstructured.Unstructured{}
 	if err := json.Unmarshal(raw, &object.Object); err != nil {
 		return nil, fmt.Errorf("decoding an object: %w", err)
@@ -163,7 +165,8 @@ func decode(answer rest.Result) (*unstructured.Unstructured, error) {
 	return object, nil
 }
 
-// difference returns the path of the first field that differs, or nothing. It shows no values: they may be secret.
+// difference returns the path of the first field that differs, or an empty string. It does not return values, because
+// they may be secret.
 func difference(before, after any, path string) string {
 	a, b := fieldsOf(before), fieldsOf(after)
 	if a == nil || b == nil {
@@ -183,7 +186,7 @@ func difference(before, after any, path string) string {
 	return ""
 }
 
-// fieldsOf returns the fields or items of a value by their part of a path, or nil if it has none.
+// fieldsOf returns the fields or items of a value by their last part of the path, or nil if it has none.
 func fieldsOf(value any) map[string]any {
 	fields := map[string]any{}
 	switch value := value.(type) {

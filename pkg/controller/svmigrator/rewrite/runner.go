@@ -33,28 +33,28 @@ import (
 )
 
 const (
-	// A request that failed in passing is repeated after minRetry, doubling up to maxRetry.
+	// A request whose failure may pass is repeated after minRetry, doubling up to maxRetry.
 	minRetry     = 500 * time.Millisecond
 	maxRetry     = 30 * time.Second
 	maxDoublings = 10
 
-	// The runner gives up on an object if the API server failed on it, or did not answer in time, giveUpFailures times and
-	// for giveUpTime at least, and if at most giveUpMost objects of the chunk are left and others are done. The object
-	// counts as denied, and is tried once more when all others are done. If more objects fail, the runner takes it for an
-	// outage, for example of a webhook. It waits for the end of an outage, but not longer than outageAtMost, because the
-	// next chunks wait too.
+	// The runner gives up on an object if the API server failed on it, or did not answer in time, at least giveUpFailures
+	// times and for giveUpTime, and if at most giveUpMost objects of the chunk are left and others are stored. Then the
+	// object counts as denied, and is tried once more when all others are done. If more objects are left, there may be an
+	// outage, for example of a webhook. Then the runner waits, but not longer than outageAtMost, because the next chunks
+	// wait too.
 	giveUpFailures = 3
 	giveUpTime     = 2 * time.Minute
 	giveUpMost     = 10
 	outageAtMost   = 30 * time.Minute
 
-	// If refusedAtLeast rewrites lacked the permission and none succeeded, the run fails without trying the rest.
+	// If refusedAtLeast rewrites lacked the permission and none succeeded, the run fails without trying the other objects.
 	refusedAtLeast = 100
 	// maxDenialLines is how many denied objects each run logs at the default verbosity.
 	maxDenialLines = 100
 
-	// vanishPatience is how long a server may say that it does not serve the resource, or that nobody may list the
-	// objects. A server that has just started says so for a moment.
+	// vanishPatience is how long servers may answer that they do not serve the resource, or that listing its objects is
+	// forbidden, before the run fails. A server that has just started answers like that for a moment.
 	vanishPatience = 15 * time.Second
 )
 
@@ -66,14 +66,14 @@ var RetriedRequests = controller.NewCounter(Subsystem, "retried_rewrites_total",
 	"Number of rewrites that were sent again, by what failed: Unreachable, Overloaded, StorageFull, BehindAway (an "+
 		"aggregated server), Unauthenticated, Internal or ResourceGone.", "failure")
 
-// sweepRunner drives one sweep: it sends the requests that the sweep asks for, and tells the sweep what came of them.
+// sweepRunner drives one sweep: it sends the requests that the sweep asks for, and reports their results to the sweep.
 type sweepRunner struct {
 	clock     clock.WithTicker
 	lane      *pacer.Lane
 	task      *Task
 	migration Migration
-	// normal is the state while no request fails. A runner that retries denied objects saves no positions, and what it
-	// gives up on is not tried again.
+	// normal is the state while no request fails. If it is RetryingDenied, the runner saves no positions, and an object
+	// that it gives up on is not tried again.
 	normal State
 	sweep  *sweep.Sweep
 	// list returns the chunk that a continue token stands for.
@@ -96,14 +96,16 @@ type sweepRunner struct {
 
 	// objectRetry and listRetry describe the latest failures.
 	objectRetry, listRetry Retry
-	// denials counts the denied objects, and unauthorized those that were denied because this program lacks a permission.
+	// denials counts the denied objects. unauthorized counts those that were denied because this program lacks a
+	// permission.
 	denials, unauthorized int
-	// vanishing is since when servers say that the resource is not served, or may not be listed. Zero if they do not.
+	// vanishing is when servers began to answer that the resource is not served, or that listing it is forbidden. It is
+	// zero if they do not answer that.
 	vanishing time.Time
 }
 
-// run returns nil when every object has its outcome and the final position is saved. Nothing of it runs when it
-// returns.
+// run returns nil when every object has its outcome and the final position is saved. All its goroutines have ended when
+// it returns.
 func (r *sweepRunner) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	r.attempts, r.lists = make(chan attempt), make(chan listing, 1)
@@ -181,7 +183,8 @@ func (r *sweepRunner) dispatch(ctx context.Context, work <-chan *sweep.Object) {
 	}
 }
 
-// drain takes the answers of the requests in flight when the run ends. An answer counts, whatever ended the run.
+// drain waits for the answers to the requests in flight when the run ends. An answer counts even if the run has failed
+// or was stopped.
 func (r *sweepRunner) drain(ctx context.Context) {
 	for r.inFlight > 0 {
 		a := <-r.attempts
@@ -293,14 +296,15 @@ func (r *sweepRunner) refusesAll(a attempt) error {
 		return nil
 	}
 	if counts := r.sweep.Progress().Counts; counts[sweep.Rewritten]+counts[sweep.AlreadyCurrent] > 0 {
-		return nil // Only some namespaces are out of bounds, or the permission was taken away on the way.
+		return nil // Only some namespaces are forbidden, or the permission was revoked during the run.
 	}
 	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
 		"The API server refuses to rewrite any object, so only %d were tried: %s%s", r.unauthorized, a.failure,
 		a.failure.remedy())}
 }
 
-// givesUpOn reports whether the API server failed on the object for so long that others must not wait for it any more.
+// givesUpOn reports whether the API server has failed on the object for so long that other objects must not wait for it
+// any longer.
 func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {
 	failing := now.Sub(object.FailingSince)
 	if object.Failures < giveUpFailures || failing < giveUpTime {
@@ -320,8 +324,8 @@ var permanentFailures = map[failureKind]PermanentError{
 		"Writing the objects changes more than their encoding"},
 }
 
-// permanent returns the error that ends the run, or nil if the request has to be repeated. What servers have said for
-// only a short time may pass.
+// permanent returns the error that ends the run, or nil if the request has to be repeated. Some failures are permanent
+// only after vanishPatience.
 func (r *sweepRunner) permanent(f Failure) error {
 	if _, permanent := permanentFailures[f.kind]; !permanent {
 		return nil

@@ -26,7 +26,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// State is what a task does. It is a reason of the Running condition.
+// State is what a task does now. It is a reason of the Running condition.
 //
 //	Rewriting ──────────> RetryingDenied       all objects have outcomes, and some were denied
 //	either of these ────> RetryingRequests     requests have failed for ReportAfter
@@ -42,30 +42,32 @@ const (
 	RetryingDenied State = migrationv1alpha1.MigrationReasonRetryingDenied
 	// RetryingRequests: requests fail and are repeated.
 	RetryingRequests State = migrationv1alpha1.MigrationReasonRetrying
-	// Stuck: requests fail, and nothing else happens.
+	// Stuck: requests fail, and the task has made no progress for StuckAfter.
 	Stuck State = migrationv1alpha1.MigrationReasonNoProgress
 )
 
 const (
 	// reportPeriod is how often a run reports its state.
 	reportPeriod = time.Second
-	// ReportAfter is how long requests must have failed before people hear of it.
+	// ReportAfter is how long requests must have failed before the state says so.
 	ReportAfter = 5 * time.Second
-	// StuckAfter is longer than any request takes.
+	// StuckAfter is how long a task must have made no progress to be stuck. It is longer than any request takes.
 	StuckAfter = listTimeout + 5*time.Second
 )
 
-// Task is the memory of one migration: what was done, and the state that follows from it. It outlives the runs.
+// Task is what an engine knows about one migration: what was done, and the state. All runs of the migration use the
+// same task.
 type Task struct {
 	// swept is the sweep over all objects.
 	swept *sweep.Sweep
-	// Only are the objects to rewrite. Nil stands for all. Otherwise all others, and what was written after the baseline,
-	// are stored in the target encoding.
+	// Only has the objects to rewrite, or is nil to rewrite all objects. If it is set, all other objects, and those that
+	// were written after the baseline, must be stored in the target encoding.
 	Only []migrationv1alpha1.DeniedObject
-	// retried is the sweep over the denied objects. Nil before that begins.
+	// retried is the sweep over the denied objects, or nil before that sweep begins.
 	retried *sweep.Sweep
 
-	// changed is a rewrite that has changed more than the encoding. Its answer may come when the run has ended.
+	// changed is the failure of a rewrite that has changed more than the encoding. The task keeps it, because the answer
+	// may come when the run is already ending.
 	changed Failure
 
 	state State
@@ -91,7 +93,7 @@ func (t *Task) progressed(now time.Time) {
 	}
 }
 
-// Failing says that requests fail, and returns the state.
+// Failing records that requests fail, and returns the state.
 func (t *Task) Failing(now time.Time) State {
 	if t.state != Stuck {
 		t.state = RetryingRequests
@@ -110,7 +112,7 @@ type Report struct {
 
 // Retry describes requests that fail and are repeated. It is empty unless the state is RetryingRequests or Stuck.
 type Retry struct {
-	// What fails, in words.
+	// What says what fails, for example "Listing the next objects has failed".
 	What string
 	// Example is an object that has the failure. It is empty for a list.
 	Example string
@@ -129,7 +131,7 @@ func (r Retry) String() string {
 		r.What, r.Since.UTC().Format(time.RFC3339), r.Next.UTC().Format(time.RFC3339), answer)
 }
 
-// report returns the state of the run. It returns false while it is too early to say.
+// report returns the state of the run. It returns false while the state is not clear yet.
 func (r *sweepRunner) report(now time.Time) (Report, bool) {
 	var retry Retry
 	objects, since := r.sweep.Waiting()

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package sweep goes through all objects of one resource, once. It is a step machine: it says what to list next, which
-// object to rewrite next, and from where the sweep can be resumed. Its caller sends the requests and reports what came
-// of them. The package sends nothing, waits for nothing and has no clock.
+// Package sweep goes through all objects of one resource, once. It is a state machine: it says what to list next, which
+// object to rewrite next, and from which position the sweep can be resumed. The caller sends the requests, and reports
+// their results. The package sends no requests, does not wait, and has no clock.
 //
 // Objects come in chunks. The next chunk is listed while the current one is rewritten. A chunk is done when each of its
 // objects has an outcome. Only then does the position move to the next chunk, with the counts and the continue token

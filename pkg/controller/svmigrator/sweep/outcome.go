@@ -16,7 +16,7 @@ limitations under the License.
 
 package sweep
 
-// Outcome is what became of an object. Each object has exactly one.
+// Outcome is the final result for an object. Each object gets exactly one.
 type Outcome int
 
 const (
@@ -31,7 +31,7 @@ const (
 	WrittenByOthers
 	// Gone: the object was deleted.
 	Gone
-	// Denied: the API server refuses to write the object for good.
+	// Denied: the API server permanently refuses to write the object, or keeps failing on it.
 	Denied
 
 	outcomeCount
@@ -48,7 +48,7 @@ var Outcomes = []Outcome{Rewritten, AlreadyCurrent, WrittenByOthers, Gone, Denie
 // String returns the name of the outcome, as metrics and logs show it.
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// Counts has the number of objects of each outcome.
+// Counts has the number of objects with each outcome.
 type Counts [outcomeCount]int64
 
 // Processed is how many objects have an outcome.

@@ -35,13 +35,14 @@ type Object struct {
 	// Unclean objects are rewritten even if they are newer than the baseline, because more than the encoding has to be
 	// written.
 	Unclean bool
-	// Extra belongs to the caller.
+	// Extra is for the caller.
 	Extra any
 
-	// Tries counts the rewrites that failed and were repeated. FirstTry is the time of the first one.
+	// Tries counts the rewrites that failed and have to be repeated. FirstTry is when the object was first tried.
 	Tries    int
 	FirstTry time.Time
-	// Failures and FailingSince are about failures that may be the fault of this object alone. The caller keeps them.
+	// Failures counts the failures that this object alone may have caused, and FailingSince is the time of the first one.
+	// The caller sets them.
 	Failures     int
 	FailingSince time.Time
 }
@@ -59,16 +60,16 @@ type Chunk struct {
 	Versions map[string]int64
 }
 
-// Position is what an interrupted sweep is resumed from.
+// Position is the point from which an interrupted sweep can be resumed.
 type Position struct {
 	// Token is the continue token of the next chunk. It is empty at the beginning and after the last chunk.
 	Token string
 	// Baseline is the resource version of the first list.
 	Baseline string
 	Counts   Counts
-	// Retried counts the requests that were repeated.
+	// Retried counts the rewrites that were repeated.
 	Retried int64
-	// Denied names the first denied objects, up to MaxDeniedObjects. Counts has the number of all.
+	// Denied names the first denied objects, up to MaxDeniedObjects. Counts has the number of all denied objects.
 	Denied []migrationv1alpha1.DeniedObject
 	// Complete means that every object has its outcome.
 	Complete bool
@@ -118,8 +119,8 @@ func New(from Position, newer func(a, b string) bool) *Sweep {
 	return &Sweep{newer: newer, position: from, token: from.Token, listedAll: from.Complete}
 }
 
-// List reports whether the caller has to list a chunk now, and with which continue token. The sweep counts the list as
-// sent.
+// List reports whether the caller has to list a chunk now, and with which continue token. The caller must then call
+// Listed, ListFailed or ListExpired. Until then List does not ask for another list.
 func (s *Sweep) List() (token string, wanted bool) {
 	if s.listing || s.listedAll || s.ahead != nil {
 		return "", false
@@ -139,12 +140,12 @@ func (s *Sweep) Listed(c Chunk) {
 	s.startChunk()
 }
 
-// ListFailed says that the list failed. List asks for it again.
+// ListFailed records that the list failed. Then List asks for the same chunk again.
 func (s *Sweep) ListFailed() { s.listing = false }
 
-// ListExpired says that the continue token expired, and with which token the list continues. The rest of the list is
-// newer than what was listed before. That does no harm: an object that was written in between is stored in the target
-// encoding.
+// ListExpired records that the continue token has expired, and with which token the list continues. The rest of the
+// list is newer than the chunks before. That does no harm: an object that was written in between is stored in the
+// target encoding.
 func (s *Sweep) ListExpired(token string) {
 	s.listing = false
 	s.token = token
@@ -161,14 +162,14 @@ func (s *Sweep) Restart() {
 	*s = *New(Position{Baseline: s.position.Baseline, Retried: s.Progress().Retried}, s.newer)
 }
 
-// startChunk makes the chunk that was listed ahead the current one, if there is no current one.
+// startChunk makes the chunk that was listed ahead the current one, unless there is a current one.
 func (s *Sweep) startChunk() {
 	if s.current.started || s.ahead == nil {
 		return
 	}
 	s.current, s.ahead = chunk{Chunk: *s.ahead, started: true}, nil
 	for _, object := range s.current.Objects {
-		// Such objects appear only in a list that continued after its token expired, or that was restarted.
+		// Newer objects appear only in a list that continued after its token had expired, or that was restarted.
 		if !object.Unclean && s.newer(object.ResourceVersion, s.position.Baseline) {
 			s.current.counts[WrittenByOthers]++
 			continue
@@ -191,7 +192,7 @@ func (s *Sweep) Next(now time.Time) *Object {
 	}
 }
 
-// Take says that the object which Next returned is being rewritten.
+// Take records that the object that Next returned is being rewritten.
 func (s *Sweep) Take(object *Object, now time.Time) {
 	c := &s.current
 	if len(c.waiting) > 0 && c.waiting[0].object == object {
@@ -205,7 +206,8 @@ func (s *Sweep) Take(object *Object, now time.Time) {
 	c.inFlight++
 }
 
-// Done gives an object its outcome. If that is Denied, reason and message are the API server's own words.
+// Done records the outcome of an object. If the outcome is Denied, reason and message are those of the API server's
+// answer.
 func (s *Sweep) Done(object *Object, outcome Outcome, reason metav1.StatusReason, message string) {
 	c := &s.current
 	c.inFlight--
@@ -217,7 +219,7 @@ func (s *Sweep) Done(object *Object, outcome Outcome, reason metav1.StatusReason
 	}
 }
 
-// Retry says that the object has to be tried again at a time.
+// Retry records that the object has to be tried again at the given time.
 func (s *Sweep) Retry(object *Object, at time.Time) {
 	c := &s.current
 	c.inFlight--
@@ -227,13 +229,13 @@ func (s *Sweep) Retry(object *Object, at time.Time) {
 	slices.SortStableFunc(c.waiting, func(a, b retry) int { return a.at.Compare(b.at) })
 }
 
-// Return takes back an object that was not tried.
+// Return records that a taken object was not tried. Next will return it again.
 func (s *Sweep) Return(object *Object) {
 	s.current.inFlight--
 	s.current.fresh = append(s.current.fresh, object)
 }
 
-// Wake is the time at which the next object has to be tried again, or zero if none waits.
+// Wake is when the next object has to be tried again. It is zero if no object waits for that.
 func (s *Sweep) Wake() time.Time {
 	if len(s.current.waiting) == 0 {
 		return time.Time{}
@@ -241,7 +243,7 @@ func (s *Sweep) Wake() time.Time {
 	return s.current.waiting[0].at
 }
 
-// Waiting is how many objects wait to be tried again, and when the first of them was tried first.
+// Waiting is how many objects wait to be tried again. since is the earliest time at which one of them was first tried.
 func (s *Sweep) Waiting() (objects int, since time.Time) {
 	for _, waiting := range s.current.waiting {
 		if first := waiting.object.FirstTry; since.IsZero() || first.Before(since) {
