@@ -14,11 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package pacer decides when the next rewrite may be sent, so that other clients of the API servers hardly feel a
-// migration.
+// Package pacer decides when the next rewrite may be sent, so that migrations hardly slow down other clients of the API
+// servers.
 //
 // A process has one [Pacer], and one [Lane] for each running migration. A worker acquires a [Permit] before each
-// request, releases it afterwards, and says how the request went.
+// request, and releases it afterwards with the [Result] of the request.
 //
 // The limit is how many requests may be out at a time. A limit below one means one request at a time with pauses, so
 // that requests are out for that share of the time: at 0.65 the pauses are 0.54 times as long as the requests. Pauses
@@ -49,22 +49,22 @@ limitations under the License.
 //
 // The package promises:
 //
-//   - At any time no more permits are out than Options.MaxConcurrent. In any second no more are given than
-//     Options.MaxPerSecond, and a fiftieth of that to make up for timers that come late.
-//   - A refusal (429, 503) or a timeout ends sprints, and halves the limit, to at most 0.65 and at least 0.1. Nobody
-//     sends for a quarter of a second, or before the time that the server asked for, whichever lane it told.
-//   - While no server answers, one request at a time asks whether that is still so, after times that double to half a
-//     minute.
-//   - Lanes that wait get equal shares of the time spent in requests, whatever their requests cost.
+//   - At any time at most Options.MaxConcurrent permits are out. In any second at most Options.MaxPerSecond permits are
+//     given, plus a fiftieth of that to make up for timers that come late.
+//   - A refusal (429, 503) or a timeout ends sprints, and halves the limit, to at most 0.65 and at least 0.1. No lane
+//     sends a request for a quarter of a second, or for the time that the server asked for.
+//   - While no server answers, one request at a time is sent as a probe, at intervals that double up to half a minute.
+//   - Lanes that wait get equal shares of the time spent in requests, however long their requests take.
 //   - A lane whose requests hang does not hold up the others. While its requests take ten times as long as those of
 //     another lane, and more than a quarter of a second, the lane is throttled: it has one request at a time, which
 //     does not count against the limit, and its timeouts do not slow down the others. A lane is found slow only by
 //     comparison with another one. If all are slow, it is the server. With MaxConcurrent at one there is no second
 //     permit, and the others wait.
-//   - A permit is never lost: not when a wait ends by its context at the moment when it gets one, nor when a permit is
+//   - No permit is lost, even if the context of a caller ends at the moment when it gets a permit, or if a permit is
 //     released twice.
 //
-// Options.Unpaced keeps the limit at MaxConcurrent whatever the latencies, and throttles no lane. All else holds.
+// Options.Unpaced keeps the limit at MaxConcurrent whatever the latencies, and throttles no lane. The other promises
+// stay.
 //
-// The package has no goroutine of its own, and never looks at the requests.
+// The package has no goroutines of its own, and does not look at the requests.
 package pacer

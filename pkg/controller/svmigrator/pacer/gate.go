@@ -23,15 +23,16 @@ import (
 )
 
 const (
-	// refusedPause is how long everybody waits after a refusal that names no time.
+	// refusedPause is how long all lanes wait at least after a refusal.
 	refusedPause = 250 * time.Millisecond
-	// maxRetryAfter bounds what a server may ask for.
+	// maxRetryAfter is how long all lanes wait at most, whatever a server asks for.
 	maxRetryAfter = 5 * time.Minute
-	// lateness is how much time without requests may be made up for when timers come late.
+	// lateness is how far behind the bound on the rate may fall when timers come late. Later requests make up for that.
 	lateness = 20 * time.Millisecond
 )
 
-// probes are the times between requests while no server answers. The jitter keeps managers from probing in step.
+// probes are the times between probes while no server answers. Because of the jitter several managers do not probe at
+// the same time.
 var probes = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0.25, Steps: 10, Cap: 30 * time.Second}
 
 // Reason is why nothing may be sent for a while.
@@ -44,15 +45,15 @@ const (
 	Lost Reason = "Unreachable"
 )
 
-// gate is when the next request may be sent, whatever the limit.
+// gate says when the next request may be sent, whatever the limit is.
 type gate struct {
-	interval time.Duration // between two requests on average; zero for no bound
-	nextAt   time.Time     // before when the bound allows no request
+	interval time.Duration // between two requests on average; zero without a bound on the rate
+	nextAt   time.Time     // when the bound on the rate allows the next request
 
-	askedUntil time.Time // before when a server wants no request
+	askedUntil time.Time // until when servers asked to wait
 
-	nextProbe time.Time // before when nobody asks again whether a server answers; zero while servers answer
-	probe     *Permit   // the request that is out to find out
+	nextProbe time.Time // when the next probe may be sent; zero while servers answer
+	probe     *Permit   // the probe that is out: a request that shows whether a server answers
 	backoff   wait.Backoff
 }
 
@@ -85,7 +86,7 @@ func (g *gate) admitted(p *Permit, now time.Time) {
 // answered ends an outage.
 func (g *gate) answered() { g.nextProbe, g.probe, g.backoff = time.Time{}, nil, probes }
 
-// refused makes everybody wait.
+// refused makes all lanes wait.
 func (g *gate) refused(retryAfter time.Duration, now time.Time) {
 	g.askedUntil = latest(g.askedUntil, now.Add(min(max(retryAfter, refusedPause), maxRetryAfter)))
 }
@@ -98,14 +99,14 @@ func (g *gate) lost(p *Permit, now time.Time) {
 	}
 }
 
-// abandoned lets another request be the probe if p was it.
+// abandoned lets another request be the probe if p was the probe.
 func (g *gate) abandoned(p *Permit) {
 	if p == g.probe {
 		g.probe = nil
 	}
 }
 
-// paused says until when nothing is sent, and why; zero if something may be.
+// paused returns until when nothing is sent, and why. Both are zero if requests may be sent.
 func (g *gate) paused(now time.Time) (time.Time, Reason) {
 	if now.Before(g.askedUntil) {
 		return g.askedUntil, Asked

@@ -46,7 +46,7 @@ type Lane struct {
 
 func (l *Lane) busy() bool { return l.waiting > 0 || len(l.out) > 0 }
 
-// takes is how long a request of the lane takes. A request that hangs counts before it comes back.
+// takes is how long a request of the lane takes. A request that hangs counts before it ends.
 func (l *Lane) takes(now time.Time) time.Duration {
 	if len(l.out) == 0 {
 		return l.typical
@@ -54,7 +54,7 @@ func (l *Lane) takes(now time.Time) time.Duration {
 	return max(l.typical, now.Sub(l.out[0].began))
 }
 
-// cost is what the lane will have spent when its requests are back.
+// cost is what the lane will have spent when its requests have ended.
 func (l *Lane) cost(now time.Time) time.Duration {
 	return l.spent + time.Duration(len(l.out))*l.takes(now)
 }
@@ -73,7 +73,7 @@ func newScheduler(options Options) scheduler {
 	return scheduler{limiter: newLimiter(options.MaxConcurrent, options.Unpaced), gate: newGate(options.MaxPerSecond)}
 }
 
-// enter counts one more caller who waits. A lane that was idle gets no larger share for that.
+// enter counts one more caller that waits. A lane does not get a larger share because it was idle.
 func (s *scheduler) enter(l *Lane) {
 	if !l.busy() {
 		s.catchUp(l)
@@ -90,8 +90,8 @@ func (s *scheduler) catchUp(l *Lane) {
 	}
 }
 
-// throttled says whether requests of a lane take much longer than those of another: then it is not the server that is
-// slow. What a throttled lane has out does not count against the limit, or it would hold up the others.
+// throttled reports whether requests of a lane take much longer than those of another lane. Then the server is not what
+// is slow. The requests of a throttled lane do not count against the limit, because they would hold up the other lanes.
 func (s *scheduler) throttled(l *Lane, now time.Time) bool {
 	takes := l.takes(now)
 	return !s.limiter.unpaced && takes > slowAfter && slices.ContainsFunc(s.lanes, func(other *Lane) bool {
@@ -99,8 +99,8 @@ func (s *scheduler) throttled(l *Lane, now time.Time) bool {
 	})
 }
 
-// admit gives a permit to somebody who waits in a lane. If there is none it returns when to ask again if nothing
-// changes before; zero if only a change can help.
+// admit gives a permit to a caller that waits in the lane. If it gives none, until is when to try again if nothing
+// changes before. It is zero if only a change can help.
 func (s *scheduler) admit(l *Lane, now time.Time) (permit *Permit, until time.Time) {
 	if until, open := s.gate.admit(now); !open {
 		return nil, until
@@ -119,8 +119,8 @@ func (s *scheduler) admit(l *Lane, now time.Time) (permit *Permit, until time.Ti
 	return permit, time.Time{}
 }
 
-// next is the lane that gets the next permit: of those that may have one, the lane that spent least. If none may have
-// one it returns when to look again.
+// next returns the lane that gets the next permit: of the lanes that may have one, that is the lane that has spent
+// least. If no lane may have one, until is when to try again.
 func (s *scheduler) next(now time.Time) (next *Lane, until time.Time) {
 	counted := 0
 	for _, l := range s.lanes {
@@ -155,7 +155,7 @@ func (s *scheduler) release(p *Permit, result Result, now time.Time) {
 	l.out = slices.Delete(l.out, i, i+1)
 	s.inFlight--
 	if throttled {
-		s.catchUp(l) // it took nothing from the others, and gets nothing for that
+		s.catchUp(l) // its time does not count, because it took nothing from the others
 	} else {
 		l.spent += took
 	}

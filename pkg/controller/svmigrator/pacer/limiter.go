@@ -25,15 +25,15 @@ import (
 const (
 	// politeLimit leaves pauses that are about half as long as the requests before them.
 	politeLimit = 0.65
-	// lowestLimit is how far refusals and timeouts bring the limit down. It is not zero, or a migration would never go on.
+	// lowestLimit is the lowest limit after refusals and timeouts. If it were zero, a migration would never continue.
 	lowestLimit = 0.1
 	// Pauses are saved up until they are at least leastRest, because a server that falls asleep after each request uses a
 	// third more CPU for it. mostRest bounds the pause after requests that took very long.
 	leastRest = 25 * time.Millisecond
 	mostRest  = 2 * time.Second
 
-	// window is how many latencies of a lane are judged together, and politeWindow how many of a polite window: the more
-	// there are, the more they tell.
+	// window is how many latencies of a lane are judged together, and politeWindow is how many in a polite window. More
+	// latencies give a safer judgement.
 	window       = 64
 	politeWindow = 128
 	// A polite window is calm if its slow requests take no more than spread times as long as the quick ones: requests that
@@ -59,8 +59,8 @@ var sprintsAfter = [...]int{1, 8, 32}
 // than a migrator without pauses.
 const sprintsInDoubt = 32
 
-// limiter is how many requests may be out at a time. A limit below one means one at a time, with pauses, so that
-// requests are out for that share of the time.
+// limiter says how many requests may be out at a time. A limit below one means one request at a time, with pauses, so
+// that requests are out for that share of the time.
 type limiter struct {
 	limit, most float64
 	unpaced     bool // the limit falls after refusals only
@@ -182,7 +182,8 @@ func (l *limiter) sprinted(ratio float64) {
 	}
 }
 
-// listen ends sprints, because others have begun to write. The next polite window shows whether they feel it.
+// listen ends sprints, because others have begun to write. The next polite window shows whether requests slow each
+// other down.
 func (l *limiter) listen(now time.Time) {
 	if l.sprints > 0 {
 		l.sprints = 0
@@ -197,7 +198,7 @@ func (l *limiter) refused(began, now time.Time) {
 	}
 }
 
-// restart begins anew at no more than a limit, after refusals and outages.
+// restart begins anew after refusals and outages, with at most the given limit.
 func (l *limiter) restart(limit float64, now time.Time) {
 	l.calm, l.sprints, l.speed = 0, 0, 1
 	if !l.unpaced {

@@ -26,19 +26,19 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// DefaultMaxConcurrent is how many requests are out at most if Options do not say.
+// DefaultMaxConcurrent is the default of Options.MaxConcurrent.
 const DefaultMaxConcurrent = 64
 
 // Options are the bounds of a Pacer.
 type Options struct {
-	// MaxConcurrent is how many requests are out at most at a time; DefaultMaxConcurrent if zero.
+	// MaxConcurrent is how many requests are out at most at a time. Zero means DefaultMaxConcurrent.
 	MaxConcurrent int
-	// MaxPerSecond is how many requests begin at most in a second; no bound if zero.
+	// MaxPerSecond is how many requests begin at most in a second. Zero means without a bound.
 	MaxPerSecond float64
-	// Unpaced keeps MaxConcurrent requests out whatever their latency. Refusals, Retry-After and outages still slow it
-	// down.
+	// Unpaced keeps MaxConcurrent requests out whatever their latency. Refusals, Retry-After and outages still slow down
+	// the requests.
 	Unpaced bool
-	// Clock is the real one if nil.
+	// Clock is the clock that the Pacer uses. Nil means the real clock.
 	Clock clock.Clock
 }
 
@@ -46,25 +46,25 @@ type Options struct {
 type Signal int
 
 const (
-	// OK is any answer of a server at work, denials and conflicts among them.
+	// OK is any answer of a working server, also a denial or a conflict.
 	OK Signal = iota
 	// Overloaded is a refusal or a failure for lack of capacity: 429, 503, a timeout on either side.
 	Overloaded
 	// Unreachable means that no server answered: the connection was refused, reset or never made.
 	Unreachable
-	// Abandoned says nothing: the request was not sent, or its sender gave it up.
+	// Abandoned says nothing about the server: the request was not sent, or its sender cancelled it.
 	Abandoned
 )
 
-// Result says how a request went.
+// Result is what the pacer needs to know about a request that has ended.
 type Result struct {
 	Signal Signal
 	// Latency is how long the request took. It is zero if the API server did not accept it.
 	Latency time.Duration
-	// Revision is that of etcd with which the object was written. It is zero if nothing was written, and if it is not
-	// known.
+	// Revision is the revision of etcd at which the object was written. It is zero if nothing was written, or if the
+	// revision is not known.
 	Revision int64
-	// RetryAfter is the time that the server asked to wait, zero if it did not.
+	// RetryAfter is how long the server asked to wait. It is zero if it did not ask.
 	RetryAfter time.Duration
 }
 
@@ -83,7 +83,7 @@ type Permit struct {
 	began time.Time
 }
 
-// New makes a Pacer. It needs no end.
+// New returns a Pacer. It does not have to be stopped.
 func New(options Options) *Pacer {
 	if options.MaxConcurrent <= 0 {
 		options.MaxConcurrent = DefaultMaxConcurrent
@@ -111,7 +111,7 @@ func (l *Lane) Acquire(ctx context.Context) (*Permit, error) {
 	p.scheduler.enter(l)
 	defer func() {
 		l.waiting--
-		p.wake() // the permit, if any, may have been the last one, or another lane's turn has come
+		p.wake() // another lane may be the next one now
 	}()
 	for {
 		now := p.clock.Now()
@@ -126,7 +126,8 @@ func (l *Lane) Acquire(ctx context.Context) (*Permit, error) {
 	}
 }
 
-// wait gives up the lock until something changed, until that time if it is to come, or until ctx ends.
+// wait releases the lock, and waits until something has changed, until the given time if that is in the future, or
+// until ctx ends.
 func (p *Pacer) wait(ctx context.Context, until, now time.Time) {
 	changed := p.changed
 	p.mu.Unlock()
@@ -144,13 +145,13 @@ func (p *Pacer) wait(ctx context.Context, until, now time.Time) {
 	}
 }
 
-// wake lets all who wait look again. There is one for each lane, seldom more.
+// wake makes all callers that wait look again. Usually there is one for each lane.
 func (p *Pacer) wake() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// Release gives the permit back and says how the request went. Only the first Release of a permit counts.
+// Release gives the permit back with the result of the request. Only the first Release of a permit counts.
 func (p *Permit) Release(result Result) {
 	pacer := p.lane.pacer
 	pacer.mu.Lock()
@@ -177,8 +178,8 @@ type State struct {
 	PerSecond float64
 	// OthersWrite is how many objects others write in a second to the etcd of a lane, of late.
 	OthersWrite float64
-	// PausedUntil is the time before which nothing is sent, and PausedFor the reason; zero if something may be sent. In an
-	// outage that time may have passed: a probe is out then.
+	// PausedUntil is the time before which nothing is sent, and PausedFor is the reason. Both are zero if requests may be
+	// sent. In an outage the time may have passed: then a probe is out.
 	PausedUntil time.Time
 	PausedFor   Reason
 }
@@ -199,7 +200,7 @@ func (p *Pacer) State() State {
 // rateOver is the time over which the rate is measured.
 const rateOver = 5 * time.Second
 
-// rate counts requests and forgets them at a steady pace.
+// rate counts requests. The weight of a request decays with its age.
 type rate struct {
 	perSecond float64
 	since     time.Time

@@ -19,14 +19,14 @@ package pacer
 import "time"
 
 const (
-	// fewWrites is how many writes of others in a second are not noticed. In any cluster some Leases are renewed.
+	// fewWrites is how many writes of others per second do not count as noticed. In any cluster some Leases are renewed.
 	fewWrites = 10
 	// countFor is how long writes are counted at least before their rate is judged.
 	countFor = time.Second
 )
 
-// writers notices clients that write to the etcd in which a lane's objects are. Each write increments etcd's revision.
-// So the growth of the revision, without what we wrote, is what others wrote.
+// writers notices other clients that write to the etcd in which a lane's objects are. Each write increments etcd's
+// revision. So the growth of the revision, less what the migrations wrote, is what others wrote.
 type writers struct {
 	perSecond float64 // when it was counted last
 
@@ -37,8 +37,8 @@ type writers struct {
 
 func (w *writers) noticed() bool { return w.perSecond > fewWrites }
 
-// count learns the revision of an object that the lane has written, and how many objects all lanes have written. It
-// reports whether others have begun to write. Requests that are out may have been written already.
+// count records the revision of an object that the lane has written, and how many objects all lanes have written. It
+// reports whether others have begun to write. out is how many requests are out: their writes may be in the revision.
 func (w *writers) count(revision, ours int64, out int, now time.Time) (begun bool) {
 	took := now.Sub(w.since)
 	if took < countFor {

@@ -229,7 +229,7 @@ func (s *Sweep) Retry(object *Object, at time.Time) {
 	slices.SortStableFunc(c.waiting, func(a, b retry) int { return a.at.Compare(b.at) })
 }
 
-// Return records that a taken object was not tried. Next will return it again.
+// Return takes back an object whose rewrite has no result. Next will return it again.
 func (s *Sweep) Return(object *Object) {
 	s.current.inFlight--
 	s.current.fresh = append(s.current.fresh, object)
