@@ -171,8 +171,8 @@ func (m *manager) run(ctx context.Context) error {
 	return m.lead(ctx, m.Generic.LeaderElection.ResourceName, m.health.ownLease, runAll)
 }
 
-// splitByLease returns the controllers that run under the manager's own lease, and those that run under the lease that it
-// shares with another manager, because leader migration moves them between the two managers.
+// splitByLease returns the controllers that run under the manager's own lease, and those that run under the lease that
+// it shares with another manager, because leader migration moves them between the two managers.
 func (m *manager) splitByLease(ctx context.Context) (own, shared []ControllerDescriptor) {
 	if !leadermigration.Enabled(&m.Generic) {
 		return m.selected, nil

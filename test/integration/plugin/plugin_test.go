@@ -125,7 +125,7 @@ func testDefinitions(t *testing.T, c *cluster) {
 		c.apply(t, string(data))
 	}
 	framework.Eventually(t, soon, func(context.Context) error {
-		if answer := c.svm(t, "status"); !strings.Contains(answer.err, "or that of kube-storage-version-migrator") {
+		if answer := c.svm(t, "status"); !strings.Contains(answer.err, "or it belongs to kube-storage-version-migrator") {
 			return fmt.Errorf("it does not tell that the definitions are of others: %s", answer)
 		}
 		return nil
