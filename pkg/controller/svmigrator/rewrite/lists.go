@@ -90,13 +90,14 @@ func (r *sweepRunner) startList(ctx context.Context) {
 // listed handles the answer to a list.
 func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 	if l.err == nil {
-		r.listTries, r.listRetry, r.vanishing = 0, Retry{}, time.Time{}
+		r.listTries, r.listRetry, r.vanishing, r.newToken = 0, Retry{}, time.Time{}, false
 		r.task.progressed(r.clock.Now())
 		r.sweep.Listed(l.chunk)
 		return nil
 	}
 	logger, f := klog.FromContext(ctx), Classify(l.err, "")
-	if f.kind == tokenExpired && f.token != "" {
+	if f.kind == tokenExpired && f.token != "" && !r.newToken {
+		r.newToken = true
 		logger.V(2).Info("The continue token expired, listing continues with a new one")
 		r.sweep.ListExpired(f.token)
 		return nil
@@ -135,16 +136,17 @@ func (e *Engine) WrittenBefore(
 	ctx context.Context, resource Resource, baseline string,
 ) (older bool, listed string, err error) {
 	list, isNewer, token := e.lister(e.newRewriter(resource, "")), newer(resource.Class), ""
-	for {
+	for newToken := false; ; {
 		chunk, err := list(ctx, token)
 		if err != nil {
 			failure := Classify(err, "")
-			if failure.kind != tokenExpired || failure.token == "" {
+			if failure.kind != tokenExpired || failure.token == "" || newToken {
 				return false, "", fmt.Errorf("listing the objects: %w", err)
 			}
-			token = failure.token // The rest of the list is newer than the chunks before.
+			token, newToken = failure.token, true // The rest of the list is newer than the chunks before.
 			continue
 		}
+		newToken = false
 		if listed == "" {
 			listed = chunk.ResourceVersion
 		}

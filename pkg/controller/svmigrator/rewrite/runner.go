@@ -90,6 +90,9 @@ type sweepRunner struct {
 	listAt time.Time
 	// listTries is how often the list failed in a row.
 	listTries int
+	// newToken means that the token of the last list had expired and that its answer had the token of the next one. If
+	// that expires at once as well, the server does not continue its lists.
+	newToken bool
 	// restart means that the list starts from the beginning as soon as the current chunk is done.
 	restart  bool
 	restarts int

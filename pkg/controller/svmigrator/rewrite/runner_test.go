@@ -227,6 +227,8 @@ func TestYieldsToOthers(t *testing.T) {
 }
 
 func TestListsThatCannotGoOn(t *testing.T) {
+	again := apierrors.NewResourceExpired("older still")
+	again.ErrStatus.Continue = "token"
 	for name, test := range map[string]struct {
 		answer error
 		reason string
@@ -238,6 +240,9 @@ func TestListsThatCannotGoOn(t *testing.T) {
 		},
 		"tokens expire at once": {
 			apierrors.NewResourceExpired("too old"), migrationv1alpha1.MigrationReasonListRefused, 2 * (maxRestarts + 1),
+		},
+		"each new token has expired": {
+			again, migrationv1alpha1.MigrationReasonListRefused, 3 * (maxRestarts + 1),
 		},
 		"the permission was taken away": {
 			apierrors.NewForbidden(widgets, "", errors.New("no")), migrationv1alpha1.MigrationReasonListRefused, 5,
@@ -259,7 +264,7 @@ func TestListsThatCannotGoOn(t *testing.T) {
 			if !errors.As(err, &ended) || ended.Reason != test.reason || !strings.Contains(ended.Message, test.answer.Error()) {
 				t.Fatalf("it ended with %v", err)
 			}
-			if lists < test.lists || lists > 2*(maxRestarts+1) {
+			if lists < test.lists || lists > 3*(maxRestarts+1) {
 				t.Errorf("%d lists, want %d", lists, test.lists)
 			}
 			for _, report := range r.reports {
