@@ -32,12 +32,12 @@ import (
 
 // Limits of flags. They keep a mistyped number from becoming load.
 const (
-	maxChunkSize         = 10000
-	maxConcurrentRewrite = 1000
-	maxConcurrent        = 100
-	minPerSecond         = 0.01
-	maxPerSecond         = 1e6
-	minStorageGrowth     = 1 << 20
+	maxChunkSize            = 10000
+	maxConcurrentRewrites   = 1000
+	maxConcurrentMigrations = 100
+	minPerSecond            = 0.01
+	maxPerSecond            = 1e6
+	minStorageGrowth        = 1 << 20
 )
 
 func newStorageVersionMigratorDescriptor() ControllerDescriptor {
@@ -113,8 +113,8 @@ func (o *migratorOptions) Validate() []error {
 			errs = append(errs, fmt.Errorf("--%s must be between 1 and %d, got %d", flag, most, value))
 		}
 	}
-	between("concurrent-migrations", int64(o.ConcurrentMigrations), maxConcurrent)
-	between("max-concurrent-rewrites", int64(o.Pace.MaxConcurrent), maxConcurrentRewrite)
+	between("concurrent-migrations", int64(o.ConcurrentMigrations), maxConcurrentMigrations)
+	between("max-concurrent-rewrites", int64(o.Pace.MaxConcurrent), maxConcurrentRewrites)
 	between("migration-chunk-size", o.ChunkSize, maxChunkSize)
 	perSecond := o.Pace.MaxPerSecond
 	within := perSecond >= minPerSecond && perSecond <= maxPerSecond // false also for what is not a number

@@ -102,7 +102,7 @@ func Decide(in Input) Decision {
 	}
 	if m.Spec.Suspend && d.Verdict != Fail {
 		return waitDecision(migrationv1alpha1.MigrationReasonSuspended,
-			"the migration is suspended. Set spec.suspend to false to let it go on")
+			"the migration is suspended. Set spec.suspend to false to continue it")
 	}
 	return d
 }

@@ -99,7 +99,7 @@ func whatHappensTo(m *migrationv1alpha1.StorageVersionMigration, expires bool) (
 	switch {
 	case m.Spec.Suspend:
 		return migrationv1alpha1.StateReasonMigrationSuspended, "The migration " + m.Name +
-			" is suspended: set its spec.suspend to false to let it go on."
+			" is suspended: set its spec.suspend to false to continue it."
 	case waiting != nil && waiting.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree:
 		return migrationv1alpha1.StateReasonMigrationQueued, "The migration " + m.Name + " waits. " + waiting.Message
 	case m.Status.StartTime == nil:

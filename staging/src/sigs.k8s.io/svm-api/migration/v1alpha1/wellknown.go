@@ -90,7 +90,7 @@ const (
 	// MigrationReasonServersUnseen: at least one server that may write could not be observed.
 	MigrationReasonServersUnseen = "ServersUnseen"
 	// MigrationReasonAwaitingStorageSpace: rewrites have enlarged etcd's database as far as they may, and wait until etcd
-	// is compacted. Or nobody tells how large it is.
+	// is compacted. Or no API server reports how large it is.
 	MigrationReasonAwaitingStorageSpace = "AwaitingStorageSpace"
 	// MigrationReasonAwaitingInTree: kube-controller-manager migrates the resource, and this migration goes on after it.
 	MigrationReasonAwaitingInTree = "AwaitingInTreeMigration"
