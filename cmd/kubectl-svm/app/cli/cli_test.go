@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/fake"
 )
 
@@ -101,6 +102,31 @@ func TestResourcesThatAreServed(t *testing.T) {
 	widgets := catalog(t).Find(schema.GroupResource{Group: "example.com", Resource: "widgets"})
 	if widgets == nil || strings.Join(widgets.Versions, ",") != "v1,v1alpha1" || widgets.Kind != "Widget" {
 		t.Errorf("got %+v, want widgets in v1 and v1alpha1", widgets)
+	}
+}
+
+func TestUnlisted(t *testing.T) {
+	incomplete := &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{
+		{Group: "away.example.com", Version: "v1"}:    errors.New("no endpoints"),
+		{Group: "project.example.com", Version: "v1"}: errors.New("timeout"),
+	}}
+	for names, want := range map[string]string{
+		"":                           "no endpoints timeout",
+		"all":                        "no endpoints timeout",
+		"secrets All":                "no endpoints timeout",
+		"secrets *.example.com":      "",
+		"secrets *.Away.example.com": "no endpoints",
+	} {
+		o := &NamedOptions{Names: strings.Fields(names)}
+		got := o.Unlisted(&Catalog{Incomplete: incomplete})
+		for _, cause := range []string{"no endpoints", "timeout"} {
+			if said := strings.Contains(fmt.Sprint(got), cause); said != strings.Contains(want, cause) {
+				t.Errorf("the names %q: got the error %v, want %q", names, got, want)
+			}
+		}
+		if whole := o.Unlisted(&Catalog{}); whole != nil {
+			t.Errorf("the names %q: everything is listed, and there is the error %v", names, whole)
+		}
 	}
 }
 

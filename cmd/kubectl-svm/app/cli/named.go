@@ -18,8 +18,11 @@ package cli
 
 import (
 	"errors"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 )
 
 // NamedOptions are the options that most verbs have. Verbs with flags of their own add them, and check them.
@@ -39,6 +42,32 @@ func (o *NamedOptions) Selected(cluster *Cluster) ([]schema.GroupResource, error
 		names = []string{All}
 	}
 	return cluster.Catalog.Resolve(names)
+}
+
+// WantsAll reports whether the person asked for all resources.
+func (o *NamedOptions) WantsAll() bool {
+	return len(o.Names) == 0 || slices.ContainsFunc(o.Names, isAll)
+}
+
+func isAll(name string) bool { return strings.EqualFold(name, All) }
+
+// Unlisted returns an error if the API server could not list resources that the person asked for: any resource, or
+// those of a group whose pattern they named. A resource that they named is known.
+func (o *NamedOptions) Unlisted(catalog *Catalog) error {
+	failed := (*discovery.ErrGroupDiscoveryFailed)(nil)
+	if o.WantsAll() || !errors.As(catalog.Incomplete, &failed) {
+		return catalog.Incomplete
+	}
+	wanted := map[schema.GroupVersion]error{}
+	for version, err := range failed.Groups {
+		if slices.ContainsFunc(o.Names, func(name string) bool { return strings.EqualFold(name, "*."+version.Group) }) {
+			wanted[version] = err
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	return &discovery.ErrGroupDiscoveryFailed{Groups: wanted}
 }
 
 // Complete fills the options from the arguments.

@@ -96,9 +96,9 @@ func (o *Options) classes(ctx context.Context) (map[string]storageversion.Class,
 
 // warn prints what a person may not expect. The migrations are created anyway.
 func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) {
-	if cluster.Catalog.Incomplete != nil && o.Everything {
+	if unlisted := o.Unlisted(cluster.Catalog); unlisted != nil {
 		fmt.Fprintf(o.ErrOut, "Warning: some resources are left out, because the API server could not list all its "+
-			"resources: %v\n", cluster.Catalog.Incomplete)
+			"resources: %v\n", unlisted)
 	}
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	if manager := assess.ManagerOf(lease, err, cluster.States, o.Clock.Now()); !manager.Running ||

@@ -104,8 +104,8 @@ func (o *Options) Run(ctx context.Context) error {
 	plan := newPlan(assess.Resources(cluster, resources, now), len(o.Names) > 0)
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	plan.Manager = assess.ManagerOf(lease, err, cluster.States, now)
-	if incomplete := cluster.Catalog.Incomplete; incomplete != nil && len(o.Names) == 0 {
-		plan.Unknown = incomplete.Error()
+	if unlisted := o.Unlisted(cluster.Catalog); unlisted != nil {
+		plan.Unknown = unlisted.Error()
 	}
 	if o.Output.Structured() {
 		return o.Output.PrintData(o.Env, plan)

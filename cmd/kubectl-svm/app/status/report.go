@@ -37,11 +37,11 @@ type Report struct {
 // startManager is what helps where no manager runs.
 const startManager = "start svm-controller-manager beside the API servers (docs/install.md)."
 
-// newReport concludes whether all is safe. named is whether the person asked for some resources only.
-func newReport(resources []assess.Resource, manager assess.Manager, incomplete error, named bool) *Report {
+// newReport concludes whether all is safe. unlisted says which resources that the person asked for are not known.
+func newReport(resources []assess.Resource, manager assess.Manager, unlisted error) *Report {
 	r := &Report{Manager: manager, Resources: resources}
-	if incomplete != nil && !named {
-		r.Unknown = incomplete.Error()
+	if unlisted != nil {
+		r.Unknown = unlisted.Error()
 	}
 	counts, unconfirmed := map[assess.Attention]int{}, 0
 	for i := range resources {

@@ -119,5 +119,5 @@ func (o *Options) report(ctx context.Context, cluster *cli.Cluster, resources []
 	now := o.Clock.Now()
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	manager := assess.ManagerOf(lease, err, cluster.States, now)
-	return newReport(assess.Resources(cluster, resources, now), manager, cluster.Catalog.Incomplete, len(o.Names) > 0)
+	return newReport(assess.Resources(cluster, resources, now), manager, o.Unlisted(cluster.Catalog))
 }

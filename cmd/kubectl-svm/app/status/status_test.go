@@ -24,6 +24,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/kubernetes/fake"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/yaml"
 
@@ -90,7 +92,7 @@ func screen(t *testing.T, cluster *cli.Cluster, manager assess.Manager, o *Optio
 	for i := range cluster.States {
 		resources = append(resources, cluster.States[i].GroupResource())
 	}
-	report := newReport(assess.Resources(cluster, resources, now), manager, nil, len(o.Names) > 0)
+	report := newReport(assess.Resources(cluster, resources, now), manager, nil)
 	if err := o.print(report); err != nil {
 		t.Fatal(err)
 	}
@@ -249,15 +251,30 @@ widgets.example.com: A migration is due, but --auto-migrate leaves the resource 
 
 func TestWhatMakesTheAnswerUnknown(t *testing.T) {
 	safe := []assess.Resource{{Name: "a", Safe: true, Attention: assess.None}}
-	if r := newReport(safe, leads, errors.New("metrics.k8s.io is away"), false); r.Safe ||
+	if r := newReport(safe, leads, errors.New("metrics.k8s.io is away")); r.Safe ||
 		!strings.Contains(r.Summary, "metrics.k8s.io is away") {
 		t.Errorf("a group is unknown, and the answer is %+v", r)
 	}
-	if r := newReport(safe, leads, errors.New("metrics.k8s.io is away"), true); !r.Safe {
-		t.Errorf("what was asked for is known, and the answer is %+v", r)
-	}
 	unobserved := assess.Resources(&cli.Cluster{}, []schema.GroupResource{{Resource: "secrets"}}, now)
-	if r := newReport(unobserved, leads, nil, false); r.Safe || r.Resources[0].Reason != assess.ReasonNotObserved {
+	if r := newReport(unobserved, leads, nil); r.Safe || r.Resources[0].Reason != assess.ReasonNotObserved {
 		t.Errorf("nobody has looked at secrets, and the answer is %+v", r)
+	}
+}
+
+// Whoever names all asks for as much as whoever names nothing.
+func TestNamesThatMakeTheAnswerUnknown(t *testing.T) {
+	cluster := &cli.Cluster{Catalog: &cli.Catalog{Incomplete: &discovery.ErrGroupDiscoveryFailed{
+		Groups: map[schema.GroupVersion]error{{Group: "away.example.com", Version: "v1"}: errors.New("no endpoints")},
+	}}}
+	for names, unknown := range map[string]bool{
+		"": true, "all": true, "*.away.example.com": true, "secrets": false, "*.example.com": false,
+	} {
+		o := &Options{NamedOptions: cli.NamedOptions{
+			Env: &cli.Env{Clock: clocktesting.NewFakeClock(now)}, Clients: &cli.Clients{Kube: fake.NewClientset()},
+			Names: strings.Fields(names),
+		}}
+		if got := o.report(t.Context(), cluster, nil).Unknown; (got != "") != unknown {
+			t.Errorf("the names %q: the answer is unknown because of %q, want %t", names, got, unknown)
+		}
 	}
 }
