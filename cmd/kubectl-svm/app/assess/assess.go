@@ -192,6 +192,10 @@ func assess(all *index, resource schema.GroupResource, now time.Time) Resource {
 // Doubt says why a StorageState is too old to rely on, or nothing. The trigger writes it at least once an hour.
 func Doubt(state *migrationv1alpha1.StorageState, now time.Time) string {
 	silent := now.Sub(state.Status.LastHeartbeatTime.Time)
+	if silent < -clockTolerance {
+		return fmt.Sprintf("The trigger confirmed the StorageState %s in the future, so it is not known how old that is: "+
+			SetClocks+".", duration.HumanDuration(-silent))
+	}
 	if silent <= longestSilence {
 		return ""
 	}

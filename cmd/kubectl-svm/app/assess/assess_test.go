@@ -121,6 +121,26 @@ func TestWhatHappensNext(t *testing.T) {
 	}
 }
 
+func TestDoubt(t *testing.T) {
+	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+	for _, test := range []struct {
+		confirmed time.Time
+		want      string // in it; none means that there is no doubt
+	}{
+		{now.Add(-time.Hour), ""},
+		{now.Add(50 * time.Second), ""},
+		{now.Add(-2 * time.Hour), "has not confirmed the StorageState for 120m"},
+		{now.Add(2 * time.Hour), "confirmed the StorageState 120m in the future, so it is not known how old that is: set"},
+		{time.Time{}, "has not confirmed the StorageState yet"},
+	} {
+		state := &migrationv1alpha1.StorageState{}
+		state.Status.LastHeartbeatTime.Time = test.confirmed
+		if got := Doubt(state, now); !strings.Contains(got, test.want) || test.want == "" && got != "" {
+			t.Errorf("confirmed at %v: got the doubt %q, want %q", test.confirmed, got, test.want)
+		}
+	}
+}
+
 func TestProgress(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	running := Migration{State: migrationv1alpha1.MigrationRunning, Reason: "Rewriting"}

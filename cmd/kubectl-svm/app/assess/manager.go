@@ -43,6 +43,8 @@ type Manager struct {
 	Running bool `json:"running"`
 	// ObservesOnly is whether the leader runs no migrator, so that no migration begins.
 	ObservesOnly bool `json:"observesOnly,omitempty"`
+	// ClocksDiffer is whether it is not known whether one runs, because what it wrote is from the future.
+	ClocksDiffer bool `json:"-"`
 	// Message says whether a manager runs, and why.
 	Message string `json:"message"`
 	// Fence is whether the fence stands, in a sentence. It is empty if the leader does not say.
@@ -65,6 +67,10 @@ func ManagerOf(
 	if lease != nil && ptr.Deref(lease.Spec.HolderIdentity, "") != "" && lease.Spec.RenewTime != nil {
 		term := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
 		silent := now.Sub(lease.Spec.RenewTime.Time)
+		if silent < -clockTolerance {
+			return clocksDiffer("%s renewed the lease %s/%s %s in the future", *lease.Spec.HolderIdentity, lease.Namespace,
+				lease.Name, duration.HumanDuration(-silent))
+		}
 		if silent <= term+clockTolerance {
 			state, migrates := lease.Labels[fence.Label] // Leaders that migrate have it.
 			message := fmt.Sprintf("The manager %s leads.", *lease.Spec.HolderIdentity)
@@ -96,6 +102,9 @@ func ManagerOf(
 		return Manager{Message: "No manager seems to run: " + why + ", and there are no StorageStates."}
 	case last.IsZero():
 		return Manager{Message: "It is not known whether a manager runs: " + why + ", and there are no StorageStates."}
+	case now.Sub(last) < -clockTolerance:
+		return clocksDiffer("%s, and a StorageState was written %s in the future", why,
+			duration.HumanDuration(last.Sub(now)))
 	case now.Sub(last) > longestSilence:
 		return Manager{Message: fmt.Sprintf("No manager seems to run: %s, and no StorageState was written for %s.",
 			why, duration.HumanDuration(now.Sub(last)))}
@@ -106,4 +115,13 @@ func ManagerOf(
 		return Manager{Running: true, Message: fmt.Sprintf(
 			"A manager seems to run: %s, but a StorageState was written %s ago.", why, duration.HumanDuration(now.Sub(last)))}
 	}
+}
+
+// SetClocks is what helps if a time is in the future.
+const SetClocks = "set the clocks of this machine and of the managers, for example with NTP, and run the command again"
+
+// clocksDiffer is the answer if a time is in the future: then the age of no time is known.
+func clocksDiffer(format string, args ...any) Manager {
+	return Manager{ClocksDiffer: true, Message: fmt.Sprintf("It is not known whether a manager runs: "+format+", so clocks "+
+		"differ: "+SetClocks+".", args...)}
 }

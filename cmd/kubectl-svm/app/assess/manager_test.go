@@ -62,6 +62,13 @@ func TestManagerOf(t *testing.T) {
 		{"one leads", lease("cp-1", time.Second), nil, nil, true, "The manager cp-1 leads."},
 		{"one leads, and runs no migrator", observer, nil, nil, true, "The manager cp-1 leads, and only observes"},
 		{"clocks differ", lease("cp-1", 70*time.Second), nil, nil, true, "The manager cp-1 leads."},
+		{"the clock of the leader is a little ahead", lease("cp-1", -50*time.Second), nil, nil, true,
+			"The manager cp-1 leads."},
+		{"clocks differ too much", lease("cp-1", -2*time.Hour), nil, written(time.Minute), false,
+			"It is not known whether a manager runs: cp-1 renewed the lease kube-system/svm-controller-manager 120m in the " +
+				"future, so clocks differ: set the clocks of this machine and of the managers"},
+		{"clocks differ too much without leader election", nil, nil, written(-2 * time.Hour), false,
+			"a StorageState was written 120m in the future, so clocks differ: set the clocks"},
 		{"the leader is gone", lease("cp-1", 5*time.Minute), nil, written(time.Minute), false,
 			"cp-1 led last, and has not renewed the lease kube-system/svm-controller-manager for 5m."},
 		{"the lease was given back", lease("", time.Minute), nil, written(time.Minute), false, "No manager leads"},
@@ -75,6 +82,9 @@ func TestManagerOf(t *testing.T) {
 			got := ManagerOf(test.lease, test.unread, test.states, now)
 			if got.Running != test.running || !strings.Contains(got.Message, test.message) {
 				t.Errorf("got %+v, want %t and %q", got, test.running, test.message)
+			}
+			if got.ClocksDiffer != strings.Contains(got.Message, "clocks differ") {
+				t.Errorf("got %+v, and that is wrong about the clocks", got)
 			}
 			if got.ObservesOnly != (test.lease == observer) {
 				t.Errorf("got %+v, and that is wrong about the migrator", got)

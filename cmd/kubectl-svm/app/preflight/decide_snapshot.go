@@ -129,7 +129,11 @@ func (fs *Findings) aboutMissing(in Snapshot) {
 }
 
 func (fs *Findings) aboutManager(in Snapshot) {
-	if in.APIProblem == "" && !in.Manager.Running {
+	switch {
+	case in.APIProblem != "" || in.Manager.Running:
+	case in.Manager.ClocksDiffer:
+		fs.add(Error, CodeNoManager, "", "%s", in.Manager.Message)
+	default:
 		fs.add(Error, CodeNoManager, "", "%s Nothing is migrated, and StorageStates may be out of date. "+
 			"Start svm-controller-manager, or look at its log", in.Manager.Message)
 	}

@@ -118,8 +118,9 @@ func TestSnapshot(t *testing.T) {
 		return Snapshot{Now: now, Manager: running, States: states}
 	}
 	well := states(with(state("Widget", "widgets.example.com", v1), agreed, migrated))
-	later, missing, unknown, changed := well, well, well, well
+	later, missing, unknown, changed, ahead := well, well, well, well, well
 	later.Now = now.Add(2 * time.Hour)
+	ahead.Now, ahead.Manager = now.Add(-2*time.Hour), assess.Manager{ClocksDiffer: true}
 	missing.Missing, unknown.Unknown = []string{"a", "b", "c", "d", "e", "f"}, "metrics.k8s.io"
 	changed.Definitions = []Definition{widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}
 	changed.Definitions[0].Generation++
@@ -132,6 +133,8 @@ func TestSnapshot(t *testing.T) {
 		{"no API, which Find tells", Snapshot{APIProblem: "The API server does not serve it."}, nil},
 		{"no manager", Snapshot{Manager: assess.Manager{Message: "None runs."}},
 			[]string{"ERROR NoManager", "ERROR NoStorageState"}},
+		{"what a manager wrote is from the future", ahead,
+			[]string{"ERROR NoManager", "ERROR StorageStateOutdated widgets.example.com"}},
 		{"a state that nobody confirms", later, []string{"ERROR StorageStateOutdated widgets.example.com"}},
 		{"a state of another generation", changed, []string{"ERROR StorageStateOutdated widgets.example.com",
 			"WARNING StoredVersionsNotPruned widgets.example.com"}},

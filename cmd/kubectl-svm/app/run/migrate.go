@@ -56,8 +56,11 @@ func (o *Options) checkManager(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("looking for a manager: %w", cli.Explain(err))
 	}
-	if manager := assess.ManagerOf(lease, nil, nil, o.Clock.Now()); manager.Running &&
-		!manager.ObservesOnly {
+	manager := assess.ManagerOf(lease, nil, nil, o.Clock.Now())
+	if manager.ClocksDiffer {
+		return fmt.Errorf("%s Or use --beside-manager", manager.Message)
+	}
+	if manager.Running && !manager.ObservesOnly {
 		return fmt.Errorf("a manager migrates by itself: %s Use kubectl svm migrate %s, or --beside-manager",
 			manager.Message, strings.Join(o.Names, " "))
 	}

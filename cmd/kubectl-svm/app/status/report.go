@@ -56,6 +56,10 @@ func newReport(resources []assess.Resource, manager assess.Manager, unlisted err
 	}
 	wasSafe := fmt.Sprintf("Not known to be safe: when a manager last looked, every object of %s was stored in the "+
 		"version that the servers write.", all)
+	help := startManager
+	if manager.ClocksDiffer {
+		help = assess.SetClocks + "."
+	}
 	switch {
 	case unsafe > unconfirmed:
 		if !manager.Running {
@@ -63,12 +67,12 @@ func newReport(resources []assess.Resource, manager assess.Manager, unlisted err
 		}
 		r.Summary = notSafe(resources, unsafe, counts)
 		if !manager.Running {
-			r.Summary += " Nothing happens until a manager runs: " + startManager
+			r.Summary += " Nothing happens until a manager runs: " + help
 		}
 	case !manager.Running:
-		r.Summary = wasSafe + " To find out, " + startManager
+		r.Summary = wasSafe + " To find out, " + help
 	case unconfirmed > 0:
-		r.Summary = fmt.Sprintf("%s It has not confirmed this of %s of them for more than an hour: look at its log, and "+
+		r.Summary = fmt.Sprintf("%s It has not confirmed this of %s of them within the last hour: look at its log, and "+
 			"whether its --controllers include the trigger.", wasSafe, assess.FormatNumber(int64(unconfirmed)))
 	case r.Unknown != "":
 		r.Summary = "Not known to be safe: the API server could not list all its resources (" + r.Unknown + ")."

@@ -162,6 +162,7 @@ bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersi
 		"that the servers write."
 	named := &Options{NamedOptions: cli.NamedOptions{Names: []string{"all"}}}
 	gone := assess.Manager{Message: "No manager seems to run."}
+	ahead := assess.Manager{Message: "It is not known.", ClocksDiffer: true}
 	coloured := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{Colour: true}}}
 	for _, test := range []struct {
 		name    string
@@ -175,6 +176,9 @@ bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersi
 		{"nobody looks", gone, &Options{}, "No manager seems to run.\nNot known to be safe: when a manager last " +
 			"looked, every object of 2 resources was stored in the version that the servers write. To find out, start " +
 			"svm-controller-manager beside the API servers (docs/install.md).\n"},
+		{"clocks differ", ahead, &Options{}, "It is not known.\nNot known to be safe: when a manager last " +
+			"looked, every object of 2 resources was stored in the version that the servers write. To find out, " +
+			assess.SetClocks + ".\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := screen(t, cluster, test.manager, test.o); got != test.want {
@@ -195,7 +199,7 @@ bolts.example.com   no     v2       v2        yes      NotConfirmed   the trigge
 
 The manager cp-1 leads.
 Not known to be safe: when a manager last looked, every object of 2 resources was stored in the version that the ` +
-		`servers write. It has not confirmed this of 1 of them for more than an hour: look at its log, and ` +
+		`servers write. It has not confirmed this of 1 of them within the last hour: look at its log, and ` +
 		`whether its --controllers include the trigger.
 `
 	if got := screen(t, cluster, leads, &Options{}); got != want {
