@@ -31,7 +31,7 @@ import (
 // All names every resource.
 const All = "all"
 
-// Resource is a resource whose objects are stored, as the API server serves it.
+// Resource is a resource whose objects can be migrated, as the API server serves it.
 type Resource struct {
 	schema.GroupResource
 	// Kind is the kind of its objects.
@@ -40,9 +40,9 @@ type Resource struct {
 	Versions []string
 	// ShortNames are other names of it, its singular among them.
 	ShortNames []string
-	// Hashed means that the API server publishes the hash of the version in which it stores the objects. Without a hash
-	// it may not store them.
-	Hashed bool
+	// Unstored means that an aggregated server publishes no hash of the version in which it stores the objects. Then the
+	// manager keeps no StorageState. It is false if that is not known.
+	Unstored bool
 }
 
 // Catalog knows the resources that a person can name.
@@ -68,7 +68,7 @@ func Discover(client discovery.DiscoveryInterface) (*Catalog, error) {
 	for _, group := range groups {
 		for _, version := range group.Versions { // The preferred one is the first.
 			for _, r := range served[version.GroupVersion] {
-				if !stored(r) {
+				if !migratable(r) {
 					continue
 				}
 				resource := schema.GroupResource{Group: group.Name, Resource: r.Name}
@@ -77,7 +77,6 @@ func Discover(client discovery.DiscoveryInterface) (*Catalog, error) {
 					found[resource] = &Resource{GroupResource: resource, Kind: r.Kind, ShortNames: names}
 				}
 				found[resource].Versions = append(found[resource].Versions, version.Version)
-				found[resource].Hashed = found[resource].Hashed || r.StorageVersionHash != ""
 			}
 		}
 	}
@@ -89,8 +88,8 @@ func Discover(client discovery.DiscoveryInterface) (*Catalog, error) {
 	return catalog, nil
 }
 
-// stored reports whether the manager keeps a StorageState of a resource. Subresources have a slash in the name.
-func stored(r metav1.APIResource) bool {
+// migratable reports whether clients can list and rewrite objects. Subresources have a slash in the name.
+func migratable(r metav1.APIResource) bool {
 	return slices.Contains(r.Verbs, "list") && !strings.Contains(r.Name, "/") &&
 		(slices.Contains(r.Verbs, "patch") || slices.Contains(r.Verbs, "update"))
 }

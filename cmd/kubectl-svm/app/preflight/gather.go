@@ -60,13 +60,13 @@ func (o *Options) gather(ctx context.Context) (Snapshot, error) {
 	return snapshot, nil
 }
 
-// recordMissing records which resources have no StorageState, and which groups the API server could not list. An
-// aggregated server may have resources that it does not store.
+// recordMissing records which resources have no StorageState although they are stored, and which groups the API server
+// could not list.
 func (s *Snapshot) recordMissing(catalog *cli.Catalog) {
 	for _, resource := range catalog.Resources() {
 		name := resource.String()
-		kept := resource.Hashed || len(resource.Versions) > 0 && s.definition(name) != nil
-		if kept && s.state(name) == nil {
+		served := len(resource.Versions) > 0
+		if served && !resource.Unstored && s.state(name) == nil {
 			s.Missing = append(s.Missing, name)
 		}
 	}

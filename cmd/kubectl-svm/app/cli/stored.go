@@ -1,0 +1,87 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/discovery"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
+)
+
+// markUnstored finds out which resources aggregated servers do not store. Aggregated discovery does not say that, so it
+// takes a request for each version of a resource that is not built-in and has no StorageState. Where a manager runs,
+// these are few. What does not answer remains stored.
+func (c *Cluster) markUnstored(client discovery.DiscoveryInterface) {
+	observed := sets.New[schema.GroupResource]()
+	for i := range c.States {
+		observed.Insert(c.States[i].GroupResource())
+	}
+	var doubtful []*Resource
+	versions := sets.New[schema.GroupVersion]()
+	for i := range c.Catalog.resources {
+		r := &c.Catalog.resources[i]
+		if releases.BuiltIn(r.Group) || observed.Has(r.GroupResource) || len(r.Versions) == 0 {
+			continue
+		}
+		doubtful = append(doubtful, r)
+		versions.Insert(r.groupVersions()...)
+	}
+	unhashed := askUnhashed(client, versions)
+	for _, r := range doubtful {
+		r.Unstored = !slices.ContainsFunc(r.groupVersions(), func(version schema.GroupVersion) bool {
+			return !unhashed.Has(version.WithResource(r.Resource))
+		})
+	}
+}
+
+func (r *Resource) groupVersions() (versions []schema.GroupVersion) {
+	for _, version := range r.Versions {
+		versions = append(versions, schema.GroupVersion{Group: r.Group, Version: version})
+	}
+	return versions
+}
+
+// askUnhashed returns for which resources of these versions servers publish no hash of what they store.
+func askUnhashed(
+	client discovery.DiscoveryInterface, versions sets.Set[schema.GroupVersion],
+) sets.Set[schema.GroupVersionResource] {
+	unhashed := sets.New[schema.GroupVersionResource]()
+	var mu sync.Mutex
+	var asked sync.WaitGroup
+	for version := range versions {
+		asked.Go(func() {
+			list, err := client.ServerResourcesForGroupVersion(version.String())
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, r := range list.APIResources {
+				if r.StorageVersionHash == "" {
+					unhashed.Insert(version.WithResource(r.Name))
+				}
+			}
+		})
+	}
+	asked.Wait()
+	return unhashed
+}

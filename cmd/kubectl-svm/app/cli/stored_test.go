@@ -1,0 +1,96 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cli
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	discoveryfake "k8s.io/client-go/discovery/fake"
+	"k8s.io/client-go/kubernetes/fake"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// counted is a server whose documents of some versions cannot be read. It counts what it is asked.
+type counted struct {
+	*discoveryfake.FakeDiscovery
+	away  []string
+	asked chan string
+}
+
+func (c counted) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
+	c.asked <- version
+	if slices.Contains(c.away, version) {
+		return nil, errors.New("no endpoints")
+	}
+	return c.FakeDiscovery.ServerResourcesForGroupVersion(version)
+}
+
+func TestUnstored(t *testing.T) {
+	served := func(version, hash string, names ...string) *metav1.APIResourceList {
+		list := &metav1.APIResourceList{GroupVersion: version}
+		for _, name := range names {
+			list.APIResources = append(list.APIResources, metav1.APIResource{
+				Name: name, Verbs: metav1.Verbs{"list", "patch"}, StorageVersionHash: hash,
+			})
+		}
+		return list
+	}
+	client := fake.NewClientset()
+	client.Resources = []*metav1.APIResourceList{
+		served("v1", "", "secrets"), // An API server may publish no hashes at all.
+		served("example.com/v1", "a=", "widgets"),
+		served("observed.example.com/v1", "", "relics"),
+		served("project.example.com/v1", "", "projects"),
+		served("away.example.com/v1", "", "ghosts"),
+		served("build.example.com/v1", "", "builds"),
+		served("build.example.com/v1beta1", "b=", "builds"),
+	}
+	server := counted{client.Discovery().(*discoveryfake.FakeDiscovery), []string{"away.example.com/v1"},
+		make(chan string, len(client.Resources))}
+	catalog, err := Discover(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	relic := migrationv1alpha1.StorageState{}
+	relic.Spec.Resource = migrationv1alpha1.GroupResource{Group: "observed.example.com", Resource: "relics"}
+	cluster := &Cluster{Catalog: catalog, States: []migrationv1alpha1.StorageState{relic}}
+	cluster.markUnstored(server)
+	var unstored []string
+	for _, r := range catalog.Resources() {
+		if r.Unstored {
+			unstored = append(unstored, r.String())
+		}
+	}
+	if got := strings.Join(unstored, " "); got != "projects.project.example.com" {
+		t.Errorf("got that %q are not stored, want projects.project.example.com", got)
+	}
+	close(server.asked)
+	var asked []string
+	for version := range server.asked {
+		asked = append(asked, version)
+	}
+	slices.Sort(asked)
+	const want = "away.example.com/v1 build.example.com/v1 build.example.com/v1beta1 example.com/v1 project.example.com/v1"
+	if got := strings.Join(asked, " "); got != want {
+		t.Errorf("the server was asked for %s, want %s", got, want)
+	}
+}
