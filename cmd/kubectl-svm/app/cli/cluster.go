@@ -19,6 +19,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -117,6 +118,11 @@ func (c *Cluster) MigrationsOf(resource schema.GroupResource) []migrationv1alpha
 
 // ResolveMigrations returns the migration of a name, or those of the resource that a person named.
 func (c *Cluster) ResolveMigrations(name string) ([]migrationv1alpha1.StorageVersionMigration, error) {
+	if isAll(name) {
+		migrations := slices.Clone(c.Migrations)
+		NewestFirst(migrations)
+		return migrations, nil
+	}
 	if m := c.Migration(name); m != nil {
 		return []migrationv1alpha1.StorageVersionMigration{*m}, nil
 	}

@@ -130,7 +130,8 @@ func (c *Catalog) arrange() {
 }
 
 // Resolve returns the resources that a person named: "widgets", "widgets.example.com", "deploy", "*.example.com" or
-// "all". It returns each once, in order. An error lists names that are near.
+// "all". It returns each once, in order. An error lists names that are near. Patterns and "all" leave out what is not
+// stored, if something is left.
 func (c *Catalog) Resolve(names []string) ([]schema.GroupResource, error) {
 	var resolved []schema.GroupResource
 	for _, name := range names {
@@ -146,20 +147,26 @@ func (c *Catalog) Resolve(names []string) ([]schema.GroupResource, error) {
 
 func (c *Catalog) match(name string) ([]schema.GroupResource, error) {
 	group, wholeGroup := strings.CutPrefix(name, "*.")
+	several := wholeGroup || name == All
 	if exact := schema.ParseGroupResource(name); c.Find(exact) != nil {
 		return []schema.GroupResource{exact}, nil
 	}
-	var matches []schema.GroupResource
+	var matches, unstored []schema.GroupResource
 	for _, r := range c.resources {
+		named := name == All || wholeGroup && r.Group == group || !wholeGroup && r.hasName(name)
 		switch {
-		case name == All, wholeGroup && r.Group == group, !wholeGroup && r.hasName(name):
+		case named && several && r.Unstored:
+			unstored = append(unstored, r.GroupResource)
+		case named:
 			matches = append(matches, r.GroupResource)
 		}
 	}
 	switch {
+	case len(matches) == 0 && len(unstored) > 0:
+		return unstored, nil
 	case len(matches) == 0:
 		return nil, c.unknown(name)
-	case len(matches) > 1 && name != All && !wholeGroup:
+	case len(matches) > 1 && !several:
 		return nil, fmt.Errorf("%q names %d resources: write one of %s", name, len(matches), join(matches))
 	}
 	return matches, nil

@@ -27,6 +27,14 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
+// Rediscover asks again which resources are served. It changes nothing if the API server does not answer.
+func (c *Clients) Rediscover(cluster *Cluster) {
+	if catalog, err := Discover(c.Discovery); err == nil {
+		cluster.Catalog = catalog
+		cluster.markUnstored(c.Discovery)
+	}
+}
+
 // markUnstored finds out which resources aggregated servers do not store. Aggregated discovery does not say that, so it
 // takes a request for each version of a resource that is not built-in and has no StorageState. Where a manager runs,
 // these are few. What does not answer remains stored.

@@ -61,6 +61,9 @@ func TestUnstored(t *testing.T) {
 		served("observed.example.com/v1", "", "relics"),
 		served("project.example.com/v1", "", "projects"),
 		served("away.example.com/v1", "", "ghosts"),
+		served("project.example.com/v1beta1", "", "quotas"),
+		served("mixed.example.com/v1", "", "tags"),
+		served("mixed.example.com/v1beta1", "m=", "images"),
 		served("build.example.com/v1", "", "builds"),
 		served("build.example.com/v1beta1", "b=", "builds"),
 	}
@@ -74,14 +77,17 @@ func TestUnstored(t *testing.T) {
 	relic.Spec.Resource = migrationv1alpha1.GroupResource{Group: "observed.example.com", Resource: "relics"}
 	cluster := &Cluster{Catalog: catalog, States: []migrationv1alpha1.StorageState{relic}}
 	cluster.markUnstored(server)
-	var unstored []string
-	for _, r := range catalog.Resources() {
-		if r.Unstored {
-			unstored = append(unstored, r.String())
+	for names, want := range map[string]string{
+		"all": "builds.build.example.com, ghosts.away.example.com, images.mixed.example.com, " +
+			"relics.observed.example.com, secrets, widgets.example.com",
+		"*.mixed.example.com":   "images.mixed.example.com",
+		"*.project.example.com": "projects.project.example.com, quotas.project.example.com", // Nothing else is left.
+		"tags":                  "tags.mixed.example.com",
+	} {
+		resources, err := catalog.Resolve([]string{names})
+		if got := join(resources); err != nil || got != want {
+			t.Errorf("%s is %s and the error %v, want %s", names, got, err, want)
 		}
-	}
-	if got := strings.Join(unstored, " "); got != "projects.project.example.com" {
-		t.Errorf("got that %q are not stored, want projects.project.example.com", got)
 	}
 	close(server.asked)
 	var asked []string
@@ -89,7 +95,8 @@ func TestUnstored(t *testing.T) {
 		asked = append(asked, version)
 	}
 	slices.Sort(asked)
-	const want = "away.example.com/v1 build.example.com/v1 build.example.com/v1beta1 example.com/v1 project.example.com/v1"
+	const want = "away.example.com/v1 build.example.com/v1 build.example.com/v1beta1 example.com/v1 " +
+		"mixed.example.com/v1 mixed.example.com/v1beta1 project.example.com/v1 project.example.com/v1beta1"
 	if got := strings.Join(asked, " "); got != want {
 		t.Errorf("the server was asked for %s, want %s", got, want)
 	}

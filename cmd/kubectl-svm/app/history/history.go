@@ -73,7 +73,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	migrations := slices.DeleteFunc(cluster.Migrations, func(m migrationv1alpha1.StorageVersionMigration) bool {
-		return len(o.Names) > 0 && !slices.Contains(resources, m.GroupResource())
+		return !o.WantsAll() && !slices.Contains(resources, m.GroupResource())
 	})
 	cli.NewestFirst(migrations)
 	return o.print(migrations)

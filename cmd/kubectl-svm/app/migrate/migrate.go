@@ -80,7 +80,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		ValidArgsFunction: cli.CompleteResources(env),
 	})
 	flags := cmd.Flags()
-	flags.BoolVar(&o.Everything, "all", false, "Migrate every resource except the events of Kubernetes, which expire.")
+	flags.BoolVar(&o.Everything, "all", false,
+		"Migrate every resource that is stored, except the events of Kubernetes, which expire.")
 	flags.BoolVar(&o.BuiltIn, "builtin", false, "With --all: built-in resources only.")
 	flags.BoolVar(&o.Custom, "custom", false, "With --all: resources of CustomResourceDefinitions only.")
 	flags.BoolVar(&o.Aggregated, "aggregated", false, "With --all: resources of aggregated API servers only.")

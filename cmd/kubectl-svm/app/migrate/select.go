@@ -56,8 +56,8 @@ func (o *Options) selected(ctx context.Context, cluster *cli.Cluster) ([]schema.
 	}
 	var selected []schema.GroupResource
 	for _, resource := range cluster.Catalog.Resources() {
-		served := len(resource.Versions) > 0 // Others cannot be migrated.
-		if !served || storageversion.Expires(resource.GroupResource) || slices.Contains(excepted, resource.GroupResource) {
+		stored := len(resource.Versions) > 0 && !resource.Unstored // Others cannot be migrated.
+		if !stored || storageversion.Expires(resource.GroupResource) || slices.Contains(excepted, resource.GroupResource) {
 			continue
 		}
 		if len(classes) == 0 || o.includes(classes[apiServiceName(resource.Group, resource.Versions[0])]) {

@@ -27,7 +27,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
-func catalog(t *testing.T) *cli.Catalog {
+func cluster(t *testing.T) *cli.Cluster {
 	t.Helper()
 	readWrite := metav1.Verbs{"get", "list", "patch"}
 	client := fake.NewClientset()
@@ -40,15 +40,14 @@ func catalog(t *testing.T) *cli.Catalog {
 			{Name: "events", Kind: "Event", Verbs: readWrite},
 		}},
 		{GroupVersion: "calendar.example.com/v1", APIResources: []metav1.APIResource{
-			{Name: "events", Kind: "Event", Verbs: readWrite},
-			{Name: "invitations", Kind: "Invitation", Verbs: readWrite},
+			{Name: "events", Kind: "Event", Verbs: readWrite, StorageVersionHash: "a="},
+			{Name: "invitations", Kind: "Invitation", Verbs: readWrite, StorageVersionHash: "b="},
+			{Name: "reminders", Kind: "Reminder", Verbs: readWrite},
 		}},
 	}
-	known, err := cli.Discover(client.Discovery())
-	if err != nil {
-		t.Fatal(err)
-	}
-	known.Add(schema.GroupResource{Group: "gone.example.com", Resource: "relics"})
+	known := &cli.Cluster{}
+	(&cli.Clients{Discovery: client.Discovery()}).Rediscover(known)
+	known.Catalog.Add(schema.GroupResource{Group: "gone.example.com", Resource: "relics"})
 	return known
 }
 
@@ -59,7 +58,7 @@ func TestSelected(t *testing.T) {
 		want    string
 	}{
 		{
-			"--all has custom resources of kind Event, and neither those that expire nor those that no server serves",
+			"--all has custom resources of kind Event, and none that expire, that no server serves or that are not stored",
 			Options{Everything: true},
 			"[events.calendar.example.com invitations.calendar.example.com secrets]",
 		},
@@ -75,7 +74,7 @@ func TestSelected(t *testing.T) {
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got, err := test.options.selected(t.Context(), &cli.Cluster{Catalog: catalog(t)})
+			got, err := test.options.selected(t.Context(), cluster(t))
 			if err != nil || fmt.Sprint(got) != test.want {
 				t.Errorf("got %v and the error %v, want %s", got, err, test.want)
 			}

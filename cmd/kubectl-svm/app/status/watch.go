@@ -65,9 +65,7 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 		}
 		if now := o.Clock.Now(); now.Sub(asked) >= catalogInterval {
 			asked = now
-			if catalog, err := cli.Discover(o.Clients.Discovery); err == nil {
-				cluster.Catalog = catalog
-			}
+			o.Clients.Rediscover(cluster)
 		}
 		watched.Update(cluster)
 		resources, err := o.Selected(cluster)
