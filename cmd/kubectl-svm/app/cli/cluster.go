@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -116,21 +117,26 @@ func (c *Cluster) MigrationsOf(resource schema.GroupResource) []migrationv1alpha
 	return migrations
 }
 
-// ResolveMigrations returns the migration of a name, or those of the resource that a person named.
+// ResolveMigrations returns the migrations that a person named: the one of that name, and those of the resources that
+// the name means. Those of a resource come together, the newest first.
 func (c *Cluster) ResolveMigrations(name string) ([]migrationv1alpha1.StorageVersionMigration, error) {
 	if isAll(name) {
 		migrations := slices.Clone(c.Migrations)
 		NewestFirst(migrations)
+		slices.SortStableFunc(migrations, func(a, b migrationv1alpha1.StorageVersionMigration) int {
+			return strings.Compare(a.GroupResource().String(), b.GroupResource().String())
+		})
 		return migrations, nil
 	}
-	if m := c.Migration(name); m != nil {
-		return []migrationv1alpha1.StorageVersionMigration{*m}, nil
-	}
+	named := c.Migration(name)
 	resources, err := c.Catalog.Resolve([]string{name})
-	if err != nil {
+	if err != nil && named == nil {
 		return nil, fmt.Errorf("no migration is named %q, and %w", name, err)
 	}
 	var migrations []migrationv1alpha1.StorageVersionMigration
+	if named != nil && !slices.Contains(resources, named.GroupResource()) {
+		migrations = append(migrations, *named)
+	}
 	for _, resource := range resources {
 		migrations = append(migrations, c.MigrationsOf(resource)...)
 	}

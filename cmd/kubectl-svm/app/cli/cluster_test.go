@@ -19,6 +19,7 @@ package cli
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -44,5 +45,34 @@ func TestManyStates(t *testing.T) {
 		t.Errorf("each of %d states took %.0f allocations, want %d at most", states, each, most)
 	} else {
 		t.Logf("each of %d states took %.0f allocations", states, each)
+	}
+}
+
+func TestResolveMigrations(t *testing.T) {
+	cluster := &Cluster{Catalog: &Catalog{}}
+	for i, m := range []struct{ name, resource string }{
+		{"old", "secrets"}, {"secrets", "secrets"}, {"new", "secrets"}, {"widgets", "secrets"}, {"other", "widgets"},
+	} {
+		migration := migrationv1alpha1.StorageVersionMigration{}
+		migration.Name, migration.Spec.Resource.Resource = m.name, m.resource
+		migration.CreationTimestamp.Time = time.Unix(int64(i), 0)
+		cluster.Migrations = append(cluster.Migrations, migration)
+	}
+	cluster.addNamed()
+	for name, want := range map[string]string{
+		"old":     "old ",
+		"secrets": "widgets new secrets old ",
+		"widgets": "widgets other ",
+		"all":     "widgets new secrets old other ",
+		"nobody":  "",
+	} {
+		migrations, err := cluster.ResolveMigrations(name)
+		got := ""
+		for _, m := range migrations {
+			got += m.Name + " "
+		}
+		if got != want || (err != nil) != (want == "") {
+			t.Errorf("%s means %s and the error %v, want %s", name, got, err, want)
+		}
 	}
 }

@@ -87,12 +87,13 @@ func (o *options) suspend(ctx context.Context, cluster *cli.Cluster) error {
 
 func (o *options) resume(ctx context.Context, cluster *cli.Cluster) error {
 	for _, name := range o.Names {
-		unpaused := false
-		if cluster.Migration(name) == nil {
-			var err error
-			if unpaused, err = o.unpause(ctx, cluster, name); err != nil {
-				return err
-			}
+		resources, err := cluster.Catalog.Resolve([]string{name})
+		if err != nil && cluster.Migration(name) == nil {
+			return err
+		}
+		unpaused, err := o.unpause(ctx, cluster, resources)
+		if err != nil {
+			return err
 		}
 		changed, err := o.setSuspend(ctx, cluster, name, false)
 		if err != nil {

@@ -133,12 +133,10 @@ func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
 	return errors.Join(errs...)
 }
 
-// unpause takes back the pause of a resource that a person named.
-func (o *options) unpause(ctx context.Context, cluster *cli.Cluster, name string) (changed bool, err error) {
-	resources, err := cluster.Catalog.Resolve([]string{name})
-	if err != nil {
-		return false, err
-	}
+// unpause takes back the pause of resources.
+func (o *options) unpause(
+	ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource,
+) (changed bool, err error) {
 	for _, resource := range resources {
 		state := cluster.State(resource)
 		if state == nil {

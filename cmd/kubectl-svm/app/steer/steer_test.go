@@ -1,0 +1,77 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package steer
+
+import (
+	"bytes"
+	"context"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+
+	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+// A migration may have the name of a resource. The name then means both.
+func TestMigrationWithTheNameOfAResource(t *testing.T) {
+	const (
+		secrets = "storageversionmigration.migration.k8s.io/secrets "
+		running = "storageversionmigration.migration.k8s.io/secrets-1 "
+		state   = "storagestate.migration.k8s.io/secrets resumed\n"
+	)
+	for _, test := range []struct {
+		name      string
+		verb      func(*options, context.Context, *cli.Cluster) error
+		resource  string // that of the migration "secrets"
+		suspended bool
+		want      string
+	}{
+		{"suspend", (*options).suspend, "secrets", false, secrets + "suspended\n" + running + "suspended\n"},
+		{"resume", (*options).resume, "secrets", true, state + secrets + "resumed\n" + running + "resumed\n"},
+		{"resume what is paused only", (*options).resume, "secrets", false, state},
+		{"suspend, of another resource", (*options).suspend, "widgets", false,
+			secrets + "suspended\n" + running + "suspended\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
+			cluster.Catalog.Add(schema.GroupResource{Resource: "secrets"}, schema.GroupResource{Resource: "widgets"})
+			paused := migrationv1alpha1.StorageState{}
+			paused.Name, paused.Spec.Resource.Resource, paused.Spec.Paused = "secrets", "secrets", true
+			cluster.States = []migrationv1alpha1.StorageState{paused}
+			client := fake.NewClientset(&paused)
+			for name, resource := range map[string]string{"secrets": test.resource, "secrets-1": "secrets"} {
+				m := migrationv1alpha1.StorageVersionMigration{}
+				m.Name, m.Spec.Resource.Resource, m.Spec.Suspend = name, resource, test.suspended
+				cluster.Migrations = append(cluster.Migrations, m)
+				if err := client.Tracker().Add(&m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var out bytes.Buffer
+			o := &options{}
+			o.Env = &cli.Env{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: new(bytes.Buffer)}}
+			o.Clients, o.Names = &cli.Clients{Migration: client.MigrationV1alpha1()}, []string{"secrets"}
+			if err := test.verb(o, t.Context(), cluster); err != nil || out.String() != test.want {
+				t.Errorf("got the error %v and\n%s\nwant\n%s", err, out.String(), test.want)
+			}
+		})
+	}
+}
