@@ -59,7 +59,7 @@ func (c *Clients) Read(ctx context.Context) (*Cluster, error) {
 		return nil, fmt.Errorf("listing StorageVersionMigrations: %w", Explain(err))
 	}
 	cluster := &Cluster{Catalog: catalog, States: states.Items, Migrations: migrations.Items}
-	cluster.markUnstored(c.Discovery)
+	c.markUnstored(ctx, cluster)
 	cluster.addNamed()
 	return cluster, nil
 }

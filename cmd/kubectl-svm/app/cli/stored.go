@@ -17,9 +17,12 @@ limitations under the License.
 package cli
 
 import (
+	"context"
 	"slices"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery"
@@ -27,38 +30,49 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
+var definitions = schema.GroupVersionResource{
+	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+}
+
 // Rediscover asks again which resources are served. It changes nothing if the API server does not answer.
-func (c *Clients) Rediscover(cluster *Cluster) {
+func (c *Clients) Rediscover(ctx context.Context, cluster *Cluster) {
 	if catalog, err := Discover(c.Discovery); err == nil {
 		cluster.Catalog = catalog
-		cluster.markUnstored(c.Discovery)
+		c.markUnstored(ctx, cluster)
 	}
 }
 
 // markUnstored finds out which resources aggregated servers do not store. Aggregated discovery does not say that, so it
 // takes a request for each version of a resource that is not built-in and has no StorageState. Where a manager runs,
-// these are few. What does not answer remains stored.
-func (c *Cluster) markUnstored(client discovery.DiscoveryInterface) {
+// these are few. What does not answer remains stored, and so does a custom resource: it has no hash if its storage
+// version is not served.
+func (c *Clients) markUnstored(ctx context.Context, cluster *Cluster) {
 	observed := sets.New[schema.GroupResource]()
-	for i := range c.States {
-		observed.Insert(c.States[i].GroupResource())
+	for i := range cluster.States {
+		observed.Insert(cluster.States[i].GroupResource())
 	}
 	var doubtful []*Resource
 	versions := sets.New[schema.GroupVersion]()
-	for i := range c.Catalog.resources {
-		r := &c.Catalog.resources[i]
+	for i := range cluster.Catalog.resources {
+		r := &cluster.Catalog.resources[i]
 		if releases.BuiltIn(r.Group) || observed.Has(r.GroupResource) || len(r.Versions) == 0 {
 			continue
 		}
 		doubtful = append(doubtful, r)
 		versions.Insert(r.groupVersions()...)
 	}
-	unhashed := askUnhashed(client, versions)
+	unhashed := askUnhashed(c.Discovery, versions)
 	for _, r := range doubtful {
 		r.Unstored = !slices.ContainsFunc(r.groupVersions(), func(version schema.GroupVersion) bool {
 			return !unhashed.Has(version.WithResource(r.Resource))
-		})
+		}) && apierrors.IsNotFound(c.FindDefinition(ctx, r.GroupResource))
 	}
+}
+
+// FindDefinition returns nil if a resource has a CustomResourceDefinition, or why that cannot be read.
+func (c *Clients) FindDefinition(ctx context.Context, resource schema.GroupResource) error {
+	_, err := c.Dynamic.Resource(definitions).Get(ctx, resource.String(), metav1.GetOptions{})
+	return err
 }
 
 func (r *Resource) groupVersions() (versions []schema.GroupVersion) {

@@ -23,7 +23,9 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	discoveryfake "k8s.io/client-go/discovery/fake"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -63,6 +65,7 @@ func TestUnstored(t *testing.T) {
 		served("away.example.com/v1", "", "ghosts"),
 		served("project.example.com/v1beta1", "", "quotas"),
 		served("mixed.example.com/v1", "", "tags"),
+		served("custom.example.com/v1", "", "gadgets"), // Its storage version is not served.
 		served("mixed.example.com/v1beta1", "m=", "images"),
 		served("build.example.com/v1", "", "builds"),
 		served("build.example.com/v1beta1", "b=", "builds"),
@@ -76,9 +79,13 @@ func TestUnstored(t *testing.T) {
 	relic := migrationv1alpha1.StorageState{}
 	relic.Spec.Resource = migrationv1alpha1.GroupResource{Group: "observed.example.com", Resource: "relics"}
 	cluster := &Cluster{Catalog: catalog, States: []migrationv1alpha1.StorageState{relic}}
-	cluster.markUnstored(server)
+	definition := &metav1.PartialObjectMetadata{}
+	definition.SetGroupVersionKind(definitions.GroupVersion().WithKind("CustomResourceDefinition"))
+	definition.Name = "gadgets.custom.example.com"
+	dynamic := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), definition)
+	(&Clients{Discovery: server, Dynamic: dynamic}).markUnstored(t.Context(), cluster)
 	for names, want := range map[string]string{
-		"all": "builds.build.example.com, ghosts.away.example.com, images.mixed.example.com, " +
+		"all": "builds.build.example.com, gadgets.custom.example.com, ghosts.away.example.com, images.mixed.example.com, " +
 			"relics.observed.example.com, secrets, widgets.example.com",
 		"*.mixed.example.com":   "images.mixed.example.com",
 		"*.project.example.com": "projects.project.example.com, quotas.project.example.com", // Nothing else is left.
@@ -95,7 +102,8 @@ func TestUnstored(t *testing.T) {
 		asked = append(asked, version)
 	}
 	slices.Sort(asked)
-	const want = "away.example.com/v1 build.example.com/v1 build.example.com/v1beta1 example.com/v1 " +
+	const want = "away.example.com/v1 build.example.com/v1 build.example.com/v1beta1 custom.example.com/v1 " +
+		"example.com/v1 " +
 		"mixed.example.com/v1 mixed.example.com/v1beta1 project.example.com/v1 project.example.com/v1beta1"
 	if got := strings.Join(asked, " "); got != want {
 		t.Errorf("the server was asked for %s, want %s", got, want)

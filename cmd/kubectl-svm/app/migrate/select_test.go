@@ -21,7 +21,9 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
@@ -46,7 +48,9 @@ func cluster(t *testing.T) *cli.Cluster {
 		}},
 	}
 	known := &cli.Cluster{}
-	(&cli.Clients{Discovery: client.Discovery()}).Rediscover(known)
+	(&cli.Clients{
+		Discovery: client.Discovery(), Dynamic: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme()),
+	}).Rediscover(t.Context(), known)
 	known.Catalog.Add(schema.GroupResource{Group: "gone.example.com", Resource: "relics"})
 	return known
 }

@@ -23,7 +23,6 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -96,10 +95,7 @@ func (o *Options) classOf(ctx context.Context, gr schema.GroupResource) (storage
 	if releases.BuiltIn(gr.Group) {
 		return storageversion.BuiltIn, nil
 	}
-	definitions := schema.GroupVersionResource{
-		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
-	}
-	_, err := o.Clients.Dynamic.Resource(definitions).Get(ctx, gr.String(), metav1.GetOptions{})
+	err := o.Clients.FindDefinition(ctx, gr)
 	switch {
 	case apierrors.IsNotFound(err):
 		return storageversion.Aggregated, nil

@@ -65,7 +65,7 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 		}
 		if now := o.Clock.Now(); now.Sub(asked) >= catalogInterval {
 			asked = now
-			o.Clients.Rediscover(cluster)
+			o.Clients.Rediscover(ctx, cluster)
 		}
 		watched.Update(cluster)
 		resources, err := o.Selected(cluster)
