@@ -19,9 +19,12 @@ package migrate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/cli-runtime/pkg/printers"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -42,9 +45,17 @@ type waiting struct {
 	*Options
 	// reported has the outline of the last line that was printed about each migration.
 	reported map[string]string
+	// ended are migrations that have ended. They count even if somebody deletes them while others run.
+	ended map[string]*migrationv1alpha1.StorageVersionMigration
 	// failed are migrations that failed, and left the names of those that have not ended.
 	failed []*migrationv1alpha1.StorageVersionMigration
 	left   []string
+}
+
+func newWaiting(o *Options) *waiting {
+	return &waiting{
+		Options: o, reported: map[string]string{}, ended: map[string]*migrationv1alpha1.StorageVersionMigration{},
+	}
 }
 
 // wait waits until the migrations have ended.
@@ -56,7 +67,7 @@ func (o *Options) wait(
 		return err
 	}
 	deadline := o.Clock.Now().Add(o.Timeout)
-	w := &waiting{Options: o, reported: map[string]string{}}
+	w := newWaiting(o)
 	for {
 		select {
 		case <-ctx.Done():
@@ -65,7 +76,7 @@ func (o *Options) wait(
 		case <-o.Clock.After(lookInterval):
 		}
 		watched.Update(cluster)
-		if err := w.look(cluster, created); err != nil {
+		if err := w.look(ctx, cluster, created); err != nil {
 			return err
 		}
 		if len(w.left) == 0 {
@@ -88,24 +99,27 @@ func (o *Options) wait(
 }
 
 // look records how far the migrations are, and prints what has changed.
-func (w *waiting) look(cluster *cli.Cluster, created []migrationv1alpha1.StorageVersionMigration) error {
+func (w *waiting) look(
+	ctx context.Context, cluster *cli.Cluster, created []migrationv1alpha1.StorageVersionMigration,
+) error {
 	w.failed, w.left = nil, nil
 	var running []string
 	for i := range created {
-		m := cluster.Migration(created[i].Name)
-		if m == nil || m.UID != created[i].UID {
-			if w.reported[created[i].Name] == "" { // The watch has not brought it yet.
-				w.left = append(w.left, created[i].Name)
-				continue
-			}
-			w.Overwrite("")
-			return fmt.Errorf("the migration %s was deleted before it ended", created[i].Name)
-		}
+		m := w.find(cluster, &created[i])
 		switch {
+		case m == nil && w.mayCome(ctx, &created[i]):
+			w.left = append(w.left, created[i].Name)
+			continue
+		case m == nil:
+			w.Overwrite("")
+			return fmt.Errorf("the migration %s was deleted, and the command did not see it end", created[i].Name)
 		case m.HasCondition(migrationv1alpha1.MigrationFailed):
 			w.failed = append(w.failed, m)
 		case !m.Finished():
 			w.left = append(w.left, m.Name)
+		}
+		if m.Finished() {
+			w.ended[m.Name] = m
 		}
 		progress := w.report(m)
 		if progress != "" {
@@ -114,6 +128,35 @@ func (w *waiting) look(cluster *cli.Cluster, created []migrationv1alpha1.Storage
 	}
 	w.Overwrite(strings.Join(running, "; "))
 	return nil
+}
+
+// find returns a migration as it is now, or as it ended. It returns nil if the watch does not have it.
+func (w *waiting) find(
+	cluster *cli.Cluster, created *migrationv1alpha1.StorageVersionMigration,
+) *migrationv1alpha1.StorageVersionMigration {
+	if ended := w.ended[created.Name]; ended != nil {
+		return ended
+	}
+	if m := cluster.Migration(created.Name); m != nil && m.UID == created.UID {
+		return m
+	}
+	return nil
+}
+
+// mayCome reports whether the watch may still bring a migration. It asks the API server about one that the watch has
+// never brought, because somebody may have deleted it before the watch began.
+func (w *waiting) mayCome(ctx context.Context, created *migrationv1alpha1.StorageVersionMigration) bool {
+	if w.reported[created.Name] != "" {
+		return false
+	}
+	// People who migrate may list migrations, and maybe not get one.
+	list, err := w.Clients.Migration.StorageVersionMigrations().List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, created.Name).String(),
+	})
+	return err != nil || // It does not say that the migration is gone.
+		slices.ContainsFunc(list.Items, func(m migrationv1alpha1.StorageVersionMigration) bool {
+			return m.UID == created.UID
+		})
 }
 
 // report prints a line if something has changed, and returns how far the migration is.

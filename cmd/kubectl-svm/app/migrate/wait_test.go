@@ -1,0 +1,111 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package migrate
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+type migrations = []migrationv1alpha1.StorageVersionMigration
+
+func migration(
+	name string, uid types.UID, condition migrationv1alpha1.MigrationConditionType,
+) migrationv1alpha1.StorageVersionMigration {
+	m := migrationv1alpha1.StorageVersionMigration{}
+	m.Name, m.UID = name, uid
+	m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: condition, Status: corev1.ConditionTrue}}
+	return m
+}
+
+// TestLook looks at two migrations several times. The watch brings other migrations each time.
+func TestLook(t *testing.T) {
+	const (
+		running   = migrationv1alpha1.MigrationRunning
+		succeeded = migrationv1alpha1.MigrationSucceeded
+		failed    = migrationv1alpha1.MigrationFailed
+	)
+	created := migrations{migration("a", "1", ""), migration("b", "2", "")}
+	b, done := migration("b", "2", running), migration("b", "2", succeeded)
+	for _, test := range []struct {
+		name    string
+		seen    []migrations // by look
+		stored  migrations   // what the API server has
+		refused bool         // whether it does not answer
+		left    string       // after the last look
+		failed  int
+		gone    string // in the error of the last look
+	}{
+		{"both run", []migrations{{migration("a", "1", running), b}}, nil, false, "a b", 0, ""},
+		{"one ended well and was deleted", []migrations{{migration("a", "1", succeeded), b}, {b}}, nil, false, "b", 0, ""},
+		{"one failed and was deleted", []migrations{{migration("a", "1", failed), b}, {b}, {done}}, nil, false, "", 1, ""},
+		{"one was deleted while it ran", []migrations{{migration("a", "1", running), b}, {b}}, nil, false, "", 0,
+			"migration a was deleted"},
+		{"the watch has not brought one yet", []migrations{{b}}, created, false, "a b", 0, ""},
+		{"one was deleted before the watch", []migrations{{b}}, nil, false, "", 0, "migration a was deleted"},
+		{"another has its name", []migrations{{migration("a", "9", running), b}}, migrations{migration("a", "9", running)},
+			false, "", 0, "migration a was deleted"},
+		{"the API server does not answer", []migrations{{b}}, nil, true, "a b", 0, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			client := fake.NewClientset()
+			for i := range test.stored {
+				if err := client.Tracker().Add(&test.stored[i]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if test.refused {
+				client.PrependReactor("list", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, errors.New("no route to host")
+				})
+			}
+			o := &Options{}
+			o.Env = &cli.Env{
+				IOStreams: genericiooptions.NewTestIOStreamsDiscard(), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+			}
+			o.Clients = &cli.Clients{Migration: client.MigrationV1alpha1()}
+			w := newWaiting(o)
+			var err error
+			for i, seen := range test.seen {
+				if err != nil {
+					t.Fatalf("look %d: %v", i, err)
+				}
+				err = w.look(t.Context(), &cli.Cluster{Migrations: seen}, created)
+			}
+			switch {
+			case test.gone == "" && err != nil, test.gone != "" && (err == nil || !strings.Contains(err.Error(), test.gone)):
+				t.Errorf("got the error %v, want %q", err, test.gone)
+			case err == nil && (strings.Join(w.left, " ") != test.left || len(w.failed) != test.failed):
+				t.Errorf("got left %v and %d failed, want %q and %d", w.left, len(w.failed), test.left, test.failed)
+			}
+		})
+	}
+}
