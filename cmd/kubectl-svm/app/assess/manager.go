@@ -122,6 +122,6 @@ const SetClocks = "set the clocks of this machine and of the managers, for examp
 
 // clocksDiffer is the answer if a time is in the future: then the age of no time is known.
 func clocksDiffer(format string, args ...any) Manager {
-	return Manager{ClocksDiffer: true, Message: fmt.Sprintf("It is not known whether a manager runs: "+format+", so clocks "+
-		"differ: "+SetClocks+".", args...)}
+	return Manager{ClocksDiffer: true, Message: fmt.Sprintf("It is not known whether a manager runs: "+format+
+		", so clocks differ: "+SetClocks+".", args...)}
 }
