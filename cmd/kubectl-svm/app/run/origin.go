@@ -45,7 +45,7 @@ const (
 // reverts the objects, but not the file. It requires a restart of the API servers, and so does another encryption key,
 // unless the servers reload it.
 type origin struct {
-	// servers are the processes that held an identity Lease. It is empty if a Lease does not identify a process.
+	// servers are the processes that held an identity Lease. It is empty if a Lease may not identify a process.
 	servers string
 	// revision is that of etcd.
 	revision int64
@@ -67,7 +67,9 @@ func (o *Options) currentOrigin(ctx context.Context) (origin, error) {
 	if err != nil {
 		return origin{}, fmt.Errorf("asking the API server for its version: %w", cli.Explain(err))
 	}
-	if !storageversion.IdentifiedByLease(version.GitVersion) {
+	// No Lease has the version of its server. Beside a server of 1.35 there may be one of 1.34, which keeps its Lease when
+	// it restarts. Beside a newer one there is none, because API servers differ by one minor version at most.
+	if storageversion.MayOutliveProcess(version.GitVersion) {
 		return origin{revision: revision}, nil
 	}
 	var servers []string

@@ -209,7 +209,7 @@ func (o *Options) prepare(
 				"start over", kept.path(gr))
 		case m != nil && !current.continues(m):
 			_, _ = fmt.Fprintf(o.ErrOut, "%s: the migration starts over, because API servers were restarted or etcd was "+
-				"restored since the last run. Before Kubernetes 1.35 this is not known, so it always starts over. The API "+
+				"restored since the last run. Before Kubernetes 1.36 this is not known, so it always starts over. The API "+
 				"server does not store an object again if it is already stored in the new version.\n", gr)
 			m = nil
 		}
