@@ -40,8 +40,9 @@ type Ledger struct {
 	// departedUnread are the processes that left and may have written resources that no document has shown yet. When such
 	// a resource becomes known, its sightings begin with them.
 	departedUnread []Sighting
-	// replaced is when a process may have been replaced last by one that has its Lease.
-	replaced time.Time
+	// replaced is when a process was last found to be replaced by one that has its Lease. lost is when a connection to a
+	// process ended last, which counts until a look has shown whether the process was replaced.
+	replaced, lost time.Time
 }
 
 // NewLedger returns a Ledger without facts. linger is for how long the address of a server may still answer after the
@@ -131,7 +132,7 @@ func (l *Ledger) ConnectionLost(now time.Time, name string) Changes {
 	if !l.looks.lose(now, name) {
 		return nil
 	}
-	l.replaced = now
+	l.lost = now
 	l.publications.publishers.Clear()
 	return l.notePublications(now)
 }

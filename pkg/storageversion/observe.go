@@ -38,10 +38,7 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 		Primary:   resource,
 		Expires:   Expires(resource),
 
-		ServersSince: l.servers.changed,
-	}
-	if l.replaced.After(o.ServersSince) {
-		o.ServersSince = l.replaced
+		ServersSince: l.serversSince(),
 	}
 	switch o.Class {
 	case Custom:
@@ -59,6 +56,18 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 		l.observeUnserved(&o)
 	}
 	return o
+}
+
+// serversSince returns when a process of kube-apiserver came or left last.
+func (l *Ledger) serversSince() time.Time {
+	since := l.servers.changed
+	if l.replaced.After(since) {
+		since = l.replaced
+	}
+	if len(l.looks.processes.lost) > 0 && l.lost.After(since) {
+		since = l.lost
+	}
+	return since
 }
 
 // class returns who serves a resource. A definition that was deleted counts only if nobody else serves the resource.

@@ -106,6 +106,9 @@ func TestRestartUnderTheSameLease(t *testing.T) {
 			lostAt := s.now
 			s.looks(at(Document{Failure: "connection refused"}), "a/1")
 			o := s.Observe(s.now, deployments)
+			if !o.ServersSince.Equal(lostAt) {
+				t.Errorf("a server changed last at %v, and a connection ended at %v", o.ServersSince, lostAt)
+			}
 			if o.Problem == nil || !o.Problem.Since.Equal(lostAt) || !s.NeedsLook() {
 				t.Errorf("problem: %+v, since %v wanted", o.Problem, lostAt)
 			}
@@ -116,8 +119,9 @@ func TestRestartUnderTheSameLease(t *testing.T) {
 			if problem := s.problem(deployments); problem != "" {
 				t.Errorf("problem %q", problem)
 			}
-			if since := s.Observe(s.now, deployments).ServersSince; since.Before(lostAt) {
-				t.Errorf("a server changed last at %v, and a connection ended at %v", since, lostAt)
+			replaced := len(test.unseen) > 1
+			if since := s.Observe(s.now, deployments).ServersSince; since.After(lostAt) != replaced || since.Equal(lostAt) {
+				t.Errorf("a server changed last at %v, replaced: %t", since, replaced)
 			}
 			expectUnseen(t, s, test.unseen...)
 		})
