@@ -121,22 +121,30 @@ func (r *migrationRun) locate(
 	return missing, err
 }
 
-// checkServed returns a decision to fail for a waiting migration whose resource does not exist, because the migration
-// might wait forever. Otherwise it returns the decision to wait.
+// checkServed returns a decision to fail for a waiting migration whose resource does not exist or is not stored, because
+// the migration might wait forever. Otherwise it returns the decision to wait.
 func (c *Controller) checkServed(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
 ) Decision {
-	if c.env.observer.Observe(m.GroupResource()).Presence == storageversion.Served {
+	resource := m.GroupResource()
+	observation := c.env.observer.Observe(resource)
+	if observation.Presence == storageversion.Served {
 		return decision
 	}
 	_, missing, err := c.env.findServed(ctx, m, "")
+	if err == nil && missing == nil && observation.Presence == storageversion.NotServed {
+		// All servers were read, and none has a storage version of the resource that the API server does serve.
+		missing = new(failDecision(migrationv1alpha1.MigrationReasonInvalidResource,
+			"the server of %q publishes no storage version of it, so it stores no objects that could be migrated", resource))
+	}
 	now, patience := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served", "err", err)
 		decision.DecideAt = now.Add(maxRetry) // The reason to wait is true in any case.
 	case missing == nil:
-	case missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed && now.Before(patience):
+	case now.Before(patience) && (missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed ||
+		missing.Reason == migrationv1alpha1.MigrationReasonInvalidResource):
 		decision.DecideAt = patience
 	default:
 		return *missing

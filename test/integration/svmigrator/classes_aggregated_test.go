@@ -98,6 +98,33 @@ func testAggregatedChange(t *testing.T, c *cluster) {
 		return nil
 	})
 	hash := discovery.StorageVersionHash(flunders.Group, "v1beta1", "Flunder")
+	c.forgeHash(t, gate, hash)
+	c.migrate(t, "flunders-of-today", flunders.WithVersion(""))
+	m := c.ended(t, "flunders-of-today", soon)
+	mustSucceed(t, m)
+	if got := m.Status.Target.StorageVersionHash; got != hash {
+		t.Errorf("the migration went by what the server wrote before, %s: %s", got, words(m))
+	}
+	framework.StopManager(t, manager)
+
+	t.Run("a server that stores nothing", func(t *testing.T) { testAggregatedWithoutStorage(t, c, gate) })
+}
+
+// testAggregatedWithoutStorage wants a migration to fail whose resource has no hash, as a server publishes none for
+// resources that it makes up from others.
+func testAggregatedWithoutStorage(t *testing.T, c *cluster, gate *controlplane.Interceptor) {
+	c.forgeHash(t, gate, "")
+	c.startProcess(
+		t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters)},
+	)
+	c.migrate(t, "made-up", flunders.WithVersion(""))
+	m := c.ended(t, "made-up", soon)
+	mustFail(t, m, v1alpha1.MigrationReasonInvalidResource, flunders.String(), "publishes no storage version")
+}
+
+// forgeHash has clients of the gate read another hash in the documents of the sample server.
+func (c *cluster) forgeHash(t *testing.T, gate *controlplane.Interceptor, hash string) {
+	t.Helper()
 	documents := map[string]string{}
 	for _, version := range []string{"v1alpha1", "v1beta1"} {
 		path := "/apis/" + flunders.WithVersion(version).GroupVersion().String()
@@ -127,12 +154,6 @@ func testAggregatedChange(t *testing.T, c *cluster) {
 			Body:   document,
 		}
 	})
-	c.migrate(t, "flunders-of-today", flunders.WithVersion(""))
-	m := c.ended(t, "flunders-of-today", soon)
-	mustSucceed(t, m)
-	if got := m.Status.Target.StorageVersionHash; got != hash {
-		t.Errorf("the migration went by what the server wrote before, %s: %s", got, words(m))
-	}
 }
 
 // storeAs puts objects into etcd as a server of another version would have stored them. The sample server has no flag

@@ -28,6 +28,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
 )
 
 // reportEvery is how often a line is printed if ErrOut is not a terminal.
@@ -71,7 +72,8 @@ func (r *reporter) report(m *migrationv1alpha1.StorageVersionMigration) {
 
 // printedEvents are the reasons of the events that no condition repeats.
 var printedEvents = map[string]bool{
-	"StoredVersionsPruned": true, "StoredVersionsNotPruned": true, "StatusNotWritten": true,
+	svmigrator.EventStoredVersionsPruned: true, svmigrator.EventStoredVersionsNotPruned: true,
+	svmigrator.EventStatusNotWritten: true,
 }
 
 // recorder passes on the events of the migrator.

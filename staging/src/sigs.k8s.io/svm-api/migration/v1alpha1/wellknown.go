@@ -121,7 +121,7 @@ const (
 	MigrationReasonAllObjectsMigrated = "AllObjectsMigrated"
 	// MigrationReasonObjectsDenied: the API server refused to rewrite some objects. All others are done.
 	MigrationReasonObjectsDenied = "ObjectsDenied"
-	// MigrationReasonInvalidResource: spec.resource cannot be migrated, for example because it is a subresource.
+	// MigrationReasonInvalidResource: spec.resource is a subresource, or its server does not store it.
 	MigrationReasonInvalidResource = "InvalidResource"
 	// MigrationReasonResourceNotServed: no server serves the resource.
 	MigrationReasonResourceNotServed = "ResourceNotServed"
