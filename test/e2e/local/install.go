@@ -82,8 +82,9 @@ func (c *cluster) startSVM() ([]*controlplane.Process, error) {
 	}
 	return c.run("svm-controller-manager", c.options.manager,
 		"--bind-address=127.0.0.1", fmt.Sprintf("--secure-port=%d", port),
-		// A busy machine must not end it, and no spec waits until its lease expires.
-		"--leader-elect-lease-duration=180s", "--leader-elect-renew-deadline=150s", "--leader-elect-retry-period=1s",
+		// A busy machine must not end it. A spec that kills it waits until its lease expires, so this is shorter than the
+		// patience of a spec.
+		"--leader-elect-lease-duration=60s", "--leader-elect-renew-deadline=50s", "--leader-elect-retry-period=1s",
 		"--auto-migrate=*,-*.admissionregistration.k8s.io", "--settle-period=2s", "-v=2")
 }
 
