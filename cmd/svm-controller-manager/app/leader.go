@@ -34,6 +34,15 @@ var (
 	errStillRunning = errors.New("controllers did not end in time")
 )
 
+// fenceLabel is the state of the fence. It is empty if no controller needs the fence, and replaces the label of a leader
+// that had such controllers.
+func (m *manager) fenceLabel() string {
+	if !slices.ContainsFunc(m.selected, isFenced) {
+		return ""
+	}
+	return string(m.fence.State())
+}
+
 // lead waits for the lease and then calls run. The context of run ends when the lease is lost or when ctx ends. lead
 // returns after run has returned. probe watches the lease.
 //
@@ -58,8 +67,8 @@ func (m *manager) lead(
 	}
 	period := election.RetryPeriod.Duration
 	lock := &termLock{Interface: lease, term: term, retryPeriod: period, stopElection: stopElection, label: func() {}}
-	if lease, isLease := lease.(*resourcelock.LeaseLock); isLease && slices.ContainsFunc(m.selected, isFenced) {
-		lock.label = func() { lease.Labels = map[string]string{fence.Label: string(m.fence.State())} }
+	if lease, isLease := lease.(*resourcelock.LeaseLock); isLease {
+		lock.label = func() { lease.Labels = map[string]string{fence.Label: m.fenceLabel()} }
 	}
 	runEnded := make(chan error, 1)
 	onStartedLeading := func(leading context.Context) {

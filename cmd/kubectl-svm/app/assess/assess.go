@@ -79,6 +79,8 @@ type Resource struct {
 	Argument string `json:"argument,omitempty"`
 	// Permission is a command to run before it, which gives the manager a permission that the manifests do not give.
 	Permission string `json:"permission,omitempty"`
+	// Remark is what a person should know of a resource that is safe. It is not about stored versions.
+	Remark string `json:"remark,omitempty"`
 	// Migration is the one that runs, waits or failed last, if there is one.
 	Migration *Migration `json:"migration,omitempty"`
 
@@ -134,6 +136,8 @@ type index struct {
 	// migrations are the newest first.
 	migrations map[schema.GroupResource][]*migrationv1alpha1.StorageVersionMigration
 	named      map[string]*migrationv1alpha1.StorageVersionMigration
+	// definitions are the CustomResourceDefinitions by name, as far as they were read.
+	definitions map[string]*metav1.ObjectMeta
 }
 
 func newIndex(cluster *cli.Cluster) *index {
@@ -141,6 +145,8 @@ func newIndex(cluster *cli.Cluster) *index {
 		states:     map[schema.GroupResource]*migrationv1alpha1.StorageState{},
 		migrations: map[schema.GroupResource][]*migrationv1alpha1.StorageVersionMigration{},
 		named:      map[string]*migrationv1alpha1.StorageVersionMigration{},
+
+		definitions: cluster.Definitions,
 	}
 	for i := range cluster.States {
 		all.states[cluster.States[i].GroupResource()] = &cluster.States[i]
@@ -176,17 +182,43 @@ func assess(all *index, resource schema.GroupResource, now time.Time) Resource {
 		status.Conditions, migrationv1alpha1.StorageStateSafeToRemoveOldVersions); safe != nil {
 		r.Safe, r.Reason, r.Message = safe.Status == metav1.ConditionTrue, safe.Reason, safe.Message
 	}
-	if doubt := Doubt(r.State, now); r.Safe && doubt != "" {
+	doubt := cmp.Or(DoubtByDefinition(r.State, all.definitions[r.Name]), Doubt(r.State, now))
+	if r.Safe && doubt != "" {
 		r.Safe, r.Reason, r.Message, r.Next = false, ReasonNotConfirmed, doubt, "the trigger confirms it"
 		return r
 	}
 	if r.Safe {
-		r.Attention = None
+		r.Attention, r.Remark = None, remark(all.migrations[resource])
 		return r
 	}
 	r.Migration = Describe(latest(all, resource, r.State))
 	r.conclude(now)
 	return r
+}
+
+// DoubtByDefinition says why a StorageState is no proof because of the CustomResourceDefinition of the resource, or
+// nothing. The definition is nil if there is none, or if it was not read.
+func DoubtByDefinition(state *migrationv1alpha1.StorageState, definition *metav1.ObjectMeta) string {
+	if definition == nil {
+		return ""
+	}
+	if evidence := state.Status.Evidence; evidence != nil && evidence.CustomResourceDefinition != nil &&
+		evidence.CustomResourceDefinition.UID == definition.UID &&
+		evidence.CustomResourceDefinition.Generation >= definition.Generation {
+		return ""
+	}
+	return "The StorageState does not describe the current CustomResourceDefinition. The trigger observes a change " +
+		"within seconds: run the command again, and look at the log of the manager if this stays."
+}
+
+// remark returns the Remark of a resource that is safe. Its migrations are the newest first.
+func remark(migrations []*migrationv1alpha1.StorageVersionMigration) string {
+	if len(migrations) == 0 || !migrations[0].HasCondition(migrationv1alpha1.MigrationFailed) {
+		return ""
+	}
+	failed := Describe(migrations[0])
+	return fmt.Sprintf("The versions are safe, but the newest migration did not rewrite all objects, for example with a "+
+		"new encryption key. %s failed, %s: %s", failed.Name, failed.Reason, failed.Message)
 }
 
 // Doubt says why a StorageState is too old to rely on, or nothing. The trigger writes it at least once an hour.

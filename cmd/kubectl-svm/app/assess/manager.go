@@ -17,6 +17,7 @@ limitations under the License.
 package assess
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
@@ -53,14 +55,15 @@ type Manager struct {
 
 // fences has a sentence for each state of the fence.
 var fences = map[fence.State]string{
-	fence.Standing: "The fence stands: the API server refuses writes of the manager that change an object.",
+	fence.Standing: "The fence stood when the manager last looked, an hour ago at most: the API server refuses its " +
+		"writes that change an object.",
 	fence.Missing: "The fence is missing: the API server would let the manager change objects. " +
 		"Apply it in the way in which it was installed: docs/install.md, The fence.",
 	fence.Unknown: "It is not known whether the fence stands: the log of the manager says why.",
 }
 
-// ManagerOf concludes from the lease of the managers whether one runs. The lease is nil if there is none, or if reading
-// it failed; unread is that error. Managers without leader election have no lease, but they write StorageStates.
+// ManagerOf concludes from the lease of the managers whether one runs. The lease is nil if there is none, or if it was
+// not read; unread says why not. Then the StorageStates say when a manager wrote last.
 func ManagerOf(
 	lease *coordinationv1.Lease, unread error, states []migrationv1alpha1.StorageState, now time.Time,
 ) Manager {
@@ -72,17 +75,24 @@ func ManagerOf(
 				lease.Name, duration.HumanDuration(-silent))
 		}
 		if silent <= term+clockTolerance {
-			state, migrates := lease.Labels[fence.Label] // Leaders that migrate have it.
+			state := lease.Labels[fence.Label] // Leaders that only observe have none, or an empty one.
 			message := fmt.Sprintf("The manager %s leads.", *lease.Spec.HolderIdentity)
-			if !migrates {
+			if state == "" {
 				message = fmt.Sprintf("The manager %s leads, and only observes: it runs no migrator (--controllers).",
 					*lease.Spec.HolderIdentity)
 			}
-			return Manager{Running: true, ObservesOnly: !migrates, Message: message, Fence: fences[fence.State(state)]}
+			if silent > term {
+				message += fmt.Sprintf(" It renewed the lease %s ago, so it may have ended.", duration.HumanDuration(silent))
+			}
+			return Manager{Running: true, ObservesOnly: state == "", Message: message, Fence: fences[fence.State(state)]}
 		}
 		return Manager{Message: fmt.Sprintf(
 			"No manager seems to run: %s led last, and has not renewed the lease %s/%s for %s.",
 			*lease.Spec.HolderIdentity, lease.Namespace, lease.Name, duration.HumanDuration(silent))}
+	}
+	if lease == nil && unread == nil {
+		return Manager{Message: "No manager seems to run: none holds its lease. If managers use another lease, name it " +
+			"with --manager-lease. If they run without leader election, set --manager-lease to an empty value."}
 	}
 	var last time.Time
 	for i := range states {
@@ -90,16 +100,16 @@ func ManagerOf(
 			last = heartbeat
 		}
 	}
-	why := "no manager holds its lease"
-	if unread != nil {
-		why = "its lease could not be read (" + unread.Error() + ")"
-		if apierrors.IsForbidden(unread) {
-			why = "you may not read its lease"
-		}
+	why := fmt.Sprintf("its lease could not be read (%v)", unread)
+	switch {
+	case unread == nil:
+		why = "the last leader released its lease"
+	case apierrors.IsForbidden(unread):
+		why = "you may not read its lease"
+	case errors.Is(unread, cli.ErrNoLease):
+		why = "it has no lease"
 	}
 	switch {
-	case last.IsZero() && unread == nil:
-		return Manager{Message: "No manager seems to run: " + why + ", and there are no StorageStates."}
 	case last.IsZero():
 		return Manager{Message: "It is not known whether a manager runs: " + why + ", and there are no StorageStates."}
 	case now.Sub(last) < -clockTolerance:

@@ -28,6 +28,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
@@ -50,7 +51,7 @@ func TestManagerOf(t *testing.T) {
 		return []migrationv1alpha1.StorageState{{}, state}
 	}
 	observer := lease("cp-1", time.Second)
-	observer.Labels = nil
+	observer.Labels = map[string]string{fence.Label: ""}
 	for _, test := range []struct {
 		name    string
 		lease   *coordinationv1.Lease
@@ -61,20 +62,25 @@ func TestManagerOf(t *testing.T) {
 	}{
 		{"one leads", lease("cp-1", time.Second), nil, nil, true, "The manager cp-1 leads."},
 		{"one leads, and runs no migrator", observer, nil, nil, true, "The manager cp-1 leads, and only observes"},
-		{"clocks differ", lease("cp-1", 70*time.Second), nil, nil, true, "The manager cp-1 leads."},
+		{"clocks differ, or the leader died", lease("cp-1", 70*time.Second), nil, nil, true,
+			"The manager cp-1 leads. It renewed the lease 70s ago, so it may have ended."},
 		{"the clock of the leader is a little ahead", lease("cp-1", -50*time.Second), nil, nil, true,
 			"The manager cp-1 leads."},
 		{"clocks differ too much", lease("cp-1", -2*time.Hour), nil, written(time.Minute), false,
 			"It is not known whether a manager runs: cp-1 renewed the lease kube-system/svm-controller-manager 120m in the " +
 				"future, so clocks differ: set the clocks of this machine and of the managers"},
-		{"clocks differ too much without leader election", nil, nil, written(-2 * time.Hour), false,
+		{"clocks differ too much without leader election", nil, cli.ErrNoLease, written(-2 * time.Hour), false,
 			"a StorageState was written 120m in the future, so clocks differ: set the clocks"},
 		{"the leader is gone", lease("cp-1", 5*time.Minute), nil, written(time.Minute), false,
 			"cp-1 led last, and has not renewed the lease kube-system/svm-controller-manager for 5m."},
 		{"the lease was given back", lease("", time.Minute), nil, written(time.Minute), false, "No manager leads"},
-		{"never installed", nil, nil, nil, false, "No manager seems to run: no manager holds its lease"},
-		{"without leader election", nil, nil, written(time.Minute), true, "a StorageState was written 60s ago"},
-		{"without leader election, and gone", nil, nil, written(3 * time.Hour), false, "no StorageState was written for 3h"},
+		{"never installed", nil, nil, nil, false, "No manager seems to run: none holds its lease."},
+		{"uninstalled a minute ago", nil, nil, written(time.Minute), false, "No manager seems to run: none holds its lease."},
+		{"released, and long ago", lease("", 3*time.Hour), nil, written(3 * time.Hour), false, "for 3h"},
+		{"without leader election", nil, cli.ErrNoLease, written(time.Minute), true,
+			"A manager seems to run: it has no lease, but a StorageState was written 60s ago"},
+		{"without leader election, and gone", nil, cli.ErrNoLease, written(3 * time.Hour), false,
+			"no StorageState was written for 3h"},
 		{"nobody may say", nil, errors.New("forbidden"), written(time.Minute), true, "could not be read (forbidden)"},
 		{"nobody may say, and nothing is written", nil, errors.New("forbidden"), nil, false, "It is not known whether"},
 	} {
@@ -97,7 +103,7 @@ func TestManagerOf(t *testing.T) {
 func TestFence(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for state, says := range map[fence.State]string{
-		fence.Standing: "The fence stands",
+		fence.Standing: "The fence stood when the manager last looked",
 		fence.Missing:  "docs/install.md, The fence",
 		fence.Unknown:  "It is not known",
 		"":             "",

@@ -38,6 +38,10 @@ type Cluster struct {
 	Catalog    *Catalog
 	States     []migrationv1alpha1.StorageState
 	Migrations []migrationv1alpha1.StorageVersionMigration
+	// Definitions are the CustomResourceDefinitions by name, after ReadDefinitions. If they could not be read,
+	// DefinitionsUnread says why.
+	Definitions       map[string]*metav1.ObjectMeta
+	DefinitionsUnread error
 }
 
 // Read reads which resources are served, all StorageStates and all migrations. The Catalog also knows resources that

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
@@ -55,6 +56,7 @@ type Clients struct {
 	Config    *rest.Config
 	Kube      kubernetes.Interface
 	Dynamic   dynamic.Interface
+	Metadata  metadata.Interface
 	Discovery discovery.DiscoveryInterface
 	Migration migrationclient.MigrationV1alpha1Interface
 }
@@ -82,6 +84,9 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 		return nil, err
 	}
 	if c.Dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if c.Metadata, err = metadata.NewForConfig(config); err != nil {
 		return nil, err
 	}
 	if c.Migration, err = migrationclient.NewForConfig(config); err != nil {

@@ -37,12 +37,17 @@ type ManagerLease struct{ types.NamespacedName }
 func (l *ManagerLease) AddTo(flags *pflag.FlagSet) {
 	l.NamespacedName = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: names.Manager}
 	flags.Var(l, "manager-lease",
-		"Lease that the leading manager holds, as NAMESPACE/NAME. The command reads it to see whether a manager runs.")
+		"Lease that the leading manager holds, as NAMESPACE/NAME. The command reads it to see whether a manager runs. "+
+			"Empty means that managers run without leader election.")
 }
 
 // Set reads the flag.
 func (l *ManagerLease) Set(key string) error {
 	namespace, name, found := strings.Cut(key, "/")
+	if key == "" {
+		l.NamespacedName = types.NamespacedName{}
+		return nil
+	}
 	if !found || namespace == "" || name == "" || strings.Contains(name, "/") {
 		return errors.New("write it as NAMESPACE/NAME, for example " + metav1.NamespaceSystem + "/" + names.Manager)
 	}
@@ -53,8 +58,14 @@ func (l *ManagerLease) Set(key string) error {
 // Type returns the type of the value, for --help.
 func (l *ManagerLease) Type() string { return "string" }
 
+// ErrNoLease means that managers run without leader election.
+var ErrNoLease = errors.New("managers have no lease")
+
 // Lease reads the lease. It returns nil if there is none.
 func (c *Clients) Lease(ctx context.Context, l ManagerLease) (*coordinationv1.Lease, error) {
+	if l.Name == "" {
+		return nil, ErrNoLease
+	}
 	lease, err := c.Kube.CoordinationV1().Leases(l.Namespace).Get(ctx, l.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil

@@ -36,8 +36,9 @@ import (
 const (
 	long = `List the objects that the API server refuses to rewrite: who refuses each, why, and what to do.
 They stay stored in the old version. Name migrations or resources; without arguments the command lists all.
+The command also names each resource whose newest migration failed for another reason.
 
-Exit codes: 0 no object is denied, 1 error, 2 objects are denied.`
+Exit codes: 0 no object is denied, 1 error, 2 objects are denied or a migration failed.`
 	example = `  # All denied objects
   kubectl svm denied
 
@@ -57,6 +58,8 @@ type Denied struct {
 	// Total is how many objects are denied. Objects has at most 100.
 	Total   int64    `json:"total"`
 	Objects []Object `json:"objects"`
+	// Failure is why the migration failed, if no object is denied.
+	Failure string `json:"failure,omitempty"`
 }
 
 // Object is one denied object.
@@ -108,7 +111,7 @@ func (o *Options) Run(ctx context.Context) error {
 	return err
 }
 
-// selected returns the migrations with denied objects that a person means.
+// selected returns the migrations with denied objects that a person means, and those that failed for another reason.
 func (o *Options) selected(cluster *cli.Cluster) ([]migrationv1alpha1.StorageVersionMigration, error) {
 	names := o.Names
 	if len(names) == 0 {
@@ -120,26 +123,35 @@ func (o *Options) selected(cluster *cli.Cluster) ([]migrationv1alpha1.StorageVer
 		if err != nil {
 			return nil, err
 		}
-		selected = append(selected, newestDenied(migrations)...)
+		selected = append(selected, newestFailed(migrations)...)
 	}
 	return slices.CompactFunc(selected, func(a, b migrationv1alpha1.StorageVersionMigration) bool {
 		return a.Name == b.Name
 	}), nil
 }
 
-// newestDenied returns the newest migration of each resource that denied objects, unless a newer one has succeeded. The
-// migrations of a resource are the newest first.
-func newestDenied(
+// newestFailed returns the newest migration of each resource that denied objects, or else the newest one that failed,
+// unless a newer one has succeeded. The migrations of a resource are the newest first.
+func newestFailed(
 	migrations []migrationv1alpha1.StorageVersionMigration,
 ) (newest []migrationv1alpha1.StorageVersionMigration) {
-	known := sets.New[schema.GroupResource]()
+	known, failed := sets.New[schema.GroupResource](), map[schema.GroupResource]int{}
 	for i := range migrations {
 		m, denied := &migrations[i], deniedCount(&migrations[i]) > 0
-		if denied && !known.Has(m.GroupResource()) {
+		resource := m.GroupResource()
+		at, failedLater := failed[resource]
+		switch {
+		case known.Has(resource):
+		case denied && failedLater:
+			newest[at] = *m
+		case denied:
+			newest = append(newest, *m)
+		case m.HasCondition(migrationv1alpha1.MigrationFailed) && !failedLater:
+			failed[resource] = len(newest)
 			newest = append(newest, *m)
 		}
 		if denied || m.HasCondition(migrationv1alpha1.MigrationSucceeded) {
-			known.Insert(m.GroupResource())
+			known.Insert(resource)
 		}
 	}
 	return newest
@@ -161,14 +173,34 @@ func newDenied(m *migrationv1alpha1.StorageVersionMigration) Denied {
 		who, remedy := refusal(object)
 		d.Objects = append(d.Objects, Object{DeniedObject: object, RefusedBy: who, Remedy: remedy})
 	}
+	if d.Total == 0 {
+		ended := cli.CurrentCondition(m)
+		d.Failure = ended.Reason + ": " + ended.Message
+	}
 	return d
 }
 
 func (o *Options) print(all []Denied) error {
-	if len(all) == 0 {
-		_, err := fmt.Fprintln(o.Out, "No objects are denied.")
+	var denied, failed []Denied
+	for _, d := range all {
+		if d.Failure == "" {
+			denied = append(denied, d)
+		} else {
+			failed = append(failed, d)
+		}
+	}
+	if len(denied) == 0 {
+		fmt.Fprintln(o.Out, "No objects are denied.")
+	} else if err := o.printDenied(denied); err != nil {
 		return err
 	}
+	for _, d := range failed {
+		fmt.Fprintf(o.Out, "The migration %s of %s failed, %s\n", d.Migration, d.Resource, printers.EscapeTerminal(d.Failure))
+	}
+	return nil
+}
+
+func (o *Options) printDenied(all []Denied) error {
 	columns := []cli.Column{
 		{Name: "Resource"}, {Name: "Namespace"}, {Name: "Name"}, {Name: "Refused by"}, {Name: "Reason"},
 		{Name: "Message", Wide: true},

@@ -98,21 +98,40 @@ func TestNewerMigrationsCount(t *testing.T) {
 	}
 	old := named("old", 2, migrationv1alpha1.MigrationFailed)
 	for want, newer := range map[string]migrationv1alpha1.StorageVersionMigration{
-		"":      named("done", 0, migrationv1alpha1.MigrationSucceeded),
-		"old":   named("running", 0, migrationv1alpha1.MigrationRunning),
+		"":    named("done", 0, migrationv1alpha1.MigrationSucceeded),
+		"old": named("running", 0, migrationv1alpha1.MigrationRunning),
+		// Nothing shows that the objects are not denied any more.
+		"old ":  named("refused", 0, migrationv1alpha1.MigrationFailed),
 		"again": named("again", 1, migrationv1alpha1.MigrationFailed),
 	} {
 		var names []string
-		for _, m := range newestDenied([]migrationv1alpha1.StorageVersionMigration{newer, old}) {
+		for _, m := range newestFailed([]migrationv1alpha1.StorageVersionMigration{newer, old}) {
 			names = append(names, m.Name)
 		}
-		if got := strings.Join(names, " "); got != want {
+		if got := strings.Join(names, " "); got != strings.TrimSpace(want) {
 			t.Errorf("beside %s: got %q, want %q", newer.Name, got, want)
 		}
 	}
-	var none bytes.Buffer
-	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: genericiooptions.IOStreams{Out: &none}}}}
-	if err := o.print(nil); err != nil || none.String() != "No objects are denied.\n" {
-		t.Errorf("got %q, %v", none.String(), err)
+}
+
+func TestNothingDenied(t *testing.T) {
+	m := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "new-key"}}
+	m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Resource: "secrets"}
+	m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+		{Type: migrationv1alpha1.MigrationFailed, Status: "True", Reason: "ListRefused", Message: "No permission."},
+	}
+	var failed []Denied
+	for _, m := range newestFailed([]migrationv1alpha1.StorageVersionMigration{m, m}) {
+		failed = append(failed, newDenied(&m))
+	}
+	for want, all := range map[string][]Denied{
+		"No objects are denied.\n": nil,
+		"No objects are denied.\nThe migration new-key of secrets failed, ListRefused: No permission.\n": failed,
+	} {
+		var out bytes.Buffer
+		o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: genericiooptions.IOStreams{Out: &out}}}}
+		if err := o.print(all); err != nil || out.String() != want {
+			t.Errorf("got %q, %v, want %q", out.String(), err, want)
+		}
 	}
 }

@@ -100,6 +100,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.Clients.ReadDefinitions(ctx, cluster)
 	now := o.Clock.Now()
 	plan := newPlan(assess.Resources(cluster, resources, now), len(o.Names) > 0)
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)

@@ -54,7 +54,7 @@ func (o *Options) print(report *Report) error {
 		return nil
 	}
 	if shown := o.shown(report); len(shown) > 0 {
-		if err := o.printTable(shown); err != nil {
+		if err := o.printTable(report, shown); err != nil {
 			return err
 		}
 		fmt.Fprintln(o.Out)
@@ -76,7 +76,7 @@ func (o *Options) shown(report *Report) []assess.Resource {
 	return report.Resources
 }
 
-func (o *Options) printTable(resources []assess.Resource) error {
+func (o *Options) printTable(report *Report, resources []assess.Resource) error {
 	columns := []cli.Column{
 		{Name: "Resource"}, {Name: "Safe"}, {Name: "Stored"}, {Name: "Written"}, {Name: "Agreed"}, {Name: "Reason"},
 		{Name: "Next"}, {Name: "Migration", Wide: true}, {Name: "Epoch", Wide: true}, {Name: "Source", Wide: true},
@@ -93,7 +93,7 @@ func (o *Options) printTable(resources []assess.Resource) error {
 			listed = mostAlike
 		}
 		for i := range listed {
-			rows = append(rows, o.row(&resources[i]))
+			rows = append(rows, o.row(report, &resources[i]))
 		}
 		if r := &resources[0]; listed < n {
 			rows = append(rows, cli.Row{Colour: colours[r.Attention], Cells: []any{
@@ -116,10 +116,14 @@ func sameHelp(a, b *assess.Resource) bool {
 	return a.Message == b.Message && a.Verb == b.Verb && a.Permission == b.Permission
 }
 
-func (o *Options) row(r *assess.Resource) cli.Row {
+func (o *Options) row(report *Report, r *assess.Resource) cli.Row {
+	safe := yesNo(r.Safe)
+	if r.Safe && !report.Manager.Running {
+		safe = "?" // It was safe when a manager last looked.
+	}
 	next := cmp.Or(r.Migration.Progress(o.Clock.Now()), r.Next)
 	return cli.Row{Colour: colours[r.Attention], Cells: append([]any{
-		r.Name, yesNo(r.Safe), r.ShortStored(), r.Short(r.Written), yesNo(r.Agreed), r.Reason, next,
+		r.Name, safe, r.ShortStored(), r.Short(r.Written), yesNo(r.Agreed), r.Reason, next,
 	}, wide(r)...)}
 }
 
@@ -167,6 +171,11 @@ func (o *Options) explain(report *Report) {
 			fmt.Fprintln(o.Out, "  "+command)
 		}
 		fmt.Fprintln(o.Out)
+	}
+	for i := range report.Resources {
+		if r := &report.Resources[i]; r.Remark != "" {
+			fmt.Fprintf(o.Out, "%s: %s\n  kubectl svm history %s -o wide\n\n", r.Name, printers.EscapeTerminal(r.Remark), r.Name)
+		}
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"fmt"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
 // Report is what -o json prints.
@@ -38,7 +39,9 @@ type Report struct {
 const startManager = "start svm-controller-manager beside the API servers (docs/install.md)."
 
 // newReport concludes whether all is safe. unlisted says which resources that the person asked for are not known.
-func newReport(resources []assess.Resource, manager assess.Manager, unlisted error) *Report {
+func newReport(
+	cluster *cli.Cluster, resources []assess.Resource, manager assess.Manager, unlisted error,
+) *Report {
 	r := &Report{Manager: manager, Resources: resources}
 	if unlisted != nil {
 		r.Unknown = unlisted.Error()
@@ -72,14 +75,28 @@ func newReport(resources []assess.Resource, manager assess.Manager, unlisted err
 	case !manager.Running:
 		r.Summary = wasSafe + " To find out, " + help
 	case unconfirmed > 0:
-		r.Summary = fmt.Sprintf("%s It has not confirmed this of %s of them within the last hour: look at its log, and "+
-			"whether its --controllers include the trigger.", wasSafe, assess.FormatNumber(int64(unconfirmed)))
+		r.Summary = fmt.Sprintf("%s It has not confirmed this of %s of them within the last hour, or since their "+
+			"CustomResourceDefinition changed: look at its log, and whether its --controllers include the trigger.",
+			wasSafe, assess.FormatNumber(int64(unconfirmed)))
 	case r.Unknown != "":
 		r.Summary = "Not known to be safe: the API server could not list all its resources (" + r.Unknown + ")."
 	default:
 		r.Safe = true
 		r.Summary = fmt.Sprintf("Safe to upgrade and to remove old versions: every object of %s is stored in the version "+
 			"that the servers write.", all)
+		if err := cluster.DefinitionsUnread; err != nil {
+			r.Summary += " A change of a CustomResourceDefinition within the last minutes may not be known yet: " + err.Error()
+		}
+	}
+	paused := 0
+	for i := range resources {
+		if r := &resources[i]; r.Safe && r.State != nil && assess.Paused(r.State) {
+			paused++
+		}
+	}
+	if paused > 0 {
+		r.Summary += fmt.Sprintf(" Paused, although no migration is due: %d. To end that, run: kubectl svm resume all",
+			paused)
 	}
 	return r
 }

@@ -100,6 +100,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	o.Clients.ReadDefinitions(ctx, cluster)
 	report := o.report(ctx, cluster, resources)
 	if err := o.print(report); err != nil {
 		return err
@@ -119,5 +120,5 @@ func (o *Options) report(ctx context.Context, cluster *cli.Cluster, resources []
 	now := o.Clock.Now()
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	manager := assess.ManagerOf(lease, err, cluster.States, now)
-	return newReport(assess.Resources(cluster, resources, now), manager, o.Unlisted(cluster.Catalog))
+	return newReport(cluster, assess.Resources(cluster, resources, now), manager, o.Unlisted(cluster.Catalog))
 }

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/discovery"
@@ -92,7 +93,7 @@ func screen(t *testing.T, cluster *cli.Cluster, manager assess.Manager, o *Optio
 	for i := range cluster.States {
 		resources = append(resources, cluster.States[i].GroupResource())
 	}
-	report := newReport(assess.Resources(cluster, resources, now), manager, nil)
+	report := newReport(cluster, assess.Resources(cluster, resources, now), manager, nil)
 	if err := o.print(report); err != nil {
 		t.Fatal(err)
 	}
@@ -163,6 +164,9 @@ bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersi
 	named := &Options{NamedOptions: cli.NamedOptions{Names: []string{"all"}}}
 	gone := assess.Manager{Message: "No manager seems to run."}
 	ahead := assess.Manager{Message: "It is not known.", ClocksDiffer: true}
+	const unknown = "No manager seems to run.\nNot known to be safe: when a manager last looked, every object of 2 " +
+		"resources was stored in the version that the servers write. To find out, start svm-controller-manager beside the " +
+		"API servers (docs/install.md).\n"
 	coloured := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{Colour: true}}}
 	for _, test := range []struct {
 		name    string
@@ -173,9 +177,8 @@ bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersi
 		{"no names", leads, &Options{}, "The manager cp-1 leads.\n" + answer + "\n"},
 		{"all", leads, named, table + "The manager cp-1 leads.\n" + answer + "\n"},
 		{"on a terminal", leads, coloured, "The manager cp-1 leads.\n\x1b[32m" + answer + "\x1b[0m\n"},
-		{"nobody looks", gone, &Options{}, "No manager seems to run.\nNot known to be safe: when a manager last " +
-			"looked, every object of 2 resources was stored in the version that the servers write. To find out, start " +
-			"svm-controller-manager beside the API servers (docs/install.md).\n"},
+		{"nobody looks, all", gone, named, strings.ReplaceAll(table, "yes    v2", "?      v2") + unknown},
+		{"nobody looks", gone, &Options{}, unknown},
 		{"clocks differ", ahead, &Options{}, "It is not known.\nNot known to be safe: when a manager last " +
 			"looked, every object of 2 resources was stored in the version that the servers write. To find out, " +
 			assess.SetClocks + ".\n"},
@@ -199,11 +202,71 @@ bolts.example.com   no     v2       v2        yes      NotConfirmed   the trigge
 
 The manager cp-1 leads.
 Not known to be safe: when a manager last looked, every object of 2 resources was stored in the version that the ` +
-		`servers write. It has not confirmed this of 1 of them within the last hour: look at its log, and ` +
-		`whether its --controllers include the trigger.
+		`servers write. It has not confirmed this of 1 of them within the last hour, or since their ` +
+		`CustomResourceDefinition changed: look at its log, and whether its --controllers include the trigger.
 `
 	if got := screen(t, cluster, leads, &Options{}); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// The trigger may be gone, or may not have seen the change yet.
+func TestDefinitionThatHasChanged(t *testing.T) {
+	looked := state(t, "bolts.example.com", "", "OnlyCurrentEncodingPersisted", "", "")
+	looked.Status.Evidence.CustomResourceDefinition = &migrationv1alpha1.CustomResourceDefinitionEvidence{
+		UID: "one", Generation: 3,
+	}
+	for _, test := range []struct {
+		name       string
+		definition *metav1.ObjectMeta
+		safe       bool
+	}{
+		{"the same", &metav1.ObjectMeta{UID: "one", Generation: 3}, true},
+		{"read before the trigger looked", &metav1.ObjectMeta{UID: "one", Generation: 2}, true},
+		{"not read", nil, true},
+		{"changed", &metav1.ObjectMeta{UID: "one", Generation: 4}, false},
+		{"another of the same name", &metav1.ObjectMeta{UID: "two", Generation: 1}, false},
+	} {
+		cluster := &cli.Cluster{
+			States:      []migrationv1alpha1.StorageState{looked},
+			Definitions: map[string]*metav1.ObjectMeta{"bolts.example.com": test.definition},
+		}
+		got := screen(t, cluster, leads, &Options{})
+		if safe := strings.Contains(got, "\nSafe to upgrade"); safe != test.safe {
+			t.Errorf("%s: got\n%s", test.name, got)
+		}
+	}
+}
+
+func TestDefinitionsThatMayNotBeRead(t *testing.T) {
+	cluster := &cli.Cluster{
+		States: []migrationv1alpha1.StorageState{
+			state(t, "bolts.example.com", "", "OnlyCurrentEncodingPersisted", "", ""),
+		},
+		DefinitionsUnread: errors.New("you may not"),
+	}
+	if got := screen(t, cluster, leads, &Options{}); !strings.Contains(got, "may not be known yet: you may not") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
+// A new encryption key leaves the versions as they are, so the resource is safe whether or not its migration succeeds.
+func TestSafeWithAFailedMigration(t *testing.T) {
+	paused := state(t, "secrets", "", "OnlyCurrentEncodingPersisted", "", "")
+	paused.Spec.Paused = true
+	cluster := &cli.Cluster{
+		States: []migrationv1alpha1.StorageState{paused},
+		Migrations: []migrationv1alpha1.StorageVersionMigration{migration(t, "new-key", "secrets", `{conditions: [
+			{type: Failed, status: "True", reason: ListRefused, message: "No permission."}]}`)},
+	}
+	got := screen(t, cluster, leads, &Options{})
+	for _, want := range []string{
+		"secrets: The versions are safe, but", "new-key failed, ListRefused: No permission.",
+		"kubectl svm history secrets -o wide", "\nSafe to upgrade", "Paused, although no migration is due: 1.",
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("got\n%s\nwant in it %q", got, want)
+		}
 	}
 }
 
@@ -255,12 +318,13 @@ widgets.example.com: A migration is due, but --auto-migrate leaves the resource 
 
 func TestWhatMakesTheAnswerUnknown(t *testing.T) {
 	safe := []assess.Resource{{Name: "a", Safe: true, Attention: assess.None}}
-	if r := newReport(safe, leads, errors.New("metrics.k8s.io is away")); r.Safe ||
+	if r := newReport(&cli.Cluster{}, safe, leads, errors.New("metrics.k8s.io is away")); r.Safe ||
 		!strings.Contains(r.Summary, "metrics.k8s.io is away") {
 		t.Errorf("a group is unknown, and the answer is %+v", r)
 	}
 	unobserved := assess.Resources(&cli.Cluster{}, []schema.GroupResource{{Resource: "secrets"}}, now)
-	if r := newReport(unobserved, leads, nil); r.Safe || r.Resources[0].Reason != assess.ReasonNotObserved {
+	r := newReport(&cli.Cluster{}, unobserved, leads, nil)
+	if r.Safe || r.Resources[0].Reason != assess.ReasonNotObserved {
 		t.Errorf("nobody has looked at secrets, and the answer is %+v", r)
 	}
 }
