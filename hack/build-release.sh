@@ -39,11 +39,11 @@ pack() {
     --mode=u=rwX,go=rX --create --directory="${folder}" -- "$@"
 }
 
-# archive OS/ARCH PROGRAM packs a program with its license.
+# archive OS/ARCH PROGRAM FILE... packs a program with its license, and with other files that are beside it.
 archive() {
   local platform="${1/\//-}"
   cp LICENSE "_output/programs/${platform}/"
-  pack "_output/programs/${platform}" LICENSE "$2" | gzip --no-name --best >"${new}/${2%.exe}-${tag}-${platform}.tar.gz"
+  pack "_output/programs/${platform}" LICENSE "${@:2}" | gzip --no-name --best >"${new}/${2%.exe}-${tag}-${platform}.tar.gz"
 }
 
 # package_chart packs the Helm chart, with the version of the release and the image in it.
@@ -82,7 +82,8 @@ for platform in linux/amd64 linux/arm64; do
 done
 for platform in linux/amd64 linux/arm64 darwin/amd64 darwin/arm64; do
   build_programs "${platform}" kubectl-svm
-  archive "${platform}" kubectl-svm
+  install -m 755 cmd/kubectl-svm/kubectl_complete-svm "_output/programs/${platform/\//-}/"
+  archive "${platform}" kubectl-svm kubectl_complete-svm
 done
 build_programs windows/amd64 kubectl-svm
 archive windows/amd64 kubectl-svm.exe

@@ -49,11 +49,14 @@ template migrate "not .Values.observeOnly" rbac/migrate/roles.yaml rbac/migrate/
 for_account "${TEMPLATES}"/{observe,migrate}.yaml
 template fence .Values.fence fence/policy.yaml
 template priority .Values.priority priority/flowcontrol.yaml
-template deployment "" deployment/account.yaml deployment/deployment.yaml
+template deployment "" deployment/account.yaml deployment/quota.yaml deployment/deployment.yaml
 in_namespace "${TEMPLATES}"/{fence,priority,deployment}.yaml
 sed -i -f - "${TEMPLATES}/deployment.yaml" <<'EOF'
 s/replicas: 2/replicas: {{ .Values.replicas }}/
-s/image: svm-controller-manager$/image: {{ .Values.image.repository }}:{{ .Values.image.tag }}/
+s/image: svm-controller-manager$/image: {{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}\
+{{- else }}:{{ .Values.image.tag }}{{ end }}/
+s/priorityClassName: .*/priorityClassName: {{ .Values.priorityClassName }}/
+s/values: \[system-cluster-critical\]/values: [{{ .Values.priorityClassName }}]/
 s/^      serviceAccountName: .*/&\
 {{- if .Values.imagePullSecrets }}\
       imagePullSecrets:\

@@ -25,6 +25,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"sigs.k8s.io/yaml"
 )
 
@@ -86,4 +87,28 @@ func renderChart(t *testing.T, observeOnly bool) []*unstructured.Unstructured {
 		objects = append(objects, decode(t, &out)...)
 	}
 	return objects
+}
+
+// TestChartValues wants Helm to refuse a value that the chart does not have: a typing error would change nothing.
+func TestChartValues(t *testing.T) {
+	values, schema := map[string]any{}, struct {
+		AdditionalProperties *bool
+		Properties           map[string]any
+	}{}
+	for name, into := range map[string]any{"values.yaml": &values, "values.schema.json": &schema} {
+		content, err := os.ReadFile(filepath.Join(chart, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := yaml.Unmarshal(content, into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	delete(schema.Properties, "global") // Charts that have this one as a part set it.
+	if diff := cmp.Diff(sets.KeySet(values), sets.KeySet(schema.Properties)); diff != "" {
+		t.Errorf("-values.yaml +values.schema.json:\n%s", diff)
+	}
+	if schema.AdditionalProperties == nil || *schema.AdditionalProperties {
+		t.Error("the schema allows other values")
+	}
 }

@@ -26,7 +26,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -55,8 +54,9 @@ var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
 // TestManager runs the manager with the flags, the identity and the permissions of the manifests: first to observe
 // only, then to migrate everything.
 func TestManager(t *testing.T) {
-	c := startCluster(t, everything)
-	if _, err := c.StartControllerManager("", "--controllers=clusterrole-aggregation-controller"); err != nil {
+	c := startCluster(t, withQuotas(t, everything))
+	_, err := c.StartControllerManager("", "--controllers=clusterrole-aggregation-controller,resourcequota-controller")
+	if err != nil {
 		t.Fatal(err)
 	}
 	c.apply(t, "observe-only")
@@ -154,22 +154,6 @@ func (c *cluster) apply(t *testing.T, overlay string) {
 	c.kubectl(t, "", "apply", "-k", manifests+"/overlays/"+overlay)
 	c.kubectl(t, "", "wait", "--for=condition=Established", "--timeout=10m", "crd",
 		"storagestates.migration.k8s.io", "storageversionmigrations.migration.k8s.io")
-}
-
-// checkPod wants the Pods of the Deployment to be what the namespace allows, and the static pod to be valid.
-func (c *cluster) checkPod(t *testing.T) {
-	t.Helper()
-	deployment := find[appsv1.Deployment](t, render(t, "overlays/default"), "Deployment", namespace, account)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "of-deployment", Namespace: namespace}}
-	pod.Spec = deployment.Spec.Template.Spec
-	static := find[corev1.Pod](t, render(t, "static-pod"), "Pod", "kube-system", account)
-	for _, pod := range []*corev1.Pod{pod, static} {
-		_, err := c.Kube.CoreV1().Pods(pod.Namespace).
-			Create(t.Context(), pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if err != nil {
-			t.Errorf("the Pod %s is refused: %v", pod.Name, err)
-		}
-	}
 }
 
 // replaceOld applies the overlay that stops kube-storage-version-migrator.
