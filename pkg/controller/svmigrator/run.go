@@ -135,7 +135,11 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 		}
 	}
 	if status.StartTime != nil && !r.task.Stuck() {
-		klog.FromContext(ctx).Info("Migration continues", "target", versionName(decision.Target), "progress", status.Progress)
+		logger := klog.FromContext(ctx)
+		if r.env.observer.Observe(r.resource).Expires {
+			logger = logger.V(4) // This repeats until the last old object has expired.
+		}
+		logger.Info("Migration continues", "target", versionName(decision.Target), "progress", status.Progress)
 	}
 	err := r.status.update(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		if status.StartTime == nil {

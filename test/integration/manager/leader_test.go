@@ -25,7 +25,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
@@ -65,6 +67,21 @@ func testLeadership(t *testing.T, cp *controlplane.ControlPlane) {
 		if errors := regexp.MustCompile(`(?m)^E\d{4} .*`).FindAllString(first.Log(), -1); len(errors) > 0 {
 			t.Errorf("a clean life logs errors:\n%s", strings.Join(errors, "\n"))
 		}
+	})
+
+	t.Run("a leader that only observes says nothing about the fence", func(t *testing.T) {
+		leases := c.CoordinationV1().Leases(metav1.NamespaceSystem)
+		// This is what a leader that migrates has left.
+		left := []byte(`{"metadata":{"labels":{"` + fence.Label + `":"` + string(fence.Standing) + `"}}}`)
+		if _, err := leases.Patch(t.Context(), managerLease, types.MergePatchType, left, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		observer := startManager(t, cp, framework.Manager, "observer", "--controllers="+gcController)
+		eventually(t, soon, "it leads", func() bool { return observer.runs(t, cp, gcController) })
+		if labels := lease(t.Context(), c, managerLease).Labels; labels[fence.Label] != "" {
+			t.Errorf("the labels of the lease are %v", labels)
+		}
+		framework.StopManager(t, observer.Process)
 	})
 
 	t.Run("a stop while controllers are made is none of their errors", func(t *testing.T) {
