@@ -21,6 +21,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/client-go/rest"
+
 	"sigs.k8s.io/svm-controller-manager/test/e2e/implementations"
 	"sigs.k8s.io/svm-controller-manager/test/e2e/specs"
 	"sigs.k8s.io/svm-controller-manager/test/e2e/suite"
@@ -34,15 +36,9 @@ var (
 
 func init() { options.AddFlags(flag.CommandLine) }
 
-// TestConformance runs the specs against the cluster of --kubeconfig.
+// TestConformance runs the specs against the cluster of --kubeconfig, and none without it.
 func TestConformance(t *testing.T) {
-	config, err := options.Config()
-	if err != nil {
-		t.Fatal(err)
-	}
-	implementation, err := implementations.New(*chosen, config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	suite.Run(t, options, implementation, specs.All())
+	suite.Run(t, options, func(config *rest.Config) (suite.Implementation, error) {
+		return implementations.New(*chosen, config)
+	}, specs.All())
 }

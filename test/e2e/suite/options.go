@@ -39,7 +39,8 @@ const (
 
 // Options are what a run is given.
 type Options struct {
-	// Kubeconfig is the path of a kubeconfig of an administrator. If it is empty, the usual places are searched.
+	// Kubeconfig is the path of a kubeconfig of an administrator. Without it no spec runs: the cluster that KUBECONFIG or
+	// the home directory name may be one that nobody wants to try things on.
 	Kubeconfig string
 	// EtcdEndpoints are addresses of etcd, with commas in between. With them the judge reads the bytes in etcd.
 	EtcdEndpoints string
@@ -65,7 +66,7 @@ type Options struct {
 
 // AddFlags adds the options as flags.
 func (o *Options) AddFlags(flags *flag.FlagSet) {
-	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig of an administrator of the cluster")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig of an administrator of the cluster; no spec runs without it")
 	flags.StringVar(&o.EtcdEndpoints, "etcd-endpoints", "", "addresses of etcd, with commas in between")
 	flags.StringVar(&o.EtcdCA, "etcd-cafile", "", "certificate of the CA of etcd")
 	flags.StringVar(&o.EtcdCert, "etcd-certfile", "", "client certificate for etcd")
@@ -81,12 +82,9 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.ReportDir, "report-dir", "", "folder for report.yaml and junit.xml; none are written without it")
 }
 
-// Config is the configuration for clients of an administrator.
-func (o *Options) Config() (*rest.Config, error) {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	rules.ExplicitPath = o.Kubeconfig
-	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
-	config, err := loader.ClientConfig()
+// config is the configuration for clients of an administrator.
+func (o *Options) config() (*rest.Config, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
 	}

@@ -28,6 +28,7 @@ import (
 	"github.com/onsi/gomega"
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 )
 
 const (
@@ -39,21 +40,30 @@ const (
 	waits = 3
 )
 
-// Run runs specs against an implementation, as the test t of a test binary. The binary may run in parallel processes of
-// the ginkgo command.
-func Run(t *testing.T, o Options, implementation Implementation, specs []Spec) {
+// Run runs specs against the implementation that the given function makes, as the test t of a test binary. The binary
+// may run in parallel processes of the ginkgo command. Without --kubeconfig it runs none.
+func Run(t *testing.T, o Options, implement func(*rest.Config) (Implementation, error), specs []Spec) {
 	t.Helper()
+	if o.Kubeconfig == "" {
+		const why = "no spec runs without --kubeconfig, which names the cluster to run them on"
+		fmt.Println(why) // The ginkgo command does not show why a test is skipped.
+		t.Skip(why)
+	}
 	if err := o.validate(); err != nil {
 		t.Fatal(err)
 	}
 	if err := CheckSpecs(specs); err != nil {
 		t.Fatal(err)
 	}
-	config, err := o.Config()
+	config, err := o.config()
 	if err != nil {
 		t.Fatal(err)
 	}
-	release, err := serverVersion(&o)
+	implementation, err := implement(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	release, err := serverVersion(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,11 +95,7 @@ func Run(t *testing.T, o Options, implementation Implementation, specs []Spec) {
 }
 
 // serverVersion is the version of kube-apiserver, without what a distribution adds.
-func serverVersion(o *Options) (*version.Version, error) {
-	config, err := o.Config()
-	if err != nil {
-		return nil, err
-	}
+func serverVersion(config *rest.Config) (*version.Version, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
