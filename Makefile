@@ -107,7 +107,7 @@ integration-in-process:
 CLUSTER := $(if $(filter command line,$(origin KUBECONFIG)),$(KUBECONFIG))
 # Who migrates: svm, in-tree or kube-storage-version-migrator; the last one needs KSVM=, a folder with its programs.
 IMPLEMENTATION ?= svm
-E2E_LABELS     ?= $(if $(CLUSTER),Conformance)
+E2E_LABELS     ?=
 E2E_FLAGS      ?=
 E2E_REPORTS    ?= $(OUTPUT)/reports/$(IMPLEMENTATION)
 

@@ -35,11 +35,12 @@ var collects = []suite.Feature{suite.FeatureGarbageCollection}
 var collecting = []suite.Spec{
 	{
 		Name: "records-of-unknown-servers-go", Profile: suite.ProfileHA, Controllers: collector, Features: collects,
+		Needs: []suite.Need{suite.NeedStorageVersions},
 		Title: "A StorageVersion whose only entries are of servers that do not exist is deleted", Test: unknownServers,
 	},
 	{
 		Name: "entries-go-with-their-server", Profile: suite.ProfileHA, Controllers: collector, Features: collects,
-		Disruptive: true, Timeout: long,
+		Needs: []suite.Need{suite.NeedControl, suite.NeedStorageVersions}, Disruptive: true, Timeout: long,
 		Title: "An entry stays while its server has a Lease, goes with that, and the common encoding follows",
 		Test:  goneServers,
 	},
@@ -51,9 +52,6 @@ func storageVersion(ctx context.Context, c *suite.Case, encodings map[string]str
 	name := "conformance." + c.Namespace
 	object := &apiserverinternalv1alpha1.StorageVersion{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	created, err := client.Create(ctx, object, metav1.CreateOptions{})
-	if apierrors.IsNotFound(err) {
-		c.Skip(suite.NeedStorageVersions)
-	}
 	c.Must(err)
 	c.CleanUp(func(ctx context.Context) error { return client.Delete(ctx, name, metav1.DeleteOptions{}) })
 	for server, version := range encodings {
@@ -82,7 +80,7 @@ func unknownServers(ctx context.Context, c *suite.Case) {
 	})
 }
 
-// lease makes a server look alive.
+// lease makes a server look alive. A migrator that knows of a server which does not answer trusts no built-in resource.
 func lease(ctx context.Context, c *suite.Case, server string) (end func(ctx context.Context) error) {
 	client := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem)
 	object := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{

@@ -26,6 +26,7 @@ import (
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/gomega"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -53,7 +54,7 @@ type Case struct {
 	Kube           kubernetes.Interface
 	Dynamic        dynamic.Interface
 	Extensions     apiextensions.Interface
-	// Control ends and starts processes; nil without NeedControl.
+	// Control ends and starts processes; nil without --control.
 	Control Control
 	// Namespace is the namespace of this spec. CreateNamespaces creates it.
 	Namespace string
@@ -85,7 +86,7 @@ func (c *Case) close() error {
 }
 
 // begin makes names of a spec's own.
-func (c *Case) begin(Spec) *Case {
+func (c *Case) begin() *Case {
 	own := *c
 	own.suffix = rand.String(suffixLength)
 	own.Namespace = namespaceStart + own.suffix
@@ -109,10 +110,31 @@ func (c *Case) Fail(format string, args ...any) {
 	ginkgo.Fail(fmt.Sprintf(format, args...))
 }
 
-// Skip ends the spec, because the cluster lacks what it needs.
-func (c *Case) Skip(need Need) {
-	ginkgo.GinkgoHelper()
-	ginkgo.Skip(skipped + "the cluster has not " + string(need))
+// has tells whether the run and its cluster meet a need.
+func (c *Case) has(ctx context.Context, need Need) bool {
+	switch need {
+	case NeedEtcd:
+		return c.etcd != nil
+	case NeedControl:
+		return c.Control != nil
+	case NeedServers:
+		if c.Control == nil {
+			return false
+		}
+		names, err := c.Control.Servers(ctx)
+		c.Must(err)
+		return len(names) > 1
+	case NeedIdentity:
+		return c.Options.Identity != ""
+	case NeedWebhooks:
+		return c.Options.WebhookAddress != ""
+	case NeedStorageVersions:
+		group := apiserverinternalv1alpha1.SchemeGroupVersion.String()
+		_, err := c.Kube.Discovery().ServerResourcesForGroupVersion(group)
+		c.Must(ignoreMissing(err))
+		return err == nil
+	}
+	return false
 }
 
 // Eventually waits until check has nothing to complain about, for the patience of the run.

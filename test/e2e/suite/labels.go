@@ -21,7 +21,7 @@ const (
 	// LabelConformance marks specs that are safe on a cluster in use: they touch only objects of their own, clean up,
 	// and run beside each other.
 	LabelConformance = "Conformance"
-	// LabelDisruptive marks specs that disturb other users of the cluster. They run one at a time.
+	// LabelDisruptive marks specs that disturb other users of the cluster. They run one at a time, and only with control.
 	LabelDisruptive = "Disruptive"
 	// LabelSlow marks specs that take more than a minute, or create thousands of objects.
 	LabelSlow = "Slow"

@@ -116,21 +116,6 @@ func (o *Options) etcdClient() (*clientv3.Client, error) {
 	return client, nil
 }
 
-// has tells whether a need is met by these options; those that only the cluster knows are met.
-func (o *Options) has(need Need) bool {
-	switch need {
-	case NeedEtcd:
-		return o.EtcdEndpoints != ""
-	case NeedControl, NeedServers:
-		return o.Control != ""
-	case NeedIdentity:
-		return o.Identity != ""
-	case NeedWebhooks:
-		return o.WebhookAddress != ""
-	}
-	return true
-}
-
 func (o *Options) validate() error {
 	var errs []error
 	if (o.EtcdCert == "") != (o.EtcdKey == "") {

@@ -94,7 +94,7 @@ func NewReport(o *Options, implementation Implementation, release string, specs 
 		Kubernetes: release, Judge: "API servers: writes that change nothing",
 		Date: from.StartTime.UTC().Format(time.DateOnly), Seconds: int(from.RunTime.Seconds()),
 	}
-	if o.has(NeedEtcd) {
+	if o.EtcdEndpoints != "" {
 		report.Judge = "etcd: the bytes of each object"
 	}
 	found := map[string]types.SpecReport{}

@@ -124,10 +124,10 @@ func (s Spec) declare(o *Options, implementation Implementation, shared func() *
 		if feature, is := s.missing(implementation.Features()); is {
 			ginkgo.Skip(notSupported + implementation.Name() + " does not have the feature " + string(feature))
 		}
-		if need, is := s.unmet(o); is {
+		c := shared().begin()
+		if need, is := s.unmet(ctx, c); is {
 			ginkgo.Skip(skipped + "the run has not " + string(need))
 		}
-		c := shared().begin(s)
 		s.Test(ctx, c)
 	})
 	ginkgo.It(s.text(), args...)

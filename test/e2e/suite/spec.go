@@ -39,7 +39,7 @@ type Spec struct {
 	Controllers []Controller
 	// KubeAPIServer is a constraint on the version of kube-apiserver, for example ">= 1.37.0"; none if empty.
 	KubeAPIServer string
-	// Disruptive specs disturb other users of the cluster.
+	// Disruptive specs disturb other users of the cluster. They need control, which nobody gives for a cluster in use.
 	Disruptive bool
 	// Slow specs take more than a minute, or create thousands of objects.
 	Slow bool
@@ -64,6 +64,8 @@ func CheckSpecs(specs []Spec) error {
 			errs = append(errs, fmt.Errorf("spec %q has no title, no test or no controller", s.Name))
 		case !slices.Contains(Profiles, s.Profile):
 			errs = append(errs, fmt.Errorf("spec %q: there is no profile %q", s.Name, s.Profile))
+		case s.Disruptive && !slices.Contains(s.Needs, NeedControl) && !slices.Contains(s.Needs, NeedServers):
+			errs = append(errs, fmt.Errorf("spec %q is disruptive and needs no control", s.Name))
 		}
 		names[s.Name] = true
 	}
@@ -100,10 +102,10 @@ func (s Spec) missing(declared Features) (Feature, bool) {
 	return "", false
 }
 
-// unmet is the first need that the options do not meet.
-func (s Spec) unmet(o *Options) (Need, bool) {
+// unmet is the first need that is not met.
+func (s Spec) unmet(ctx context.Context, c *Case) (Need, bool) {
 	for _, need := range s.Needs {
-		if !o.has(need) {
+		if !c.has(ctx, need) {
 			return need, true
 		}
 	}
