@@ -20,11 +20,15 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"sigs.k8s.io/svm-controller-manager/test/e2e/suite"
 	"sigs.k8s.io/svm-controller-manager/test/webhook"
@@ -44,7 +48,9 @@ var security = []suite.Spec{
 	},
 	{
 		Name: "tenants-cannot-migrate", Profile: suite.ProfileSecurity, Controllers: both,
-		Title: "A user without rights may not ask for migrations, nor read or change records", Test: tenants,
+		Title: "A user without rights may not ask for migrations, nor read or change records, and users with the usual " +
+			"roles of a namespace may only read them",
+		Test: tenants,
 	},
 	{
 		Name: "reports-have-no-values", Profile: suite.ProfileSecurity, Controllers: migrator, Timeout: long,
@@ -53,30 +59,34 @@ var security = []suite.Spec{
 	},
 }
 
+// fenced sends only dry runs: a fence judges them as it judges writes, and without a fence nothing changes.
 func fenced(ctx context.Context, c *suite.Case) {
 	c.CreateNamespaces(ctx)
 	r := c.Define(ctx, []string{v1, v2})
 	c.Fill(ctx, r, 1)
 	objects, err := c.As(r)
 	c.Must(err)
-	try := func(patch string, options metav1.PatchOptions) error {
-		_, err := objects.Patch(ctx, suite.ObjectName(0), types.MergePatchType, []byte(patch), options)
+	dryRun, name := []string{metav1.DryRunAll}, suite.ObjectName(0)
+	patch := func(client dynamic.ResourceInterface, patch string) error {
+		_, err := client.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{DryRun: dryRun})
 		return err
 	}
-	c.Eventually(ctx, func(context.Context) error { return try(`{}`, metav1.PatchOptions{}) })
-	for what, patch := range map[string]string{
-		"a label":       `{"metadata":{"labels":{"changed":"yes"}}}`,
-		"an annotation": `{"metadata":{"annotations":{"changed":"yes"}}}`,
-		"a finalizer":   `{"metadata":{"finalizers":["example.com/changed"]}}`,
-		"a field":       `{"spec":{"size":2}}`,
-	} {
-		if err := try(patch, metav1.PatchOptions{}); err == nil {
-			c.Fail("the identity %s could change %s", c.Options.Identity, what)
+	refused := func(what string, err error) {
+		if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
+			c.Fail("the API server does not refuse that the identity %s %s: %v", c.Options.Identity, what, err)
 		}
 	}
-	if err := objects.Delete(ctx, suite.ObjectName(0), metav1.DeleteOptions{}); err == nil {
-		c.Fail("the identity %s could delete an object", c.Options.Identity)
+	c.Eventually(ctx, func(context.Context) error { return patch(objects, `{}`) })
+	for what, change := range map[string]string{
+		"changes a label":       `{"metadata":{"labels":{"changed":"yes"}}}`,
+		"changes an annotation": `{"metadata":{"annotations":{"changed":"yes"}}}`,
+		"changes a finalizer":   `{"metadata":{"finalizers":["example.com/changed"]}}`,
+		"changes a field":       `{"spec":{"size":2}}`,
+	} {
+		c.Must(patch(c.Objects(r), change)) // What nobody may do would show nothing.
+		refused(what, patch(objects, change))
 	}
+	refused("deletes an object", objects.Delete(ctx, name, metav1.DeleteOptions{DryRun: dryRun}))
 }
 
 // needless is what a migrator does not need, by verb, group and resource.
@@ -99,6 +109,9 @@ var needless = []authorizationv1.ResourceAttributes{
 }
 
 func narrow(ctx context.Context, c *suite.Case) {
+	if !allowed(ctx, c, c.Options.Identity, authorizationv1.ResourceAttributes{Verb: "list", Resource: "podtemplates"}) {
+		c.Fail("the identity %s may not list PodTemplates, so it is not that of a migrator", c.Options.Identity)
+	}
 	var has []string
 	for _, attributes := range needless {
 		attributes.Namespace = "kube-system"
@@ -122,17 +135,75 @@ func allowed(ctx context.Context, c *suite.Case, user string, attributes authori
 	return answer.Status.Allowed
 }
 
+// tenants asks about a ServiceAccount without roles, and about the roles that administrators give to users of a
+// namespace: whatever is aggregated into these, all such users have. They may read.
 func tenants(ctx context.Context, c *suite.Case) {
 	const tenant = "system:serviceaccount:default:default"
+	roles := map[string][]rbacv1.PolicyRule{}
+	for _, name := range []string{"admin", "edit", "view"} {
+		roles[name] = aggregated(ctx, c, name)
+	}
+	var has []string
+	for _, may := range powers() {
+		words := fmt.Sprintf("%s %s/%s %s", may.Verb, may.Resource, may.Subresource, may.Group)
+		if allowed(ctx, c, tenant, may) {
+			has = append(has, tenant+" may "+words)
+		}
+		for name, rules := range roles {
+			if !slices.Contains(reading, may.Verb) && slices.ContainsFunc(rules, allows(may)) {
+				has = append(has, "the ClusterRole "+name+" allows "+words)
+			}
+		}
+	}
+	if len(has) > 0 {
+		c.Fail("%s", strings.Join(has, "; "))
+	}
+}
+
+var reading = []string{"get", "list", "watch"}
+
+// powers are all rights about migrations and records.
+func powers() []authorizationv1.ResourceAttributes {
+	var all []authorizationv1.ResourceAttributes
 	for _, group := range []string{"migration.k8s.io", "storagemigration.k8s.io"} {
 		for _, resource := range []string{"storageversionmigrations", "storagestates"} {
-			for _, verb := range []string{"create", "get", "list", "watch", "update", "patch", "delete"} {
-				attributes := authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource}
-				if allowed(ctx, c, tenant, attributes) {
-					c.Fail("%s may %s %s.%s", tenant, verb, resource, group)
+			for _, subresource := range []string{"", "status"} {
+				for _, verb := range append(reading, "create", "update", "patch", "delete", "deletecollection") {
+					all = append(all, authorizationv1.ResourceAttributes{
+						Verb: verb, Group: group, Resource: resource, Subresource: subresource,
+					})
 				}
 			}
 		}
+	}
+	return all
+}
+
+// aggregated are the rules of a ClusterRole of each cluster, which gets them from other ones.
+func aggregated(ctx context.Context, c *suite.Case, name string) (rules []rbacv1.PolicyRule) {
+	usual := authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"}
+	c.Eventually(ctx, func(ctx context.Context) error {
+		role, err := c.Kube.RbacV1().ClusterRoles().Get(ctx, name, metav1.GetOptions{})
+		if err == nil && !slices.ContainsFunc(role.Rules, allows(usual)) {
+			err = fmt.Errorf("the ClusterRole %s does not have its usual rules", name)
+		}
+		rules = role.Rules
+		return err
+	})
+	return rules
+}
+
+// allows tells whether a rule gives a right, if only for objects of some names.
+func allows(may authorizationv1.ResourceAttributes) func(rbacv1.PolicyRule) bool {
+	among := func(names []string, accepted ...string) bool {
+		return slices.ContainsFunc(names, func(name string) bool { return name == "*" || slices.Contains(accepted, name) })
+	}
+	resources := []string{may.Resource}
+	if may.Subresource != "" {
+		resources = []string{may.Resource + "/" + may.Subresource, "*/" + may.Subresource}
+	}
+	return func(rule rbacv1.PolicyRule) bool {
+		return among(rule.Verbs, may.Verb) && among(rule.APIGroups, may.Group) && among(rule.Resources, resources...)
 	}
 }
 
