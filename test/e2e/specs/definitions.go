@@ -131,6 +131,8 @@ func converted(ctx context.Context, c *suite.Case) {
 	r := c.Define(ctx, []string{v1, v2}, func(d *apiextensionsv1.CustomResourceDefinition) {
 		d.Spec.Conversion = hook.CustomResourceConversion()
 	})
+	// While the webhook is there: without it nobody can delete objects of the old version, nor their definition.
+	c.CleanUp(func(ctx context.Context) error { c.Undefine(ctx, r); return nil })
 	for i := range few {
 		object := suite.NewObject(r, suite.ObjectName(i))
 		c.Must(unstructured.SetNestedField(object.Object, fmt.Sprint("host-", i), "spec", fieldNames[v2]))

@@ -220,13 +220,13 @@ func inDeletion(ctx context.Context, c *suite.Case) {
 	r := c.Define(ctx, []string{v1, v2})
 	c.Fill(ctx, r, few)
 	const finalizer = "conformance.example.com/wait"
-	change := func(ctx context.Context, finalizers string) {
+	change := func(ctx context.Context, finalizers string) error {
 		_, err := c.Objects(r).Patch(ctx, suite.ObjectName(frozen), types.MergePatchType,
 			[]byte(`{"metadata":{"finalizers":[`+finalizers+`]}}`), metav1.PatchOptions{})
-		c.Must(err)
+		return err
 	}
-	change(ctx, `"`+finalizer+`"`)
-	defer change(ctx, "")
+	c.CleanUp(func(ctx context.Context) error { return change(ctx, "") }) // Before the definition is deleted.
+	c.Must(change(ctx, `"`+finalizer+`"`))
 	c.Must(c.Objects(r).Delete(ctx, suite.ObjectName(frozen), metav1.DeleteOptions{}))
 	recorder := c.Record(ctx, r)
 	c.Store(ctx, r, v2)

@@ -27,6 +27,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
@@ -73,7 +74,7 @@ func fenced(ctx context.Context, c *suite.Case) {
 	}
 	refused := func(what string, err error) {
 		if !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err) {
-			c.Fail("the API server does not refuse that the identity %s %s: %v", c.Options.Identity, what, err)
+			c.Fail("the API server has to refuse that %s %s, and its answer is: %v", c.Options.Identity, what, err)
 		}
 	}
 	c.Eventually(ctx, func(context.Context) error { return patch(objects, `{}`) })
@@ -116,13 +117,21 @@ func narrow(ctx context.Context, c *suite.Case) {
 	for _, attributes := range needless {
 		attributes.Namespace = "kube-system"
 		if allowed(ctx, c, c.Options.Identity, attributes) {
-			has = append(has, strings.TrimSpace(fmt.Sprint(attributes.Verb, " ", attributes.Resource, "/",
-				attributes.Subresource, " ", attributes.Group)))
+			has = append(has, wordsOf(attributes))
 		}
 	}
 	if len(has) > 0 {
 		c.Fail("the identity %s may also: %s", c.Options.Identity, strings.Join(has, "; "))
 	}
+}
+
+// wordsOf are the words for a right, such as "update pods/status" or "patch deployments.apps".
+func wordsOf(may authorizationv1.ResourceAttributes) string {
+	words := may.Verb + " " + schema.GroupResource{Group: may.Group, Resource: may.Resource}.String()
+	if may.Subresource != "" {
+		words += "/" + may.Subresource
+	}
+	return words
 }
 
 // allowed asks the API server what a user may do.
@@ -145,13 +154,12 @@ func tenants(ctx context.Context, c *suite.Case) {
 	}
 	var has []string
 	for _, may := range powers() {
-		words := fmt.Sprintf("%s %s/%s %s", may.Verb, may.Resource, may.Subresource, may.Group)
 		if allowed(ctx, c, tenant, may) {
-			has = append(has, tenant+" may "+words)
+			has = append(has, tenant+" may "+wordsOf(may))
 		}
 		for name, rules := range roles {
 			if !slices.Contains(reading, may.Verb) && slices.ContainsFunc(rules, allows(may)) {
-				has = append(has, "the ClusterRole "+name+" allows "+words)
+				has = append(has, "the ClusterRole "+name+" allows "+wordsOf(may))
 			}
 		}
 	}

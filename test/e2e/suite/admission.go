@@ -98,7 +98,7 @@ func (c *Case) awaitAnswer(ctx context.Context, r Resource, name string, right f
 	c.Everywhere(ctx, func(ctx context.Context, config *rest.Config) error {
 		_, err := c.dryRun(ctx, config, r, name)
 		if !right(err) {
-			return fmt.Errorf("an API server has not followed: its answer to an update is %w", err)
+			return fmt.Errorf("an API server has not followed: its answer to an update is: %v", err)
 		}
 		return nil
 	})

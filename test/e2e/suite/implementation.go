@@ -32,7 +32,7 @@ type Implementation interface {
 	// Features are what it claims to do beyond the core of the profiles.
 	Features() Features
 	// Prepare does what an administrator has to do before a new resource can be migrated, for example grants a permission.
-	// The function that it returns, unless that is nil, undoes it.
+	// The function that it returns, unless that is nil, undoes it, also if there is an error.
 	Prepare(ctx context.Context, resource schema.GroupVersionResource) (undo func(ctx context.Context) error, err error)
 	// Start asks for a migration of all objects of a resource to the encoding that API servers write now.
 	Start(ctx context.Context, resource schema.GroupVersionResource) (Migration, error)

@@ -66,7 +66,7 @@ type Options struct {
 
 // AddFlags adds the options as flags.
 func (o *Options) AddFlags(flags *flag.FlagSet) {
-	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig of an administrator of the cluster; no spec runs without it")
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", "", "kubeconfig of an administrator; no spec runs without it")
 	flags.StringVar(&o.EtcdEndpoints, "etcd-endpoints", "", "addresses of etcd, with commas in between")
 	flags.StringVar(&o.EtcdCA, "etcd-cafile", "", "certificate of the CA of etcd")
 	flags.StringVar(&o.EtcdCert, "etcd-certfile", "", "client certificate for etcd")

@@ -19,6 +19,7 @@ package suite
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -120,10 +121,10 @@ func NewVersion(name string, stored bool) apiextensionsv1.CustomResourceDefiniti
 func (c *Case) Prepare(ctx context.Context, r Resource) {
 	ginkgo.GinkgoHelper()
 	undo, err := c.Implementation.Prepare(ctx, r.At())
-	c.Must(err)
 	if undo != nil {
 		cleanUp(undo)
 	}
+	c.Must(err)
 }
 
 // awaitServed waits until all servers serve a resource and say that they store that version.
@@ -243,6 +244,6 @@ func (c *Case) Undefine(ctx context.Context, r Resource) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("the definition of %s still exists: %w", r, err)
+		return errors.Join(fmt.Errorf("the definition of %s still exists", r), err)
 	})
 }
