@@ -118,12 +118,16 @@ func tooMany(ctx context.Context, c *suite.Case) {
 	recorder.RewrittenOnce(ctx)
 }
 
-// inTheMiddle starts a migration of many objects and returns when some of them are rewritten.
-func inTheMiddle(ctx context.Context, c *suite.Case) (suite.Resource, suite.Migration, *suite.Recorder) {
+// inTheMiddle starts a migration of many objects, and has it interrupted when some of them are rewritten. It cannot end
+// before that, because the webhook of the last object is away, and comes back only then.
+func inTheMiddle(
+	ctx context.Context, c *suite.Case, interrupt func(),
+) (suite.Resource, suite.Migration, *suite.Recorder) {
 	c.CreateNamespaces(ctx)
 	r := c.Define(ctx, []string{v1, v2})
 	c.Fill(ctx, r, c.Options.Objects)
 	recorder := c.Record(ctx, r)
+	restore := c.LoseWebhook(ctx, r, suite.ObjectName(c.Options.Objects-1))
 	c.Store(ctx, r, v2)
 	migration := c.Start(ctx, r)
 	c.Eventually(ctx, func(context.Context) error {
@@ -132,15 +136,31 @@ func inTheMiddle(ctx context.Context, c *suite.Case) (suite.Resource, suite.Migr
 		}
 		return nil
 	})
+	c.Must(notEnded(migration)(ctx))
+	c.Step("interrupting it when %d objects are rewritten", recorder.Rewrites())
+	interrupt()
+	restore(ctx)
 	return r, migration, recorder
 }
 
+// outage ends something and starts it again, after the spec at the latest.
+func outage(ctx context.Context, c *suite.Case, end, start func(ctx context.Context) error) {
+	runs := false
+	c.CleanUp(func(ctx context.Context) error {
+		if runs {
+			return nil
+		}
+		return start(ctx)
+	})
+	c.Must(end(ctx))
+	c.Must(start(ctx))
+	runs = true
+}
+
 func migratorKilled(ctx context.Context, c *suite.Case) {
-	r, migration, recorder := inTheMiddle(ctx, c)
-	c.Must(notEnded(migration)(ctx))
-	c.Must(c.Control.KillImplementation(ctx))
-	c.Step("killed the implementation when %d objects were rewritten", recorder.Rewrites())
-	c.Must(c.Control.StartImplementation(ctx))
+	r, migration, recorder := inTheMiddle(ctx, c, func() {
+		outage(ctx, c, c.Control.KillImplementation, c.Control.StartImplementation)
+	})
 	c.AwaitSuccess(ctx, migration)
 	c.AllStored(ctx, r, v2)
 	recorder.RewrittenOnce(ctx)
@@ -150,21 +170,11 @@ func serverKilled(ctx context.Context, c *suite.Case) {
 	names, err := c.Control.Servers(ctx)
 	c.Must(err)
 	last := names[len(names)-1]
-	r, migration, recorder := inTheMiddle(ctx, c)
-	restart := func(ctx context.Context) error { return c.Control.RestartServer(ctx, last, "") }
-	runs := true
-	c.CleanUp(func(ctx context.Context) error {
-		if runs {
-			return nil
-		}
-		return restart(ctx)
+	r, migration, recorder := inTheMiddle(ctx, c, func() {
+		outage(ctx, c,
+			func(ctx context.Context) error { return c.Control.KillServer(ctx, last) },
+			func(ctx context.Context) error { return c.Control.RestartServer(ctx, last, "") })
 	})
-	c.Must(notEnded(migration)(ctx))
-	runs = false
-	c.Must(c.Control.KillServer(ctx, last))
-	c.Step("killed %s when %d objects were rewritten", last, recorder.Rewrites())
-	c.Must(restart(ctx))
-	runs = true
 	// A migration during which a server was not seen may end without success. Then the next one has to succeed.
 	if outcome := c.Await(ctx, migration); !outcome.Succeeded {
 		c.Migrate(ctx, r)
