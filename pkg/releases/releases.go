@@ -145,6 +145,12 @@ func Versions(kind schema.GroupKind) []string {
 	return versions
 }
 
+// ByDefault reports whether the known releases serve a version without the flag --runtime-config. Kubernetes does not
+// serve new beta versions by default since 1.24, and never served alpha versions so.
+func ByDefault(version string) bool {
+	return !strings.Contains(version, "alpha") && !strings.Contains(version, "beta")
+}
+
 // SupportOf returns what a release does with a kind at a version.
 func SupportOf(gvk schema.GroupVersionKind, release Minor) Support {
 	d := parsed()

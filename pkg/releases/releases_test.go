@@ -52,6 +52,14 @@ func TestSupportOf(t *testing.T) {
 	}
 }
 
+func TestByDefault(t *testing.T) {
+	for version, want := range map[string]bool{"v1": true, "v2": true, "v1beta1": false, "v1alpha3": false} {
+		if got := ByDefault(version); got != want {
+			t.Errorf("%s is served by default: %t", version, got)
+		}
+	}
+}
+
 func TestParseMinor(t *testing.T) {
 	for _, release := range []string{"1.38", "v1.38", "1.38.2", "v1.38.0-alpha.1", "1.38+"} {
 		if got, err := ParseMinor(release); err != nil || got != 38 {

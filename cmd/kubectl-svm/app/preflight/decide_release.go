@@ -19,7 +19,9 @@ package preflight
 import (
 	"fmt"
 	"slices"
+	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -43,10 +45,17 @@ func releaseTarget(release releases.Minor) TargetServer {
 	return TargetServer{Name: "Kubernetes " + release.String(), Release: release}
 }
 
+// unknown reports whether the release is older or newer than those that there are data of.
+func (t *TargetServer) unknown() bool {
+	oldest, newest := releases.Known()
+	return t.Release < oldest || t.Release > newest
+}
+
 // decideTarget returns why a target cannot read or serve what the StorageStates claim.
 func decideTarget(in Snapshot, target TargetServer) Findings {
 	var found Findings
-	if oldest, newest := releases.Known(); target.Release < oldest || target.Release > newest {
+	oldest, newest := releases.Known()
+	if target.unknown() {
 		severity := Error // Objects may be unreadable without a finding.
 		if target.Serves != nil {
 			severity = Warning // The server itself reported what it serves.
@@ -59,7 +68,9 @@ func decideTarget(in Snapshot, target TargetServer) Findings {
 	for i := range in.States {
 		state := &in.States[i]
 		found.aboutDoubt(in, state)
-		found.aboutAgreement(state)
+		if !servesAgain(state, target) {
+			found.aboutAgreement(state)
+		}
 		for j, hash := range state.Status.PersistedStorageVersionHashes {
 			if j < len(state.Status.PersistedEncodingVersions) && hash != migrationv1alpha1.Unknown {
 				found.aboutEncoding(state, hash, state.Status.PersistedEncodingVersions[j], target)
@@ -92,21 +103,28 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 	switch state.Status.CurrentStorageVersionHash {
 	case hash:
 		migrate = fmt.Sprintf("The current API servers write that version, so a migration does not help. Keep a release "+
-			"that can read it, or delete the objects before %s starts", target.Name)
+			"that can read it, unless there is no such object: kubectl get %s --all-namespaces", state.Name)
 	case migrationv1alpha1.Unknown:
 		migrate = "The API servers do not agree on a version, so nothing can be migrated now. If an upgrade is under way, " +
 			"finish it first. Run the command again when they agree"
 	}
+	_, newest := releases.Known()
+	served, onRequest := offer(kind, target)
 	switch {
 	case support.Reads == releases.No:
 		fs.add(Error, CodeEncodingUnreadable, state.Name, "objects may be stored as %s, which %s cannot read. %s",
 			encoding, target.Name, migrate)
-	case support.Serves == releases.No && !servesAnother(kind, target):
+	case support.Serves == releases.No && !target.unknown() && !servesAnother(kind, target):
 		fs.add(Error, CodeResourceGone, state.Name, "%s serves no version of %s any more. Its objects stay in etcd, and no "+
 			"client can read or delete them. Delete them first", target.Name, state.Name)
-	case support.Serves == releases.No && support.Reads == releases.NotKnown:
+	case support.Serves == releases.No && support.Reads == releases.NotKnown && support.Removed > newest:
+		// What known releases do not serve, they still read: ReleaseUnknown says all that there is to say.
 		fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve any more. "+
 			"It is not known whether it can still read them. %s", encoding, target.Name, migrate)
+	case !served && len(onRequest) > 0:
+		fs.add(Warning, CodeNotServedByDefault, state.Name, "%s serves the resource only if its flag --runtime-config "+
+			"enables %s, and if the feature gate of the resource, if it has one, is on. Otherwise no client can read "+
+			"its objects, which stay in etcd", target.Name, strings.Join(onRequest, " or "))
 	}
 }
 
@@ -135,4 +153,42 @@ func servesAnother(kind schema.GroupVersionKind, target TargetServer) bool {
 	return slices.ContainsFunc(releases.Versions(kind.GroupKind()), func(version string) bool {
 		return releases.SupportOf(kind.GroupKind().WithVersion(version), target.Release).Serves != releases.No
 	})
+}
+
+// offer returns whether a target serves a kind, and at which other versions its flag --runtime-config lets it.
+func offer(kind schema.GroupVersionKind, target TargetServer) (served bool, onRequest []string) {
+	for _, version := range releases.Versions(kind.GroupKind()) {
+		gvk := kind.GroupKind().WithVersion(version)
+		switch {
+		case target.Serves[storageversion.Hash(gvk.GroupVersion(), gvk.Kind)]:
+			served = true
+		case releases.SupportOf(gvk, target.Release).Serves != releases.Yes:
+		case target.Serves == nil && releases.ByDefault(version):
+			served = true
+		default:
+			onRequest = append(onRequest, gvk.GroupVersion().String())
+		}
+	}
+	return served, onRequest
+}
+
+// servesAgain reports whether a target reads and serves all that is stored of a resource that no server serves now.
+func servesAgain(state *migrationv1alpha1.StorageState, target TargetServer) bool {
+	agreed := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
+	if agreed == nil || agreed.Reason != migrationv1alpha1.StateReasonNotServed {
+		return false
+	}
+	for i, encoding := range state.Status.PersistedEncodingVersions {
+		version, err := schema.ParseGroupVersion(encoding)
+		if err != nil || i >= len(state.Status.PersistedStorageVersionHashes) {
+			return false
+		}
+		hash := state.Status.PersistedStorageVersionHashes[i]
+		kind, support := supportOf(version, hash, target)
+		served, _ := offer(kind, target)
+		if support.Reads != releases.Yes || !served && !target.Serves[hash] {
+			return false
+		}
+	}
+	return len(state.Status.PersistedEncodingVersions) > 0
 }

@@ -61,6 +61,7 @@ const (
 const (
 	CodeEncodingNotServed  Code = "EncodingNotServed"
 	CodeEncodingUnreadable Code = "EncodingUnreadable"
+	CodeNotServedByDefault Code = "NotServedByDefault"
 	CodeReleaseUnknown     Code = "ReleaseUnknown"
 	CodeResourceGone       Code = "ResourceGone"
 )
