@@ -35,6 +35,8 @@ import (
 const (
 	// AggregateLabel marks ClusterRoles whose rules the manager gets as well. Its value is "true".
 	AggregateLabel = v1alpha1.GroupName + "/aggregate-to-migrator"
+	// AggregatedRole is the name of the ClusterRole of the manifests that has the rules of all these.
+	AggregatedRole = "svm-controller-manager:custom"
 	// CustomRole is the name of the ClusterRole that NewRole makes of the custom resources of a cluster.
 	CustomRole = "svm-controller-manager:cluster-resources"
 	// AdmissionRole is the name of the ClusterRole that NewAdmissionRole makes.

@@ -25,7 +25,10 @@ import (
 )
 
 // Explain adds advice to an error of the API server, if there is any.
-func Explain(err error) error {
+func Explain(err error) error { return ExplainOf(err, "--server, --kubeconfig and --context") }
+
+// ExplainOf does that for the API server that these flags select.
+func ExplainOf(err error, flags string) error {
 	switch {
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("%w\nAsk an administrator of the cluster for this permission; "+
@@ -33,8 +36,7 @@ func Explain(err error) error {
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w\nThe API server does not accept the credentials of the kubeconfig: log in again", err)
 	case errors.As(err, new(*url.Error)):
-		return fmt.Errorf("%w\nThe API server could not be reached. "+
-			"--server, --kubeconfig and --context select it", err)
+		return fmt.Errorf("%w\nThe API server could not be reached. %s select it", err, flags)
 	default:
 		return err
 	}

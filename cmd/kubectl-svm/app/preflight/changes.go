@@ -36,6 +36,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/install"
 )
 
 const (
@@ -52,18 +53,33 @@ func (o *Options) checkFiles(ctx context.Context, snapshot Snapshot) (Findings, 
 		return nil, err
 	}
 	var found Findings
-	if len(read.definitions) == 0 {
-		found.add(Warning, CodeNoDefinitions, "", "the files contain no CustomResourceDefinition. Skipped %s of other "+
-			"kinds", assess.FormatObjects(int64(read.others)))
+	found.aboutManifests(read)
+	role, err := o.Clients.Kube.RbacV1().ClusterRoles().Get(ctx, install.AggregatedRole, metav1.GetOptions{})
+	if err != nil {
+		role = nil // The command does without it, for instance because the manager has other roles.
 	}
 	for _, object := range read.definitions {
 		change, err := o.changeOf(ctx, object, snapshot)
 		if err != nil {
 			return nil, err
 		}
+		change.Role = role
 		found = append(found, decideChange(change)...)
 	}
 	return found, nil
+}
+
+// aboutManifests is about files without a definition.
+func (fs *Findings) aboutManifests(read manifests) {
+	switch {
+	case len(read.definitions) > 0:
+	case read.others == 0:
+		fs.add(Error, CodeNoDefinitions, "", "there is not a single object in the files. If another program has written "+
+			"them, look whether it failed")
+	default:
+		fs.add(Warning, CodeNoDefinitions, "", "the files contain no CustomResourceDefinition. Skipped %s of other "+
+			"kinds", assess.FormatObjects(int64(read.others)))
+	}
 }
 
 func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructured, snapshot Snapshot) (Change, error) {
@@ -73,6 +89,7 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 	}
 	change := Change{File: file, Live: snapshot.definition(file.Name)}
 	change.State, change.Doubt = snapshot.proof(file.Name)
+	change.Denied = snapshot.denied(file.Name)
 	if change.Refusal, err = o.dryRun(ctx, object); err != nil {
 		return Change{}, err
 	}
@@ -206,6 +223,7 @@ func (o *Options) checkDrops(ctx context.Context, snapshot Snapshot) (Findings, 
 		}
 		in := Drop{Version: drop.version, Live: *live}
 		in.State, in.Doubt = snapshot.proof(drop.resource)
+		in.Denied = snapshot.denied(drop.resource)
 		counts, problem := o.countManagedFields(ctx, *live)
 		in.ManagedFields, in.Uncounted = counts[drop.version], problem
 		found = append(found, decideDrop(in)...)
@@ -219,6 +237,16 @@ func (s *Snapshot) proof(name string) (state *migrationv1alpha1.StorageState, do
 		doubt = s.doubt(state)
 	}
 	return state, doubt
+}
+
+// denied returns of how many objects the newest migration of a resource was denied the rewrite.
+func (s *Snapshot) denied(name string) int64 {
+	cluster := cli.Cluster{Migrations: s.Migrations}
+	newest := cluster.MigrationsOf(schema.ParseGroupResource(name))
+	if len(newest) == 0 || newest[0].Status.Progress == nil {
+		return 0
+	}
+	return newest[0].Status.Progress.Denied
 }
 
 // definition returns the definition of a name, or nil.

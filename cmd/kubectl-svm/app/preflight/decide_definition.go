@@ -19,7 +19,11 @@ package preflight
 import (
 	"slices"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 )
 
 // Change is a definition of a file, and what the cluster says about it.
@@ -35,6 +39,10 @@ type Change struct {
 	State *migrationv1alpha1.StorageState
 	// Doubt says why the StorageState is no proof, or nothing.
 	Doubt string
+	// Denied is of how many objects the newest migration was denied the rewrite.
+	Denied int64
+	// Role is the ClusterRole with the permissions of the manager for custom resources, or nil if it is not known.
+	Role *rbacv1.ClusterRole
 	// ManagedFields counts the objects whose managedFields name a version.
 	ManagedFields map[string]int64
 	// Uncounted says why these could not be counted, or nothing.
@@ -47,6 +55,11 @@ func decideChange(in Change) Findings {
 	name := in.File.Name
 	if in.Refusal != "" {
 		found.add(Error, CodeDefinitionRefused, name, "the API server refuses the definition of the file: %s", in.Refusal)
+	}
+	if in.Role != nil && !permits(in.Role.Rules, in.File.Spec.Group, in.File.Spec.Names.Plural) {
+		found.add(Warning, CodeManagerForbidden, name, "the ClusterRole %s does not let the manager migrate the resource. "+
+			"If no other role does, its migrations fail. Once the definition is applied, run: "+
+			"kubectl svm rbac | kubectl apply -f -", in.Role.Name)
 	}
 	if in.Live == nil {
 		return found // There are no objects.
@@ -73,7 +86,8 @@ func decideChange(in Change) Findings {
 	}
 	for _, v := range in.Live.Spec.Versions {
 		if !in.File.Has(v.Name) {
-			found.aboutDrop(Drop{Version: v.Name, Live: *in.Live, Next: &in.File, State: in.State, Doubt: in.Doubt})
+			found.aboutDrop(Drop{Version: v.Name, Live: *in.Live, Next: &in.File, State: in.State, Doubt: in.Doubt,
+				Denied: in.Denied})
 		}
 	}
 	found.aboutUncounted(name, in.Uncounted)
@@ -83,6 +97,21 @@ func decideChange(in Change) Findings {
 		}
 	}
 	return found
+}
+
+// permits reports whether rules allow what a migration does with a resource.
+func permits(rules []rbacv1.PolicyRule, group, resource string) bool {
+	allows := func(names []string, name string) bool {
+		return slices.Contains(names, name) || slices.Contains(names, rbacv1.ResourceAll)
+	}
+	for _, verb := range []string{"get", "list", "patch"} {
+		if !slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool {
+			return allows(rule.APIGroups, group) && allows(rule.Resources, resource) && allows(rule.Verbs, verb)
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // storedOnlyAs reports whether the StorageState proves that every object is stored in a version.
@@ -101,6 +130,8 @@ type Drop struct {
 	State *migrationv1alpha1.StorageState
 	// Doubt says why it is no proof, or nothing.
 	Doubt string
+	// Denied is of how many objects the newest migration was denied the rewrite.
+	Denied int64
 	// ManagedFields counts the objects whose managedFields name the version.
 	ManagedFields int64
 	// Uncounted says why these could not be counted, or nothing.
@@ -112,7 +143,8 @@ func decideDrop(in Drop) Findings {
 	var found Findings
 	name := in.Live.Name
 	if !in.Live.Has(in.Version) && !slices.Contains(in.Live.Status.StoredVersions, in.Version) {
-		found.add(Info, CodeVersionNotDefined, name, "the CustomResourceDefinition does not have %s", in.Version)
+		found.add(Error, CodeVersionNotDefined, name, "the CustomResourceDefinition has no version %s. Look whether the "+
+			"name is right; if the version was removed already, there is nothing more to ask", in.Version)
 		return found
 	}
 	found.aboutDrop(in)
@@ -156,6 +188,10 @@ func (fs *Findings) aboutDrop(in Drop) {
 		fs.add(Warning, CodeNoStorageState, name, "status.storedVersions of the CustomResourceDefinition does not name %s, "+
 			"and there is no StorageState that confirms it. Other programs remove versions from storedVersions without a "+
 			"proof: count the objects with kubectl svm verify", in.Version)
+	case in.mayBeStored() && in.Denied > 0:
+		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. The newest migration was denied the "+
+			"rewrite of %s: kubectl svm denied %s tells which, and what to do. Then migrate again: kubectl svm migrate %s "+
+			"--wait", in.version(), assess.FormatObjects(in.Denied), name, name)
 	case in.mayBeStored():
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. Migrate them first: "+
 			"kubectl svm migrate %s --wait", in.version(), name)

@@ -293,7 +293,7 @@ func TestDrop(t *testing.T) {
 			State: of(v1), Uncounted: "the webhook does not answer"}, []string{
 			"WARNING ManagedFieldsNotServed widgets.example.com", "INFO VersionSafeToDrop widgets.example.com"}},
 		{"it is gone already", Drop{Version: "v1beta1", Live: widgets([]string{"v1"}, "v1"), State: of(v1)},
-			[]string{"INFO VersionNotDefined widgets.example.com"}},
+			[]string{"ERROR VersionNotDefined widgets.example.com"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

@@ -71,6 +71,7 @@ const (
 	CodeConversionRemoved        Code = "ConversionRemoved"
 	CodeConversionWebhookMissing Code = "ConversionWebhookMissing"
 	CodeDefinitionRefused        Code = "DefinitionRefused"
+	CodeManagerForbidden         Code = "ManagerForbidden"
 	CodeNoDefinitions            Code = "NoDefinitions"
 	CodeNoStorageState           Code = "NoStorageState"
 	CodeStorageVersionChanges    Code = "StorageVersionChanges"

@@ -96,6 +96,9 @@ func (o *Options) definitions(ctx context.Context) ([]Definition, error) {
 	}
 }
 
+// otherServerFlags select another API server, and the CA that it is verified with.
+const otherServerFlags = "--other-server and --other-server-ca"
+
 // askServer asks another API server for its release and for what it serves.
 func (o *Options) askServer(host string) (TargetServer, error) {
 	config := rest.CopyConfig(o.Clients.Config)
@@ -110,7 +113,7 @@ func (o *Options) askServer(host string) (TargetServer, error) {
 	target := TargetServer{Name: "the API server at " + host}
 	version, err := client.ServerVersion()
 	if err != nil {
-		return TargetServer{}, fmt.Errorf("asking %s for its version: %w", target.Name, cli.Explain(err))
+		return TargetServer{}, fmt.Errorf("asking %s for its version: %w", target.Name, cli.ExplainOf(err, otherServerFlags))
 	}
 	if target.Release, err = releases.ParseMinor(version.GitVersion); err != nil {
 		return TargetServer{}, fmt.Errorf("%s: %w", target.Name, err)
@@ -118,7 +121,7 @@ func (o *Options) askServer(host string) (TargetServer, error) {
 	client.NoPeerDiscovery = true // This server may not be able to read what other servers serve.
 	_, lists, err := client.ServerGroupsAndResources()
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		return TargetServer{}, fmt.Errorf("asking %s what it serves: %w", target.Name, cli.Explain(err))
+		return TargetServer{}, fmt.Errorf("asking %s what it serves: %w", target.Name, cli.ExplainOf(err, otherServerFlags))
 	}
 	target.Serves = map[string]bool{}
 	for _, list := range lists {
