@@ -18,10 +18,14 @@ package run
 
 import (
 	"io"
+	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -61,13 +65,48 @@ func TestConclude(t *testing.T) {
 				m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
 					{Type: condition, Status: corev1.ConditionTrue, Reason: reason},
 				}
+				if reason == denied {
+					m.Status.Conditions[0].Message = "See status.deniedObjects."
+				}
 				ended = append(ended, *m)
 			}
-			o := &Options{StateDir: currentDir}
-			o.Env = &cli.Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard()}
+			o := &Options{flags: pflag.NewFlagSet("run", pflag.ContinueOnError)}
+			streams, _, out, _ := genericiooptions.NewTestIOStreams()
+			o.Env = &cli.Env{IOStreams: streams}
 			if got := cli.ExitCode(o.conclude(t.Context(), ended), io.Discard); got != test.want {
 				t.Errorf("the exit code is %d, want %d", got, test.want)
 			}
+			if strings.Contains(out.String(), "status.deniedObjects") {
+				t.Errorf("a run has no status, and the command prints: %s", out)
+			}
 		})
+	}
+}
+
+// TestAgain wants the command that continues to do what this one did, on the same cluster.
+func TestAgain(t *testing.T) {
+	cmd := NewCommand(&cli.Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard()})
+	cmd.Flags().StringArray("as-group", nil, "") // As kubectl has it.
+	cmd.Flags().String("token", "", "")
+	if err := cmd.ParseFlags(strings.Fields("--beside-manager --resume --timeout=1s --state-dir=/tmp/a --token=secret " +
+		"--as-group=a --as-group=b")); err != nil {
+		t.Fatal(err)
+	}
+	o := &Options{flags: cmd.Flags()}
+	o.Names = []string{"widgets"}
+	const want = "kubectl svm run widgets --resume --as-group=a --as-group=b --beside-manager=true --state-dir=/tmp/a " +
+		"--timeout=1s"
+	if again := o.again(); again != want {
+		t.Errorf("got %q, want %q", again, want)
+	}
+}
+
+func TestResumeWithoutAFile(t *testing.T) {
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	o := &Options{StateDir: t.TempDir(), Resume: true}
+	o.Env = &cli.Env{IOStreams: streams, Clock: clock.RealClock{}}
+	of := []schema.GroupResource{widgetsMigration().GroupResource()}
+	if _, err := o.prepare(of, origin{}); err != nil || !strings.Contains(errOut.String(), "starts from the beginning") {
+		t.Errorf("got the error %v and %q", err, errOut)
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-api/client/informers/externalversions"
@@ -170,7 +171,7 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 		if state.Type == migrationv1alpha1.MigrationFailed {
 			colour, failed = cli.Red, true
 		}
-		text := fmt.Sprintf("%s: %s", resource, state.Message)
+		text := fmt.Sprintf("%s: %s", resource, outcome(state))
 		if p := m.Status.Progress; p != nil {
 			text += fmt.Sprintf(" (%s: %d rewritten, %d already current, %d written by others, %d gone, %d denied)",
 				assess.FormatObjects(p.Processed), p.Rewritten, p.AlreadyCurrent, p.WrittenByOthers, p.Gone, p.Denied)
@@ -182,19 +183,42 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 			return err
 		}
 	}
-	again := "kubectl svm run " + strings.Join(o.Names, " ") + " --resume"
-	if o.StateDir != currentDir {
-		again += " --state-dir=" + o.StateDir
-	}
 	switch {
 	case unfinished && errors.Is(context.Cause(ctx), errTimeout):
-		return cli.Timeout("--timeout has passed. Continue with: %s", again)
+		return cli.Timeout("--timeout has passed. Continue with: %s", o.again())
 	case unfinished:
-		return fmt.Errorf("interrupted. Continue with: %s", again)
+		return fmt.Errorf("interrupted. Continue with: %s", o.again())
 	case failed:
 		return cli.NotSafe()
 	}
 	return nil
+}
+
+// outcome is the message of how a migration has ended. A run has no status that lists what was denied.
+func outcome(ended migrationv1alpha1.MigrationCondition) string {
+	if ended.Reason != migrationv1alpha1.MigrationReasonObjectsDenied {
+		return ended.Message
+	}
+	return fmt.Sprintf("the API server denied the rewrite of objects, or kept failing on it. All others are done. Up to "+
+		"%d of them are listed below, with its answers. Fix the objects, or the webhook or policy that denies them, then "+
+		"run the command again", migrationv1alpha1.MaxDeniedObjects)
+}
+
+// again is the command that continues: this one with its flags. A token must not get into the history of a shell.
+func (o *Options) again() string {
+	command := "kubectl svm run " + strings.Join(o.Names, " ") + " --resume"
+	o.flags.Visit(func(f *pflag.Flag) {
+		values := []string{f.Value.String()}
+		if several, is := f.Value.(pflag.SliceValue); is {
+			values = several.GetSlice()
+		}
+		for _, value := range values {
+			if f.Name != "resume" && f.Name != "token" {
+				command += fmt.Sprintf(" --%s=%s", f.Name, value)
+			}
+		}
+	})
+	return command
 }
 
 // printDenied prints the objects that the API server refuses to rewrite.

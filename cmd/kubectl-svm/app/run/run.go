@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -79,6 +80,8 @@ type Options struct {
 	Timeout       time.Duration
 	Migrator      svmigrator.Options
 	growth        resource.QuantityValue
+	// flags are those of the command line.
+	flags *pflag.FlagSet
 }
 
 // NewCommand returns the command.
@@ -102,6 +105,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 
 func (o *Options) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	o.flags = flags
 	flags.BoolVar(&o.Resume, "resume", o.Resume, "Continue where an interrupted run stopped")
 	flags.BoolVar(&o.DryRun, "dry-run", o.DryRun,
 		"Send every rewrite as a dry run, and print which objects the API server would refuse. Nothing is stored")
@@ -212,6 +216,9 @@ func (o *Options) prepare(
 				"restored since the last run. Before Kubernetes 1.36 this is not known, so it always starts over. The API "+
 				"server does not store an object again if it is already stored in the new version.\n", gr)
 			m = nil
+		case m == nil && o.Resume:
+			_, _ = fmt.Fprintf(o.ErrOut, "%s: nothing was saved in %s, so the migration starts from the beginning.\n",
+				gr, o.StateDir)
 		}
 		if m == nil {
 			m = &migrationv1alpha1.StorageVersionMigration{
