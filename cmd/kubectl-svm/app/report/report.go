@@ -19,6 +19,7 @@ package report
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -39,7 +40,9 @@ const (
 StorageStates and migrations, and with --etcd-endpoints what "kubectl svm verify" counts.
 
 The report has no contents of objects. It names an object only if its rewrite is denied or fails, and then quotes the
-API server. Read the report before you share it.`
+API server. Read the report before you share it.
+
+Exit codes: 0 done, 1 error, or a part could not be read. What could be read is printed all the same.`
 	example = `  # For a ticket
   kubectl svm report > svm-report.yaml
 
@@ -116,9 +119,13 @@ func (o *Options) Run(ctx context.Context) error {
 		return err
 	}
 	if o.Output.Structured() {
-		return o.Output.PrintData(o.Env, report)
+		err = o.Output.PrintData(o.Env, report)
+	} else {
+		_, err = fmt.Fprint(o.Out, report.text())
 	}
-	_, err = fmt.Fprint(o.Out, report.text())
+	if err == nil && len(report.Problems) > 0 {
+		err = errors.New("a part of the report could not be read: the report says which, and why")
+	}
 	return err
 }
 
