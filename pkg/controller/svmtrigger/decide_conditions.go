@@ -71,7 +71,8 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 	case o.Problem != nil:
 		return no(o.Problem.Reason, controller.Sentence(o.Problem.Message))
 	case o.Presence == storageversion.NotServed:
-		return no(migrationv1alpha1.StateReasonNotServed, "No server writes the resource.")
+		return no(migrationv1alpha1.StateReasonNotServed, "No server writes the resource. "+
+			"Serve it again, or delete the StorageState if no objects are left.")
 	case len(e.last.Writing) == 0:
 		return no(migrationv1alpha1.StateReasonServersUnseen, "No server was seen to write the resource yet.")
 	case e.next.CurrentStorageVersionHash == storageversion.Unknown:

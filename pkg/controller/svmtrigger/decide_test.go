@@ -18,6 +18,7 @@ package svmtrigger
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,6 +89,19 @@ func TestLifeOfAState(t *testing.T) {
 	}
 	if len(l.created) != 2 || l.created[0] == l.created[1] {
 		t.Errorf("created %q, want two migrations of two names", l.created)
+	}
+}
+
+func TestNobodyServesIt(t *testing.T) {
+	l := newLife(t)
+	l.migrated()
+	l.definition.Established = false
+	l.define()
+	l.decide()
+	agreed := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
+	if agreed.Reason != migrationv1alpha1.StateReasonNotServed ||
+		!strings.HasSuffix(agreed.Message, "Serve it again, or delete the StorageState if no objects are left.") {
+		t.Errorf("the condition is %+v", agreed)
 	}
 }
 
