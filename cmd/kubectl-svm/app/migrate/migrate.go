@@ -106,7 +106,9 @@ func (o *Options) Validate() error {
 		return errors.New("--builtin, --custom and --aggregated need --all: they narrow it down")
 	case len(o.Except) > 0 && !o.Everything:
 		return errors.New("--except needs --all: it narrows it down")
-	case o.Everything == (len(o.Names) > 0):
+	case o.Everything && len(o.Names) > 0:
+		return errors.New("name the resources to migrate, or use --all, not both")
+	case !o.Everything && len(o.Names) == 0:
 		return errors.New("name the resources to migrate, or use --all")
 	case o.DryRun != "" && o.DryRun != dryRunClient && o.DryRun != dryRunServer:
 		return fmt.Errorf("--dry-run=%s is not known: use client or server", o.DryRun)

@@ -85,8 +85,8 @@ func (o *Options) Run(context.Context) error {
 	role := install.NewRole(install.Resources(documents))
 	if o.Admission {
 		role = install.NewAdmissionRole(install.Resources(documents))
-		fmt.Fprintln(o.ErrOut, "As long as this role exists, the manager could remove its fence. Delete the role when the "+
-			"migrations have ended.")
+		fmt.Fprintln(o.ErrOut, "With this role the manager could remove its fence. To delete it when the migrations have "+
+			"ended: kubectl svm rbac --admission | kubectl delete -f -")
 	}
 	return o.Output.PrintData(o.Env, role)
 }

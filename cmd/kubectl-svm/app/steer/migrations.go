@@ -74,8 +74,12 @@ func (o *options) suspend(ctx context.Context, cluster *cli.Cluster) error {
 	for _, name := range o.Names {
 		changed, err := o.setSuspend(ctx, cluster, name, true)
 		if err == nil && len(changed) == 0 {
-			err = fmt.Errorf("%s: there is no migration to stop. To keep the trigger from creating one: kubectl svm pause "+
-				"RESOURCE", name)
+			pause := name
+			if m := cluster.Migration(name); m != nil {
+				pause = m.GroupResource().String()
+			}
+			err = fmt.Errorf("%s: there is no migration to stop. To keep the trigger from creating one: kubectl svm pause %s",
+				name, pause)
 		}
 		errs = append(errs, err) // Whoever names several wants the others to be stopped.
 		for _, migration := range changed {

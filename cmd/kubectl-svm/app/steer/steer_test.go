@@ -19,6 +19,7 @@ package steer
 import (
 	"bytes"
 	"context"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,6 +30,22 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
+
+func TestNothingToSuspend(t *testing.T) {
+	cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
+	cluster.Catalog.Add(schema.GroupResource{Resource: "secrets"})
+	ended := migrationv1alpha1.StorageVersionMigration{}
+	ended.Name, ended.Spec.Resource.Resource, ended.Spec.Suspend = "secrets-1", "secrets", true
+	cluster.Migrations = []migrationv1alpha1.StorageVersionMigration{ended}
+	for _, name := range []string{"secrets", "secrets-1"} {
+		o := &options{}
+		o.Names = []string{name}
+		err := o.suspend(t.Context(), cluster)
+		if err == nil || !strings.HasSuffix(err.Error(), "kubectl svm pause secrets") {
+			t.Errorf("suspend %s: %v", name, err)
+		}
+	}
+}
 
 // A migration may have the name of a resource. The name then means both.
 func TestMigrationWithTheNameOfAResource(t *testing.T) {
