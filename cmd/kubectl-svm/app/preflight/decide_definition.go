@@ -20,6 +20,8 @@ import (
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -116,7 +118,7 @@ func permits(rules []rbacv1.PolicyRule, group, resource string) bool {
 
 // storedOnlyAs reports whether the StorageState proves that every object is stored in a version.
 func (in *Change) storedOnlyAs(version string) bool {
-	return in.State != nil && in.Doubt == "" &&
+	return in.State != nil && in.Doubt == "" && unproven(in.State) == "" &&
 		slices.Equal(in.State.Status.PersistedStorageVersionHashes, []string{in.Live.hash(version)})
 }
 
@@ -195,11 +197,27 @@ func (fs *Findings) aboutDrop(in Drop) {
 	case in.mayBeStored():
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. Migrate them first: "+
 			"kubectl svm migrate %s --wait", in.version(), name)
+	case unproven(in.State) != "":
+		fs.add(Error, CodeVersionMayBeStored, name, "the StorageState does not name %s, but it proves nothing now: %s",
+			in.version(), unproven(in.State))
 	case stored:
 		fs.add(Error, CodeStoredVersionsNotPruned, name, "no object is stored as %s, but status.storedVersions of the "+
 			"CustomResourceDefinition still names it, so the API server refuses a definition without it. "+pruneAdvice,
 			in.version(), name)
 	}
+}
+
+// unproven says why a StorageState does not prove that nothing but the current version is stored, or nothing. The proof
+// does not need storedVersions to be pruned.
+func unproven(state *migrationv1alpha1.StorageState) string {
+	safe := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateSafeToRemoveOldVersions)
+	switch {
+	case safe == nil:
+		return "the trigger has not recorded yet whether old versions are needed"
+	case safe.Status == metav1.ConditionTrue, safe.Reason == migrationv1alpha1.StateReasonStoredVersionsNotPruned:
+		return ""
+	}
+	return safe.Message
 }
 
 // mayBeStored reports whether the StorageState claims the version.

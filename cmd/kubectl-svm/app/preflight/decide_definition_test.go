@@ -17,100 +17,130 @@ limitations under the License.
 package preflight
 
 import (
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
-	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
-	"sigs.k8s.io/svm-controller-manager/pkg/install"
 )
 
-func TestWithoutDefinitions(t *testing.T) {
-	for input, want := range map[string][]string{
-		"": {"ERROR NoDefinitions"},
-		"---\n# Source: chart/templates/empty.yaml\n---\n":       {"ERROR NoDefinitions"},
-		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n": {"WARNING NoDefinitions"},
-	} {
-		read, err := readManifests([]string{"-"}, strings.NewReader(input))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var found Findings
-		found.aboutManifests(read)
-		if diff := cmp.Diff(want, brief(found)); diff != "" {
-			t.Errorf("%q (-want +got):\n%s", input, diff)
-		}
+var safe = condition(migrationv1alpha1.StorageStateSafeToRemoveOldVersions, metav1.ConditionTrue,
+	migrationv1alpha1.StateReasonOnlyCurrentEncoding)
+
+func TestDrop(t *testing.T) {
+	const v1, old = "example.com/v1", "example.com/v1alpha1"
+	of := func(versions ...string) *migrationv1alpha1.StorageState {
+		return ptr.To(with(state("Widget", "widgets.example.com", versions...), safe))
+	}
+	unsafe := func(reason string) *migrationv1alpha1.StorageState {
+		return ptr.To(with(*of(v1), condition(migrationv1alpha1.StorageStateAgreed, metav1.ConditionFalse, reason),
+			condition(migrationv1alpha1.StorageStateSafeToRemoveOldVersions, metav1.ConditionFalse, reason)))
+	}
+	tests := []struct {
+		name string
+		in   Drop
+		want []string
+	}{
+		{"nothing is stored in it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1)},
+			[]string{"INFO VersionSafeToDrop widgets.example.com"}},
+		{"objects may be stored in it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
+			State: of(old, v1)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
+		{"it was pruned without a proof", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+			State: of(old, v1)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
+		{"nothing is known", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+			State: of(migrationv1alpha1.Unknown, v1)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
+		{"it was not pruned", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
+			State: of(v1)},
+			[]string{"ERROR StoredVersionsNotPruned widgets.example.com"}},
+		{"it is written", Drop{Version: "v1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1)},
+			[]string{"ERROR VersionIsStorageVersion widgets.example.com"}},
+		{"no state, and stored", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")},
+			[]string{"ERROR VersionMayBeStored widgets.example.com"}},
+		{"no state, and not stored", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1")},
+			[]string{"WARNING NoStorageState widgets.example.com"}},
+		{"managedFields name it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1),
+			ManagedFields: 4}, []string{"WARNING ManagedFieldsNotServed widgets.example.com",
+			"INFO VersionSafeToDrop widgets.example.com"}},
+		{"the state is too old", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1),
+			Doubt: "It is old."}, []string{"ERROR StorageStateOutdated widgets.example.com"}},
+		{"managedFields cannot be read", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+			State: of(v1), Uncounted: "the webhook does not answer"}, []string{
+			"WARNING ManagedFieldsNotServed widgets.example.com", "INFO VersionSafeToDrop widgets.example.com"}},
+		{"no server serves it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+			State: unsafe(migrationv1alpha1.StateReasonNotServed)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
+		{"a server was not seen", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
+			State: unsafe(migrationv1alpha1.StateReasonServersUnseen)},
+			[]string{"ERROR VersionMayBeStored widgets.example.com"}},
+		{"the trigger has recorded nothing", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+			State: ptr.To(state("Widget", "widgets.example.com", v1))},
+			[]string{"ERROR VersionMayBeStored widgets.example.com"}},
+		{"another version was not pruned", Drop{Version: "v1alpha1",
+			Live:  widgets([]string{"v1beta1", "v1"}, "v1", "v1beta1", "v1alpha1"),
+			State: unsafe(migrationv1alpha1.StateReasonStoredVersionsNotPruned)},
+			[]string{"INFO VersionSafeToDrop widgets.example.com"}},
+		{"it is gone already", Drop{Version: "v1beta1", Live: widgets([]string{"v1"}, "v1"), State: of(v1)},
+			[]string{"ERROR VersionNotDefined widgets.example.com"}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			found := decideDrop(test.in)
+			if diff := cmp.Diff(test.want, brief(found)); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+			if why := "The message of NotServed."; test.name == "no server serves it" &&
+				!strings.HasSuffix(found[0].Message, why) {
+				t.Errorf("the finding %q does not say why: %s", found[0].Message, why)
+			}
+		})
 	}
 }
 
-func TestManagerForbidden(t *testing.T) {
-	roleOf := func(resources ...string) *rbacv1.ClusterRole {
-		return &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{"example.com"}, Resources: resources, Verbs: []string{"get", "list"}},
-			{APIGroups: []string{"*"}, Resources: resources, Verbs: []string{"patch"}},
-		}}
-	}
-	live := widgets([]string{"v1"}, "v1")
-	for _, test := range []struct {
+func TestChange(t *testing.T) {
+	converted := widgets(nil, "v1", "v1alpha1")
+	converted.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
+	live := func(d Definition) *Definition { return &d }
+	hidden := ptr.To(with(state("Widget", "widgets.example.com", "example.com/v1"), condition(
+		migrationv1alpha1.StorageStateSafeToRemoveOldVersions, metav1.ConditionFalse, "NotServed")))
+	tests := []struct {
 		name string
 		in   Change
 		want []string
 	}{
-		{"allowed", Change{Role: roleOf("gadgets", "widgets")}, nil},
-		{"all are allowed", Change{Role: roleOf("*")}, nil},
-		{"others are allowed", Change{Role: roleOf("gadgets")}, []string{"WARNING ManagerForbidden widgets.example.com"}},
-		{"nothing is", Change{Live: &live, Role: &rbacv1.ClusterRole{}},
-			[]string{"WARNING ManagerForbidden widgets.example.com"}},
-	} {
+		{"a new definition", Change{File: widgets(nil, "v1")}, nil},
+		{"a new storage version", Change{File: widgets(nil, "v1", "v1alpha1"),
+			Live: live(widgets([]string{"v1alpha1"}, "v1alpha1"))}, []string{"INFO StorageVersionChanges widgets.example.com"}},
+		{"the storage version is dropped", Change{File: widgets(nil, "v1"), Refusal: "no",
+			Live: live(widgets([]string{"v1alpha1"}, "v1alpha1", "v1"))}, []string{
+			"ERROR DefinitionRefused widgets.example.com", "ERROR VersionIsStorageVersion widgets.example.com"}},
+		{"conversion is removed", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted)},
+			[]string{"ERROR ConversionRemoved widgets.example.com"}},
+		{"conversion is removed, and objects are old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted),
+			State: ptr.To(state("Widget", "widgets.example.com", "example.com/v1alpha1", "example.com/v1"))},
+			[]string{"ERROR ConversionRemoved widgets.example.com"}},
+		{"conversion is removed, and no object is old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted),
+			State: ptr.To(with(state("Widget", "widgets.example.com", "example.com/v1"), safe))},
+			[]string{"WARNING ConversionRemoved widgets.example.com"}},
+		{"conversion is removed, and no server serves the resource", Change{File: widgets(nil, "v1", "v1alpha1"),
+			Live: live(converted), State: hidden}, []string{"ERROR ConversionRemoved widgets.example.com"}},
+		{"a version is dropped, and no server serves the resource", Change{File: widgets(nil, "v1"),
+			Live: live(widgets([]string{"v1"}, "v1", "v1alpha1")), State: hidden},
+			[]string{"ERROR VersionMayBeStored widgets.example.com"}},
+		{"the webhook is missing", Change{File: converted, Webhook: "it does not exist", Live: live(converted)},
+			[]string{"ERROR ConversionWebhookMissing widgets.example.com"}},
+		{"managedFields name a version that is dropped", Change{File: widgets(nil, "v1"),
+			Live:          live(widgets([]string{"v1"}, "v1", "v1alpha1")),
+			ManagedFields: map[string]int64{"v1alpha1": 2, "v1": 5}}, []string{
+			"WARNING ManagedFieldsNotServed widgets.example.com", "WARNING NoStorageState widgets.example.com"}},
+	}
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			test.in.File = widgets(nil, "v1")
 			if diff := cmp.Diff(test.want, brief(decideChange(test.in))); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
 		})
-	}
-	manifest, err := os.ReadFile("../../../../build/manifests/rbac/migrate/roles.yaml")
-	if err != nil || !strings.Contains(string(manifest), "\n  name: "+install.AggregatedRole+"\n") {
-		t.Errorf("the manifests have no role %s: %v", install.AggregatedRole, err)
-	}
-}
-
-// TestDropAfterDenial names the command that helps: another migration alone would be denied the same objects.
-func TestDropAfterDenial(t *testing.T) {
-	migration := func(name string, created time.Time, denied int64) migrationv1alpha1.StorageVersionMigration {
-		m := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{
-			Name: name, CreationTimestamp: metav1.NewTime(created)}}
-		m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"}
-		m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: denied}
-		return m
-	}
-	stored := state("Widget", "widgets.example.com", "example.com/v1alpha1", "example.com/v1")
-	for _, newest := range []int64{0, 3} {
-		in := Snapshot{Migrations: []migrationv1alpha1.StorageVersionMigration{
-			migration("old", now, 7), migration("newest", now.Add(time.Hour), newest),
-		}}
-		found := decideDrop(Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
-			State: &stored, Denied: in.denied("widgets.example.com")})
-		if len(found) != 1 || found[0].Code != CodeVersionMayBeStored ||
-			strings.Contains(found[0].Message, "kubectl svm denied widgets.example.com") != (newest > 0) {
-			t.Errorf("%d are denied: %v", newest, found)
-		}
-	}
-}
-
-func TestOtherServerCannotBeReached(t *testing.T) {
-	o := &Options{}
-	o.Clients = &cli.Clients{Config: &rest.Config{Host: "https://cluster.example.com"}}
-	_, err := o.askServer("https://127.0.0.1:1")
-	if err == nil || !strings.Contains(err.Error(), "--other-server and --other-server-ca select it") {
-		t.Errorf("got %v", err)
 	}
 }

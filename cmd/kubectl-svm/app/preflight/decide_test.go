@@ -28,7 +28,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -253,93 +252,6 @@ func TestTarget(t *testing.T) {
 	})
 	if _, newest := releases.Known(); newest < 37 {
 		t.Errorf("the newest known release is %s", newest)
-	}
-}
-
-func TestDrop(t *testing.T) {
-	const v1, old = "example.com/v1", "example.com/v1alpha1"
-	of := func(versions ...string) *migrationv1alpha1.StorageState {
-		s := state("Widget", "widgets.example.com", versions...)
-		return &s
-	}
-	tests := []struct {
-		name string
-		in   Drop
-		want []string
-	}{
-		{"nothing is stored in it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1)},
-			[]string{"INFO VersionSafeToDrop widgets.example.com"}},
-		{"objects may be stored in it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
-			State: of(old, v1)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
-		{"it was pruned without a proof", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
-			State: of(old, v1)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
-		{"nothing is known", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
-			State: of(migrationv1alpha1.Unknown, v1)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
-		{"it was not pruned", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
-			State: of(v1)},
-			[]string{"ERROR StoredVersionsNotPruned widgets.example.com"}},
-		{"it is written", Drop{Version: "v1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1)},
-			[]string{"ERROR VersionIsStorageVersion widgets.example.com"}},
-		{"no state, and stored", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")},
-			[]string{"ERROR VersionMayBeStored widgets.example.com"}},
-		{"no state, and not stored", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1")},
-			[]string{"WARNING NoStorageState widgets.example.com"}},
-		{"managedFields name it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1),
-			ManagedFields: 4}, []string{"WARNING ManagedFieldsNotServed widgets.example.com",
-			"INFO VersionSafeToDrop widgets.example.com"}},
-		{"the state is too old", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1),
-			Doubt: "It is old."}, []string{"ERROR StorageStateOutdated widgets.example.com"}},
-		{"managedFields cannot be read", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
-			State: of(v1), Uncounted: "the webhook does not answer"}, []string{
-			"WARNING ManagedFieldsNotServed widgets.example.com", "INFO VersionSafeToDrop widgets.example.com"}},
-		{"it is gone already", Drop{Version: "v1beta1", Live: widgets([]string{"v1"}, "v1"), State: of(v1)},
-			[]string{"ERROR VersionNotDefined widgets.example.com"}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, brief(decideDrop(test.in))); diff != "" {
-				t.Errorf("findings (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-func TestChange(t *testing.T) {
-	converted := widgets(nil, "v1", "v1alpha1")
-	converted.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
-	live := func(d Definition) *Definition { return &d }
-	tests := []struct {
-		name string
-		in   Change
-		want []string
-	}{
-		{"a new definition", Change{File: widgets(nil, "v1")}, nil},
-		{"a new storage version", Change{File: widgets(nil, "v1", "v1alpha1"),
-			Live: live(widgets([]string{"v1alpha1"}, "v1alpha1"))}, []string{"INFO StorageVersionChanges widgets.example.com"}},
-		{"the storage version is dropped", Change{File: widgets(nil, "v1"), Refusal: "no",
-			Live: live(widgets([]string{"v1alpha1"}, "v1alpha1", "v1"))}, []string{
-			"ERROR DefinitionRefused widgets.example.com", "ERROR VersionIsStorageVersion widgets.example.com"}},
-		{"conversion is removed", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted)},
-			[]string{"ERROR ConversionRemoved widgets.example.com"}},
-		{"conversion is removed, and objects are old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted),
-			State: ptr.To(state("Widget", "widgets.example.com", "example.com/v1alpha1", "example.com/v1"))},
-			[]string{"ERROR ConversionRemoved widgets.example.com"}},
-		{"conversion is removed, and no object is old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted),
-			State: ptr.To(state("Widget", "widgets.example.com", "example.com/v1"))},
-			[]string{"WARNING ConversionRemoved widgets.example.com"}},
-		{"the webhook is missing", Change{File: converted, Webhook: "it does not exist", Live: live(converted)},
-			[]string{"ERROR ConversionWebhookMissing widgets.example.com"}},
-		{"managedFields name a version that is dropped", Change{File: widgets(nil, "v1"),
-			Live:          live(widgets([]string{"v1"}, "v1", "v1alpha1")),
-			ManagedFields: map[string]int64{"v1alpha1": 2, "v1": 5}}, []string{
-			"WARNING ManagedFieldsNotServed widgets.example.com", "WARNING NoStorageState widgets.example.com"}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, brief(decideChange(test.in))); diff != "" {
-				t.Errorf("findings (-want +got):\n%s", diff)
-			}
-		})
 	}
 }
 

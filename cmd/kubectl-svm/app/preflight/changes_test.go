@@ -1,0 +1,116 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package preflight
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/install"
+)
+
+func TestWithoutDefinitions(t *testing.T) {
+	for input, want := range map[string][]string{
+		"": {"ERROR NoDefinitions"},
+		"---\n# Source: chart/templates/empty.yaml\n---\n":       {"ERROR NoDefinitions"},
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n": {"WARNING NoDefinitions"},
+	} {
+		read, err := readManifests([]string{"-"}, strings.NewReader(input))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found Findings
+		found.aboutManifests(read)
+		if diff := cmp.Diff(want, brief(found)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", input, diff)
+		}
+	}
+}
+
+func TestManagerForbidden(t *testing.T) {
+	roleOf := func(resources ...string) *rbacv1.ClusterRole {
+		return &rbacv1.ClusterRole{Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"example.com"}, Resources: resources, Verbs: []string{"get", "list"}},
+			{APIGroups: []string{"*"}, Resources: resources, Verbs: []string{"patch"}},
+		}}
+	}
+	live := widgets([]string{"v1"}, "v1")
+	for _, test := range []struct {
+		name string
+		in   Change
+		want []string
+	}{
+		{"allowed", Change{Role: roleOf("gadgets", "widgets")}, nil},
+		{"all are allowed", Change{Role: roleOf("*")}, nil},
+		{"others are allowed", Change{Role: roleOf("gadgets")}, []string{"WARNING ManagerForbidden widgets.example.com"}},
+		{"nothing is", Change{Live: &live, Role: &rbacv1.ClusterRole{}},
+			[]string{"WARNING ManagerForbidden widgets.example.com"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			test.in.File = widgets(nil, "v1")
+			if diff := cmp.Diff(test.want, brief(decideChange(test.in))); diff != "" {
+				t.Errorf("findings (-want +got):\n%s", diff)
+			}
+		})
+	}
+	manifest, err := os.ReadFile("../../../../build/manifests/rbac/migrate/roles.yaml")
+	if err != nil || !strings.Contains(string(manifest), "\n  name: "+install.AggregatedRole+"\n") {
+		t.Errorf("the manifests have no role %s: %v", install.AggregatedRole, err)
+	}
+}
+
+// TestDropAfterDenial names the command that helps: another migration alone would be denied the same objects.
+func TestDropAfterDenial(t *testing.T) {
+	migration := func(name string, created time.Time, denied int64) migrationv1alpha1.StorageVersionMigration {
+		m := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{
+			Name: name, CreationTimestamp: metav1.NewTime(created)}}
+		m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"}
+		m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: denied}
+		return m
+	}
+	stored := state("Widget", "widgets.example.com", "example.com/v1alpha1", "example.com/v1")
+	for _, newest := range []int64{0, 3} {
+		in := Snapshot{Migrations: []migrationv1alpha1.StorageVersionMigration{
+			migration("old", now, 7), migration("newest", now.Add(time.Hour), newest),
+		}}
+		found := decideDrop(Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
+			State: &stored, Denied: in.denied("widgets.example.com")})
+		if len(found) != 1 || found[0].Code != CodeVersionMayBeStored ||
+			strings.Contains(found[0].Message, "kubectl svm denied widgets.example.com") != (newest > 0) {
+			t.Errorf("%d are denied: %v", newest, found)
+		}
+	}
+}
+
+func TestOtherServerCannotBeReached(t *testing.T) {
+	o := &Options{}
+	o.Clients = &cli.Clients{Config: &rest.Config{Host: "https://cluster.example.com"}}
+	_, err := o.askServer("https://127.0.0.1:1")
+	if err == nil || !strings.Contains(err.Error(), "--other-server and --other-server-ca select it") {
+		t.Errorf("got %v", err)
+	}
+}
