@@ -19,14 +19,17 @@ limitations under the License.
 package definition
 
 import (
-	"errors"
+	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/openapi3"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -64,27 +67,26 @@ const (
 )
 
 // Of finds out whether the API server serves a resource as it is wanted.
-func Of(client discovery.DiscoveryInterface, wanted Wanted) (Found, error) {
-	if served, err := discovery.IsResourceEnabled(client, wanted.Resource); err != nil || !served {
+func Of(ctx context.Context, client discovery.DiscoveryInterfaceWithContext, wanted Wanted) (Found, error) {
+	group := wanted.Resource.GroupVersion()
+	served, err := client.ServerResourcesForGroupVersionWithContext(ctx, group.String())
+	named := func(r metav1.APIResource) bool { return r.Name == wanted.Resource.Resource }
+	switch {
+	case apierrors.IsNotFound(err):
+		return NotServed, nil
+	case err != nil:
 		return NotServed, err
-	}
-	if wanted.Field == "" {
+	case !slices.ContainsFunc(served.APIResources, named):
+		return NotServed, nil
+	case wanted.Field == "":
 		return Fits, nil
 	}
-	group := wanted.Resource.GroupVersion()
-	document, err := openapi3.NewRoot(client.OpenAPIV3()).GVSpec(group)
-	switch {
-	case errors.As(err, new(*openapi3.GroupVersionNotFoundError)):
-		return NotServed, nil // The API server makes the document a little later.
-	case err != nil:
+	nodes, err := read(ctx, client, group)
+	if err != nil {
 		return NotServed, fmt.Errorf("reading the OpenAPI document of %s: %w", group, err)
-	case document.Components == nil:
-		return NotServed, nil
 	}
-	for _, node := range document.Components.Schemas {
-		var kinds []schema.GroupVersionKind
-		_ = node.Extensions.GetObject("x-kubernetes-group-version-kind", &kinds) // Other schemas have none.
-		if !slices.Contains(kinds, group.WithKind(wanted.Kind)) {
+	for _, node := range nodes {
+		if !slices.Contains(node.Kinds, group.WithKind(wanted.Kind)) {
 			continue
 		}
 		for name := range strings.SplitSeq(wanted.Field, ".") {
@@ -92,9 +94,39 @@ func Of(client discovery.DiscoveryInterface, wanted Wanted) (Found, error) {
 			if !exists {
 				return Another, nil
 			}
-			node = &field
+			node = field
 		}
 		return Fits, nil
 	}
 	return NotServed, nil
+}
+
+// node is what matters of a schema of an OpenAPI document.
+type node struct {
+	Properties map[string]node
+	Kinds      []schema.GroupVersionKind `json:"x-kubernetes-group-version-kind"`
+}
+
+// read reads the schemas of a group version. There are none yet if the resource was defined a moment ago, because the
+// API server makes the document a little later. Package openapi3 of client-go would ask without a context.
+func read(
+	ctx context.Context, client discovery.DiscoveryInterfaceWithContext, group schema.GroupVersion,
+) (map[string]node, error) {
+	paths, err := client.OpenAPIV3WithContext(ctx).PathsWithContext(ctx)
+	if err != nil {
+		return nil, err
+	}
+	path, exists := paths["apis/"+group.String()]
+	if !exists {
+		return nil, nil
+	}
+	text, err := path.SchemaWithContext(ctx, runtime.ContentTypeJSON)
+	if err != nil {
+		return nil, err
+	}
+	var document struct {
+		Components struct{ Schemas map[string]node }
+	}
+	err = json.Unmarshal(text, &document)
+	return document.Components.Schemas, err
 }

@@ -17,6 +17,8 @@ limitations under the License.
 package definition
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -77,10 +79,30 @@ func TestOf(t *testing.T) {
 			}))
 			defer server.Close()
 			client := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL})
-			found, err := Of(client, test.wanted)
+			found, err := Of(t.Context(), client, test.wanted)
 			if found != test.want || (err != nil) != test.fails {
 				t.Errorf("got %q and the error %v, want %q", found, err, test.want)
 			}
 		})
+	}
+}
+
+// TestOfSilentServer asks a server that accepts a request and then says nothing.
+func TestOfSilentServer(t *testing.T) {
+	for _, silent := range []string{"/apis/migration.k8s.io/v1alpha1", "/openapi/v3"} {
+		ctx, interrupt := context.WithCancel(t.Context())
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == silent {
+				interrupt()
+				<-r.Context().Done()
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprint(w, `{"kind":"APIResourceList","resources":[{"name":"storagestates"}]}`)
+		}))
+		client := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL})
+		if _, err := Of(ctx, client, States); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got the error %v", silent, err)
+		}
+		server.Close()
 	}
 }

@@ -17,8 +17,12 @@ limitations under the License.
 package app
 
 import (
+	"context"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -51,6 +55,36 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		if code := Run(t.Context(), streams, strings.Fields(args)); code != 1 || !strings.Contains(errOut.String(), want) {
 			t.Errorf("%s: exit code %d, %q lacks %q", args, code, errOut, want)
 		}
+	}
+}
+
+// TestSilentServer runs commands against a server that accepts requests and then says nothing. An interrupt ends them.
+func TestSilentServer(t *testing.T) {
+	for _, args := range []string{
+		"status", "plan", "migrate --all", "run widgets", "rbac", "report", "denied", "pause widgets", "preflight",
+	} {
+		t.Run(args, func(t *testing.T) {
+			ctx, interrupt := context.WithCancel(t.Context())
+			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				interrupt()
+				select {
+				case <-r.Context().Done():
+				case <-t.Context().Done():
+				}
+			}))
+			t.Cleanup(server.Close)
+			streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+			code := make(chan int, 1)
+			go func() { code <- Run(ctx, streams, append(strings.Fields(args), "--server="+server.URL)) }()
+			select {
+			case got := <-code:
+				if got != 1 || errOut.String() != "error: interrupted\n" {
+					t.Errorf("exit code %d, %q", got, errOut)
+				}
+			case <-time.After(10 * time.Second):
+				t.Error("the command did not end")
+			}
+		})
 	}
 }
 

@@ -80,7 +80,7 @@ type runner struct {
 	shared     ControllerContext
 	client     kubernetes.Interface
 	factories  []informerFactory
-	discovery  discovery.DiscoveryInterface
+	discovery  discovery.DiscoveryInterfaceWithContext
 	stopEvents func()
 	metrics    *controllersmetrics.ControllerManagerMetrics
 
@@ -155,8 +155,7 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 	if err != nil {
 		return nil, fmt.Errorf("making a client for informers: %w", err)
 	}
-	// Package openapi3 of client-go asks without a context, so a timeout has to keep a stop from waiting for an API server
-	// that hangs.
+	// An API server that hangs must not keep a controller waiting for long.
 	forDiscovery := restclient.CopyConfig(forInformers)
 	forDiscovery.Timeout = requestTimeout
 	discoveryClient, err := discovery.NewDiscoveryClientForConfig(forDiscovery)

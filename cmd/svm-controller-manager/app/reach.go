@@ -63,14 +63,14 @@ func waitForAPIServer(ctx context.Context, client kubernetes.Interface, host str
 }
 
 // waitForNeed returns when the API server serves the resource as it is needed, or with an error when ctx ends.
-func waitForNeed(ctx context.Context, client discovery.DiscoveryInterface, need Need) error {
+func waitForNeed(ctx context.Context, client discovery.DiscoveryInterfaceWithContext, need Need) error {
 	longest := longestInterval
 	if need.Optional {
 		longest = longestOptionalInterval
 	}
 	var failures retry.Streak
-	return askUntil(ctx, longest, func(ctx context.Context) bool {
-		found, err := definition.Of(client, need.Wanted)
+	return askUntil(ctx, longest, func(context.Context) bool { // Each request of the client has a timeout.
+		found, err := definition.Of(ctx, client, need.Wanted)
 		switch {
 		case found == definition.Fits:
 			failures.Succeeded(ctx, "The resource is served now", "resource", need.String())

@@ -26,9 +26,12 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 )
 
 func catalog(t *testing.T) *Catalog {
@@ -53,7 +56,7 @@ func catalog(t *testing.T) *Catalog {
 			{Name: "widgets", SingularName: "widget", Kind: "Widget", ShortNames: []string{"wi"}, Verbs: readWrite},
 		}},
 	}
-	c, err := Discover(client.Discovery())
+	c, err := Discover(t.Context(), client.Discovery())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,6 +130,19 @@ func TestUnlisted(t *testing.T) {
 		if whole := o.Unlisted(&Catalog{}); whole != nil {
 			t.Errorf("the names %q: everything is listed, and there is the error %v", names, whole)
 		}
+	}
+}
+
+// TestDiscoveryEnds wants a timeout: a server may accept requests and then say nothing.
+func TestDiscoveryEnds(t *testing.T) {
+	flags := genericclioptions.NewConfigFlags(false)
+	flags.APIServer = ptr.To("https://127.0.0.1:1")
+	clients, err := NewEnv(genericiooptions.NewTestIOStreamsDiscard(), flags).Connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if client := clients.Discovery.RESTClient().(*rest.RESTClient).Client; client.Timeout == 0 {
+		t.Error("requests of discovery have no timeout")
 	}
 }
 

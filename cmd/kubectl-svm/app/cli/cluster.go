@@ -47,11 +47,11 @@ type Cluster struct {
 // Read reads which resources are served, all StorageStates and all migrations. The Catalog also knows resources that
 // only these name.
 func (c *Clients) Read(ctx context.Context) (*Cluster, error) {
-	catalog, err := Discover(c.Discovery)
+	catalog, err := Discover(ctx, c.Discovery)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.CheckDefinitions(); err != nil {
+	if err := c.CheckDefinitions(ctx); err != nil {
 		return nil, err
 	}
 	states, err := c.Migration.StorageStates().List(ctx, metav1.ListOptions{})
@@ -172,10 +172,10 @@ type DefinitionsError string
 func (e DefinitionsError) Error() string { return string(e) + "\n" + installDefinitions }
 
 // CheckDefinitions returns a DefinitionsError if the API server does not have the definitions of this release.
-func (c *Clients) CheckDefinitions() error {
+func (c *Clients) CheckDefinitions(ctx context.Context) error {
 	for _, wanted := range []definition.Wanted{definition.States, definition.Migrations} {
 		resource := wanted.Resource.GroupResource()
-		found, err := definition.Of(c.Discovery, wanted)
+		found, err := definition.Of(ctx, c.Discovery, wanted)
 		switch {
 		case err != nil:
 			return fmt.Errorf("asking the API server for its definition of %s: %w", resource, Explain(err))

@@ -29,12 +29,12 @@ import (
 // CompleteResources completes names of resources that are not on the command line yet. It suggests nothing if the
 // cluster does not answer.
 func CompleteResources(env *Env) cobra.CompletionFunc {
-	return func(_ *cobra.Command, args []string, begin string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return func(cmd *cobra.Command, args []string, begin string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		clients, err := env.Connect()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		catalog, err := Discover(clients.Discovery)
+		catalog, err := Discover(cmd.Context(), clients.Discovery)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

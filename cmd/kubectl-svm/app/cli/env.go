@@ -57,7 +57,7 @@ type Clients struct {
 	Kube      kubernetes.Interface
 	Dynamic   dynamic.Interface
 	Metadata  metadata.Interface
-	Discovery discovery.DiscoveryInterface
+	Discovery discovery.DiscoveryInterfaceWithContext
 	Migration migrationclient.MigrationV1alpha1Interface
 }
 
@@ -92,8 +92,11 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 	if c.Migration, err = migrationclient.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	// Discovery is not cached: a resource that was defined a second ago can be named.
-	c.Discovery = c.Kube.Discovery()
+	// Discovery is not cached: a resource that was defined a second ago can be named. A client of its own has a timeout, so
+	// that no command waits for ever for an API server that accepts connections and then says nothing.
+	if c.Discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 

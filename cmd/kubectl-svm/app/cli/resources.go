@@ -17,6 +17,7 @@ limitations under the License.
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -55,9 +56,9 @@ type Catalog struct {
 
 // Discover asks the API server which resources it serves whose objects can be migrated: those that clients can list,
 // and update or patch.
-func Discover(client discovery.DiscoveryInterface) (*Catalog, error) {
-	groups, lists, err := client.ServerGroupsAndResources()
-	if err != nil && (len(groups) == 0 || !errors.As(err, new(*discovery.ErrGroupDiscoveryFailed))) {
+func Discover(ctx context.Context, client discovery.DiscoveryInterfaceWithContext) (*Catalog, error) {
+	groups, lists, err := client.ServerGroupsAndResourcesWithContext(ctx)
+	if err != nil && (ctx.Err() != nil || len(groups) == 0 || !errors.As(err, new(*discovery.ErrGroupDiscoveryFailed))) {
 		return nil, fmt.Errorf("asking the API server which resources it serves: %w", Explain(err))
 	}
 	served := map[string][]metav1.APIResource{} // by group and version

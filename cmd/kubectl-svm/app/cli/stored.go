@@ -36,7 +36,7 @@ var definitions = schema.GroupVersionResource{
 
 // Rediscover asks again which resources are served. It changes nothing if the API server does not answer.
 func (c *Clients) Rediscover(ctx context.Context, cluster *Cluster) {
-	if catalog, err := Discover(c.Discovery); err == nil {
+	if catalog, err := Discover(ctx, c.Discovery); err == nil {
 		cluster.Catalog = catalog
 		c.markUnstored(ctx, cluster)
 	}
@@ -61,7 +61,7 @@ func (c *Clients) markUnstored(ctx context.Context, cluster *Cluster) {
 		doubtful = append(doubtful, r)
 		versions.Insert(r.groupVersions()...)
 	}
-	unhashed := askUnhashed(c.Discovery, versions)
+	unhashed := askUnhashed(ctx, c.Discovery, versions)
 	for _, r := range doubtful {
 		r.Unstored = !slices.ContainsFunc(r.groupVersions(), func(version schema.GroupVersion) bool {
 			return !unhashed.Has(version.WithResource(r.Resource))
@@ -84,14 +84,14 @@ func (r *Resource) groupVersions() (versions []schema.GroupVersion) {
 
 // askUnhashed returns for which resources of these versions servers publish no hash of what they store.
 func askUnhashed(
-	client discovery.DiscoveryInterface, versions sets.Set[schema.GroupVersion],
+	ctx context.Context, client discovery.DiscoveryInterfaceWithContext, versions sets.Set[schema.GroupVersion],
 ) sets.Set[schema.GroupVersionResource] {
 	unhashed := sets.New[schema.GroupVersionResource]()
 	var mu sync.Mutex
 	var asked sync.WaitGroup
 	for version := range versions {
 		asked.Go(func() {
-			list, err := client.ServerResourcesForGroupVersion(version.String())
+			list, err := client.ServerResourcesForGroupVersionWithContext(ctx, version.String())
 			if err != nil {
 				return
 			}

@@ -17,6 +17,7 @@ limitations under the License.
 package cli
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -38,12 +39,14 @@ type counted struct {
 	asked chan string
 }
 
-func (c counted) ServerResourcesForGroupVersion(version string) (*metav1.APIResourceList, error) {
+func (c counted) ServerResourcesForGroupVersionWithContext(
+	ctx context.Context, version string,
+) (*metav1.APIResourceList, error) {
 	c.asked <- version
 	if slices.Contains(c.away, version) {
 		return nil, errors.New("no endpoints")
 	}
-	return c.FakeDiscovery.ServerResourcesForGroupVersion(version)
+	return c.FakeDiscovery.ServerResourcesForGroupVersionWithContext(ctx, version)
 }
 
 func TestUnstored(t *testing.T) {
@@ -72,7 +75,7 @@ func TestUnstored(t *testing.T) {
 	}
 	server := counted{client.Discovery().(*discoveryfake.FakeDiscovery), []string{"away.example.com/v1"},
 		make(chan string, len(client.Resources))}
-	catalog, err := Discover(server)
+	catalog, err := Discover(t.Context(), server)
 	if err != nil {
 		t.Fatal(err)
 	}

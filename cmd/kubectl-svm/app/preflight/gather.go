@@ -100,7 +100,7 @@ func (o *Options) definitions(ctx context.Context) ([]Definition, error) {
 const otherServerFlags = "--other-server and --other-server-ca"
 
 // askServer asks another API server for its release and for what it serves.
-func (o *Options) askServer(host string) (TargetServer, error) {
+func (o *Options) askServer(ctx context.Context, host string) (TargetServer, error) {
 	config := rest.CopyConfig(o.Clients.Config)
 	config.Host = host
 	if o.OtherCA != "" {
@@ -111,7 +111,7 @@ func (o *Options) askServer(host string) (TargetServer, error) {
 		return TargetServer{}, err
 	}
 	target := TargetServer{Name: "the API server at " + host}
-	version, err := client.ServerVersion()
+	version, err := client.ServerVersionWithContext(ctx)
 	if err != nil {
 		return TargetServer{}, fmt.Errorf("asking %s for its version: %w", target.Name, cli.ExplainOf(err, otherServerFlags))
 	}
@@ -119,7 +119,7 @@ func (o *Options) askServer(host string) (TargetServer, error) {
 		return TargetServer{}, fmt.Errorf("%s: %w", target.Name, err)
 	}
 	client.NoPeerDiscovery = true // This server may not be able to read what other servers serve.
-	_, lists, err := client.ServerGroupsAndResources()
+	_, lists, err := client.ServerGroupsAndResourcesWithContext(ctx)
 	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
 		return TargetServer{}, fmt.Errorf("asking %s what it serves: %w", target.Name, cli.ExplainOf(err, otherServerFlags))
 	}
@@ -133,5 +133,5 @@ func (o *Options) askServer(host string) (TargetServer, error) {
 			target.Serves[storageversion.Hash(version, resource.Kind)] = true
 		}
 	}
-	return target, nil
+	return target, ctx.Err() // A context that ends leaves groups out.
 }

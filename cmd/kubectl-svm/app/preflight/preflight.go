@@ -153,7 +153,7 @@ func (o *Options) Find(ctx context.Context) (Findings, error) {
 		found = append(found, decideTarget(snapshot, releaseTarget(o.release))...)
 	}
 	if o.OtherServer != "" {
-		target, err := o.askServer(o.OtherServer)
+		target, err := o.askServer(ctx, o.OtherServer)
 		if err != nil {
 			return nil, err
 		}

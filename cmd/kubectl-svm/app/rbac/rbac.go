@@ -71,8 +71,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 }
 
 // Run prints the role.
-func (o *Options) Run(context.Context) error {
-	_, documents, err := o.Clients.Discovery.ServerGroupsAndResources()
+func (o *Options) Run(ctx context.Context) error {
+	_, documents, err := o.Clients.Discovery.ServerGroupsAndResourcesWithContext(ctx)
 	switch {
 	case discovery.IsGroupDiscoveryFailedError(err) && !o.AllowIncomplete:
 		return fmt.Errorf("the API server could not list all its resources, so the role would lack the permissions "+

@@ -130,7 +130,7 @@ func (o *Options) Run(ctx context.Context) error {
 }
 
 func (o *Options) gather(ctx context.Context) (*Report, error) {
-	server, err := o.Clients.Discovery.ServerVersion()
+	server, err := o.Clients.Discovery.ServerVersionWithContext(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("asking the API server for its version: %w", cli.Explain(err))
 	}

@@ -63,7 +63,7 @@ func (o *Options) currentOrigin(ctx context.Context) (origin, error) {
 	if err != nil {
 		return origin{}, fmt.Errorf("the API server returned no revision of etcd: %w", err)
 	}
-	version, err := o.Clients.Discovery.ServerVersion()
+	version, err := o.Clients.Discovery.ServerVersionWithContext(ctx)
 	if err != nil {
 		return origin{}, fmt.Errorf("asking the API server for its version: %w", cli.Explain(err))
 	}

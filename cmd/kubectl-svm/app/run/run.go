@@ -165,7 +165,7 @@ func (o *Options) Run(ctx context.Context) error {
 }
 
 func (o *Options) run(ctx context.Context) error {
-	catalog, err := cli.Discover(o.Clients.Discovery)
+	catalog, err := cli.Discover(ctx, o.Clients.Discovery)
 	if err != nil {
 		return err
 	}
