@@ -88,6 +88,26 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
+// TestTimeout waits for a server that accepts requests and then says nothing.
+func TestTimeout(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+		case <-t.Context().Done():
+		}
+	}))
+	t.Cleanup(server.Close)
+	for _, args := range []string{"status --watch", "migrate --all --wait", "run widgets"} {
+		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		code := Run(ctx, streams, append(strings.Fields(args), "--timeout=50ms", "--server="+server.URL))
+		if code != 3 || !strings.HasPrefix(errOut.String(), "error: --timeout has passed: ") {
+			t.Errorf("%s: exit code %d, %q", args, code, errOut)
+		}
+		cancel()
+	}
+}
+
 // TestManagerLease wants each verb that looks for a manager to look where the person says.
 func TestManagerLease(t *testing.T) {
 	for _, name := range []string{"status", "migrate", "preflight", "report", "run"} {

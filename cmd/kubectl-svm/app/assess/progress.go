@@ -27,6 +27,18 @@ import (
 // barWidth is how many characters a bar has inside its brackets.
 const barWidth = 10
 
+// percentStep is from one line about the progress of a migration to the next, where there is no terminal.
+const percentStep = 10
+
+// Outline has what deserves a line of its own when it changes. A terminal shows the progress in place.
+func (m *Migration) Outline(interactive bool) string {
+	text := fmt.Sprint(m.State, m.Reason, m.Denied)
+	if m.State == migrationv1alpha1.MigrationRunning && m.PercentComplete != nil && !interactive {
+		text += fmt.Sprint(*m.PercentComplete / percentStep)
+	}
+	return text
+}
+
 // Progress is how far the migration is, in one line: a bar, a rate and the end. It is empty if it does not run, or if
 // there is none.
 func (m *Migration) Progress(now time.Time) string {

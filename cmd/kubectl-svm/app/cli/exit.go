@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 )
 
 // Exit codes of the program, for scripts.
@@ -60,6 +61,26 @@ func NotSafe() error { return &Exit{Code: ExitNotSafe} }
 func Timeout(format string, args ...any) error {
 	return &Exit{Code: ExitTimeout, Err: fmt.Errorf(format, args...)}
 }
+
+// errTimeout is why the context of a command ends when --timeout has passed.
+var errTimeout = errors.New("timeout")
+
+// Within runs a command that must end within --timeout. Zero means no limit. An error after that time has ExitTimeout.
+func Within(ctx context.Context, timeout time.Duration, run func(context.Context) error) error {
+	if timeout == 0 {
+		return run(ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+	defer cancel()
+	err := run(ctx)
+	if exit := (*Exit)(nil); err != nil && TimedOut(ctx) && !errors.As(err, &exit) {
+		return Timeout("--timeout has passed: %w", err)
+	}
+	return err
+}
+
+// TimedOut reports whether --timeout has passed.
+func TimedOut(ctx context.Context) bool { return context.Cause(ctx) == errTimeout }
 
 // ExitCode prints an error as kubectl does, and returns the exit code that stands for it.
 func ExitCode(err error, errOut io.Writer) int {

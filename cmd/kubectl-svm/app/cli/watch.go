@@ -19,6 +19,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -76,6 +77,24 @@ func follow(ctx context.Context, lw *cache.ListWatch, object runtime.Object, sto
 	tried.Stop()
 	go cache.NewReflector(lw, object, store, 0).RunWithContext(ctx)
 	return nil
+}
+
+// lookInterval is how often a command looks at what has changed. Migrations save their progress about as often.
+const lookInterval = time.Second
+
+// Follow looks once a second until look says that nothing is left, or ctx ends. In the end the line of Overwrite goes.
+func (e *Env) Follow(ctx context.Context, look func() (done bool, err error)) error {
+	defer e.Overwrite("")
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-e.Clock.After(lookInterval):
+		}
+		if done, err := look(); done || err != nil {
+			return err
+		}
+	}
 }
 
 // Update brings a Cluster up to date.

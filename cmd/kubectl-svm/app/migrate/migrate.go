@@ -123,7 +123,9 @@ func (o *Options) Validate() error {
 }
 
 // Run creates the migrations.
-func (o *Options) Run(ctx context.Context) error {
+func (o *Options) Run(ctx context.Context) error { return cli.Within(ctx, o.Timeout, o.run) }
+
+func (o *Options) run(ctx context.Context) error {
 	cluster, err := o.Clients.Read(ctx)
 	if err != nil {
 		return err

@@ -33,13 +33,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
-const (
-	// lookInterval is how often --wait looks at what has changed.
-	lookInterval = time.Second
-	// percentStep is from one line about the progress to the next, where there is no terminal.
-	percentStep = 10
-)
-
 // waiting is the state of --wait.
 type waiting struct {
 	*Options
@@ -66,28 +59,23 @@ func (o *Options) wait(
 	if err != nil {
 		return err
 	}
-	deadline := o.Clock.Now().Add(o.Timeout)
 	w := newWaiting(o)
-	for {
-		select {
-		case <-ctx.Done():
-			o.Overwrite("")
-			return fmt.Errorf("%w: the migrations continue without this command: %s", ctx.Err(), strings.Join(w.left, ", "))
-		case <-o.Clock.After(lookInterval):
-		}
-		watched.Update(cluster)
-		if err := w.look(ctx, cluster, created); err != nil {
-			return err
-		}
-		if len(w.left) == 0 {
-			break
-		}
-		if o.Timeout > 0 && !o.Clock.Now().Before(deadline) {
-			o.Overwrite("")
-			return cli.Timeout("timed out after %v. These migrations continue: %s", o.Timeout, strings.Join(w.left, ", "))
-		}
+	for i := range created {
+		w.left = append(w.left, created[i].Name)
 	}
-	o.Overwrite("")
+	err = o.Follow(ctx, func() (done bool, err error) {
+		watched.Update(cluster)
+		err = w.look(ctx, cluster, created)
+		return len(w.left) == 0, err
+	})
+	switch {
+	case cli.TimedOut(ctx) && err != nil:
+		return cli.Timeout("timed out after %v. These migrations continue: %s", o.Timeout, strings.Join(w.left, ", "))
+	case ctx.Err() != nil && err != nil:
+		return fmt.Errorf("%w: the migrations continue without this command: %s", err, strings.Join(w.left, ", "))
+	case err != nil:
+		return err
+	}
 	if len(w.failed) > 0 {
 		fmt.Fprintf(o.ErrOut, "%d of %d migrations failed.\n", len(w.failed), len(created))
 		for _, m := range w.failed {
@@ -162,11 +150,8 @@ func (w *waiting) mayCome(ctx context.Context, created *migrationv1alpha1.Storag
 // report prints a line if something has changed, and returns how far the migration is.
 func (w *waiting) report(m *migrationv1alpha1.StorageVersionMigration) (progress string) {
 	described, now := assess.Describe(m), w.Clock.Now()
-	outline := fmt.Sprint(described.State, described.Reason, described.Denied)
 	progress = described.Progress(now)
-	if percent := described.PercentComplete; percent != nil && progress != "" && !w.Interactive {
-		outline += fmt.Sprint(*percent / percentStep)
-	}
+	outline := described.Outline(w.Interactive)
 	if w.reported[m.Name] == outline {
 		return progress
 	}

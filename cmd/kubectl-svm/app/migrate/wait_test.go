@@ -17,6 +17,8 @@ limitations under the License.
 package migrate
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -44,6 +46,23 @@ func migration(
 	m.Name, m.UID = name, uid
 	m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: condition, Status: corev1.ConditionTrue}}
 	return m
+}
+
+// TestWaitTimesOut waits for migrations that do not end.
+func TestWaitTimesOut(t *testing.T) {
+	o := &Options{Timeout: 10 * time.Millisecond}
+	o.Env = &cli.Env{
+		IOStreams: genericiooptions.NewTestIOStreamsDiscard(), Clock: clocktesting.NewFakeClock(time.Unix(0, 0)),
+	}
+	o.Clients = &cli.Clients{Migration: fake.NewClientset().MigrationV1alpha1()}
+	err := cli.Within(t.Context(), o.Timeout, func(ctx context.Context) error {
+		return o.wait(ctx, &cli.Cluster{Catalog: &cli.Catalog{}}, migrations{migration("a", "1", ""), migration("b", "2", "")})
+	})
+	var out bytes.Buffer
+	const want = "error: timed out after 10ms. These migrations continue: a, b\n"
+	if code := cli.ExitCode(err, &out); code != cli.ExitTimeout || out.String() != want {
+		t.Errorf("got the exit code %d and %q, want %q", code, out.String(), want)
+	}
 }
 
 // TestLook looks at two migrations several times. The watch brings other migrations each time.

@@ -60,7 +60,7 @@ func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []
 			GroupVersionResource: gr.WithVersion(served.Versions[0]), Class: class, DryRun: true,
 		}, rehearsal)
 		o.Overwrite("")
-		timedOut := err != nil && context.Cause(ctx) == errTimeout
+		timedOut := err != nil && cli.TimedOut(ctx)
 		if timedOut {
 			err = nil // What was found until now is printed.
 		}

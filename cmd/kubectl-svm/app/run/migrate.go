@@ -45,9 +45,6 @@ const (
 	maxLines = 100
 )
 
-// errTimeout is why the command ends when --timeout has passed.
-var errTimeout = errors.New("timeout")
-
 // checkManager returns an error if a manager leads that migrates.
 func (o *Options) checkManager(ctx context.Context) error {
 	if o.BesideManager {
@@ -184,7 +181,7 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 		}
 	}
 	switch {
-	case unfinished && errors.Is(context.Cause(ctx), errTimeout):
+	case unfinished && cli.TimedOut(ctx):
 		return cli.Timeout("--timeout has passed. Continue with: %s", o.again())
 	case unfinished:
 		return fmt.Errorf("interrupted. Continue with: %s", o.again())

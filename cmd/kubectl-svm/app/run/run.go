@@ -152,16 +152,7 @@ func (o *Options) Validate() error {
 
 // Run migrates, and says how that ended.
 func (o *Options) Run(ctx context.Context) error {
-	if o.Timeout == 0 {
-		return o.run(ctx)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, o.Timeout, errTimeout)
-	defer cancel()
-	err := o.run(ctx)
-	if exit := (*cli.Exit)(nil); err != nil && context.Cause(ctx) == errTimeout && !errors.As(err, &exit) {
-		return cli.Timeout("--timeout has passed: %w", err)
-	}
-	return err
+	return cli.Within(ctx, o.Timeout, o.run)
 }
 
 func (o *Options) run(ctx context.Context) error {

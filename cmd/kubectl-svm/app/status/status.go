@@ -91,7 +91,9 @@ func (o *Options) Validate() error {
 }
 
 // Run prints whether it is safe. With --watch it continues until it is.
-func (o *Options) Run(ctx context.Context) error {
+func (o *Options) Run(ctx context.Context) error { return cli.Within(ctx, o.Timeout, o.run) }
+
+func (o *Options) run(ctx context.Context) error {
 	cluster, err := o.Clients.Read(ctx)
 	if err != nil {
 		return err

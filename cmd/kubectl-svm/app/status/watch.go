@@ -29,14 +29,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
-const (
-	// lookInterval is how often --watch looks at what has changed. Migrations save their progress about as often.
-	lookInterval = time.Second
-	// catalogInterval is how often it asks what is served: definitions go, and aggregated APIs come back.
-	catalogInterval = 30 * time.Second
-	// percentStep is from one line about the progress of a migration to the next, where there is no terminal.
-	percentStep = 10
-)
+// catalogInterval is how often --watch asks what is served: definitions go, and aggregated APIs come back.
+const catalogInterval = 30 * time.Second
 
 // watch prints changes until everything is safe.
 func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Report) error {
@@ -44,25 +38,10 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 	if err != nil {
 		return err
 	}
-	var timeout <-chan time.Time
-	if o.Timeout > 0 {
-		timer := o.Clock.NewTimer(o.Timeout)
-		defer timer.Stop()
-		timeout = timer.C()
-	}
 	reported := map[string]string{}
 	o.reportChanges(reported, report, true)
 	asked := o.Clock.Now()
-	for !report.Safe {
-		select {
-		case <-ctx.Done():
-			o.Overwrite("")
-			return ctx.Err()
-		case <-timeout:
-			o.Overwrite("")
-			return cli.Timeout("timed out after %v. %s", o.Timeout, report.Summary)
-		case <-o.Clock.After(lookInterval):
-		}
+	err = o.Follow(ctx, func() (safe bool, err error) {
 		if now := o.Clock.Now(); now.Sub(asked) >= catalogInterval {
 			asked = now
 			o.Clients.Rediscover(ctx, cluster)
@@ -70,12 +49,22 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 		watched.Update(cluster)
 		resources, err := o.Selected(cluster)
 		if err != nil {
-			return err
+			return false, err
 		}
-		report = o.report(ctx, cluster, resources)
+		looked := o.report(ctx, cluster, resources)
+		if ctx.Err() != nil {
+			return false, ctx.Err() // The manager may have been left out.
+		}
+		report = looked
 		o.reportChanges(reported, report, false)
+		return report.Safe, nil
+	})
+	switch {
+	case cli.TimedOut(ctx) && err != nil:
+		return cli.Timeout("timed out after %v. %s", o.Timeout, report.Summary)
+	case err != nil:
+		return err
 	}
-	o.Overwrite("")
 	return o.conclude(report)
 }
 
@@ -110,10 +99,7 @@ func (o *Options) reportChanges(reported map[string]string, report *Report, firs
 func outline(r *assess.Resource, interactive bool) string {
 	text := fmt.Sprint(r.Safe, r.Stored, r.Written, r.Agreed, r.Reason)
 	if m := r.Migration; m != nil {
-		text += fmt.Sprint(m.Name, m.State, m.Reason, m.Denied)
-		if m.State == migrationv1alpha1.MigrationRunning && m.PercentComplete != nil && !interactive {
-			text += fmt.Sprint(*m.PercentComplete / percentStep)
-		}
+		text += m.Name + m.Outline(interactive)
 	}
 	return text
 }
