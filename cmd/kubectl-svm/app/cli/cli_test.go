@@ -146,6 +146,24 @@ func TestDiscoveryEnds(t *testing.T) {
 	}
 }
 
+// TestEscapes prints what a webhook may have said.
+func TestEscapes(t *testing.T) {
+	const said = "no\x1b[2J"
+	streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+	env := &Env{IOStreams: streams, Interactive: true, Colour: true}
+	env.Overwrite(said)
+	env.Notef("%s", said)
+	ExitCode(errors.New(said), errOut)
+	if want := "\r\x1b[Kno^[[2J\r\x1b[Kno^[[2J\nerror: no^[[2J\n"; errOut.String() != want {
+		t.Errorf("got %q, want %q", errOut, want)
+	}
+	for colour, want := range map[Colour]string{Plain: "no^[[2J", Red: "\x1b[31mno^[[2J\x1b[0m"} {
+		if got := env.Paint(colour, said); got != want {
+			t.Errorf("painted %q, want %q", got, want)
+		}
+	}
+}
+
 func TestExitCodes(t *testing.T) {
 	for _, test := range []struct {
 		err     error

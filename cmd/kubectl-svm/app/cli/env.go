@@ -26,6 +26,7 @@ import (
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -101,9 +102,10 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 }
 
 // Overwrite shows a line on ErrOut that the next one replaces, if ErrOut is a terminal. A terminal cannot return to the
-// beginning of a line that it has wrapped, so Overwrite cuts the line to the width.
+// beginning of a line that it has wrapped, so Overwrite cuts the line to the width. It escapes as Notef does.
 func (e *Env) Overwrite(line string) {
 	if e.Interactive {
+		line = printers.EscapeTerminal(line)
 		if letters := []rune(line); e.Width > 0 && len(letters) >= e.Width {
 			line = string(letters[:e.Width-1])
 		}
@@ -111,10 +113,11 @@ func (e *Env) Overwrite(line string) {
 	}
 }
 
-// Notef prints a line on ErrOut. It replaces the line that Overwrite shows.
+// Notef prints a line on ErrOut. It replaces the line that Overwrite shows. It escapes what the line has for terminals,
+// because it may quote others, for example a webhook.
 func (e *Env) Notef(format string, args ...any) {
 	e.Overwrite("")
-	_, _ = fmt.Fprintf(e.ErrOut, format+"\n", args...)
+	_, _ = fmt.Fprintln(e.ErrOut, printers.EscapeTerminal(fmt.Sprintf(format, args...)))
 }
 
 // isTerminal reports whether a person sees what is written to w at once.

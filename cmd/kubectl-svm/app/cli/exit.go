@@ -22,6 +22,8 @@ import (
 	"fmt"
 	"io"
 	"time"
+
+	"k8s.io/cli-runtime/pkg/printers"
 )
 
 // Exit codes of the program, for scripts.
@@ -94,7 +96,7 @@ func ExitCode(err error, errOut io.Writer) int {
 		printed = errors.New("interrupted")
 	}
 	if printed != nil {
-		fmt.Fprintln(errOut, "error:", printed)
+		fmt.Fprintln(errOut, "error:", printers.EscapeTerminal(printed.Error())) // It may quote a webhook.
 	}
 	return code
 }

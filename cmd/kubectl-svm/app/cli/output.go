@@ -137,8 +137,10 @@ const (
 	Green  Colour = "32"
 )
 
-// Paint gives text a colour if Out may have colours.
+// Paint gives text a colour if Out may have colours. It escapes what the text has for terminals, because it may quote
+// others, for example a webhook.
 func (e *Env) Paint(colour Colour, text string) string {
+	text = printers.EscapeTerminal(text)
 	if !e.Colour || colour == Plain || text == "" {
 		return text
 	}

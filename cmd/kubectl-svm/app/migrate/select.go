@@ -97,19 +97,18 @@ func (o *Options) classes(ctx context.Context) (map[string]storageversion.Class,
 // warn prints what a person may not expect. The migrations are created anyway.
 func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) {
 	if unlisted := o.Unlisted(cluster.Catalog); unlisted != nil {
-		fmt.Fprintf(o.ErrOut, "Warning: some resources are left out, because the API server could not list all its "+
-			"resources: %v\n", unlisted)
+		o.Notef("Warning: some resources are left out, because the API server could not list all its resources: %v",
+			unlisted)
 	}
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	if manager := assess.ManagerOf(lease, err, cluster.States, o.Clock.Now()); !manager.Running ||
 		manager.ObservesOnly {
-		fmt.Fprintf(o.ErrOut, "Warning: nothing is migrated until a manager runs the migrator. %s\n", manager.Message)
+		o.Notef("Warning: nothing is migrated until a manager runs the migrator. %s", manager.Message)
 	}
 	for i := range cluster.Migrations {
 		m := &cluster.Migrations[i]
 		if !m.Finished() && slices.Contains(resources, m.GroupResource()) {
-			fmt.Fprintf(o.ErrOut, "Warning: the migration %s of %s has not ended. The new one waits for it.\n",
-				m.Name, m.GroupResource())
+			o.Notef("Warning: the migration %s of %s has not ended. The new one waits for it.", m.Name, m.GroupResource())
 		}
 	}
 }

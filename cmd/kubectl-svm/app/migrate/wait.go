@@ -25,7 +25,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -158,8 +157,7 @@ func (w *waiting) report(m *migrationv1alpha1.StorageVersionMigration) (progress
 	w.reported[m.Name] = outline
 	news := progress
 	if news == "" {
-		message := printers.EscapeTerminal(described.Message) // It may quote a webhook.
-		news = strings.TrimSpace(fmt.Sprintf("%s %s %s", described.State, described.Reason, message))
+		news = strings.TrimSpace(fmt.Sprintf("%s %s %s", described.State, described.Reason, described.Message))
 	}
 	w.Notef("%s %s: %s", now.Format(time.TimeOnly), m.Name, news)
 	return progress

@@ -172,11 +172,12 @@ func emptySummary(plan *Plan) string {
 
 func (o *Options) print(plan *Plan) error {
 	if len(plan.Steps) == 0 {
-		_, err := fmt.Fprintln(o.Out, emptySummary(plan))
+		_, err := fmt.Fprintln(o.Out, o.Paint(cli.Plain, emptySummary(plan)))
 		return err
 	}
 	if plan.Unknown != "" {
-		if _, err := fmt.Fprintf(o.Out, "The API server could not list all its resources: %s\n\n", plan.Unknown); err != nil {
+		text := o.Paint(cli.Plain, "The API server could not list all its resources: "+plan.Unknown)
+		if _, err := fmt.Fprintf(o.Out, "%s\n\n", text); err != nil {
 			return err
 		}
 	}

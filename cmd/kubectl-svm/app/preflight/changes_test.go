@@ -109,7 +109,7 @@ func TestDropAfterDenial(t *testing.T) {
 func TestOtherServerCannotBeReached(t *testing.T) {
 	o := &Options{}
 	o.Clients = &cli.Clients{Config: &rest.Config{Host: "https://cluster.example.com"}}
-	_, err := o.askServer("https://127.0.0.1:1")
+	_, err := o.askServer(t.Context(), "https://127.0.0.1:1")
 	if err == nil || !strings.Contains(err.Error(), "--other-server and --other-server-ca select it") {
 		t.Errorf("got %v", err)
 	}

@@ -78,7 +78,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return fmt.Errorf("the API server could not list all its resources, so the role would lack the permissions "+
 			"for the others: %w\nTo print it anyway: --allow-incomplete", err)
 	case discovery.IsGroupDiscoveryFailedError(err):
-		fmt.Fprintf(o.ErrOut, "The role lacks the resources that the API server could not list: %v\n", err)
+		o.Notef("The role lacks the resources that the API server could not list: %v", err)
 	case err != nil:
 		return fmt.Errorf("reading which resources the API server serves: %w", err)
 	}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/component-base/version"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -121,7 +122,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if o.Output.Structured() {
 		err = o.Output.PrintData(o.Env, report)
 	} else {
-		_, err = fmt.Fprint(o.Out, report.text())
+		_, err = fmt.Fprint(o.Out, printers.EscapeTerminal(report.text())) // It may quote a webhook.
 	}
 	if err == nil && len(report.Problems) > 0 {
 		err = errors.New("a part of the report could not be read: the report says which, and why")

@@ -63,7 +63,7 @@ func TestConclude(t *testing.T) {
 					condition = migrationv1alpha1.MigrationRunning
 				}
 				m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
-					{Type: condition, Status: corev1.ConditionTrue, Reason: reason},
+					{Type: condition, Status: corev1.ConditionTrue, Reason: reason, Message: "A webhook said \x1b[2J."},
 				}
 				if reason == denied {
 					m.Status.Conditions[0].Message = "See status.deniedObjects."
@@ -78,6 +78,9 @@ func TestConclude(t *testing.T) {
 			}
 			if strings.Contains(out.String(), "status.deniedObjects") {
 				t.Errorf("a run has no status, and the command prints: %s", out)
+			}
+			if strings.Contains(out.String(), "\x1b") {
+				t.Errorf("a terminal would obey %q", out)
 			}
 		})
 	}

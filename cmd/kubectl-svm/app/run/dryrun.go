@@ -66,7 +66,7 @@ func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []
 		}
 		if permanent := (*rewrite.PermanentError)(nil); errors.As(err, &permanent) {
 			refused = true
-			_, err = fmt.Fprintf(o.Out, "%s: dry run: %s\n", gr, permanent.Message)
+			_, err = fmt.Fprintln(o.Out, o.Paint(cli.Plain, fmt.Sprintf("%s: dry run: %s", gr, permanent.Message)))
 		}
 		if err != nil {
 			return err

@@ -22,8 +22,6 @@ import (
 	"slices"
 	"strconv"
 
-	"k8s.io/cli-runtime/pkg/printers"
-
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
@@ -163,7 +161,7 @@ func (o *Options) explain(report *Report) {
 		if n := len(paragraph) - 1; n > 0 {
 			names += fmt.Sprintf(" and %d more", n)
 		}
-		fmt.Fprintf(o.Out, "%s: %s\n", names, printers.EscapeTerminal(first.Message)) // It may quote a webhook.
+		fmt.Fprintf(o.Out, "%s: %s\n", names, o.Paint(cli.Plain, first.Message))
 		for _, command := range assess.Commands(paragraph, known) {
 			if len(command) > longestCommand {
 				command = "kubectl svm plan    # prints the command"
@@ -174,7 +172,7 @@ func (o *Options) explain(report *Report) {
 	}
 	for i := range report.Resources {
 		if r := &report.Resources[i]; r.Remark != "" {
-			fmt.Fprintf(o.Out, "%s: %s\n  kubectl svm history %s -o wide\n\n", r.Name, printers.EscapeTerminal(r.Remark), r.Name)
+			fmt.Fprintf(o.Out, "%s: %s\n  kubectl svm history %s -o wide\n\n", r.Name, o.Paint(cli.Plain, r.Remark), r.Name)
 		}
 	}
 }
