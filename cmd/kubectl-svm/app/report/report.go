@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
+	"sigs.k8s.io/svm-controller-manager/pkg/stored"
 )
 
 const (
@@ -119,6 +120,10 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return o.print(report)
+}
+
+func (o *Options) print(report *Report) (err error) {
 	if o.Output.Structured() {
 		err = o.Output.PrintData(o.Env, report)
 	} else {
@@ -139,15 +144,14 @@ func (o *Options) gather(ctx context.Context) (*Report, error) {
 		Time: metav1.NewTime(o.Clock.Now().UTC()), PluginVersion: version.Get().GitVersion, ServerVersion: server.GitVersion,
 		Findings: preflight.Findings{}, States: []State{}, Migrations: []Migration{},
 	}
-	problem := func(what string, err error) { r.Problems = append(r.Problems, fmt.Sprintf("%s: %v", what, err)) }
 	checks := &preflight.Options{NamedOptions: o.NamedOptions, ManagerLease: o.ManagerLease}
 	if found, err := checks.Find(ctx); err != nil {
-		problem("preflight", err)
+		r.addProblem("preflight", err)
 	} else if found != nil {
 		r.Findings = found
 	}
 	if cluster, err := o.Clients.Read(ctx); err != nil {
-		problem("StorageStates and migrations", err)
+		r.addProblem("StorageStates and migrations", err)
 	} else {
 		cli.NewestFirst(cluster.Migrations)
 		for i := range cluster.States {
@@ -161,14 +165,24 @@ func (o *Options) gather(ctx context.Context) (*Report, error) {
 	}
 	if len(o.Etcd.Endpoints) > 0 {
 		survey, err := (&verify.Options{Env: o.Env, Etcd: o.Etcd}).Survey(ctx)
-		if err != nil {
-			problem("etcd", err)
-		} else {
-			result := verify.ResultOf(&survey)
-			r.Etcd = &result
-		}
+		r.addEtcd(&survey, err)
 	}
 	return r, nil
+}
+
+func (r *Report) addProblem(what string, err error) {
+	r.Problems = append(r.Problems, fmt.Sprintf("%s: %v", what, err))
+}
+
+// addEtcd adds what was counted in etcd.
+func (r *Report) addEtcd(survey *stored.Survey, err error) {
+	if err != nil {
+		r.addProblem("etcd", err)
+	}
+	if err == nil || errors.Is(err, verify.ErrNotCompared) {
+		result := verify.ResultOf(survey, err)
+		r.Etcd = &result
+	}
 }
 
 // text returns the report for people. It has less than the others.
@@ -208,6 +222,9 @@ func (r *Report) text() string {
 		}
 		for _, u := range r.Etcd.Unclaimed {
 			fmt.Fprintf(&b, "  StorageState %s does not claim %s\n", u.StorageState, u.Version)
+		}
+		if r.Etcd.NotCompared {
+			b.WriteString("  Nothing was compared with StorageStates.\n")
 		}
 	}
 	return b.String()

@@ -17,47 +17,54 @@ limitations under the License.
 package report
 
 import (
-	"bytes"
-	"net/http"
-	"net/http/httptest"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/utils/clock"
-
-	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
+	"sigs.k8s.io/svm-controller-manager/pkg/stored"
 )
 
-// TestWithoutPermissions wants a script to see that the report has nothing.
-func TestWithoutPermissions(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/version" {
-			w.WriteHeader(http.StatusForbidden)
-			return
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"gitVersion":"v1.37.1"}`))
-	}))
-	defer server.Close()
-	config := &rest.Config{Host: server.URL}
-	for _, format := range []string{cli.YAML, text} {
-		var out bytes.Buffer
-		o := &Options{}
-		o.Env = &cli.Env{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, Clock: clock.RealClock{}}
-		o.Output.Format = format
-		kube := kubernetes.NewForConfigOrDie(config)
-		o.Clients = &cli.Clients{
-			Config: config, Kube: kube, Discovery: kube.Discovery(), Dynamic: dynamic.NewForConfigOrDie(config),
-			Migration: migrationclient.NewForConfigOrDie(config),
-		}
-		if err := o.Run(t.Context()); cli.ExitCode(err, &out) != cli.ExitError || !strings.Contains(out.String(), "v1.37.1") {
-			t.Errorf("%s: got the error %v and\n%s", format, err, out.String())
-		}
+// TestEtcd wants what was counted, also if there was nothing to compare it with.
+func TestEtcd(t *testing.T) {
+	unread := fmt.Errorf("%w: %w", verify.ErrNotCompared, errors.New("forbidden"))
+	for _, test := range []struct {
+		name                 string
+		err                  error
+		counted, notCompared bool
+	}{
+		{"all is well", nil, true, false},
+		{"the StorageStates are encrypted", unread, true, true},
+		{"etcd does not answer", errors.New("timeout"), false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := &Report{}
+			r.addEtcd(&stored.Survey{Kept: []stored.Kept{{Objects: 3}}}, test.err)
+			if counted := r.Etcd != nil && r.Etcd.Objects == 3; counted != test.counted {
+				t.Fatalf("etcd: %+v", r.Etcd)
+			}
+			if test.counted && r.Etcd.NotCompared != test.notCompared || (len(r.Problems) > 0) != (test.err != nil) {
+				t.Errorf("etcd: %+v, problems: %v", r.Etcd, r.Problems)
+			}
+			if said := strings.Contains(r.text(), "Nothing was compared"); said != test.notCompared {
+				t.Errorf("the text is\n%s", r.text())
+			}
+		})
+	}
+}
+
+// TestEscapes prints what a webhook said.
+func TestEscapes(t *testing.T) {
+	streams, _, out, _ := genericiooptions.NewTestIOStreams()
+	o := &Options{}
+	o.Env, o.Output.Format = &cli.Env{IOStreams: streams}, text
+	report := &Report{Findings: preflight.Findings{{Message: "A webhook said \x1b[2J."}}}
+	if err := o.print(report); err != nil || strings.Contains(out.String(), "\x1b") {
+		t.Errorf("got the error %v, and a terminal would obey %q", err, out)
 	}
 }

@@ -58,9 +58,12 @@ type Unclaimed struct {
 	Objects      int64    `json:"objects"`
 }
 
-// ResultOf returns what was found, without contents of objects.
-func ResultOf(survey *stored.Survey) Result {
-	result := Result{FirstRevision: survey.First, LastRevision: survey.Last, Stored: []Stored{}, Unclaimed: []Unclaimed{}}
+// ResultOf returns what was found, without contents of objects. The error is that of Survey, if there is one.
+func ResultOf(survey *stored.Survey, err error) Result {
+	result := Result{
+		FirstRevision: survey.First, LastRevision: survey.Last, Stored: []Stored{}, Unclaimed: []Unclaimed{},
+		NotCompared: err != nil,
+	}
 	for _, kept := range survey.Kept {
 		result.Objects += kept.Objects
 		result.Stored = append(result.Stored, Stored{
@@ -97,10 +100,9 @@ func (r *Result) countEncryptedWith(key string) (objects int64) {
 	return objects
 }
 
-func (o *Options) print(survey *stored.Survey, compared bool) error {
+func (o *Options) print(survey *stored.Survey, err error) error {
 	o.Overwrite("")
-	result := ResultOf(survey)
-	result.NotCompared = !compared
+	result := ResultOf(survey, err)
 	if o.Output.Structured() {
 		if err := o.Output.PrintData(o.Env, result); err != nil {
 			return err

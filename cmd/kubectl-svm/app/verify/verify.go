@@ -84,8 +84,8 @@ const notEncrypted = "-"
 // providers are what API servers encrypt with.
 var providers = []string{"aescbc", "aesgcm", "secretbox", "kms:v1", "kms:v2"}
 
-// errNotCompared means that the objects were counted, but that the StorageStates could not be read.
-var errNotCompared = errors.New("the StorageStates are encrypted in etcd, and the API server did not return them")
+// ErrNotCompared means that the objects were counted, but that the StorageStates could not be read.
+var ErrNotCompared = errors.New("the StorageStates are encrypted in etcd, and the API server did not return them")
 
 // Etcd says how etcd is reached.
 type Etcd struct {
@@ -157,13 +157,13 @@ func (o *Options) Validate() error {
 // Run counts and prints.
 func (o *Options) Run(ctx context.Context) error {
 	survey, err := o.Survey(ctx)
-	if err != nil && !errors.Is(err, errNotCompared) {
+	if err != nil && !errors.Is(err, ErrNotCompared) {
 		return err
 	}
-	return cmp.Or(o.print(&survey, err == nil), err)
+	return cmp.Or(o.print(&survey, err), err)
 }
 
-// Survey counts.
+// Survey counts. The survey is complete also if the error is ErrNotCompared.
 func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
 	etcd, err := o.connect(ctx)
 	if err != nil {
@@ -281,5 +281,5 @@ func (o *Options) readStates(ctx context.Context, survey *stored.Survey) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: %w", errNotCompared, err)
+	return fmt.Errorf("%w: %w", ErrNotCompared, err)
 }
