@@ -90,27 +90,25 @@ func (o *options) suspend(ctx context.Context, cluster *cli.Cluster) error {
 }
 
 func (o *options) resume(ctx context.Context, cluster *cli.Cluster) error {
+	var errs []error
 	for _, name := range o.Names {
 		resources, err := cluster.Catalog.Resolve([]string{name})
 		if err != nil && cluster.Migration(name) == nil {
-			return err
+			errs = append(errs, err)
+			continue
 		}
 		unpaused, err := o.unpause(ctx, cluster, resources)
-		if err != nil {
-			return err
-		}
-		changed, err := o.setSuspend(ctx, cluster, name, false)
-		if err != nil {
-			return err
-		}
-		if !unpaused && len(changed) == 0 {
+		changed, failed := o.setSuspend(ctx, cluster, name, false)
+		errs = append(errs, err, failed) // Whoever names several wants the others to be resumed.
+		if err == nil && failed == nil && !unpaused && len(changed) == 0 {
 			fmt.Fprintf(o.ErrOut, "%s: nothing is paused or suspended.\n", name)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// setSuspend suspends or resumes the migrations that a person named. It returns the names of those that it changed.
+// setSuspend suspends or resumes the migrations that a person named. It returns the names of those that it changed. It
+// goes on after an error.
 func (o *options) setSuspend(
 	ctx context.Context, cluster *cli.Cluster, name string, suspend bool,
 ) (changed []string, err error) {
@@ -118,6 +116,7 @@ func (o *options) setSuspend(
 	if err != nil {
 		return nil, err
 	}
+	var errs []error
 	operation := "resumed"
 	if suspend {
 		operation = "suspended"
@@ -127,10 +126,11 @@ func (o *options) setSuspend(
 			continue
 		}
 		if err := o.Clients.SetSuspend(ctx, m.Name, suspend); err != nil {
-			return changed, err
+			errs = append(errs, err)
+			continue
 		}
 		changed = append(changed, m.Name)
 		fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s %s\n", m.Name, operation)
 	}
-	return changed, nil
+	return changed, errors.Join(errs...)
 }

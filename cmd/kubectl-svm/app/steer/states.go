@@ -60,17 +60,16 @@ func (o *options) retry(ctx context.Context, cluster *cli.Cluster) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, resource := range resources {
 		again := o.retryTrigger
 		if all := cluster.MigrationsOf(resource); len(all) > 0 && !cli.ByTrigger(&all[0]) &&
 			all[0].HasCondition(migrationv1alpha1.MigrationFailed) {
 			again = o.retryByHand
 		}
-		if err := again(ctx, cluster, resource); err != nil {
-			return err
-		}
+		errs = append(errs, again(ctx, cluster, resource)) // Whoever names several wants the others to be retried.
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // retryTrigger asks the trigger for another attempt, if its last one failed.
@@ -133,10 +132,11 @@ func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
 	return errors.Join(errs...)
 }
 
-// unpause takes back the pause of resources.
+// unpause takes back the pause of resources. It goes on after an error.
 func (o *options) unpause(
 	ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource,
 ) (changed bool, err error) {
+	var errs []error
 	for _, resource := range resources {
 		state := cluster.State(resource)
 		if state == nil {
@@ -150,10 +150,11 @@ func (o *options) unpause(
 		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}},"spec":{"paused":false}}`,
 			migrationv1alpha1.PausedAnnotation)
 		if err := o.Clients.PatchState(ctx, resource, patch); err != nil {
-			return changed, err
+			errs = append(errs, err)
+			continue
 		}
 		changed = true
 		fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s resumed\n", state.Name)
 	}
-	return changed, nil
+	return changed, errors.Join(errs...)
 }

@@ -22,8 +22,10 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -91,4 +93,56 @@ func TestMigrationWithTheNameOfAResource(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOthersGoOn names what does not exist, or cannot be changed, and something else.
+func TestOthersGoOn(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		verb func(*options, context.Context, *cli.Cluster) error
+		want string
+	}{
+		{"retry", (*options).retry, "storagestate.migration.k8s.io/secrets retried\n"},
+		{"pause", (*options).pause, "storagestate.migration.k8s.io/secrets paused\n"},
+		{"resume", (*options).resume, "storagestate.migration.k8s.io/secrets resumed\n"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
+			client := fake.NewClientset()
+			for _, name := range []string{"gadgets", "secrets"} {
+				state := migrationv1alpha1.StorageState{}
+				state.Name, state.Spec.Resource.Resource, state.Spec.Paused = name, name, test.name == "resume"
+				state.Status.Backoff = &migrationv1alpha1.MigrationBackoff{}
+				cluster.Catalog.Add(state.GroupResource())
+				cluster.States = append(cluster.States, state)
+				if name == "gadgets" { // Somebody has deleted it meanwhile.
+					continue
+				}
+				if err := client.Tracker().Add(&state); err != nil {
+					t.Fatal(err)
+				}
+			}
+			streams, _, out, _ := genericiooptions.NewTestIOStreams()
+			o := &options{}
+			o.Env, o.Names = &cli.Env{IOStreams: streams, Clock: clock.RealClock{}}, []string{"gadgets", "secrets"}
+			o.Clients = &cli.Clients{Migration: client.MigrationV1alpha1()}
+			if err := test.verb(o, t.Context(), cluster); !apierrors.IsNotFound(err) || out.String() != test.want {
+				t.Errorf("got the error %v and\n%s\nwant\n%s", err, out, test.want)
+			}
+		})
+	}
+	t.Run("a name that nothing has", func(t *testing.T) {
+		const want = "storagestate.migration.k8s.io/secrets resumed\n"
+		paused := migrationv1alpha1.StorageState{}
+		paused.Name, paused.Spec.Resource.Resource, paused.Spec.Paused = "secrets", "secrets", true
+		cluster := &cli.Cluster{Catalog: &cli.Catalog{}, States: []migrationv1alpha1.StorageState{paused}}
+		cluster.Catalog.Add(paused.GroupResource())
+		streams, _, out, _ := genericiooptions.NewTestIOStreams()
+		o := &options{}
+		o.Env, o.Names = &cli.Env{IOStreams: streams}, []string{"nobody", "secrets"}
+		o.Clients = &cli.Clients{Migration: fake.NewClientset(&paused).MigrationV1alpha1()}
+		if err := o.resume(t.Context(), cluster); err == nil || out.String() != want {
+			t.Errorf("got the error %v and\n%s\nwant\n%s", err, out, want)
+		}
+	})
 }
