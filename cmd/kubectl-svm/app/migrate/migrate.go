@@ -18,6 +18,7 @@ limitations under the License.
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -138,29 +139,42 @@ func (o *Options) run(ctx context.Context) error {
 		return errors.New("no resource matches: nothing was created")
 	}
 	o.warn(ctx, cluster, resources)
-	var created []migrationv1alpha1.StorageVersionMigration
+	return o.migrate(ctx, cluster, resources)
+}
+
+// migrate creates the migrations, and waits for them if the person wants that. After an error it goes on with those that
+// it has created.
+func (o *Options) migrate(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) (err error) {
+	created, failed := o.createAll(ctx, resources)
+	if len(created) == 0 {
+		return failed
+	}
+	if o.Output.Structured() {
+		err = o.Output.PrintData(o.Env, cli.ListOf(created))
+	}
+	if err == nil && o.Wait {
+		err = o.wait(ctx, cluster, created)
+	} else if err == nil && o.DryRun == "" {
+		fmt.Fprintln(o.ErrOut, "To follow them: kubectl svm status --watch")
+	}
+	return cmp.Or(failed, err)
+}
+
+// createAll creates migrations until one cannot be created. It returns those that were.
+func (o *Options) createAll(
+	ctx context.Context, resources []schema.GroupResource,
+) (created []migrationv1alpha1.StorageVersionMigration, err error) {
 	for _, resource := range resources {
 		migration, err := o.create(ctx, resource)
 		if err != nil {
-			return err
+			return created, err
 		}
 		created = append(created, *migration)
 		if err := o.print(migration); err != nil {
-			return err
+			return created, err
 		}
 	}
-	if o.Output.Structured() {
-		if err := o.Output.PrintData(o.Env, cli.ListOf(created)); err != nil {
-			return err
-		}
-	}
-	if o.Wait {
-		return o.wait(ctx, cluster, created)
-	}
-	if o.DryRun == "" {
-		fmt.Fprintln(o.ErrOut, "To follow them: kubectl svm status --watch")
-	}
-	return nil
+	return created, nil
 }
 
 func (o *Options) create(

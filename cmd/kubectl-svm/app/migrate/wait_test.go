@@ -19,6 +19,7 @@ package migrate
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -26,9 +27,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
@@ -62,6 +65,36 @@ func TestWaitTimesOut(t *testing.T) {
 	const want = "error: timed out after 10ms. These migrations continue: a, b\n"
 	if code := cli.ExitCode(err, &out); code != cli.ExitTimeout || out.String() != want {
 		t.Errorf("got the exit code %d and %q, want %q", code, out.String(), want)
+	}
+}
+
+// TestOneCannotBeCreated wants the other one to be printed and waited for.
+func TestOneCannotBeCreated(t *testing.T) {
+	a := migration("a", "1", migrationv1alpha1.MigrationSucceeded)
+	client := fake.NewClientset(&a)
+	client.PrependReactor("create", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		m := action.(clienttesting.CreateAction).GetObject().(*migrationv1alpha1.StorageVersionMigration)
+		if m.GroupResource().Resource == "gadgets" {
+			return true, a.DeepCopy(), nil
+		}
+		return true, nil, errors.New("refused")
+	})
+	o := &Options{Wait: true}
+	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
+	o.Env, o.Output.Format = &cli.Env{IOStreams: streams, Clock: clock.RealClock{}}, cli.JSON
+	o.Clients = &cli.Clients{Migration: client.MigrationV1alpha1()}
+	// A Reflector waits for a bookmark, which the fake client does not send, so the migration is there from the beginning.
+	cluster := &cli.Cluster{Catalog: &cli.Catalog{}, Migrations: migrations{a}}
+	err := o.migrate(t.Context(), cluster, []schema.GroupResource{{Resource: "gadgets"}, {Resource: "widgets"}})
+	if err == nil || !strings.Contains(err.Error(), "creating a migration of widgets: refused") {
+		t.Errorf("got the error %v", err)
+	}
+	var list migrationv1alpha1.StorageVersionMigrationList
+	if err := json.Unmarshal(out.Bytes(), &list); err != nil || len(list.Items) != 1 || list.Items[0].Name != "a" {
+		t.Errorf("got the error %v and printed %s", err, out)
+	}
+	if !strings.Contains(errOut.String(), "a: Succeeded") {
+		t.Errorf("it was not waited for: %q", errOut)
 	}
 }
 
