@@ -40,6 +40,9 @@ const (
 A migration that you create does not wait for a soak period, and runs even if the resource is paused or excluded by
 --auto-migrate. Create one also after you made a new encryption key the first one on all API servers.
 
+If you ask for all resources or for a group, and the API server cannot list all of these, for example because an
+aggregated API server does not answer, the command creates nothing. --allow-incomplete leaves these resources out.
+
 Exit codes: 0 created (with --wait: all succeeded), 1 error, 2 a migration failed, 3 timeout of --wait.`
 	example = `  # Migrate two resources
   kubectl svm migrate widgets.example.com secrets
@@ -63,11 +66,12 @@ type Options struct {
 	Everything                  bool
 	BuiltIn, Custom, Aggregated bool
 	// Except names resources that are left out of everything.
-	Except       []string
-	DryRun       string
-	Wait         bool
-	Timeout      time.Duration
-	ManagerLease cli.ManagerLease
+	Except          []string
+	AllowIncomplete bool
+	DryRun          string
+	Wait            bool
+	Timeout         time.Duration
+	ManagerLease    cli.ManagerLease
 }
 
 // NewCommand returns the command.
@@ -87,6 +91,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	flags.BoolVar(&o.Custom, "custom", false, "With --all: resources of CustomResourceDefinitions only.")
 	flags.BoolVar(&o.Aggregated, "aggregated", false, "With --all: resources of aggregated API servers only.")
 	flags.StringSliceVar(&o.Except, "except", nil, "With --all: resources to leave out.")
+	flags.BoolVar(&o.AllowIncomplete, "allow-incomplete", false,
+		"Migrate the others even if the API server could not list all its resources.")
 	flags.StringVar(&o.DryRun, "dry-run", "",
 		"client prints what would be created; server also lets the API server validate it.")
 	_ = cmd.RegisterFlagCompletionFunc("dry-run",
@@ -129,6 +135,9 @@ func (o *Options) Run(ctx context.Context) error { return cli.Within(ctx, o.Time
 func (o *Options) run(ctx context.Context) error {
 	cluster, err := o.Clients.Read(ctx)
 	if err != nil {
+		return err
+	}
+	if err := o.checkComplete(cluster.Catalog); err != nil {
 		return err
 	}
 	resources, err := o.selected(ctx, cluster)

@@ -94,12 +94,25 @@ func (o *Options) classes(ctx context.Context) (map[string]storageversion.Class,
 	return classes, nil
 }
 
-// warn prints what a person may not expect. The migrations are created anyway.
-func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) {
-	if unlisted := o.Unlisted(cluster.Catalog); unlisted != nil {
+// checkComplete returns an error if resources that the person asked for would be left out, because the API server could
+// not list them. The built-in ones are its own.
+func (o *Options) checkComplete(catalog *cli.Catalog) error {
+	unlisted := o.Unlisted(catalog)
+	onlyBuiltIn := o.BuiltIn && !o.Custom && !o.Aggregated
+	switch {
+	case unlisted == nil || onlyBuiltIn:
+		return nil
+	case o.AllowIncomplete:
 		o.Notef("Warning: some resources are left out, because the API server could not list all its resources: %v",
 			unlisted)
+		return nil
 	}
+	return fmt.Errorf("the API server could not list all its resources, so some would be left out: %w\n"+
+		"To migrate the others: --allow-incomplete", unlisted)
+}
+
+// warn prints what a person may not expect. The migrations are created anyway.
+func (o *Options) warn(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) {
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	if manager := assess.ManagerOf(lease, err, cluster.States, o.Clock.Now()); !manager.Running ||
 		manager.ObservesOnly {

@@ -17,12 +17,16 @@ limitations under the License.
 package migrate
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/discovery"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 
@@ -81,6 +85,37 @@ func TestSelected(t *testing.T) {
 			got, err := test.options.selected(t.Context(), cluster(t))
 			if err != nil || fmt.Sprint(got) != test.want {
 				t.Errorf("got %v and the error %v, want %s", got, err, test.want)
+			}
+		})
+	}
+}
+
+func TestIncomplete(t *testing.T) {
+	incomplete := &cli.Catalog{Incomplete: &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{
+		{Group: "away.example.com", Version: "v1"}: errors.New("no endpoints"),
+	}}}
+	named := func(names ...string) Options { return Options{NamedOptions: cli.NamedOptions{Names: names}} }
+	for _, test := range []struct {
+		name             string
+		options          Options
+		refused, warning bool
+	}{
+		{"--all", Options{Everything: true}, true, false},
+		{"--all --builtin", Options{Everything: true, BuiltIn: true}, false, false},
+		{"--all --builtin --custom", Options{Everything: true, BuiltIn: true, Custom: true}, true, false},
+		{"--all --allow-incomplete", Options{Everything: true, AllowIncomplete: true}, false, true},
+		{"a group", named("*.away.example.com"), true, false},
+		{"another group", named("*.example.com", "secrets"), false, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			streams, _, _, errOut := genericiooptions.NewTestIOStreams()
+			test.options.Env = &cli.Env{IOStreams: streams}
+			err := test.options.checkComplete(incomplete)
+			if warned := strings.Contains(errOut.String(), "left out"); (err != nil) != test.refused || warned != test.warning {
+				t.Errorf("got the error %v and %q", err, errOut)
+			}
+			if err := test.options.checkComplete(&cli.Catalog{}); err != nil {
+				t.Errorf("everything is listed, and there is the error %v", err)
 			}
 		})
 	}
