@@ -93,8 +93,8 @@ func connect(flags genericclioptions.RESTClientGetter) (*Clients, error) {
 	if c.Migration, err = migrationclient.NewForConfig(config); err != nil {
 		return nil, err
 	}
-	// Discovery is not cached: a resource that was defined a second ago can be named. A client of its own has a timeout, so
-	// that no command waits for ever for an API server that accepts connections and then says nothing.
+	// Discovery is not cached: a resource that was defined a second ago can be named. A client of its own has a timeout,
+	// so that no command waits for ever for an API server that accepts connections and then says nothing.
 	if c.Discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
 		return nil, err
 	}

@@ -151,8 +151,8 @@ func (o *Options) run(ctx context.Context) error {
 	return o.migrate(ctx, cluster, resources)
 }
 
-// migrate creates the migrations, and waits for them if the person wants that. After an error it goes on with those that
-// it has created.
+// migrate creates the migrations, and waits for them if the person wants that. After an error it goes on with those
+// that it has created.
 func (o *Options) migrate(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) (err error) {
 	created, failed := o.createAll(ctx, resources)
 	if len(created) == 0 {

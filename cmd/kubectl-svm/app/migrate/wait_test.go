@@ -59,7 +59,8 @@ func TestWaitTimesOut(t *testing.T) {
 	}
 	o.Clients = &cli.Clients{Migration: fake.NewClientset().MigrationV1alpha1()}
 	err := cli.Within(t.Context(), o.Timeout, func(ctx context.Context) error {
-		return o.wait(ctx, &cli.Cluster{Catalog: &cli.Catalog{}}, migrations{migration("a", "1", ""), migration("b", "2", "")})
+		created := migrations{migration("a", "1", ""), migration("b", "2", "")}
+		return o.wait(ctx, &cli.Cluster{Catalog: &cli.Catalog{}}, created)
 	})
 	var out bytes.Buffer
 	const want = "error: timed out after 10ms. These migrations continue: a, b\n"
