@@ -79,12 +79,8 @@ func (s *Snapshot) state(name string) *migrationv1alpha1.StorageState {
 // doubt says why a StorageState is no proof of what is stored now, or nothing.
 func (s *Snapshot) doubt(state *migrationv1alpha1.StorageState) string {
 	if definition := s.definition(state.Name); definition != nil {
-		evidence := state.Status.Evidence
-		if evidence == nil || evidence.CustomResourceDefinition == nil ||
-			evidence.CustomResourceDefinition.UID != definition.UID ||
-			evidence.CustomResourceDefinition.Generation != definition.Generation {
-			return "The StorageState does not describe the current CustomResourceDefinition. The trigger observes a change " +
-				"within seconds: run the command again, and look at the log of the manager if this stays."
+		if doubt := assess.DoubtByDefinition(state, &definition.ObjectMeta); doubt != "" {
+			return doubt
 		}
 	}
 	if agreed := meta.FindStatusCondition(

@@ -45,6 +45,7 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 		if now := o.Clock.Now(); now.Sub(asked) >= catalogInterval {
 			asked = now
 			o.Clients.Rediscover(ctx, cluster)
+			o.Clients.ReadDefinitions(ctx, cluster)
 		}
 		watched.Update(cluster)
 		resources, err := o.Selected(cluster)
@@ -52,6 +53,10 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 			return false, err
 		}
 		looked := o.report(ctx, cluster, resources)
+		if looked.Safe { // A definition may have changed since they were read.
+			o.Clients.ReadDefinitions(ctx, cluster)
+			looked = o.report(ctx, cluster, resources)
+		}
 		if ctx.Err() != nil {
 			return false, ctx.Err() // The manager may have been left out.
 		}
