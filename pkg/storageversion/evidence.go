@@ -85,21 +85,46 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 // connects the evidence with the sightings: then anything may have happened in between.
 //
 // The same evidence may be in several sightings. Its time tells which one was recorded, unless another process recorded
-// it by its own clock. Then the first one counts, so that later may have too many sightings but never too few.
+// it by its own clock. Then the first one counts, or none if the record may be older than all of them, so that later may
+// have too many sightings but never too few.
 func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (later []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
-	at := slices.IndexFunc(all, func(s Sighting) bool {
+	if at := slices.IndexFunc(all, func(s Sighting) bool {
 		return same(s) && s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime)
-	})
-	if at < 0 && !Anonymous(recorded) {
-		at = slices.IndexFunc(all, same)
-	}
-	if at >= 0 {
+	}); at >= 0 {
 		return all[at+1:], true
 	}
-	// The sightings may begin before the record, or may say less than the record does.
-	if at = slices.IndexFunc(all, func(s Sighting) bool { return Continues(recorded, s.Evidence) }); at >= 0 {
-		return all[at:], true
+	at, next := -1, 0
+	if !Anonymous(recorded) {
+		at = slices.IndexFunc(all, same)
+		next = at + 1
 	}
-	return all, false
+	if at < 0 {
+		// The sightings may begin before the record, or may say less than the record does.
+		at = slices.IndexFunc(all, func(s Sighting) bool { return Continues(recorded, s.Evidence) })
+		next = at
+	}
+	switch {
+	case at < 0:
+		return all, false
+	case at > 0 && mayBeOlder(recorded, all[0].Evidence):
+		// A standby may have begun to observe after another server had come, and that server may have left since.
+		return all, true
+	default:
+		return all[next:], true
+	}
+}
+
+// mayBeOlder reports whether an evidence may have been recorded before the first sighting of this process. The clocks of
+// two processes do not tell that. But a server process that was not there yet was recorded later, and so was a later
+// generation.
+func mayBeOlder(recorded, first migrationv1alpha1.StorageEvidence) bool {
+	if is, was := recorded.CustomResourceDefinition, first.CustomResourceDefinition; is != nil && was != nil {
+		return is.Generation <= was.Generation
+	}
+	return !slices.ContainsFunc(recorded.Servers, func(is migrationv1alpha1.ServerEvidence) bool {
+		return !slices.ContainsFunc(first.Servers, func(was migrationv1alpha1.ServerEvidence) bool {
+			return is.Identity == was.Identity && is.Incarnation == was.Incarnation
+		})
+	})
 }

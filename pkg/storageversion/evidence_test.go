@@ -18,9 +18,11 @@ package storageversion
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -85,6 +87,67 @@ func TestContinues(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := Continues(tc.recorded, tc.first); got != tc.want {
 				t.Errorf("Continues: got %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestSightingsSinceRecordOfAnotherProcess has a standby lead that has observed for a while.
+func TestSightingsSinceRecordOfAnotherProcess(t *testing.T) {
+	servers := func(names ...string) migrationv1alpha1.StorageEvidence {
+		s := newStory()
+		s.servers(true, names...)
+		return s.Ledger.servers.evidence()
+	}
+	definition := func(generation int64, stored ...string) migrationv1alpha1.StorageEvidence {
+		resource := CustomResource{UID: "u", Generation: generation, StorageVersion: "v1", StoredVersions: stored}
+		return resource.sighting().Evidence
+	}
+	published := func(revision string, evidence migrationv1alpha1.StorageEvidence) migrationv1alpha1.StorageEvidence {
+		evidence.Source = migrationv1alpha1.EvidenceFromStorageVersion
+		evidence.StorageVersion = &migrationv1alpha1.StorageVersionEvidence{UID: "u", ResourceVersion: revision}
+		evidence.Servers = slices.Clone(evidence.Servers)
+		for i := range evidence.Servers {
+			evidence.Servers[i].StorageVersionHash = appsV1
+		}
+		return evidence
+	}
+	aggregated := func(hash string) migrationv1alpha1.StorageEvidence {
+		return migrationv1alpha1.StorageEvidence{
+			Source:    migrationv1alpha1.EvidenceFromAggregatedDiscovery,
+			Endpoints: []migrationv1alpha1.EndpointEvidence{{Address: "s:443", StorageVersionHash: hash}},
+		}
+	}
+	for name, tc := range map[string]struct {
+		recorded migrationv1alpha1.StorageEvidence
+		seen     []migrationv1alpha1.StorageEvidence
+		later    int
+	}{
+		"the first sighting": {servers("a/1"), []migrationv1alpha1.StorageEvidence{servers("a/1"), servers("a/1", "c/1")}, 1},
+		"a server that has left again may have come after the record": {
+			servers("a/1"), []migrationv1alpha1.StorageEvidence{servers("a/1", "c/1"), servers("a/1")}, 2},
+		"a process that came later was recorded later": {
+			servers("a/2"), []migrationv1alpha1.StorageEvidence{servers("a/1"), servers("a/2")}, 0},
+		"a published record": {published("1", servers("a/1")),
+			[]migrationv1alpha1.StorageEvidence{servers("a/1", "c/1"), published("1", servers("a/1"))}, 2},
+		"a generation that came later": {
+			definition(6, "v1"), []migrationv1alpha1.StorageEvidence{definition(5, "v1"), definition(6, "v1")}, 0},
+		"a stored version that somebody has removed": {
+			definition(5, "v1"), []migrationv1alpha1.StorageEvidence{definition(5, "v1", "v2"), definition(5, "v1")}, 2},
+		"the connecting sighting is not the first": {definition(5, "v1", "v3"),
+			[]migrationv1alpha1.StorageEvidence{definition(4, "v1"), definition(5, "v1")}, 1},
+		"an aggregated server that has changed back": {
+			aggregated("v1"), []migrationv1alpha1.StorageEvidence{aggregated("v2"), aggregated("v1")}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var all []Sighting
+			for i, evidence := range tc.seen {
+				evidence.FirstObservedTime = &metav1.Time{Time: start.Add(time.Duration(i) * time.Minute)}
+				all = append(all, Sighting{Evidence: evidence})
+			}
+			tc.recorded.FirstObservedTime = &metav1.Time{Time: start.Add(time.Hour)} // by another clock
+			if later, known := SightingsSince(tc.recorded, all); len(later) != tc.later || !known {
+				t.Errorf("%d later sightings, known %t, want %d", len(later), known, tc.later)
 			}
 		})
 	}
