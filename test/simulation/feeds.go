@@ -129,7 +129,7 @@ func (f *feeds) reset() {
 
 // reckon finds out whether anybody is awake.
 func (f *feeds) reckon() {
-	awake := f.w.manager != nil && f.w.manager.observer.synced && !f.w.api.failing()
+	awake := f.w.manager != nil && f.w.manager.leads && !f.w.api.failing()
 	for i := range f.all {
 		awake = awake && !f.all[i].broken
 	}

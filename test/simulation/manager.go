@@ -40,6 +40,9 @@ type manager struct {
 	// skew is by how much the clock of its host is ahead.
 	skew   time.Duration
 	memory svmtrigger.Memory
+	// leads says that it may decide. standsBy is how long it observes before.
+	leads    bool
+	standsBy time.Duration
 
 	states     map[string]*migrationv1alpha1.StorageState
 	migrations map[string]*migrationv1alpha1.StorageVersionMigration
@@ -57,13 +60,16 @@ type manager struct {
 }
 
 // startManager begins a process. It lists everything and looks before it decides anything.
-func (w *world) startManager() {
+func (w *world) startManager() { w.startStandby(0) }
+
+// startStandby has the manager lead only when it has observed for that long.
+func (w *world) startStandby(standsBy time.Duration) {
 	if w.manager != nil {
 		return
 	}
 	w.lives++
-	w.log("manager %d starts", w.lives)
-	m := &manager{w: w, memory: svmtrigger.Memory{}}
+	w.log("manager %d starts, and stands by for %s", w.lives, standsBy)
+	m := &manager{w: w, memory: svmtrigger.Memory{}, standsBy: standsBy}
 	host := newDice(w.dice.state)
 	m.skew = skews[host.below(len(skews))]
 	if host.thrown {
@@ -115,9 +121,22 @@ func (w *world) endManager(late time.Duration) {
 	}
 }
 
-// begin lets the worker begin: everything was listed and looked at.
+// begin lets the worker begin, at once or when nobody else leads any more: everything was listed and looked at.
 func (m *manager) begin() {
 	m.observer.synced = true
+	if m.standsBy == 0 {
+		m.lead()
+		return
+	}
+	m.w.after(m.standsBy, func() {
+		if m.w.manager == m {
+			m.lead()
+		}
+	})
+}
+
+func (m *manager) lead() {
+	m.leads = true
 	m.w.feeds.reckon()
 	for _, resource := range everything {
 		if m.states[nameOf(resource)] != nil || slices.Contains(m.observer.ledger.Resources(), resource) {
@@ -171,7 +190,7 @@ func (m *manager) changed(resource schema.GroupResource) {
 }
 
 func (m *manager) enqueue(resource schema.GroupResource) {
-	if !m.observer.synced || slices.Contains(m.queue, resource) {
+	if !m.leads || slices.Contains(m.queue, resource) {
 		return
 	}
 	m.queue = append(m.queue, resource)

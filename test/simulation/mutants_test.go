@@ -65,6 +65,7 @@ var mutants = map[string]struct {
 	"asks only servers that are ready who follows":      {mutant: mutant{forgetsMissing: true}, first: 5285},
 	"forgets who answers without a Lease":               {mutant: mutant{forgetsLost: true}, first: 9280},
 	"forgets who may have been back":                    {mutant: mutant{forgetsWhoWasBack: true}, history: backInAGap},
+	"takes what is like a record for what was recorded": {mutant: mutant{input: believeRecords}, history: leftInAStandby},
 	"takes the success under another state for a proof": {mutant: mutant{input: takeUIDsForTheSame}},
 }
 
@@ -80,6 +81,18 @@ const backInAGap = `
 	freeze a server (0, 2), 0s, seed 0
 	start a server (1, 2), 8s, seed 0
 	stop a server (1, 0), 4m0s, seed 0`
+
+// leftInAStandby has a server come when the leader cannot write, and leave before the standby leads. The other server is
+// frozen, so that it does not write the same objects again.
+const leftInAStandby = `
+	servers 1, release 1, publishing 0, addresses advertised leases replaced
+	nothing (0, 0), 4m0s, seed 0
+	nothing (0, 0), 4m0s, seed 0
+	let the API server fail (0, 2), 0s, seed 0
+	start a server (1, 2), 8s, seed 0
+	depose the manager (0, 1), 2m0s, seed 0
+	stop a server (1, 0), 100ms, seed 2
+	freeze a server (0, 2), 4m0s, seed 2`
 
 // TestMutants makes sure that the simulation finds what it is there to find.
 func TestMutants(t *testing.T) {
@@ -269,6 +282,17 @@ func forgetGaps(_ *world, in *svmtrigger.Input) {
 		*e = *run[0].Evidence.DeepCopy()
 		e.FirstObservedTime = first
 	})
+}
+
+// believeRecords takes the first sighting that is like the recorded one for it, whatever was seen before.
+func believeRecords(_ *world, in *svmtrigger.Input) {
+	if in.State == nil || in.State.Status.Evidence == nil {
+		return
+	}
+	run := in.Observation.Sightings
+	in.Observation.Sightings = run[max(0, slices.IndexFunc(run, func(s storageversion.Sighting) bool {
+		return storageversion.SameEvidence(s.Evidence, *in.State.Status.Evidence)
+	})):]
 }
 
 // forgetGenerations has the state know the generation before the first that is known.

@@ -128,9 +128,9 @@ var actions = []action{
 		w.endManager(0)
 		w.after([]time.Duration{0, 5 * time.Second, time.Minute, 15 * time.Minute}[who], w.startManager)
 	}},
-	{"depose the manager", func(w *world, who, _ int) {
+	{"depose the manager", func(w *world, who, what int) {
 		w.endManager([]time.Duration{time.Millisecond, 2 * time.Second, 10 * time.Second, 40 * time.Second}[who])
-		w.startManager()
+		w.startStandby([]time.Duration{0, 3 * time.Minute, 12 * time.Minute}[what%3])
 	}},
 	{"let the API server fail", func(w *world, who, what int) { w.api.goAway(outages[what%len(outages)], who%2 == 1) }},
 
