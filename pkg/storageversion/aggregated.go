@@ -39,7 +39,9 @@ type aggregatedVersion struct {
 	// AggregatedDocument is the last one that could be read, and the failure of the last one that could not. A resource
 	// that is no longer served stays, without versions, because its objects may still be stored.
 	AggregatedDocument
-	readAt time.Time // when a document was read last that stands for all replicas
+	// readAt is when a document was read last that stands for all replicas. It is zero if the group version has no
+	// APIService any more, because then nobody reads it again.
+	readAt time.Time
 	// failingSince is since when there is none.
 	failingSince time.Time
 }
@@ -60,7 +62,7 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	}
 	switch {
 	case document == nil:
-		known.Resources, known.Failure, known.WhyUnasked = resources, "", ""
+		known.Resources, known.Failure, known.WhyUnasked, known.readAt = resources, "", "", time.Time{}
 	case document.Failure != "":
 		known.Failure, known.WhyUnasked = document.Failure, cmp.Or(document.WhyUnasked, known.WhyUnasked)
 	default:
@@ -158,10 +160,10 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 func (a aggregated) observe(o *Observation) {
 	var versions []string
 	o.Presence = NotServed
-	for i, gv := range a.versions(o.Resource) {
+	for _, gv := range a.versions(o.Resource) {
 		known := a[gv]
 		versions = append(versions, gv.Version)
-		if i == 0 || known.readAt.Before(o.ReadAt) {
+		if !known.readAt.IsZero() && (o.ReadAt.IsZero() || known.readAt.Before(o.ReadAt)) {
 			o.ReadAt = known.readAt
 		}
 		if known.Failure != "" || known.WhyUnasked != "" {

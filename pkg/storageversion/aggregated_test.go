@@ -49,6 +49,23 @@ func TestAggregatedResource(t *testing.T) {
 	}
 }
 
+// TestAggregatedVersionThatIsWithdrawn is not read any more. The other version tells when the resource was read.
+func TestAggregatedVersionThatIsWithdrawn(t *testing.T) {
+	v1 := schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
+	v2 := schema.GroupVersion{Group: "wardle.example.com", Version: "v2"}
+	document := &AggregatedDocument{Address: "wardle/api:443", Resources: map[schema.GroupResource]Resource{
+		flunders: {Kind: "Flunder", Versions: []string{"v1", "v2"}, Hash: flunderV1, Migratable: true},
+	}}
+	s := newStory()
+	s.SetAggregated(s.tick(), v1, document)
+	s.SetAggregated(s.tick(), v2, document)
+	s.SetAggregated(s.tick(), v1, nil)
+	s.SetAggregated(s.tick(), v2, document)
+	if o := s.Observe(s.now, flunders); o.Presence != Served || o.ReadAt != s.now {
+		t.Errorf("read at %v, want %v", o.ReadAt, s.now)
+	}
+}
+
 func TestAggregatedResourceWithReplicasThatNobodyAsked(t *testing.T) {
 	v1 := schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
 	document := AggregatedDocument{Address: "wardle/api:443", Resources: map[schema.GroupResource]Resource{
