@@ -176,8 +176,10 @@ func (a aggregated) observe(o *Observation) {
 			o.Served = append(o.Served, gv.Version)
 		}
 	}
-	if o.Presence == NotServed && o.Problem != nil {
-		o.Presence = PresenceUnknown
+	if o.Presence == NotServed { // Another version of the group may serve it.
+		if o.Problem = cmp.Or(o.Problem, a.problem(o.Resource.Group)); o.Problem != nil {
+			o.Presence = PresenceUnknown
+		}
 	}
 	o.Versions = readable(o.Resource.Group, a.find(o.Resource).Kind, versions)
 }

@@ -95,13 +95,18 @@ func (r *aggregatedReader) set(now time.Time, gv schema.GroupVersion, after serv
 	if known && before.builtIn != after.builtIn {
 		r.serversChanged.raise()
 	}
-	switch {
-	case after.address != "" && after != before:
+	if after.address != "" && after != before {
 		r.wake.raise()
-	case after.address == "" && before.address != "":
-		return r.ledger.SetAggregated(now, gv, nil)
 	}
-	return nil
+	switch {
+	case after.address == before.address:
+		return nil
+	case after.address == "":
+		return r.ledger.SetAggregated(now, gv, nil)
+	default: // Until its document is read, nobody knows what the server serves.
+		return r.ledger.SetAggregated(now, gv,
+			&storageversion.AggregatedDocument{Address: after.address, Failure: "nobody has asked for it yet"})
+	}
 }
 
 func (r *aggregatedReader) run(ctx context.Context) {

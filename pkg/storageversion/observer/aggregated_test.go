@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -155,6 +156,44 @@ func TestAggregatedServers(t *testing.T) {
 }
 
 // TestReplicasOfAggregatedServers has Services with all kinds of endpoints.
+// TestAPIServiceThatIsNew has an APIService come, go and come for another version. Until the document of the aggregated
+// server was read, nobody knows whether it serves a resource.
+func TestAPIServiceThatIsNew(t *testing.T) {
+	now := time.Date(2026, time.November, 20, 12, 0, 0, 0, time.UTC)
+	ledger, living := storageversion.NewLedger(linger), []storageversion.Process{{Identity: "a", Incarnation: "1"}}
+	ledger.SetServers(now, living, true)
+	ledger.SetLook(now, storageversion.Look{Living: living, Direct: true,
+		Documents: map[string]storageversion.Document{"10.0.0.1:6443": {Version: "v1.37.1"}}})
+	r := &aggregatedReader{
+		facts: &facts{ledger: ledger, serversChanged: newSignal()}, wake: newSignal(),
+		services: map[schema.GroupVersion]service{},
+	}
+	next := schema.GroupVersion{Group: sampleV1.Group, Version: "v2"}
+	for _, step := range []struct {
+		what string
+		do   func()
+		want storageversion.Presence
+	}{
+		{"no APIService", func() {}, storageversion.NotServed},
+		{"it comes", func() { r.set(now, sampleV1, service{address: "sample/api:443"}) }, storageversion.PresenceUnknown},
+		{"its document is read", func() {
+			ledger.SetAggregated(now, sampleV1, &storageversion.AggregatedDocument{Address: "sample/api:443",
+				Resources: map[schema.GroupResource]storageversion.Resource{
+					flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: "abc=", Migratable: true},
+				}})
+		}, storageversion.Served},
+		{"it goes", func() { r.set(now, sampleV1, service{}) }, storageversion.NotServed},
+		{"another version comes", func() { r.set(now, next, service{address: "sample/api:443"}) },
+			storageversion.PresenceUnknown},
+	} {
+		step.do()
+		o := ledger.Observe(now, flunders)
+		if unknown := step.want == storageversion.PresenceUnknown; o.Presence != step.want || (o.Problem != nil) != unknown {
+			t.Errorf("%s: presence %q, want %q; problem %v", step.what, o.Presence, step.want, o.Problem)
+		}
+	}
+}
+
 func TestReplicasOfAggregatedServers(t *testing.T) {
 	pod := func(name string) object {
 		return object{"addresses": []string{"10.0.0.1"}, "targetRef": object{"kind": "Pod", "name": name}}
