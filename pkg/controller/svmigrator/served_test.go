@@ -1,0 +1,89 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	testingclock "k8s.io/utils/clock/testing"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
+)
+
+// notServed observes that no server has a storage version of any resource.
+type notServed struct{ Observer }
+
+func (notServed) Observe(resource schema.GroupResource) storageversion.Observation {
+	return storageversion.Observation{Resource: resource, Presence: storageversion.NotServed}
+}
+
+// TestResourceWithoutStorageVersion is served, but nothing shows that it is stored. Its APIService may be replaced just
+// now.
+func TestResourceWithoutStorageVersion(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if r.URL.Path == "/apis/example.com" {
+			fmt.Fprint(w, `{"kind":"APIGroup","apiVersion":"v1","name":"example.com",`+
+				`"versions":[{"groupVersion":"example.com/v1","version":"v1"}]}`)
+			return
+		}
+		fmt.Fprint(w, `{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"example.com/v1",`+
+			`"resources":[{"name":"flunders","kind":"Flunder","verbs":["list","patch"]}]}`)
+	}))
+	defer server.Close()
+	kube, err := kubernetes.NewForConfig(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Date(2026, time.November, 20, 12, 0, 0, 0, time.UTC)
+	c := &Controller{env: &environment{
+		clock: testingclock.NewFakeClock(now), observer: notServed{},
+		documents: documents.Reader{Client: kube.Discovery().RESTClient(), Timeout: readTimeout},
+	}}
+	began := metav1.NewTime(now.Add(-time.Hour))
+	for name, tc := range map[string]struct {
+		change func(*migrationv1alpha1.StorageVersionMigration)
+		want   Verdict
+	}{
+		"a person's migration": {func(*migrationv1alpha1.StorageVersionMigration) {}, Fail},
+		"one that has started": {func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.StartTime = &began }, Wait},
+		"one of the trigger": {func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "abc="}
+		}, Wait},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: began}}
+			m.Spec.Resource.Group, m.Spec.Resource.Resource = "example.com", "flunders"
+			tc.change(m)
+			d := c.checkServed(t.Context(), m, waitDecision(migrationv1alpha1.MigrationReasonResourceNotServed, "it is away"))
+			if d.Verdict != tc.want {
+				t.Errorf("%s, %s: %s; want %s", d.Verdict, d.Reason, d.Message, tc.want)
+			}
+		})
+	}
+}
