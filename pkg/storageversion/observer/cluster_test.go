@@ -120,7 +120,19 @@ func newCluster(t *testing.T, servers int) *cluster {
 	return c
 }
 
+// run has the Observer run, and waits until it has synced.
 func (c *cluster) run(t *testing.T) {
+	t.Helper()
+	c.start(t)
+	c.until(t, func() error {
+		if !c.HasSynced() {
+			return fmt.Errorf("not synced")
+		}
+		return nil
+	})
+}
+
+func (c *cluster) start(t *testing.T) {
 	t.Helper()
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, cancel := context.WithCancel(ctx)
@@ -131,12 +143,6 @@ func (c *cluster) run(t *testing.T) {
 		running.Wait()
 	})
 	t.Cleanup(c.stop)
-	c.until(t, func() error {
-		if !c.HasSynced() {
-			return fmt.Errorf("not synced")
-		}
-		return nil
-	})
 }
 
 // until lets time go by until check has nothing to complain about.

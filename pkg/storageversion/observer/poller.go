@@ -112,10 +112,11 @@ func (p *discoveryPoller) takeLook(ctx context.Context) {
 	if look.Unmet != "" && !p.clock.Now().Before(p.meetFrom) {
 		p.meetFrom = p.clock.Now().Add(p.patience.Step())
 	}
-	if look.ServesStorageVersions() {
-		p.storageVersions.served.raise()
-	}
 	p.update(func(now time.Time) storageversion.Changes {
+		if look.ServesStorageVersions() {
+			p.storageVersions.awaited = !p.synced
+			p.storageVersions.served.raise()
+		}
 		p.synced, p.allMet = true, look.Shared && look.Unmet == ""
 		if len(look.Incomplete()) == 0 && look.Unmet == "" {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now

@@ -211,17 +211,45 @@ func TestCustomGroupVersionsAreNotBuiltIn(t *testing.T) {
 	c.stop()
 }
 
+// publish has a server serve StorageVersions.
+func publish(s *fakeServer) {
+	s.change(func() {
+		s.documents["/api"] = `{"kind":"APIGroupDiscoveryList","items":[
+			{"metadata":{"name":"internal.apiserver.k8s.io"},"versions":[
+			{"version":"v1alpha1","resources":[{"resource":"storageversions","verbs":["list"]}]}]}]}`
+		s.documents["/apis/internal.apiserver.k8s.io/v1alpha1"] =
+			resourcesDocument("storageversions", "StorageVersion", publishingV1)
+	})
+}
+
+// TestStorageVersionsAreAwaited has the list of StorageVersions hang, and then fail.
+func TestStorageVersionsAreAwaited(t *testing.T) {
+	c := newCluster(t, 1)
+	publish(c.servers[0])
+	c.host.change(func() { c.host.failing[storageVersionsPath] = noAnswer })
+	c.start(t)
+	c.until(t, func() error {
+		if c.host.count(storageVersionsPath+"?watch") == 0 {
+			return errors.New("nobody has asked for StorageVersions")
+		}
+		return nil
+	})
+	if c.HasSynced() {
+		t.Error("synced without StorageVersions")
+	}
+	c.host.change(func() { c.host.failing[storageVersionsPath] = http.StatusForbidden })
+	c.host.CloseClientConnections()
+	c.until(t, func() error {
+		if !c.HasSynced() {
+			return errors.New("not synced although the list has failed")
+		}
+		return nil
+	})
+	c.stop()
+}
+
 func TestStorageVersionsAreWatchedWhileServed(t *testing.T) {
 	c := newCluster(t, 2)
-	publish := func(s *fakeServer) {
-		s.change(func() {
-			s.documents["/api"] = `{"kind":"APIGroupDiscoveryList","items":[
-				{"metadata":{"name":"internal.apiserver.k8s.io"},"versions":[
-				{"version":"v1alpha1","resources":[{"resource":"storageversions","verbs":["list"]}]}]}]}`
-			s.documents["/apis/internal.apiserver.k8s.io/v1alpha1"] =
-				resourcesDocument("storageversions", "StorageVersion", publishingV1)
-		})
-	}
 	source := func(want migrationv1alpha1.EvidenceSource) func() error {
 		return func() error {
 			o := c.Observe(deployments)

@@ -40,6 +40,9 @@ type storageVersionWatcher struct {
 	source *source
 	// served is raised when all servers serve StorageVersions. If only some do, a request may reach one of the others.
 	served signal
+	// awaited says that the first look found them served, that there was no other look, and that they were neither listed
+	// since nor failed to be. Guarded by facts.mu.
+	awaited bool
 }
 
 func (w *storageVersionWatcher) run(ctx context.Context) {
@@ -68,6 +71,9 @@ func (w *storageVersionWatcher) watch(ctx context.Context) {
 		notFound = 0
 		w.update(func(now time.Time) storageversion.Changes { return w.apply(now, n) })
 	}, func(err error) {
+		w.mu.Lock()
+		w.awaited = false
+		w.mu.Unlock()
 		if !documents.NotServed(err) {
 			notFound = 0
 			return
@@ -82,7 +88,7 @@ func (w *storageVersionWatcher) watch(ctx context.Context) {
 func (w *storageVersionWatcher) apply(
 	now time.Time, n delta[*apiserverinternalv1alpha1.StorageVersion],
 ) storageversion.Changes {
-	w.lastRead[migrationv1alpha1.EvidenceFromStorageVersion] = now
+	w.lastRead[migrationv1alpha1.EvidenceFromStorageVersion], w.awaited = now, false
 	changes, unbroken := storageversion.Changes{}, n.first || !n.listed
 	for _, object := range n.set {
 		maps.Copy(changes, w.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object), unbroken))
