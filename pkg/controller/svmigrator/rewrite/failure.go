@@ -155,6 +155,8 @@ func classifyUnanswered(err error) Failure {
 	switch {
 	case errors.Is(err, context.Canceled):
 		f.kind = interrupted
+	case errors.Is(err, errUnidentified):
+		f.kind = unsupported
 	case runtime.IsNotRegisteredError(err):
 		f.kind = unsupported
 		f.message = "it does not answer with metadata alone: " + f.message

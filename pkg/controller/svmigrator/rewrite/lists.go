@@ -18,6 +18,7 @@ package rewrite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -34,6 +35,10 @@ import (
 // maxRestarts is how often a list may start from the beginning. If a server rejects its own continue tokens each time,
 // the objects cannot be listed.
 const maxRestarts = 5
+
+// errUnidentified says that a rewrite could not tell whether an object is still the one that was listed. Each would
+// count as written by others, and the migration would succeed without a write.
+var errUnidentified = errors.New("it lists objects without metadata.resourceVersion or metadata.uid")
 
 // listing is the result of one list.
 type listing struct {
@@ -58,6 +63,9 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 		}
 		for i := range list.Items {
 			item := &list.Items[i]
+			if item.ResourceVersion == "" || item.UID == "" {
+				return sweep.Chunk{}, errUnidentified
+			}
 			object := &sweep.Object{
 				Namespace: item.Namespace, Name: item.Name, UID: item.UID, ResourceVersion: item.ResourceVersion,
 			}

@@ -1,0 +1,64 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rewrite
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
+)
+
+// TestListWithoutIdentities is what an aggregated server may answer.
+func TestListWithoutIdentities(t *testing.T) {
+	for name, test := range map[string]struct {
+		metadata string
+		want     failureKind
+	}{
+		"complete":            {`"name":"w","uid":"u","resourceVersion":"7"`, ""},
+		"no resource version": {`"name":"w","uid":"u"`, unsupported},
+		"no UID":              {`"name":"w","resourceVersion":"7"`, unsupported},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				fmt.Fprintf(w, `{"apiVersion":"meta.k8s.io/v1","kind":"PartialObjectMetadataList",`+
+					`"metadata":{"resourceVersion":"9"},"items":[{"metadata":{%s}}]}`, test.metadata)
+			}))
+			defer server.Close()
+			e, err := NewEngine(&rest.Config{Host: server.URL}, pacer.New(pacer.Options{}), clock.RealClock{}, 500)
+			if err != nil {
+				t.Fatal(err)
+			}
+			widgets := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+			_, err = e.lister(e.newRewriter(Resource{GroupVersionResource: widgets}, ""))(t.Context(), "")
+			var got failureKind
+			if err != nil {
+				got = Classify(err, "").kind
+			}
+			if got != test.want {
+				t.Errorf("%v means %q, want %q", err, got, test.want)
+			}
+		})
+	}
+}
