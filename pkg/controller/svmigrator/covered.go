@@ -91,11 +91,9 @@ func coveredBy(first *migrationv1alpha1.StorageVersionMigration) statusChange {
 func (r *migrationRun) deniedBefore(
 	target *migrationv1alpha1.MigrationTarget,
 ) *migrationv1alpha1.StorageVersionMigration {
-	asked := r.status.stored.Spec.Target
 	// If managedFields are cleaned, all objects are rewritten: those that the earlier migration has rewritten may name
 	// versions that are not served any more.
-	byTrigger := asked != nil && asked.Epoch != nil
-	if !byTrigger || target.Epoch == nil || r.cleans() {
+	if !r.status.stored.ByTrigger() || target.Epoch == nil || r.cleans() {
 		return nil
 	}
 	var last *migrationv1alpha1.StorageVersionMigration

@@ -70,7 +70,7 @@ func rankOf(
 		r.priority = long
 	case m.Status.StartTime != nil:
 		r.priority = begun
-	case m.Spec.Target == nil, state != nil && listsSeveralVersions(state.Status.Evidence):
+	case !m.ByTrigger(), state != nil && listsSeveralVersions(state.Status.Evidence):
 		r.priority = awaited
 	case state != nil && !slices.Contains(state.Status.PersistedStorageVersionHashes, storageversion.Unknown):
 		r.priority = outdated

@@ -134,7 +134,7 @@ func (c *Controller) checkServed(
 	_, missing, err := c.env.findServed(ctx, m, "")
 	// The trigger creates no migration of what is not stored, and none such starts. Otherwise somebody is just replacing an
 	// APIService.
-	mayBeUnstored := m.Spec.Target == nil && m.Status.StartTime == nil
+	mayBeUnstored := !m.ByTrigger() && m.Status.StartTime == nil
 	if err == nil && missing == nil && mayBeUnstored && observation.Presence == storageversion.NotServed {
 		// All servers were read, and none has a storage version of the resource that the API server does serve.
 		missing = new(failDecision(migrationv1alpha1.MigrationReasonInvalidResource,

@@ -73,7 +73,7 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 		"a person's migration": {func(*migrationv1alpha1.StorageVersionMigration) {}, Fail},
 		"one that has started": {func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.StartTime = &began }, Wait},
 		"one of the trigger": {func(m *migrationv1alpha1.StorageVersionMigration) {
-			m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "abc="}
+			m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "abc=", Epoch: new(int64)}
 		}, Wait},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -125,7 +125,7 @@ func decideWithoutDefinition(in Input) Decision {
 		d.State = DeleteState
 	}
 	for _, m := range in.Migrations {
-		if m.GroupResource() == in.Observation.Resource && !m.Finished() && m.Spec.Target != nil {
+		if m.GroupResource() == in.Observation.Resource && !m.Finished() && m.ByTrigger() {
 			d.Delete = append(d.Delete, m)
 		}
 	}

@@ -129,7 +129,7 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 func (e *evaluation) deleteOutdated() {
 	for _, m := range e.in.Migrations {
 		bound := boundTo(m)
-		if bound != nil && m.Spec.Target != nil && m.GroupResource() == e.in.Observation.Resource && !m.Finished() &&
+		if bound != nil && m.ByTrigger() && m.GroupResource() == e.in.Observation.Resource && !m.Finished() &&
 			(bound.StorageStateUID != e.in.State.UID || *bound.Epoch != e.next.Epoch) {
 			e.decision.Delete = append(e.decision.Delete, m)
 		}

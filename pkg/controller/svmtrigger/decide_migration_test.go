@@ -285,31 +285,33 @@ func TestMigrationByHandIsWaitedFor(t *testing.T) {
 	l.expect(1, v1, v1)
 }
 
-// TestMigrationByHandIsNotDeleted changes the servers under a migration that a person made and that has begun. The
-// migrator ends it, so that the person hears why.
+// TestMigrationByHandIsNotDeleted changes the servers under a migration that a person made, to an encoding and for no
+// epoch, and that has begun. Then the definition goes. The migrator ends it, so that the person hears why.
 func TestMigrationByHandIsNotDeleted(t *testing.T) {
 	l := newLife(t)
 	l.decide()
-	epoch := l.in.State.Status.Epoch
 	byHand := &migrationv1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: "by-hand", UID: "by-hand"},
 		Spec: migrationv1alpha1.StorageVersionMigrationSpec{
 			Resource: migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"},
+			Target:   &migrationv1alpha1.MigrationTarget{StorageVersionHash: v1},
 		},
 	}
 	byHand.Status.Target = &migrationv1alpha1.MigrationTarget{
-		StorageVersionHash: v1, Epoch: &epoch, StorageStateUID: l.in.State.UID,
+		StorageVersionHash: v1, Epoch: new(l.in.State.Status.Epoch), StorageStateUID: l.in.State.UID,
 	}
 	l.in.Migrations = []*migrationv1alpha1.StorageVersionMigration{byHand}
 	l.after(time.Minute)
 	l.flip("v2")
 	l.after(time.Second)
-	if !slices.Contains(l.in.Migrations, byHand) {
-		t.Error("the migration was deleted")
-	}
 	l.after(time.Minute)
 	if len(l.created) != 1 {
 		t.Errorf("created %q: nothing that a person made may take the place of the migration to the new version", l.created)
+	}
+	l.ledger.SetCustomResource(l.in.Now, widgets, nil)
+	l.decide()
+	if !slices.Equal(l.in.Migrations, []*migrationv1alpha1.StorageVersionMigration{byHand}) {
+		t.Errorf("migrations at the end: %v", l.in.Migrations)
 	}
 }
 

@@ -50,6 +50,12 @@ func (m *StorageVersionMigration) Finished() bool {
 	return m.HasCondition(MigrationSucceeded) || m.HasCondition(MigrationFailed)
 }
 
+// ByTrigger reports whether the migration is like those of the trigger: for one epoch of a StorageState. A person may
+// ask for an encoding without one.
+func (m *StorageVersionMigration) ByTrigger() bool {
+	return m.Spec.Target != nil && m.Spec.Target.Epoch != nil
+}
+
 // PausedByAnnotation reports whether the annotation keeps the trigger from creating migrations. A value that is neither
 // true nor false was meant to.
 func (s *StorageState) PausedByAnnotation() bool {
