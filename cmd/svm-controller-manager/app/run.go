@@ -172,7 +172,8 @@ func (m *manager) run(ctx context.Context) error {
 }
 
 // splitByLease returns the controllers that run under the manager's own lease, and those that run under the lease that
-// it shares with another manager, because leader migration moves them between the two managers.
+// it shares with another manager, because leader migration moves them between the two managers. Those that it gives to
+// the other manager are selected no more: the migrator, for example, must not wait for a trigger that is not here.
 func (m *manager) splitByLease(ctx context.Context) (own, shared []ControllerDescriptor) {
 	if !leadermigration.Enabled(&m.Generic) {
 		return m.selected, nil
@@ -188,6 +189,7 @@ func (m *manager) splitByLease(ctx context.Context) (own, shared []ControllerDes
 			klog.FromContext(ctx).Info("Leader migration gives the controller to another manager", "controller", d.Name)
 		}
 	}
+	m.selected = slices.Concat(own, shared)
 	return own, shared
 }
 

@@ -153,6 +153,9 @@ func (e *evaluation) findMigrations() {
 	}
 	storage := e.storage()
 	for _, m := range e.in.Migrations {
+		if m.DeletionTimestamp != nil {
+			continue // The migrator leaves it alone, however long its finalizers keep it.
+		}
 		bound := boundTo(m)
 		current := bound == nil && e.agreed || storage.targets(m, bound)
 		if m.GroupResource() == storage.resource && !m.Finished() && current {

@@ -212,18 +212,6 @@ func TestMigrationThatWaitsForKubeControllerManager(t *testing.T) {
 	l.expect(1, v1, v1)
 }
 
-func TestMigrationThatSomebodyDeletedIsMadeAnew(t *testing.T) {
-	l := newLife(t)
-	l.decide()
-	l.after(time.Minute)
-	gone := l.migration().Name
-	l.in.Migrations = nil
-	l.decide()
-	if m := l.migration(); m.Name == gone {
-		t.Error("another attempt needs another name")
-	}
-}
-
 // TestAttemptThatWasNotRecorded has the manager end between the creation of a migration and the record of it.
 func TestAttemptThatWasNotRecorded(t *testing.T) {
 	l := newLife(t)

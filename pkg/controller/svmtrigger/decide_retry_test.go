@@ -20,6 +20,9 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
@@ -50,5 +53,18 @@ func TestEmptiedRetryToken(t *testing.T) {
 		if len(l.created) != ask.attempts {
 			t.Fatalf("after request %d, %+v: created %q", i, ask, l.created)
 		}
+	}
+}
+
+func TestMigrationThatSomebodyDeletedIsMadeAnew(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	l.in.Migrations = nil
+	l.decide()
+	l.migration().DeletionTimestamp = &metav1.Time{Time: l.in.Now} // A finalizer keeps it.
+	l.decide()
+	if len(sets.New(l.created...)) != 3 {
+		t.Errorf("created %q, want three attempts with names of their own", l.created)
 	}
 }

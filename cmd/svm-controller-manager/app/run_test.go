@@ -1,0 +1,46 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package app
+
+import (
+	"testing"
+
+	"k8s.io/controller-manager/config"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
+	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
+)
+
+// TestControllersOfAnotherManager are not selected, although --controllers names them.
+func TestControllersOfAnotherManager(t *testing.T) {
+	m := &manager{Config: &options.Config{}}
+	m.Generic.LeaderElection.LeaderElect, m.Generic.LeaderMigrationEnabled = true, true
+	m.Generic.LeaderMigration.ControllerLeaders = []config.ControllerLeaderConfiguration{
+		{Name: names.StorageVersionMigratorController, Component: names.Manager},
+		{Name: names.StorageVersionMigrationTriggerController, Component: "another"},
+	}
+	for _, name := range []string{
+		names.StorageVersionGarbageCollectorController, names.StorageVersionMigratorController,
+		names.StorageVersionMigrationTriggerController,
+	} {
+		m.selected = append(m.selected, ControllerDescriptor{Name: name})
+	}
+	own, shared := m.splitByLease(t.Context())
+	if len(own) != 1 || len(shared) != 1 || len(m.selected) != 2 {
+		t.Errorf("%d of its own, %d shared, %d selected", len(own), len(shared), len(m.selected))
+	}
+}
