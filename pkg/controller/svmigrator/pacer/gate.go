@@ -25,8 +25,8 @@ import (
 const (
 	// refusedPause is how long all lanes wait at least after a refusal.
 	refusedPause = 250 * time.Millisecond
-	// maxRetryAfter is how long all lanes wait at most, whatever a server asks for.
-	maxRetryAfter = 5 * time.Minute
+	// MaxRetryAfter is how long anything waits at most, whatever a server asks for.
+	MaxRetryAfter = 5 * time.Minute
 	// lateness is how far behind the bound on the rate may fall when timers come late. Later requests make up for that.
 	lateness = 20 * time.Millisecond
 )
@@ -88,7 +88,7 @@ func (g *gate) answered() { g.nextProbe, g.probe, g.backoff = time.Time{}, nil, 
 
 // refused makes all lanes wait.
 func (g *gate) refused(retryAfter time.Duration, now time.Time) {
-	g.askedUntil = latest(g.askedUntil, now.Add(min(max(retryAfter, refusedPause), maxRetryAfter)))
+	g.askedUntil = latest(g.askedUntil, now.Add(min(max(retryAfter, refusedPause), MaxRetryAfter)))
 }
 
 // lost begins an outage, or prolongs it if p was the probe. Requests sent before the outage was noticed say nothing

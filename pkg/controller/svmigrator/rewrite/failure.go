@@ -30,6 +30,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -77,7 +78,7 @@ type Failure struct {
 	message string
 	// timedOut means that the request took too long. That may be the fault of one object, or of the API server.
 	timedOut bool
-	// retryAfter is how long the API server asks clients to wait.
+	// retryAfter is how long the API server asks clients to wait, at most pacer.MaxRetryAfter.
 	retryAfter time.Duration
 	// token continues the list whose token expired. It is empty if the server gave none.
 	token string
@@ -94,7 +95,7 @@ func Classify(err error, name string) Failure {
 	status := answer.Status()
 	f := Failure{reason: status.Reason, message: messageOf(status), token: status.Continue}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-		f.retryAfter = time.Duration(seconds) * time.Second
+		f.retryAfter = min(time.Duration(seconds)*time.Second, pacer.MaxRetryAfter)
 	}
 	switch code := int(status.Code); {
 	case fence.Denies(status.Message):

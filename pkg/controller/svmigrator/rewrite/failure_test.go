@@ -86,6 +86,10 @@ func TestClassify(t *testing.T) {
 			err: apierrors.NewTooManyRequests("later", 7), want: Failure{kind: overloaded, retryAfter: 7 * time.Second},
 			passes: true,
 		},
+		"told to wait for a day": {
+			err: apierrors.NewTooManyRequests("later", 86400), want: Failure{kind: overloaded, retryAfter: 5 * time.Minute},
+			passes: true,
+		},
 		"told to wait by a filter": {
 			err: answered(http.StatusTooManyRequests), want: Failure{kind: overloaded}, passes: true,
 		},
