@@ -190,6 +190,30 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
+// TestExpiryOfAFailure waits until the trigger has counted the failure. Otherwise it would never wait longer.
+func TestExpiryOfAFailure(t *testing.T) {
+	m := made(nil)
+	m.UID = "failed"
+	m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+		{Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue},
+	}
+	state := stateAt(3, v2, metav1.ConditionTrue)
+	state.Status.PersistedStorageVersionHashes = []string{v1, v2}
+	expect := func(when string, want bool) {
+		t.Helper()
+		if _, may := deletableFrom(m, nil, state, time.Second); may != want {
+			t.Errorf("%s: may be deleted: %v, want %v", when, may, want)
+		}
+	}
+	expect("of a person", true)
+	state.Status.Migration = &migrationv1alpha1.MigrationReference{UID: m.UID}
+	expect("of the trigger", false)
+	state.Status.Backoff = &migrationv1alpha1.MigrationBackoff{LastFailedMigration: state.Status.Migration}
+	expect("counted", true)
+	state.Status.Backoff, state.Status.PersistedStorageVersionHashes = nil, []string{v2}
+	expect("another has proved", true)
+}
+
 func TestEndedAt(t *testing.T) {
 	m := made(nil)
 	m.CreationTimestamp = metav1.NewTime(noon)

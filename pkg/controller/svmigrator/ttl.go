@@ -47,7 +47,7 @@ func deletableFrom(
 	older := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
 		return other.Finished() && namesDenied(other) && createdAfter(m, other)
 	})
-	return endedAt(m).Add(ttl), ttl > 0 && (newer || !namesDenied(m)) && !older && !proofPending(m, state)
+	return endedAt(m).Add(ttl), ttl > 0 && (newer || !namesDenied(m)) && !older && !proofPending(m, state) && !failurePending(m, state)
 }
 
 // createdAfter reports whether a was created after b. It orders migrations of the same second by name.
@@ -65,6 +65,19 @@ func proofPending(m *migrationv1alpha1.StorageVersionMigration, state *migration
 	return m.HasCondition(migrationv1alpha1.MigrationSucceeded) && state != nil && target != nil && target.Epoch != nil &&
 		state.UID == target.StorageStateUID && state.Status.Epoch == *target.Epoch &&
 		!slices.Equal(state.Status.PersistedStorageVersionHashes, []string{target.StorageVersionHash})
+}
+
+// failurePending reports whether the trigger has not counted the failure of its migration yet, after which it waits. It
+// counts none while every object is stored in the current encoding.
+func failurePending(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState) bool {
+	if !m.HasCondition(migrationv1alpha1.MigrationFailed) || state == nil || state.Status.Migration == nil ||
+		state.Status.Migration.UID != m.UID {
+		return false
+	}
+	status := &state.Status
+	counted := status.Backoff != nil && status.Backoff.LastFailedMigration != nil &&
+		status.Backoff.LastFailedMigration.UID == m.UID
+	return !counted && !slices.Equal(status.PersistedStorageVersionHashes, []string{status.CurrentStorageVersionHash})
 }
 
 // endedAt returns when a migration ended: the latest change of a condition. It does not use status.completionTime,
