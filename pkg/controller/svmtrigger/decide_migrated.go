@@ -40,7 +40,7 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 
 // decideNextStep decides what is done about objects that must be rewritten.
 func (e *evaluation) decideNextStep() {
-	if mustRewrite := !isMigrated(&e.next) || e.cleaningDue(); mustRewrite && !e.undecided() {
+	if mustRewrite := !isMigrated(&e.next) || e.cleaningDue(); mustRewrite {
 		e.step = e.nextStep()
 	}
 }

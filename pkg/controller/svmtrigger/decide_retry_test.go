@@ -56,6 +56,24 @@ func TestEmptiedRetryToken(t *testing.T) {
 	}
 }
 
+// TestBackoffByAClockAhead has another process record the failure, whose clock is wrong by days.
+func TestBackoffByAClockAhead(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	l.ends(l.migration(), migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied)
+	l.decide()
+	l.in.State = l.in.State.DeepCopy()
+	backoff := l.in.State.Status.Backoff
+	for _, at := range []*metav1.Time{&backoff.LastFailureTime, backoff.NextAttemptTime} {
+		at.Time = at.Add(100 * time.Hour)
+	}
+	l.decide()
+	if l.after(periods.MinBackoff + time.Second); len(l.created) != 2 {
+		t.Errorf("created %q, want another attempt", l.created)
+	}
+}
+
 func TestMigrationThatSomebodyDeletedIsMadeAnew(t *testing.T) {
 	l := newLife(t)
 	l.decide()

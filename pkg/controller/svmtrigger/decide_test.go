@@ -357,3 +357,16 @@ func TestEpochWithoutAStartBeginsToSettleNow(t *testing.T) {
 	l.after(time.Minute)
 	l.migration()
 }
+
+// TestEpochThatBeginsWithinASecond has its settle period end when the time that the state shows does.
+func TestEpochThatBeginsWithinASecond(t *testing.T) {
+	l := newLife(t)
+	l.in.Now = start.Add(300 * time.Millisecond)
+	l.decide()
+	if l.after(periods.Settle); len(l.created) != 0 {
+		t.Errorf("created %q before the settle period was over by the state", l.created)
+	}
+	if l.after(time.Second); len(l.created) != 1 {
+		t.Errorf("created %q", l.created)
+	}
+}

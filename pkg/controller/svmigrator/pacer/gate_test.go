@@ -87,3 +87,21 @@ func TestMaxPerSecond(t *testing.T) {
 		})
 	}
 }
+
+// TestLateTimers has each request sent a little later than it may be. The rate stays, and no pause is made up for.
+func TestLateTimers(t *testing.T) {
+	g, start := newGate(100), time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	now := start
+	for range 100 {
+		g.admitted(nil, now)
+		now = g.nextAt.Add(5 * time.Millisecond)
+	}
+	if took := now.Sub(start); took > time.Second+lateness {
+		t.Errorf("100 requests at 100 in a second took %v", took)
+	}
+	now = now.Add(time.Minute)
+	g.admitted(nil, now)
+	if since := now.Sub(g.nextAt); since > lateness {
+		t.Errorf("after a pause the next request was due %v ago", since)
+	}
+}
