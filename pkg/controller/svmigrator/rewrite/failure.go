@@ -116,7 +116,7 @@ func Classify(err error, name string) Failure {
 		f.kind = unauthenticated
 	case code == http.StatusInternalServerError && strings.Contains(status.Message, "mvcc: database space exceeded"):
 		f.kind = storageFull
-	case code >= http.StatusInternalServerError:
+	case code >= http.StatusInternalServerError, code == http.StatusGone && name != "": // An object has no token.
 		f.kind = internal
 	case code == http.StatusConflict:
 		f.kind = conflicting

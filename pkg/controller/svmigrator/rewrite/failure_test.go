@@ -90,6 +90,9 @@ func TestClassify(t *testing.T) {
 			err: apierrors.NewTooManyRequests("later", 86400), want: Failure{kind: overloaded, retryAfter: 5 * time.Minute},
 			passes: true,
 		},
+		"an object is answered as if it were a list": {
+			err: apierrors.NewResourceExpired("too old"), object: "w", want: Failure{kind: internal}, passes: true,
+		},
 		"told to wait by a filter": {
 			err: answered(http.StatusTooManyRequests), want: Failure{kind: overloaded}, passes: true,
 		},
