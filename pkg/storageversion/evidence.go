@@ -85,7 +85,7 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 // connects the evidence with the sightings: then anything may have happened in between.
 //
 // The same evidence may be in several sightings. Its time tells which one was recorded, unless another process recorded
-// it by its own clock. Then the first one counts, or none if the record may be older than all of them, so that later may
+// it by its own clock. Then the first one counts, or none if the record may be older than all of them. So later may
 // have too many sightings but never too few.
 func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (later []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
@@ -115,8 +115,8 @@ func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) 
 	}
 }
 
-// mayBeOlder reports whether an evidence may have been recorded before the first sighting of this process. The clocks of
-// two processes do not tell that. But a server process that was not there yet was recorded later, and so was a later
+// mayBeOlder reports whether an evidence may have been recorded before the first sighting of this process. The clocks
+// of two processes do not tell that. But a server process that was not there yet was recorded later, and so was a later
 // generation.
 func mayBeOlder(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	if is, was := recorded.CustomResourceDefinition, first.CustomResourceDefinition; is != nil && was != nil {

@@ -82,8 +82,8 @@ const backInAGap = `
 	start a server (1, 2), 8s, seed 0
 	stop a server (1, 0), 4m0s, seed 0`
 
-// leftInAStandby has a server come when the leader cannot write, and leave before the standby leads. The other server is
-// frozen, so that it does not write the same objects again.
+// leftInAStandby has a server come when the leader cannot write, and leave before the standby leads. The other server
+// is frozen, so that it does not write the same objects again.
 const leftInAStandby = `
 	servers 1, release 1, publishing 0, addresses advertised leases replaced
 	nothing (0, 0), 4m0s, seed 0

@@ -121,8 +121,8 @@ func (r *migrationRun) locate(
 	return missing, err
 }
 
-// checkServed returns a decision to fail for a waiting migration whose resource does not exist or is not stored, because
-// the migration might wait forever. Otherwise it returns the decision to wait.
+// checkServed returns a decision to fail for a waiting migration whose resource does not exist or is not stored: the
+// migration might wait forever. Otherwise it returns the decision to wait.
 func (c *Controller) checkServed(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
 ) Decision {
@@ -132,8 +132,8 @@ func (c *Controller) checkServed(
 		return decision
 	}
 	_, missing, err := c.env.findServed(ctx, m, "")
-	// The trigger creates no migration of what is not stored, and none such starts. Otherwise somebody is just replacing an
-	// APIService.
+	// The trigger creates no migration of what is not stored, and none such starts. Otherwise somebody is just replacing
+	// an APIService.
 	mayBeUnstored := !m.ByTrigger() && m.Status.StartTime == nil
 	if err == nil && missing == nil && mayBeUnstored && observation.Presence == storageversion.NotServed {
 		// All servers were read, and none has a storage version of the resource that the API server does serve.

@@ -47,7 +47,8 @@ func deletableFrom(
 	older := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
 		return other.Finished() && namesDenied(other) && createdAfter(m, other)
 	})
-	return endedAt(m).Add(ttl), ttl > 0 && (newer || !namesDenied(m)) && !older && !proofPending(m, state) && !failurePending(m, state)
+	pending := proofPending(m, state) || failurePending(m, state)
+	return endedAt(m).Add(ttl), ttl > 0 && (newer || !namesDenied(m)) && !older && !pending
 }
 
 // createdAfter reports whether a was created after b. It orders migrations of the same second by name.
