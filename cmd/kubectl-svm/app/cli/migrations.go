@@ -40,9 +40,6 @@ func CurrentCondition(m *migrationv1alpha1.StorageVersionMigration) migrationv1a
 	return migrationv1alpha1.MigrationCondition{Type: Pending}
 }
 
-// ByTrigger reports whether the trigger created a migration. People leave the target out.
-func ByTrigger(m *migrationv1alpha1.StorageVersionMigration) bool { return m.Spec.Target != nil }
-
 // NewestFirst sorts migrations by the time of their creation.
 func NewestFirst(migrations []migrationv1alpha1.StorageVersionMigration) {
 	slices.SortStableFunc(migrations, func(a, b migrationv1alpha1.StorageVersionMigration) int {

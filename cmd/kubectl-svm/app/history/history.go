@@ -114,7 +114,7 @@ func (o *Options) row(m *migrationv1alpha1.StorageVersionMigration) cli.Row {
 		colour = cli.Yellow
 	}
 	by, target, objects, denied := "a person", "", "", ""
-	if cli.ByTrigger(m) {
+	if m.ByTrigger() {
 		by = "the trigger"
 	}
 	if m.Status.Target != nil {

@@ -22,6 +22,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/ptr"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -36,7 +37,7 @@ func TestScreen(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Name: "widgets-1", CreationTimestamp: *ago(3 * time.Hour)},
 	}
 	done.Spec.Resource = migrationv1alpha1.GroupVersionResource{Group: "example.com", Resource: "widgets"}
-	done.Spec.Target = &migrationv1alpha1.MigrationTarget{}
+	done.Spec.Target = &migrationv1alpha1.MigrationTarget{Epoch: ptr.To[int64](1)}
 	done.Status.Target = &migrationv1alpha1.MigrationTarget{EncodingVersion: "example.com/v2"}
 	done.Status.StartTime, done.Status.CompletionTime = ago(2*time.Hour), ago(time.Hour)
 	done.Status.Progress = &migrationv1alpha1.MigrationProgress{Processed: 5000}

@@ -63,7 +63,7 @@ func (o *options) retry(ctx context.Context, cluster *cli.Cluster) error {
 	var errs []error
 	for _, resource := range resources {
 		again := o.retryTrigger
-		if all := cluster.MigrationsOf(resource); len(all) > 0 && !cli.ByTrigger(&all[0]) &&
+		if all := cluster.MigrationsOf(resource); len(all) > 0 && !all[0].ByTrigger() &&
 			all[0].HasCondition(migrationv1alpha1.MigrationFailed) {
 			again = o.retryByHand
 		}
