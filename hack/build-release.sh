@@ -43,7 +43,8 @@ pack() {
 archive() {
   local platform="${1/\//-}"
   cp LICENSE "_output/programs/${platform}/"
-  pack "_output/programs/${platform}" LICENSE "${@:2}" | gzip --no-name --best >"${new}/${2%.exe}-${tag}-${platform}.tar.gz"
+  pack "_output/programs/${platform}" LICENSE "${@:2}" |
+    gzip --no-name --best >"${new}/${2%.exe}-${tag}-${platform}.tar.gz"
 }
 
 # package_chart packs the Helm chart, with the version of the release and the image in it.

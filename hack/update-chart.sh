@@ -53,8 +53,8 @@ template deployment "" deployment/account.yaml deployment/quota.yaml deployment/
 in_namespace "${TEMPLATES}"/{fence,priority,deployment}.yaml
 sed -i -f - "${TEMPLATES}/deployment.yaml" <<'EOF'
 s/replicas: 2/replicas: {{ .Values.replicas }}/
-s/image: svm-controller-manager$/image: {{ .Values.image.repository }}{{ if .Values.image.digest }}@{{ .Values.image.digest }}\
-{{- else }}:{{ .Values.image.tag }}{{ end }}/
+s/image: svm-controller-manager$/image: {{ .Values.image.repository }}\
+{{- with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag }}{{ end }}/
 s/priorityClassName: .*/priorityClassName: {{ .Values.priorityClassName }}/
 s/values: \[system-cluster-critical\]/values: [{{ .Values.priorityClassName }}]/
 s/^      serviceAccountName: .*/&\

@@ -34,8 +34,8 @@ var (
 	errStillRunning = errors.New("controllers did not end in time")
 )
 
-// fenceLabel is the state of the fence. It is empty if no controller needs the fence, and replaces the label of a leader
-// that had such controllers.
+// fenceLabel is the state of the fence. If no controller needs the fence, it is empty, and replaces the label of a
+// leader that had such controllers.
 func (m *manager) fenceLabel() string {
 	if !slices.ContainsFunc(m.selected, isFenced) {
 		return ""

@@ -67,33 +67,41 @@ var fences = map[fence.State]string{
 func ManagerOf(
 	lease *coordinationv1.Lease, unread error, states []migrationv1alpha1.StorageState, now time.Time,
 ) Manager {
-	if lease != nil && ptr.Deref(lease.Spec.HolderIdentity, "") != "" && lease.Spec.RenewTime != nil {
-		term := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
-		silent := now.Sub(lease.Spec.RenewTime.Time)
-		if silent < -clockTolerance {
-			return clocksDiffer("%s renewed the lease %s/%s %s in the future", *lease.Spec.HolderIdentity, lease.Namespace,
-				lease.Name, duration.HumanDuration(-silent))
-		}
-		if silent <= term+clockTolerance {
-			state := lease.Labels[fence.Label] // Leaders that only observe have none, or an empty one.
-			message := fmt.Sprintf("The manager %s leads.", *lease.Spec.HolderIdentity)
-			if state == "" {
-				message = fmt.Sprintf("The manager %s leads, and only observes: it runs no migrator (--controllers).",
-					*lease.Spec.HolderIdentity)
-			}
-			if silent > term {
-				message += fmt.Sprintf(" It renewed the lease %s ago, so it may have ended.", duration.HumanDuration(silent))
-			}
-			return Manager{Running: true, ObservesOnly: state == "", Message: message, Fence: fences[fence.State(state)]}
-		}
+	switch {
+	case unread != nil:
+		return managerByStates(unread, states, now)
+	case lease == nil:
+		return Manager{Message: "No manager seems to run: none holds its lease. If managers use another lease, name it " +
+			"with --manager-lease. If they run without leader election, set --manager-lease to an empty value."}
+	case ptr.Deref(lease.Spec.HolderIdentity, "") == "" || lease.Spec.RenewTime == nil:
+		return Manager{Message: fmt.Sprintf("No manager leads: the last one released the lease %s/%s, and no other has "+
+			"acquired it.", lease.Namespace, lease.Name)}
+	}
+	term := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second
+	silent := now.Sub(lease.Spec.RenewTime.Time)
+	switch {
+	case silent < -clockTolerance:
+		return clocksDiffer("%s renewed the lease %s/%s %s in the future", *lease.Spec.HolderIdentity, lease.Namespace,
+			lease.Name, duration.HumanDuration(-silent))
+	case silent > term+clockTolerance:
 		return Manager{Message: fmt.Sprintf(
 			"No manager seems to run: %s led last, and has not renewed the lease %s/%s for %s.",
 			*lease.Spec.HolderIdentity, lease.Namespace, lease.Name, duration.HumanDuration(silent))}
 	}
-	if lease == nil && unread == nil {
-		return Manager{Message: "No manager seems to run: none holds its lease. If managers use another lease, name it " +
-			"with --manager-lease. If they run without leader election, set --manager-lease to an empty value."}
+	state := lease.Labels[fence.Label] // Leaders that only observe have none, or an empty one.
+	message := fmt.Sprintf("The manager %s leads.", *lease.Spec.HolderIdentity)
+	if state == "" {
+		message = fmt.Sprintf("The manager %s leads, and only observes: it runs no migrator (--controllers).",
+			*lease.Spec.HolderIdentity)
 	}
+	if silent > term {
+		message += fmt.Sprintf(" It renewed the lease %s ago, so it may have ended.", duration.HumanDuration(silent))
+	}
+	return Manager{Running: true, ObservesOnly: state == "", Message: message, Fence: fences[fence.State(state)]}
+}
+
+// managerByStates concludes from when StorageStates were written last.
+func managerByStates(unread error, states []migrationv1alpha1.StorageState, now time.Time) Manager {
 	var last time.Time
 	for i := range states {
 		if heartbeat := states[i].Status.LastHeartbeatTime.Time; heartbeat.After(last) {
@@ -102,8 +110,6 @@ func ManagerOf(
 	}
 	why := fmt.Sprintf("its lease could not be read (%v)", unread)
 	switch {
-	case unread == nil:
-		why = "the last leader released its lease"
 	case apierrors.IsForbidden(unread):
 		why = "you may not read its lease"
 	case errors.Is(unread, cli.ErrNoLease):
@@ -118,9 +124,6 @@ func ManagerOf(
 	case now.Sub(last) > longestSilence:
 		return Manager{Message: fmt.Sprintf("No manager seems to run: %s, and no StorageState was written for %s.",
 			why, duration.HumanDuration(now.Sub(last)))}
-	case lease != nil:
-		return Manager{Message: fmt.Sprintf("No manager leads: the last one released the lease %s/%s, and no other has "+
-			"acquired it.", lease.Namespace, lease.Name)}
 	default:
 		return Manager{Running: true, Message: fmt.Sprintf(
 			"A manager seems to run: %s, but a StorageState was written %s ago.", why, duration.HumanDuration(now.Sub(last)))}

@@ -76,7 +76,6 @@ func TestManagerOf(t *testing.T) {
 		{"the lease was given back", lease("", time.Minute), nil, written(time.Minute), false, "No manager leads"},
 		{"never installed", nil, nil, nil, false, "No manager seems to run: none holds its lease."},
 		{"uninstalled a minute ago", nil, nil, written(time.Minute), false, "No manager seems to run: none holds its lease."},
-		{"released, and long ago", lease("", 3*time.Hour), nil, written(3 * time.Hour), false, "for 3h"},
 		{"without leader election", nil, cli.ErrNoLease, written(time.Minute), true,
 			"A manager seems to run: it has no lease, but a StorageState was written 60s ago"},
 		{"without leader election, and gone", nil, cli.ErrNoLease, written(3 * time.Hour), false,

@@ -88,17 +88,20 @@ func newReport(
 			r.Summary += " A change of a CustomResourceDefinition within the last minutes may not be known yet: " + err.Error()
 		}
 	}
-	paused := 0
+	if n := countPaused(resources); n > 0 {
+		r.Summary += fmt.Sprintf(" Paused, although no migration is due: %d. To end that, run: kubectl svm resume all", n)
+	}
+	return r
+}
+
+// countPaused counts the resources that are safe and paused. Nothing else says that they are.
+func countPaused(resources []assess.Resource) (paused int) {
 	for i := range resources {
 		if r := &resources[i]; r.Safe && r.State != nil && assess.Paused(r.State) {
 			paused++
 		}
 	}
-	if paused > 0 {
-		r.Summary += fmt.Sprintf(" Paused, although no migration is due: %d. To end that, run: kubectl svm resume all",
-			paused)
-	}
-	return r
+	return paused
 }
 
 func notSafe(resources []assess.Resource, unsafe int, counts map[assess.Attention]int) string {
