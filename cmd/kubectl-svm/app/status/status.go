@@ -36,6 +36,10 @@ For each resource that is not safe, the command shows in which versions objects 
 write, whether all servers agree, how far its migration is, and what happens next. Resources that need your action come
 first. Name resources, or "all", to see those that are safe as well.
 
+The command compares each StorageState with the CustomResourceDefinition of the resource, if you may list these, because
+the trigger may not have seen the latest change yet. A resource can be safe although its newest migration failed, for
+example one for a new encryption key. The command prints that too.
+
 Exit codes: 0 safe, 1 error, 2 not safe, 3 timeout of --watch.`
 	example = `  # Is it safe to upgrade, and why not?
   kubectl svm status
