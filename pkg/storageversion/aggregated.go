@@ -39,9 +39,9 @@ type aggregatedVersion struct {
 	// AggregatedDocument is the last one that could be read, and the failure of the last one that could not. A resource
 	// that is no longer served stays, without versions, because its objects may still be stored.
 	AggregatedDocument
-	// readAt is when a document was read last that stands for all replicas. It is zero if the group version has no
-	// APIService any more, because then nobody reads it again.
-	readAt time.Time
+	readAt time.Time // when a document was read last that stands for all replicas
+	// withdrawn is whether the group version has no APIService any more. Then nobody reads it again.
+	withdrawn bool
 	// failingSince is since when there is none.
 	failingSince time.Time
 }
@@ -60,9 +60,10 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	for resource, before := range known.Resources {
 		resources[resource] = Resource{Kind: before.Kind, Migratable: before.Migratable}
 	}
+	known.withdrawn = document == nil
 	switch {
 	case document == nil:
-		known.Resources, known.Failure, known.WhyUnasked, known.readAt = resources, "", "", time.Time{}
+		known.Resources, known.Failure, known.WhyUnasked = resources, "", ""
 	case document.Failure != "":
 		known.Failure, known.WhyUnasked = document.Failure, cmp.Or(document.WhyUnasked, known.WhyUnasked)
 	default:
@@ -159,12 +160,17 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 // observe adds what the documents say.
 func (a aggregated) observe(o *Observation) {
 	var versions []string
+	var withdrawn time.Time // counts if no version has an APIService
 	o.Presence = NotServed
 	for _, gv := range a.versions(o.Resource) {
 		known := a[gv]
 		versions = append(versions, gv.Version)
-		if !known.readAt.IsZero() && (o.ReadAt.IsZero() || known.readAt.Before(o.ReadAt)) {
-			o.ReadAt = known.readAt
+		oldest := &o.ReadAt
+		if known.withdrawn {
+			oldest = &withdrawn
+		}
+		if !known.readAt.IsZero() && (oldest.IsZero() || known.readAt.Before(*oldest)) {
+			*oldest = known.readAt
 		}
 		if known.Failure != "" || known.WhyUnasked != "" {
 			o.Problem = known.problem(gv)
@@ -175,6 +181,9 @@ func (a aggregated) observe(o *Observation) {
 			o.Presence = Served
 			o.Served = append(o.Served, gv.Version)
 		}
+	}
+	if o.ReadAt.IsZero() {
+		o.ReadAt = withdrawn
 	}
 	if o.Presence == NotServed { // Another version of the group may serve it.
 		if o.Problem = cmp.Or(o.Problem, a.problem(o.Resource.Group)); o.Problem != nil {

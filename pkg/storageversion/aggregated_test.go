@@ -64,6 +64,12 @@ func TestAggregatedVersionThatIsWithdrawn(t *testing.T) {
 	if o := s.Observe(s.now, flunders); o.Presence != Served || o.ReadAt != s.now {
 		t.Errorf("read at %v, want %v", o.ReadAt, s.now)
 	}
+	// Somebody may be replacing the APIService. What was read a moment ago is not forgotten meanwhile.
+	read := s.now
+	s.SetAggregated(s.tick(), v2, nil)
+	if o := s.Observe(s.now, flunders); o.Presence != NotServed || o.ReadAt.IsZero() || o.ReadAt.After(read) {
+		t.Errorf("read at %v, want what was read until %v", o.ReadAt, read)
+	}
 }
 
 func TestAggregatedResourceWithReplicasThatNobodyAsked(t *testing.T) {

@@ -155,7 +155,6 @@ func TestAggregatedServers(t *testing.T) {
 	c.stop()
 }
 
-// TestReplicasOfAggregatedServers has Services with all kinds of endpoints.
 // TestAPIServiceThatIsNew has an APIService come, go and come for another version. Until the document of the aggregated
 // server was read, nobody knows whether it serves a resource.
 func TestAPIServiceThatIsNew(t *testing.T) {
@@ -194,6 +193,7 @@ func TestAPIServiceThatIsNew(t *testing.T) {
 	}
 }
 
+// TestReplicasOfAggregatedServers has Services with all kinds of endpoints.
 func TestReplicasOfAggregatedServers(t *testing.T) {
 	pod := func(name string) object {
 		return object{"addresses": []string{"10.0.0.1"}, "targetRef": object{"kind": "Pod", "name": name}}

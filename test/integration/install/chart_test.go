@@ -104,7 +104,9 @@ func TestChartValues(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	delete(schema.Properties, "global") // Charts that have this one as a part set it.
+	// Charts that have this one as a part set these.
+	delete(schema.Properties, "global")
+	delete(schema.Properties, "enabled")
 	if diff := cmp.Diff(sets.KeySet(values), sets.KeySet(schema.Properties)); diff != "" {
 		t.Errorf("-values.yaml +values.schema.json:\n%s", diff)
 	}

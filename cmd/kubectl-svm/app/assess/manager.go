@@ -55,8 +55,8 @@ type Manager struct {
 
 // fences has a sentence for each state of the fence.
 var fences = map[fence.State]string{
-	fence.Standing: "The fence stood when the manager last looked, an hour ago at most: the API server refuses its " +
-		"writes that change an object.",
+	fence.Standing: "The fence stood at the last hourly check: the API server refuses writes of the manager that " +
+		"change an object.",
 	fence.Missing: "The fence is missing: the API server would let the manager change objects. " +
 		"Apply it in the way in which it was installed: docs/install.md, The fence.",
 	fence.Unknown: "It is not known whether the fence stands: the log of the manager says why.",

@@ -102,7 +102,7 @@ func TestManagerOf(t *testing.T) {
 func TestFence(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for state, says := range map[fence.State]string{
-		fence.Standing: "The fence stood when the manager last looked",
+		fence.Standing: "The fence stood at the last hourly check",
 		fence.Missing:  "docs/install.md, The fence",
 		fence.Unknown:  "It is not known",
 		"":             "",

@@ -38,8 +38,8 @@ type Cluster struct {
 	Catalog    *Catalog
 	States     []migrationv1alpha1.StorageState
 	Migrations []migrationv1alpha1.StorageVersionMigration
-	// Definitions are the CustomResourceDefinitions by name, after ReadDefinitions. If they could not be read,
-	// DefinitionsUnread says why.
+	// Definitions are the CustomResourceDefinitions by name, after ReadDefinitions. If they could not be read the last
+	// time, DefinitionsUnread says why.
 	Definitions       map[string]*metav1.ObjectMeta
 	DefinitionsUnread error
 }

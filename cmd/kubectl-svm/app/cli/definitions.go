@@ -38,9 +38,9 @@ func (c *Clients) ReadDefinitions(ctx context.Context, cluster *Cluster) {
 		}
 		return nil
 	})
-	cluster.Definitions, cluster.DefinitionsUnread = found, nil
 	if err != nil {
-		cluster.Definitions = nil
 		cluster.DefinitionsUnread = fmt.Errorf("listing CustomResourceDefinitions: %w", Explain(err))
+		return // Those that were read before are still better than none.
 	}
+	cluster.Definitions, cluster.DefinitionsUnread = found, nil
 }

@@ -130,12 +130,14 @@ func (o *Options) selected(cluster *cli.Cluster) ([]migrationv1alpha1.StorageVer
 	}), nil
 }
 
-// newestFailed returns the newest migration of each resource that denied objects, or else the newest one that failed,
-// unless a newer one has succeeded. The migrations of a resource are the newest first.
+// newestFailed returns the newest migration of each resource that denied objects, unless a newer one has succeeded. If
+// none did, it returns the newest migration of the resource if that has failed. The migrations of a resource are the
+// newest first.
 func newestFailed(
 	migrations []migrationv1alpha1.StorageVersionMigration,
 ) (newest []migrationv1alpha1.StorageVersionMigration) {
-	known, failed := sets.New[schema.GroupResource](), map[schema.GroupResource]int{}
+	seen, known := sets.New[schema.GroupResource](), sets.New[schema.GroupResource]()
+	failed := map[schema.GroupResource]int{} // where in newest
 	for i := range migrations {
 		m, denied := &migrations[i], deniedCount(&migrations[i]) > 0
 		resource := m.GroupResource()
@@ -146,10 +148,11 @@ func newestFailed(
 			newest[at] = *m
 		case denied:
 			newest = append(newest, *m)
-		case m.HasCondition(migrationv1alpha1.MigrationFailed) && !failedLater:
+		case m.HasCondition(migrationv1alpha1.MigrationFailed) && !seen.Has(resource):
 			failed[resource] = len(newest)
 			newest = append(newest, *m)
 		}
+		seen.Insert(resource)
 		if denied || m.HasCondition(migrationv1alpha1.MigrationSucceeded) {
 			known.Insert(resource)
 		}

@@ -120,6 +120,13 @@ func TestNothingDenied(t *testing.T) {
 	m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
 		{Type: migrationv1alpha1.MigrationFailed, Status: "True", Reason: "ListRefused", Message: "No permission."},
 	}
+	running := m
+	running.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+		{Type: migrationv1alpha1.MigrationRunning, Status: "True"},
+	}
+	if again := newestFailed([]migrationv1alpha1.StorageVersionMigration{running, m}); len(again) > 0 {
+		t.Errorf("another attempt runs, and got %v", again)
+	}
 	var failed []Denied
 	for _, m := range newestFailed([]migrationv1alpha1.StorageVersionMigration{m, m}) {
 		failed = append(failed, newDenied(&m))

@@ -162,6 +162,9 @@ func (o *Options) migrate(ctx context.Context, cluster *cli.Cluster, resources [
 	if o.Output.Structured() {
 		err = o.Output.PrintData(o.Env, cli.ListOf(created))
 	}
+	if failed != nil {
+		o.Notef("Warning: %d of %d migrations were not created: %v", len(resources)-len(created), len(resources), failed)
+	}
 	if err == nil && o.Wait {
 		err = o.wait(ctx, cluster, created)
 	} else if err == nil && o.DryRun == "" {

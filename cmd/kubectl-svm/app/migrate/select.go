@@ -107,8 +107,8 @@ func (o *Options) checkComplete(catalog *cli.Catalog) error {
 			unlisted)
 		return nil
 	}
-	return fmt.Errorf("the API server could not list all its resources, so some would be left out: %w\n"+
-		"To migrate the others: --allow-incomplete", unlisted)
+	return fmt.Errorf("nothing was created, because the API server could not list all its resources: %w\n"+
+		"To migrate those that it could list, use --allow-incomplete", unlisted)
 }
 
 // warn prints what a person may not expect. The migrations are created anyway.

@@ -19,10 +19,12 @@ package plan
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -34,7 +36,8 @@ const (
 	long = `Show what the trigger does next with each resource whose objects may be stored in old versions, and
 why. The last lines are the commands for what the trigger does not do by itself. The command changes nothing.
 
-The plan follows from the StorageStates. The command does not ask the API servers again.`
+The plan follows from the StorageStates. The command compares them with the CustomResourceDefinitions, if you may list
+these. It does not ask the API servers again what they write.`
 	example = `  # What happens next
   kubectl svm plan
 
@@ -105,8 +108,15 @@ func (o *Options) Run(ctx context.Context) error {
 	plan := newPlan(assess.Resources(cluster, resources, now), len(o.Names) > 0)
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	plan.Manager = assess.ManagerOf(lease, err, cluster.States, now)
-	if unlisted := o.Unlisted(cluster.Catalog); unlisted != nil {
-		plan.Unknown = unlisted.Error()
+	unknown := o.Unlisted(cluster.Catalog)
+	if unread := cluster.DefinitionsUnread; !apierrors.IsForbidden(unread) {
+		unknown = errors.Join(unknown, unread)
+	}
+	if unknown != nil {
+		plan.Unknown = unknown.Error()
+	}
+	if err := ctx.Err(); err != nil {
+		return err // Something may have been left out.
 	}
 	if o.Output.Structured() {
 		return o.Output.PrintData(o.Env, plan)

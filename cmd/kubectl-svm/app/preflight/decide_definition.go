@@ -198,7 +198,7 @@ func (fs *Findings) aboutDrop(in Drop) {
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. Migrate them first: "+
 			"kubectl svm migrate %s --wait", in.version(), name)
 	case unproven(in.State) != "":
-		fs.add(Error, CodeVersionMayBeStored, name, "the StorageState does not name %s, but it proves nothing now: %s",
+		fs.add(Error, CodeVersionMayBeStored, name, "the StorageState does not list %s, but nobody can rely on it now: %s",
 			in.version(), unproven(in.State))
 	case stored:
 		fs.add(Error, CodeStoredVersionsNotPruned, name, "no object is stored as %s, but status.storedVersions of the "+

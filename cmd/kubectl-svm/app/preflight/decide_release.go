@@ -114,9 +114,13 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 	case support.Reads == releases.No:
 		fs.add(Error, CodeEncodingUnreadable, state.Name, "objects may be stored as %s, which %s cannot read. %s",
 			encoding, target.Name, migrate)
-	case support.Serves == releases.No && !target.unknown() && !servesAnother(kind, target):
+	case support.Serves == releases.No && (!target.unknown() || target.Serves != nil) && !servesAnother(kind, target):
+		help := "Delete them first"
+		if target.unknown() { // It may serve a version that there are no data of.
+			help = "Use a plugin that knows the release, or keep a release that serves them"
+		}
 		fs.add(Error, CodeResourceGone, state.Name, "%s serves no version of %s any more. Its objects stay in etcd, and no "+
-			"client can read or delete them. Delete them first", target.Name, state.Name)
+			"client can read or delete them. %s", target.Name, state.Name, help)
 	case support.Serves == releases.No && support.Reads == releases.NotKnown && support.Removed > newest:
 		// What known releases do not serve, they still read: ReleaseUnknown says all that there is to say.
 		fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve any more. "+

@@ -51,6 +51,9 @@ func (o *Options) checkManager(ctx context.Context) error {
 		return nil
 	}
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
+	if errors.Is(err, cli.ErrNoLease) {
+		return errors.New("without a lease nobody knows whether a manager runs. If none does, use --beside-manager")
+	}
 	if err != nil {
 		return fmt.Errorf("looking for a manager: %w", cli.Explain(err))
 	}
@@ -211,11 +214,19 @@ func (o *Options) again() string {
 		}
 		for _, value := range values {
 			if f.Name != "resume" && f.Name != "token" {
-				command += fmt.Sprintf(" --%s=%s", f.Name, value)
+				command += fmt.Sprintf(" --%s=%s", f.Name, quoted(value))
 			}
 		}
 	})
 	return command
+}
+
+// quoted is a value as a shell reads it.
+func quoted(value string) string {
+	if !strings.ContainsAny(value, " \t\n'\"\\$`&|;<>()*?[]{}!#~") {
+		return value
+	}
+	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 }
 
 // printDenied prints the objects that the API server refuses to rewrite.

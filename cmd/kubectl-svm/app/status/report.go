@@ -19,6 +19,8 @@ package status
 import (
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
@@ -80,6 +82,8 @@ func newReport(
 			wasSafe, assess.FormatNumber(int64(unconfirmed)))
 	case r.Unknown != "":
 		r.Summary = "Not known to be safe: the API server could not list all its resources (" + r.Unknown + ")."
+	case cluster.DefinitionsUnread != nil && !apierrors.IsForbidden(cluster.DefinitionsUnread):
+		r.Summary = "Not known to be safe: " + cluster.DefinitionsUnread.Error()
 	default:
 		r.Safe = true
 		r.Summary = fmt.Sprintf("Safe to upgrade and to remove old versions: every object of %s is stored in the version "+
@@ -89,7 +93,8 @@ func newReport(
 		}
 	}
 	if n := countPaused(resources); n > 0 {
-		r.Summary += fmt.Sprintf(" Paused, although no migration is due: %d. To end that, run: kubectl svm resume all", n)
+		r.Summary += fmt.Sprintf(" Paused: %d of the safe resources, so their next migrations will not start by themselves.",
+			n)
 	}
 	return r
 }

@@ -108,6 +108,9 @@ func (o *Options) run(ctx context.Context) error {
 	}
 	o.Clients.ReadDefinitions(ctx, cluster)
 	report := o.report(ctx, cluster, resources)
+	if err := ctx.Err(); err != nil {
+		return err // Something may have been left out.
+	}
 	if err := o.print(report); err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -243,9 +244,15 @@ func TestDefinitionsThatMayNotBeRead(t *testing.T) {
 		States: []migrationv1alpha1.StorageState{
 			state(t, "bolts.example.com", "", "OnlyCurrentEncodingPersisted", "", ""),
 		},
-		DefinitionsUnread: errors.New("you may not"),
 	}
-	if got := screen(t, cluster, leads, &Options{}); !strings.Contains(got, "may not be known yet: you may not") {
+	cluster.DefinitionsUnread = apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("you may not"))
+	got := screen(t, cluster, leads, &Options{})
+	if !strings.Contains(got, "\nSafe") || !strings.Contains(got, "you may not") {
+		t.Errorf("got\n%s", got)
+	}
+	cluster.DefinitionsUnread = errors.New("it does not answer")
+	got = screen(t, cluster, leads, &Options{})
+	if !strings.Contains(got, "\nNot known to be safe: it does not answer") {
 		t.Errorf("got\n%s", got)
 	}
 }
@@ -262,7 +269,7 @@ func TestSafeWithAFailedMigration(t *testing.T) {
 	got := screen(t, cluster, leads, &Options{})
 	for _, want := range []string{
 		"secrets: The versions are safe, but", "new-key failed, ListRefused: No permission.",
-		"kubectl svm history secrets -o wide", "\nSafe to upgrade", "Paused, although no migration is due: 1.",
+		"kubectl svm history secrets -o wide", "\nSafe to upgrade", "Paused: 1 of the safe resources",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got\n%s\nwant in it %q", got, want)
