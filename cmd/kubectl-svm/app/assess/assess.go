@@ -218,7 +218,7 @@ func remark(migrations []*migrationv1alpha1.StorageVersionMigration) string {
 	}
 	failed := Describe(migrations[0])
 	return fmt.Sprintf("The versions are safe, but the newest migration did not rewrite all objects. If it was for a new "+
-		"encryption key, some objects still have the old one. %s failed, %s: %s", failed.Name, failed.Reason, failed.Message)
+		"encryption key, objects may still have the old one. %s failed, %s: %s", failed.Name, failed.Reason, failed.Message)
 }
 
 // Doubt says why a StorageState is too old to rely on, or nothing. The trigger writes it at least once an hour.
