@@ -45,7 +45,8 @@ func Sleep(ctx context.Context, clk clock.Clock, d time.Duration) bool {
 	}
 }
 
-// Unanswered reports whether err means that no API server answered the question. A server that answered no did answer.
+// Unanswered reports whether the question is still open: no API server answered, or one said that it cannot answer now
+// (429, 5xx). A refusal is an answer.
 func Unanswered(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -42,7 +42,10 @@ type aggregatedVersion struct {
 	readAt time.Time // when a document was read last that stands for all replicas
 	// withdrawn is whether the group version has no APIService any more. Then nobody reads it again.
 	withdrawn bool
-	// failingSince is since when there is none.
+	// handedSince is when an APIService handed the group version to an aggregated server.
+	handedSince time.Time
+	// failingSince is when the first document came that failed, or that does not stand for all replicas. It counts while
+	// Failure or WhyUnasked is set.
 	failingSince time.Time
 }
 
@@ -59,6 +62,9 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	resources := map[schema.GroupResource]Resource{}
 	for resource, before := range known.Resources {
 		resources[resource] = Resource{Kind: before.Kind, Migratable: before.Migratable}
+	}
+	if document != nil && (!exists || known.withdrawn) {
+		known.handedSince = now
 	}
 	known.withdrawn = document == nil
 	switch {
@@ -165,19 +171,15 @@ func (a aggregated) observe(o *Observation) {
 	for _, gv := range a.versions(o.Resource) {
 		known := a[gv]
 		versions = append(versions, gv.Version)
-		oldest := &o.ReadAt
 		if known.withdrawn {
-			oldest = &withdrawn
-		}
-		if !known.readAt.IsZero() && (oldest.IsZero() || known.readAt.Before(*oldest)) {
-			*oldest = known.readAt
+			withdrawn = earlier(withdrawn, known.readAt)
+		} else {
+			o.ReadAt = earlier(o.ReadAt, known.readAt)
 		}
 		if known.Failure != "" || known.WhyUnasked != "" {
 			o.Problem = known.problem(gv)
 		}
-		switch {
-		case known.Failure != "":
-		case len(known.Resources[o.Resource].Versions) > 0:
+		if known.Failure == "" && len(known.Resources[o.Resource].Versions) > 0 {
 			o.Presence = Served
 			o.Served = append(o.Served, gv.Version)
 		}
@@ -190,7 +192,15 @@ func (a aggregated) observe(o *Observation) {
 			o.Presence = PresenceUnknown
 		}
 	}
-	o.Versions = readable(o.Resource.Group, a.find(o.Resource).Kind, versions)
+	o.Versions = versionsByEncoding(o.Resource.Group, a.find(o.Resource).Kind, versions)
+}
+
+// earlier returns the earlier of two times. A zero time does not count.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // problem returns why it is not known which resources aggregated servers serve in a group, or nil.

@@ -36,7 +36,7 @@ func (o *Observation) AllWrite(hash string) bool {
 func (o *Observation) OnlyWrittenSince(hash string) time.Time {
 	since := o.Time
 	for _, sighting := range slices.Backward(o.Sightings) {
-		if len(sighting.UnreadDeparted) > 0 || !sighting.WritesOnly(hash) {
+		if !sighting.OnlyWritten(hash) {
 			break
 		}
 		since = sighting.Since

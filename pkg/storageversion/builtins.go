@@ -49,7 +49,8 @@ type builtIn struct {
 	migratable bool
 	// lastRead is what the last complete look said, nil if there was none.
 	lastRead *Sighting
-	// recentHashes are the encodings in any document since a server departed whose address may still answer.
+	// recentHashes are the encodings in the looks since a server departed whose address may still answer. Such an answer
+	// may have hidden that of a living server.
 	recentHashes sets.Set[Encoding]
 }
 
@@ -63,9 +64,9 @@ func (b *builtIns) learn(now time.Time) (first []schema.GroupResource) {
 			known, wasKnown := b.resources[resource]
 			if !wasKnown {
 				first = append(first, resource)
-				known.readable = readable(resource.Group, r.Kind, usualVersions)
+				known.readable = versionsByEncoding(resource.Group, r.Kind, usualVersions)
 			}
-			maps.Copy(known.readable, readable(resource.Group, r.Kind, r.Versions))
+			maps.Copy(known.readable, versionsByEncoding(resource.Group, r.Kind, r.Versions))
 			if !served.Has(resource) {
 				known.kind, known.versions, known.migratable = r.Kind, slices.Clone(r.Versions), false
 				served.Insert(resource)

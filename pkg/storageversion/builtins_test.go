@@ -82,7 +82,7 @@ func TestSharedStorage(t *testing.T) {
 		if !slices.Equal(o.SharedWith, []schema.GroupResource{other}) || o.Primary != core {
 			t.Errorf("%v: shared with %v by %v, want %v by %v", resource, o.SharedWith, o.Primary, other, core)
 		}
-		if !o.Expires || o.Versions[hash] != "v1" {
+		if !Expires(o.Resource) || o.Versions[hash] != "v1" {
 			t.Errorf("unexpected observation %+v", o)
 		}
 	}

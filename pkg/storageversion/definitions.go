@@ -42,7 +42,7 @@ func (d definitions) observe(o *Observation) {
 	o.Served, o.Defined = slices.Clone(definition.ServedVersions), slices.Clone(definition.DefinedVersions)
 	o.StoredVersionsManager = definition.StoredVersionsManager
 	versions := slices.Concat(definition.ServedVersions, definition.StoredVersions, []string{definition.StorageVersion})
-	o.Versions = readable(definition.Group, definition.Kind, versions)
+	o.Versions = versionsByEncoding(definition.Group, definition.Kind, versions)
 }
 
 func (c *CustomResource) hash(version string) Encoding {

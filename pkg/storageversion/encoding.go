@@ -44,8 +44,8 @@ func hashOf(encodingVersion, kind string) Encoding {
 var usualVersions = strings.Fields("v1 v1alpha1 v1alpha2 v1alpha3 v1beta1 v1beta2 v1beta3 " +
 	"v2 v2alpha1 v2alpha2 v2alpha3 v2beta1 v2beta2 v2beta3 v3 v3alpha1 v3alpha2 v3alpha3 v3beta1 v3beta2 v3beta3")
 
-// readable returns versions of a group by the encoding of a kind at each of them.
-func readable(group, kind string, versions []string) map[Encoding]string {
+// versionsByEncoding returns versions of a group by the encoding of a kind at each of them.
+func versionsByEncoding(group, kind string, versions []string) map[Encoding]string {
 	all := map[Encoding]string{}
 	for _, version := range versions {
 		groupVersion := schema.GroupVersion{Group: group, Version: version}

@@ -81,6 +81,12 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	}
 }
 
+// IsRecord reports whether this very sighting was recorded, and not another one with the same evidence. Then this
+// process recorded it.
+func (s *Sighting) IsRecord(recorded migrationv1alpha1.StorageEvidence) bool {
+	return SameEvidence(s.Evidence, recorded) && s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime)
+}
+
 // SightingsSince returns the sightings that came after the recorded evidence. known is false if nothing
 // connects the evidence with the sightings: then anything may have happened in between.
 //
@@ -89,9 +95,7 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 // have too many sightings but never too few.
 func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (later []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
-	if at := slices.IndexFunc(all, func(s Sighting) bool {
-		return same(s) && s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime)
-	}); at >= 0 {
+	if at := slices.IndexFunc(all, func(s Sighting) bool { return s.IsRecord(recorded) }); at >= 0 {
 		return all[at+1:], true
 	}
 	at, next := -1, 0

@@ -84,8 +84,8 @@ func (l *Ledger) Resources() []schema.GroupResource {
 // SetServers records which processes of kube-apiserver live. unbroken means that every Lease that came and went since
 // the last call is known.
 //
-// What left is judged by what was known before the change: departure and published come first, and forget comes after
-// noteDeparture.
+// What left is judged by what was known of it. So the evidence and the publications are taken before the change, and
+// processes are forgotten after their departure was noted.
 func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Changes {
 	departure, published := Sighting{Evidence: l.servers.evidence()}, l.publications.complete()
 	left, came, changed := l.servers.set(now, living, unbroken)

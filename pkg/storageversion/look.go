@@ -33,12 +33,13 @@ func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 		own.Insert(address)
 		shown = shown || slices.Contains(answering, address)
 	}
-	all := !own.Has("")
-	if all && !shown && len(l.Living) > 1 {
-		return true, false
+	allAdvertise := !own.Has("")
+	if allAdvertise && !shown && len(l.Living) > 1 {
+		return true, false // They advertise other addresses.
 	}
-	shares = len(answering) < len(l.Living) && !(shown && all && len(own) == len(l.Living))
-	return shares, shares && shown && all
+	eachItsOwn := shown && allAdvertise && len(own) == len(l.Living)
+	shares = len(answering) < len(l.Living) && !eachItsOwn
+	return shares, shares && shown && allAdvertise
 }
 
 // Missing returns the identities of the servers that advertise an address at which nobody answers. It returns none if
@@ -98,5 +99,5 @@ func (l *Look) ServesStorageVersions() bool {
 			return false
 		}
 	}
-	return true
+	return len(l.Documents) > 0
 }

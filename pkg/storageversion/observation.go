@@ -88,8 +88,6 @@ type Observation struct {
 	// connection counts as well until a look shows that the process is the same: one of an old release may have the Lease
 	// of the process before it.
 	ServersSince time.Time
-	// Expires says that objects vanish by themselves, and that a rewrite would prolong their life.
-	Expires bool
 }
 
 // Sighting is what was written at one moment, from complete evidence.
@@ -109,6 +107,11 @@ type Sighting struct {
 
 // WritesOnly reports whether the servers write the encoding hash and no other. It says nothing about UnreadDeparted.
 func (s *Sighting) WritesOnly(hash Encoding) bool { return len(s.Writing) == 1 && s.Writing[0] == hash }
+
+// OnlyWritten reports whether all servers, also those that left, were seen to write the encoding hash and no other.
+func (s *Sighting) OnlyWritten(hash Encoding) bool {
+	return len(s.UnreadDeparted) == 0 && s.WritesOnly(hash)
+}
 
 // Problem is why an observation is not complete.
 type Problem struct {

@@ -36,7 +36,6 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 		Class:     l.class(resource),
 		Sightings: slices.Clone(l.sightings[resource]),
 		Primary:   resource,
-		Expires:   Expires(resource),
 
 		ServersSince: l.serversSince(),
 	}
@@ -44,7 +43,7 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 	case Custom:
 		l.definitions.observe(&o)
 		if gv, shadowed := l.aggregated.serves(resource); shadowed {
-			o.Problem = &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: l.aggregated[gv].failingSince,
+			o.Problem = &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: l.aggregated[gv].handedSince,
 				Message: "the APIService of " + gv.String() + " leads to an aggregated server, so the objects of the " +
 					"CustomResourceDefinition cannot be reached. Delete the APIService or the CustomResourceDefinition"}
 		}

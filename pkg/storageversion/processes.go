@@ -82,11 +82,10 @@ func (p *processes) answer(documents map[string]Document) (unread []Process) {
 		before, met := p.met[name]
 		_, lost := p.lost[name]
 		now := connectedProcess{started: document.Started, identified: IdentifiedByLease(document.Version)}
-		switch {
-		case now.identified && (!met || before.identified): // Leases tell which processes there were.
-		case met && before.identified == now.identified && before.started.Equal(now.started) &&
-			!(lost && now.started.IsZero()): // It is the same process.
-		default:
+		byLease := now.identified && (!met || before.identified) // Leases tell which processes there were.
+		same := met && before.identified == now.identified && before.started.Equal(now.started) &&
+			!(lost && now.started.IsZero())
+		if !byLease && !same {
 			unread = append(unread, Process{Identity: name})
 		}
 		p.met[name] = now

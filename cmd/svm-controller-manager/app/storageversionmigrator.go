@@ -61,7 +61,7 @@ func newStorageVersionMigratorDescriptor() ControllerDescriptor {
 			options := flags.Options
 			options.MaxStorageGrowth = flags.storageGrowth.Value()
 			options.SettlePeriod = c.Observation.SettlePeriod
-			options.Triggered = c.Selected(names.StorageVersionMigrationTriggerController)
+			options.HasTrigger = c.Selected(names.StorageVersionMigrationTriggerController)
 			clients := svmigrator.Clients{
 				Migrations: c.MigrationClient, Documents: c.Client.Discovery().RESTClient(), Objects: c.Config,
 			}

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package names has the names that users of the manager see in flags, leases, events, metrics and RBAC rules. Each name
-// is written once: aliases in the descriptors of package app, all others here.
+// Package names has the names of the manager and of its controllers. Names of metrics and queues are in the package
+// that uses them, aliases in the descriptors of package app.
 //
 // # Change policy
 //

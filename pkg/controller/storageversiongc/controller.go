@@ -35,8 +35,6 @@ import (
 )
 
 const (
-	queueName = "storage_version_garbage_collector"
-
 	// everything is the only key of the queue. There are about sixty StorageVersions, and all of them name a server that
 	// goes. One sync for all of them costs one list and one read of each Lease in doubt, and it always reads the Leases
 	// after the StorageVersions.
@@ -84,7 +82,7 @@ func New(
 		synced:          []cache.InformerSynced{leases.Informer().HasSynced, storageVersions.Informer().HasSynced},
 	}
 	c.queue = controller.NewQueue(controller.QueueOptions[string]{
-		Name: queueName, Clock: clk, Handle: c.handle, Workers: 1, MinRetry: minBackoff, MaxRetry: maxBackoff,
+		Name: subsystem, Clock: clk, Handle: c.handle, Workers: 1, MinRetry: minBackoff, MaxRetry: maxBackoff,
 	})
 
 	// The handlers do not look at the objects, so they cannot misread a tombstone or a resync. The sync finds out from the

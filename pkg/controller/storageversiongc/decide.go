@@ -196,7 +196,7 @@ func (d *decision) judge(obs observation, object *apiserverinternalv1alpha1.Stor
 		// Somebody has deleted the object. It stays until the owners of its finalizers let it go.
 	case len(stale) > 0 && !marked(object):
 		d.do(effect{action: putMarker, reason: staleEntries, object: object, serverIDs: stale})
-		d.next = 0 // Decide again at once, with the marker in place.
+		d.next = 0 // Decide again as soon as the queue allows, with the marker in place.
 	case len(kept) == 0:
 		d.do(effect{action: deleteObject, reason: staleEntries, object: object, serverIDs: stale})
 	case len(stale) > 0:

@@ -37,7 +37,7 @@ import (
 //  4. The delay after its last run is over.
 //  5. No other migration of the resource goes first (ahead). Then it waits for a free slot (queue.go).
 //
-// In its run, on live objects:
+// In its run, on the migration as the API server has it:
 //
 //  6. The growth of etcd is measured (space.go).
 //  7. The server of an aggregated group was read once more. Decide still says Go, and all servers still follow the
@@ -82,7 +82,11 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 		if c.ready.NumRequeues(m.Name) > 0 {
 			return time.Time{}, nil // Its last run failed. It is queued again when the backoff is over.
 		}
-		decision = c.enqueueReady(m)
+		wait, again := c.enqueueReady(m)
+		if wait == nil {
+			return again, nil // The status says what it waits for, or a run begins now.
+		}
+		decision = *wait
 	}
 	switch decision.Verdict {
 	case Wait:
@@ -97,30 +101,28 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 }
 
 // enqueueReady adds a migration that may write to those that wait for a free slot, unless it waits for another
-// migration of the resource. It returns Wait, with the message for the status, if others go first, else Go.
-func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) Decision {
+// migration of the resource. wait is for the status, or nil if the status stays; again is when to look again then.
+func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) (wait *Decision, again time.Time) {
 	// The status already says why it waits, and Queued would say less. This is read before the migration is queued: then a
 	// free slot may begin the run at once.
 	saysMore := c.runs.memoryOf(m.UID).stuck || saysInTreeRuns(&m.Status)
-	decision := Decision{Verdict: Go}
 	if other := c.ahead(m); other != "" {
 		// It is queued again when the other one has ended or must stop.
-		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
-			"This one starts when that one ends", other)
+		wait = new(waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
+			"This one starts when that one ends", other))
 	} else {
 		if c.ready.Len() > 0 || len(c.runs.all()) >= c.env.options.ConcurrentMigrations {
-			decision = waitDecision(migrationv1alpha1.MigrationReasonQueued,
-				"as many migrations run as --concurrent-migrations allows, or others come first. This one starts when a slot is "+
-					"free")
+			wait = new(waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
+				"--concurrent-migrations allows, or others come first. This one starts when a slot is free"))
 		} else {
-			decision.DecideAt = c.env.clock.Now().Add(minRetry)
+			again = c.env.clock.Now().Add(minRetry)
 		}
 		c.ready.Add(m.Name)
 	}
 	if saysMore {
-		return Decision{Verdict: Go}
+		return nil, time.Time{}
 	}
-	return decision
+	return wait, again
 }
 
 // ahead returns the name of the migration of the same resource for which m has to wait, or "". That is the migration

@@ -107,7 +107,7 @@ func setCondition(
 	conditionType migrationv1alpha1.MigrationConditionType, value corev1.ConditionStatus, reason, message string,
 ) {
 	message = strings.ReplaceAll(message, "\n", "; ") // A joined error has one line for each error.
-	message = migrationv1alpha1.TruncateRunes(message, migrationv1alpha1.MaxStateConditionMessageLength)
+	message = migrationv1alpha1.TruncateRunes(message, migrationv1alpha1.MaxConditionMessageLength)
 	c := status.Condition(conditionType)
 	if c == nil {
 		status.Conditions = append(status.Conditions, migrationv1alpha1.MigrationCondition{Type: conditionType})

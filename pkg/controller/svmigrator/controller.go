@@ -41,8 +41,8 @@ import (
 )
 
 const (
-	queueName = "storage_version_migrator"
-	readyName = "storage_version_migrator_turns" // a label of metrics, so the name stays
+	queueName = rewrite.Subsystem
+	readyName = rewrite.Subsystem + "_turns" // a label of metrics, so the name stays
 
 	// A failed sync or run of a migration is repeated after minRetry, doubling up to maxRetry. Each migration has its own
 	// delay.
@@ -63,8 +63,8 @@ type Observer interface {
 	ReadAggregated(ctx context.Context, group string) error
 	// CheckServers returns an error if other processes hold the identity Leases of API servers than were observed.
 	CheckServers(ctx context.Context) error
-	// AskEach calls a function with a reader for each live API server, at the server's own address. The error names the
-	// servers for which the function failed, and says why.
+	// AskEach calls a function with a reader of each live API server, at its own address or on a connection that stays
+	// with it. The error names the servers for which the function failed or that could not be asked, and says why.
 	AskEach(ctx context.Context, ask func(ctx context.Context, server documents.Reader) error) error
 }
 
@@ -132,11 +132,11 @@ func New(
 		}
 	})
 	c.queue = controller.NewQueue(controller.QueueOptions[string]{
-		Name: queueName, Clock: clock.RealClock{}, Handle: c.sync, Workers: syncWorkers,
+		Name: queueName, Clock: c.env.clock, Handle: c.sync, Workers: syncWorkers,
 		MinRetry: minRetry, MaxRetry: maxRetry,
 	})
 	c.ready = controller.NewQueue(controller.QueueOptions[string]{
-		Name: readyName, Clock: clock.RealClock{}, Handle: c.runMigration, Workers: options.ConcurrentMigrations,
+		Name: readyName, Clock: c.env.clock, Handle: c.runMigration, Workers: options.ConcurrentMigrations,
 		MinRetry: minRetry, MaxRetry: maxRetry, Order: &readyOrder{rank: c.rankOfName},
 	})
 	c.followers = newFollowers(c.env, c.enqueueResource)

@@ -39,8 +39,8 @@ type Input struct {
 	Observation storageversion.Observation
 	// State is the StorageState of the resource, or nil if there is none.
 	State *migrationv1alpha1.StorageState
-	// Triggered means that this process runs the trigger too. Then there will be a StorageState.
-	Triggered bool
+	// HasTrigger means that this process runs the trigger too. Then there will be a StorageState.
+	HasTrigger bool
 	// Settle is how long all servers must have written one encoding before they count as agreed.
 	Settle time.Duration
 	Now    time.Time
@@ -137,7 +137,7 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	}
 	d := awaitAgreement("the servers changed after the StorageState was written. The migration waits until the trigger " +
 		"updates it")
-	if in.Triggered {
+	if in.HasTrigger {
 		return d
 	}
 	last, _ := in.Observation.Last() // reasonToWait has checked that there is one.
@@ -175,11 +175,11 @@ func decideUnbound(in Input) Decision {
 		if agreed && state.Status.CurrentStorageVersionHash == last && in.stateCoversObservation(state, last) {
 			target.Epoch, target.StorageStateUID = new(state.Status.Epoch), state.UID
 			target.EncodingVersion = state.Status.CurrentEncodingVersion
-		} else if in.Triggered && !agreed {
+		} else if in.HasTrigger && !agreed {
 			return awaitAgreement("%s", message)
 		}
 	}
-	if in.Triggered && target.Epoch == nil {
+	if in.HasTrigger && target.Epoch == nil {
 		return awaitAgreement("no StorageState of %s shows yet what the servers write. The trigger will write it",
 			m.GroupResource())
 	}
@@ -226,11 +226,12 @@ func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, h
 	if state.Status.Evidence == nil || len(sightings) == 0 {
 		return false
 	}
-	// Evidence that is not durable counts if the trigger looked no earlier than this process did. Times in StorageStates
-	// have whole seconds.
-	firstSeen, looked := sightings[0].Evidence.FirstObservedTime.Truncate(time.Second), state.Status.LastHeartbeatTime.Time
+	// Evidence that is not durable counts if the heartbeat of the state is no earlier than when this process saw it. Times
+	// in StorageStates have whole seconds.
+	firstSeen := sightings[0].Evidence.FirstObservedTime.Truncate(time.Second)
+	heartbeat := state.Status.LastHeartbeatTime.Time
 	// A time in the future comes from another clock, or from this clock before it was set back.
-	confirmed := !looked.Before(firstSeen) && !looked.After(in.Now.Add(controller.ClockTolerance))
+	confirmed := !heartbeat.Before(firstSeen) && !heartbeat.After(in.Now.Add(controller.ClockTolerance))
 	return in.onlyWrittenSince(*state.Status.Evidence, hash, confirmed)
 }
 
@@ -239,17 +240,12 @@ func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, h
 func (in *Input) onlyWrittenSince(recorded migrationv1alpha1.StorageEvidence, hash string, confirmed bool) bool {
 	sightings := in.Observation.Sightings
 	later, known := storageversion.SightingsSince(recorded, sightings)
-	return known && onlyWrite(later, hash) &&
-		(confirmed || storageversion.Durable(recorded) || hasExactSighting(recorded, sightings))
-}
-
-// hasExactSighting reports whether the recorded sighting itself is among the sightings. Then this process recorded it.
-// Evidence that another process recorded can be compared only if it is durable.
-func hasExactSighting(recorded migrationv1alpha1.StorageEvidence, sightings []storageversion.Sighting) bool {
-	return slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
-		return storageversion.SameEvidence(recorded, s.Evidence) &&
-			recorded.FirstObservedTime.Equal(s.Evidence.FirstObservedTime)
-	})
+	if !known || slices.ContainsFunc(later, func(s storageversion.Sighting) bool { return !s.OnlyWritten(hash) }) {
+		return false
+	}
+	// Evidence that another process recorded can be compared only if it is durable.
+	return confirmed || storageversion.Durable(recorded) ||
+		slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool { return s.IsRecord(recorded) })
 }
 
 // goDecision returns a decision to let the migration write.
@@ -288,13 +284,6 @@ func reasonToWait(in Input, hash string) *Decision {
 		return nil
 	}
 	return &d
-}
-
-// onlyWrite reports whether all sightings show that all servers write the one encoding.
-func onlyWrite(sightings []storageversion.Sighting, hash string) bool {
-	return !slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
-		return len(s.UnreadDeparted) > 0 || !s.WritesOnly(hash)
-	})
 }
 
 // lastWritten is the hash of the encoding that all servers were last seen to write, or Unknown if they do not agree.

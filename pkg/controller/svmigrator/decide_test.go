@@ -139,33 +139,33 @@ func TestDecide(t *testing.T) {
 		return s
 	}
 	for name, test := range map[string]struct {
-		migration *migrationv1alpha1.StorageVersionMigration
-		observed  storageversion.Observation
-		state     *migrationv1alpha1.StorageState
-		triggered bool
-		want      Verdict
-		reason    string
-		message   string // a part of it
-		epoch     int64  // of the target, where the verdict is Go
+		migration  *migrationv1alpha1.StorageVersionMigration
+		observed   storageversion.Observation
+		state      *migrationv1alpha1.StorageState
+		hasTrigger bool
+		want       Verdict
+		reason     string
+		message    string // a part of it
+		epoch      int64  // of the target, where the verdict is Go
 	}{
 		"the trigger's migration goes while its epoch stands and the servers agree": {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
-			triggered: true,
-			want:      Go, epoch: 3,
+			hasTrigger: true,
+			want:       Go, epoch: 3,
 		},
 		"it waits while the state does not find that the servers agree": {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(3, v2, metav1.ConditionFalse),
-			triggered: true,
-			want:      Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "As the state says",
+			hasTrigger: true,
+			want:       Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "As the state says",
 		},
 		"it waits as soon as a server was seen to write something else, before the state tells of it": {
 			migration: byTrigger, observed: observed(written(9, 2, v2), written(0, 3, v1)),
-			state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			state: stateAt(3, v2, metav1.ConditionTrue), hasTrigger: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement,
 			message: "another encoding than example.com/v2",
 		},
 		"it waits while a server cannot be asked": {
-			migration: byTrigger, state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			migration: byTrigger, state: stateAt(3, v2, metav1.ConditionTrue), hasTrigger: true,
 			observed: func() storageversion.Observation {
 				o := observed(written(9, 2, v2))
 				o.Problem = &storageversion.Problem{
@@ -177,42 +177,42 @@ func TestDecide(t *testing.T) {
 		},
 		"it fails when a new epoch began": {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(4, v2, metav1.ConditionTrue),
-			triggered: true,
-			want:      Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost, message: "epoch 4",
+			hasTrigger: true,
+			want:       Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost, message: "epoch 4",
 		},
 		"it waits where the cache has an older epoch": {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(2, v1, metav1.ConditionTrue),
-			triggered: true,
-			want:      Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement,
+			hasTrigger: true,
+			want:       Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement,
 		},
 		"it goes on while a change of something else is not in the state yet": {
 			migration: byTrigger, observed: observed(written(9, 2, v2), written(1, 3, v2)),
-			state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			state: stateAt(3, v2, metav1.ConditionTrue), hasTrigger: true,
 			want: Go, epoch: 3,
 		},
 		"it waits for the trigger's word about a change and back": {
 			migration: byTrigger, observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)),
-			state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			state: stateAt(3, v2, metav1.ConditionTrue), hasTrigger: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for the trigger's word about a rollout that was taken back": {
 			migration: byTrigger, observed: observed(polled(9), partly(polled(4)), polled(3)), state: polledState(9, 9),
-			triggered: true,
-			want:      Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
+			hasTrigger: true,
+			want:       Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for the trigger's word about what nobody saw": {
 			migration: byTrigger, observed: observed(written(0, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
-			triggered: true,
-			want:      Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
+			hasTrigger: true,
+			want:       Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for events, and not for a time, where the trigger is late": {
 			migration: byTrigger, observed: observed(written(90, 4, v2)), state: stateAt(3, v2, metav1.ConditionTrue),
-			triggered: true,
-			want:      Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
+			hasTrigger: true,
+			want:       Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for the trigger's word about a server that nobody asked": {
 			migration: byTrigger, observed: observed(written(9, 2, v2), unseen(written(1, 3, v2))),
-			state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			state: stateAt(3, v2, metav1.ConditionTrue), hasTrigger: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"it waits for a trigger elsewhere as well": {
@@ -226,25 +226,25 @@ func TestDecide(t *testing.T) {
 		},
 		"it fails when another encoding is current": {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(3, v1, metav1.ConditionTrue),
-			triggered: true,
-			want:      Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged,
+			hasTrigger: true,
+			want:       Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged,
 		},
 		"it fails when its state is gone": {
-			migration: byTrigger, observed: observed(written(9, 2, v2)), triggered: true,
+			migration: byTrigger, observed: observed(written(9, 2, v2)), hasTrigger: true,
 			want: Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged, message: "gone",
 		},
 		"one made by hand takes the epoch of the state": {
 			migration: made(nil), observed: observed(written(9, 2, v2)), state: stateAt(7, v2, metav1.ConditionTrue),
-			triggered: true,
-			want:      Go, epoch: 7,
+			hasTrigger: true,
+			want:       Go, epoch: 7,
 		},
 		"one made by hand waits for the trigger's word": {
 			migration: made(nil), observed: observed(written(9, 2, v2)), state: stateAt(7, v2, metav1.ConditionFalse),
-			triggered: true,
-			want:      Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "As the state says",
+			hasTrigger: true,
+			want:       Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "As the state says",
 		},
 		"one made by hand waits for a state where there will be one": {
-			migration: made(nil), observed: observed(written(9, 2, v2)), triggered: true,
+			migration: made(nil), observed: observed(written(9, 2, v2)), hasTrigger: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "No StorageState",
 		},
 		"without a trigger the observation is enough, when it stood for the settle period": {
@@ -270,23 +270,23 @@ func TestDecide(t *testing.T) {
 		},
 		"one made by hand waits for a state that tells of the present": {
 			migration: made(nil), observed: observed(written(9, 2, v2), written(4, 3, v1), written(3, 4, v2)),
-			state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
+			state: stateAt(7, v2, metav1.ConditionTrue), hasTrigger: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "No StorageState",
 		},
 		"one made by hand takes the epoch while a change of something else is not in the state yet": {
 			migration: made(nil), observed: observed(written(9, 2, v2), written(1, 3, v2)),
-			state: stateAt(7, v2, metav1.ConditionTrue), triggered: true,
+			state: stateAt(7, v2, metav1.ConditionTrue), hasTrigger: true,
 			want: Go, epoch: 7,
 		},
 		"what is only polled is believed of a trigger that has looked since this process did": {
-			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 5), triggered: true, want: Go, epoch: 3,
+			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 5), hasTrigger: true, want: Go, epoch: 3,
 		},
 		"what is only polled is not believed of one that looked before this process did": {
-			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 6), triggered: true,
+			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, 6), hasTrigger: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"what is only polled is not believed of one whose clock is ahead": {
-			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, -2), triggered: true,
+			migration: byTrigger, observed: observed(polled(5)), state: polledState(9, -2), hasTrigger: true,
 			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger updates it",
 		},
 		"one that started alone fails in another process where evidence is only polled": {
@@ -324,7 +324,7 @@ func TestDecide(t *testing.T) {
 			want:      Fail, reason: migrationv1alpha1.MigrationReasonInvalidResource,
 		},
 		"by hand, it waits for the writes of a server that ended": {
-			migration: made(nil), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			migration: made(nil), state: stateAt(3, v2, metav1.ConditionTrue), hasTrigger: true,
 			observed: serversSince(observed(written(9, 2, v2)), 30*time.Second),
 			want:     Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "encryption key",
 		},
@@ -332,16 +332,16 @@ func TestDecide(t *testing.T) {
 			migration: made(func(m *migrationv1alpha1.StorageVersionMigration) {
 				m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: v2}
 			}),
-			state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			state: stateAt(3, v2, metav1.ConditionTrue), hasTrigger: true,
 			observed: serversSince(observed(written(9, 2, v2)), 30*time.Second),
 			want:     Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "encryption key",
 		},
 		"by hand, it starts a settle period after a server ended": {
-			migration: made(nil), state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			migration: made(nil), state: stateAt(3, v2, metav1.ConditionTrue), hasTrigger: true,
 			observed: serversSince(observed(written(9, 2, v2)), period), want: Go, epoch: 3,
 		},
 		"of the trigger, it does not wait for a server that ended": {
-			migration: byTrigger, state: stateAt(3, v2, metav1.ConditionTrue), triggered: true,
+			migration: byTrigger, state: stateAt(3, v2, metav1.ConditionTrue), hasTrigger: true,
 			observed: serversSince(observed(written(9, 2, v2)), 30*time.Second), want: Go, epoch: 3,
 		},
 		"it waits while it is suspended": {
@@ -360,7 +360,7 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := Decide(Input{
 				Migration: test.migration, Observation: test.observed, State: test.state,
-				Triggered: test.triggered, Settle: period, Now: noon,
+				HasTrigger: test.hasTrigger, Settle: period, Now: noon,
 			})
 			if got.Verdict != test.want || got.Reason != test.reason || !strings.Contains(got.Message, test.message) {
 				t.Fatalf("decided %+v", got)

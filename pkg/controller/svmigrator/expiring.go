@@ -40,8 +40,9 @@ func objectsExpire() Decision {
 // not rely on the time to live, because etcd starts it anew when it elects a leader. So it lists the objects, and
 // compares resource versions.
 func (r *migrationRun) tryExpired(ctx context.Context) error {
+	r.task.Begin(r.env.clock.Now())
 	status := &r.status.stored.Status
-	older, listed, err := r.env.engine.WrittenBefore(ctx, r.objects, status.BaselineResourceVersion)
+	older, listed, err := r.env.engine.WrittenBefore(ctx, r.served, status.BaselineResourceVersion)
 	if err != nil {
 		return err
 	}

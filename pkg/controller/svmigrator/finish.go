@@ -98,7 +98,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		return fmt.Errorf("an API server may have been replaced during the last read; if none was, the read counts from %s "+
 			"on", from.UTC().Format(time.RFC3339))
 	}
-	switch r.objects.Class {
+	switch r.served.Class {
 	case storageversion.Custom:
 		err := r.env.everyServerFollows(ctx, r.resource, m.Status.Target)
 		if errors.Is(err, errLags) {

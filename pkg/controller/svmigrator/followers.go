@@ -27,11 +27,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/clock"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -42,7 +42,7 @@ import (
 // starts when all of them have followed for a settle period.
 
 const (
-	followersQueueName = "storage_version_migrator_followers"
+	followersQueueName = rewrite.Subsystem + "_followers"
 	// If a server does not follow yet, all are asked again after followRetry, doubling up to maxFollowRetry.
 	followRetry    = 2 * time.Second
 	maxFollowRetry = 30 * time.Second
@@ -79,7 +79,7 @@ type followState struct {
 func newFollowers(env *environment, decideAgain func(schema.GroupResource)) *followers {
 	f := &followers{env: env, decideAgain: decideAgain}
 	f.queue = controller.NewQueue(controller.QueueOptions[schema.GroupResource]{
-		Name: followersQueueName, Clock: clock.RealClock{}, Handle: f.ask, Workers: followersWorkers,
+		Name: followersQueueName, Clock: env.clock, Handle: f.ask, Workers: followersWorkers,
 		MinRetry: minRetry, MaxRetry: maxRetry,
 	})
 	return f
@@ -178,8 +178,8 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 	return decision
 }
 
-// everyServerFollows asks each server at its own address whether it writes the target. The error is errLags if a server
-// writes something else, and names the server.
+// everyServerFollows asks each server whether it writes the target. The error is errLags if a server writes something
+// else, and names the server.
 func (e *environment) everyServerFollows(
 	ctx context.Context, resource schema.GroupResource, target *migrationv1alpha1.MigrationTarget,
 ) error {

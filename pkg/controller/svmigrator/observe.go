@@ -64,7 +64,7 @@ func (e *environment) decideOn(
 		Migration:   m,
 		Observation: e.observer.Observe(m.GroupResource()),
 		State:       state,
-		Triggered:   e.options.Triggered,
+		HasTrigger:  e.options.HasTrigger,
 		Settle:      e.options.SettlePeriod,
 		Now:         e.clock.Now(),
 	})

@@ -53,6 +53,6 @@ type Options struct {
 	MaxStorageGrowth int64
 	// SettlePeriod is how long all servers must have written one encoding before they count as agreed.
 	SettlePeriod time.Duration
-	// Triggered means that this process runs the trigger too.
-	Triggered bool
+	// HasTrigger means that this process runs the trigger too.
+	HasTrigger bool
 }

@@ -76,7 +76,7 @@ type migrationRun struct {
 	turnEnds time.Time
 
 	// objects is the resource as the engine rewrites it. locate sets it.
-	objects rewrite.Resource
+	served rewrite.Resource
 	// bound is the migration with its target, or nil before the target is stored. Other goroutines use it to decide
 	// whether the run must stop.
 	bound atomic.Pointer[migrationv1alpha1.StorageVersionMigration]
@@ -97,14 +97,14 @@ func (r *migrationRun) run(ctx context.Context) error {
 		return err
 	}
 	defer r.bound.Store(nil)
-	if r.env.observer.Observe(r.resource).Expires {
+	if storageversion.Expires(r.resource) {
 		return r.tryExpired(ctx)
 	}
 	var err error
-	if r.objects.CleanVersions, err = r.cleanVersions(ctx); err != nil {
+	if r.served.CleanVersions, err = r.cleanVersions(ctx); err != nil {
 		return err
 	}
-	err = r.env.engine.Run(ctx, r.task, r.objects, r)
+	err = r.env.engine.Run(ctx, r.task, r.served, r)
 	var permanent *rewrite.PermanentError
 	switch {
 	case errors.As(err, &permanent) && permanent.Reason == migrationv1alpha1.MigrationReasonResourceNotServed:
@@ -122,7 +122,7 @@ func (r *migrationRun) run(ctx context.Context) error {
 func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error {
 	status := &r.status.stored.Status
 	if r.task == nil {
-		r.task = rewrite.NewTask(r.objects.Class, positionOf(status))
+		r.task = rewrite.NewTask(r.served.Class, positionOf(status))
 	}
 	if status.StartTime == nil {
 		r.covered = r.findCovered()
@@ -130,13 +130,13 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 			klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
 				"earlier", before.Name, "objects", before.Status.Progress.Denied)
 			r.covered = nil // Other migrations ask for a rewrite of all objects, which this run does not do.
-			r.task = rewrite.NewTask(r.objects.Class, sweep.Position{Baseline: before.Status.BaselineResourceVersion})
+			r.task = rewrite.NewTask(r.served.Class, sweep.Position{Baseline: before.Status.BaselineResourceVersion})
 			r.task.Only = allDenied(before)
 		}
 	}
 	if status.StartTime != nil && !r.task.Stuck() {
 		logger := klog.FromContext(ctx)
-		if r.env.observer.Observe(r.resource).Expires {
+		if storageversion.Expires(r.resource) {
 			logger = logger.V(4) // This repeats until the last old object has expired.
 		}
 		logger.Info("Migration continues", "target", versionName(decision.Target), "progress", status.Progress)
@@ -148,7 +148,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 			status.Target, status.Evidence = decision.Target, decision.Evidence
 		}
 		switch {
-		case r.env.observer.Observe(r.resource).Expires:
+		case storageversion.Expires(r.resource):
 			awaiting(objectsExpire())(status, now)
 		case !r.alreadyExplained(status):
 			running(status.Target, rewrite.Report{State: rewrite.Rewriting})(status, now)
@@ -188,7 +188,7 @@ func (r *migrationRun) cleanVersions(ctx context.Context) ([]string, error) {
 
 // cleans reports whether the managedFields of the objects have to be cleaned.
 func (r *migrationRun) cleans() bool {
-	return r.objects.Class == storageversion.Custom &&
+	return r.served.Class == storageversion.Custom &&
 		features.DefaultFeatureGate.Enabled(features.CRDManagedFieldsCleaning)
 }
 

@@ -54,7 +54,7 @@ type runMemory struct {
 	// failingSince is when runs began to fail because of requests that are not for objects. It is zero if the last run did
 	// not fail.
 	failingSince time.Time
-	// covered are other migrations of the resource that existed before this one began.
+	// covered are other migrations of the resource that could have begun together with this one.
 	covered sets.Set[types.UID]
 }
 

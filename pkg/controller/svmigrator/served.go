@@ -105,7 +105,7 @@ func (e *environment) servedAt(
 	return found, canMigrate, nil
 }
 
-// locate sets r.objects to the resource as it is served, preferably at the version of the target. If it is not served,
+// locate sets r.served to the resource as it is served, preferably at the version of the target. If it is not served,
 // or cannot be migrated, missing is a decision to fail.
 func (r *migrationRun) locate(
 	ctx context.Context, target *migrationv1alpha1.MigrationTarget,
@@ -116,7 +116,7 @@ func (r *migrationRun) locate(
 	}
 	found, missing, err := r.env.findServed(ctx, r.status.stored, preferred)
 	if found != nil {
-		r.objects = *found
+		r.served = *found
 	}
 	return missing, err
 }

@@ -41,8 +41,8 @@ import (
 // quota, etcd raises an alarm and the cluster becomes read-only. The migrator cannot read the quota. So space bounds
 // how much the file grows.
 //
-// The file never shrinks. Compaction frees pages in it, and etcd enlarges the file only when no page is free. So a file
-// that does not grow has free pages.
+// Only defragmentation makes the file smaller. Compaction frees pages in it, and etcd enlarges the file only when no
+// page is free. So a file that does not grow has free pages.
 
 const (
 	// sizeMetric is the size of the database file. An API server asks etcd for it whenever somebody reads its metrics.

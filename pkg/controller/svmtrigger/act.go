@@ -169,9 +169,10 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 		return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
 	}
 	created, err := c.client.StorageVersionMigrations().Create(ctx, d.Create, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		err = controller.ErrOutdated // Another process has created it. When the cache shows it, the next decision records it.
+	}
 	if err != nil {
-		// If it exists already, a process before this one has created it. The cache will show it, and the next decision
-		// records it.
 		return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
 	}
 	c.migrationWrites.wrote(in.Observation.Resource, created.ResourceVersion)

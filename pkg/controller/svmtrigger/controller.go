@@ -35,8 +35,6 @@ import (
 )
 
 const (
-	queueName = "storage_version_migration_trigger"
-
 	// A sync that failed is repeated after minRetry, which doubles up to maxRetry for each resource by itself.
 	minRetry = time.Second
 	maxRetry = 15 * time.Second
@@ -111,7 +109,7 @@ func New(
 		memory:          Memory{},
 	}
 	c.queue = controller.NewQueue(controller.QueueOptions[schema.GroupResource]{
-		Name: queueName, Clock: clk, Handle: c.sync, Workers: 1, MinRetry: minRetry, MaxRetry: maxRetry,
+		Name: subsystem, Clock: clk, Handle: c.sync, Workers: 1, MinRetry: minRetry, MaxRetry: maxRetry,
 	})
 	observer.Subscribe(c.queue.Add)
 	// The worker begins when c.synced is true, which is after every object in the caches was enqueued.

@@ -50,14 +50,14 @@ func Decide(in Input) Decision {
 	// Each step reads what those before it found.
 	e.recordSightings()
 	e.acceptProof()
-	e.deleteOutdated()
+	e.planDeletions()
 	e.findMigrations()
 	e.countFailure()
 	e.answerRetry()
 	e.nameVersions()
 	e.decideNextStep()
 	e.setConditions()
-	e.writeState()
+	e.planWrite()
 	return e.decision
 }
 
@@ -98,10 +98,10 @@ type evaluation struct {
 func newEvaluation(in Input) *evaluation {
 	e := &evaluation{in: in, old: &in.State.Status, next: in.State.Status}
 	e.last, _ = in.Observation.Last()
-	if looked := &e.in.Observation.ReadAt; !looked.IsZero() {
+	if readAt := &e.in.Observation.ReadAt; !readAt.IsZero() {
 		// ReadAt is recorded in the state, and compared with times there. The clock of this host may have been set since. By
 		// the clock as it is now, ReadAt is Now less the time that has passed in between.
-		*looked = in.Now.Add(looked.Sub(in.Now))
+		*readAt = in.Now.Add(readAt.Sub(in.Now))
 	}
 	return e
 }
@@ -148,8 +148,8 @@ func writtenByOtherController(state *migrationv1alpha1.StorageState) bool {
 	return state.Status.Epoch == 0 && state.Status.CurrentStorageVersionHash != ""
 }
 
-// writeState decides whether to write the state now.
-func (e *evaluation) writeState() {
+// planWrite decides whether to write the state now.
+func (e *evaluation) planWrite() {
 	differs := !equality.Semantic.DeepEqual(e.old, &e.next)
 	heartbeat, due := e.heartbeat()
 	if e.decision.Create != nil && !due && (!differs || e.createsFirst()) {

@@ -60,7 +60,7 @@ func (e *evaluation) setConditions() {
 
 func (e *evaluation) set(conditionType string, c metav1.Condition) {
 	c.Type = conditionType
-	c.Message = migrationv1alpha1.TruncateRunes(c.Message, migrationv1alpha1.MaxStateConditionMessageLength)
+	c.Message = migrationv1alpha1.TruncateRunes(c.Message, migrationv1alpha1.MaxConditionMessageLength)
 	c.LastTransitionTime = metav1.NewTime(e.in.Now.Truncate(time.Second))
 	meta.SetStatusCondition(&e.next.Conditions, c)
 }
@@ -79,7 +79,7 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 		return no(migrationv1alpha1.StateReasonServersDisagree, "The servers write different encodings: "+e.writers()+".")
 	case !e.agreed:
 		return no(migrationv1alpha1.StateReasonSettling, fmt.Sprintf(
-			"All servers write %s. They count as agreed from %s on, when writes that began earlier have ended.",
+			"All servers write %s. They count as agreed at %s at the earliest, when writes that began earlier have ended.",
 			current, e.settledTime().UTC().Format(time.RFC3339)))
 	default:
 		return yes(migrationv1alpha1.StateReasonServersAgree, "All servers write "+current+".")
@@ -117,7 +117,8 @@ func (e *evaluation) safeCondition(agreed, migrated metav1.Condition) metav1.Con
 	case len(stored) > 1:
 		return no(migrationv1alpha1.StateReasonStoredVersionsNotPruned, "Every object is stored in the current encoding, "+
 			"but status.storedVersions of the CustomResourceDefinition still lists "+strings.Join(stored, ", ")+
-			", so the API server refuses to remove any of these versions. The events of the migration say why.")
+			", so the API server refuses to remove any of these versions. Remove the old ones from that list, or create a "+
+			"StorageVersionMigration: it prunes the list at its end unless the feature gate CRDStoredVersionsPruning is off.")
 	default:
 		return migrated
 	}

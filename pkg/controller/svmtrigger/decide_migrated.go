@@ -60,13 +60,13 @@ func (e *evaluation) nextStep() metav1.Condition {
 			o.Primary.String()+", which has no StorageState yet.")
 	case primary != nil && !e.primaryAlreadyMigrated():
 		reason := migrationv1alpha1.StateReasonMigrationRunning
-		if o.Expires {
+		if storageversion.Expires(o.Resource) {
 			reason = migrationv1alpha1.StateReasonObjectsExpire
 		}
 		return e.notMigrated(reason, "They share their storage with "+primary.Name+
 			" and are migrated with it.")
 	case m != nil:
-		return e.notMigrated(whatHappensTo(m, o.Expires))
+		return e.notMigrated(whatHappensTo(m, storageversion.Expires(o.Resource)))
 	case backoff != nil && (backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
 		return e.notMigrated(migrationv1alpha1.StateReasonMigrationFailed, failureMessage(backoff))
 	case !e.agreed:
@@ -86,7 +86,7 @@ func (e *evaluation) nextStep() metav1.Condition {
 			"have written %s for the soak period of %v. Create a StorageVersionMigration to migrate earlier.",
 			e.soakedFrom().UTC().Format(time.RFC3339), e.next.CurrentEncodingVersion, e.soakPeriod()))
 	default:
-		e.createMigration()
+		e.planMigration()
 		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that "+
 			"fails, the log of svm-controller-manager says why.")
 	}

@@ -124,9 +124,10 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 	return e.evidenceComparable() || o.ReadAt.After(e.in.MigrationsSeen[m.UID].FinishedAt)
 }
 
-// deleteOutdated deletes unfinished migrations that were made for an earlier epoch, or for a state before this one.
+// planDeletions plans to delete unfinished migrations that were made for an earlier epoch, or for a state before this
+// one.
 // The migrator ends one that a person made: that person wants to know how it ended, and nothing may take its place.
-func (e *evaluation) deleteOutdated() {
+func (e *evaluation) planDeletions() {
 	for _, m := range e.in.Migrations {
 		bound := boundTo(m)
 		if bound != nil && m.ByTrigger() && m.GroupResource() == e.in.Observation.Resource && !m.Finished() &&
@@ -239,9 +240,9 @@ func (e *evaluation) answerRetry() {
 	}
 }
 
-// createMigration creates the next attempt. Its name is the same in each decision until the attempt is recorded, so
-// that creating it again, after a crash or on an old cache, makes no second one.
-func (e *evaluation) createMigration() {
+// planMigration plans to create the next attempt. Its name is the same in each decision until the attempt is recorded,
+// so that creating it again, after a crash or on an old cache, makes no second one.
+func (e *evaluation) planMigration() {
 	storage := e.storage()
 	e.decision.Create = &migrationv1alpha1.StorageVersionMigration{
 		ObjectMeta: metav1.ObjectMeta{Name: e.nextName()},

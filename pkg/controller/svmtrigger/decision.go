@@ -33,7 +33,7 @@ const (
 	reasonNewResource       Reason = "NewResource"
 	reasonOtherController   Reason = "StateOfAnotherController"
 	reasonMigrationDue      Reason = "MigrationDue"
-	reasonNewEpoch          Reason = "EvidenceChanged"
+	reasonNewEpoch          Reason = "NewEpoch"
 	reasonMigrated          Reason = "MigrationProven"
 	reasonHeartbeat         Reason = "Heartbeat"
 	reasonStateChanged      Reason = "StateChanged"

@@ -31,8 +31,8 @@ limitations under the License.
 //   - storagestates: create, for a resource that is served and has none; delete, when the definition of the
 //     resource was deleted; delete and create, if another controller wrote it without epochs;
 //   - storagestates/status: update, with all that it knows;
-//   - storageversionmigrations: create, one for each attempt; delete, of unfinished ones that were made for an outdated
-//     encoding or epoch;
+//   - storageversionmigrations: create, one for each attempt; delete, of unfinished ones for an epoch that is over, or
+//     whose definition was deleted;
 //   - events on StorageStates.
 //
 // It promises
@@ -53,7 +53,7 @@ limitations under the License.
 // It never
 //
 //   - reads or writes an object of the resources that it knows about;
-//   - deletes a finished migration, or one that a person created and that has not begun;
+//   - deletes a finished migration, or one whose spec names no epoch, as those of people do;
 //   - takes what it could not read for absent, or what a cache lacks for deleted;
 //   - keeps in memory what it must not lose. A new process goes on from the record. Where the record is not enough, it
 //     assumes that objects may be stored in any encoding.

@@ -54,11 +54,11 @@ var (
 		"reason")
 	waitingMigrations = controller.NewGauge(subsystem, "migrations_waiting",
 		"Number of resources whose migration is created and has not begun.")
-	sinceLastLook = controller.NewGauge(subsystem, "seconds_since_last_observation",
+	sinceLastRead = controller.NewGauge(subsystem, "seconds_since_last_observation",
 		"Time since the last successful observation of what the servers write, by source.", "source")
 
 	gauges = controller.NewGauges(collectGauges, storageStates, notAgreed, notMigrated, waitingMigrations,
-		sinceLastLook)
+		sinceLastRead)
 )
 
 // Register adds the metrics of this package to the legacy registry, once.
@@ -97,8 +97,8 @@ func collectGauges(c *Controller, gauge controller.Gauge) {
 		}
 	}
 	gauge(waitingMigrations, float64(waiting.Len()))
-	for source, looked := range c.observer.LastRead() {
-		gauge(sinceLastLook, c.clock.Since(looked).Seconds(), string(source))
+	for source, read := range c.observer.LastRead() {
+		gauge(sinceLastRead, c.clock.Since(read).Seconds(), string(source))
 	}
 }
 

@@ -139,7 +139,7 @@ func (r Reader) Versions(ctx context.Context, group string) ([]string, error) {
 		return []string{"v1"}, nil // The core group has no document of this kind.
 	}
 	document := &metav1.APIGroup{}
-	if err := r.decode(ctx, "/apis/"+group, "APIGroup", document); err != nil {
+	if err := r.decodeJSON(ctx, "/apis/"+group, "APIGroup", document); err != nil {
 		return nil, err
 	}
 	var versions []string
@@ -157,7 +157,7 @@ func (r Reader) Versions(ctx context.Context, group string) ([]string, error) {
 // Resources returns the document of one group version.
 func (r Reader) Resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error) {
 	document := &metav1.APIResourceList{}
-	return document, r.decode(ctx, Path(gv), "APIResourceList", document)
+	return document, r.decodeJSON(ctx, Path(gv), "APIResourceList", document)
 }
 
 // Path is where an API server serves a group version.
@@ -171,7 +171,7 @@ func Path(gv schema.GroupVersion) string {
 // Definition returns the CustomResourceDefinition of a resource.
 func (r Reader) Definition(ctx context.Context, resource schema.GroupResource) (*Definition, error) {
 	d := &Definition{}
-	return d, r.decode(ctx, DefinitionPath(resource), definitionKind, d)
+	return d, r.decodeJSON(ctx, DefinitionPath(resource), definitionKind, d)
 }
 
 // DefinitionPath is where an API server serves the definition of a resource.
@@ -179,8 +179,8 @@ func DefinitionPath(resource schema.GroupResource) string {
 	return "/apis/" + DefinitionsV1.String() + "/customresourcedefinitions/" + resource.String()
 }
 
-// decode asks for plain JSON. Otherwise the API server answers with aggregated discovery, which has no hashes.
-func (r Reader) decode(ctx context.Context, path, kind string, into runtime.Object) error {
+// decodeJSON asks for plain JSON. Otherwise the API server answers with aggregated discovery, which has no hashes.
+func (r Reader) decodeJSON(ctx context.Context, path, kind string, into runtime.Object) error {
 	return r.Decode(ctx, path, runtime.ContentTypeJSON, kind, into)
 }
 

@@ -52,8 +52,8 @@ type leaseWatcher struct {
 	addresses  *addressWatcher
 	aggregated *aggregatedReader
 
-	// advertised are the addresses that servers advertise, and holders who holds their Leases, by identity, as the watch
-	// has shown them up to a revision. lostAt is when it last showed that a process lost its Lease. Guarded by facts.mu.
+	// What the watch has shown up to a revision, by identity: the addresses that servers advertise, and who holds their
+	// Leases. lostAt is when it last showed that a process lost its Lease. Guarded by facts.mu.
 	advertised, holders map[string]string
 	revision            int64
 	lostAt              time.Time

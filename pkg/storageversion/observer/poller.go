@@ -56,8 +56,8 @@ type discoveryPoller struct {
 	storageVersions *storageVersionWatcher
 	holds           *holds
 
-	// synced says whether there was a look, and allMet whether servers shared addresses in the last one and it met
-	// all of them there. Guarded by facts.mu.
+	// synced: there was a look. allMet: in the last look servers shared addresses, and all of them were met there. Guarded
+	// by facts.mu.
 	synced, allMet bool
 
 	// Only the goroutine of run uses these.
@@ -91,7 +91,7 @@ func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
 	case incomplete:
 		look = p.recovered(ctx)
 	case intervalOver:
-		look = p.outdated(ctx)
+		look = p.worthLooking(ctx)
 	}
 	if look {
 		p.takeLook(ctx)
@@ -114,8 +114,7 @@ func (p *discoveryPoller) takeLook(ctx context.Context) {
 	}
 	p.update(func(now time.Time) storageversion.Changes {
 		if look.ServesStorageVersions() {
-			p.storageVersions.awaited = !p.synced
-			p.storageVersions.served.raise()
+			p.storageVersions.found(!p.synced)
 		}
 		p.synced, p.allMet = true, look.Shared && look.Unmet == ""
 		if len(look.Incomplete()) == 0 && look.Unmet == "" {
@@ -179,10 +178,10 @@ func (p *discoveryPoller) recovered(ctx context.Context) bool {
 	})
 }
 
-// outdated says whether there is a reason for another look that no watch has reported. A process does not change
+// worthLooking says whether there is a reason for another look that no watch has reported. A process does not change
 // how it encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves. Behind
 // shared addresses a look does the same.
-func (p *discoveryPoller) outdated(ctx context.Context) bool {
+func (p *discoveryPoller) worthLooking(ctx context.Context) bool {
 	return len(p.living()) == 0 || p.last.Shared || p.last.HasAnonymous() || len(p.last.Incomplete()) > 0 ||
 		p.servedChanged(ctx)
 }

@@ -40,9 +40,15 @@ type storageVersionWatcher struct {
 	source *source
 	// served is raised when all servers serve StorageVersions. If only some do, a request may reach one of the others.
 	served signal
-	// awaited says that the first look found them served, that there was no other look, and that they were neither listed
-	// since nor failed to be. Guarded by facts.mu.
+	// awaited says that the first look found them served, and that there was no answer to a list since, and no failure.
+	// Guarded by facts.mu.
 	awaited bool
+}
+
+// found records that a look found StorageVersions served by all servers. It runs under the lock.
+func (w *storageVersionWatcher) found(firstLook bool) {
+	w.awaited = w.awaited || firstLook
+	w.served.raise()
 }
 
 func (w *storageVersionWatcher) run(ctx context.Context) {

@@ -67,7 +67,7 @@ func (s *store) put(m *migrationv1alpha1.StorageVersionMigration) {
 	s.migrations[m.Name] = m
 }
 
-// all returns the migrations, sorted by name.
+// all returns the migrations, the oldest first.
 func (s *store) all() []migrationv1alpha1.StorageVersionMigration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

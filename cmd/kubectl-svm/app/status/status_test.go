@@ -113,7 +113,7 @@ func TestWhatNeedsAPersonComesFirst(t *testing.T) {
 				"{failures: 2, lastFailureTime: 2030-01-01T11:00:00Z, nextAttemptTime: 2030-01-01T12:05:00Z}"),
 			state(t, "drills.example.com", "", "Paused", "A migration is due: set spec.paused to false.", ""),
 			state(t, "engines.example.com", "Settling", "AwaitingAgreement",
-				"All servers write v2. They count as agreed from 2030-01-01T12:00:30Z on.", ""),
+				"All servers write v2. They count as agreed at 2030-01-01T12:00:30Z at the earliest.", ""),
 			state(t, "files.example.com", "", "Soaking", "A migration is due at 2030-01-02T12:00:00Z.", ""),
 			state(t, "gears.example.com", "", "MigrationQueued", "", ""),
 		},

@@ -21,15 +21,14 @@ limitations under the License.
 // request, and releases it afterwards with the [Result] of the request.
 //
 // The limit is how many requests may be out at a time. A limit below one means one request at a time with pauses, so
-// that requests are out for that share of the time: at 0.65 the pauses are 0.54 times as long as the requests. Pauses
-// are added up, and taken when they are 25 ms or more. When others use the server requests take longer, and so do the
-// pauses.
+// that requests are out for that share of the time: the lower the limit, the longer the pauses. Pauses are added up,
+// and taken when they are 25 ms or more. When others use the server requests take longer, and so do the pauses.
 //
 // The limiter judges the latencies of a lane in windows of 64 requests, 128 in polite windows:
 //
-//   - A polite window has the limit 0.65. Others are noticed when the slow requests (the 80th percentile) take more
-//     than 1.6 times as long as the quick ones (the 20th): requests that queue behind those of others take longer by
-//     chance. While others write, 1.2 times is enough. This needs no memory. It works where others are there before
+//   - A polite window has the polite limit, 0.65. Others are noticed when the slow requests (the 80th percentile) take
+//     more than 1.6 times as long as the quick ones (the 20th): requests that queue behind those of others take longer
+//     by chance. While others write, 1.2 times is enough. This needs no memory. It works where others are there before
 //     the migration, and others who stay are noticed every time.
 //   - Sprints follow a polite window in which nobody was noticed: one after the first such window, 8 after the
 //     second, and 32 after each further one. The limit of sprints begins at one, and grows by half, rounded up, while
@@ -44,15 +43,15 @@ limitations under the License.
 // end, and a polite window follows. Leases are written in any large cluster, and say nothing about load. So writes do
 // not decide alone: where latencies hardly spread, sprints go on beside them.
 //
-// So beside others a migration goes on at 0.65, and a window that was calm by chance costs them one sprint of one
-// request at a time. On a server that nobody else uses, most windows are sprints.
+// So beside others a migration goes on at the polite limit, and a window that was calm by chance costs them one sprint
+// of one request at a time. On a server that nobody else uses, most windows are sprints.
 //
 // The package promises:
 //
 //   - At any time at most Options.MaxConcurrent permits are out. In any second at most Options.MaxPerSecond permits are
 //     given, plus a fiftieth of that to make up for timers that come late.
-//   - A refusal (429, 503) or a timeout ends sprints, and halves the limit, to at most 0.65 and at least 0.1. No lane
-//     sends a request for a quarter of a second, or for the time that the server asked for.
+//   - Overload (429, 503, a timeout) ends sprints, and halves the limit, to at most the polite limit and at least 0.1.
+//     No lane sends a request for a quarter of a second, or for the time that the server asked for.
 //   - While no server answers, one request at a time is sent as a probe, at intervals that double up to half a minute.
 //   - Lanes that wait get equal shares of the time spent in requests, however long their requests take.
 //   - A lane whose requests hang does not hold up the others. While its requests take ten times as long as those of

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// refusedPause is how long all lanes wait at least after a refusal.
-	refusedPause = 250 * time.Millisecond
+	// overloadPause is how long all lanes wait at least after a request that failed because of overload.
+	overloadPause = 250 * time.Millisecond
 	// MaxRetryAfter is how long anything waits at most, whatever a server asks for.
 	MaxRetryAfter = 5 * time.Minute
 	// lateness is how far behind the bound on the rate may fall when timers come late. Later requests make up for that.
@@ -39,7 +39,7 @@ var probes = wait.Backoff{Duration: 500 * time.Millisecond, Factor: 2, Jitter: 0
 type Reason string
 
 const (
-	// Asked means that a server refused a request or sent Retry-After.
+	// Asked means that a server is overloaded or sent Retry-After.
 	Asked Reason = "AskedToWait"
 	// Lost means that no server can be reached.
 	Lost Reason = "Unreachable"
@@ -86,9 +86,9 @@ func (g *gate) admitted(p *Permit, now time.Time) {
 // answered ends an outage.
 func (g *gate) answered() { g.nextProbe, g.probe, g.backoff = time.Time{}, nil, probes }
 
-// refused makes all lanes wait.
-func (g *gate) refused(retryAfter time.Duration, now time.Time) {
-	g.askedUntil = latest(g.askedUntil, now.Add(min(max(retryAfter, refusedPause), MaxRetryAfter)))
+// overloaded makes all lanes wait.
+func (g *gate) overloaded(retryAfter time.Duration, now time.Time) {
+	g.askedUntil = latest(g.askedUntil, now.Add(min(max(retryAfter, overloadPause), MaxRetryAfter)))
 }
 
 // lost begins an outage, or prolongs it if p was the probe. Requests sent before the outage was noticed say nothing

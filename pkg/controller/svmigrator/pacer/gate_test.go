@@ -27,9 +27,9 @@ func TestRetryAfterIsObeyedByAllLanes(t *testing.T) {
 	w.migrate(work, away)
 	w.migrate(2*work, away)
 	w.run(30 * time.Second)
-	w.refuses, w.retryAfter = true, 7*time.Second
+	w.overloaded, w.retryAfter = true, 7*time.Second
 	w.run(100 * time.Millisecond)
-	w.refuses = false
+	w.overloaded = false
 	asked, sent := w.scheduler.gate.askedUntil, len(w.sent)
 	if wait := asked.Sub(w.now); wait < 6*time.Second {
 		t.Fatalf("everybody waits for %v only", wait)

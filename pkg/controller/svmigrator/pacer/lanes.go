@@ -175,8 +175,8 @@ func (s *scheduler) release(p *Permit, result Result, now time.Time) {
 	}
 	l.typical += time.Duration(recentWeight * float64(took-l.typical))
 	if result.Signal == Overloaded && (!throttled || result.RetryAfter > 0) {
-		s.gate.refused(result.RetryAfter, now)
-		s.limiter.refused(p.began, now)
+		s.gate.overloaded(result.RetryAfter, now)
+		s.limiter.overloaded(p.began, now)
 	}
 	if throttled {
 		return

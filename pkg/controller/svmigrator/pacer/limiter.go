@@ -25,7 +25,7 @@ import (
 const (
 	// politeLimit leaves pauses that are about half as long as the requests before them.
 	politeLimit = 0.65
-	// lowestLimit is the lowest limit after refusals and timeouts. If it were zero, a migration would never continue.
+	// lowestLimit is the lowest limit after overload. If it were zero, a migration would never continue.
 	lowestLimit = 0.1
 	// Pauses are saved up until they are at least leastRest, because a server that falls asleep after each request uses a
 	// third more CPU for it. mostRest bounds the pause after requests that took very long.
@@ -63,7 +63,7 @@ const sprintsInDoubt = 32
 // that requests are out for that share of the time.
 type limiter struct {
 	limit, most float64
-	unpaced     bool // the limit falls after refusals only
+	unpaced     bool // the limit falls after overload only
 	changed     time.Time
 	saved       time.Duration // of pauses
 	restUntil   time.Time
@@ -124,7 +124,7 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 	quick, median, slow := p.latencies[n/5], p.latencies[n/2], p.latencies[n*4/5]
 	switch {
 	case l.unpaced:
-		l.set(l.limit/fall, now) // back to where it was before a refusal
+		l.set(l.limit/fall, now) // back to where it was before the overload
 		return
 	case l.limit < politeLimit:
 		l.set(min(l.limit/fall, politeLimit), now)
@@ -191,14 +191,14 @@ func (l *limiter) listen(now time.Time) {
 	}
 }
 
-// refused makes the limit fall once for all requests that were sent before it fell.
-func (l *limiter) refused(began, now time.Time) {
+// overloaded makes the limit fall once for all requests that were sent before it fell.
+func (l *limiter) overloaded(began, now time.Time) {
 	if began.After(l.changed) {
 		l.restart(l.limit*fall, now)
 	}
 }
 
-// restart begins anew after refusals and outages, with at most the given limit.
+// restart begins anew after overload and outages, with at most the given limit.
 func (l *limiter) restart(limit float64, now time.Time) {
 	l.calm, l.sprints, l.speed = 0, 0, 1
 	if !l.unpaced {

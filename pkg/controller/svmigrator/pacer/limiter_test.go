@@ -97,15 +97,15 @@ func TestTheLimitStaysWithinItsBounds(t *testing.T) {
 	if got := w.scheduler.limiter.speed; got != 3 {
 		t.Errorf("the limit of sprints is %v on a server that nobody else uses", got)
 	}
-	w.refuses = true
+	w.overloaded = true
 	w.run(time.Minute)
 	if got := w.scheduler.limiter.limit; got != lowestLimit {
-		t.Errorf("the limit is %v after a minute of refusals", got)
+		t.Errorf("the limit is %v after a minute of overload", got)
 	}
-	w.refuses = false
+	w.overloaded = false
 	w.run(time.Minute)
 	if got := w.scheduler.limiter.speed; got != 3 {
-		t.Errorf("the limit of sprints is %v a minute after the last refusal", got)
+		t.Errorf("the limit of sprints is %v a minute after the last overload", got)
 	}
 }
 
@@ -223,14 +223,14 @@ func TestUnpaced(t *testing.T) {
 	if w.scheduler.inFlight != 32 {
 		t.Errorf("%d requests are out beside others", w.scheduler.inFlight)
 	}
-	w.refuses = true
+	w.overloaded = true
 	w.run(100 * time.Millisecond)
 	if got := w.scheduler.limiter.limit; got != 16 {
-		t.Errorf("the limit is %v after the first refusals", got)
+		t.Errorf("the limit is %v at the beginning of an overload", got)
 	}
-	w.refuses = false
+	w.overloaded = false
 	w.run(time.Minute)
 	if w.scheduler.inFlight != 32 {
-		t.Errorf("%d requests are out a minute after the refusals", w.scheduler.inFlight)
+		t.Errorf("%d requests are out a minute after the overload", w.scheduler.inFlight)
 	}
 }

@@ -45,7 +45,7 @@ type world struct {
 
 	cores      []time.Time // when each core of the server has done what it has to do
 	down       bool
-	refuses    bool // rewrites
+	overloaded bool // rewrites
 	retryAfter time.Duration
 
 	others   float64         // requests a second of the other clients
@@ -116,7 +116,7 @@ func (w *world) send(m *migration, p *Permit) {
 	switch {
 	case w.down:
 		result.Signal = Unreachable
-	case w.refuses:
+	case w.overloaded:
 		result.Signal, result.RetryAfter = Overloaded, w.retryAfter
 	default:
 		took = w.serve(m.work) + w.vary(m.away)

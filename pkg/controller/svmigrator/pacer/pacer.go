@@ -48,7 +48,7 @@ type Signal int
 const (
 	// OK is any answer of a working server, also a denial or a conflict.
 	OK Signal = iota
-	// Overloaded is a refusal or a failure for lack of capacity: 429, 503, a timeout on either side.
+	// Overloaded is a failure for lack of capacity: 429, 503, a timeout on either side.
 	Overloaded
 	// Unreachable means that no server answered: the connection was refused, reset or never made.
 	Unreachable

@@ -107,11 +107,11 @@ func (e *PermanentError) Error() string { return e.Reason + ": " + e.Message }
 // and the final position is saved. No request is in flight when it returns.
 func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migration) error {
 	if task.changed.kind != "" {
-		return newPermanentError(task.changed)
+		return task.changed.ends()
 	}
 	lane := e.pacer.Lane()
 	defer lane.Close()
-	task.lastProgress = e.clock.Now()
+	task.Begin(e.clock.Now())
 	if !task.swept.Complete() {
 		w := e.newRewriter(resource, task.swept.Position().Baseline)
 		r := &sweepRunner{

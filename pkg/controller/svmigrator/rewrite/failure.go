@@ -19,6 +19,7 @@ package rewrite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -182,14 +183,44 @@ func (f Failure) remedy() string {
 		"ClusterRole that does"
 }
 
+// consequence is what follows from a kind of failure. The object may have an outcome instead: see rewriter.rewrite.
+type consequence struct {
+	// passes means that the same request may succeed later.
+	passes bool
+	// signal is what the failure of a rewrite shows the pacer.
+	signal pacer.Signal
+	// ends is the error that ends the run, if its reason is not empty. atOnce means that the run ends without
+	// vanishPatience.
+	ends   PermanentError
+	atOnce bool
+}
+
+// consequences has the kinds of failures from which something follows.
+var consequences = map[failureKind]consequence{
+	interrupted:     {signal: pacer.Abandoned},
+	unreachable:     {passes: true, signal: pacer.Unreachable},
+	unauthenticated: {passes: true, signal: pacer.Unreachable},
+	overloaded:      {passes: true, signal: pacer.Overloaded},
+	storageFull:     {passes: true, signal: pacer.Overloaded},
+	behindAway:      {passes: true},
+	internal:        {passes: true},
+	refused: {ends: PermanentError{migrationv1alpha1.MigrationReasonListRefused,
+		"The API server refuses to list the objects"}},
+	resourceGone: {ends: PermanentError{migrationv1alpha1.MigrationReasonResourceNotServed,
+		"The resource is not served any more"}},
+	unsupported: {atOnce: true, ends: PermanentError{migrationv1alpha1.MigrationReasonVerbsNotSupported,
+		"The API server cannot rewrite objects of the resource in the way that a migration does"}},
+	changing: {atOnce: true, ends: PermanentError{migrationv1alpha1.MigrationReasonRewritesChangeObjects,
+		"Writing the objects changes more than their encoding"}},
+}
+
 // Passes reports whether the same request may succeed later.
-func (f Failure) Passes() bool {
-	switch f.kind {
-	case unreachable, overloaded, storageFull, behindAway, unauthenticated, internal:
-		return true
-	default:
-		return false
-	}
+func (f Failure) Passes() bool { return consequences[f.kind].passes }
+
+// ends returns the error that ends a run because of this failure.
+func (f Failure) ends() *PermanentError {
+	p := consequences[f.kind].ends
+	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s%s", p.Message, f, f.remedy())}
 }
 
 // String returns the reason and message of the API server's answer, short enough for a condition.

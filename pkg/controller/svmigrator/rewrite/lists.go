@@ -98,7 +98,7 @@ func (r *sweepRunner) startList(ctx context.Context) {
 // listed handles the answer to a list.
 func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 	if l.err == nil {
-		r.listTries, r.listRetry, r.vanishing, r.newToken = 0, Retry{}, time.Time{}, false
+		r.listTries, r.listRetry, r.endingSince, r.newToken = 0, Retry{}, time.Time{}, false
 		r.task.progressed(r.clock.Now())
 		r.sweep.Listed(l.chunk)
 		return nil

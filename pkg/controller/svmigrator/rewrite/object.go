@@ -74,14 +74,9 @@ type attempt struct {
 
 // paceResult returns what the attempt shows the pacer.
 func (a attempt) paceResult() pacer.Result {
-	r := pacer.Result{Latency: a.latency, Revision: a.revision}
-	switch a.failure.kind {
-	case overloaded, storageFull:
-		r.Signal, r.RetryAfter = pacer.Overloaded, a.failure.retryAfter
-	case unreachable, unauthenticated:
-		r.Signal = pacer.Unreachable
-	case interrupted:
-		r.Signal = pacer.Abandoned
+	r := pacer.Result{Latency: a.latency, Revision: a.revision, Signal: consequences[a.failure.kind].signal}
+	if r.Signal == pacer.Overloaded {
+		r.RetryAfter = a.failure.retryAfter
 	}
 	return r
 }
@@ -119,19 +114,7 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 		err = request.Do(ctx).Into(written)
 	}
 	if err == nil {
-		a.latency = r.clock.Since(started)
-		a.outcome = sweep.Rewritten
-		if written.ResourceVersion == object.ResourceVersion {
-			a.outcome = sweep.AlreadyCurrent
-			return a
-		}
-		a.revision = r.revision(written)
-		if changed := before.differs(fingerprintOf(&written.ObjectMeta)); changed != "" {
-			a.failure = r.changing(object, "has changed", changed)
-		} else if before.managed && len(written.ManagedFields) == 0 {
-			a.failure = r.changing(object, "has removed", lostFields)
-		}
-		return a
+		return r.accepted(object, written, r.clock.Since(started))
 	}
 	if ctx.Err() != nil {
 		a.failure.kind = interrupted
@@ -149,6 +132,26 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 		if r.aggregated() && a.failure.reason != "" && a.failure.reason != metav1.StatusReasonTooManyRequests {
 			a.failure.kind = behindAway // An aggregated server that does not answer must not slow down other migrations.
 		}
+	}
+	return a
+}
+
+// accepted returns the attempt for an object whose write the API server accepted. It compares the metadata in the
+// answer with the metadata that was listed.
+func (r *rewriter) accepted(
+	object *sweep.Object, written *metav1.PartialObjectMetadata, latency time.Duration,
+) attempt {
+	a := attempt{object: object, outcome: sweep.Rewritten, latency: latency}
+	if written.ResourceVersion == object.ResourceVersion {
+		a.outcome = sweep.AlreadyCurrent
+		return a
+	}
+	a.revision = r.revision(written)
+	before := object.Extra.(*original)
+	if changed := before.differs(fingerprintOf(&written.ObjectMeta)); changed != "" {
+		a.failure = r.changing(object, "has changed", changed)
+	} else if before.managed && len(written.ManagedFields) == 0 {
+		a.failure = r.changing(object, "has removed", lostFields)
 	}
 	return a
 }

@@ -48,8 +48,8 @@ const (
 	giveUpMost     = 10
 	outageAtMost   = 30 * time.Minute
 
-	// If refusedAtLeast rewrites lacked the permission and none succeeded, the run fails without trying the other objects.
-	refusedAtLeast = 100
+	// If forbiddenAtLeast rewrites lacked the permission and none succeeded, the run fails and tries no other object.
+	forbiddenAtLeast = 100
 	// maxDenialLines is how many denied objects each run logs at the default verbosity.
 	maxDenialLines = 100
 
@@ -99,12 +99,11 @@ type sweepRunner struct {
 
 	// objectRetry and listRetry describe the latest failures.
 	objectRetry, listRetry Retry
-	// denials counts the denied objects. unauthorized counts those that were denied because this program lacks a
+	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a
 	// permission.
-	denials, unauthorized int
-	// vanishing is when servers began to answer that the resource is not served, or that listing it is forbidden. It is
-	// zero if they do not answer that.
-	vanishing time.Time
+	denials, forbidden int
+	// endingSince is since when every answer was a failure that ends the run if it lasts. It is zero otherwise.
+	endingSince time.Time
 }
 
 // run returns nil when every object has its outcome and the final position is saved. All its goroutines have ended when
@@ -229,9 +228,9 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 	r.inFlight--
 	if a.outcome != sweep.NoOutcome {
 		r.done(ctx, a)
-		r.vanishing = time.Time{}
+		r.endingSince = time.Time{}
 		if r.task.changed.kind != "" {
-			return newPermanentError(r.task.changed)
+			return r.task.changed.ends()
 		}
 		return r.refusesAll(a)
 	}
@@ -295,14 +294,14 @@ func (r *sweepRunner) refusesAll(a attempt) error {
 	if a.outcome != sweep.Denied || !a.failure.lacksPermission("patch") || r.retriesDenied() {
 		return nil
 	}
-	if r.unauthorized++; r.unauthorized < refusedAtLeast {
+	if r.forbidden++; r.forbidden < forbiddenAtLeast {
 		return nil
 	}
 	if counts := r.sweep.Progress().Counts; counts[sweep.Rewritten]+counts[sweep.AlreadyCurrent] > 0 {
 		return nil // Only some namespaces are forbidden, or the permission was revoked during the run.
 	}
 	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
-		"The API server refuses to rewrite any object, so only %d were tried: %s%s", r.unauthorized, a.failure,
+		"The API server refuses to rewrite any object, so only %d were tried: %s%s", r.forbidden, a.failure,
 		a.failure.remedy())}
 }
 
@@ -317,36 +316,21 @@ func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {
 	return fewLeft || r.retriesDenied() || failing >= outageAtMost
 }
 
-// permanentFailures are the failures that end a run, with the reason and the message of the Failed condition.
-var permanentFailures = map[failureKind]PermanentError{
-	unsupported: {migrationv1alpha1.MigrationReasonVerbsNotSupported,
-		"The API server cannot rewrite objects of the resource in the way that a migration does"},
-	refused:      {migrationv1alpha1.MigrationReasonListRefused, "The API server refuses to list the objects"},
-	resourceGone: {migrationv1alpha1.MigrationReasonResourceNotServed, "The resource is not served any more"},
-	changing: {migrationv1alpha1.MigrationReasonRewritesChangeObjects,
-		"Writing the objects changes more than their encoding"},
-}
-
 // permanent returns the error that ends the run, or nil if the request has to be repeated. Some failures are permanent
 // only after vanishPatience.
 func (r *sweepRunner) permanent(f Failure) error {
-	if _, permanent := permanentFailures[f.kind]; !permanent {
+	c, now := consequences[f.kind], r.clock.Now()
+	if c.ends.Reason == "" {
+		r.endingSince = time.Time{}
 		return nil
 	}
-	now := r.clock.Now()
-	if r.vanishing.IsZero() {
-		r.vanishing = now
+	if r.endingSince.IsZero() {
+		r.endingSince = now
 	}
-	if f.kind != unsupported && f.kind != changing && now.Sub(r.vanishing) < vanishPatience {
+	if !c.atOnce && now.Sub(r.endingSince) < vanishPatience {
 		return nil
 	}
-	return newPermanentError(f)
-}
-
-// newPermanentError returns the error that ends a run because of one of the permanentFailures.
-func newPermanentError(f Failure) *PermanentError {
-	p := permanentFailures[f.kind]
-	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s%s", p.Message, f, f.remedy())}
+	return f.ends()
 }
 
 // newTimer returns a timer that fires when an object or a list is due.

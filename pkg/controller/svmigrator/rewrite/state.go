@@ -55,8 +55,8 @@ const (
 	StuckAfter = listTimeout + 5*time.Second
 )
 
-// Task is what an engine knows about one migration: what was done, and the state. All runs of the migration use the
-// same task.
+// Task is what an engine knows about one migration: what was done, and the state. All runs of the migration
+// in one process use the same task.
 type Task struct {
 	// swept is the sweep over all objects.
 	swept *sweep.Sweep
@@ -82,6 +82,9 @@ func NewTask(class storageversion.Class, from sweep.Position) *Task {
 
 // Stuck reports whether the last run made no progress. A task that has not begun is not stuck.
 func (t *Task) Stuck() bool { return t != nil && t.state == Stuck }
+
+// Begin records that a run begins. A task that was stuck stays so until it makes progress.
+func (t *Task) Begin(now time.Time) { t.lastProgress = now }
 
 // Idle is the time since the last progress, or since the last run began.
 func (t *Task) Idle(now time.Time) time.Duration { return now.Sub(t.lastProgress) }

@@ -65,7 +65,7 @@ func TestLimitsInTheSchemaAreThoseInTheCode(t *testing.T) {
 		{states, "persistedEncodingVersions", "maxItems", v1alpha1.MaxPersistedStorageVersionHashes},
 		{states, "encodings", "maxItems", v1alpha1.MaxEncodings},
 		{states, "storageSharedWith", "maxItems", v1alpha1.MaxStorageSharedWith},
-		{states, "conditions[].message", "maxLength", v1alpha1.MaxStateConditionMessageLength},
+		{states, "conditions[].message", "maxLength", v1alpha1.MaxConditionMessageLength},
 		{states, "lastHandledRetry", "maxLength", v1alpha1.MaxRetryLength},
 	} {
 		found := false

@@ -39,7 +39,7 @@ import (
 // +kubebuilder:printcolumn:name="Current-Hash",type=string,priority=1,JSONPath=".status.currentStorageVersionHash",description="The hash of the current encoding."
 // +kubebuilder:printcolumn:name="Persisted-Hashes",type=string,priority=1,JSONPath=".status.persistedStorageVersionHashes",description="The hashes of the encodings in which objects may be stored."
 // +kubebuilder:printcolumn:name="Source",type=string,priority=1,JSONPath=".status.evidence.source",description="Where the evidence comes from."
-// +kubebuilder:printcolumn:name="Epoch",type=integer,priority=1,JSONPath=".status.epoch",description="How many times the evidence has changed."
+// +kubebuilder:printcolumn:name="Epoch",type=integer,priority=1,JSONPath=".status.epoch",description="Counts the times at which servers may have begun to write another encoding."
 // +kubebuilder:printcolumn:name="Migration",type=string,priority=1,JSONPath=".status.migration.name",description="The latest migration of the current epoch."
 // +kubebuilder:printcolumn:name="Failures",type=integer,priority=1,JSONPath=".status.backoff.failures",description="How many migrations failed in a row."
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].message",description="Details about the reason."
@@ -173,11 +173,11 @@ type StorageStateStatus struct {
 	// +listMapKey=storageVersionHash
 	// +kubebuilder:validation:MaxItems=100
 	Encodings []StorageEncoding `json:"encodings,omitempty"`
-	// epoch goes up whenever the evidence changes. It starts at 1. A migration proves something about what is stored only
-	// in the epoch for which it was created. If a state has a currentStorageVersionHash but no epoch, another controller
-	// wrote it, or an older CustomResourceDefinition without this field was installed and removed it. The trigger deletes
-	// such a state and creates another one. If it counted from 1 in the same state, migrations of earlier epochs would
-	// count again.
+	// epoch goes up when a server may have written another encoding, or nobody can exclude that. It starts at 1. A
+	// migration proves something about what is stored only in the epoch for which it was created. If a state has a
+	// currentStorageVersionHash but no epoch, another controller wrote it, or an older CustomResourceDefinition without
+	// this field was installed and removed it. The trigger deletes such a state and creates another one. If it counted
+	// from 1 in the same state, migrations of earlier epochs would count again.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Epoch int64 `json:"epoch,omitempty"`
@@ -218,8 +218,8 @@ type StorageStateStatus struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	LastHandledRetry string `json:"lastHandledRetry,omitempty"`
-	// conditions are the current conditions of the state. Known types are Agreed, Migrated, SafeToRemoveOldVersions and
-	// Served.
+	// conditions are the current conditions of the state. Known types are Agreed, Migrated, SafeToRemoveOldVersions,
+	// Served and, for custom resources, ManagedFieldsServed.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -264,7 +264,7 @@ type MigrationReference struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// uid is the uid of the migration. It is empty until the migration is created.
+	// uid is the uid of the migration.
 	// +optional
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=128

@@ -170,8 +170,8 @@ type StorageVersionMigrationStatus struct {
 	// stored only if this is set. Without it, the migrator that reported the success does not know targets.
 	// +optional
 	Target *MigrationTarget `json:"target,omitempty"`
-	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if the
-	// evidence is the same at the end.
+	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if
+	// everything that was observed from then to its end shows this encoding alone.
 	// +optional
 	Evidence *StorageEvidence `json:"evidence,omitempty"`
 	// baselineResourceVersion is the resource version of the first list of the migration. Whatever was written after it

@@ -39,8 +39,8 @@ const (
 	MaxEncodings = 100
 	// MaxStorageSharedWith is the most entries of status.storageSharedWith.
 	MaxStorageSharedWith = 16
-	// MaxStateConditionMessageLength is the length of the message of a condition of a StorageState.
-	MaxStateConditionMessageLength = 32768
+	// MaxConditionMessageLength is the length of the message of a condition.
+	MaxConditionMessageLength = 32768
 	// MaxRetryLength is the length of status.lastHandledRetry.
 	MaxRetryLength = 253
 

@@ -29,7 +29,7 @@ import (
 type MigrationReferenceApplyConfiguration struct {
 	// name is the name of the migration.
 	Name *string `json:"name,omitempty"`
-	// uid is the uid of the migration. It is empty until the migration is created.
+	// uid is the uid of the migration.
 	UID *types.UID `json:"uid,omitempty"`
 }
 

@@ -53,11 +53,11 @@ type StorageStateStatusApplyConfiguration struct {
 	// encodings has the version of each hash that was ever observed. So people can still read a hash after its version is
 	// not served any more.
 	Encodings []StorageEncodingApplyConfiguration `json:"encodings,omitempty"`
-	// epoch goes up whenever the evidence changes. It starts at 1. A migration proves something about what is stored only
-	// in the epoch for which it was created. If a state has a currentStorageVersionHash but no epoch, another controller
-	// wrote it, or an older CustomResourceDefinition without this field was installed and removed it. The trigger deletes
-	// such a state and creates another one. If it counted from 1 in the same state, migrations of earlier epochs would
-	// count again.
+	// epoch goes up when a server may have written another encoding, or nobody can exclude that. It starts at 1. A
+	// migration proves something about what is stored only in the epoch for which it was created. If a state has a
+	// currentStorageVersionHash but no epoch, another controller wrote it, or an older CustomResourceDefinition without
+	// this field was installed and removed it. The trigger deletes such a state and creates another one. If it counted
+	// from 1 in the same state, migrations of earlier epochs would count again.
 	Epoch *int64 `json:"epoch,omitempty"`
 	// epochStartTime is when the epoch started. A migration proves something only if it started at least one settle period
 	// later. By then, all writes that started before the epoch have ended.
@@ -82,8 +82,8 @@ type StorageStateStatusApplyConfiguration struct {
 	// lastHandledRetry is the value of spec.retryToken, or of the annotation migration.k8s.io/retry, that the trigger has
 	// handled last, truncated to 253 characters. Any other value requests another attempt at once, whatever backoff says.
 	LastHandledRetry *string `json:"lastHandledRetry,omitempty"`
-	// conditions are the current conditions of the state. Known types are Agreed, Migrated, SafeToRemoveOldVersions and
-	// Served.
+	// conditions are the current conditions of the state. Known types are Agreed, Migrated, SafeToRemoveOldVersions,
+	// Served and, for custom resources, ManagedFieldsServed.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

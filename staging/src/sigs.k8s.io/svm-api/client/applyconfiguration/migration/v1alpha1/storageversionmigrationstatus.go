@@ -34,8 +34,8 @@ type StorageVersionMigrationStatusApplyConfiguration struct {
 	// the start. The migrator sets it once, before it rewrites the first object. A success proves something about what is
 	// stored only if this is set. Without it, the migrator that reported the success does not know targets.
 	Target *MigrationTargetApplyConfiguration `json:"target,omitempty"`
-	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if the
-	// evidence is the same at the end.
+	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if
+	// everything that was observed from then to its end shows this encoding alone.
 	Evidence *StorageEvidenceApplyConfiguration `json:"evidence,omitempty"`
 	// baselineResourceVersion is the resource version of the first list of the migration. Whatever was written after it
 	// was written in the target encoding. It is opaque: not all servers have resource versions that can be compared.
