@@ -42,6 +42,9 @@ type aggregatedVersion struct {
 	readAt time.Time // when a document was read last that stands for all replicas
 	// withdrawn is whether the group version has no APIService any more. Then nobody reads it again.
 	withdrawn bool
+	// moved is whether the APIService leads to another server than the one that the last document is from. The other
+	// server may have another storage.
+	moved bool
 	// handedSince is when an APIService handed the group version to an aggregated server.
 	handedSince time.Time
 	// failingSince is when the first document came that failed, or that does not stand for all replicas. It counts while
@@ -69,12 +72,13 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	known.withdrawn = document == nil
 	switch {
 	case document == nil:
-		known.Resources, known.Failure, known.WhyUnasked = resources, "", ""
+		known.Resources, known.Failure, known.WhyUnasked, known.moved = resources, "", "", false
 	case document.Failure != "":
 		known.Failure, known.WhyUnasked = document.Failure, cmp.Or(document.WhyUnasked, known.WhyUnasked)
+		known.moved = known.moved || known.Address != "" && known.Address != document.Address
 	default:
 		maps.Copy(resources, document.Resources)
-		known.AggregatedDocument, known.Resources = *document, resources
+		known.AggregatedDocument, known.Resources, known.moved = *document, resources, false
 		if document.WhyUnasked == "" {
 			known.readAt = now
 		}
@@ -89,16 +93,6 @@ func (a aggregated) versions(resource schema.GroupResource) []schema.GroupVersio
 		_, has := a[gv].Resources[resource]
 		return !has
 	})
-}
-
-// serves returns a group version at which an aggregated server serves the resource now.
-func (a aggregated) serves(resource schema.GroupResource) (schema.GroupVersion, bool) {
-	for _, gv := range a.versions(resource) {
-		if len(a[gv].Resources[resource].Versions) > 0 {
-			return gv, true
-		}
-	}
-	return schema.GroupVersion{}, false
 }
 
 // group returns the versions of a group, the preferred first.
@@ -136,8 +130,8 @@ func (a aggregated) all() resourceSet {
 }
 
 // sighting returns what is written, if the documents of all group versions that have the resource could be read.
-// Replicas that nobody asked write in an unknown encoding. That is a sighting even if documents could not be read,
-// because they may be gone before anybody asks them.
+// Replicas that nobody asked write in an unknown encoding, and so does a server that took the place of another one.
+// That is a sighting even if documents could not be read, because they may be gone before anybody asks them.
 func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 	evidence := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromAggregatedDiscovery}
 	var writing []Encoding
@@ -149,7 +143,7 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 		if hash != "" {
 			writing = append(writing, hash)
 		}
-		if known.WhyUnasked != "" {
+		if known.WhyUnasked != "" || known.moved {
 			hash = Unknown
 			writing = append(writing, hash)
 		}
@@ -161,6 +155,19 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 	}
 	complete := !failed || slices.Contains(writing, Unknown)
 	return Sighting{Evidence: evidence, Writing: sortedSet(writing)}, complete
+}
+
+// inFrontOf returns the versions of a definition that APIServices hand to aggregated servers. Nobody reaches the custom
+// resources at these versions.
+func (a aggregated) inFrontOf(definition *CustomResource) []schema.GroupVersion {
+	var taken []schema.GroupVersion
+	for _, served := range definition.ServedVersions {
+		gv := schema.GroupVersion{Group: definition.Group, Version: served}
+		if known, exists := a[gv]; exists && !known.withdrawn {
+			taken = append(taken, gv)
+		}
+	}
+	return taken
 }
 
 // observe adds what the documents say.

@@ -130,17 +130,83 @@ func TestRolloutOfAnAggregatedServerThatFails(t *testing.T) {
 	}
 }
 
-// TestAggregatedServerInFrontOfADefinition has an APIService hand a version of a custom resource to another server.
+// TestAggregatedServerInFrontOfADefinition has an APIService hand a version of a custom resource to another server. From
+// then on requests go there, whether or not the document of that server can be read. So a migration that runs must not
+// go on when the APIService is gone.
 func TestAggregatedServerInFrontOfADefinition(t *testing.T) {
 	v1 := schema.GroupVersion{Group: widgets.Group, Version: "v1"}
-	s := newStory()
-	s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
-	expect(t, s, widgets, "", []string{widgetV1})
+	const address = "other/api:443"
 	served := Resource{Kind: "Widget", Versions: []string{"v1"}, Hash: widgetV1, Migratable: true}
-	s.SetAggregated(s.tick(), v1, &AggregatedDocument{
-		Address: "other/api:443", Resources: map[schema.GroupResource]Resource{widgets: served},
-	})
-	expect(t, s, widgets, unseen, []string{widgetV1})
-	s.SetAggregated(s.tick(), v1, nil)
-	expect(t, s, widgets, "", []string{widgetV1})
+	one, both := []string{widgetV1}, []string{Unknown, widgetV1}
+	for name, documents := range map[string][]*AggregatedDocument{
+		"read": {{Address: address, Failure: "nobody has asked for it yet"},
+			{Address: address, Resources: map[schema.GroupResource]Resource{widgets: served}}},
+		"of other resources": {{Address: address}},
+		"never read":         {{Address: address, Failure: "503"}, {Address: address, Failure: "503"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory()
+			s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
+			expect(t, s, widgets, "", one)
+			since := s.now.Add(confirmation)
+			for _, document := range documents {
+				if changed := s.SetAggregated(s.tick(), v1, document); !changed.Has(widgets) {
+					t.Errorf("nobody hears of it: %v", changed)
+				}
+			}
+			expect(t, s, widgets, unseen, one, both)
+			if o := s.Observe(s.now, widgets); !o.Problem.Since.Equal(since) {
+				t.Errorf("the problem is since %v, want %v", o.Problem.Since, since)
+			}
+			s.SetAggregated(s.tick(), v1, nil)
+			expect(t, s, widgets, "", one, both, one)
+		})
+	}
+}
+
+// TestAggregatedServerInFrontOfADefinitionFromTheStart has a process that begins to observe while the APIService is
+// there. Its first sighting is another one than that of a process before the APIService came.
+func TestAggregatedServerInFrontOfADefinitionFromTheStart(t *testing.T) {
+	before, s := newStory(), newStory()
+	before.SetCustomResource(before.tick(), widgets, widget(1, "v1", "v1"))
+	recorded, _ := lastOf(before.Observe(before.now, widgets).Sightings)
+	s.SetAggregated(s.tick(), schema.GroupVersion{Group: widgets.Group, Version: "v1"},
+		&AggregatedDocument{Address: "other/api:443", Failure: "503"})
+	s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
+	later, known := SightingsSince(recorded.Evidence, s.Observe(s.now, widgets).Sightings)
+	if !known || len(later) != 1 || later[0].OnlyWritten(widgetV1) {
+		t.Errorf("got %v %+v, want the sighting of the other server", known, later)
+	}
+}
+
+// TestAggregatedResourceOfAnotherServer has an APIService lead to another server, which writes the same encoding. That
+// server may have a storage of its own, with objects that nobody has migrated.
+func TestAggregatedResourceOfAnotherServer(t *testing.T) {
+	v1 := schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
+	document := func(address string) *AggregatedDocument {
+		return &AggregatedDocument{Address: address, Resources: map[schema.GroupResource]Resource{
+			flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: flunderV1, Migratable: true},
+		}}
+	}
+	const blue, green, unread = "wardle/blue:443", "wardle/green:443", "nobody has asked for it yet"
+	one, none := []string{flunderV1}, []string(nil)
+	for name, want := range map[string][][]string{
+		"at once":                            {one, {Unknown, flunderV1}, one},
+		"after a time without an APIService": {one, none, {Unknown}, one},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory()
+			s.SetAggregated(s.tick(), v1, document(blue))
+			if len(want) > 3 {
+				s.SetAggregated(s.tick(), v1, nil)
+			}
+			s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: green, Failure: unread})
+			s.SetAggregated(s.tick(), v1, document(green))
+			expect(t, s, flunders, "", want...)
+			s.SetAggregated(s.tick(), v1, nil)
+			s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: green, Failure: unread})
+			s.SetAggregated(s.tick(), v1, document(green))
+			expect(t, s, flunders, "", append(want, none, one)...)
+		})
+	}
 }

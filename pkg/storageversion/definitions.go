@@ -66,3 +66,16 @@ func (c *CustomResource) sighting() Sighting {
 	}
 	return sighting
 }
+
+// customSighting returns what the definition has the servers write. A server in front of it answers requests in their
+// place: a migration would take its answers for those of the servers, and must begin anew when it is gone.
+func (l *Ledger) customSighting(definition *CustomResource) Sighting {
+	sighting := definition.sighting()
+	for _, gv := range l.aggregated.inFrontOf(definition) {
+		sighting.Writing = append(sighting.Writing, Unknown)
+		sighting.Evidence.Endpoints = append(sighting.Evidence.Endpoints,
+			migrationv1alpha1.EndpointEvidence{Address: "/apis/" + gv.String(), StorageVersionHash: Unknown})
+	}
+	sighting.Writing = sortedSet(sighting.Writing)
+	return sighting
+}

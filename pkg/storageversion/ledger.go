@@ -217,7 +217,13 @@ func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource,
 // SetAggregated records what the document of an aggregated group version said; nil means that no APIService hands
 // the group version to an aggregated server.
 func (l *Ledger) SetAggregated(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) Changes {
-	return l.note(now, l.aggregated.set(now, gv, document))
+	resources := l.aggregated.set(now, gv, document)
+	for resource, definition := range l.definitions {
+		if definition != nil && resource.Group == gv.Group && slices.Contains(definition.ServedVersions, gv.Version) {
+			resources = resources.Insert(resource)
+		}
+	}
+	return l.note(now, resources)
 }
 
 // note adds a sighting of each given resource of which the facts are complete, and returns those that are observed.
@@ -235,7 +241,7 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 	switch l.class(resource) {
 	case Custom:
 		if definition := l.definitions[resource]; definition != nil {
-			return definition.sighting(), true
+			return l.customSighting(definition), true
 		}
 		return Sighting{}, false
 	case BuiltIn:

@@ -41,12 +41,7 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 	}
 	switch o.Class {
 	case Custom:
-		l.definitions.observe(&o)
-		if gv, shadowed := l.aggregated.serves(resource); shadowed {
-			o.Problem = &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: l.aggregated[gv].handedSince,
-				Message: "the APIService of " + gv.String() + " leads to an aggregated server, so the objects of the " +
-					"CustomResourceDefinition cannot be reached. Delete the APIService or the CustomResourceDefinition"}
-		}
+		l.observeCustom(&o)
 	case BuiltIn:
 		l.observeBuiltIn(&o)
 	case Aggregated:
@@ -90,6 +85,19 @@ func (l *Ledger) class(resource schema.GroupResource) Class {
 // kind returns the kind of the objects of a resource, empty if it is not known.
 func (l *Ledger) kind(resource schema.GroupResource) string {
 	return cmp.Or(l.builtIns.resources[resource].kind, l.aggregated.find(resource).Kind)
+}
+
+func (l *Ledger) observeCustom(o *Observation) {
+	l.definitions.observe(o)
+	definition := l.definitions[o.Resource]
+	if definition == nil {
+		return
+	}
+	if taken := l.aggregated.inFrontOf(definition); len(taken) > 0 {
+		o.Problem = &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: l.aggregated[taken[0]].handedSince,
+			Message: "the APIService of " + taken[0].String() + " leads to an aggregated server, so the objects of the " +
+				"CustomResourceDefinition cannot be reached. Delete the APIService or the CustomResourceDefinition"}
+	}
 }
 
 func (l *Ledger) observeBuiltIn(o *Observation) {

@@ -119,13 +119,15 @@ func (p *processes) unread() []Process {
 	return all
 }
 
-// Anonymous reports whether an evidence is from processes that neither Leases nor start times identify. Only somebody
-// who has watched them since knows whether they are still the same. It leaves out aggregated servers, which have no
-// Leases.
+// Anonymous reports whether an evidence is from processes of kube-apiserver that neither Leases nor start times
+// identify. Only somebody who has watched them since knows whether they are still the same.
 func Anonymous(e migrationv1alpha1.StorageEvidence) bool {
+	switch e.Source {
+	case migrationv1alpha1.EvidenceFromAggregatedDiscovery, migrationv1alpha1.EvidenceFromCustomResourceDefinition:
+		return false // The endpoints are those of aggregated servers.
+	}
 	return slices.ContainsFunc(e.Endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
-		return e.Source != migrationv1alpha1.EvidenceFromAggregatedDiscovery &&
-			!IdentifiedByLease(endpoint.ServerVersion) && endpoint.ProcessStartTime == nil
+		return !IdentifiedByLease(endpoint.ServerVersion) && endpoint.ProcessStartTime == nil
 	})
 }
 

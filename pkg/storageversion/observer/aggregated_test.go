@@ -126,7 +126,8 @@ func TestAggregatedServers(t *testing.T) {
 				return nil
 			})
 			o := c.Observe(flunders)
-			if last, _ := o.Last(); o.Problem == nil || len(last.Writing) != 1 {
+			// It is another server than before, which may write anything.
+			if last, _ := o.Last(); o.Problem == nil || !slices.Contains(last.Writing, storageversion.Unknown) {
 				t.Errorf("problem %v, written %q", o.Problem, last.Writing)
 			}
 		}

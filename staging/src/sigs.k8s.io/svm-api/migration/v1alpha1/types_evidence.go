@@ -45,7 +45,8 @@ type StorageEvidence struct {
 	// +listMapKey=identity
 	// +kubebuilder:validation:MaxItems=256
 	Servers []ServerEvidence `json:"servers,omitempty"`
-	// endpoints are the addresses whose discovery documents were read, each with what the document shows.
+	// endpoints are the addresses whose discovery documents were read, each with what the document shows. With the source
+	// CustomResourceDefinition they are the versions that an aggregated server serves instead of the servers.
 	// +optional
 	// +listType=map
 	// +listMapKey=address

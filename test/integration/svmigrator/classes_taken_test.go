@@ -1,0 +1,136 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// testTakenVersion has an APIService hand the version of a custom resource to another server in the middle of a
+// migration, and back. The other server has no objects, so the list of the migration ends there.
+func testTakenVersion(t *testing.T, c *cluster) {
+	const objects = 600
+	r := newCustom("borrowings", "Borrowing")
+	c.define(t, r)
+	c.fill(t, r, "object", objects)
+	c.flip(t, r, "v2")
+	c.startManager(t, "manager", "--migration-chunk-size=50", "--max-rewrites-per-second=50")
+	c.migrate(t, r.String(), r.WithVersion(""))
+	c.processed(t, r.String(), 50)
+
+	service := c.emptyServer(t, r)
+	c.handVersion(t, r, service)
+	passes(t, 3*time.Second)
+	c.handVersion(t, r, nil)
+
+	m := c.ended(t, r.String(), soon)
+	mustFail(t, m, v1alpha1.MigrationReasonAgreementLost)
+	stored, err := c.Stored(t.Context(), r.GroupResource)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := 0
+	for _, object := range stored {
+		if object.Encoding == r.encoding("v1") {
+			left++
+		}
+	}
+	if versions := c.storedVersions(t, r); left == 0 || !slices.Contains(versions, "v1") {
+		t.Errorf("the definition lists %v, and %d objects are stored in v1", versions, left)
+	}
+}
+
+// emptyServer starts a server that serves a resource but has no objects, and returns the spec of a service in front of
+// it.
+func (c *cluster) emptyServer(t *testing.T, r custom) map[string]any {
+	t.Helper()
+	version := r.WithVersion("v2").GroupVersion().String()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		var answer any = metav1.APIResourceList{GroupVersion: version, APIResources: []metav1.APIResource{
+			{Name: r.Resource, Kind: r.kind, Namespaced: true, Verbs: metav1.Verbs{"get", "list", "patch", "update"}},
+		}}
+		code := http.StatusOK
+		switch {
+		case strings.HasSuffix(request.URL.Path, "/"+r.Resource):
+			answer = metav1.PartialObjectMetadataList{
+				TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"},
+				ListMeta: metav1.ListMeta{ResourceVersion: "1"},
+			}
+		case strings.Contains(request.URL.Path, "/"+r.Resource+"/"):
+			code = http.StatusServiceUnavailable
+			answer = metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: int32(code)}
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(answer)
+	}))
+	t.Cleanup(server.Close)
+	at, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "empty"
+	if _, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: at.Hostname()},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	port, err := strconv.ParseInt(at.Port(), 10, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string]any{"namespace": metav1.NamespaceDefault, "name": name, "port": port}
+}
+
+// handVersion has the APIService of v2 lead to a service, or to the API server itself if there is none.
+func (c *cluster) handVersion(t *testing.T, r custom, service map[string]any) {
+	t.Helper()
+	var automanaged any // Kubernetes keeps an APIService with this label as it was.
+	if service == nil {
+		automanaged = "true"
+	}
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"labels": map[string]any{"kube-aggregator.kubernetes.io/automanaged": automanaged}},
+		"spec":     map[string]any{"service": service, "insecureSkipTLSVerify": service != nil},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	apiServices := schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+	name := fmt.Sprintf("v2.%s", r.Group)
+	if _, err := c.Dynamic.Resource(apiServices).Patch(
+		t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{},
+	); err != nil {
+		t.Fatal(err)
+	}
+}
