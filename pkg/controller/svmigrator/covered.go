@@ -77,7 +77,7 @@ func wantsTarget(m *migrationv1alpha1.StorageVersionMigration, target *migration
 func coveredBy(first *migrationv1alpha1.StorageVersionMigration) statusChange {
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		status.Target, status.Evidence = first.Status.Target, first.Status.Evidence
-		status.StartTime = first.Status.StartTime
+		status.StartTime, status.ManagedFieldsVersions = first.Status.StartTime, first.Status.ManagedFieldsVersions
 		ended(migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated,
 			"The migration "+first.Name+", which began after this one was created, has brought every object to "+
 				versionName(first.Status.Target)+".")(status, now)

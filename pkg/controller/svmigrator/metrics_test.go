@@ -83,6 +83,7 @@ func TestCoveredMigrationsDoNotStart(t *testing.T) {
 	c := &environment{events: events, clock: clocktesting.NewFakeClock(noon)}
 	first, covered := made(func(m *migrationv1alpha1.StorageVersionMigration) {
 		m.Name, m.Status.StartTime, m.Status.Target = "first", &metav1.Time{Time: noon}, boundTo(3)
+		m.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v1alpha1", Objects: 500}}
 	}), made(func(*migrationv1alpha1.StorageVersionMigration) {})
 	after := covered.DeepCopy()
 	coveredBy(first)(&after.Status, noon)
@@ -92,6 +93,9 @@ func TestCoveredMigrationsDoNotStart(t *testing.T) {
 	}
 	if event := <-events.Events; !strings.HasPrefix(event, "Normal "+EventSucceeded+" ") {
 		t.Errorf("the event is %q", event)
+	}
+	if counts := after.Status.ManagedFieldsVersions; len(counts) != 1 {
+		t.Errorf("the counts of managedFields are %v: the trigger would record that no object names an old version", counts)
 	}
 }
 

@@ -130,7 +130,9 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 			klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
 				"earlier", before.Name, "objects", before.Status.Progress.Denied)
 			r.covered = nil // Other migrations ask for a rewrite of all objects, which this run does not do.
-			r.task = rewrite.NewTask(r.served.Class, sweep.Position{Baseline: before.Status.BaselineResourceVersion})
+			r.task = rewrite.NewTask(r.served.Class, sweep.Position{
+				Baseline: before.Status.BaselineResourceVersion, Versions: positionOf(&before.Status).Versions,
+			})
 			r.task.Only = allDenied(before)
 		}
 	}

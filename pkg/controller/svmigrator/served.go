@@ -18,6 +18,7 @@ package svmigrator
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -107,6 +108,9 @@ func (e *environment) servedAt(
 
 // locate sets r.served to the resource as it is served, preferably at the version of the target. If it is not served,
 // or cannot be migrated, missing is a decision to fail.
+//
+// A custom resource is migrated at its storage version, whatever version the migration names. At another one each write
+// would remove the fields that the schema of that version does not have, also from objects that are current already.
 func (r *migrationRun) locate(
 	ctx context.Context, target *migrationv1alpha1.MigrationTarget,
 ) (missing *Decision, err error) {
@@ -115,10 +119,42 @@ func (r *migrationRun) locate(
 		preferred = version.Version
 	}
 	found, missing, err := r.env.findServed(ctx, r.status.stored, preferred)
+	if found != nil && found.Class == storageversion.Custom {
+		found, missing, err = r.env.atStorageVersion(ctx, found)
+	}
 	if found != nil {
 		r.served = *found
 	}
 	return missing, err
+}
+
+// atStorageVersion returns a custom resource at its storage version. If that is not served, it returns the resource as
+// it was found if a webhook converts the objects, otherwise a decision to fail.
+func (e *environment) atStorageVersion(
+	ctx context.Context, found *rewrite.Resource,
+) (at *rewrite.Resource, missing *Decision, err error) {
+	resource := found.GroupResource()
+	definition, err := e.documents.Definition(ctx, resource)
+	if err != nil {
+		return nil, nil, err
+	}
+	storage := definition.StorageVersion()
+	switch {
+	case found.Version == storage:
+		return found, nil, nil
+	case slices.Contains(definition.ServedVersions(), storage):
+		at, _, err := e.servedAt(ctx, resource.WithVersion(storage))
+		if err == nil && at == nil {
+			err = fmt.Errorf("discovery does not show yet that %s is served at %s", resource, storage)
+		}
+		return at, nil, err
+	case definition.ConvertedByWebhook():
+		return found, nil, nil
+	}
+	return nil, new(failDecision(migrationv1alpha1.MigrationReasonVersionNotServed,
+		"%q is stored at version %q, which is not served, and no webhook converts the objects. Written at another version "+
+			"they would lose the fields that only %s has. Serve %s, or add a conversion webhook",
+		resource, storage, storage, storage)), nil
 }
 
 // checkServed returns a decision to fail for a waiting migration whose resource does not exist or is not stored: the

@@ -38,7 +38,10 @@ type Definition struct {
 			Plural string `json:"plural"`
 			Kind   string `json:"kind"`
 		} `json:"names"`
-		Versions []definitionVersion `json:"versions"`
+		Versions   []definitionVersion `json:"versions"`
+		Conversion struct {
+			Strategy string `json:"strategy"`
+		} `json:"conversion"`
 	} `json:"spec"`
 	Status struct {
 		StoredVersions []string           `json:"storedVersions"`
@@ -99,6 +102,10 @@ func (d *Definition) ServedVersions() []string {
 	slices.SortFunc(served, func(a, b string) int { return version.CompareKubeAwareVersionStrings(b, a) })
 	return served
 }
+
+// ConvertedByWebhook reports whether a webhook converts objects between versions. Otherwise API servers only change
+// apiVersion, and remove the fields that the schema of the version of a request does not have.
+func (d *Definition) ConvertedByWebhook() bool { return d.Spec.Conversion.Strategy == "Webhook" }
 
 // StoredVersionsManager is the field manager whose request was the last to change status.storedVersions, or empty. The
 // storage versions that an API server adds by itself do not count.

@@ -25,6 +25,7 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -100,7 +101,7 @@ func testMadeByHand(t *testing.T, c *cluster) {
 	t.Run("a version that is withdrawn on the way", func(t *testing.T) { testWithdrawn(t, c, beads) })
 }
 
-// testWithdrawn wants a migration to end that goes by a version which is served no more.
+// testWithdrawn withdraws the version that a migration names. The objects are written at their storage version.
 func testWithdrawn(t *testing.T, c *cluster, r custom) {
 	c.flip(t, r, "v1")
 	c.migrate(t, "withdrawn", r.WithVersion("v2"))
@@ -108,9 +109,8 @@ func testWithdrawn(t *testing.T, c *cluster, r custom) {
 	c.ChangeDefinition(t, r.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
 		d.Spec.Versions[1].Served = false
 	})
-	m := c.ended(t, "withdrawn", soon)
-	mustFail(t, m, v1alpha1.MigrationReasonVersionNotServed, `"v2"`, `only at ["v1"]`)
-	if versions := c.storedVersions(t, r); !sameStrings(versions, "v2", "v1") {
+	mustSucceed(t, c.ended(t, "withdrawn", soon))
+	if versions := c.storedVersions(t, r); !sameStrings(versions, "v1") {
 		t.Errorf("status.storedVersions is %v", versions)
 	}
 }
@@ -239,4 +239,50 @@ func (c *cluster) tamper(
 		return err
 	})
 	return m
+}
+
+// testOtherVersion wants custom resources to keep a field that the version which a migration names does not have.
+func testOtherVersion(t *testing.T, c *cluster) {
+	r := newCustom("clocks", "Clock")
+	fields := func(names ...string) *apiextensionsv1.CustomResourceValidation {
+		spec := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{}}
+		for _, name := range names {
+			spec.Properties[name] = apiextensionsv1.JSONSchemaProps{Type: "string"}
+		}
+		return &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
+			Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": spec},
+		}}
+	}
+	c.define(t, r, func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Spec.Versions[0].Schema, d.Spec.Versions[1].Schema = fields("maker"), fields("maker", "timezone")
+	})
+	create := func(version, name string) {
+		clock := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": r.encoding(version), "kind": r.kind, "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"maker": "huygens", "timezone": "UTC"},
+		}}
+		client := c.Dynamic.Resource(r.WithVersion(version)).Namespace(metav1.NamespaceDefault)
+		if _, err := client.Create(t.Context(), clock, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create("v1", "old")
+	c.flip(t, r, "v2")
+	create("v2", "new")
+	judge := c.judge(t, r.GroupResource)
+	c.startManager(t, "manager")
+
+	c.migrate(t, "by-v1", r.WithVersion("v1"))
+	m := c.ended(t, "by-v1", soon)
+	mustSucceed(t, m)
+	judge.stored(t, r.encoding("v2"))
+	judge.onlyEncodings(t, 1)
+
+	c.ChangeDefinition(t, r.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Spec.Versions[1].Served = false
+	})
+	c.migrate(t, "unserved", r.WithVersion(""))
+	m = c.ended(t, "unserved", soon)
+	mustFail(t, m, v1alpha1.MigrationReasonVersionNotServed, `"v2"`, "lose the fields")
+	judge.onlyEncodings(t, 1)
 }

@@ -44,6 +44,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "People", Servers: 1, Run: onOne(
 			part{"CustomResources", testCustomResources}, part{"MadeByHand", testMadeByHand},
 			part{"TogetherWithItsDefinition", testTogetherWithItsDefinition}, part{"Asked", testAsked},
+			part{"TakenVersion", testTakenVersion}, part{"OtherVersion", testOtherVersion},
 		)},
 		{Name: "Killed", Servers: 1, Run: onOne(
 			part{"Manager", testManagerKilled}, part{"Servers", testServersKilled},

@@ -113,7 +113,8 @@ type GroupVersionResource struct {
 	// +kubebuilder:validation:MaxLength=253
 	Group string `json:"group,omitempty"`
 	// version is the version that the migrator uses to list and to write the objects. If it is empty, the migrator chooses
-	// a served one, preferably that of the target. It has no influence on the encoding in which objects are stored.
+	// a served one, preferably that of the target. It has no influence on the encoding in which objects are stored. Custom
+	// resources are always written at their storage version, because at another one they could lose fields.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Version string `json:"version,omitempty"`
