@@ -65,6 +65,8 @@ func TestWhatHappensNext(t *testing.T) {
 			"storedVersions is not pruned", "kubectl svm migrate widgets"},
 		{"a server is away", "AwaitingAgreement", "ServersUnseen", nil, nil, Act, "ServersUnseen",
 			"a server does not answer", ""},
+		{"a read fails", "AwaitingAgreement", "DiscoveryFailed", nil, nil, Act, "DiscoveryFailed",
+			"the manager cannot read what it needs", ""},
 		{"during an upgrade", "AwaitingAgreement", "ServersDisagree", nil, nil, Wait, "ServersDisagree",
 			"waits until the servers agree", ""},
 		{"agreement without a migration", "AwaitingAgreement", "", nil, nil, Wait, "AwaitingAgreement",

@@ -165,6 +165,8 @@ func (r *Resource) concludeDisagreement(now time.Time) {
 		r.Next = "waits until the servers agree"
 	case migrationv1alpha1.StateReasonNotServed:
 		r.awaitPerson("no server serves it", "")
+	case migrationv1alpha1.StateReasonDiscoveryFailed:
+		r.awaitPerson("the manager cannot read what it needs", "")
 	default:
 		r.awaitPerson("a server does not answer", "")
 	}
