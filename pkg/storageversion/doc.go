@@ -22,6 +22,8 @@ limitations under the License.
 // the sightings since the last gap. Whoever recorded an earlier sighting finds in [SightingsSince] what has been
 // written since.
 //
+// What is known from objects that cannot be read any more is out of date, and has a [Problem]: see [Ledger.SetUnread].
+//
 // The package sends no request and has no clock; package observer feeds it. The same facts give the same
 // observations.
 //

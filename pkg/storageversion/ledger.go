@@ -37,6 +37,7 @@ type Ledger struct {
 	definitions  definitions
 	aggregated   aggregated
 	sightings    sightings
+	unread       unread
 	// departedUnread are the processes that left and may have written resources that no document has shown yet. When such
 	// a resource becomes known, its sightings begin with them.
 	departedUnread []Sighting
@@ -54,6 +55,7 @@ func NewLedger(linger time.Duration) *Ledger {
 		definitions: definitions{},
 		aggregated:  aggregated{},
 		sightings:   sightings{},
+		unread:      unread{},
 	}
 	l.looks = &looks{
 		servers: l.servers, processes: processes{met: map[string]connectedProcess{}, lost: map[string]time.Time{}},
@@ -77,8 +79,12 @@ func (l *Ledger) observes(resource schema.GroupResource) bool {
 
 // Resources returns all resources that were ever seen and can be migrated, in order.
 func (l *Ledger) Resources() []schema.GroupResource {
-	all := sets.KeySet(l.definitions).Union(l.builtIns.all()).Union(l.aggregated.all())
-	return slices.SortedFunc(maps.Keys(l.changes(all)), compareResources)
+	return slices.SortedFunc(maps.Keys(l.changes(l.all())), compareResources)
+}
+
+// all returns all resources that were ever seen.
+func (l *Ledger) all() resourceSet {
+	return sets.KeySet(l.definitions).Union(l.builtIns.all()).Union(l.aggregated.all())
 }
 
 // SetServers records which processes of kube-apiserver live. unbroken means that every Lease that came and went since

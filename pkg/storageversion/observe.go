@@ -49,6 +49,7 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 	default:
 		l.observeUnserved(&o)
 	}
+	l.unread.observe(&o)
 	return o
 }
 

@@ -262,8 +262,9 @@ func agreedBy(state *migrationv1alpha1.StorageState) (string, bool) {
 	return "the StorageState does not say yet whether the servers agree", false
 }
 
-// reasonToWait returns a decision to wait if nothing may be written now, else nil. It is no decision to fail, because
-// the reason may pass. If a server really wrote another encoding, a new epoch begins.
+// reasonToWait returns a decision to wait if nothing may be written now, else nil. A migration that runs stops and
+// waits too. It is no decision to fail, because the reason may pass: for example, the manager can read definitions
+// again. If a server really wrote another encoding, a new epoch begins.
 func reasonToWait(in Input, hash string) *Decision {
 	o := &in.Observation
 	var d Decision

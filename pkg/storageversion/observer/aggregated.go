@@ -71,7 +71,7 @@ func (r *aggregatedReader) isBuiltIn(gv schema.GroupVersion) bool {
 }
 
 func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
-	follow(ctx, r.clock, r.apiServices, func(n delta[*documents.APIService]) {
+	followClass(ctx, r.facts, storageversion.Aggregated, r.apiServices, func(n delta[*documents.APIService]) {
 		r.update(func(now time.Time) storageversion.Changes {
 			changes := storageversion.Changes{}
 			for _, s := range n.set {
@@ -85,7 +85,7 @@ func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
 			}
 			return changes
 		})
-	}, nil)
+	})
 }
 
 // set notes who serves a group version. It runs under the lock.

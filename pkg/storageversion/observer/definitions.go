@@ -37,7 +37,7 @@ type definitionWatcher struct {
 }
 
 func (w *definitionWatcher) run(ctx context.Context) {
-	follow(ctx, w.clock, w.source, func(n delta[*documents.Definition]) {
+	followClass(ctx, w.facts, storageversion.Custom, w.source, func(n delta[*documents.Definition]) {
 		w.update(func(now time.Time) storageversion.Changes {
 			w.lastRead[migrationv1alpha1.EvidenceFromCustomResourceDefinition] = now
 			changes := storageversion.Changes{}
@@ -49,7 +49,7 @@ func (w *definitionWatcher) run(ctx context.Context) {
 			}
 			return changes
 		})
-	}, nil)
+	})
 }
 
 func customResource(d *documents.Definition) *storageversion.CustomResource {

@@ -65,7 +65,7 @@ type leaseWatcher struct {
 }
 
 func (w *leaseWatcher) run(ctx context.Context) {
-	follow(ctx, w.clock, w.source, func(n delta[*coordinationv1.Lease]) {
+	followClass(ctx, w.facts, storageversion.BuiltIn, w.source, func(n delta[*coordinationv1.Lease]) {
 		was := w.leases.leasesAt
 		w.leases.apply(n, w.clock.Now())
 		if n.listed {
@@ -74,7 +74,7 @@ func (w *leaseWatcher) run(ctx context.Context) {
 			return
 		}
 		w.report(ctx, nil, true)
-	}, nil)
+	})
 }
 
 // lookBack asks etcd which processes lived before a list: since the watch broke or, if there was none, as far back as

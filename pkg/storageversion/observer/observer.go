@@ -157,12 +157,26 @@ func (o *Observer) Observe(resource schema.GroupResource) storageversion.Observa
 	return o.facts.ledger.Observe(o.facts.clock.Now(), resource)
 }
 
+// documentsOf has the class of the resources that discovery documents are about. Without what tells which servers there
+// are, the documents are not complete.
+var documentsOf = map[migrationv1alpha1.EvidenceSource]storageversion.Class{
+	migrationv1alpha1.EvidenceFromServerDiscovery:     storageversion.BuiltIn,
+	migrationv1alpha1.EvidenceFromAggregatedDiscovery: storageversion.Aggregated,
+}
+
 // LastRead returns when each source of evidence was last read in full or, if it is watched, when its watch last said
 // something. It leaves out sources that were never read, and those that are not there any more.
 func (o *Observer) LastRead() map[migrationv1alpha1.EvidenceSource]time.Time {
 	o.facts.mu.Lock()
 	defer o.facts.mu.Unlock()
-	return maps.Clone(o.facts.lastRead)
+	read := maps.Clone(o.facts.lastRead)
+	for source, class := range documentsOf {
+		since := o.facts.ledger.UnreadSince(class)
+		if at, known := read[source]; known && !since.IsZero() && since.Before(at) {
+			read[source] = since
+		}
+	}
+	return read
 }
 
 // ReadAggregated reads the documents of the aggregated server that serves a group now, and finds out whether it has

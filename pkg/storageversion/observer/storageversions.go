@@ -77,6 +77,9 @@ func (w *storageVersionWatcher) watch(ctx context.Context) {
 		notFound = 0
 		w.update(func(now time.Time) storageversion.Changes { return w.apply(now, n) })
 	}, func(err error) {
+		if err == nil {
+			return
+		}
 		w.mu.Lock()
 		w.awaited = false
 		w.mu.Unlock()

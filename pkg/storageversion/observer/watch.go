@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 )
@@ -101,17 +102,17 @@ func (s *source) request(options metav1.ListOptions) *rest.Request {
 		SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion)
 }
 
-// follow calls apply with each delta of a source, one after the other, until ctx ends. It calls failed, which may be
-// nil, at every failure to list or to begin a watch.
+// follow calls apply with each delta of a source, one after the other, until ctx ends. It calls tried, which may be
+// nil, with every failure to list or to begin a watch, and with nil when a watch begins where the one before it ended.
 //
 // It drives a Reflector without an informer, because an informer hides whether it listed or watched, and with that
 // whether something may have been missed.
 func follow[T watchable](
-	ctx context.Context, clk clock.WithTicker, from *source, apply func(delta[T]), failed func(error),
+	ctx context.Context, clk clock.WithTicker, from *source, apply func(delta[T]), tried func(error),
 ) {
 	logger := klog.FromContext(ctx).WithValues("resource", from.resource)
 	ctx = klog.NewContext(ctx, logger)
-	lw := &listWatch{source: from, clock: clk, onFailure: failed}
+	lw := &listWatch{source: from, clock: clk, tried: tried}
 	defer lw.wait()
 	var kind T
 	reflector := cache.NewReflectorWithOptions(
@@ -135,10 +136,10 @@ func follow[T watchable](
 // all objects, one by one. An API server that cannot stream gets a consistent list, in pages.
 type listWatch struct {
 	*source
-	clock     clock.WithTicker
-	onFailure func(error)
-	failures  retry.Streak
-	listing   sync.Mutex // held while a page is read
+	clock    clock.WithTicker
+	tried    func(error)
+	failures retry.Streak
+	listing  sync.Mutex // held while a page is read
 }
 
 // list returns one page. It asks for the current state, whatever the options say: they allow an API server to answer
@@ -167,6 +168,10 @@ func (l *listWatch) watch(ctx context.Context, options metav1.ListOptions) (watc
 		w, err := l.beginWatch(ctx, options)
 		if err == nil {
 			l.failures.Succeeded(ctx, "The resource can be read again")
+			// A streamed list is read when it has ended.
+			if l.tried != nil && !ptr.Deref(options.SendInitialEvents, false) {
+				l.tried(nil)
+			}
 			return w, nil
 		}
 		// An API server may know an earlier state only, perhaps because somebody restored etcd from a backup. No watch can
@@ -222,8 +227,8 @@ func (s *source) checkRestored(now, seen int64) error {
 }
 
 func (l *listWatch) failed(ctx context.Context, err error) {
-	if l.onFailure != nil {
-		l.onFailure(err)
+	if l.tried != nil {
+		l.tried(err)
 	}
 	kind := cmp.Or(string(apierrors.ReasonForError(err)), "unknown")
 	message := "Cannot read a resource; what is known about it may be out of date"

@@ -171,7 +171,8 @@ const (
 	StateReasonServersUnseen = "ServersUnseen"
 	// StateReasonSettling: the servers agree, but have not agreed for the settle period yet.
 	StateReasonSettling = "Settling"
-	// StateReasonDiscoveryFailed: reading what the servers serve failed. This says nothing about the resource.
+	// StateReasonDiscoveryFailed: reading what the servers serve failed, or reading what tells of changes. This says
+	// nothing about the resource.
 	StateReasonDiscoveryFailed = "DiscoveryFailed"
 	// StateReasonServed: the resource is served.
 	StateReasonServed = "Served"

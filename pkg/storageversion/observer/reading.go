@@ -1,0 +1,114 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/retry"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// longestSilence is the longest time in which nothing is heard of an API server that answers. It sends a bookmark to
+// each watch every minute.
+const longestSilence = 90 * time.Second
+
+// reading tells the Ledger that the source of a class of resources cannot be read, when attempts have failed for a
+// poll interval. Such a source counts for as long as one that is polled and has not changed.
+//
+// Each resource of the class is written about then, and there may be thousands. So only the time counts in which an API
+// server answered something. While none answers nobody can read what is written, and when they are back, everything can
+// be read within seconds.
+type reading struct {
+	*facts
+	class storageversion.Class
+	// failingSince is when attempts began to fail, zero if the last one did not. unread says that the Ledger knows of
+	// it. Guarded by facts.mu.
+	failingSince time.Time
+	unread       bool
+}
+
+// followClass follows the source of a class of resources as follow does.
+func followClass[T watchable](
+	ctx context.Context, f *facts, class storageversion.Class, from *source, apply func(delta[T]),
+) {
+	r := &reading{facts: f, class: class}
+	follow(ctx, f.clock, from, func(n delta[T]) {
+		apply(n)
+		r.heard() // Not earlier: until then, what is known is out of date.
+	}, r.tried)
+}
+
+// heard records that everything is known up to now.
+func (r *reading) heard() {
+	r.update(func(now time.Time) storageversion.Changes {
+		r.noteAnswer(now)
+		r.failingSince, r.unread = time.Time{}, false
+		return r.ledger.SetUnread(r.class, storageversion.Unread{})
+	})
+}
+
+// tried records an attempt to read. A watch that begins ends the failures. But what was missed comes only now, or the
+// API server says that it has forgotten it. So a source that counts as unread does so until something is heard.
+func (r *reading) tried(err error) {
+	r.update(func(now time.Time) storageversion.Changes {
+		if err == nil || !retry.Unanswered(err) {
+			r.noteAnswer(now)
+		}
+		switch {
+		case err == nil && r.unread:
+			return nil
+		case err == nil:
+			r.failingSince = time.Time{}
+			return nil
+		case r.failingSince.IsZero():
+			r.failingSince = now
+		}
+		r.unread = r.unread || r.answeredFor(now, r.failingSince) >= r.pollInterval
+		if !r.unread {
+			return nil
+		}
+		if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
+			err = status // without what the Reflector says of Go types
+		}
+		return r.ledger.SetUnread(r.class, storageversion.Unread{Failure: err.Error(), Since: r.failingSince})
+	})
+}
+
+// noteAnswer notes that an API server answered. It runs under the lock.
+func (f *facts) noteAnswer(now time.Time) {
+	if now.Sub(f.answeredAt) > longestSilence {
+		f.answeringSince = now
+	}
+	f.answeredAt = now
+}
+
+// answeredFor returns for how long since a time API servers have answered without a silence up to now. It runs under
+// the lock.
+func (f *facts) answeredFor(now, since time.Time) time.Duration {
+	if now.Sub(f.answeredAt) > longestSilence {
+		return 0
+	}
+	if f.answeringSince.After(since) {
+		since = f.answeringSince
+	}
+	return now.Sub(since)
+}

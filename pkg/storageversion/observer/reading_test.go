@@ -1,0 +1,218 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+
+// newReadingCluster has a resource of each class.
+func newReadingCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := newCluster(t, 1)
+	c.host.change(func() {
+		c.host.documents[sampleV1Path] = resourcesDocument("flunders", "Flunder", sampleV1)
+		c.register(sampleV1, "", sample)
+		c.define("v1", 1)
+	})
+	c.run(t)
+	c.until(t, c.sampled(sampleV1))
+	c.until(t, func() error { return errors.Join(c.whole(widgets), c.whole(deployments)) })
+	return c
+}
+
+// define is called in a change.
+func (c *cluster) define(storage string, generation int) {
+	versions := []object{}
+	for _, version := range []string{"v1", "v2"} {
+		versions = append(versions, object{"name": version, "served": true, "storage": version == storage})
+	}
+	c.definitions.put(widgets.String(), object{
+		"metadata": object{"generation": generation},
+		"spec": object{
+			"group": widgets.Group, "names": object{"plural": widgets.Resource, "kind": "Widget"}, "versions": versions,
+		},
+		"status": object{"conditions": []object{{"type": "Established", "status": "True"}}},
+	})
+}
+
+// whole complains unless the observation of a resource is complete.
+func (c *cluster) whole(resource schema.GroupResource) error {
+	o := c.Observe(resource)
+	if _, seen := o.Last(); !seen || o.Problem != nil {
+		return fmt.Errorf("%s was seen %t, with the problem %v", resource, seen, o.Problem)
+	}
+	return nil
+}
+
+// each complains about the first of the resources that check complains about.
+func (c *cluster) each(check func(schema.GroupResource) error) error {
+	return errors.Join(check(widgets), check(deployments), check(flunders))
+}
+
+// broken answers the requests for a source with that code from now on.
+func (c *cluster) broken(path string, code int) {
+	c.host.change(func() { c.host.failing[path] = code })
+	c.host.CloseClientConnections()
+}
+
+// pass lets time go by in large steps, and calls check after each. Servers renew their Leases meanwhile.
+func (c *cluster) pass(t *testing.T, period time.Duration, check func() error) {
+	t.Helper()
+	for end := c.clock.Now().Add(period); c.clock.Now().Before(end); {
+		c.host.change(func() { c.hold(0, 1) })
+		c.clock.Step(5 * time.Second)
+		time.Sleep(5 * time.Millisecond) // for requests
+		if err := check(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (c *cluster) tolds() map[schema.GroupResource]int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	told := c.told
+	c.told = map[schema.GroupResource]int{}
+	return told
+}
+
+func TestSourceThatCannotBeRead(t *testing.T) {
+	for _, tc := range []struct {
+		name, path string
+		code       int
+		of         schema.GroupResource
+		source     migrationv1alpha1.EvidenceSource
+	}{
+		{"definitions, refused", definitionsPath, http.StatusForbidden, widgets,
+			migrationv1alpha1.EvidenceFromCustomResourceDefinition},
+		{"definitions, not answered", definitionsPath, http.StatusServiceUnavailable, widgets,
+			migrationv1alpha1.EvidenceFromCustomResourceDefinition},
+		{"Leases, refused", leasesPath, http.StatusForbidden, deployments,
+			migrationv1alpha1.EvidenceFromServerDiscovery},
+		{"APIServices, refused", apiServicesPath, http.StatusForbidden, flunders,
+			migrationv1alpha1.EvidenceFromAggregatedDiscovery},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := newReadingCluster(t)
+			began := c.clock.Now()
+			c.broken(tc.path, tc.code)
+			c.pass(t, storageversion.DefaultPollInterval-time.Minute, func() error { return c.each(c.whole) })
+
+			out := func() error {
+				o := c.Observe(tc.of)
+				if o.Problem == nil || !strings.Contains(o.Problem.Message, ": "+http.StatusText(tc.code)+". Check") {
+					return fmt.Errorf("the problem of %s is %v", tc.of, o.Problem)
+				}
+				return nil
+			}
+			for limit := began.Add(2 * storageversion.DefaultPollInterval); out() != nil; {
+				c.pass(t, 5*time.Second, func() error { return nil })
+				if c.clock.Now().After(limit) {
+					t.Fatal(out())
+				}
+			}
+			if since := c.Observe(tc.of).Problem.Since; since.Sub(began) > time.Minute {
+				t.Errorf("since %v, want %v", since, began)
+			}
+			if read := c.LastRead()[tc.source]; read.Sub(began) > time.Minute {
+				t.Errorf("last read at %v, want %v", read, began)
+			}
+			for _, other := range []schema.GroupResource{widgets, deployments, flunders} {
+				if err := c.whole(other); err != nil && other != tc.of {
+					t.Error(err)
+				}
+			}
+			c.tolds()
+			c.pass(t, time.Minute, out)
+			if n := c.tolds()[tc.of]; n > 1 { // A poll confirms documents.
+				t.Errorf("the subscriber was told %d times while nothing changed", n)
+			}
+
+			c.host.change(func() {
+				c.define("v2", 2)
+				delete(c.host.failing, tc.path)
+			})
+			c.until(t, func() error { return c.each(c.whole) })
+			if told := c.tolds(); told[tc.of] == 0 {
+				t.Errorf("the subscriber was told of %v", told)
+			}
+			o := c.Observe(widgets)
+			if last, _ := o.Last(); tc.of == widgets && o.Versions[last.Writing[0]] != "example.com/v2" {
+				t.Errorf("what was missed is not there as soon as the definitions can be read: %v", last.Writing)
+			}
+		})
+	}
+}
+
+// TestOutageIsNoProblem has no API server for long. When it is back, some resources cannot be read at once.
+func TestOutageIsNoProblem(t *testing.T) {
+	c := newReadingCluster(t)
+	c.settle(t)
+	c.tolds()
+	c.broken("/", http.StatusServiceUnavailable)
+	hidden := func() error {
+		for _, resource := range []schema.GroupResource{widgets, deployments, flunders} {
+			if o := c.Observe(resource); o.Problem != nil && strings.Contains(o.Problem.Message, "failed to read") {
+				return fmt.Errorf("%s has the problem %v", resource, o.Problem)
+			}
+		}
+		return nil
+	}
+	c.pass(t, 2*storageversion.DefaultPollInterval, hidden)
+	c.host.change(func() {
+		delete(c.host.failing, "/")
+		c.host.failing[definitionsPath] = http.StatusForbidden
+		c.host.failing[apiServicesPath] = http.StatusServiceUnavailable
+	})
+	c.pass(t, time.Minute, hidden)
+	c.host.change(func() {
+		delete(c.host.failing, definitionsPath)
+		delete(c.host.failing, apiServicesPath)
+	})
+	c.until(t, func() error { return c.each(c.whole) })
+	if n := c.tolds()[widgets]; n > 1 { // by the list after the outage
+		t.Errorf("the subscriber was told %d times of a definition that did not change", n)
+	}
+}
+
+// TestShortFailuresDoNotAddUp has a watch that begins between them, and shows nothing.
+func TestShortFailuresDoNotAddUp(t *testing.T) {
+	c := newReadingCluster(t)
+	r := &reading{facts: c.facts, class: storageversion.Custom}
+	for range 10 {
+		r.tried(errors.New("away"))
+		c.clock.Step(storageversion.DefaultPollInterval / 2)
+		r.tried(nil)
+	}
+	if err := c.whole(widgets); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,103 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"fmt"
+	"maps"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// Unread is why the objects that a class of resources is known from cannot be read. The zero value means that they can.
+type Unread struct {
+	// Failure is the error of the last attempt, empty if they can be read.
+	Failure string
+	// Since is when the attempts began to fail. What changed later is not known.
+	Since time.Time
+}
+
+// unread has the classes whose objects cannot be read.
+type unread map[Class]Unread
+
+// unreadObjects are what a class of resources is known from, for messages.
+var unreadObjects = map[Class]string{
+	Custom:     "CustomResourceDefinitions",
+	BuiltIn:    "identity Leases of API servers",
+	Aggregated: "APIServices",
+}
+
+// SetUnread records that the objects that a class of resources is known from cannot be read, or that they can again:
+// CustomResourceDefinitions of Custom, identity Leases of BuiltIn, APIServices of Aggregated. Until they can, what is
+// known is out of date, and each observation of the class has a Problem. Another error than before changes nothing that
+// anybody has to be told.
+func (l *Ledger) SetUnread(class Class, now Unread) Changes {
+	_, before := l.unread[class]
+	if now.Failure == "" {
+		delete(l.unread, class)
+	} else {
+		l.unread[class] = now
+	}
+	if before == (now.Failure != "") {
+		return nil
+	}
+	all := l.all()
+	maps.DeleteFunc(all, func(resource schema.GroupResource, _ sets.Empty) bool { return l.class(resource) != class })
+	return l.changes(all)
+}
+
+// UnreadSince returns since when the objects that a class is known from cannot be read. It is zero if they can.
+func (l *Ledger) UnreadSince(class Class) time.Time { return l.unread[class].Since }
+
+// observe adds to an observation that it is out of date. A resource that nobody was seen to serve may have any class
+// by now. That a resource was not served, or that its definition was deleted, is not known any more: unknown is not
+// absent.
+func (u unread) observe(o *Observation) {
+	classes := []Class{o.Class}
+	if o.Class == "" {
+		classes = []Class{Custom, BuiltIn, Aggregated}
+	}
+	for _, class := range classes {
+		since := u[class].Since
+		if u[class].Failure == "" {
+			continue
+		}
+		if o.Problem == nil {
+			o.Problem = u[class].problem(unreadObjects[class])
+		}
+		if o.Presence != Served {
+			o.Presence = PresenceUnknown
+		}
+		if o.ReadAt.After(since) {
+			o.ReadAt = since
+		}
+	}
+}
+
+func (u Unread) problem(objects string) *Problem {
+	return &Problem{
+		Reason: migrationv1alpha1.StateReasonDiscoveryFailed,
+		Message: fmt.Sprintf("the manager has failed to read %s since %s, so the servers may write something else by "+
+			"now: %s. Check its permissions, and the API server that it uses",
+			objects, u.Since.UTC().Format(time.RFC3339), u.Failure),
+		Since: u.Since,
+	}
+}
