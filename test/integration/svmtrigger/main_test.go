@@ -40,6 +40,7 @@ func TestTrigger(t *testing.T) {
 		{Name: "Installation", Servers: 1, Run: onOne(
 			1, part{"First", testFirstInstallation}, part{"Absence", testAbsence},
 		)},
+		{Name: "Unread", Servers: 1, Run: onOne(1, part{"Unread", testUnread})},
 		{Name: "LeaderChange", Servers: 1, Run: testLeaderChange},
 	})
 }
