@@ -179,10 +179,14 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 }
 
 // everyServerFollows asks each server whether it writes the target. The error is errLags if a server writes something
-// else, and names the server.
+// else, and names the server. While a server cannot be asked, it asks none: thousands of resources may wait for that
+// server.
 func (e *environment) everyServerFollows(
 	ctx context.Context, resource schema.GroupResource, target *migrationv1alpha1.MigrationTarget,
 ) error {
+	if err := e.observer.Unasked(); err != nil {
+		return err
+	}
 	mustReport := slices.Contains(e.observer.Observe(resource).Served,
 		strings.TrimPrefix(target.EncodingVersion, resource.Group+"/"))
 	return e.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {

@@ -20,7 +20,9 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -49,12 +51,38 @@ func TestAnswersOfServersWithoutALease(t *testing.T) {
 	ask := func() error {
 		return c.AskEach(t.Context(), func(context.Context, documents.Reader) error { return nil })
 	}
-	if err := ask(); err == nil || !strings.Contains(err.Error(), "whose identity Lease is gone") {
-		t.Errorf("the error is %v", err)
+	for name, why := range map[string]func() error{"AskEach": ask, "Unasked": c.Unasked} {
+		if err := why(); err == nil || !strings.Contains(err.Error(), "whose identity Lease is gone") {
+			t.Errorf("the error of %s is %v", name, err)
+		}
 	}
 	c.clock.Step(goneAfter)
-	if err := ask(); err != nil {
+	if err := errors.Join(ask(), c.Unasked()); err != nil {
 		t.Errorf("%v later: %v", goneAfter, err)
+	}
+	c.stop()
+}
+
+// TestManyQuestionsAtOnce asks a server about many resources. All requests to it share a limit, whoever asks.
+func TestManyQuestionsAtOnce(t *testing.T) {
+	c := newCluster(t, 1)
+	c.run(t)
+	c.servers[0].reset()
+	start := time.Now()
+	var asking sync.WaitGroup
+	for range 3 * documentsAtOnce {
+		asking.Go(func() {
+			_ = c.AskEach(t.Context(), func(ctx context.Context, server documents.Reader) error {
+				_, err := server.ServerVersion(ctx)
+				return err
+			})
+		})
+	}
+	asking.Wait()
+	took := time.Since(start)
+	got := c.servers[0].reset()["/version"]
+	if most := documentsAtOnce + took.Seconds()*documentsPerSecond; float64(got) > most || got < 3*documentsAtOnce {
+		t.Errorf("%d requests within %v", got, took)
 	}
 	c.stop()
 }

@@ -20,6 +20,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,7 +45,9 @@ const (
 	// requestTimeout bounds every request for a document.
 	requestTimeout = 5 * time.Second
 
-	// A look takes some 35 requests to each server. The limit spreads them over a second and a half.
+	// A look takes some 35 requests to each server. The limit spreads them over a second and a half. It holds for all
+	// requests to an address together, or else thousands of custom resources, whose servers are asked one resource after
+	// the other, would cost each server a thousand requests a second. A connection to one process has a limit of its own.
 	documentsPerSecond = 20
 	documentsAtOnce    = 10
 )
@@ -65,6 +68,9 @@ type clients struct {
 	direct     *rest.Config
 	directHTTP *http.Client
 	hostHTTP   *http.Client
+
+	readersMu sync.Mutex
+	readers   map[string]documents.Reader // of servers, by their own addresses
 }
 
 func newClients(config *rest.Config) (*clients, error) {
@@ -73,7 +79,7 @@ func newClients(config *rest.Config) (*clients, error) {
 	config.Timeout = 0 // It would end watches. Every other request has its own timeout.
 	config.ContentConfig = rest.ContentConfig{}
 
-	c := &clients{hostConfig: config, direct: directConfig(config)}
+	c := &clients{hostConfig: config, direct: directConfig(config), readers: map[string]documents.Reader{}}
 	var err error
 	if c.hostHTTP, err = rest.HTTPClientFor(config); err != nil {
 		return nil, err
@@ -144,12 +150,22 @@ func (c *clients) addresses(ready []string) (addresses []string, direct bool) {
 	return []string{c.host.Client.Get().URL().Host}, false
 }
 
-// reader returns a reader of the server at its own address, or else of whichever server answers behind the host.
+// reader returns the reader of the server at its own address, or else of whichever server answers behind the host. It
+// is always the same one, because it has the limit.
 func (c *clients) reader(address string, direct bool) (documents.Reader, error) {
 	if !direct {
 		return c.host, nil
 	}
-	return newReader(c.directTo(address), c.directHTTP)
+	c.readersMu.Lock()
+	defer c.readersMu.Unlock()
+	if known, ok := c.readers[address]; ok {
+		return known, nil
+	}
+	reader, err := newReader(c.directTo(address), c.directHTTP)
+	if err == nil {
+		c.readers[address] = reader
+	}
+	return reader, err
 }
 
 // directTo returns the configuration for a server at its own address.

@@ -218,6 +218,17 @@ func (o *Observer) AskEach(
 	return errors.Join(askAll(asks), unasked)
 }
 
+// Unasked returns why AskEach would fail whatever the servers answer, or nil. It sends no request.
+func (o *Observer) Unasked() error {
+	if o.poller.livingBehindShared() > 0 {
+		o.facts.mu.Lock()
+		defer o.facts.mu.Unlock()
+		return o.leases.withoutLease()
+	}
+	addresses, _ := o.clients.addresses(o.addresses.current())
+	return o.poller.unasked(addresses)
+}
+
 // askMet asks each API server that was met, and closes the meeting. It returns an error if it met fewer than live.
 func (o *Observer) askMet(
 	ctx context.Context, m *meeting, ask func(ctx context.Context, server documents.Reader) error,
