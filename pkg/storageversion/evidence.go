@@ -82,7 +82,7 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 }
 
 // IsRecord reports whether this very sighting was recorded, and not another one with the same evidence. Then this
-// process recorded it.
+// process recorded it, or another one that saw it in the same second by its own clock.
 func (s *Sighting) IsRecord(recorded migrationv1alpha1.StorageEvidence) bool {
 	return SameEvidence(s.Evidence, recorded) && s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime)
 }
@@ -92,7 +92,9 @@ func (s *Sighting) IsRecord(recorded migrationv1alpha1.StorageEvidence) bool {
 //
 // The same evidence may be in several sightings. Its time tells which one was recorded, unless another process recorded
 // it by its own clock. Then the first one counts, or none if the record may be older than all of them. So later may
-// have too many sightings but never too few.
+// have too many sightings. It has too few only by a coincidence: servers changed and changed back, another process
+// recorded the first of the equal sightings and stopped before it recorded more, and its clock is ahead by exactly as
+// many seconds as are between the equal ones.
 func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (later []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
 	if at := slices.IndexFunc(all, func(s Sighting) bool { return s.IsRecord(recorded) }); at >= 0 {
