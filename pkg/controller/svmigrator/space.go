@@ -45,7 +45,8 @@ import (
 // page is free. So a file that does not grow has free pages.
 
 const (
-	// sizeMetric is the size of the database file. An API server asks etcd for it whenever somebody reads its metrics.
+	// sizeMetric is the size of the database file. An API server asks etcd for it whenever somebody reads its metrics. It
+	// reports that of its default etcd alone, not that of an etcd for some resources (--etcd-servers-overrides).
 	sizeMetric = "apiserver_storage_size_bytes"
 	// objectsMetric and bytesMetric are, for each resource, the number of objects and their estimated total size. The
 	// values are some minutes old. API servers have both since 1.34.
@@ -60,11 +61,11 @@ const (
 	// A new measurement begins if nothing was rewritten for spaceForgotten. By then etcd has been compacted.
 	spaceForgotten = time.Hour
 
-	// Events are the only objects that API servers read from etcd for every list. Lists of other objects at a revision
-	// come from a cache, until an API server itself compacts etcd. So those lists do not show a compaction by etcd or by a
-	// person. But events often have an etcd of their own. If there are several, lists of events show nothing about the
-	// others.
-	eventsPath, namespacesPath = "/api/v1/events", "/api/v1/namespaces"
+	// A list by name always comes from etcd. API servers answer other lists at a revision from their cache until one of
+	// them compacts etcd, so those do not show a compaction by etcd or by a person. Definitions are in the default etcd,
+	// which events often are not, and the manager may list them in any case. There need not be one of that name.
+	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	oneDefinition   = "metadata.name=storageversionmigrations.migration.k8s.io"
 
 	mebibyte = 1 << 20
 )
@@ -98,8 +99,6 @@ type spacePause struct {
 	revision string
 	// compacted means that such a compaction was found.
 	compacted bool
-	// listed is the path of the list that shows whether etcd was compacted.
-	listed string
 	// sizeUnknown means that the pause ends when an API server reports the size.
 	sizeUnknown bool
 }
@@ -222,9 +221,6 @@ func (s *space) startPause(ctx context.Context, p *spacePause) {
 	if s.pause == nil {
 		klog.FromContext(ctx).Info("All migrations pause", "reason", p.why.Message)
 	}
-	if p.listed = eventsPath; len(s.growth.files) > 1 {
-		p.listed = namespacesPath
-	}
 	s.pause = p
 	s.stopRuns()
 }
@@ -272,7 +268,7 @@ func (s *space) tryResume(ctx context.Context) {
 // lookForCompaction finds out whether etcd was compacted since the pause began. Then a list at the revision that etcd
 // had at the beginning fails, because the revision has expired.
 func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
-	request := s.env.documents.Client.Get().AbsPath(p.listed).Param("limit", "1").
+	request := s.env.documents.Client.Get().AbsPath(definitionsPath).Param("fieldSelector", oneDefinition).
 		SetHeader("Accept", runtime.ContentTypeJSON+documents.AsMetadataList).
 		Timeout(readTimeout).MaxRetries(0)
 	if p.revision != "" {
@@ -290,8 +286,6 @@ func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
 		p.revision = list.ResourceVersion
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
 		p.compacted = true
-	case apierrors.IsForbidden(err) && p.listed != namespacesPath:
-		p.listed, p.revision = namespacesPath, ""
 	case err != nil:
 		klog.FromContext(ctx).V(2).Info("Looking for a compaction of etcd failed, will retry", "err", err)
 	}

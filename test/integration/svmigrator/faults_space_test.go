@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -34,9 +35,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// testSpaceInEtcd has an etcd whose quota has room for all objects, but not for a second revision of each. The
-// migration must leave the quota alone, say what it waits for, and go on when etcd was compacted, which happens only
-// when it has said so.
+// testSpaceInEtcd has an etcd whose quota has room for all objects, but not for a second revision of each. Events have
+// another etcd. The migration must leave the quota alone, say what it waits for, and go on when the etcd of the objects
+// was compacted, which happens only when it has said so, and which no API server does.
 func testSpaceInEtcd(t *testing.T) {
 	const (
 		mebibyte = 1 << 20
@@ -49,6 +50,7 @@ func testSpaceInEtcd(t *testing.T) {
 		Servers: []controlplane.Server{{AllowAll: true, ExtraArgs: []string{"--etcd-compaction-interval=0"}}},
 		Etcd:    controlplane.EtcdConfig{ExtraArgs: []string{fmt.Sprintf("--quota-backend-bytes=%d", quota)}},
 	})
+	moveEvents(t, cp)
 	c := useCluster(t, cp, cp.AdminConfig())
 	r := newCustom("bulks", "Bulk")
 	r.padding = padding
@@ -102,6 +104,37 @@ func testSpaceInEtcd(t *testing.T) {
 	}
 	judge.stored(t, r.encoding("v2"))
 	judge.onlyEncodings(t, 1)
+}
+
+// moveEvents gives events an etcd of their own.
+func moveEvents(t *testing.T, cp *controlplane.ControlPlane) {
+	t.Helper()
+	binary, err := controlplane.Binary("etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, peers := freeURL(t), freeURL(t)
+	cp.Run(t, "etcd-of-events", binary, "--name=events", "--data-dir="+t.TempDir(), "--log-level=warn",
+		"--listen-client-urls="+clients, "--advertise-client-urls="+clients,
+		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=events="+peers)
+	if err := cp.Servers()[0].Restart(func(s *controlplane.Server) {
+		s.ExtraArgs = append(s.ExtraArgs, "--etcd-servers-overrides=/events#"+clients)
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// freeURL is one at which nobody listens.
+func freeURL(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return "http://" + listener.Addr().String()
 }
 
 // compact drops the old revisions of all objects.
