@@ -126,8 +126,7 @@ func (c *cluster) nothingDoubted(before map[string]*v1alpha1.StorageState, since
 		if now == nil {
 			return fmt.Errorf("the state of %s is gone", name)
 		}
-		if fmt.Sprint(persisted(old)) != fmt.Sprint(persisted(now)) || old.Status.Epoch != now.Status.Epoch ||
-			old.Status.CurrentStorageVersionHash != now.Status.CurrentStorageVersionHash {
+		if doubted(old, now) {
 			return fmt.Errorf("%s\nchanged to %s", words(old), words(now))
 		}
 	}
@@ -136,6 +135,12 @@ func (c *cluster) nothingDoubted(before map[string]*v1alpha1.StorageState, since
 			continue // A resource that is served for the first time.
 		}
 		return fmt.Errorf("a migration was created at %s: %v", life.seen.Format(time.TimeOnly), life)
+
+// doubted tells whether a state lists, or takes for current, another encoding than before, or counts another epoch.
+func doubted(old, now *v1alpha1.StorageState) bool {
+	return fmt.Sprint(persisted(old)) != fmt.Sprint(persisted(now)) || old.Status.Epoch != now.Status.Epoch ||
+		old.Status.CurrentStorageVersionHash != now.Status.CurrentStorageVersionHash
+}
 	}
 	return nil
 }
