@@ -82,14 +82,22 @@ func startCluster(t *testing.T) *cluster {
 	return c
 }
 
-// startManager runs a manager that migrates the widgets and nothing else.
-func (c *cluster) startManager(t *testing.T) {
+const (
+	// slowly gives a person time to look at a migration while it runs.
+	slowly  = "--max-rewrites-per-second=3"
+	quickly = "--max-rewrites-per-second=0"
+)
+
+// startManager runs a manager, in place of the one that runs, that migrates the widgets and nothing else.
+func (c *cluster) startManager(t *testing.T, pace string) {
 	t.Helper()
+	if c.manager != nil {
+		framework.StopManager(t, c.manager)
+	}
 	c.manager, _ = framework.StartManager(t, c.ControlPlane, framework.Process{
 		Name: "manager", Config: c.Config(framework.ManagerUser, framework.Masters),
-		// A person has time to look at a migration while it runs.
 		Args: append([]string{"-v=2", "--settle-period=" + settle.String(),
-			"--auto-migrate=" + widgets.String(), "--max-rewrites-per-second=3"}, framework.PatientElection...),
+			"--auto-migrate=" + widgets.String(), pace}, framework.PatientElection...),
 	})
 }
 
