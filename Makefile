@@ -23,7 +23,7 @@ SEED    ?= $(shell date +%s)
 RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Tests whose controllers run in managers, which are built with the race detector: the tests themselves need none.
 # The longest first, so that they do not end alone.
-OF_MANAGERS := svmigrator svmtrigger monitoring manager plugin install api
+OF_MANAGERS := svmigrator svmtrigger monitoring plugin install manager api
 # All others with tests: what they are about runs in their own process. Those of upgrades and of the conformance suite
 # have targets of their own.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
