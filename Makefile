@@ -30,8 +30,7 @@ TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Import
 ELSEWHERE   := simulation chaos upgrade e2e e2e/specs e2e/suite $(addprefix integration/,$(OF_MANAGERS))
 IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)),$(TESTED))
 
-# Nobody debugs test binaries. Without DWARF the linker needs a third less time for each.
-TEST := go test -vet=off -ldflags=-w
+TEST := go test -vet=off
 # Real servers never behave twice in the same way, so a result from Go's cache would say nothing.
 INTEGRATION := $(TEST) -count=1 -timeout 45m -run '$(FOCUS)'
 
