@@ -27,8 +27,12 @@ OF_MANAGERS := svmigrator svmtrigger monitoring plugin install manager api
 # All others with tests: what they are about runs in their own process. Those of upgrades and of the conformance suite
 # have targets of their own.
 TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
-ELSEWHERE   := simulation chaos upgrade e2e e2e/specs e2e/suite $(addprefix integration/,$(OF_MANAGERS))
-IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)),$(TESTED))
+ELSEWHERE   := simulation chaos upgrade e2e $(addprefix integration/,$(OF_MANAGERS))
+IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)) $(PLAIN),$(TESTED))
+# What is tested without servers: in packages of one goroutine the race detector has nothing to find.
+PLAIN        = $(shell go list ./hack/... ./test/bench ./test/chaos/failpoint ./test/chaos/validate ./test/e2e/specs \
+	./test/e2e/suite $(addprefix ./cmd/kubectl-svm/app/,assess denied history plan preflight status steer))
+RACED        = $(filter-out $(PLAIN),$(shell go list ./cmd/... ./pkg/... sigs.k8s.io/svm-api/...))
 
 TEST := go test -vet=off
 # Real servers never behave twice in the same way, so a result from Go's cache would say nothing.
@@ -72,18 +76,21 @@ verify: ## Check formatting, headers, generated code, module files, docs, lint
 	@hack/step.sh verify hack/verify.sh
 
 .PHONY: unit
-unit: ## Run the tests that need no servers, with the race detector
-	@hack/step.sh unit $(TEST) $(RACE) ./cmd/... ./pkg/... ./hack/... sigs.k8s.io/svm-api/... \
-		./test/e2e/specs ./test/e2e/suite
+unit: unit-raced ## Run the tests that need no servers, with the race detector where there are several goroutines
+	@CGO_ENABLED=0 hack/step.sh "unit, plain" $(TEST) $(PLAIN)
+
+.PHONY: unit-raced
+unit-raced:
+	@hack/step.sh "unit, raced" $(TEST) $(RACE) $(RACED)
 	@hack/step.sh "simulation, raced" $(TEST) $(RACE) -run 'TestHistories$$' ./test/simulation -histories=500
 
 .PHONY: simulation
 simulation: ## Play 20,000 histories of a simulated cluster, and make sure that every mutant is found
 	CGO_ENABLED=0 go test -vet=off -timeout 30m -v ./test/simulation -histories=20000
 
-.PHONY: simulation-in-short
-simulation-in-short:
-	@CGO_ENABLED=0 hack/step.sh simulation $(TEST) -timeout 30m ./test/simulation
+.PHONY: unit-plain-and-simulation
+unit-plain-and-simulation:
+	@CGO_ENABLED=0 hack/step.sh "unit, simulation, plain" $(TEST) -timeout 30m $(PLAIN) ./test/simulation
 
 .PHONY: soak
 soak: ## Play new histories of a simulated cluster, HISTORIES= of them; tells all kinds of violations that it finds

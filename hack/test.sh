@@ -16,8 +16,8 @@ trap finish EXIT
 
 make --no-print-directory verify
 make --no-print-directory test-binaries
-make --no-print-directory unit
+make --no-print-directory unit-raced
 make --no-print-directory e2e-binaries
-make --no-print-directory simulation-in-short
+make --no-print-directory unit-plain-and-simulation
 # Integration tests wait much of the time. The conformance suite and chaos follow those that end first.
 make --no-print-directory -j2 integration-of-managers integration-in-process e2e-quick chaos-in-short
