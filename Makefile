@@ -82,7 +82,7 @@ unit: unit-raced ## Run the tests that need no servers, with the race detector w
 .PHONY: unit-raced
 unit-raced:
 	@hack/step.sh "unit, raced" $(TEST) $(RACE) $(RACED)
-	@hack/step.sh "simulation, raced" $(TEST) $(RACE) -run 'TestHistories$$' ./test/simulation -histories=500
+	@hack/step.sh "simulation, raced" $(TEST) $(RACE) -run 'TestHistories$$' ./test/simulation -histories=100
 
 .PHONY: simulation
 simulation: ## Play 20,000 histories of a simulated cluster, and make sure that every mutant is found
