@@ -110,7 +110,7 @@ func (m Mutant) Build(root, dir string) (string, error) {
 	program := filepath.Join(dir, "mutant")
 	command := exec.Command("go", "build", "-overlay", overlay, "-o", program, "./cmd/svm-controller-manager")
 	command.Dir = root
-	command.Env = append(os.Environ(), "CGO_ENABLED=0", "GOGC=100")
+	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("building the mutant %q: %w\n%s", m.Name, err, out)
 	}

@@ -197,7 +197,7 @@ func (s *APIServer) start() error {
 		return fmt.Errorf("preparing %s: %w", s.name, err)
 	}
 	process, err := startProcess(
-		s.host, Program{Name: s.name, Path: path, Args: args, Env: s.cp.config.environment}, s.cp.logPath(s.name),
+		s.host, Program{Name: s.name, Path: path, Args: args, Env: s.cp.config.Environment}, s.cp.logPath(s.name),
 	)
 	if err != nil {
 		return err

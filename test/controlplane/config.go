@@ -68,8 +68,8 @@ type Config struct {
 	// StartTimeout bounds how long everything may take to become ready: six minutes if zero.
 	StartTimeout time.Duration
 
-	// environment is added to that of etcd and the servers.
-	environment []string
+	// Environment is added to that of etcd and the servers.
+	Environment []string
 }
 
 // EtcdConfig says how etcd is run.

@@ -213,7 +213,7 @@ func (e *Etcd) Restore(folder string) error {
 func (e *Etcd) start() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	program := Program{Name: etcdHostName, Path: e.binary, Args: e.arguments(), Env: e.cp.config.environment}
+	program := Program{Name: etcdHostName, Path: e.binary, Args: e.arguments(), Env: e.cp.config.Environment}
 	process, err := startProcess(e.host, program, e.logPath)
 	if err != nil {
 		return err

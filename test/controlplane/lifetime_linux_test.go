@@ -56,7 +56,7 @@ type victimReport struct {
 func beVictim(shape string) {
 	cfg := Config{
 		BinDir: os.Getenv(victimBinEnv), Hosts: shape != onLoopback && shape != panicking,
-		Servers: []Server{{AllowAll: true}}, environment: collectLate,
+		Servers: []Server{{AllowAll: true}}, Environment: CollectLate,
 	}
 	var err error
 	if shape == onHosts {

@@ -18,19 +18,20 @@ package controlplane
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 )
 
-// collectLate keeps servers from collecting garbage before they need this much memory. Most servers of tests never do,
-// and it is a quarter of the processor time of their start.
-var collectLate = []string{"GOGC=off", "GOMEMLIMIT=768MiB"}
+// CollectLate is an environment for servers of tests: they collect no garbage before they need this much memory. Most
+// never do, and it is a quarter of the processor time of their start.
+var CollectLate = []string{"GOGC=off", "GOMEMLIMIT=768MiB"}
 
-// Start is New for tests: it fails the test if the control plane does not come up, and ends everything with the test. A
-// server that ended although nobody asked it to fails the test. After a failure the logs stay, and the test tells
-// where.
+// Start is New for tests, with CollectLate: it fails the test if the control plane does not come up, and ends
+// everything with the test. A server that ended although nobody asked it to fails the test. After a failure the logs
+// stay, and the test tells where.
 func Start(t testing.TB, cfg Config) *ControlPlane {
 	t.Helper()
-	cfg.environment = collectLate
+	cfg.Environment = slices.Concat(CollectLate, cfg.Environment)
 	cp, err := New(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"sync"
 	"time"
@@ -103,17 +102,8 @@ type Cluster struct {
 	old []bool
 }
 
-// lateGarbage keeps servers from collecting garbage before they need this much memory: it is a quarter of the processor
-// time of their start.
-var lateGarbage = sync.OnceValue(func() error {
-	return errors.Join(os.Setenv("GOGC", "off"), os.Setenv("GOMEMLIMIT", "768MiB"))
-})
-
 // Start starts everything. Close ends it, also if Start fails.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
-	if err := lateGarbage(); err != nil {
-		return nil, err
-	}
 	servers := make([]controlplane.Server, 3)
 	for i := range servers {
 		servers[i] = controlplane.Server{
@@ -122,7 +112,9 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 			ExtraArgs:     []string{"--request-timeout=" + RequestTimeout.String()},
 		}
 	}
-	cp, err := controlplane.New(ctx, controlplane.Config{Servers: servers, Dir: config.Dir})
+	cp, err := controlplane.New(ctx, controlplane.Config{
+		Servers: servers, Dir: config.Dir, Environment: controlplane.CollectLate,
+	})
 	if err != nil {
 		return nil, err
 	}

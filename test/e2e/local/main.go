@@ -131,7 +131,7 @@ func run(o *options) error {
 func runIn(ctx context.Context, o *options, dir string) (err error) {
 	began := time.Now()
 	server := controlplane.StorageVersionAPI(controlplane.Server{RuntimeConfig: []string{"api/all=true"}})
-	config := controlplane.Config{Dir: dir}
+	config := controlplane.Config{Dir: dir, Environment: controlplane.CollectLate}
 	for range apiServers {
 		config.Servers = append(config.Servers, server)
 	}

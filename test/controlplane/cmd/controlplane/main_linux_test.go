@@ -25,6 +25,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -99,7 +100,7 @@ type command struct {
 func start(t *testing.T, role string, attributes *syscall.SysProcAttr, args ...string) *command {
 	t.Helper()
 	c := &command{cmd: exec.Command("/proc/self/exe", args...), out: &output{}, done: make(chan error, 1)}
-	c.cmd.Env = append(os.Environ(), roleEnv+"="+role)
+	c.cmd.Env = slices.Concat(os.Environ(), controlplane.CollectLate, []string{roleEnv + "=" + role})
 	c.cmd.Stdout, c.cmd.Stderr = c.out, c.out
 	c.cmd.SysProcAttr = attributes
 	if err := c.cmd.Start(); err != nil {
