@@ -43,7 +43,7 @@ const testFinalizer = "test.migration.k8s.io/wait"
 // Objects are stored while kube-storage-version-migrator's definitions are installed, ours take the place of these, and
 // then whatever a controller or a person does to an object has to work on the old ones.
 func TestDefinitionsReplaceThoseOfKubeStorageVersionMigratorInPlace(t *testing.T) {
-	cp := controlplane.Start(t, controlplane.Config{})
+	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
 	c, err := newCluster(cp.AdminConfig())
 	if err != nil {
 		t.Fatal(err)

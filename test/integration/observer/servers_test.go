@@ -75,7 +75,7 @@ func testReplacement(
 	if err := crashed.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	successor, err := cp.AddServer(t.Context(), controlplane.Server{})
+	successor, err := cp.AddServer(t.Context(), open)
 	if err != nil {
 		t.Fatal(err)
 	}
