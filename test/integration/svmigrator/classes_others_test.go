@@ -56,6 +56,8 @@ func testOthersWrite(t *testing.T) {
 	c.flip(t, ledgers, "v2")
 	judge := c.judge(t, ledgers.GroupResource)
 	c.migrate(t, "ledgers", ledgers.WithVersion(""))
+	c.processed(t, "ledgers", 1)
+	close(o.mayDelete)
 	m := c.ended(t, "ledgers", 2*soon)
 	mustSucceed(t, m)
 	c.atSuccess(t, m, ledgers)
@@ -102,6 +104,8 @@ type others struct {
 	custom
 	cancel  context.CancelFunc
 	running sync.WaitGroup
+	// mayDelete is closed when they may delete objects that were there from the start.
+	mayDelete chan struct{}
 
 	mu      sync.Mutex
 	counted map[string]int64 // by name: what the counter of an object was set to last
@@ -114,12 +118,13 @@ func startOthers(t *testing.T, c *cluster, r custom) *others {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	o := &others{
-		cluster: c,
-		custom:  r,
-		cancel:  cancel,
-		counted: map[string]int64{},
-		created: map[string]bool{},
-		deleted: map[string]bool{},
+		cluster:   c,
+		custom:    r,
+		cancel:    cancel,
+		mayDelete: make(chan struct{}),
+		counted:   map[string]int64{},
+		created:   map[string]bool{},
+		deleted:   map[string]bool{},
 	}
 	for i := range changers {
 		o.running.Go(func() {
@@ -140,6 +145,10 @@ func startOthers(t *testing.T, c *cluster, r custom) *others {
 		}
 	})
 	o.running.Go(func() {
+		select {
+		case <-o.mayDelete:
+		case <-ctx.Done():
+		}
 		// Towards the migration, which begins at the other end. None of them is one that is changed.
 		for n := ledgerCount - 1; ctx.Err() == nil && n >= 0; n -= ledgerCount / changed {
 			o.note(o.remove(ctx, fmt.Sprintf("ledger-%05d", n)))

@@ -82,8 +82,12 @@ func testExpiry(t *testing.T, c *cluster) {
 	c.migrate(t, "newer", guarded.WithVersion(""))
 	m = c.ended(t, "newer", soon)
 	mustSucceed(t, m)
-	framework.Eventually(t, finishedTTL, func(ctx context.Context) error {
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		_, newerErr := c.fetch(ctx, "newer")
 		if _, err := c.fetch(ctx, "guarded"); !apierrors.IsNotFound(err) {
+			if apierrors.IsNotFound(newerErr) {
+				t.Fatal("the migration that a newer one took the place of has outlived that one")
+			}
 			return fmt.Errorf("the migration that a newer one took the place of is still there (%v)", err)
 		}
 		return nil

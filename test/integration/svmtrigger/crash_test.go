@@ -38,9 +38,6 @@ const longEnoughToTell = 65 * time.Second
 // for less may have taken such an address for that of a server that lives, so it doubts when one is missing.
 const managerKnowsWhoLeft = 100 * time.Second
 
-// agreesWithin is how soon the servers agree again when one has come in place of another.
-const agreesWithin = 2 * time.Minute
-
 // testCrash kills a server, whose identity Lease stays, and has a server come. Nobody knows whether the first one only
 // is out of reach, but what it wrote in was seen.
 func testCrash(t *testing.T, c *cluster, managerStarted time.Time, come func(crashed *controlplane.APIServer)) {
@@ -71,7 +68,7 @@ func testCrash(t *testing.T, c *cluster, managerStarted time.Time, come func(cra
 
 	came := time.Now()
 	come(crashed)
-	framework.Eventually(t, agreesWithin, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		return c.says(flowSchema, v1alpha1.StorageStateAgreed, metav1.ConditionTrue, v1alpha1.StateReasonServersAgree)
 	})
 	t.Logf("the servers agree %v after one was told to come", time.Since(came).Round(time.Second))
@@ -135,12 +132,12 @@ func (c *cluster) nothingDoubted(before map[string]*v1alpha1.StorageState, since
 			continue // A resource that is served for the first time.
 		}
 		return fmt.Errorf("a migration was created at %s: %v", life.seen.Format(time.TimeOnly), life)
+	}
+	return nil
+}
 
 // doubted tells whether a state lists, or takes for current, another encoding than before, or counts another epoch.
 func doubted(old, now *v1alpha1.StorageState) bool {
 	return fmt.Sprint(persisted(old)) != fmt.Sprint(persisted(now)) || old.Status.Epoch != now.Status.Epoch ||
 		old.Status.CurrentStorageVersionHash != now.Status.CurrentStorageVersionHash
-}
-	}
-	return nil
 }

@@ -20,6 +20,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -28,14 +31,18 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// testLeaderChange kills the leader in the middle of a first installation, between its writes.
+// testLeaderChange kills the leader in the middle of a first installation, between its writes. The server has a host,
+// so that the leader, which talks to an interceptor, finds it at the address that it advertises.
 func testLeaderChange(t *testing.T) {
-	c := startCluster(t, controlplane.Server{})
+	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{{AllowAll: true}}})
+	c := useCluster(t, cp, cp.AdminConfig())
 	startJudge(t, c, configMaps, flowSchema)
 	startMigrator(t, c)
 	expected := migratable(t, c)
 
-	leader := c.startManager(t, "first-leader", framework.QuickElection...)
+	quarter := c.letCreate(t, len(expected)/4)
+	leader := c.startManagerAt(t, quarter.Config(framework.ManagerUser, framework.Masters), "first-leader",
+		framework.QuickElection...)
 	framework.Eventually(t, soon, func(context.Context) error {
 		if len(c.allStates()) == 0 {
 			return errors.New("the first leads not")
@@ -63,6 +70,24 @@ func testLeaderChange(t *testing.T) {
 	if len(c.migrationsAfter(killed)) == 0 {
 		t.Error("the leader was killed when all was done")
 	}
+}
+
+// letCreate returns an interceptor for a manager that may create that many migrations, and asks it to wait with others.
+func (c *cluster) letCreate(t *testing.T, most int) *controlplane.Interceptor {
+	t.Helper()
+	gate, err := c.NewInterceptor("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	gate.Intercept(func(r *http.Request) controlplane.Verdict {
+		creates := r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/storageversionmigrations")
+		if creates && asked.Add(1) > int64(most) {
+			return controlplane.TooManyRequests("1")
+		}
+		return controlplane.Verdict{}
+	})
+	return gate
 }
 
 func (c *cluster) migratedOnce(gr schema.GroupResource) error {
