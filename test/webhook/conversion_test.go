@@ -210,15 +210,3 @@ func checkHangAndClose(t *testing.T, herd herd, server *Server) {
 	must(t, server.Reopen())
 	must(t, herd.mass(t.Context(), "berta"))
 }
-
-func TestVersionsWithTheSameFields(t *testing.T) {
-	cp := controlplane.Start(t, controlplane.Config{Servers: []controlplane.Server{{AllowAll: true}}})
-	herd := newHerd(t, cp, Start(t, cp.ListenAddress()).Conversion(SameFields))
-	herd.create(t, "berta")
-	ox, err := herd.v2.Get(t.Context(), "berta", metav1.GetOptions{})
-	must(t, err)
-	weight, _, _ := unstructured.NestedInt64(ox.Object, "spec", "weight")
-	if ox.GetAPIVersion() != "example.com/v2" || weight != 9007199254740993 {
-		t.Errorf("it was converted to %v", ox.Object)
-	}
-}

@@ -174,6 +174,10 @@ func testImpossible(t *testing.T, c *cluster, served custom) {
 			if m.Status.StartTime != nil {
 				t.Errorf("%s says that it started", words(m))
 			}
+			after := m.Status.CompletionTime.Sub(m.CreationTimestamp.Time)
+			if test.reason == v1alpha1.MigrationReasonResourceNotServed && after < impatient {
+				t.Errorf("after %v already: %s", after, words(m))
+			}
 			c.said(t, test.name, "MigrationFailed", 1, test.reason)
 		})
 	}

@@ -33,7 +33,8 @@ const (
 	impatient = 10 * time.Second
 )
 
-// testTogetherWithItsDefinition has migrations that are there before the definitions of their resources.
+// testTogetherWithItsDefinition has migrations that are there before the definitions of their resources. testImpossible
+// has those whose definitions never come.
 func testTogetherWithItsDefinition(t *testing.T, c *cluster) {
 	// The group of ours is served, and the manager works, when the others begin.
 	first := c.stage(t, "firstborns", "Firstborn", 3)
@@ -53,12 +54,6 @@ func testTogetherWithItsDefinition(t *testing.T, c *cluster) {
 		{"later, in a new group", inGroup("later.test", "siblings", "Sibling"), together},
 	} {
 		running.Go(func() { t.Run(test.name, func(t *testing.T) { c.createdTogether(t, test.r, test.later) }) })
-	}
-	for name, r := range map[string]custom{
-		"never, in a group that is served": newCustom("orphans", "Orphan"),
-		"never, in no group":               inGroup("never.test", "orphans", "Orphan"),
-	} {
-		running.Go(func() { t.Run(name, func(t *testing.T) { c.createdAlone(t, r) }) })
 	}
 	running.Wait()
 }
@@ -97,19 +92,5 @@ func (c *cluster) createdTogether(t *testing.T, r custom, later time.Duration) {
 	}
 	if versions := c.storedVersions(t, r); !sameStrings(versions, "v1") {
 		t.Errorf("status.storedVersions is %v", versions)
-	}
-}
-
-// createdAlone creates a migration of a resource that never comes.
-func (c *cluster) createdAlone(t *testing.T, r custom) {
-	t.Helper()
-	c.migrate(t, r.String(), r.WithVersion(""))
-	m := c.ended(t, r.String(), soon)
-	mustFail(t, m, v1alpha1.MigrationReasonResourceNotServed, r.String(), "check spec.resource")
-	if m.Status.StartTime != nil {
-		t.Errorf("%s says that it started", words(m))
-	}
-	if after := m.Status.CompletionTime.Sub(m.CreationTimestamp.Time); after < impatient {
-		t.Errorf("after %v already: %s", after, words(m))
 	}
 }

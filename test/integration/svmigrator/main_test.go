@@ -42,7 +42,7 @@ func TestMigrator(t *testing.T) {
 			part{"Tidy", testTidy}, part{"InTreeMigrator", testInTreeMigrator},
 		)},
 		{Name: "People", Servers: 1, Run: onOne(
-			part{"CustomResources", testCustomResources}, part{"MadeByHand", testMadeByHand},
+			part{"MadeByHand", testMadeByHand},
 			part{"TogetherWithItsDefinition", testTogetherWithItsDefinition}, part{"Asked", testAsked},
 			part{"TakenVersion", testTakenVersion}, part{"OtherVersion", testOtherVersion},
 		)},
