@@ -49,6 +49,16 @@ func onOne(parts ...part) func(t *testing.T) {
 	return func(t *testing.T) { startCluster(t).inTurn(t, parts...) }
 }
 
+// onHost is onOne for managers that talk to an interceptor. They find the server at the address that it advertises from
+// a host of its own. One without is known to them by the address of the interceptor only, at which they do not trust
+// what they see for a minute and a half after each start.
+func onHost(parts ...part) func(t *testing.T) {
+	return func(t *testing.T) {
+		cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{{AllowAll: true}}})
+		useCluster(t, cp, cp.AdminConfig()).inTurn(t, parts...)
+	}
+}
+
 // inTurn runs parts one after the other.
 func (c *cluster) inTurn(t *testing.T, parts ...part) {
 	for _, one := range parts {

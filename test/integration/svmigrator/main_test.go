@@ -46,10 +46,10 @@ func TestMigrator(t *testing.T) {
 			part{"TogetherWithItsDefinition", testTogetherWithItsDefinition}, part{"Asked", testAsked},
 			part{"TakenVersion", testTakenVersion}, part{"OtherVersion", testOtherVersion},
 		)},
-		{Name: "Killed", Servers: 1, Run: onOne(
+		{Name: "Killed", Servers: 1, Run: onHost(
 			part{"Manager", testManagerKilled}, part{"Servers", testServersKilled},
 		)},
-		{Name: "Answers", Servers: 1, Run: onOne(
+		{Name: "Answers", Servers: 1, Run: onHost(
 			part{"ServerPushesBack", testServerPushesBack}, part{"SuccessHeldBack", testSuccessHeldBack},
 			part{"EndCannotBeWritten", testEndCannotBeWritten}, part{"StatusCannotBeWritten", testStatusCannotBeWritten},
 		)},
