@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Package manager tests the binary: what a process of it does against real API servers, in its life as a leader, a
-// standby, before the API server, and after the loss of its lease. Each test has an API server of its own, so that they
-// run beside each other: they wait most of the time.
+// standby, before the API server, and after the loss of its lease. Each test that needs API servers has its own, so
+// that tests run beside each other: they wait most of the time. The parts of one test take turns.
 package manager
 
 import (
