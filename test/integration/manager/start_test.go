@@ -365,7 +365,10 @@ func testSelection(t *testing.T, cp *controlplane.ControlPlane) {
 		t.Run(name, func(t *testing.T) {
 			args := append([]string{"--leader-elect=false"}, tc.args...)
 			p := startManager(t, cp, pluginBinary, "selection-"+tc.runs[0], args...)
-			eventually(t, soon, "it runs what was selected", func() bool {
+			eventually(t, soon, "it is ready and runs what was selected", func() bool {
+				if code, _ := p.get(t, nil, "/readyz"); code != 200 {
+					return false
+				}
 				for _, controller := range []string{gcController, triggerController, "writer-controller"} {
 					if p.runs(t, cp, controller) != slices.Contains(tc.runs, controller) {
 						return false

@@ -208,6 +208,7 @@ func testDeniedAtFirst(t *testing.T, c *cluster) {
 			if len(m.Status.DeniedObjects) > 0 {
 				t.Errorf("%s names objects that are done", words(m))
 			}
+			c.said(t, m.Name, "MigrationSucceeded", 1) // the last event
 			c.said(t, m.Name, "ObjectDenied", 0)
 		})
 	}
