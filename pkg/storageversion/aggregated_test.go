@@ -130,9 +130,9 @@ func TestRolloutOfAnAggregatedServerThatFails(t *testing.T) {
 	}
 }
 
-// TestAggregatedServerInFrontOfADefinition has an APIService hand a version of a custom resource to another server. From
-// then on requests go there, whether or not the document of that server can be read. So a migration that runs must not
-// go on when the APIService is gone.
+// TestAggregatedServerInFrontOfADefinition has an APIService hand a version of a custom resource to another server.
+// From then on requests go there, whether or not the document of that server can be read. So a migration that runs must
+// not go on when the APIService is gone.
 func TestAggregatedServerInFrontOfADefinition(t *testing.T) {
 	v1 := schema.GroupVersion{Group: widgets.Group, Version: "v1"}
 	const address = "other/api:443"

@@ -125,8 +125,8 @@ const (
 	MigrationReasonInvalidResource = "InvalidResource"
 	// MigrationReasonResourceNotServed: no server serves the resource.
 	MigrationReasonResourceNotServed = "ResourceNotServed"
-	// MigrationReasonVersionNotServed: the resource is served, but not at spec.resource.version; or it is a custom resource
-	// whose storage version is not served, and no webhook converts its objects.
+	// MigrationReasonVersionNotServed: the resource is served, but not at spec.resource.version; or it is a custom
+	// resource whose storage version is not served, and no webhook converts its objects.
 	MigrationReasonVersionNotServed = "VersionNotServed"
 	// MigrationReasonVerbsNotSupported: the resource cannot be listed, or cannot be written.
 	MigrationReasonVerbsNotSupported = "VerbsNotSupported"
