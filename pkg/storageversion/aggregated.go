@@ -57,7 +57,7 @@ type aggregatedVersion struct {
 func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) resourceSet {
 	known, exists := a[gv]
 	if document == nil && !exists {
-		return nil
+		return resourceSet{}
 	}
 	if known.Failure == "" && known.WhyUnasked == "" {
 		known.failingSince = now

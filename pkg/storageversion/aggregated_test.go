@@ -147,6 +147,7 @@ func TestAggregatedServerInFrontOfADefinition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newStory()
 			s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
+			s.SetAggregated(s.tick(), v1, nil) // There never was another server.
 			expect(t, s, widgets, "", one)
 			since := s.now.Add(confirmation)
 			for _, document := range documents {

@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +30,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -49,7 +51,7 @@ func testTakenVersion(t *testing.T, c *cluster) {
 
 	service := c.emptyServer(t, r)
 	c.handVersion(t, r, service)
-	passes(t, 3*time.Second)
+	passes(t, 2*slowDocument)
 	c.handVersion(t, r, nil)
 
 	m := c.ended(t, r.String(), soon)
@@ -69,6 +71,9 @@ func testTakenVersion(t *testing.T, c *cluster) {
 	}
 }
 
+// slowDocument is how long a server needs for its discovery document. Requests for objects reach it all the time.
+const slowDocument = 2 * time.Second
+
 // emptyServer starts a server that serves a resource but has no objects, and returns the spec of a service in front of
 // it.
 func (c *cluster) emptyServer(t *testing.T, r custom) map[string]any {
@@ -86,8 +91,15 @@ func (c *cluster) emptyServer(t *testing.T, r custom) map[string]any {
 				ListMeta: metav1.ListMeta{ResourceVersion: "1"},
 			}
 		case strings.Contains(request.URL.Path, "/"+r.Resource+"/"):
-			code = http.StatusServiceUnavailable
-			answer = metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Code: int32(code)}
+			code = http.StatusNotFound
+			status := apierrors.NewNotFound(r.GroupResource, path.Base(request.URL.Path)).Status()
+			status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+			answer = status
+		default:
+			select {
+			case <-time.After(slowDocument):
+			case <-request.Context().Done():
+			}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
