@@ -24,6 +24,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -65,6 +66,10 @@ var rewriting = []suite.Spec{
 	{
 		Name: "objects-in-deletion-are-rewritten", Profile: suite.ProfileRewrite, Controllers: migrator,
 		Title: "Objects that wait for their finalizers are rewritten, and stay in deletion", Test: inDeletion,
+	},
+	{
+		Name: "no-field-is-lost", Profile: suite.ProfileRewrite, Controllers: migrator,
+		Title: "Objects keep the fields that only the storage version has, whichever version clients prefer", Test: noFieldLost,
 	},
 	{
 		Name: "migrations-of-one-resource-agree", Profile: suite.ProfileRewrite, Controllers: migrator,
@@ -233,6 +238,26 @@ func inDeletion(ctx context.Context, c *suite.Case) {
 	c.Migrate(ctx, r)
 	c.AllStored(ctx, r, v2)
 	recorder.RewrittenOnce(ctx)
+}
+
+// noFieldLost asks for a migration at the version that clients prefer. An object that is written there without a
+// conversion webhook loses the fields that its schema does not have.
+func noFieldLost(ctx context.Context, c *suite.Case) {
+	c.CreateNamespaces(ctx)
+	preferred := c.Define(ctx, []string{v1, v2}, func(definition *apiextensionsv1.CustomResourceDefinition) {
+		definition.Spec.Versions[1].Schema.OpenAPIV3Schema = &apiextensionsv1.JSONSchemaProps{Type: "object"}
+	})
+	r := preferred
+	r.Version = v1
+	c.Fill(ctx, r, few)
+	before := c.Content(ctx, r)
+	c.Migrate(ctx, preferred)
+	after := c.Content(ctx, r)
+	for name, content := range before {
+		if after[name] != content {
+			c.Fail("%s does not say any more what it said before, but %s", name, after[name])
+		}
+	}
 }
 
 func together(ctx context.Context, c *suite.Case) {
