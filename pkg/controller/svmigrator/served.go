@@ -119,7 +119,7 @@ func (r *migrationRun) locate(
 		preferred = version.Version
 	}
 	found, missing, err := r.env.findServed(ctx, r.status.stored, preferred)
-	if found != nil && found.Class == storageversion.Custom {
+	if found != nil && found.Class == storageversion.Custom && found.Version != preferred {
 		found, missing, err = r.env.atStorageVersion(ctx, found)
 	}
 	if found != nil {

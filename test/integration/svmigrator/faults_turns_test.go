@@ -106,16 +106,19 @@ func definitionFlipsToAndFro(t *testing.T, s *scene) {
 	}
 }
 
-// versionNotServed takes away the version by which objects are rewritten. They are still served by the other one.
+// versionNotServed takes away the version by which objects are rewritten. They are still served by the other one, but no
+// webhook converts them.
 func versionNotServed(t *testing.T, s *scene) {
 	s.migrate(t)
 	s.writes.reach(t, turnObjects/5, soon)
 	s.ChangeDefinition(t, s.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
 		d.Spec.Versions[1].Served = false
 	})
-	changed := time.Now()
-	m, _ := s.succeeded(t, soon, 1)
-	t.Logf("it ended %v after the version was not served any more: %s", time.Since(changed), words(m))
+	mustFail(t, s.ended(t, s.Resource, soon), v1alpha1.MigrationReasonVersionNotServed, `"v2"`)
+	s.judge.onlyEncodings(t, 1)
+	if versions := s.storedVersions(t, s.custom); !sameStrings(versions, "v1", "v2") {
+		t.Errorf("status.storedVersions is %v after a migration that failed", versions)
+	}
 }
 
 func definitionDeleted(t *testing.T, s *scene) {
