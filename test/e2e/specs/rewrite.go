@@ -69,7 +69,8 @@ var rewriting = []suite.Spec{
 	},
 	{
 		Name: "no-field-is-lost", Profile: suite.ProfileRewrite, Controllers: migrator,
-		Title: "Objects keep the fields that only the storage version has, whichever version clients prefer", Test: noFieldLost,
+		Title: "Objects keep the fields that only the storage version has, whichever version clients prefer",
+		Test:  noFieldLost,
 	},
 	{
 		Name: "migrations-of-one-resource-agree", Profile: suite.ProfileRewrite, Controllers: migrator,

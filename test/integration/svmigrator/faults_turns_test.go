@@ -106,8 +106,8 @@ func definitionFlipsToAndFro(t *testing.T, s *scene) {
 	}
 }
 
-// versionNotServed takes away the version by which objects are rewritten. They are still served by the other one, but no
-// webhook converts them.
+// versionNotServed takes away the version by which objects are rewritten. They are still served by the other one, but
+// no webhook converts them.
 func versionNotServed(t *testing.T, s *scene) {
 	s.migrate(t)
 	s.writes.reach(t, turnObjects/5, soon)
