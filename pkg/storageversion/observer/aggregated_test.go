@@ -94,21 +94,6 @@ func TestAggregatedServers(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	t.Run("are asked when a Lease of such a server has another holder", func(t *testing.T) {
-		c.settle(t)
-		v1alpha1 := encode("v1alpha1")
-		began := c.clock.Now()
-		c.host.change(func() {
-			c.leases.put("sample", object{
-				"metadata": object{"labels": object{IdentityLabel: "sample-apiserver"}},
-				"spec":     object{"holderIdentity": "sample_1"},
-			})
-		})
-		c.until(t, c.sampled(v1alpha1))
-		if took := c.clock.Since(began); took > storageversion.DefaultPollInterval/2 {
-			t.Errorf("it took %v, as long as a poll", took)
-		}
-	})
 	t.Run("are asked again while they fail, and what was known stays known", func(t *testing.T) {
 		c.settle(t)
 		c.host.change(func() {

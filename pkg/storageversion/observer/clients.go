@@ -114,7 +114,8 @@ func (c *clients) addSources(config *rest.Config) error {
 		return err
 	}
 	c.replicas = &replicas{kube: clientset, pods: pods}
-	c.leases = newSource(clientset.CoordinationV1().RESTClient(), "leases", metav1.NamespaceSystem, IdentityLabel)
+	c.leases = newSource(clientset.CoordinationV1().RESTClient(), "leases", metav1.NamespaceSystem,
+		IdentityLabel+"="+kubeAPIServer)
 	c.endpointSlices = newSource(
 		clientset.DiscoveryV1().RESTClient(), "endpointslices", metav1.NamespaceDefault, endpointsSelector)
 	c.storageVersions = newSource(clientset.InternalV1alpha1().RESTClient(), "storageversions", "", "")

@@ -19,8 +19,7 @@ limitations under the License.
 //
 // # What it watches
 //
-//   - The identity Leases in kube-system. They show which server processes live. A renewed Lease costs no request. The
-//     Lease of another server than kube-apiserver shows that an aggregated server started or stopped.
+//   - The identity Leases in kube-system. They show which server processes live. A renewed Lease costs no request.
 //   - The EndpointSlices of default/kubernetes. They show at which addresses servers answer.
 //   - StorageVersions, from when all servers serve them until they are not found any more.
 //   - CustomResourceDefinitions and APIServices, of which it keeps a few fields.
@@ -36,8 +35,8 @@ limitations under the License.
 //     only compares the list of what each server serves. Without Leases the observer cannot tell processes apart, and
 //     every poll reads everything. If servers share addresses, the observer makes connections at every poll until it
 //     has reached each of them, and reads the documents of each on its own connection.
-//   - The discovery documents of aggregated servers, through the aggregator: at every poll, and when an APIService or a
-//     Lease of such a server changes. With them the EndpointSlices of the Service, and the metadata of its Pods.
+//   - The discovery documents of aggregated servers, through the aggregator: at every poll, and when an APIService
+//     changes. With them the EndpointSlices of the Service, and the metadata of its Pods.
 //
 // # What it promises
 //

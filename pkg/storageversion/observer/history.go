@@ -53,12 +53,11 @@ var (
 	errContradiction = errors.New("the revisions contradict each other")
 )
 
-// lease is an identity Lease. The zero value means that there was none. As long as one Lease object lives, it is about
-// one process, because every process creates its own.
+// lease is an identity Lease of a kube-apiserver. The zero value means that there was none. From Kubernetes 1.35 on each
+// process creates its own Lease. holds.go notices when earlier servers restart.
 type lease struct {
 	uid      types.UID
 	holder   string
-	server   bool   // of kube-apiserver
 	address  string // that the server advertises; empty before Kubernetes 1.36
 	created  time.Time
 	renewed  time.Time
@@ -71,7 +70,6 @@ func leaseFrom(object *coordinationv1.Lease) lease {
 	l := lease{
 		uid:     object.UID,
 		holder:  ptr.Deref(object.Spec.HolderIdentity, ""),
-		server:  object.Labels[IdentityLabel] == kubeAPIServer,
 		address: object.Annotations[corev1.AnnotationPeerAdvertiseAddress],
 		created: object.CreationTimestamp.Time,
 		renewed: ptr.Deref(object.Spec.RenewTime, metav1.MicroTime{}).Time,

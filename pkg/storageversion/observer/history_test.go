@@ -48,7 +48,7 @@ func (l timelines) at(revision int64) leasesAt {
 			continue
 		}
 		holder := l[i][revision-1 : revision]
-		then.byName[identity] = lease{uid: types.UID(holder), holder: holder, server: true}
+		then.byName[identity] = lease{uid: types.UID(holder), holder: holder}
 	}
 	return then
 }
@@ -341,7 +341,7 @@ func TestLeasesAtRevisions(t *testing.T) {
 	for shift := range int64(2) {
 		s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			query := r.URL.Query()
-			if query.Get("resourceVersionMatch") != "Exact" || query.Get("labelSelector") != IdentityLabel ||
+			if query.Get("resourceVersionMatch") != "Exact" || query.Get("labelSelector") != IdentityLabel+"="+kubeAPIServer ||
 				r.URL.Path != leasesPath {
 				t.Errorf("asked for %s", r.URL)
 			}

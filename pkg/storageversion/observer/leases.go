@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// IdentityLabel is on the Leases of all servers that are built from k8s.io/apiserver. Its value is kubeAPIServer on
-	// the Leases of those that write built-in resources.
+	// IdentityLabel is on the identity Leases of API servers. Its value names the program: kubeAPIServer on those of
+	// servers that write built-in resources. Aggregated servers that are built from k8s.io/apiserver have no such Lease.
 	IdentityLabel = "apiserver.kubernetes.io/identity"
 	kubeAPIServer = "kube-apiserver"
 
@@ -41,16 +41,15 @@ const (
 	// Servers renew their Leases every ten seconds. The Lease of a server that crashed stays for an hour.
 	goneAfter = 90 * time.Second
 
-	// maxEventGap is the longest time between two events in which the observer would have received a renewal.
+	// maxEventGap bounds how much of the time since the last event counts as time in which a renewal would have arrived.
 	maxEventGap = 15 * time.Second
 )
 
 // leaseWatcher reports to the Ledger which server processes live.
 type leaseWatcher struct {
 	*facts
-	source     *source
-	addresses  *addressWatcher
-	aggregated *aggregatedReader
+	source    *source
+	addresses *addressWatcher
 
 	// What the watch has shown up to a revision, by identity: the addresses that servers advertise, and who holds their
 	// Leases. lostAt is when it last showed that a process lost its Lease. Guarded by facts.mu.
@@ -61,7 +60,6 @@ type leaseWatcher struct {
 	// Only the goroutine of the watch uses these.
 	leases   serverLeases
 	reported bool
-	others   map[string]string // the holders of the Leases of other servers, by name
 }
 
 func (w *leaseWatcher) run(ctx context.Context) {
@@ -85,7 +83,7 @@ func (w *leaseWatcher) lookBack(
 ) (earlier [][]storageversion.Process, unbroken bool) {
 	first, young := was.byName == nil, false
 	h := &history{at: w.source.leasesOfServers, identities: sets.KeySet(w.leases.lastHeld)}
-	living, _, _ := w.leases.processes(w.addresses.current())
+	living, _ := w.leases.processes(w.addresses.current())
 	for _, server := range living {
 		h.identities.Insert(server.Identity)
 		young = young || w.leases.byName[server.Identity].young(w.clock.Now())
@@ -109,7 +107,7 @@ func (w *leaseWatcher) lookBack(
 // withUnseenGone returns the living processes together with those that appear in this list first and are gone already.
 // Each of the latter may have written something, and nobody has read it. It returns nothing if there are none.
 func (w *leaseWatcher) withUnseenGone(was leasesAt) [][]storageversion.Process {
-	living, gone, _ := w.leases.processes(w.addresses.current())
+	living, gone := w.leases.processes(w.addresses.current())
 	unseen := slices.DeleteFunc(gone, func(server storageversion.Process) bool {
 		return was.byName[server.Identity].sameProcess(w.leases.byName[server.Identity])
 	})
@@ -124,11 +122,7 @@ func (w *leaseWatcher) withUnseenGone(was leasesAt) [][]storageversion.Process {
 // report gives the Ledger which processes lived one after the other, and which live now. unbroken says that it misses
 // none of them.
 func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Process, unbroken bool) {
-	living, gone, others := w.leases.processes(w.addresses.current())
-	if !maps.Equal(others, w.others) {
-		w.others = others
-		w.aggregated.wake.raise()
-	}
+	living, gone := w.leases.processes(w.addresses.current())
 	changed := false
 	w.update(func(now time.Time) storageversion.Changes {
 		w.advertised, w.holders = w.leases.advertised(), w.leases.holders()
@@ -187,16 +181,16 @@ func (w *leaseWatcher) withoutLease() error {
 	return nil
 }
 
-// serverLeases is what lists and watches have shown of identity Leases.
+// serverLeases is what lists and watches have shown of the identity Leases of kube-apiservers.
 //
 // For how long a server has not renewed its Lease is measured by the time in which other events arrived here. The times
 // in Leases are by the clocks of other hosts, and an observer that is cut off from the API receives no renewal.
 type serverLeases struct {
 	leasesAt
 	// lastHeld is when each server was last shown to hold a Lease. A server is forgotten historyKept later, counted up to
-	// the last event before the latest: the watch may have been broken in between.
+	// the event before the present one: the watch may have been broken in between.
 	lastHeld map[string]time.Time
-	// lostAt is when a process of kube-apiserver lost its Lease last. One may have before a list.
+	// lostAt is when a process lost its Lease last. One may have before a list.
 	lostAt time.Time
 	// connected is for how long the observer has received events in total, up to lastEvent.
 	connected time.Duration
@@ -237,7 +231,7 @@ func (l *serverLeases) apply(n delta[*coordinationv1.Lease], now time.Time) {
 		delete(l.byName, name)
 	}
 	for name, known := range before {
-		if is := l.byName[name]; known.server && !(is.server && known.sameProcess(is)) {
+		if !known.sameProcess(l.byName[name]) {
 			l.lostAt = now
 		}
 	}
@@ -247,14 +241,12 @@ func (l *serverLeases) apply(n delta[*coordinationv1.Lease], now time.Time) {
 	l.revision = max(l.revision, n.revision)
 }
 
-// noteHeld remembers who held Leases at the latest event.
-func (l *serverLeases) noteHeld(latest time.Time) {
-	for name, known := range l.byName {
-		if known.server {
-			l.lastHeld[name] = latest
-		}
+// noteHeld remembers who held Leases at the event before this one.
+func (l *serverLeases) noteHeld(before time.Time) {
+	for name := range l.byName {
+		l.lastHeld[name] = before
 	}
-	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return latest.Sub(last) > historyKept })
+	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return before.Sub(last) > historyKept })
 }
 
 // withRecentHolders returns the living processes together with one of each server that held a Lease not long ago and
@@ -262,7 +254,7 @@ func (l *serverLeases) noteHeld(latest time.Time) {
 func (l *serverLeases) withRecentHolders(living []storageversion.Process) [][]storageversion.Process {
 	lived := slices.Clone(living)
 	for name := range l.lastHeld {
-		if !l.byName[name].server {
+		if _, held := l.byName[name]; !held {
 			lived = append(lived, storageversion.Process{Identity: name})
 		}
 	}
@@ -274,17 +266,13 @@ func (l *serverLeases) withRecentHolders(living []storageversion.Process) [][]st
 }
 
 // processes returns the processes of kube-apiserver that live and those that are gone although their Leases are still
-// there. ready are the addresses of servers that are ready. It also returns the holders of the Leases of other servers,
-// by name. Leases that expired do not count.
-func (l *serverLeases) processes(ready []string) (living, gone []storageversion.Process, others map[string]string) {
-	others = map[string]string{}
+// there. ready are the addresses of servers that are ready. Leases that expired do not count.
+func (l *serverLeases) processes(ready []string) (living, gone []storageversion.Process) {
 	renewing := l.renewing()
 	for name, one := range l.byName {
 		server, silence := storageversion.Process{Identity: name, Incarnation: one.holder}, l.sinceRenewal(one)
 		switch {
 		case one.duration > 0 && silence > one.duration:
-		case !one.server:
-			others[name] = one.holder
 		case silence > goneAfter && lostAddress(one, renewing, ready):
 			gone = append(gone, server)
 		default:
@@ -292,15 +280,15 @@ func (l *serverLeases) processes(ready []string) (living, gone []storageversion.
 		}
 	}
 	slices.SortFunc(living, byIdentity)
-	return living, gone, others
+	return living, gone
 }
 
 func byIdentity(a, b storageversion.Process) int { return cmp.Compare(a.Identity, b.Identity) }
 
-// renewing returns the Leases of servers of kube-apiserver that still renew them.
+// renewing returns the Leases that servers still renew.
 func (l *serverLeases) renewing() []lease {
 	return slices.DeleteFunc(slices.Collect(maps.Values(l.byName)), func(one lease) bool {
-		return !one.server || l.sinceRenewal(one) > goneAfter
+		return l.sinceRenewal(one) > goneAfter
 	})
 }
 
@@ -321,22 +309,20 @@ func lostAddress(silent lease, renewing []lease, ready []string) bool {
 // sinceRenewal is for how long a Lease was not renewed while other events arrived.
 func (l *serverLeases) sinceRenewal(one lease) time.Duration { return l.connected - one.renewedAt }
 
-// holders returns who holds the Leases of servers of kube-apiserver, by identity.
+// holders returns who holds the Leases, by identity.
 func (l *leasesAt) holders() map[string]string {
 	holders := map[string]string{}
 	for name, one := range l.byName {
-		if one.server {
-			holders[name] = one.holder
-		}
+		holders[name] = one.holder
 	}
 	return holders
 }
 
-// advertised returns the addresses that servers of kube-apiserver advertise, by identity.
+// advertised returns the addresses that servers advertise, by identity.
 func (l *serverLeases) advertised() map[string]string {
 	addresses := map[string]string{}
 	for name, one := range l.byName {
-		if one.server && one.address != "" {
+		if one.address != "" {
 			addresses[name] = one.address
 		}
 	}

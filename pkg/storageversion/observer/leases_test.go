@@ -28,10 +28,10 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-func leaseOf(identity, holder, component string, renewed time.Time) *coordinationv1.Lease {
+func leaseOf(identity, holder string, renewed time.Time) *coordinationv1.Lease {
 	return &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: metav1.NamespaceSystem, Name: identity, Labels: map[string]string{IdentityLabel: component}},
+			Namespace: metav1.NamespaceSystem, Name: identity, Labels: map[string]string{IdentityLabel: kubeAPIServer}},
 		Spec: coordinationv1.LeaseSpec{
 			HolderIdentity: ptr.To(holder), LeaseDurationSeconds: ptr.To(int32(3600)),
 			RenewTime: ptr.To(metav1.NewMicroTime(renewed)),
@@ -64,7 +64,7 @@ func renewFor(l *serverLeases, d time.Duration, object *coordinationv1.Lease) {
 }
 
 func TestWhenAProcessLostItsLease(t *testing.T) {
-	process := func(holder string) *coordinationv1.Lease { return leaseOf(holder[:1], holder, kubeAPIServer, noon) }
+	process := func(holder string) *coordinationv1.Lease { return leaseOf(holder[:1], holder, noon) }
 	gone := delta[*coordinationv1.Lease]{gone: []string{"a"}}
 	for name, test := range map[string]struct {
 		then []delta[*coordinationv1.Lease]
@@ -86,14 +86,10 @@ func TestWhenAProcessLostItsLease(t *testing.T) {
 		"perhaps before any other list": {
 			then: []delta[*coordinationv1.Lease]{list(process("a_1"), process("b_1"))}, want: time.Second,
 		},
-		"when it is labelled as that of another server": {
-			then: []delta[*coordinationv1.Lease]{renewal(leaseOf("a", "a_1", "sample", noon))}, want: time.Second,
-		},
-		"not when it is a server of another": {then: []delta[*coordinationv1.Lease]{{gone: []string{"s"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := serverLeases{lastHeld: map[string]time.Time{}}
-			first := list(process("a_1"), process("b_1"), leaseOf("s", "s_1", "sample", noon))
+			first := list(process("a_1"), process("b_1"))
 			for i, n := range append([]delta[*coordinationv1.Lease]{first}, test.then...) {
 				l.apply(n, noon.Add(time.Duration(i)*time.Second))
 			}
@@ -105,7 +101,7 @@ func TestWhenAProcessLostItsLease(t *testing.T) {
 }
 
 func TestServersThatMayHaveBeenBack(t *testing.T) {
-	process := func(holder string) *coordinationv1.Lease { return leaseOf(holder[:1], holder, kubeAPIServer, noon) }
+	process := func(holder string) *coordinationv1.Lease { return leaseOf(holder[:1], holder, noon) }
 	living := []storageversion.Process{{Identity: "a", Incarnation: "a_1"}, {Identity: "d", Incarnation: "d_1"}}
 	for name, test := range map[string]struct {
 		listed []time.Duration // after the server left
@@ -121,7 +117,7 @@ func TestServersThatMayHaveBeenBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := serverLeases{lastHeld: map[string]time.Time{}}
-			l.apply(list(process("a_1"), process("c_1"), process("d_1"), leaseOf("s", "s_1", "sample", noon)), noon)
+			l.apply(list(process("a_1"), process("c_1"), process("d_1")), noon)
 			l.apply(list(process("a_1"), process("d_1")), noon.Add(time.Second))
 			for _, after := range test.listed {
 				l.apply(list(process("a_1"), process("d_1")), noon.Add(after))
@@ -137,24 +133,21 @@ func TestWhichProcessesLive(t *testing.T) {
 	a := storageversion.Process{Identity: "a", Incarnation: "a_1"}
 	b := storageversion.Process{Identity: "b", Incarnation: "b_1"}
 	process := func(holder string, renewed time.Time) *coordinationv1.Lease {
-		return leaseOf(holder[:1], holder, kubeAPIServer, renewed)
+		return leaseOf(holder[:1], holder, renewed)
 	}
 	eternal := process("b_1", noon.Add(-24*time.Hour))
 	eternal.Spec.LeaseDurationSeconds = nil
 	tests := []struct {
-		name       string
-		listed     []*coordinationv1.Lease
-		then       func(l *serverLeases)
-		ready      []string
-		want       []storageversion.Process
-		wantOthers map[string]string
+		name   string
+		listed []*coordinationv1.Lease
+		then   func(l *serverLeases)
+		ready  []string
+		want   []storageversion.Process
 	}{
 		{
-			name: "in order, apart from servers of another kind",
-			listed: []*coordinationv1.Lease{
-				process("b_1", noon), leaseOf("s", "s_1", "sample", noon), process("a_1", noon)},
-			want:       []storageversion.Process{a, b},
-			wantOthers: map[string]string{"s": "s_1"},
+			name:   "in order",
+			listed: []*coordinationv1.Lease{process("b_1", noon), process("a_1", noon)},
+			want:   []storageversion.Process{a, b},
 		},
 		{
 			name:   "one whose Lease expired is gone",
@@ -276,15 +269,9 @@ func TestWhichProcessesLive(t *testing.T) {
 			if test.then != nil {
 				test.then(&l)
 			}
-			if test.wantOthers == nil {
-				test.wantOthers = map[string]string{}
-			}
-			living, _, others := l.processes(test.ready)
+			living, _ := l.processes(test.ready)
 			if diff := cmp.Diff(test.want, living); diff != "" {
 				t.Errorf("living (-want +got):\n%s", diff)
-			}
-			if diff := cmp.Diff(test.wantOthers, others); diff != "" {
-				t.Errorf("others (-want +got):\n%s", diff)
 			}
 		})
 	}

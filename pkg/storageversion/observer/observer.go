@@ -94,7 +94,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	}
 	o.leases = &leaseWatcher{
 		facts: f, source: c.leases, addresses: o.addresses,
-		aggregated: o.aggregated, leases: serverLeases{lastHeld: map[string]time.Time{}},
+		leases: serverLeases{lastHeld: map[string]time.Time{}},
 	}
 	o.poller = &discoveryPoller{
 		facts: f, clients: c, leases: o.leases, addresses: o.addresses,
