@@ -28,7 +28,7 @@ limitations under the License.
 // observations.
 //
 // Each kind of fact has one owner, in a file of its own: servers, looks, builtIns, sharing, publications,
-// definitions, aggregated, and sightings. ledger.go is the way from a fact to a sighting, observe.go the
+// definitions, aggregated, processes, unread, and sightings. ledger.go is the way from a fact to a sighting, observe.go the
 // way from sightings to an observation. To leave resources out of observation, change Ledger.observes.
 //
 // The best evidence of a resource makes its sightings:
@@ -40,8 +40,8 @@ limitations under the License.
 //   - Other built-in resources: the discovery documents of every server, read at its own address, or on a connection
 //     that stays with it. What a process writes never changes, so a complete look stays true for as long as the same
 //     processes live.
-//   - Aggregated resources: their StorageVersions, else the discovery document behind the aggregator. A document
-//     proves nothing about the time before it.
+//   - Aggregated resources: the discovery document behind the aggregator. It proves nothing about the time before it.
+//     Aggregated servers publish no StorageVersions.
 //
 // A process that nobody read may have written anything, and [Unknown] stands for that. What could not be found out is
 // unknown and never counts as absent.

@@ -20,7 +20,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -28,15 +27,8 @@ import (
 // SameEvidence reports whether two evidences identify the same state of the same source, whenever each was first
 // seen.
 func SameEvidence(a, b migrationv1alpha1.StorageEvidence) bool {
-	return a.Source == b.Source && slices.Equal(a.Servers, b.Servers) &&
-		slices.EqualFunc(a.Endpoints, b.Endpoints, sameEndpoint) && ptr.Equal(a.StorageVersion, b.StorageVersion) &&
-		equality.Semantic.DeepEqual(a.CustomResourceDefinition, b.CustomResourceDefinition)
-}
-
-func sameEndpoint(a, b migrationv1alpha1.EndpointEvidence) bool {
-	same := a.ProcessStartTime.Equal(b.ProcessStartTime)
-	a.ProcessStartTime, b.ProcessStartTime = nil, nil
-	return same && a == b
+	a.FirstObservedTime, b.FirstObservedTime = nil, nil
+	return equality.Semantic.DeepEqual(a, b)
 }
 
 // Durable reports whether a later evidence can prove that nothing happened since this one. If it cannot, only the
@@ -84,7 +76,7 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 // IsRecord reports whether this very sighting was recorded, and not another one with the same evidence. Then this
 // process recorded it, or another one that saw it in the same second by its own clock.
 func (s *Sighting) IsRecord(recorded migrationv1alpha1.StorageEvidence) bool {
-	return SameEvidence(s.Evidence, recorded) && s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime)
+	return s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime) && SameEvidence(s.Evidence, recorded)
 }
 
 // SightingsSince returns the sightings that came after the recorded evidence. known is false if nothing

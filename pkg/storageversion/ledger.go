@@ -58,7 +58,7 @@ func NewLedger(linger time.Duration) *Ledger {
 		unread:      unread{},
 	}
 	l.looks = &looks{
-		servers: l.servers, processes: processes{met: map[string]connectedProcess{}, lost: map[string]time.Time{}},
+		servers: l.servers, processes: processes{},
 		groups: map[string]groupReads{}, advertised: map[string]string{}, said: map[Process]Document{},
 	}
 	l.builtIns = &builtIns{
@@ -113,7 +113,7 @@ func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Chan
 	}
 	l.looks.forget(left, unbroken)
 	l.publications.publishers.Delete(left...)
-	return l.notePublications(now)
+	return l.noteBuiltIns(now)
 }
 
 // Living returns the processes of kube-apiserver that live, in order.
@@ -140,7 +140,7 @@ func (l *Ledger) ConnectionLost(now time.Time, name string) Changes {
 	}
 	l.lost = now
 	l.publications.publishers.Clear()
-	return l.notePublications(now)
+	return l.noteBuiltIns(now)
 }
 
 // SetLook records what the documents of all servers said. It removes from them what has a definition, because documents
@@ -168,7 +168,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 			l.sightings.append(now, resource, departure)
 		}
 	}
-	return l.notePublications(now)
+	return l.noteBuiltIns(now)
 }
 
 // NeedsLook reports whether another look may find out more.
@@ -180,7 +180,7 @@ func (l *Ledger) SetStorageVersionsServed(now time.Time, served bool) Changes {
 		return nil
 	}
 	l.publications.watched = served
-	return l.notePublications(now)
+	return l.noteBuiltIns(now)
 }
 
 // SetStorageVersion records the state of the StorageVersion object of that name; nil means that there is none.
@@ -196,14 +196,12 @@ func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVe
 	if !l.publications.watched {
 		return nil
 	}
-	return l.notePublications(now, resource)
+	return l.noteBuiltIns(now)
 }
 
-// notePublications notes all resources that may have a StorageVersion, and those whose object is gone. A single object
-// may be the first publication of its server, and then it decides about all resources.
-func (l *Ledger) notePublications(now time.Time, gone ...schema.GroupResource) Changes {
-	return l.note(now, l.builtIns.all().Union(sets.KeySet(l.publications.objects)).Insert(gone...))
-}
+// noteBuiltIns notes all built-in resources. A single StorageVersion may be the first publication of its server, and
+// then it decides about all of them.
+func (l *Ledger) noteBuiltIns(now time.Time) Changes { return l.note(now, l.builtIns.all()) }
 
 // SetCustomResource records the state of the CustomResourceDefinition of a resource; nil means that there is none.
 // The Ledger keeps definition, so nobody may change it afterwards. The generation shows whether states in between are
@@ -252,36 +250,31 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 		return Sighting{}, false
 	case BuiltIn:
 		read, complete := l.builtIns.read(now, resource)
-		if l.published(resource) && l.publications.complete() {
+		if l.published(resource) {
 			// The watch may lag and show what earlier processes published. What documents showed counts as well.
 			return l.publishedSighting(resource, read), true
 		}
 		return read, complete && l.looks.problemOfProcesses(now, resource.Group) == nil
 	case Aggregated:
-		read, complete := l.aggregated.sighting(resource)
-		if l.published(resource) {
-			// A server that stops publishing leaves its object, so what documents showed counts as well. No Lease shows
-			// such a server, so its object proves nothing about a time in which nobody read documents.
-			return l.publishedSighting(resource, read), true
-		}
-		return read, complete
+		return l.aggregated.sighting(resource)
 	default:
 		return Sighting{}, false
 	}
 }
 
-// published reports whether a StorageVersion shows what is written.
+// published reports whether a StorageVersion shows what is written of a built-in resource.
 func (l *Ledger) published(resource schema.GroupResource) bool {
-	return l.kind(resource) != "" && l.publications.covers(resource)
+	_, exists := l.publications.objects[resource]
+	return exists && l.builtIns.resources[resource].kind != "" && l.publications.complete()
 }
 
 // publishedSighting returns what the StorageVersions of a resource, and of those that share its storage, say. It adds
 // what documents said.
 func (l *Ledger) publishedSighting(resource schema.GroupResource, read Sighting) Sighting {
-	sighting := l.publications.sighting(resource, l.kind(resource))
+	sighting := l.publications.sighting(resource, l.builtIns.resources[resource].kind)
 	writing := slices.Concat(sighting.Writing, read.Writing)
 	for _, other := range l.sharing.with(resource) {
-		writing = append(writing, l.publications.sighting(other, l.kind(other)).Writing...)
+		writing = append(writing, l.publications.sighting(other, l.builtIns.resources[other].kind).Writing...)
 	}
 	sighting.Writing, sighting.Evidence.Endpoints = sortedSet(writing), read.Evidence.Endpoints
 	return sighting

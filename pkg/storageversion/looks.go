@@ -242,7 +242,7 @@ func (l *looks) ofLiving() bool {
 // a server that left before the start stops answering.
 func (l *looks) needAnother() bool {
 	switch living := len(l.servers.living); {
-	case !l.ofLiving() || len(l.last.Incomplete()) > 0 || len(l.processes.lost) > 0:
+	case !l.ofLiving() || len(l.last.Incomplete()) > 0 || len(l.processes.unread()) > 0:
 		return true
 	case l.last.Shared && (l.last.Unmet != "" || l.servers.mayHaveMissedDeparture(l.lookedAt)):
 		return true
@@ -305,7 +305,7 @@ func (l *looks) problemOfLook(now time.Time, group string) *Problem {
 	if lost := l.processes.unread(); len(lost) > 0 {
 		problem := l.problem(group, "the API server at %s may have restarted: the connection to it ended, and it has not "+
 			"been read since. The manager reads it as soon as it answers", lost[0].Identity)
-		problem.Since = l.processes.lost[lost[0].Identity]
+		problem.Since = l.processes[lost[0].Identity].lost
 		return problem
 	}
 	return l.problemWithoutLost(now, group)

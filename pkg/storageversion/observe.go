@@ -59,7 +59,7 @@ func (l *Ledger) serversSince() time.Time {
 	if l.replaced.After(since) {
 		since = l.replaced
 	}
-	if len(l.looks.processes.lost) > 0 && l.lost.After(since) {
+	if len(l.looks.processes.unread()) > 0 && l.lost.After(since) {
 		since = l.lost
 	}
 	return since
@@ -81,11 +81,6 @@ func (l *Ledger) class(resource schema.GroupResource) Class {
 	default:
 		return ""
 	}
-}
-
-// kind returns the kind of the objects of a resource, empty if it is not known.
-func (l *Ledger) kind(resource schema.GroupResource) string {
-	return cmp.Or(l.builtIns.resources[resource].kind, l.aggregated.find(resource).Kind)
 }
 
 func (l *Ledger) observeCustom(o *Observation) {
@@ -115,7 +110,7 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 		o.Primary = l.sharing.primary(o.Resource, stored.Group)
 	}
 	o.Confirmed = l.looks.confirmedFrom(group)
-	if l.published(o.Resource) && l.publications.complete() {
+	if l.published(o.Resource) {
 		o.ReadAt = o.Time
 		return
 	}

@@ -48,60 +48,54 @@ func MayOutliveProcess(serverVersion string) bool {
 	return err != nil || !v.AtLeast(leasesEndWithProcesses)
 }
 
-// processes knows the processes to which somebody keeps connections, so that the end of one is noticed at once.
-type processes struct {
-	// met are those by the names of their documents.
-	met map[string]connectedProcess
-	// lost is since when it is not known whether the process still lives, by the same names.
-	lost map[string]time.Time
-}
+// processes are the processes to which somebody keeps connections, so that the end of one is noticed at once, by the
+// names of their documents.
+type processes map[string]connectedProcess
 
 type connectedProcess struct {
 	started    time.Time // zero if the process did not tell it
 	identified bool      // by its Lease
+	lost       time.Time // since when it is not known whether the process still lives; zero while it is
 }
 
 // lose records that the connection to a process ended. It reports whether that was not known before.
-func (p *processes) lose(now time.Time, name string) bool {
-	_, met := p.met[name]
-	_, lost := p.lost[name]
-	if !met || lost {
+func (p processes) lose(now time.Time, name string) bool {
+	process, met := p[name]
+	if !met || !process.lost.IsZero() {
 		return false
 	}
-	p.lost[name] = now
+	process.lost = now
+	p[name] = process
 	return true
 }
 
 // answer records which processes answered. It returns the names under which a process may have written that nobody read
 // and that no Lease identifies: the known process was replaced, or a process is there for the first time.
-func (p *processes) answer(documents map[string]Document) (unread []Process) {
+func (p processes) answer(documents map[string]Document) (unread []Process) {
 	for name, document := range documents {
 		if !document.Held {
 			continue
 		}
-		before, met := p.met[name]
-		_, lost := p.lost[name]
+		before, met := p[name]
 		now := connectedProcess{started: document.Started, identified: IdentifiedByLease(document.Version)}
 		byLease := now.identified && (!met || before.identified) // Leases tell which processes there were.
 		same := met && before.identified == now.identified && before.started.Equal(now.started) &&
-			!(lost && now.started.IsZero())
+			(before.lost.IsZero() || !now.started.IsZero())
 		if !byLease && !same {
 			unread = append(unread, Process{Identity: name})
 		}
-		p.met[name] = now
-		delete(p.lost, name)
+		p[name] = now
 	}
 	return unread
 }
 
 // forget forgets the processes that did not answer in a complete look: they live no more. It returns, as servers that
 // nobody read, the names of those that no Lease identifies.
-func (p *processes) forget(documents map[string]Document) (unread []Process) {
-	maps.DeleteFunc(p.met, func(name string, before connectedProcess) bool {
+func (p processes) forget(documents map[string]Document) (unread []Process) {
+	maps.DeleteFunc(p, func(name string, before connectedProcess) bool {
 		if documents[name].Held {
 			return false
 		}
-		delete(p.lost, name)
 		if !before.identified {
 			unread = append(unread, Process{Identity: name})
 		}
@@ -111,10 +105,12 @@ func (p *processes) forget(documents map[string]Document) (unread []Process) {
 }
 
 // unread returns the names of the processes of which it is not known whether they live, as servers that nobody read.
-func (p *processes) unread() []Process {
+func (p processes) unread() []Process {
 	var all []Process
-	for _, name := range slices.Sorted(maps.Keys(p.lost)) {
-		all = append(all, Process{Identity: name})
+	for _, name := range slices.Sorted(maps.Keys(p)) {
+		if !p[name].lost.IsZero() {
+			all = append(all, Process{Identity: name})
+		}
 	}
 	return all
 }

@@ -55,22 +55,8 @@ func (p *publications) complete() bool {
 	for _, object := range p.objects {
 		identities.Insert(slices.Collect(maps.Keys(object.Encodings))...)
 	}
-	return p.servedByAll() && !slices.ContainsFunc(p.servers.living, func(server Process) bool {
-		return !identities.Has(server.Identity)
-	})
-}
-
-// servedByAll reports whether every living server was found to serve the StorageVersion API, so that whoever publishes
-// reaches one that does.
-func (p *publications) servedByAll() bool {
-	return p.watched && len(p.servers.living) > 0 && p.publishers.HasAll(p.servers.living...)
-}
-
-// covers reports whether the object of a resource can be believed. Aggregated servers publish as well, through any
-// kube-apiserver: where one of those does not serve the API, an object may be older than what its server writes.
-func (p *publications) covers(resource schema.GroupResource) bool {
-	_, exists := p.objects[resource]
-	return exists && p.servedByAll()
+	return p.watched && len(p.servers.living) > 0 && p.publishers.HasAll(p.servers.living...) &&
+		!slices.ContainsFunc(p.servers.living, func(server Process) bool { return !identities.Has(server.Identity) })
 }
 
 // sighting returns what the object of a resource says about its kind.

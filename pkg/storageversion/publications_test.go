@@ -19,7 +19,6 @@ package storageversion
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -97,45 +96,15 @@ func TestStorageVersions(t *testing.T) {
 		s.looks(at(writes(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/2", "b/2", "c/1")
 		expect(t, s, deployments, "", []string{appsV1}, sortedSet([]string{appsV1, appsV1beta1}))
 	})
-	t.Run("an aggregated server needs the API on every kube-apiserver", func(t *testing.T) {
+	t.Run("nobody publishes what an aggregated server writes", func(t *testing.T) {
 		s, gv := newStory(), schema.GroupVersion{Group: flunders.Group, Version: "v1"}
-		published, read := hashOf("wardle.example.com/v1alpha1", "Flunder"), flunderV1
-		s.servers(true, "a/1", "b/1")
-		entry := "flunder-server=wardle.example.com/v1alpha1"
-		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", object("1", entry), false)
-		s.SetStorageVersionsServed(s.tick(), true)
-		s.SetAggregated(s.tick(), gv, &AggregatedDocument{Resources: map[schema.GroupResource]Resource{
-			flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: read, Migratable: true},
-		}})
-		s.looks(at(publishing(appsV1), writes(appsV1)), "a/1", "b/1")
-		expect(t, s, flunders, "", []string{read})
-		s.servers(true, "a/1", "b/2")
-		s.looks(at(publishing(appsV1), publishing(appsV1)), "a/1", "b/2")
-		both := sortedSet([]string{published, read})
-		expect(t, s, flunders, "", []string{read}, both)
-		s.servers(true, "a/1", "b/3")
-		expect(t, s, flunders, "", []string{read}, both, []string{read})
-	})
-	t.Run("an aggregated server that has published stops that and writes another version", func(t *testing.T) {
-		s, gv := newStory(), schema.GroupVersion{Group: flunders.Group, Version: "v1"}
-		published, read := hashOf("wardle.example.com/v1alpha1", "Flunder"), flunderV1
 		s.servers(true, "a/1")
-		entry := "flunder-server=wardle.example.com/v1alpha1"
-		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", object("1", entry), false)
+		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", object("1", "a=wardle.example.com/v1alpha1"), false)
 		s.SetStorageVersionsServed(s.tick(), true)
 		s.looks(at(publishing(appsV1)), "a/1")
-		for _, hash := range []string{published, read} {
-			s.SetAggregated(s.tick(), gv, &AggregatedDocument{Resources: map[schema.GroupResource]Resource{
-				flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: hash, Migratable: true},
-			}})
-		}
-		both := sortedSet([]string{published, read})
-		expect(t, s, flunders, "", []string{published}, both)
-		o := s.Observe(s.now.Add(time.Hour), flunders)
-		if last, _ := o.Last(); Durable(last.Evidence) || o.ReadAt != s.now {
-			t.Errorf("an object of a server without a Lease proves that nothing happened since: %+v", o)
-		}
-		s.SetStorageVersion(s.tick(), flunders.Group+".flunders", nil, true)
-		expect(t, s, flunders, "", []string{published}, both, []string{read})
+		s.SetAggregated(s.tick(), gv, &AggregatedDocument{Resources: map[schema.GroupResource]Resource{
+			flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: flunderV1, Migratable: true},
+		}})
+		expect(t, s, flunders, "", []string{flunderV1})
 	})
 }
