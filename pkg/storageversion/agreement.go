@@ -25,18 +25,18 @@ import (
 //
 // They do not agree at once: a write that an API server accepted before may land later, in the encoding of that time.
 // So they agree when they have written only this encoding for the settle period. A record shows when that began, or
-// OnlyWrittenSince does.
+// WroteOnlyFrom does.
 func (o *Observation) AllWrite(hash string) bool {
 	last, seen := o.Last()
 	return seen && o.Problem == nil && o.Presence == Served && last.WritesOnly(hash)
 }
 
-// OnlyWrittenSince returns since when the sightings show that the servers have written only the encoding hash. It
+// WroteOnlyFrom returns since when the sightings show that the servers have written only the encoding hash. It
 // returns the time of the observation if the last sighting does not show that.
-func (o *Observation) OnlyWrittenSince(hash string) time.Time {
+func (o *Observation) WroteOnlyFrom(hash string) time.Time {
 	since := o.Time
 	for _, sighting := range slices.Backward(o.Sightings) {
-		if !sighting.OnlyWritten(hash) {
+		if !sighting.WroteOnly(hash) {
 			break
 		}
 		since = sighting.Since

@@ -46,7 +46,7 @@ func TestAgreement(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := Observation{Time: noon.Add(10 * time.Minute), Sightings: tc.run, Problem: tc.problem, Presence: tc.presence}
-			since, all := o.OnlyWrittenSince("new="), o.AllWrite("new=")
+			since, all := o.WroteOnlyFrom("new="), o.AllWrite("new=")
 			if want := noon.Add(time.Duration(tc.since) * time.Minute); !since.Equal(want) || all != tc.all {
 				t.Errorf("got %v, %t, want %v, %t", since, all, want, tc.all)
 			}

@@ -51,8 +51,8 @@ func Durable(e migrationv1alpha1.StorageEvidence) bool {
 	}
 }
 
-// Continues reports whether two evidences prove, although nobody watched in between, that servers wrote no encoding
-// other than those that recorded and first tell of.
+// Continues reports whether two evidences prove that in between, when nobody watched, nothing was written but the
+// encodings that these two show.
 func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	if recorded.Source != first.Source || !Durable(recorded) || !Durable(first) {
 		return false

@@ -105,8 +105,8 @@ type Look struct {
 	// Shared says that servers share addresses, so that each document is from a process that was met behind one. See
 	// SharesAddresses.
 	Shared bool
-	// Unmet is why not all processes behind shared addresses were met, and what to do. Empty if they were. It begins with
-	// a whole clause.
+	// Unmet is why not all processes behind shared addresses were met, and what to do. Empty if they were. It can follow
+	// "3 API servers have a living identity Lease, but".
 	Unmet string
 	// Documents are by address. Behind a shared address the start time of the process is added to it.
 	Documents map[string]Document

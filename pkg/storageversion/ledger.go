@@ -37,13 +37,13 @@ type Ledger struct {
 	definitions  definitions
 	aggregated   aggregated
 	sightings    sightings
-	unread       unread
+	unreadable   unreadable
 	// departedUnread are the processes that left and may have written resources that no document has shown yet. When such
 	// a resource becomes known, its sightings begin with them.
 	departedUnread []Sighting
-	// replaced is when a process was last found to be replaced by one that has its Lease. lost is when a connection to a
-	// process ended last, which counts until a look has shown whether the process was replaced.
-	replaced, lost time.Time
+	// replaced is when a process was last found to be replaced by one that has its Lease. connectionLost is when a
+	// connection to a process ended last, which counts until a look has shown whether the process was replaced.
+	replaced, connectionLost time.Time
 }
 
 // NewLedger returns a Ledger without facts. linger is for how long the address of a server may still answer after the
@@ -55,7 +55,7 @@ func NewLedger(linger time.Duration) *Ledger {
 		definitions: definitions{},
 		aggregated:  aggregated{},
 		sightings:   sightings{},
-		unread:      unread{},
+		unreadable:  unreadable{},
 	}
 	l.looks = &looks{
 		servers: l.servers, processes: processes{},
@@ -138,13 +138,13 @@ func (l *Ledger) ConnectionLost(now time.Time, name string) Changes {
 	if !l.looks.lose(now, name) {
 		return nil
 	}
-	l.lost = now
+	l.connectionLost = now
 	l.publications.publishers.Clear()
 	return l.noteBuiltIns(now)
 }
 
-// SetLook records what the documents of all servers said. It removes from them what has a definition, because documents
-// may still list a resource when its definition is known already.
+// SetLook records what the documents of all servers said. It deletes from look.Documents the resources that have a
+// definition, because documents may still list a resource when its definition is known already.
 func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 	for _, document := range look.Documents {
 		maps.DeleteFunc(document.Resources, func(resource schema.GroupResource, _ Resource) bool {

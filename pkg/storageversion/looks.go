@@ -36,13 +36,13 @@ const confirmation = 5 * time.Second
 //
 // What a process writes never changes, so a complete look stays true for as long as the same processes live.
 // Documents do not say which process they are from. Where each server advertises an address of its own, the address
-// tells. Elsewhere a look counts: it is complete only if at least as many addresses answered as servers live. Where
-// servers share addresses, it counts the processes that were met there instead.
+// tells. Elsewhere numbers decide: a look is complete only if at least as many addresses answered as servers live, or,
+// where servers share addresses, if as many processes were met there.
 type looks struct {
 	servers      *servers
 	processes    processes
 	last         *Look
-	lookedAt     time.Time            // when last was taken over
+	lookedAt     time.Time            // when last was recorded
 	addresses    []string             // of last, in order
 	advertised   map[string]string    // by identity, of the servers that live or departed lately
 	byAddress    bool                 // each server advertises an address of its own, so its address tells its document
@@ -189,8 +189,8 @@ func (l *looks) mayStandIn(now time.Time) bool {
 	return len(l.servers.departed) > 0 && !l.byAddress
 }
 
-// missedDeparture reports whether earlier looks may have counted a server that is gone. That may be shortly after the
-// start: a server that left before this process began may have answered in an earlier look, and been counted for a
+// missedDeparture reports whether earlier looks may have counted a server that is gone. This is possible only shortly
+// after the start: a server that left before this process began may have answered in an earlier look, and been counted for a
 // living one that has no address yet. It shows when a later look meets fewer addresses than were counted.
 func (l *looks) missedDeparture(now time.Time) bool {
 	read := sets.Set[Process]{}
@@ -281,8 +281,8 @@ func (l *looks) unconfirmed(now time.Time, group string, processes []Process) (u
 	return unconfirmed
 }
 
-// confirmedFrom returns when it became certain that the last complete look at the group read the processes that live.
-func (l *looks) confirmedFrom(group string) time.Time {
+// certainFrom returns when it became certain that the last complete look at the group read the processes that live.
+func (l *looks) certainFrom(group string) time.Time {
 	var from time.Time
 	for _, process := range l.servers.living {
 		if first, read := l.groups[group].firstRead[process]; read && first.Add(confirmation).After(from) {

@@ -253,16 +253,16 @@ func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
 
 	s := newStory()
 	s.servers(true, "a/1")
-	if at := s.Observe(s.now, jobs).Confirmed; !at.IsZero() {
+	if at := s.Observe(s.now, jobs).CertainFrom; !at.IsZero() {
 		t.Errorf("confirmed at %v without a look", at)
 	}
 	s.looks(at(group), "a/1")
 	first := s.now.Add(confirmation)
 	s.looks(at(writes(appsV1)), "a/1")
-	if at := s.Observe(s.now, jobs).Confirmed; !at.Equal(first) {
+	if at := s.Observe(s.now, jobs).CertainFrom; !at.Equal(first) {
 		t.Errorf("confirmed at %v, want %v, after the first look at the group", at, first)
 	}
-	if at, want := s.Observe(s.now, deployments).Confirmed, s.now.Add(confirmation); !at.Equal(want) {
+	if at, want := s.Observe(s.now, deployments).CertainFrom, s.now.Add(confirmation); !at.Equal(want) {
 		t.Errorf("confirmed at %v, want %v, because the look before failed for this group", at, want)
 	}
 

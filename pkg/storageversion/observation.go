@@ -65,10 +65,11 @@ type Observation struct {
 	StoredVersionsManager string
 	// ReadAt is when the source was last read in full, or Time if it is watched. Zero if it was never read.
 	ReadAt time.Time
-	// Confirmed is the time from which on the last sighting certainly is of the processes that live. A server answers
+	// CertainFrom is the time from which on the last sighting certainly is of the processes that live. A server answers
 	// before it renews its Lease, so a look may read the successor of a process that crashed. Zero if there is no doubt.
-	Confirmed time.Time
-	// UnreadLiving are the living processes that no complete look has read, if looks are the evidence of the resource.
+	CertainFrom time.Time
+	// UnreadLiving are the living processes that no complete look has read, if looks are the evidence of the resource, and
+	// those whose connection ended, under the names of their documents.
 	UnreadLiving []Process
 	// Sightings are those since the last gap, oldest first. Between two of them nothing went unseen, except where a
 	// sighting says so. The last is the latest complete one; with a Problem it is out of date. There may be none.
@@ -108,8 +109,8 @@ type Sighting struct {
 // WritesOnly reports whether the servers write the encoding hash and no other. It says nothing about UnreadDeparted.
 func (s *Sighting) WritesOnly(hash Encoding) bool { return len(s.Writing) == 1 && s.Writing[0] == hash }
 
-// OnlyWritten reports whether all servers, also those that left, were seen to write the encoding hash and no other.
-func (s *Sighting) OnlyWritten(hash Encoding) bool {
+// WroteOnly reports whether all servers, also those that left, were seen to write the encoding hash and no other.
+func (s *Sighting) WroteOnly(hash Encoding) bool {
 	return len(s.UnreadDeparted) == 0 && s.WritesOnly(hash)
 }
 

@@ -49,7 +49,7 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 	default:
 		l.observeUnserved(&o)
 	}
-	l.unread.observe(&o)
+	l.unreadable.observe(&o)
 	return o
 }
 
@@ -59,8 +59,8 @@ func (l *Ledger) serversSince() time.Time {
 	if l.replaced.After(since) {
 		since = l.replaced
 	}
-	if len(l.looks.processes.unread()) > 0 && l.lost.After(since) {
-		since = l.lost
+	if len(l.looks.processes.unread()) > 0 && l.connectionLost.After(since) {
+		since = l.connectionLost
 	}
 	return since
 }
@@ -109,7 +109,7 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 		stored, _ := schema.ParseGroupVersion(o.Versions[last.Writing[0]])
 		o.Primary = l.sharing.primary(o.Resource, stored.Group)
 	}
-	o.Confirmed = l.looks.confirmedFrom(group)
+	o.CertainFrom = l.looks.certainFrom(group)
 	if l.published(o.Resource) {
 		o.ReadAt = o.Time
 		return

@@ -29,7 +29,7 @@ import (
 // kube-storage-version-migrator has CustomResourceDefinitions of the same names. Where those are installed, the API
 // server drops fields that the controllers write, and says nothing. A state would lose its epoch with each write, and
 // the trigger would replace it and write it again, without end. So the manager looks for a field of each definition
-// before it makes a controller. When an answer lacks what it sent later, the manager ends. Its successor waits.
+// before it makes a controller. If a later answer lacks a field that was sent, the manager ends. Its successor waits.
 
 // errFieldsDropped ends the manager.
 var errFieldsDropped = errors.New("the API server dropped fields of the status that it was sent: the " +

@@ -159,7 +159,7 @@ func decideUnbound(in Input) Decision {
 	if started := m.Status.Target; started != nil {
 		// If there is no sighting, nothing shows that the agreement was lost. Then reasonToWait returns a decision to wait.
 		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
-			!in.onlyWrittenSince(*evidence, started.StorageVersionHash, false) {
+			!in.wroteOnlySinceRecord(*evidence, started.StorageVersionHash, false) {
 			return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 				"the servers did not write %s from the start of the migration to its end. "+restarts, versionName(started))
 		}
@@ -194,11 +194,11 @@ func decideUnbound(in Input) Decision {
 	if d := in.awaitLastWrites(); d != nil {
 		return *d
 	}
-	agreed := in.Observation.OnlyWrittenSince(last).Add(in.Settle)
-	if target.Epoch == nil && in.Now.Before(agreed) {
+	agreedFrom := in.Observation.WroteOnlyFrom(last).Add(in.Settle)
+	if target.Epoch == nil && in.Now.Before(agreedFrom) {
 		d := awaitAgreement("all servers write %s. The migration starts at %s, when writes that began earlier have ended",
-			versionName(target), agreed.UTC().Format(time.RFC3339))
-		d.DecideAt = agreed
+			versionName(target), agreedFrom.UTC().Format(time.RFC3339))
+		d.DecideAt = agreedFrom
 		return d
 	}
 	return in.goDecision(target)
@@ -231,20 +231,20 @@ func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, h
 	firstSeen := sightings[0].Evidence.FirstObservedTime.Truncate(time.Second)
 	heartbeat := state.Status.LastHeartbeatTime.Time
 	// A time in the future comes from another clock, or from this clock before it was set back.
-	confirmed := !heartbeat.Before(firstSeen) && !heartbeat.After(in.Now.Add(controller.ClockTolerance))
-	return in.onlyWrittenSince(*state.Status.Evidence, hash, confirmed)
+	heartbeatCovers := !heartbeat.Before(firstSeen) && !heartbeat.After(in.Now.Add(controller.ClockTolerance))
+	return in.wroteOnlySinceRecord(*state.Status.Evidence, hash, heartbeatCovers)
 }
 
-// onlyWrittenSince reports whether the observation shows that the servers have written only this encoding since the
-// evidence was recorded. confirmed means that evidence which is not durable counts as well.
-func (in *Input) onlyWrittenSince(recorded migrationv1alpha1.StorageEvidence, hash string, confirmed bool) bool {
+// wroteOnlySinceRecord reports whether the observation shows that the servers have written only this encoding since the
+// evidence was recorded. heartbeatCovers means that evidence which is not durable counts as well.
+func (in *Input) wroteOnlySinceRecord(recorded migrationv1alpha1.StorageEvidence, hash string, heartbeatCovers bool) bool {
 	sightings := in.Observation.Sightings
 	later, known := storageversion.SightingsSince(recorded, sightings)
-	if !known || slices.ContainsFunc(later, func(s storageversion.Sighting) bool { return !s.OnlyWritten(hash) }) {
+	if !known || slices.ContainsFunc(later, func(s storageversion.Sighting) bool { return !s.WroteOnly(hash) }) {
 		return false
 	}
 	// Evidence that another process recorded can be compared only if it is durable.
-	return confirmed || storageversion.Durable(recorded) ||
+	return heartbeatCovers || storageversion.Durable(recorded) ||
 		slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool { return s.IsRecord(recorded) })
 }
 

@@ -94,7 +94,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		return errStopped
 	}
 	observation := r.env.observer.Observe(r.resource)
-	if from := observation.Confirmed; r.env.clock.Now().Before(from) {
+	if from := observation.CertainFrom; r.env.clock.Now().Before(from) {
 		return fmt.Errorf("an API server may have been replaced during the last read; if none was, the read counts from %s "+
 			"on", from.UTC().Format(time.RFC3339))
 	}

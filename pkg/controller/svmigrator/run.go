@@ -75,7 +75,7 @@ type migrationRun struct {
 	// turnEnds is when the migration gives its slot to others that wait. Zero means never.
 	turnEnds time.Time
 
-	// objects is the resource as the engine rewrites it. locate sets it.
+	// served is the resource as the engine rewrites it. locate sets it.
 	served rewrite.Resource
 	// bound is the migration with its target, or nil before the target is stored. Other goroutines use it to decide
 	// whether the run must stop.

@@ -58,7 +58,7 @@ const (
 	firstReadings = 5
 	// spaceRetry is how often the migrator checks whether a pause can end, and whether a migration can start again.
 	spaceRetry = 5 * time.Second
-	// A new measurement begins if nothing was rewritten for spaceForgotten. By then etcd has been compacted.
+	// A new measurement begins if nothing was rewritten or read for spaceForgotten. By then etcd has been compacted.
 	spaceForgotten = time.Hour
 
 	// A list by name always comes from etcd. API servers answer other lists at a revision from their cache until one of

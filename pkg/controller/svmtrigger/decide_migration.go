@@ -117,8 +117,8 @@ func (e *evaluation) settledTime() time.Time { return e.next.EpochStartTime.Add(
 // later poll.
 func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) bool {
 	o := &e.in.Observation
-	if e.in.Now.Before(o.Confirmed) {
-		e.decideAt(o.Confirmed)
+	if e.in.Now.Before(o.CertainFrom) {
+		e.decideAt(o.CertainFrom)
 		return false
 	}
 	return e.evidenceComparable() || o.ReadAt.After(e.in.MigrationsSeen[m.UID].FinishedAt)

@@ -330,15 +330,15 @@ func TestSuccessWaitsForTheLookToBeConfirmed(t *testing.T) {
 	l.after(time.Minute)
 	l.succeeds()
 	o := l.ledger.Observe(l.in.Now, widgets)
-	o.Confirmed = l.in.Now.Add(5 * time.Second)
+	o.CertainFrom = l.in.Now.Add(5 * time.Second)
 	l.in.Observation = o
 	d := Decide(l.in)
 	if d.Status.PersistedStorageVersionHashes != nil && !slices.Contains(d.Status.PersistedStorageVersionHashes,
 		storageversion.Unknown) {
 		t.Errorf("the look may have met a server that starts: %+v", d.Status)
 	}
-	if !d.DecideAt.Equal(o.Confirmed) || d.Create != nil {
-		t.Errorf("look again at %v and start nothing; got %+v", o.Confirmed, d)
+	if !d.DecideAt.Equal(o.CertainFrom) || d.Create != nil {
+		t.Errorf("look again at %v and start nothing; got %+v", o.CertainFrom, d)
 	}
 	l.act(d)
 	l.after(5 * time.Second)

@@ -40,7 +40,7 @@ limitations under the License.
 //
 // # What it promises
 //
-//   - It reports what it could not read as unread, and never as absent.
+//   - It reports what it could not read as unknown, and never as absent.
 //   - It reports what a server said together with the processes that lived before it asked.
 //   - It reports a watched source that could not be read for a poll interval although API servers answered, until it
 //     has read it again.

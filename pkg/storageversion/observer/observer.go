@@ -171,7 +171,7 @@ func (o *Observer) LastRead() map[migrationv1alpha1.EvidenceSource]time.Time {
 	defer o.facts.mu.Unlock()
 	read := maps.Clone(o.facts.lastRead)
 	for source, class := range documentsOf {
-		since := o.facts.ledger.UnreadSince(class)
+		since := o.facts.ledger.UnreadableSince(class)
 		if at, known := read[source]; known && !since.IsZero() && since.Before(at) {
 			read[source] = since
 		}

@@ -60,7 +60,7 @@ type discoveryPoller struct {
 	// by facts.mu.
 	synced, allMet bool
 
-	// Only the goroutine of run uses these.
+	// Only the goroutine of run writes these, while no other reads them.
 	last     storageversion.Look
 	patience wait.Backoff
 	// shortSince is since when there are fewer addresses than servers, meetFrom when to look again behind them for all.

@@ -27,9 +27,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// longestSilence is the longest time in which nothing is heard of an API server that answers. It sends a bookmark to
-// each watch every minute.
-const longestSilence = 90 * time.Second
+// longestAnswerGap is the longest time between two answers of an API server that works. It sends a bookmark to each watch
+// every minute.
+const longestAnswerGap = 90 * time.Second
 
 // reading tells the Ledger that the source of a class of resources cannot be read, when attempts have failed for a
 // poll interval. Such a source counts for as long as one that is polled and has not changed.
@@ -40,10 +40,10 @@ const longestSilence = 90 * time.Second
 type reading struct {
 	*facts
 	class storageversion.Class
-	// failingSince is when attempts began to fail, zero if the last one did not. unread says that the Ledger knows of
+	// failingSince is when attempts began to fail, zero if the last one did not. unreadable says that the Ledger knows of
 	// it. Guarded by facts.mu.
 	failingSince time.Time
-	unread       bool
+	unreadable   bool
 }
 
 // followClass follows the source of a class of resources as follow does.
@@ -53,28 +53,28 @@ func followClass[T watchable](
 	r := &reading{facts: f, class: class}
 	follow(ctx, f.clock, from, func(n delta[T]) {
 		apply(n)
-		r.heard() // Not earlier: until then, what is known is out of date.
+		r.applied() // Not earlier: until then, what is known is out of date.
 	}, r.tried)
 }
 
-// heard records that everything is known up to now.
-func (r *reading) heard() {
+// applied records that everything is known up to now.
+func (r *reading) applied() {
 	r.update(func(now time.Time) storageversion.Changes {
 		r.noteAnswer(now)
-		r.failingSince, r.unread = time.Time{}, false
-		return r.ledger.SetUnread(r.class, storageversion.Unread{})
+		r.failingSince, r.unreadable = time.Time{}, false
+		return r.ledger.SetUnreadable(r.class, storageversion.Unreadable{})
 	})
 }
 
 // tried records an attempt to read. A watch that begins ends the failures. But what was missed comes only now, or the
-// API server says that it has forgotten it. So a source that counts as unread does so until something is heard.
+// API server says that it has forgotten it. So an unreadable source stays one until a change is applied.
 func (r *reading) tried(err error) {
 	r.update(func(now time.Time) storageversion.Changes {
 		if err == nil || !retry.Unanswered(err) {
 			r.noteAnswer(now)
 		}
 		switch {
-		case err == nil && r.unread:
+		case err == nil && r.unreadable:
 			return nil
 		case err == nil:
 			r.failingSince = time.Time{}
@@ -82,20 +82,20 @@ func (r *reading) tried(err error) {
 		case r.failingSince.IsZero():
 			r.failingSince = now
 		}
-		r.unread = r.unread || r.answeredFor(now, r.failingSince) >= r.pollInterval
-		if !r.unread {
+		r.unreadable = r.unreadable || r.answeredFor(now, r.failingSince) >= r.pollInterval
+		if !r.unreadable {
 			return nil
 		}
 		if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
 			err = status // without what the Reflector says of Go types
 		}
-		return r.ledger.SetUnread(r.class, storageversion.Unread{Failure: err.Error(), Since: r.failingSince})
+		return r.ledger.SetUnreadable(r.class, storageversion.Unreadable{Failure: err.Error(), Since: r.failingSince})
 	})
 }
 
 // noteAnswer notes that an API server answered. It runs under the lock.
 func (f *facts) noteAnswer(now time.Time) {
-	if now.Sub(f.answeredAt) > longestSilence {
+	if now.Sub(f.answeredAt) > longestAnswerGap {
 		f.answeringSince = now
 	}
 	f.answeredAt = now
@@ -104,7 +104,7 @@ func (f *facts) noteAnswer(now time.Time) {
 // answeredFor returns for how long since a time API servers have answered without a silence up to now. It runs under
 // the lock.
 func (f *facts) answeredFor(now, since time.Time) time.Duration {
-	if now.Sub(f.answeredAt) > longestSilence {
+	if now.Sub(f.answeredAt) > longestAnswerGap {
 		return 0
 	}
 	if f.answeringSince.After(since) {

@@ -158,7 +158,7 @@ func lastEvidence(s *observed) migrationv1alpha1.StorageEvidence {
 func confirmedEvidence(t *testing.T, s *observed) migrationv1alpha1.StorageEvidence {
 	t.Helper()
 	within(t, eventually, func() error {
-		if at := s.Observe(configMaps).Confirmed; time.Now().Before(at) {
+		if at := s.Observe(configMaps).CertainFrom; time.Now().Before(at) {
 			return fmt.Errorf("the look is confirmed at %v", at)
 		}
 		return nil

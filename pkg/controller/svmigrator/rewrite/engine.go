@@ -159,10 +159,10 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 		from.Baseline = swept.Baseline
 		r.list, r.rewrite = e.lister(w), w.rewrite
 	}
-	if task.retried == nil {
-		task.retried = sweep.New(from, newer(resource.Class))
+	if task.deniedSweep == nil {
+		task.deniedSweep = sweep.New(from, newer(resource.Class))
 	}
-	r.sweep = task.retried
+	r.sweep = task.deniedSweep
 	if !task.Stuck() {
 		task.state = RetryingDenied
 		m.ReportState(ctx, Report{State: RetryingDenied})
@@ -170,10 +170,10 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	if err := r.run(ctx); err != nil {
 		return err
 	}
-	retried := task.retried.Position()
-	swept.Counts = mergeRetried(swept.Counts, retried.Counts)
-	swept.Retried += retried.Retried
-	swept.Denied = retried.Denied
+	second := task.deniedSweep.Position()
+	swept.Counts = mergeRetried(swept.Counts, second.Counts)
+	swept.Retried += second.Retried
+	swept.Denied = second.Denied
 	klog.FromContext(ctx).Info("Tried denied objects once more",
 		"before", denied, "after", swept.Counts[sweep.Denied], "status", resource.RetryStatus)
 	return m.SavePosition(ctx, swept)

@@ -63,8 +63,8 @@ type Task struct {
 	// Only has the objects to rewrite, or is nil to rewrite all objects. If it is set, all other objects, and those that
 	// were written after the baseline, must be stored in the target encoding.
 	Only []migrationv1alpha1.DeniedObject
-	// retried is the sweep over the denied objects, or nil before that sweep begins.
-	retried *sweep.Sweep
+	// deniedSweep is the sweep over the denied objects, or nil before that sweep begins.
+	deniedSweep *sweep.Sweep
 
 	// changed is the failure of a rewrite that has changed more than the encoding. The task keeps it, because the answer
 	// may come when the run is already ending.

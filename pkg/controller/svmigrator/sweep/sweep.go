@@ -149,7 +149,7 @@ func (s *Sweep) ListFailed() { s.listing = false }
 func (s *Sweep) ListExpired(token string) {
 	s.listing = false
 	s.token = token
-	if s.current.started {
+	if s.current.started { // The position after the current chunk must not keep the expired token.
 		s.current.Next = token
 	} else {
 		s.position.Token = token

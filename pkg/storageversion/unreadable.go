@@ -27,34 +27,35 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// Unread is why the objects that a class of resources is known from cannot be read. The zero value means that they can.
-type Unread struct {
+// Unreadable is why the objects that a class of resources is known from cannot be read. The zero value means that they
+// can.
+type Unreadable struct {
 	// Failure is the error of the last attempt, empty if they can be read.
 	Failure string
 	// Since is when the attempts began to fail. What changed later is not known.
 	Since time.Time
 }
 
-// unread has the classes whose objects cannot be read.
-type unread map[Class]Unread
+// unreadable has the classes whose objects cannot be read.
+type unreadable map[Class]Unreadable
 
-// unreadObjects are what a class of resources is known from, for messages.
-var unreadObjects = map[Class]string{
+// unreadableObjects are what a class of resources is known from, for messages.
+var unreadableObjects = map[Class]string{
 	Custom:     "CustomResourceDefinitions",
 	BuiltIn:    "identity Leases of API servers",
 	Aggregated: "APIServices",
 }
 
-// SetUnread records that the objects that a class of resources is known from cannot be read, or that they can again:
-// CustomResourceDefinitions of Custom, identity Leases of BuiltIn, APIServices of Aggregated. Until they can, what is
-// known is out of date, and each observation of the class has a Problem. Another error than before changes nothing that
-// anybody has to be told.
-func (l *Ledger) SetUnread(class Class, now Unread) Changes {
-	_, before := l.unread[class]
+// SetUnreadable records that the objects that a class of resources is known from cannot be read, or that they can be
+// read again: CustomResourceDefinitions of Custom, identity Leases of BuiltIn, APIServices of Aggregated. Until they
+// can, what is known is out of date, and each observation of the class has a Problem. Another error than before makes
+// no Changes.
+func (l *Ledger) SetUnreadable(class Class, now Unreadable) Changes {
+	_, before := l.unreadable[class]
 	if now.Failure == "" {
-		delete(l.unread, class)
+		delete(l.unreadable, class)
 	} else {
-		l.unread[class] = now
+		l.unreadable[class] = now
 	}
 	if before == (now.Failure != "") {
 		return nil
@@ -64,13 +65,13 @@ func (l *Ledger) SetUnread(class Class, now Unread) Changes {
 	return l.changes(all)
 }
 
-// UnreadSince returns since when the objects that a class is known from cannot be read. It is zero if they can.
-func (l *Ledger) UnreadSince(class Class) time.Time { return l.unread[class].Since }
+// UnreadableSince returns since when the objects that a class is known from cannot be read. It is zero if they can.
+func (l *Ledger) UnreadableSince(class Class) time.Time { return l.unreadable[class].Since }
 
 // observe adds to an observation that it is out of date. A resource that nobody was seen to serve may have any class
 // by now. That a resource was not served, or that its definition was deleted, is not known any more: unknown is not
 // absent.
-func (u unread) observe(o *Observation) {
+func (u unreadable) observe(o *Observation) {
 	classes := []Class{o.Class}
 	if o.Class == "" {
 		classes = []Class{Custom, BuiltIn, Aggregated}
@@ -81,7 +82,7 @@ func (u unread) observe(o *Observation) {
 			continue
 		}
 		if o.Problem == nil {
-			o.Problem = u[class].problem(unreadObjects[class])
+			o.Problem = u[class].problem(unreadableObjects[class])
 		}
 		if o.Presence != Served {
 			o.Presence = PresenceUnknown
@@ -92,7 +93,7 @@ func (u unread) observe(o *Observation) {
 	}
 }
 
-func (u Unread) problem(objects string) *Problem {
+func (u Unreadable) problem(objects string) *Problem {
 	return &Problem{
 		Reason: migrationv1alpha1.StateReasonDiscoveryFailed,
 		Message: fmt.Sprintf("the manager has failed to read %s since %s, so the servers may write something else by "+

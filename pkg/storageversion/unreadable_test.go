@@ -52,9 +52,9 @@ func TestUnreadSourceIsAProblemOfItsClass(t *testing.T) {
 			for _, resource := range all {
 				before[resource] = s.Observe(s.now, resource)
 			}
-			failure := Unread{Failure: "refused", Since: s.now.Add(-time.Minute)}
+			failure := Unreadable{Failure: "refused", Since: s.now.Add(-time.Minute)}
 			for _, want := range []Changes{sets.New(of...), nil} { // The second failure is no news.
-				if diff := cmp.Diff(want, s.SetUnread(class, failure)); diff != "" {
+				if diff := cmp.Diff(want, s.SetUnreadable(class, failure)); diff != "" {
 					t.Errorf("changes (-want +got):\n%s", diff)
 				}
 				failure.Failure = "away"
@@ -74,11 +74,11 @@ func TestUnreadSourceIsAProblemOfItsClass(t *testing.T) {
 					t.Errorf("unexpected observation %+v, problem %+v", o, o.Problem)
 				}
 			}
-			if got := s.UnreadSince(class); got != failure.Since {
+			if got := s.UnreadableSince(class); got != failure.Since {
 				t.Errorf("unread since %v", got)
 			}
 			for _, want := range []Changes{sets.New(of...), nil} {
-				if diff := cmp.Diff(want, s.SetUnread(class, Unread{})); diff != "" {
+				if diff := cmp.Diff(want, s.SetUnreadable(class, Unreadable{})); diff != "" {
 					t.Errorf("changes (-want +got):\n%s", diff)
 				}
 			}
@@ -102,14 +102,14 @@ func TestUnreadSourceMayHideAResource(t *testing.T) {
 		}
 	}
 	for _, class := range []Class{Custom, BuiltIn, Aggregated} {
-		s.SetUnread(class, Unread{Failure: "refused", Since: s.now})
+		s.SetUnreadable(class, Unreadable{Failure: "refused", Since: s.now})
 		if o := s.Observe(s.now, nobodys); o.Presence != PresenceUnknown || o.Problem == nil {
 			t.Errorf("%s: unexpected observation %+v", class, o)
 		}
 		if o := s.Observe(s.now, widgets); class == Custom && (o.Presence != PresenceUnknown || o.Problem == nil) {
 			t.Errorf("unexpected observation %+v", o)
 		}
-		s.SetUnread(class, Unread{})
+		s.SetUnreadable(class, Unreadable{})
 	}
 }
 
@@ -117,6 +117,6 @@ func TestUnreadSourceMayHideAResource(t *testing.T) {
 func TestOtherProblemsComeFirst(t *testing.T) {
 	s := newStoryOfAll()
 	s.servers(true, "a/1", "b/1")
-	s.SetUnread(BuiltIn, Unread{Failure: "refused", Since: s.now})
+	s.SetUnreadable(BuiltIn, Unreadable{Failure: "refused", Since: s.now})
 	expect(t, s, deployments, unseen, []string{appsV1})
 }
