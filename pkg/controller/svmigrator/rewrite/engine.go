@@ -57,6 +57,8 @@ type Result struct {
 	Refusal Failure
 	// Final means that the object is not tried again.
 	Final bool
+	// Skipped means that no request was sent, because the list showed that the object was written by others.
+	Skipped bool
 }
 
 // Resource is what an engine rewrites.

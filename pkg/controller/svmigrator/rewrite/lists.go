@@ -100,7 +100,11 @@ func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 	if l.err == nil {
 		r.listTries, r.listRetry, r.endingSince, r.newToken = 0, Retry{}, time.Time{}, false
 		r.task.progressed(r.clock.Now())
-		r.sweep.Listed(l.chunk)
+		for _, object := range r.sweep.Listed(l.chunk) {
+			if !r.retriesDenied() { // There all others have outcomes already.
+				r.migration.ObjectDone(Result{Object: object, Outcome: sweep.WrittenByOthers, Skipped: true})
+			}
+		}
 		return nil
 	}
 	logger, f := klog.FromContext(ctx), Classify(l.err, "")

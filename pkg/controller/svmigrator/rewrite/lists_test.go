@@ -17,16 +17,21 @@ limitations under the License.
 package rewrite
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
 // TestListWithoutIdentities is what an aggregated server may answer.
@@ -58,6 +63,33 @@ func TestListWithoutIdentities(t *testing.T) {
 			}
 			if got != test.want {
 				t.Errorf("%v means %q, want %q", err, got, test.want)
+			}
+		})
+	}
+}
+
+// TestObjectsThatNeedNoRewriteHaveAnOutcome lists objects of which the second was written after the baseline.
+func TestObjectsThatNeedNoRewriteHaveAnOutcome(t *testing.T) {
+	for state, want := range map[State][]Result{
+		Rewriting:      {{Outcome: sweep.WrittenByOthers, Skipped: true}, {Outcome: sweep.Rewritten}},
+		RetryingDenied: {{Outcome: sweep.Rewritten, Final: true}}, // The second has an outcome from the first sweep.
+	} {
+		t.Run(string(state), func(t *testing.T) {
+			r := newFakeRun(0, fine)
+			r.normal = state
+			r.list = func(context.Context, string) (sweep.Chunk, error) {
+				return sweep.Chunk{ResourceVersion: "5", Objects: []*sweep.Object{
+					{Name: "older", ResourceVersion: "4"}, {Name: "newer", ResourceVersion: "6"},
+				}}, nil
+			}
+			if err := r.play(t, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			for i := range r.results {
+				r.results[i].Object = nil
+			}
+			if diff := cmp.Diff(want, r.results, cmpopts.IgnoreFields(Result{}, "Refusal")); diff != "" {
+				t.Errorf("results (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -49,6 +49,7 @@ type fakeRun struct {
 	mu      sync.Mutex
 	tries   map[string]int
 	saved   []sweep.Position
+	results []Result
 	reports []Report
 	// tick is how fast time passes.
 	tick time.Duration
@@ -61,7 +62,7 @@ func (r *fakeRun) SavePosition(_ context.Context, position sweep.Position) error
 	return nil
 }
 
-func (r *fakeRun) ObjectDone(Result) {}
+func (r *fakeRun) ObjectDone(result Result) { r.results = append(r.results, result) }
 
 func (r *fakeRun) ReportState(_ context.Context, report Report) {
 	r.reports = append(r.reports, report)

@@ -58,6 +58,8 @@ type Chunk struct {
 	Remaining *int64
 	// Versions counts the objects whose managedFields name a version.
 	Versions map[string]int64
+
+	skipped int64
 }
 
 // Position is the point from which an interrupted sweep can be resumed.
@@ -129,15 +131,28 @@ func (s *Sweep) List() (token string, wanted bool) {
 	return s.token, true
 }
 
-// Listed takes the chunk that was listed.
-func (s *Sweep) Listed(c Chunk) {
+// Listed takes the chunk that was listed. It returns those objects that need no rewrite, because they are newer than the
+// baseline: their outcome is WrittenByOthers. There are such objects only in a list that continued after its token had
+// expired, or that was restarted.
+func (s *Sweep) Listed(c Chunk) (skipped []*Object) {
 	s.listing = false
 	if s.position.Baseline == "" {
 		s.position.Baseline = c.ResourceVersion
 	}
+	listed := c.Objects
+	c.Objects = nil
+	for _, object := range listed {
+		if !object.Unclean && s.newer(object.ResourceVersion, s.position.Baseline) {
+			skipped = append(skipped, object)
+		} else {
+			c.Objects = append(c.Objects, object)
+		}
+	}
+	c.skipped = int64(len(skipped))
 	s.token, s.listedAll = c.Next, c.Next == ""
 	s.ahead = &c
 	s.startChunk()
+	return skipped
 }
 
 // ListFailed records that the list failed. Then List asks for the same chunk again.
@@ -167,16 +182,8 @@ func (s *Sweep) startChunk() {
 	if s.current.started || s.ahead == nil {
 		return
 	}
-	s.current, s.ahead = chunk{Chunk: *s.ahead, started: true}, nil
-	for _, object := range s.current.Objects {
-		// Newer objects appear only in a list that continued after its token had expired, or that was restarted.
-		if !object.Unclean && s.newer(object.ResourceVersion, s.position.Baseline) {
-			s.current.counts[WrittenByOthers]++
-			continue
-		}
-		s.current.fresh = append(s.current.fresh, object)
-	}
-	s.current.Objects = nil
+	s.current, s.ahead = chunk{Chunk: *s.ahead, started: true, fresh: s.ahead.Objects}, nil
+	s.current.Objects, s.current.counts[WrittenByOthers] = nil, s.current.skipped
 }
 
 // Next returns the object to rewrite next, or nil if there is none at this time.

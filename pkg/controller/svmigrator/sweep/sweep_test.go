@@ -299,7 +299,9 @@ func TestATokenThatExpiredIsReplacedInThePosition(t *testing.T) {
 	}
 	objects := []*Object{{Name: "c", ResourceVersion: "9"}, {Name: "d", ResourceVersion: "11"},
 		{Name: "e", ResourceVersion: "11", Unclean: true}}
-	s.Listed(Chunk{Objects: objects, ResourceVersion: "12"})
+	if skipped := s.Listed(Chunk{Objects: objects, ResourceVersion: "12"}); len(skipped) != 1 || skipped[0].Name != "d" {
+		t.Errorf("skipped are %v, want d alone", skipped)
+	}
 	for _, want := range []string{"c", "e"} {
 		if next := take(t, s, now); next.Name != want {
 			t.Errorf("%s is rewritten, want %s", next.Name, want)
