@@ -105,7 +105,8 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) (wait *Decision, again time.Time) {
 	// The status already says why it waits, and Queued would say less. This is read before the migration is queued: then a
 	// free slot may begin the run at once.
-	saysMore := c.runs.memoryOf(m.UID).stuck || saysInTreeRuns(&m.Status)
+	memory := c.runs.memoryOf(m.UID)
+	saysMore := memory.stuck || memory.postponed
 	if other := c.ahead(m); other != "" {
 		// It is queued again when the other one has ended or must stop.
 		wait = new(waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+

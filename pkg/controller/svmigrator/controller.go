@@ -249,8 +249,9 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error) error {
 	var later *postponed
 	broken := false
+	run.postponed = errors.As(err, &later)
 	switch {
-	case errors.As(err, &later):
+	case run.postponed:
 		run.notBefore = later.until
 	case err == nil, ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone),
 		errors.Is(err, rewrite.ErrStuck), errors.Is(err, errTurnEnded):

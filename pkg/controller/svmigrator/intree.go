@@ -105,12 +105,6 @@ func (r *migrationRun) checkInTreeEnd(ctx context.Context, definition *documents
 		inTreeResource)
 }
 
-// saysInTreeRuns reports whether the status says that kube-controller-manager migrates the resource.
-func saysInTreeRuns(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
-	c := status.Condition(migrationv1alpha1.MigrationWaiting)
-	return c != nil && c.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree
-}
-
 // postponeForInTree postpones a migration until kube-controller-manager has migrated the resource.
 func (r *migrationRun) postponeForInTree(ctx context.Context, format string, args ...any) error {
 	return r.postpone(ctx, inTreeRetry, waitDecision(migrationv1alpha1.MigrationReasonAwaitingInTree, format, args...))

@@ -172,7 +172,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	c := status.Condition(migrationv1alpha1.MigrationRunning)
 	stuck := c != nil && c.Reason == migrationv1alpha1.MigrationReasonNoProgress && r.task.Stuck()
-	return stuck || saysInTreeRuns(status) && status.SweepCompletionTime != nil
+	return stuck || r.postponed && status.SweepCompletionTime != nil
 }
 
 // cleanVersions returns the served versions if managedFields have to be cleaned, else nil. They come from the

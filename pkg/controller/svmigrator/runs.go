@@ -47,6 +47,8 @@ type runMemory struct {
 	task *rewrite.Task
 	// stuck means that the last run made no progress.
 	stuck bool
+	// postponed means that the last run was postponed. The status says why.
+	postponed bool
 	// hadTurn means that the migration gave its slot to others when its turn was over.
 	hadTurn bool
 	// notBefore is when the migration may run again.
