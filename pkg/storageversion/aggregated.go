@@ -48,7 +48,7 @@ type aggregatedVersion struct {
 	// handedSince is when an APIService handed the group version to an aggregated server.
 	handedSince time.Time
 	// failingSince is when the first document came that failed, or that does not stand for all replicas. It counts while
-	// Failure or WhyUnasked is set.
+	// Failure or WhyReplicasDiffer is set.
 	failingSince time.Time
 }
 
@@ -59,7 +59,7 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	if document == nil && !exists {
 		return resourceSet{}
 	}
-	if known.Failure == "" && known.WhyUnasked == "" {
+	if known.Failure == "" && known.WhyReplicasDiffer == "" {
 		known.failingSince = now
 	}
 	resources := map[schema.GroupResource]Resource{}
@@ -72,14 +72,14 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	known.withdrawn = document == nil
 	switch {
 	case document == nil:
-		known.Resources, known.Failure, known.WhyUnasked, known.moved = resources, "", "", false
+		known.Resources, known.Failure, known.WhyReplicasDiffer, known.moved = resources, "", "", false
 	case document.Failure != "":
-		known.Failure, known.WhyUnasked = document.Failure, cmp.Or(document.WhyUnasked, known.WhyUnasked)
+		known.Failure, known.WhyReplicasDiffer = document.Failure, cmp.Or(document.WhyReplicasDiffer, known.WhyReplicasDiffer)
 		known.moved = known.moved || known.Address != "" && known.Address != document.Address
 	default:
 		maps.Copy(resources, document.Resources)
 		known.AggregatedDocument, known.Resources, known.moved = *document, resources, false
-		if document.WhyUnasked == "" {
+		if document.WhyReplicasDiffer == "" {
 			known.readAt = now
 		}
 	}
@@ -143,7 +143,7 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 		if hash != "" {
 			writing = append(writing, hash)
 		}
-		if known.WhyUnasked != "" || known.moved {
+		if known.WhyReplicasDiffer != "" || known.moved {
 			hash = Unknown
 			writing = append(writing, hash)
 		}
@@ -183,7 +183,7 @@ func (a aggregated) observe(o *Observation) {
 		} else {
 			o.ReadAt = earlier(o.ReadAt, known.readAt)
 		}
-		if known.Failure != "" || known.WhyUnasked != "" {
+		if known.Failure != "" || known.WhyReplicasDiffer != "" {
 			o.Problem = known.problem(gv)
 		}
 		if known.Failure == "" && len(known.Resources[o.Resource].Versions) > 0 {
@@ -222,7 +222,7 @@ func (a aggregated) problem(group string) *Problem {
 
 func (v *aggregatedVersion) problem(gv schema.GroupVersion) *Problem {
 	if v.Failure == "" {
-		return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: v.WhyUnasked, Since: v.failingSince}
+		return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: v.WhyReplicasDiffer, Since: v.failingSince}
 	}
 	return &Problem{
 		Reason: migrationv1alpha1.StateReasonDiscoveryFailed,

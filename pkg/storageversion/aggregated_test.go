@@ -78,7 +78,7 @@ func TestAggregatedResourceWithReplicasThatNobodyAsked(t *testing.T) {
 		flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: flunderV1, Migratable: true},
 	}}
 	partial := document
-	partial.WhyUnasked = "two replicas may differ"
+	partial.WhyReplicasDiffer = "two replicas may differ"
 	s := newStory()
 	some := []string{Unknown, flunderV1}
 	s.SetAggregated(s.tick(), v1, &partial)
@@ -107,10 +107,10 @@ func TestRolloutOfAnAggregatedServerThatFails(t *testing.T) {
 		flunders: {Kind: "Flunder", Versions: []string{"v1", "v2"}, Hash: flunderV1, Migratable: true},
 	}}
 	partial := document
-	partial.WhyUnasked = "two replicas may differ"
+	partial.WhyReplicasDiffer = "two replicas may differ"
 	failed := AggregatedDocument{Address: document.Address, Failure: "503"}
 	failedPartial := failed
-	failedPartial.WhyUnasked = partial.WhyUnasked
+	failedPartial.WhyReplicasDiffer = partial.WhyReplicasDiffer
 	type look struct {
 		version  schema.GroupVersion
 		document *AggregatedDocument

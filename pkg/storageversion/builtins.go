@@ -86,8 +86,9 @@ func (b *builtIns) learn(now time.Time) (first []schema.GroupResource) {
 	return first
 }
 
-// read returns what the last complete look at the processes that live said of a resource, if there was one.
-func (b *builtIns) read(now time.Time, resource schema.GroupResource) (Sighting, bool) {
+// recordRead records what the last complete look at the processes that live said of a resource, and returns it if there
+// was one.
+func (b *builtIns) recordRead(now time.Time, resource schema.GroupResource) (Sighting, bool) {
 	known, exists := b.resources[resource]
 	if !exists {
 		return Sighting{}, false

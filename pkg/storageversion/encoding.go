@@ -31,8 +31,8 @@ func Hash(groupVersion schema.GroupVersion, kind string) Encoding {
 	return discovery.StorageVersionHash(groupVersion.Group, groupVersion.Version, kind)
 }
 
-// hashOf returns the encoding of a kind at a version as StorageVersion objects spell it, for example apps/v1 or v1.
-func hashOf(encodingVersion, kind string) Encoding {
+// encodingAt returns the encoding of a kind at a version as StorageVersion objects spell it, for example apps/v1 or v1.
+func encodingAt(encodingVersion, kind string) Encoding {
 	groupVersion, err := schema.ParseGroupVersion(encodingVersion)
 	if err != nil || groupVersion.Version == "" {
 		return Unknown

@@ -118,9 +118,9 @@ type AggregatedDocument struct {
 	Address string
 	// Failure is why the document could not be read. Resources is empty then.
 	Failure string
-	// WhyUnasked is why other replicas of the server may write something else, and what to do. Empty if they do not.
-	WhyUnasked string
-	Resources  map[schema.GroupResource]Resource
+	// WhyReplicasDiffer is why other replicas of the server may write something else, and what to do. Empty if they do not.
+	WhyReplicasDiffer string
+	Resources         map[schema.GroupResource]Resource
 }
 
 // Changes are the resources whose observation may have changed.

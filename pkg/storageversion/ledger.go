@@ -249,7 +249,7 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 		}
 		return Sighting{}, false
 	case BuiltIn:
-		read, complete := l.builtIns.read(now, resource)
+		read, complete := l.builtIns.recordRead(now, resource)
 		if l.published(resource) {
 			// The watch may lag and show what earlier processes published. What documents showed counts as well.
 			return l.publishedSighting(resource, read), true

@@ -69,7 +69,7 @@ func (p *publications) sighting(resource schema.GroupResource, kind string) Sigh
 		},
 	}}
 	for _, identity := range slices.Sorted(maps.Keys(object.Encodings)) {
-		hash := hashOf(object.Encodings[identity], kind)
+		hash := encodingAt(object.Encodings[identity], kind)
 		sighting.Writing = append(sighting.Writing, hash)
 		sighting.Evidence.Servers = append(sighting.Evidence.Servers, migrationv1alpha1.ServerEvidence{
 			Identity: identity, Incarnation: p.servers.incarnation(identity), StorageVersionHash: hash,

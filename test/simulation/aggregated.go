@@ -77,7 +77,7 @@ func (a *aggregated) document(w *world, gv schema.GroupVersion) *storageversion.
 	}
 	from := &a.revision
 	if a.next != nil {
-		document.WhyUnasked = "replicas of two revisions"
+		document.WhyReplicasDiffer = "replicas of two revisions"
 		if a.asksNext {
 			from = a.next
 		}

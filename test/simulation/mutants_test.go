@@ -224,7 +224,7 @@ func forgetReplicas(_ *world, in *svmtrigger.Input) {
 
 // overlookReplicas takes what one replica says for what all say.
 func overlookReplicas(document *storageversion.AggregatedDocument) *storageversion.AggregatedDocument {
-	document.WhyUnasked = ""
+	document.WhyReplicasDiffer = ""
 	return document
 }
 

@@ -148,7 +148,8 @@ func definitionOf(o *storageversion.Observation) string {
 }
 
 // gate returns a decision to wait while a migration must not start because a server does not follow the definition yet,
-// or has not followed it for long enough. Otherwise it returns the decision to go unchanged.
+// or has not followed it for long enough. It has the servers asked if nobody has. Otherwise it returns the decision to
+// go unchanged.
 func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
 	resource := m.GroupResource()
 	observation := f.env.observer.Observe(resource)

@@ -209,7 +209,7 @@ func (e *evaluation) heartbeat() (observed time.Time, due bool) {
 	}
 	// Each resource has an interval of its own, shorter by up to a fifth, so that writes spread out.
 	interval := e.in.Periods.Heartbeat
-	interval -= interval / 5000 * time.Duration(fingerprint(e.in.State.Name)%1000)
+	interval -= interval / 5000 * time.Duration(hashString(e.in.State.Name)%1000)
 	at := e.old.LastHeartbeatTime.Add(interval)
 	if e.inFuture(e.old.LastHeartbeatTime.Time) {
 		at = e.in.Now

@@ -95,7 +95,7 @@ func (e *evaluation) recordCurrentSince() {
 }
 
 // recordEvidence begins a new epoch where one is needed, and records the evidence.
-func (e *evaluation) recordEvidence(news bool) {
+func (e *evaluation) recordEvidence(sawMore bool) {
 	if e.newEpoch {
 		e.next.Epoch++
 		e.next.Migration, e.next.Backoff = nil, nil
@@ -110,7 +110,7 @@ func (e *evaluation) recordEvidence(news bool) {
 	}
 	// Unchanged evidence keeps the time at which it was seen first, maybe by another process.
 	if len(e.in.Observation.Sightings) > 0 &&
-		(news || e.old.Evidence == nil || !storageversion.SameEvidence(*e.old.Evidence, e.last.Evidence)) {
+		(sawMore || e.old.Evidence == nil || !storageversion.SameEvidence(*e.old.Evidence, e.last.Evidence)) {
 		e.next.Evidence = e.last.Evidence.DeepCopy()
 	}
 }

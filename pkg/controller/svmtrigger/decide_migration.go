@@ -271,7 +271,7 @@ func (e *evaluation) nextName() string {
 	if len(name) > maxNameLength {
 		name = strings.TrimRight(name[:maxNameLength], "-.")
 	}
-	return fmt.Sprintf("%s-%010x", name, fingerprint(strings.Join(attempt, "/"))&0xffffffffff)
+	return fmt.Sprintf("%s-%010x", name, hashString(strings.Join(attempt, "/"))&0xffffffffff)
 }
 
 // servedVersion returns the version to send requests to: that of the target where it is served, so that the API
@@ -305,7 +305,7 @@ func hopeless(m *migrationv1alpha1.StorageVersionMigration) bool {
 			failed.Reason == migrationv1alpha1.MigrationReasonVerbsNotSupported)
 }
 
-func fingerprint(s string) uint64 {
+func hashString(s string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s)) // never fails
 	return h.Sum64()

@@ -291,7 +291,7 @@ func TestReplicasThatNobodyAsked(t *testing.T) {
 	v1Only := schema.GroupVersion{Group: widgets.Group, Version: "v1"}
 	answers := func(unasked string) {
 		l.ledger.SetAggregated(l.in.Now, v1Only, &storageversion.AggregatedDocument{
-			Address: "widgets/api:443", WhyUnasked: unasked, Resources: map[schema.GroupResource]storageversion.Resource{
+			Address: "widgets/api:443", WhyReplicasDiffer: unasked, Resources: map[schema.GroupResource]storageversion.Resource{
 				widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
 			},
 		})

@@ -45,11 +45,11 @@ type addressWatcher struct {
 
 func (w *addressWatcher) run(ctx context.Context) {
 	bySlice := map[string][]string{}
-	follow(ctx, w.clock, w.source, func(n delta[*discoveryv1.EndpointSlice]) {
-		for _, slice := range n.set {
+	follow(ctx, w.clock, w.source, func(d delta[*discoveryv1.EndpointSlice]) {
+		for _, slice := range d.set {
 			bySlice[slice.Name] = addressesIn(slice)
 		}
-		for _, name := range n.gone {
+		for _, name := range d.gone {
 			delete(bySlice, name)
 		}
 		ready := slices.Concat(slices.Collect(maps.Values(bySlice))...)

@@ -71,14 +71,14 @@ func (r *aggregatedReader) isBuiltIn(gv schema.GroupVersion) bool {
 }
 
 func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
-	followClass(ctx, r.facts, storageversion.Aggregated, r.apiServices, func(n delta[*documents.APIService]) {
+	followClass(ctx, r.facts, storageversion.Aggregated, r.apiServices, func(d delta[*documents.APIService]) {
 		r.update(func(now time.Time) storageversion.Changes {
 			changes := storageversion.Changes{}
-			for _, s := range n.set {
+			for _, s := range d.set {
 				by := service{s.BuiltIn(), s.Address(), s.ServiceName(), s.Availability()}
 				maps.Copy(changes, r.set(now, s.GroupVersion(), by))
 			}
-			for _, name := range n.gone {
+			for _, name := range d.gone {
 				version, group, _ := strings.Cut(name, ".")
 				gv := schema.GroupVersion{Group: group, Version: version}
 				maps.Copy(changes, r.set(now, gv, service{builtIn: r.services[gv].builtIn}))
@@ -155,22 +155,22 @@ func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersi
 		err = addResources(document.Resources, gv, list)
 	}
 	var unknown error
-	document.WhyUnasked, unknown = r.replicas.whyUnasked(ctx, of.name)
+	document.WhyReplicasDiffer, unknown = r.replicas.whyReplicasDiffer(ctx, of.name)
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
 	if err == nil && unknown != nil && !apierrors.IsForbidden(unknown) {
-		err = errors.New(document.WhyUnasked) // A read that failed shows no rollout. It is repeated.
+		err = errors.New(document.WhyReplicasDiffer) // A read that failed shows no rollout. It is repeated.
 	}
 	if err != nil {
 		document.Failure, document.Resources = err.Error(), nil
 		if unknown != nil { // Nothing could be read, so nothing tells of other replicas.
-			document.WhyUnasked = ""
+			document.WhyReplicasDiffer = ""
 		}
 	}
 	klog.FromContext(ctx).V(4).Info("Read the discovery document of an aggregated server", "groupVersion", gv,
 		"address", address, "resources", len(document.Resources), "failure", document.Failure,
-		"unasked", document.WhyUnasked)
+		"replicasDiffer", document.WhyReplicasDiffer)
 	r.update(func(now time.Time) storageversion.Changes {
 		if r.services[gv].address != address {
 			return nil // Another server serves it now. Its APIService has raised wake.

@@ -37,14 +37,14 @@ type definitionWatcher struct {
 }
 
 func (w *definitionWatcher) run(ctx context.Context) {
-	followClass(ctx, w.facts, storageversion.Custom, w.source, func(n delta[*documents.Definition]) {
+	followClass(ctx, w.facts, storageversion.Custom, w.source, func(d delta[*documents.Definition]) {
 		w.update(func(now time.Time) storageversion.Changes {
 			w.lastRead[migrationv1alpha1.EvidenceFromCustomResourceDefinition] = now
 			changes := storageversion.Changes{}
-			for _, d := range n.set {
-				maps.Copy(changes, w.ledger.SetCustomResource(now, d.Resource(), customResource(d)))
+			for _, definition := range d.set {
+				maps.Copy(changes, w.ledger.SetCustomResource(now, definition.Resource(), customResource(definition)))
 			}
-			for _, name := range n.gone {
+			for _, name := range d.gone {
 				maps.Copy(changes, w.ledger.SetCustomResource(now, schema.ParseGroupResource(name), nil))
 			}
 			return changes

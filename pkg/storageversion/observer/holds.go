@@ -51,7 +51,7 @@ type holds struct {
 }
 
 // identify returns a reader of the server at an address, and a document that tells only who answers there: Version,
-// Started and Held.
+// Started and Held. It opens a connection to the process, and keeps it, unless it has one.
 func (h *holds) identify(
 	ctx context.Context, address string, direct bool,
 ) (from documents.Reader, who storageversion.Document, err error) {

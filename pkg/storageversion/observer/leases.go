@@ -63,10 +63,10 @@ type leaseWatcher struct {
 }
 
 func (w *leaseWatcher) run(ctx context.Context) {
-	followClass(ctx, w.facts, storageversion.BuiltIn, w.source, func(n delta[*coordinationv1.Lease]) {
+	followClass(ctx, w.facts, storageversion.BuiltIn, w.source, func(d delta[*coordinationv1.Lease]) {
 		was := w.leases.leasesAt
-		w.leases.apply(n, w.clock.Now())
-		if n.listed {
+		w.leases.apply(d, w.clock.Now())
+		if d.listed {
 			earlier, unbroken := w.lookBack(ctx, was)
 			w.report(ctx, append(earlier, w.withUnseenGone(was)...), unbroken)
 			return
@@ -197,26 +197,26 @@ type serverLeases struct {
 	lastEvent time.Time
 }
 
-func (l *serverLeases) apply(n delta[*coordinationv1.Lease], now time.Time) {
+func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 	l.noteHeld(l.lastEvent)
 	l.connected += min(max(now.Sub(l.lastEvent), 0), maxEventGap)
 	l.lastEvent = now
 	before := maps.Clone(l.byName)
-	if n.listed {
+	if d.listed {
 		l.leasesAt = leasesAt{byName: map[string]lease{}}
 	}
 	newest := time.Time{}
-	for _, object := range n.set {
+	for _, object := range d.set {
 		if one := leaseFrom(object); one.renewed.After(newest) {
 			newest = one.renewed
 		}
 	}
-	for _, object := range n.set {
+	for _, object := range d.set {
 		one := leaseFrom(object)
 		one.renewedAt = l.connected
 		if known, exists := before[object.Name]; exists && known.sameProcess(one) && known.renewed.Equal(one.renewed) {
 			one.renewedAt = known.renewedAt
-		} else if n.listed && !one.renewed.IsZero() {
+		} else if d.listed && !one.renewed.IsZero() {
 			// Whether another host's clock was right shows at the next renewal, within ten seconds. Where the Lease names an
 			// address, the clock does not decide alone.
 			age := newest.Sub(one.renewed)
@@ -227,7 +227,7 @@ func (l *serverLeases) apply(n delta[*coordinationv1.Lease], now time.Time) {
 		}
 		l.byName[object.Name] = one
 	}
-	for _, name := range n.gone {
+	for _, name := range d.gone {
 		delete(l.byName, name)
 	}
 	for name, known := range before {
@@ -235,10 +235,10 @@ func (l *serverLeases) apply(n delta[*coordinationv1.Lease], now time.Time) {
 			l.lostAt = now
 		}
 	}
-	if n.listed {
+	if d.listed {
 		l.lostAt = now
 	}
-	l.revision = max(l.revision, n.revision)
+	l.revision = max(l.revision, d.revision)
 }
 
 // noteHeld remembers who held Leases at the event before this one.

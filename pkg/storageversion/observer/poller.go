@@ -89,7 +89,7 @@ func (p *discoveryPoller) read(ctx context.Context, why cause) (missing bool) {
 	case woken:
 		p.patience = meetingBackoff
 	case incomplete:
-		look = p.recovered(ctx)
+		look = p.lookMayHelp(ctx)
 	case intervalOver:
 		look = p.worthLooking(ctx)
 	}
@@ -163,10 +163,10 @@ func (p *discoveryPoller) unasked(addresses []string) error {
 	return nil
 }
 
-// recovered says whether another look may find out more: a server answers that failed before, or nothing failed and a
+// lookMayHelp says whether another look may find out more: a server answers that failed before, or nothing failed and a
 // server is missing all the same. That look asks all servers again, so that their documents belong together. While a
 // server stays away, it does not cost the others a look each time.
-func (p *discoveryPoller) recovered(ctx context.Context) bool {
+func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
 	if p.last.Shared {
 		return !p.clock.Now().Before(p.meetFrom)
 	}

@@ -51,8 +51,8 @@ func followClass[T watchable](
 	ctx context.Context, f *facts, class storageversion.Class, from *source, apply func(delta[T]),
 ) {
 	r := &reading{facts: f, class: class}
-	follow(ctx, f.clock, from, func(n delta[T]) {
-		apply(n)
+	follow(ctx, f.clock, from, func(d delta[T]) {
+		apply(d)
 		r.applied() // Not earlier: until then, what is known is out of date.
 	}, r.tried)
 }

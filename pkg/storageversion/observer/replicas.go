@@ -40,9 +40,9 @@ type replicas struct {
 	pods metadata.Interface
 }
 
-// whyUnasked returns why replicas may write something else than the one that is asked, and what to do. It is empty if
+// whyReplicasDiffer returns why replicas may write something else than the one that is asked, and what to do. It is empty if
 // they do not. Without EndpointSlices the Service stands for one server somewhere else.
-func (r *replicas) whyUnasked(ctx context.Context, service types.NamespacedName) (string, error) {
+func (r *replicas) whyReplicasDiffer(ctx context.Context, service types.NamespacedName) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
 	unknown := func(err error) (string, error) {

@@ -73,9 +73,9 @@ func (w *storageVersionWatcher) watch(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	notFound := 0
-	follow(ctx, w.clock, w.source, func(n delta[*apiserverinternalv1alpha1.StorageVersion]) {
+	follow(ctx, w.clock, w.source, func(d delta[*apiserverinternalv1alpha1.StorageVersion]) {
 		notFound = 0
-		w.update(func(now time.Time) storageversion.Changes { return w.apply(now, n) })
+		w.update(func(now time.Time) storageversion.Changes { return w.apply(now, d) })
 	}, func(err error) {
 		if err == nil {
 			return
@@ -95,14 +95,14 @@ func (w *storageVersionWatcher) watch(ctx context.Context) {
 
 // apply runs under the lock.
 func (w *storageVersionWatcher) apply(
-	now time.Time, n delta[*apiserverinternalv1alpha1.StorageVersion],
+	now time.Time, d delta[*apiserverinternalv1alpha1.StorageVersion],
 ) storageversion.Changes {
 	w.lastRead[migrationv1alpha1.EvidenceFromStorageVersion], w.awaited = now, false
-	changes, unbroken := storageversion.Changes{}, n.first || !n.listed
-	for _, object := range n.set {
+	changes, unbroken := storageversion.Changes{}, d.first || !d.listed
+	for _, object := range d.set {
 		maps.Copy(changes, w.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object), unbroken))
 	}
-	for _, name := range n.gone {
+	for _, name := range d.gone {
 		maps.Copy(changes, w.ledger.SetStorageVersion(now, name, nil, unbroken))
 	}
 	maps.Copy(changes, w.ledger.SetStorageVersionsServed(now, true))

@@ -254,20 +254,20 @@ var _ cache.ReflectorBookmarkStore = &store[*metav1.PartialObjectMetadata]{}
 
 // Replace is called after each list: at the beginning, and whenever a watch could not continue where it broke.
 func (s *store[T]) Replace(objects []any, resourceVersion string) error {
-	n := delta[T]{listed: true, first: s.source.names == nil, revision: revisionOf(resourceVersion)}
-	if err := s.source.checkRestored(n.revision, s.source.revision); err != nil {
+	d := delta[T]{listed: true, first: s.source.names == nil, revision: revisionOf(resourceVersion)}
+	if err := s.source.checkRestored(d.revision, s.source.revision); err != nil {
 		return err
 	}
 	names := sets.Set[string]{}
 	for _, item := range objects {
 		typed := item.(T)
-		n.set = append(n.set, typed)
+		d.set = append(d.set, typed)
 		names.Insert(typed.GetObjectMeta().GetName())
 	}
-	n.gone = s.source.names.Difference(names).UnsortedList()
+	d.gone = s.source.names.Difference(names).UnsortedList()
 	s.source.names = names
-	s.emit(n)
-	if n.first {
+	s.emit(d)
+	if d.first {
 		close(s.source.listed)
 	}
 	return nil
@@ -298,9 +298,9 @@ func (s *store[T]) Bookmark(resourceVersion string) error {
 	return nil
 }
 
-func (s *store[T]) emit(n delta[T]) {
-	s.source.revision = max(s.source.revision, n.revision)
-	s.apply(n)
+func (s *store[T]) emit(d delta[T]) {
+	s.source.revision = max(s.source.revision, d.revision)
+	s.apply(d)
 }
 
 // Resync has no meaning, because no objects are stored.

@@ -70,7 +70,8 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 				Namespace: item.Namespace, Name: item.Name, UID: item.UID, ResourceVersion: item.ResourceVersion,
 			}
 			entries := item.ManagedFields
-			if object.Unclean = w.keep(object, item); object.Unclean {
+			object.Unclean = w.keep(object, item)
+			if object.Unclean {
 				entries = object.Extra.(*original).managedFields
 			}
 			chunk.Versions = w.countVersions(chunk.Versions, entries)

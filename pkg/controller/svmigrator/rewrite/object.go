@@ -81,7 +81,8 @@ func (a attempt) paceResult() pacer.Result {
 	return r
 }
 
-type precondition struct {
+// patchedMetadata is what a rewrite sends. The UID and the resource version are its precondition.
+type patchedMetadata struct {
 	UID             types.UID                   `json:"uid"`
 	ResourceVersion string                      `json:"resourceVersion"`
 	ManagedFields   []metav1.ManagedFieldsEntry `json:"managedFields,omitempty"`
@@ -91,7 +92,7 @@ type precondition struct {
 func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	a := attempt{object: object}
 	before := object.Extra.(*original)
-	fields := precondition{object.UID, object.ResourceVersion, before.managedFields}
+	fields := patchedMetadata{object.UID, object.ResourceVersion, before.managedFields}
 	body, err := json.Marshal(map[string]any{"metadata": fields})
 	if err != nil {
 		a.outcome, a.failure = sweep.Denied, Failure{kind: refused, message: fmt.Sprintf("encoding the patch: %v", err)}
@@ -187,7 +188,7 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 		return a
 	}
 	if live != nil && live.ResourceVersion != object.ResourceVersion {
-		if !r.keep(object, live) {
+		if unclean := r.keep(object, live); !unclean {
 			a.outcome = sweep.WrittenByOthers
 			return a
 		}
@@ -210,7 +211,9 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 		return a
 	case live == nil:
 		return a
-	case !r.keep(object, live) && newer(r.resource.Class)(live.ResourceVersion, r.baseline):
+	}
+	unclean := r.keep(object, live)
+	if !unclean && newer(r.resource.Class)(live.ResourceVersion, r.baseline) {
 		a.outcome = sweep.WrittenByOthers
 		return a
 	}

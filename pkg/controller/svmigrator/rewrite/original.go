@@ -79,7 +79,7 @@ type original struct {
 
 // keep stores in object.Extra what is needed of the metadata for the rewrite. It reports whether managedFields have to
 // be cleaned.
-func (r *rewriter) keep(object *sweep.Object, live *metav1.PartialObjectMetadata) (cleans bool) {
+func (r *rewriter) keep(object *sweep.Object, live *metav1.PartialObjectMetadata) (unclean bool) {
 	kept := &original{
 		fingerprint:   fingerprintOf(&live.ObjectMeta),
 		managedFields: r.cleaned(live),
