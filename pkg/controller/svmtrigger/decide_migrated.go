@@ -110,7 +110,7 @@ func whatHappensTo(m *migrationv1alpha1.StorageVersionMigration, expires bool) (
 			" waits until the API servers have deleted those that were written before it began."
 	default:
 		return migrationv1alpha1.StateReasonMigrationRunning, "The migration " + m.Name +
-			" rewrites them in the current encoding."
+			" has begun to rewrite them. Its conditions say how that stands."
 	}
 }
 
