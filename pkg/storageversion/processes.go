@@ -118,11 +118,7 @@ func (p processes) unread() []Process {
 // Anonymous reports whether an evidence is from processes of kube-apiserver that neither Leases nor start times
 // identify. Only somebody who has watched them since knows whether they are still the same.
 func Anonymous(e migrationv1alpha1.StorageEvidence) bool {
-	switch e.Source {
-	case migrationv1alpha1.EvidenceFromAggregatedDiscovery, migrationv1alpha1.EvidenceFromCustomResourceDefinition:
-		return false // The endpoints are those of aggregated servers.
-	}
-	return slices.ContainsFunc(e.Endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
+	return WrittenByServers(e) && slices.ContainsFunc(e.Endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
 		return !IdentifiedByLease(endpoint.ServerVersion) && endpoint.ProcessStartTime == nil
 	})
 }
