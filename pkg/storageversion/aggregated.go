@@ -222,7 +222,9 @@ func (a aggregated) problem(group string) *Problem {
 
 func (v *aggregatedVersion) problem(gv schema.GroupVersion) *Problem {
 	if v.Failure == "" {
-		return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: v.WhyReplicasDiffer, Since: v.failingSince}
+		return &Problem{
+			Reason: migrationv1alpha1.StateReasonServersUnseen, Message: v.WhyReplicasDiffer, Since: v.failingSince,
+		}
 	}
 	return &Problem{
 		Reason: migrationv1alpha1.StateReasonDiscoveryFailed,

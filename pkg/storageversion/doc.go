@@ -22,14 +22,15 @@ limitations under the License.
 // the sightings since the last gap. Whoever recorded an earlier sighting finds in [SightingsSince] what has been
 // written since.
 //
-// What is known from objects that cannot be read any more is out of date, and has a [Problem]: see [Ledger.SetUnreadable].
+// What is known from objects that cannot be read any more is out of date, and has a [Problem]: see
+// [Ledger.SetUnreadable].
 //
 // The package sends no request and has no clock; package observer feeds it. The same facts give the same
 // observations.
 //
 // Each kind of fact has one owner, in a file of its own: servers, looks, builtIns, sharing, publications,
-// definitions, aggregated, processes, unreadable, and sightings. ledger.go is the way from a fact to a sighting, observe.go the
-// way from sightings to an observation. To leave resources out of observation, change Ledger.observes.
+// definitions, aggregated, processes, unreadable, and sightings. ledger.go is the way from a fact to a sighting,
+// observe.go the way from sightings to an observation. To leave resources out of observation, change Ledger.observes.
 //
 // The best evidence of a resource makes its sightings:
 //

@@ -31,8 +31,8 @@ func SameEvidence(a, b migrationv1alpha1.StorageEvidence) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// WrittenByServers reports whether an evidence is about servers of kube-apiserver, each of which may write an encoding of
-// its own. The endpoints of other evidence are those of aggregated servers.
+// WrittenByServers reports whether an evidence is about servers of kube-apiserver, each of which may write an encoding
+// of its own. The endpoints of other evidence are those of aggregated servers.
 func WrittenByServers(e migrationv1alpha1.StorageEvidence) bool {
 	return e.Source == migrationv1alpha1.EvidenceFromServerDiscovery ||
 		e.Source == migrationv1alpha1.EvidenceFromStorageVersion

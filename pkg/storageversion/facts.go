@@ -118,7 +118,8 @@ type AggregatedDocument struct {
 	Address string
 	// Failure is why the document could not be read. Resources is empty then.
 	Failure string
-	// WhyReplicasDiffer is why other replicas of the server may write something else, and what to do. Empty if they do not.
+	// WhyReplicasDiffer is why other replicas of the server may write something else, and what to do. Empty if they do
+	// not.
 	WhyReplicasDiffer string
 	Resources         map[schema.GroupResource]Resource
 }

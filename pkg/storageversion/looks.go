@@ -190,8 +190,8 @@ func (l *looks) mayStandIn(now time.Time) bool {
 }
 
 // missedDeparture reports whether earlier looks may have counted a server that is gone. This is possible only shortly
-// after the start: a server that left before this process began may have answered in an earlier look, and been counted for a
-// living one that has no address yet. It shows when a later look meets fewer addresses than were counted.
+// after the start: a server that left before this process began may have answered in an earlier look, and been counted
+// for a living one that has no address yet. It shows when a later look meets fewer addresses than were counted.
 func (l *looks) missedDeparture(now time.Time) bool {
 	read := sets.Set[Process]{}
 	for _, reads := range l.groups {

@@ -88,8 +88,9 @@ func coveredBy(first *migrationv1alpha1.StorageVersionMigration) statusChange {
 	}
 }
 
-// takeUpDenied reports whether only the denied objects of an earlier migration are left to rewrite. The task then begins
-// where that migration ended. Such a run covers no other migrations, because those ask for a rewrite of all objects.
+// takeUpDenied reports whether only the denied objects of an earlier migration are left to rewrite. The task then
+// begins where that migration ended. Such a run covers no other migrations, because those ask for a rewrite of all
+// objects.
 func (r *migrationRun) takeUpDenied(ctx context.Context, target *migrationv1alpha1.MigrationTarget) bool {
 	before := r.deniedBefore(target)
 	if before == nil {

@@ -237,7 +237,9 @@ func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, h
 
 // wroteOnlySinceRecord reports whether the observation shows that the servers have written only this encoding since the
 // evidence was recorded. heartbeatCovers means that evidence which is not durable counts as well.
-func (in *Input) wroteOnlySinceRecord(recorded migrationv1alpha1.StorageEvidence, hash string, heartbeatCovers bool) bool {
+func (in *Input) wroteOnlySinceRecord(
+	recorded migrationv1alpha1.StorageEvidence, hash string, heartbeatCovers bool,
+) bool {
 	sightings := in.Observation.Sightings
 	later, known := storageversion.SightingsSince(recorded, sightings)
 	if !known || slices.ContainsFunc(later, func(s storageversion.Sighting) bool { return !s.WroteOnly(hash) }) {

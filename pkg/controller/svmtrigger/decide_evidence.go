@@ -176,7 +176,8 @@ func (e *evaluation) tooOld(recorded *migrationv1alpha1.StorageEvidence) bool {
 // when the state was written.
 func (e *evaluation) writtenByServers() bool {
 	recorded := e.old.Evidence
-	return e.in.Observation.Class == storageversion.BuiltIn || recorded == nil || storageversion.WrittenByServers(*recorded)
+	return e.in.Observation.Class == storageversion.BuiltIn || recorded == nil ||
+		storageversion.WrittenByServers(*recorded)
 }
 
 // mayWriteAnything reports whether a living server that was not read may be another process than the recorded one.

@@ -53,8 +53,8 @@ var (
 	errContradiction = errors.New("the revisions contradict each other")
 )
 
-// lease is an identity Lease of a kube-apiserver. The zero value means that there was none. From Kubernetes 1.35 on each
-// process creates its own Lease. holds.go notices when earlier servers restart.
+// lease is an identity Lease of a kube-apiserver. The zero value means that there was none. From Kubernetes 1.35 on
+// each process creates its own Lease. holds.go notices when earlier servers restart.
 type lease struct {
 	uid      types.UID
 	holder   string

@@ -27,8 +27,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// longestAnswerGap is the longest time between two answers of an API server that works. It sends a bookmark to each watch
-// every minute.
+// longestAnswerGap is the longest time between two answers of an API server that works. It sends a bookmark to each
+// watch every minute.
 const longestAnswerGap = 90 * time.Second
 
 // reading tells the Ledger that the source of a class of resources cannot be read, when attempts have failed for a

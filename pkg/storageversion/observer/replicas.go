@@ -40,8 +40,8 @@ type replicas struct {
 	pods metadata.Interface
 }
 
-// whyReplicasDiffer returns why replicas may write something else than the one that is asked, and what to do. It is empty if
-// they do not. Without EndpointSlices the Service stands for one server somewhere else.
+// whyReplicasDiffer returns why replicas may write something else than the one that is asked, and what to do. It is
+// empty if they do not. Without EndpointSlices the Service stands for one server somewhere else.
 func (r *replicas) whyReplicasDiffer(ctx context.Context, service types.NamespacedName) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()

@@ -131,7 +131,7 @@ func (s *Sweep) List() (token string, wanted bool) {
 	return s.token, true
 }
 
-// Listed takes the chunk that was listed. It returns those objects that need no rewrite, because they are newer than the
+// Listed takes the chunk that was listed. It returns the objects that need no rewrite, because they are newer than the
 // baseline: their outcome is WrittenByOthers. There are such objects only in a list that continued after its token had
 // expired, or that was restarted.
 func (s *Sweep) Listed(c Chunk) (skipped []*Object) {
