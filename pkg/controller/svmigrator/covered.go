@@ -25,12 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
-	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
 // This file keeps migrations from repeating work. A person can create many migrations of one resource. The first that
@@ -88,22 +84,6 @@ func coveredBy(first *migrationv1alpha1.StorageVersionMigration) statusChange {
 	}
 }
 
-// takeUpDenied reports whether only the denied objects of an earlier migration are left to rewrite. The task then
-// begins where that migration ended. Such a run covers no other migrations, because those ask for a rewrite of all
-// objects.
-func (r *migrationRun) takeUpDenied(ctx context.Context, target *migrationv1alpha1.MigrationTarget) bool {
-	before := r.deniedBefore(target)
-	if before == nil {
-		return false
-	}
-	end := positionOf(&before.Status)
-	klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
-		"earlier", before.Name, "objects", end.Counts[sweep.Denied])
-	end.Counts, end.Retried = sweep.Counts{sweep.Denied: end.Counts[sweep.Denied]}, 0
-	r.task, r.covered = rewrite.NewTask(r.served.Class, end), nil
-	return true
-}
-
 // deniedBefore returns an earlier migration if only its denied objects are left to rewrite, else nil. All other objects
 // are stored in the target encoding if the target has the same epoch: the earlier migration has rewritten them, and the
 // servers have written no other encoding since. A migration that a person created rewrites all objects, because it may
@@ -131,4 +111,12 @@ func triedAll(m *migrationv1alpha1.StorageVersionMigration) bool {
 	failed := m.Status.Condition(migrationv1alpha1.MigrationFailed)
 	return m.HasCondition(migrationv1alpha1.MigrationFailed) && m.Status.SweepCompletionTime != nil && namesDenied(m) &&
 		failed.Reason == migrationv1alpha1.MigrationReasonObjectsDenied
+}
+
+// allDenied returns the objects that were denied, or nil if the status does not name all of them.
+func allDenied(m *migrationv1alpha1.StorageVersionMigration) []migrationv1alpha1.DeniedObject {
+	if m.Status.Progress.Denied > int64(len(m.Status.DeniedObjects)) {
+		return nil
+	}
+	return m.Status.DeniedObjects
 }

@@ -124,8 +124,17 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	if r.task == nil {
 		r.task = rewrite.NewTask(r.served.Class, positionOf(status))
 	}
-	if status.StartTime == nil && !r.takeUpDenied(ctx, decision.Target) {
+	if status.StartTime == nil {
 		r.covered = r.findCovered()
+		if before := r.deniedBefore(decision.Target); before != nil {
+			klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
+				"earlier", before.Name, "objects", before.Status.Progress.Denied)
+			r.covered = nil // Other migrations ask for a rewrite of all objects, which this run does not do.
+			r.task = rewrite.NewTask(r.served.Class, sweep.Position{
+				Baseline: before.Status.BaselineResourceVersion, Versions: positionOf(&before.Status).Versions,
+			})
+			r.task.Only = allDenied(before)
+		}
 	}
 	if status.StartTime != nil && !r.task.Stuck() {
 		logger := klog.FromContext(ctx)

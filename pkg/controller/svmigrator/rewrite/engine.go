@@ -120,6 +120,9 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 			clock: e.clock, lane: lane, task: task, migration: m, normal: Rewriting,
 			sweep: task.swept, list: e.lister(w), rewrite: w.rewrite,
 		}
+		if task.Only != nil {
+			r.list, r.rewrite = listNamed(task.Only), w.rewriteNamed
+		}
 		if err := r.run(ctx); err != nil {
 			return err
 		}

@@ -60,6 +60,9 @@ const (
 type Task struct {
 	// swept is the sweep over all objects.
 	swept *sweep.Sweep
+	// Only has the objects to rewrite, or is nil to rewrite all objects. If it is set, all other objects, and those that
+	// were written after the baseline, must be stored in the target encoding.
+	Only []migrationv1alpha1.DeniedObject
 	// deniedSweep is the sweep over the denied objects, or nil before that sweep begins.
 	deniedSweep *sweep.Sweep
 
