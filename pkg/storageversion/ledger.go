@@ -190,7 +190,7 @@ func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVe
 	if !ok || !l.publications.set(resource, object) {
 		return nil
 	}
-	if !unbroken {
+	if !unbroken && l.class(resource) == BuiltIn { // The object of any other resource is no evidence.
 		l.sightings.restart(resource)
 	}
 	if !l.publications.watched {

@@ -106,7 +106,7 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 	// The status already says why it waits, and Queued would say less. This is read before the migration is queued: then a
 	// free slot may begin the run at once.
 	memory := c.runs.memoryOf(m.UID)
-	saysMore := memory.stuck || memory.postponed
+	saysMore := memory.saysStuck(&m.Status) || memory.saysPostponed(&m.Status)
 	if other := c.ahead(m); other != "" {
 		// It is queued again when the other one has ended or must stop.
 		wait = new(waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
@@ -146,8 +146,8 @@ func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string 
 
 // admit checks the gates 6 to 10. If admitted is false and err is nil, the migration has ended.
 func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
-	if pause := r.env.space.admit(ctx); pause != nil {
-		return false, r.postpone(ctx, spaceRetry, *pause)
+	if r.env.space.admit(ctx) != nil {
+		return false, errStopped // sync says why it waits.
 	}
 	// The cache may not have what the last run wrote yet.
 	if err := r.status.refresh(ctx); err != nil {

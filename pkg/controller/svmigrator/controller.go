@@ -249,10 +249,10 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 func (c *Controller) runEnded(ctx context.Context, run *migrationRun, err error) error {
 	var later *postponed
 	broken := false
-	run.postponed = errors.As(err, &later)
+	run.postponedFor = ""
 	switch {
-	case run.postponed:
-		run.notBefore = later.until
+	case errors.As(err, &later):
+		run.notBefore, run.postponedFor = later.until, later.reason
 	case err == nil, ctx.Err() != nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone),
 		errors.Is(err, rewrite.ErrStuck), errors.Is(err, errTurnEnded):
 		run.notBefore = c.env.clock.Now().Add(minRetry) // The caches may not show yet what stopped the run.

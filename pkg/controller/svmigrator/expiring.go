@@ -59,5 +59,6 @@ func (r *migrationRun) tryExpired(ctx context.Context) error {
 	}
 	now := r.env.clock.Now()
 	interval := now.Sub(status.StartTime.Time) / 4
-	return &postponed{now.Add(min(max(interval, minExpiryInterval), maxExpiryInterval))}
+	again := now.Add(min(max(interval, minExpiryInterval), maxExpiryInterval))
+	return &postponed{again, migrationv1alpha1.MigrationReasonObjectsExpire}
 }

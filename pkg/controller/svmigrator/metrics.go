@@ -43,7 +43,8 @@ var (
 		"Number of migrations that ended, by resource and status: Succeeded or Failed.", "resource", "status")
 	outcomes = controller.NewCounter(rewrite.Subsystem, "object_outcomes_total",
 		"Number of objects by outcome: Rewritten, AlreadyCurrent, WrittenByOthers, Gone or Denied. An object that was "+
-			"denied and tried once more counts twice.", "outcome")
+			"denied and tried once more counts twice. An object that needs no rewrite does not count after the list had to "+
+			"begin anew.", "outcome")
 	migrationDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Subsystem:      rewrite.Subsystem,
 		Name:           "migration_duration_seconds",

@@ -121,7 +121,7 @@ func (r *migrationRun) run(ctx context.Context) error {
 // them. It also creates the task, and writes the condition.
 func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error {
 	status := &r.status.stored.Status
-	if r.task == nil {
+	if r.task == nil || status.StartTime == nil {
 		r.task = rewrite.NewTask(r.served.Class, positionOf(status))
 	}
 	if status.StartTime == nil {
@@ -167,12 +167,10 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	return nil
 }
 
-// alreadyExplained reports whether the status already says why the last run could not continue. Then bindTarget keeps
-// that condition until the run makes progress.
+// alreadyExplained reports whether the status still says why the last run could not continue. Then bindTarget keeps that
+// condition until the run makes progress. A run that was postponed before all objects were done makes progress now.
 func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
-	c := status.Condition(migrationv1alpha1.MigrationRunning)
-	stuck := c != nil && c.Reason == migrationv1alpha1.MigrationReasonNoProgress && r.task.Stuck()
-	return stuck || r.postponed && status.SweepCompletionTime != nil
+	return r.saysStuck(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)
 }
 
 // cleanVersions returns the served versions if managedFields have to be cleaned, else nil. They come from the
@@ -277,8 +275,11 @@ func (r *migrationRun) reportFailure(ctx context.Context, cause error) {
 // MustYield reports whether other migrations wait for a slot.
 func (r *migrationRun) MustYield() bool { return r.ready.Len() > 0 }
 
-// postponed ends the run of a migration that must not run again before some time.
-type postponed struct{ until time.Time }
+// postponed ends the run of a migration that must not run again before some time. The Waiting condition has the reason.
+type postponed struct {
+	until  time.Time
+	reason string
+}
 
 func (p *postponed) Error() string { return "postponed until " + p.until.Format(time.RFC3339) }
 
@@ -287,5 +288,5 @@ func (r *migrationRun) postpone(ctx context.Context, delay time.Duration, d Deci
 	if err := r.status.write(ctx, awaiting(d)); err != nil {
 		return err
 	}
-	return &postponed{r.env.clock.Now().Add(delay)}
+	return &postponed{r.env.clock.Now().Add(delay), d.Reason}
 }

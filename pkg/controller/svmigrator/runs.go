@@ -47,8 +47,8 @@ type runMemory struct {
 	task *rewrite.Task
 	// stuck means that the last run made no progress.
 	stuck bool
-	// postponed means that the last run was postponed. The status says why.
-	postponed bool
+	// postponedFor is the reason in the status why the last run was postponed, or "".
+	postponedFor string
 	// hadTurn means that the migration gave its slot to others when its turn was over.
 	hadTurn bool
 	// notBefore is when the migration may run again.
@@ -58,6 +58,18 @@ type runMemory struct {
 	failingSince time.Time
 	// covered are other migrations of the resource that could have begun together with this one.
 	covered sets.Set[types.UID]
+}
+
+// saysStuck reports whether the status says that the last run made no progress.
+func (m *runMemory) saysStuck(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
+	c := status.Condition(migrationv1alpha1.MigrationRunning)
+	return m.stuck && c != nil && c.Reason == migrationv1alpha1.MigrationReasonNoProgress
+}
+
+// saysPostponed reports whether the status says why the last run was postponed.
+func (m *runMemory) saysPostponed(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
+	c := status.Condition(migrationv1alpha1.MigrationWaiting)
+	return c != nil && c.Reason == m.postponedFor
 }
 
 func newRuns() *runs {

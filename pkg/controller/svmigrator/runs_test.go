@@ -1,0 +1,44 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"testing"
+	"time"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+)
+
+// TestReasonOfTheLastRun has a migration that was postponed, and whose status may have changed since.
+func TestReasonOfTheLastRun(t *testing.T) {
+	stuck, postponed := runMemory{stuck: true}, runMemory{postponedFor: migrationv1alpha1.MigrationReasonAwaitingInTree}
+	for reason, want := range map[string]bool{
+		migrationv1alpha1.MigrationReasonAwaitingInTree: true, migrationv1alpha1.MigrationReasonSuspended: false,
+	} {
+		m := &migrationv1alpha1.StorageVersionMigration{}
+		if postponed.saysPostponed(&m.Status) {
+			t.Error("an empty status says why the migration was postponed")
+		}
+		awaiting(waitDecision(reason, "it waits"))(&m.Status, time.Now())
+		if got := postponed.saysPostponed(&m.Status); got != want {
+			t.Errorf("the status with %s says why the migration was postponed: %v", reason, got)
+		}
+		if (&runMemory{}).saysPostponed(&m.Status) || stuck.saysStuck(&m.Status) {
+			t.Errorf("the status with %s is about a run that was not postponed, or stuck", reason)
+		}
+	}
+}
