@@ -39,13 +39,22 @@ import (
 // and its migration together.
 const servedPatience = 15 * time.Second
 
-// findServed looks for the resource of a migration in the discovery documents. If it is not served, or cannot be
-// migrated, missing is a decision to fail. preferred is the version to take if the migration names none.
-func (e *environment) findServed(
-	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, preferred string,
+// asked is the resource of a migration as it is observed, at the version that the migration names, if any.
+func (e *environment) asked(m *migrationv1alpha1.StorageVersionMigration) rewrite.Resource {
+	observation := e.observer.Observe(m.GroupResource())
+	return rewrite.Resource{
+		GroupVersionResource: m.GroupResource().WithVersion(m.Spec.Resource.Version),
+		Class:                observation.Class, DefinedVersions: observation.Defined,
+	}
+}
+
+// findServed looks for a resource in the discovery documents. If it is not served, or cannot be migrated, missing is a
+// decision to fail. preferred is the version to take if asked has none.
+func findServed(
+	ctx context.Context, reader documents.Reader, asked rewrite.Resource, preferred string,
 ) (found *rewrite.Resource, missing *Decision, err error) {
-	resource, wanted := m.GroupResource(), m.Spec.Resource.Version
-	versions, err := e.documents.Versions(ctx, resource.Group)
+	resource, wanted := asked.GroupResource(), asked.Version
+	versions, err := reader.Versions(ctx, resource.Group)
 	if err != nil && !documents.NotServed(err) {
 		return nil, nil, err
 	}
@@ -54,7 +63,7 @@ func (e *environment) findServed(
 	}
 	var served []string
 	for _, version := range versions {
-		found, canMigrate, err := e.servedAt(ctx, resource.WithVersion(version))
+		found, canMigrate, err := servedAt(ctx, reader, asked, version)
 		switch {
 		case err != nil:
 			return nil, nil, err
@@ -79,26 +88,23 @@ func (e *environment) findServed(
 
 // servedAt returns the resource at one version, or nil if the API server does not serve it at that version. canMigrate
 // means that its objects can be listed and patched.
-func (e *environment) servedAt(
-	ctx context.Context, resource schema.GroupVersionResource,
+func servedAt(
+	ctx context.Context, reader documents.Reader, candidate rewrite.Resource, version string,
 ) (found *rewrite.Resource, canMigrate bool, err error) {
-	document, err := e.documents.Resources(ctx, resource.GroupVersion())
+	candidate.Version, candidate.RetryStatus = version, false
+	document, err := reader.Resources(ctx, candidate.GroupVersion())
 	if documents.NotServed(err) {
 		return nil, false, nil
 	}
 	if err != nil {
 		return nil, false, err
 	}
-	observation := e.observer.Observe(resource.GroupResource())
-	candidate := &rewrite.Resource{
-		GroupVersionResource: resource, Class: observation.Class, DefinedVersions: observation.Defined,
-	}
 	for _, r := range document.APIResources {
 		switch r.Name {
-		case resource.Resource:
-			found = candidate
+		case candidate.Resource:
+			found = &candidate
 			canMigrate = slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "patch")
-		case resource.Resource + "/status":
+		case candidate.Resource + "/status":
 			candidate.RetryStatus = slices.Contains(r.Verbs, "patch") &&
 				features.DefaultFeatureGate.Enabled(features.StatusSubresourceFallback)
 		}
@@ -108,9 +114,6 @@ func (e *environment) servedAt(
 
 // locate sets r.served to the resource as it is served, preferably at the version of the target. If it is not served,
 // or cannot be migrated, missing is a decision to fail.
-//
-// A custom resource is migrated at its storage version, whatever version the migration names. At another one each write
-// would remove the fields that the schema of that version does not have, also from objects that are current already.
 func (r *migrationRun) locate(
 	ctx context.Context, target *migrationv1alpha1.MigrationTarget,
 ) (missing *Decision, err error) {
@@ -118,23 +121,33 @@ func (r *migrationRun) locate(
 	if version, err := schema.ParseGroupVersion(target.EncodingVersion); err == nil && version.Group == r.resource.Group {
 		preferred = version.Version
 	}
-	found, missing, err := r.env.findServed(ctx, r.status.stored, preferred)
-	if found != nil && found.Class == storageversion.Custom && found.Version != preferred {
-		found, missing, err = r.env.atStorageVersion(ctx, found)
-	}
+	found, missing, err := findToRewrite(ctx, r.env.documents, r.env.asked(r.status.stored), preferred)
 	if found != nil {
 		r.served = *found
 	}
 	return missing, err
 }
 
+// findToRewrite is findServed, but a custom resource is migrated at its storage version, whatever version the migration
+// names. At another one each write would remove the fields that the schema of that version does not have, also from
+// objects that are current already. preferred is the storage version if that is known.
+func findToRewrite(
+	ctx context.Context, reader documents.Reader, asked rewrite.Resource, preferred string,
+) (found *rewrite.Resource, missing *Decision, err error) {
+	found, missing, err = findServed(ctx, reader, asked, preferred)
+	if found != nil && found.Class == storageversion.Custom && found.Version != preferred {
+		return atStorageVersion(ctx, reader, found)
+	}
+	return found, missing, err
+}
+
 // atStorageVersion returns a custom resource at its storage version. If that is not served, it returns the resource as
 // it was found if a webhook converts the objects, otherwise a decision to fail.
-func (e *environment) atStorageVersion(
-	ctx context.Context, found *rewrite.Resource,
+func atStorageVersion(
+	ctx context.Context, reader documents.Reader, found *rewrite.Resource,
 ) (at *rewrite.Resource, missing *Decision, err error) {
 	resource := found.GroupResource()
-	definition, err := e.documents.Definition(ctx, resource)
+	definition, err := reader.Definition(ctx, resource)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -143,7 +156,7 @@ func (e *environment) atStorageVersion(
 	case found.Version == storage:
 		return found, nil, nil
 	case slices.Contains(definition.ServedVersions(), storage):
-		at, _, err := e.servedAt(ctx, resource.WithVersion(storage))
+		at, _, err := servedAt(ctx, reader, *found, storage)
 		if err == nil && at == nil {
 			err = fmt.Errorf("discovery does not show yet that %s is served at %s", resource, storage)
 		}
@@ -167,14 +180,13 @@ func (c *Controller) checkServed(
 	if observation.Presence == storageversion.Served {
 		return decision
 	}
-	_, missing, err := c.env.findServed(ctx, m, "")
+	_, missing, err := findServed(ctx, c.env.documents, c.env.asked(m), "")
 	// The trigger creates no migration of what is not stored, and none such starts. Otherwise somebody is just replacing
 	// an APIService.
 	mayBeUnstored := !m.ByTrigger() && m.Status.StartTime == nil
 	if err == nil && missing == nil && mayBeUnstored && observation.Presence == storageversion.NotServed {
 		// All servers were read, and none has a storage version of the resource that the API server does serve.
-		missing = new(failDecision(migrationv1alpha1.MigrationReasonInvalidResource,
-			"the server of %q publishes no storage version of it, so it stores no objects that could be migrated", resource))
+		missing = new(notStored(resource))
 	}
 	now, patience := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
 	switch {
@@ -189,6 +201,12 @@ func (c *Controller) checkServed(
 		return *missing
 	}
 	return decision
+}
+
+// notStored returns the decision to fail a migration of a resource that is served but not stored.
+func notStored(resource schema.GroupResource) Decision {
+	return failDecision(migrationv1alpha1.MigrationReasonInvalidResource,
+		"the server of %q publishes no storage version of it, so it stores no objects that could be migrated", resource)
 }
 
 // servedElsewhere reports whether other API servers serve the resource that the manager's own API server does not
