@@ -18,6 +18,7 @@ package terminal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -28,6 +29,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -190,6 +192,47 @@ func testDenied(t *testing.T, c *cluster) {
 	}
 	if got := c.storedVersions(t, parcels); !slices.Equal(got, []string{"v1alpha1", "v1"}) {
 		t.Errorf("storedVersions are %v after a failure", got)
+	}
+	t.Run("by the status", func(t *testing.T) { testByStatus(t, c, parcels, args) })
+	t.Run("at a version that is not served", func(t *testing.T) { testStoredUnserved(t, c, parcels, args) })
+}
+
+// testByStatus gives the objects a status, which the policy is not about.
+func testByStatus(t *testing.T, c *cluster, parcels schema.GroupResource, args []string) {
+	c.ChangeDefinition(t, parcels, func(definition *apiextensionsv1.CustomResourceDefinition) {
+		status := &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+		definition.Spec.Versions[0].Subresources, definition.Spec.Versions[1].Subresources = status, status
+	})
+	framework.Eventually(t, soon, func(context.Context) error {
+		document, err := c.Kube.Discovery().ServerResourcesForGroupVersion(v1)
+		if err == nil && !slices.ContainsFunc(document.APIResources, func(r metav1.APIResource) bool {
+			return r.Name == "parcels/status"
+		}) {
+			err = errors.New("there is no status yet")
+		}
+		return err
+	})
+	printed := c.svm(t.Context(), t, done, "", append(args, "--dry-run")...)
+	if want := fmt.Sprintf("would accept %[1]d of %[1]d", parcelCount); !strings.Contains(printed, want) {
+		t.Errorf("a dry run does not say %q:\n%s", want, printed)
+	}
+	c.svm(t.Context(), t, done, "", args...)
+	if diff := cmp.Diff(map[string]int{v1: parcelCount}, c.encodings(t, parcels)); diff != "" {
+		t.Errorf("encodings (-want +got):\n%s", diff)
+	}
+}
+
+// testStoredUnserved stores objects at v1alpha1, and serves only v1. There they would lose the fields of v1alpha1.
+func testStoredUnserved(t *testing.T, c *cluster, parcels schema.GroupResource, args []string) {
+	c.ChangeDefinition(t, parcels, func(definition *apiextensionsv1.CustomResourceDefinition) {
+		definition.Spec.Versions[0].Storage, definition.Spec.Versions[0].Served = true, false
+		definition.Spec.Versions[1].Storage = false
+	})
+	for _, more := range [][]string{nil, {"--dry-run"}} { // The run waits until the server follows the definition.
+		if printed := c.svm(t.Context(), t, notSafe, "", append(args, more...)...); !strings.Contains(
+			printed, "Serve v1alpha1, or add a conversion webhook") {
+			t.Errorf("%v does not say what to do:\n%s", more, printed)
+		}
 	}
 }
 

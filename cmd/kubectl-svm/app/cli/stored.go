@@ -65,12 +65,12 @@ func (c *Clients) markUnstored(ctx context.Context, cluster *Cluster) {
 	for _, r := range doubtful {
 		r.Unstored = !slices.ContainsFunc(r.groupVersions(), func(version schema.GroupVersion) bool {
 			return !unhashed.Has(version.WithResource(r.Resource))
-		}) && apierrors.IsNotFound(c.FindDefinition(ctx, r.GroupResource))
+		}) && apierrors.IsNotFound(c.findDefinition(ctx, r.GroupResource))
 	}
 }
 
-// FindDefinition returns nil if a resource has a CustomResourceDefinition, or why that cannot be read.
-func (c *Clients) FindDefinition(ctx context.Context, resource schema.GroupResource) error {
+// findDefinition returns nil if a resource has a CustomResourceDefinition, or why that cannot be read.
+func (c *Clients) findDefinition(ctx context.Context, resource schema.GroupResource) error {
 	_, err := c.Dynamic.Resource(definitions).Get(ctx, resource.String(), metav1.GetOptions{})
 	return err
 }

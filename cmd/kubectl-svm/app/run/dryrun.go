@@ -22,23 +22,21 @@ import (
 	"fmt"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
-	"sigs.k8s.io/svm-controller-manager/pkg/releases"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // dryRun sends every rewrite as a dry run, and prints what the API server would refuse. It does not wait for an
 // agreement of the servers, because it writes nothing.
-func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []schema.GroupResource) error {
+func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) error {
 	engine, err := rewrite.NewEngine(o.Clients.Config, pacer.New(o.Migrator.Pace), o.Clock, o.Migrator.ChunkSize)
 	if err != nil {
 		return err
@@ -46,19 +44,20 @@ func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []
 	ctx = klog.NewContext(ctx, logr.Discard()) // The command prints at the end what the log would say.
 	refused := false
 	for _, gr := range resources {
-		served := catalog.Find(gr)
-		if served == nil || len(served.Versions) == 0 {
-			return fmt.Errorf("no server serves %s", gr)
-		}
-		class, err := o.classOf(ctx, gr)
+		found, instead, err := svmigrator.Rehearse(ctx, o.Clients.Discovery.RESTClient(), gr)
 		if err != nil {
-			return err
+			return fmt.Errorf("finding out how %s is served: %w", gr, cli.Explain(err))
+		}
+		if instead != nil {
+			refused = refused || instead.Verdict == svmigrator.Fail
+			if err := o.tell(gr, instead.Message); err != nil {
+				return err
+			}
+			continue
 		}
 		rehearsal := &rehearsal{reporter: reporter{Env: o.Env}, m: &migrationv1alpha1.StorageVersionMigration{}}
 		rehearsal.m.Name = gr.String()
-		err = engine.Run(ctx, rewrite.NewTask(class, sweep.Position{}), rewrite.Resource{
-			GroupVersionResource: gr.WithVersion(served.Versions[0]), Class: class, DryRun: true,
-		}, rehearsal)
+		err = engine.Run(ctx, rewrite.NewTask(found.Class, sweep.Position{}), *found, rehearsal)
 		o.Overwrite("")
 		timedOut := err != nil && cli.TimedOut(ctx)
 		if timedOut {
@@ -66,15 +65,15 @@ func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []
 		}
 		if permanent := (*rewrite.PermanentError)(nil); errors.As(err, &permanent) {
 			refused = true
-			_, err = fmt.Fprintln(o.Out, o.Paint(cli.Plain, fmt.Sprintf("%s: dry run: %s", gr, permanent.Message)))
+			err = o.tell(gr, permanent.Message)
 		}
 		if err != nil {
 			return err
 		}
 		counts := rehearsal.counts
 		refused = refused || counts[sweep.Denied] > 0
-		if _, err := fmt.Fprintf(o.Out, "%s: dry run: the API server would accept %d of %d rewrites\n",
-			gr, counts.Processed()-counts[sweep.Denied], counts.Processed()); err != nil {
+		if err := o.tell(gr, fmt.Sprintf("the API server would accept %d of %d rewrites",
+			counts.Processed()-counts[sweep.Denied], counts.Processed())); err != nil {
 			return err
 		}
 		if err := o.printDenied(rehearsal.m); err != nil {
@@ -90,19 +89,10 @@ func (o *Options) dryRun(ctx context.Context, catalog *cli.Catalog, resources []
 	return nil
 }
 
-// classOf returns which kind of server serves a resource.
-func (o *Options) classOf(ctx context.Context, gr schema.GroupResource) (storageversion.Class, error) {
-	if releases.BuiltIn(gr.Group) {
-		return storageversion.BuiltIn, nil
-	}
-	err := o.Clients.FindDefinition(ctx, gr)
-	switch {
-	case apierrors.IsNotFound(err):
-		return storageversion.Aggregated, nil
-	case err != nil:
-		return "", fmt.Errorf("getting the CustomResourceDefinition of %s: %w", gr, cli.Explain(err))
-	}
-	return storageversion.Custom, nil
+// tell prints what a dry run has found out about a resource.
+func (o *Options) tell(gr schema.GroupResource, message string) error {
+	_, err := fmt.Fprintln(o.Out, o.Paint(cli.Plain, fmt.Sprintf("%s: dry run: %s", gr, message)))
+	return err
 }
 
 // rehearsal is the rewrite.Migration of a dry run. It keeps nothing.

@@ -165,7 +165,7 @@ func (o *Options) run(ctx context.Context) error {
 		return err
 	}
 	if o.DryRun {
-		return o.dryRun(ctx, catalog, resources)
+		return o.dryRun(ctx, resources)
 	}
 	if err := o.checkManager(ctx); err != nil {
 		return err
