@@ -34,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/report"
@@ -51,6 +52,7 @@ func TestWithoutManager(t *testing.T) {
 		c.finds(t, notSafe, "", []string{"ERROR MigrationAPIMissing"})
 	})
 	c.InstallMigrationAPI(t)
+	t.Run("a server is away", func(t *testing.T) { testAway(t, c) })
 	t.Run("an interrupted run", func(t *testing.T) { testInterrupted(t, c) })
 	t.Run("denied objects", func(t *testing.T) { testDenied(t, c) })
 	t.Run("a new definition", func(t *testing.T) { testFile(t, c) })
@@ -84,6 +86,45 @@ func (c *cluster) finds(t *testing.T, exit int, in string, want []string, args .
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
+}
+
+// testAway registers an aggregated server that does not exist.
+func testAway(t *testing.T, c *cluster) {
+	away := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService",
+		"metadata": map[string]any{"name": "v1.away.example.com"},
+		"spec": map[string]any{
+			"group": "away.example.com", "version": "v1", "groupPriorityMinimum": int64(1000), "versionPriority": int64(1),
+			"service": map[string]any{"namespace": metav1.NamespaceDefault, "name": "away"}, "insecureSkipTLSVerify": true,
+		},
+	}}
+	services := c.Dynamic.Resource(schema.GroupVersionResource{
+		Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
+	})
+	unlisted := func(want bool) {
+		framework.Eventually(t, soon, func(context.Context) error {
+			_, _, err := c.Kube.Discovery().ServerGroupsAndResources()
+			if discovery.IsGroupDiscoveryFailedError(err) != want {
+				return fmt.Errorf("discovery ends with %v", err)
+			}
+			return nil
+		})
+	}
+	if _, err := services.Create(t.Context(), away, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	unlisted(true)
+	for exit, args := range map[int][]string{failed: nil, done: {"--allow-incomplete"}} {
+		_, said := c.svmBoth(t.Context(), t, exit, "", append([]string{"run", "all", "--dry-run"}, args...)...)
+		if !strings.Contains(said, "away.example.com/v1") {
+			t.Errorf("nobody learns that the resources of a server are left out:\n%s", said)
+		}
+	}
+	c.svm(t.Context(), t, failed, "", "run", "all", settle, "--state-dir="+t.TempDir())
+	if err := services.Delete(t.Context(), away.GetName(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	unlisted(false)
 }
 
 func testInterrupted(t *testing.T, c *cluster) {

@@ -18,9 +18,11 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 )
@@ -33,6 +35,8 @@ type NamedOptions struct {
 	Names []string
 	// Output is empty for verbs that print no objects.
 	Output Output
+	// AllowIncomplete is for verbs that refuse to leave out what the API server could not list.
+	AllowIncomplete bool
 }
 
 // Selected returns the resources that a person named. No name means all.
@@ -68,6 +72,28 @@ func (o *NamedOptions) Unlisted(catalog *Catalog) error {
 		return nil
 	}
 	return &discovery.ErrGroupDiscoveryFailed{Groups: wanted}
+}
+
+// AddAllowIncomplete adds the flag of verbs that migrate.
+func (o *NamedOptions) AddAllowIncomplete(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.AllowIncomplete, "allow-incomplete", o.AllowIncomplete,
+		"Migrate the others even if the API server could not list all its resources.")
+}
+
+// CheckComplete returns an error if resources that the person asked for would be left out, because the API server could
+// not list them.
+func (o *NamedOptions) CheckComplete(catalog *Catalog) error {
+	unlisted := o.Unlisted(catalog)
+	switch {
+	case unlisted == nil:
+		return nil
+	case o.AllowIncomplete:
+		o.Notef("Warning: some resources are left out, because the API server could not list all its resources: %v",
+			unlisted)
+		return nil
+	}
+	return fmt.Errorf("nothing was done, because the API server could not list all its resources: %w\n"+
+		"To migrate those that it could list, use --allow-incomplete", unlisted)
 }
 
 // Complete fills the options from the arguments.

@@ -67,12 +67,11 @@ type Options struct {
 	Everything                  bool
 	BuiltIn, Custom, Aggregated bool
 	// Except names resources that are left out of everything.
-	Except          []string
-	AllowIncomplete bool
-	DryRun          string
-	Wait            bool
-	Timeout         time.Duration
-	ManagerLease    cli.ManagerLease
+	Except       []string
+	DryRun       string
+	Wait         bool
+	Timeout      time.Duration
+	ManagerLease cli.ManagerLease
 }
 
 // NewCommand returns the command.
@@ -92,8 +91,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	flags.BoolVar(&o.Custom, "custom", false, "With --all: resources of CustomResourceDefinitions only.")
 	flags.BoolVar(&o.Aggregated, "aggregated", false, "With --all: resources of aggregated API servers only.")
 	flags.StringSliceVar(&o.Except, "except", nil, "With --all: resources to leave out.")
-	flags.BoolVar(&o.AllowIncomplete, "allow-incomplete", false,
-		"Migrate the others even if the API server could not list all its resources.")
+	o.AddAllowIncomplete(flags)
 	flags.StringVar(&o.DryRun, "dry-run", "",
 		"client prints what would be created; server also lets the API server validate it.")
 	_ = cmd.RegisterFlagCompletionFunc("dry-run",

@@ -94,21 +94,12 @@ func (o *Options) classes(ctx context.Context) (map[string]storageversion.Class,
 	return classes, nil
 }
 
-// checkComplete returns an error if resources that the person asked for would be left out, because the API server could
-// not list them. The built-in ones are its own.
+// checkComplete is CheckComplete, but the built-in resources are those of the API server itself.
 func (o *Options) checkComplete(catalog *cli.Catalog) error {
-	unlisted := o.Unlisted(catalog)
-	onlyBuiltIn := o.BuiltIn && !o.Custom && !o.Aggregated
-	switch {
-	case unlisted == nil || onlyBuiltIn:
-		return nil
-	case o.AllowIncomplete:
-		o.Notef("Warning: some resources are left out, because the API server could not list all its resources: %v",
-			unlisted)
+	if o.BuiltIn && !o.Custom && !o.Aggregated {
 		return nil
 	}
-	return fmt.Errorf("nothing was created, because the API server could not list all its resources: %w\n"+
-		"To migrate those that it could list, use --allow-incomplete", unlisted)
+	return o.CheckComplete(catalog)
 }
 
 // warn prints what a person may not expect. The migrations are created anyway.

@@ -103,7 +103,8 @@ func TestIncomplete(t *testing.T) {
 		{"--all", Options{Everything: true}, true, false},
 		{"--all --builtin", Options{Everything: true, BuiltIn: true}, false, false},
 		{"--all --builtin --custom", Options{Everything: true, BuiltIn: true, Custom: true}, true, false},
-		{"--all --allow-incomplete", Options{Everything: true, AllowIncomplete: true}, false, true},
+		{"--all --allow-incomplete",
+			Options{Everything: true, NamedOptions: cli.NamedOptions{AllowIncomplete: true}}, false, true},
 		{"a group", named("*.away.example.com"), true, false},
 		{"another group", named("*.example.com", "secrets"), false, false},
 	} {

@@ -48,8 +48,7 @@ migrations have ended.`
 // Options are what the command needs.
 type Options struct {
 	cli.NamedOptions
-	Admission       bool
-	AllowIncomplete bool
+	Admission bool
 }
 
 // NewCommand returns the command.

@@ -127,8 +127,8 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(body))
 }
 
-// dryRun runs the command with these arguments. It returns the exit code, and what was printed.
-func (s *fakeServer) dryRun(t *testing.T, args ...string) (code int, out, errOut string) {
+// run runs the command with these arguments. It returns the exit code, and what was printed.
+func (s *fakeServer) run(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
@@ -141,7 +141,7 @@ func (s *fakeServer) dryRun(t *testing.T, args ...string) (code int, out, errOut
 		}, nil
 	}})
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
-	cmd.SetArgs(append(args, "--dry-run"))
+	cmd.SetArgs(args)
 	code = cli.ExitCode(cmd.ExecuteContext(t.Context()), stderr)
 	return code, stdout.String(), stderr.String()
 }
@@ -206,12 +206,35 @@ func TestDryRunRehearsesTheRun(t *testing.T) {
 			if test.definition != "" {
 				s.documents[definitionPath] = definitionOf(test.definition)
 			}
-			code, out, errOut := s.dryRun(t, test.resource)
+			code, out, errOut := s.run(t, "--dry-run", test.resource)
 			if code != test.exit || !strings.Contains(out, test.says) {
 				t.Errorf("the exit code is %d, want %d, and %q:\n%s%s", code, test.exit, test.says, out, errOut)
 			}
 			if diff := cmp.Diff(test.patched, s.patched); diff != "" {
 				t.Errorf("rewrites (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestUnlisted wants nobody to believe that everything was migrated while a server is away.
+func TestUnlisted(t *testing.T) {
+	served := []string{"away.example.com/v1 ", "example.com/v1 " + document("widgets", "h=")}
+	for args, want := range map[string]struct {
+		exit  int
+		named bool
+	}{
+		"all":                              {cli.ExitError, true},
+		"all --dry-run":                    {cli.ExitError, true},
+		"*.away.example.com --dry-run":     {cli.ExitError, true},
+		"all --dry-run --allow-incomplete": {cli.ExitDone, true},
+		"*.example.com --dry-run":          {cli.ExitDone, false},
+		"widgets --dry-run":                {cli.ExitDone, false},
+	} {
+		t.Run(args, func(t *testing.T) {
+			code, out, errOut := newFakeServer(served...).run(t, strings.Fields(args)...)
+			if named := strings.Contains(errOut, "away.example.com/v1: "); code != want.exit || named != want.named {
+				t.Errorf("the exit code is %d, want %d:\n%s%s", code, want.exit, out, errOut)
 			}
 		})
 	}

@@ -48,6 +48,9 @@ server at its own address, as listed in the EndpointSlices of default/kubernetes
 node or in a Pod. It starts when all servers have written one version for --settle-period. It succeeds only if they
 write that version until the end; then it prunes status.storedVersions of a CustomResourceDefinition.
 
+If you ask for all resources or for a group, and the API server cannot list all of these, for example because an
+aggregated API server does not answer, the command does nothing. --allow-incomplete leaves these resources out.
+
 If a manager runs, use "kubectl svm migrate" instead.
 
 Progress is saved in a file for each resource: after each chunk of objects, but at most twice a second, and up to five
@@ -113,6 +116,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 	flags.BoolVar(&o.BesideManager, "beside-manager", o.BesideManager,
 		"Run even if a manager runs. Objects may then be rewritten twice")
 	o.ManagerLease.AddTo(flags)
+	o.AddAllowIncomplete(flags)
 	flags.DurationVar(&o.Timeout, "timeout", o.Timeout,
 		"How long to run before the command saves its progress and exits with code 3. Zero means no limit")
 	flags.DurationVar(&o.Migrator.SettlePeriod, "settle-period", o.Migrator.SettlePeriod,
@@ -158,6 +162,9 @@ func (o *Options) Run(ctx context.Context) error {
 func (o *Options) run(ctx context.Context) error {
 	catalog, err := cli.Discover(ctx, o.Clients.Discovery)
 	if err != nil {
+		return err
+	}
+	if err := o.CheckComplete(catalog); err != nil {
 		return err
 	}
 	resources, err := catalog.Resolve(o.Names)
