@@ -63,7 +63,7 @@ func (c *Clients) Read(ctx context.Context) (*Cluster, error) {
 		return nil, fmt.Errorf("listing StorageVersionMigrations: %w", Explain(err))
 	}
 	cluster := &Cluster{Catalog: catalog, States: states.Items, Migrations: migrations.Items}
-	c.markUnstored(ctx, cluster)
+	c.MarkUnstored(ctx, cluster)
 	cluster.addNamed()
 	return cluster, nil
 }

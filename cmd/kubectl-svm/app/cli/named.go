@@ -55,6 +55,9 @@ func (o *NamedOptions) WantsAll() bool {
 
 func isAll(name string) bool { return strings.EqualFold(name, All) }
 
+// NamesSeveral reports whether a name stands for any number of resources.
+func NamesSeveral(name string) bool { return isAll(name) || strings.HasPrefix(name, "*.") }
+
 // Unlisted returns an error if the API server could not list resources that the person asked for: any resource, or
 // those of a group whose pattern they named. A resource that they named is known.
 func (o *NamedOptions) Unlisted(catalog *Catalog) error {

@@ -148,7 +148,7 @@ func (c *Catalog) Resolve(names []string) ([]schema.GroupResource, error) {
 
 func (c *Catalog) match(name string) ([]schema.GroupResource, error) {
 	group, wholeGroup := strings.CutPrefix(name, "*.")
-	several := wholeGroup || name == All
+	several := NamesSeveral(name)
 	if exact := schema.ParseGroupResource(name); c.Find(exact) != nil {
 		return []schema.GroupResource{exact}, nil
 	}

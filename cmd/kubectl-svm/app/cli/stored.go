@@ -38,15 +38,15 @@ var definitions = schema.GroupVersionResource{
 func (c *Clients) Rediscover(ctx context.Context, cluster *Cluster) {
 	if catalog, err := Discover(ctx, c.Discovery); err == nil {
 		cluster.Catalog = catalog
-		c.markUnstored(ctx, cluster)
+		c.MarkUnstored(ctx, cluster)
 	}
 }
 
-// markUnstored finds out which resources aggregated servers do not store. Aggregated discovery does not say that, so it
+// MarkUnstored finds out which resources aggregated servers do not store. Aggregated discovery does not say that, so it
 // takes a request for each version of a resource that is not built-in and has no StorageState. Where a manager runs,
 // these are few. What does not answer remains stored, and so does a custom resource: it has no hash if its storage
 // version is not served.
-func (c *Clients) markUnstored(ctx context.Context, cluster *Cluster) {
+func (c *Clients) MarkUnstored(ctx context.Context, cluster *Cluster) {
 	observed := sets.New[schema.GroupResource]()
 	for i := range cluster.States {
 		observed.Insert(cluster.States[i].GroupResource())

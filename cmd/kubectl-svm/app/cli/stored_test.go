@@ -86,7 +86,7 @@ func TestUnstored(t *testing.T) {
 	definition.SetGroupVersionKind(definitions.GroupVersion().WithKind("CustomResourceDefinition"))
 	definition.Name = "gadgets.custom.example.com"
 	dynamic := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), definition)
-	(&Clients{Discovery: server, Dynamic: dynamic}).markUnstored(t.Context(), cluster)
+	(&Clients{Discovery: server, Dynamic: dynamic}).MarkUnstored(t.Context(), cluster)
 	for names, want := range map[string]string{
 		"all": "builds.build.example.com, gadgets.custom.example.com, ghosts.away.example.com, images.mixed.example.com, " +
 			"relics.observed.example.com, secrets, widgets.example.com",

@@ -239,3 +239,19 @@ func TestUnlisted(t *testing.T) {
 		})
 	}
 }
+
+// TestUnstored wants patterns to leave out what no migration can rewrite.
+func TestUnstored(t *testing.T) {
+	s := newFakeServer("example.com/v1 " + document("widgets", "h=") + " " + document("projects", ""))
+	for name, want := range map[string]struct {
+		exit  int
+		tried bool
+	}{
+		"all": {cli.ExitDone, false}, "*.example.com": {cli.ExitDone, false}, "projects": {cli.ExitNotSafe, true},
+	} {
+		code, out, errOut := s.run(t, "--dry-run", name)
+		if tried := strings.Contains(out, "projects"); code != want.exit || tried != want.tried {
+			t.Errorf("%s: the exit code is %d, want %d:\n%s%s", name, code, want.exit, out, errOut)
+		}
+	}
+}

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -166,6 +167,9 @@ func (o *Options) run(ctx context.Context) error {
 	}
 	if err := o.CheckComplete(catalog); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(o.Names, cli.NamesSeveral) { // Otherwise the requests are not needed.
+		o.Clients.MarkUnstored(ctx, &cli.Cluster{Catalog: catalog})
 	}
 	resources, err := catalog.Resolve(o.Names)
 	if err != nil {
