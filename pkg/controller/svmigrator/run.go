@@ -167,8 +167,8 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	return nil
 }
 
-// alreadyExplained reports whether the status still says why the last run could not continue. Then bindTarget keeps that
-// condition until the run makes progress. A run that was postponed before all objects were done makes progress now.
+// alreadyExplained reports whether the status still says why the last run could not continue. Then bindTarget keeps
+// that condition until the run makes progress. A run that was postponed before all objects were done makes progress now.
 func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	return r.saysStuck(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)
 }
