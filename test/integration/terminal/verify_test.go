@@ -18,6 +18,7 @@ package terminal
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -78,6 +79,26 @@ func TestVerify(t *testing.T) {
 		c.svm(t.Context(), t, failed, "", "verify", etcd, "--without-key=aescbc:key1", empty.Name)
 		if err := c.States().Delete(t.Context(), empty.Name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
+		}
+	})
+	t.Run("without keys, and the StorageStates cannot be read", func(t *testing.T) {
+		const prefix = "/encrypted"
+		for _, key := range []string{"/migration.k8s.io/storagestates/secrets", "/secrets/default/one"} {
+			if _, err := c.Etcd().Client().Put(t.Context(), prefix+key, "k8s:enc:aescbc:v1:key2:\x00"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		asked := []string{"verify", etcd, "--prefix=" + prefix, "--server=http://127.0.0.1:1", "--without-key=aescbc:key1"}
+		const proven = "No object of secrets is encrypted with aescbc:key1."
+		out := c.svm(t.Context(), t, failed, "", append(asked, "secrets")...)
+		if !strings.Contains(out, proven) {
+			t.Errorf("it does not say %q:\n%s", proven, out)
+		}
+		for _, name := range []string{"secret", "widgets.example.com"} {
+			out, errOut := c.svmBoth(t.Context(), t, failed, "", append(asked, name)...)
+			if out != "" || !strings.Contains(errOut, "so this proves nothing about its keys") {
+				t.Errorf("nothing was found of %s, and it says:\n%s%s", name, out, errOut)
+			}
 		}
 	})
 	t.Run("everything", func(t *testing.T) {

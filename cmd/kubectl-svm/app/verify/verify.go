@@ -172,10 +172,10 @@ func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
 	defer func() { _ = etcd.Close() }() // Nothing was written.
 	question := stored.Question{Prefix: o.Prefix, Names: o.Names, Keys: o.WithoutKeys}
 	survey, err := stored.Count(ctx, etcd, question, o.progress())
-	if err != nil {
-		return survey, err
+	if err == nil {
+		err = o.checkKeys(&survey)
 	}
-	if survey.StatesUnread > 0 {
+	if err == nil && survey.StatesUnread > 0 {
 		err = o.readStates(ctx, &survey)
 	}
 	if err != nil {
@@ -184,18 +184,27 @@ func (o *Options) Survey(ctx context.Context) (stored.Survey, error) {
 	return survey, o.checkNames(&survey)
 }
 
+// checkKeys returns an error if --without-key is about a name of which no object was found. Neither a mistake in a name
+// nor a resource in another etcd must look like a resource whose objects have none of the keys.
+func (o *Options) checkKeys(survey *stored.Survey) error {
+	for _, name := range o.Names {
+		if len(o.WithoutKeys) > 0 && !survey.HasObjects(name) {
+			return fmt.Errorf("no object of %q was read, so this proves nothing about its keys. Name the plural and the group "+
+				"of the resource. If the API servers have --etcd-servers-overrides, run the command for that etcd too. If there "+
+				"is no object, leave the name out", name)
+		}
+	}
+	return nil
+}
+
 // checkNames returns an error if nothing was found of a name. A mistake in a name must not look like a resource without
-// objects, nor a resource in another etcd like one whose objects have none of the keys.
+// objects.
 func (o *Options) checkNames(survey *stored.Survey) error {
 	for _, name := range o.Names {
 		if !survey.Knows(name) {
 			return fmt.Errorf("etcd has no object of %q under %s, and there is no StorageState of it. Name the plural and "+
 				"the group of the resource, for example secrets or widgets.example.com. If the name is right, nothing is stored",
 				name, o.Prefix)
-		}
-		if len(o.WithoutKeys) > 0 && !survey.HasObjects(name) {
-			return fmt.Errorf("no object of %q was read, so this proves nothing about its keys. If the API servers have "+
-				"--etcd-servers-overrides, run the command for that etcd too. If there is no object, leave the name out", name)
 		}
 	}
 	return nil
