@@ -58,7 +58,8 @@ for a group, ` + "`all`" + `. Only ` + "`verify`" + `, which asks no API server,
 	"`storagestates`, `storageversionmigrations`" +
 	` of ` + "`migration.k8s.io`" + ` |
 | follow with ` + "`--watch`" + ` or ` + "`--wait`" + ` | ` + "`watch`" + ` | the same |
-| know whether a manager runs | ` + "`get`" + ` | ` + "`leases` of `coordination.k8s.io` in `kube-system`" + ` |
+| know whether a manager runs, without which nothing is said to be safe | ` + "`get`" + ` | ` +
+	"`leases` of `coordination.k8s.io` in `kube-system`" + ` |
 | ` + "`migrate`" + ` | ` + "`create`" + ` | ` + "`storageversionmigrations`" + ` |
 | ` + "`migrate --all --builtin`, `--custom`, `--aggregated`" + ` | ` + "`list`" + ` | ` +
 	"`apiservices` of `apiregistration.k8s.io`" + ` |

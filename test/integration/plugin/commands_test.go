@@ -18,15 +18,19 @@ package plugin
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"golang.org/x/sys/unix"
+
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
 func testMigrate(t *testing.T, c *cluster) {
@@ -65,6 +69,36 @@ func testStranger(t *testing.T, c *cluster) {
 		c.kubectl(t, stranger, "", append([]string{"svm"}, args...)...).must(t, 1).tell(t,
 			`User "stranger" cannot list resource "storagestates"`, "Ask an administrator of the cluster")
 	}
+	// Whoever may not read the Lease does not know whether a manager still looks.
+	c.allow(t, "clusterrole", "list", "storagestates.migration.k8s.io,storageversionmigrations.migration.k8s.io")
+	c.awaitStranger(t, 2, "It is not known whether a manager runs: its lease could not be read (leases.coordination",
+		"Not known to be safe", "ask an administrator of the cluster for this permission")
+	c.allow(t, "role", "get", "leases.coordination.k8s.io", "-n=kube-system")
+	c.awaitStranger(t, 0, " leads.", "Safe to upgrade")
+}
+
+// allow lets the stranger do something with resources.
+func (c *cluster) allow(t *testing.T, role, verb, resources string, flags ...string) {
+	t.Helper()
+	for _, args := range [][]string{
+		{"create", role, stranger, "--verb=" + verb, "--resource=" + resources},
+		{"create", role + "binding", stranger, "--" + role + "=" + stranger, "--user=" + stranger},
+	} {
+		c.kubectl(t, administrator, "", append(args, flags...)...).must(t, 0)
+	}
+}
+
+// awaitStranger polls until the stranger gets that answer about the widgets.
+func (c *cluster) awaitStranger(t *testing.T, code int, printed ...string) {
+	t.Helper()
+	framework.Eventually(t, soon, func(context.Context) error {
+		answer := c.kubectl(t, stranger, "", "svm", "status", "widgets")
+		lacks := func(part string) bool { return !strings.Contains(answer.out, part) }
+		if answer.code != code || slices.ContainsFunc(printed, lacks) {
+			return fmt.Errorf("want exit code %d and %q: %s", code, printed, answer)
+		}
+		return nil
+	})
 }
 
 func testNames(t *testing.T, c *cluster) {

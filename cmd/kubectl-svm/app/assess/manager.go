@@ -45,8 +45,8 @@ type Manager struct {
 	Running bool `json:"running"`
 	// ObservesOnly is whether the leader runs no migrator, so that no migration begins.
 	ObservesOnly bool `json:"observesOnly,omitempty"`
-	// ClocksDiffer is whether it is not known whether one runs, because what it wrote is from the future.
-	ClocksDiffer bool `json:"-"`
+	// Help is what to do if it is not known whether one runs. If it is empty, starting one helps.
+	Help string `json:"-"`
 	// Message says whether a manager runs, and why.
 	Message string `json:"message"`
 	// Fence is whether the fence stands, in a sentence. It is empty if the leader does not say.
@@ -63,13 +63,19 @@ var fences = map[fence.State]string{
 }
 
 // ManagerOf concludes from the lease of the managers whether one runs. The lease is nil if there is none, or if it was
-// not read; unread says why not. Then the StorageStates say when a manager wrote last.
+// not read; unread says why not. Where managers have no lease, the StorageStates say when one wrote last. They are no
+// answer if the lease could not be read: a manager that has just ended wrote them too.
 func ManagerOf(
 	lease *coordinationv1.Lease, unread error, states []migrationv1alpha1.StorageState, now time.Time,
 ) Manager {
 	switch {
+	case errors.Is(unread, cli.ErrNoLease):
+		return managerByStates(states, now)
+	case apierrors.IsForbidden(unread):
+		return unknown("ask an administrator of the cluster for this permission, and run the command again",
+			"its lease could not be read (%v)", unread)
 	case unread != nil:
-		return managerByStates(unread, states, now)
+		return unknown("run the command again", "its lease could not be read (%v)", unread)
 	case lease == nil:
 		return Manager{Message: "No manager seems to run: none holds its lease. If managers use another lease, name it " +
 			"with --manager-lease. If they run without leader election, set --manager-lease to an empty value."}
@@ -81,8 +87,8 @@ func ManagerOf(
 	silent := now.Sub(lease.Spec.RenewTime.Time)
 	switch {
 	case silent < -clockTolerance:
-		return clocksDiffer("%s renewed the lease %s/%s %s in the future", *lease.Spec.HolderIdentity, lease.Namespace,
-			lease.Name, duration.HumanDuration(-silent))
+		return unknown(SetClocks, "%s renewed the lease %s/%s %s in the future, so clocks differ",
+			*lease.Spec.HolderIdentity, lease.Namespace, lease.Name, duration.HumanDuration(-silent))
 	case silent > term+clockTolerance:
 		return Manager{Message: fmt.Sprintf(
 			"No manager seems to run: %s led last, and has not renewed the lease %s/%s for %s.",
@@ -101,25 +107,19 @@ func ManagerOf(
 }
 
 // managerByStates concludes from when StorageStates were written last.
-func managerByStates(unread error, states []migrationv1alpha1.StorageState, now time.Time) Manager {
+func managerByStates(states []migrationv1alpha1.StorageState, now time.Time) Manager {
 	var last time.Time
 	for i := range states {
 		if heartbeat := states[i].Status.LastHeartbeatTime.Time; heartbeat.After(last) {
 			last = heartbeat
 		}
 	}
-	why := fmt.Sprintf("its lease could not be read (%v)", unread)
-	switch {
-	case apierrors.IsForbidden(unread):
-		why = "you may not read its lease"
-	case errors.Is(unread, cli.ErrNoLease):
-		why = "it has no lease"
-	}
+	const why = "it has no lease"
 	switch {
 	case last.IsZero():
 		return Manager{Message: "It is not known whether a manager runs: " + why + ", and there are no StorageStates."}
 	case now.Sub(last) < -clockTolerance:
-		return clocksDiffer("%s, and a StorageState was written %s in the future", why,
+		return unknown(SetClocks, "%s, and a StorageState was written %s in the future, so clocks differ", why,
 			duration.HumanDuration(last.Sub(now)))
 	case now.Sub(last) > longestSilence:
 		return Manager{Message: fmt.Sprintf("No manager seems to run: %s, and no StorageState was written for %s.",
@@ -133,8 +133,8 @@ func managerByStates(unread error, states []migrationv1alpha1.StorageState, now 
 // SetClocks is what helps if a time is in the future.
 const SetClocks = "set the clocks of this machine and of the managers, for example with NTP, and run the command again"
 
-// clocksDiffer is the answer if a time is in the future: then the age of no time is known.
-func clocksDiffer(format string, args ...any) Manager {
-	return Manager{ClocksDiffer: true, Message: fmt.Sprintf("It is not known whether a manager runs: "+format+
-		", so clocks differ: "+SetClocks+".", args...)}
+// unknown is the answer if it is not known whether a manager runs.
+func unknown(help, format string, args ...any) Manager {
+	return Manager{Help: help, Message: fmt.Sprintf("It is not known whether a manager runs: "+format+": %s.",
+		append(args, help)...)}
 }

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -50,6 +51,7 @@ func TestManagerOf(t *testing.T) {
 		state.Status.LastHeartbeatTime = metav1.NewTime(now.Add(-ago))
 		return []migrationv1alpha1.StorageState{{}, state}
 	}
+	leases := coordinationv1.Resource("leases")
 	observer := lease("cp-1", time.Second)
 	observer.Labels = map[string]string{fence.Label: ""}
 	for _, test := range []struct {
@@ -80,16 +82,19 @@ func TestManagerOf(t *testing.T) {
 			"A manager seems to run: it has no lease, but a StorageState was written 60s ago"},
 		{"without leader election, and gone", nil, cli.ErrNoLease, written(3 * time.Hour), false,
 			"no StorageState was written for 3h"},
-		{"nobody may say", nil, errors.New("forbidden"), written(time.Minute), true, "could not be read (forbidden)"},
-		{"nobody may say, and nothing is written", nil, errors.New("forbidden"), nil, false, "It is not known whether"},
+		{"nobody may say", nil, apierrors.NewForbidden(leases, "svm-controller-manager", errors.New("no role")),
+			written(time.Minute), false, "It is not known whether a manager runs: its lease could not be read " +
+				"(leases.coordination.k8s.io \"svm-controller-manager\" is forbidden: no role): ask an administrator"},
+		{"no answer", nil, errors.New("timeout"), written(time.Minute), false,
+			"It is not known whether a manager runs: its lease could not be read (timeout): run the command again."},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := ManagerOf(test.lease, test.unread, test.states, now)
 			if got.Running != test.running || !strings.Contains(got.Message, test.message) {
 				t.Errorf("got %+v, want %t and %q", got, test.running, test.message)
 			}
-			if got.ClocksDiffer != strings.Contains(got.Message, "clocks differ") {
-				t.Errorf("got %+v, and that is wrong about the clocks", got)
+			if help := strings.Contains(got.Message, "It is not known"); help != (got.Help != "") {
+				t.Errorf("got %+v, and that is wrong about the help", got)
 			}
 			if got.ObservesOnly != (test.lease == observer) {
 				t.Errorf("got %+v, and that is wrong about the migrator", got)

@@ -127,7 +127,7 @@ func (fs *Findings) aboutMissing(in Snapshot) {
 func (fs *Findings) aboutManager(in Snapshot) {
 	switch {
 	case in.APIProblem != "" || in.Manager.Running:
-	case in.Manager.ClocksDiffer:
+	case in.Manager.Help != "":
 		fs.add(Error, CodeNoManager, "", "%s", in.Manager.Message)
 	default:
 		fs.add(Error, CodeNoManager, "", "%s Nothing is migrated, and StorageStates may be out of date. "+

@@ -58,7 +58,7 @@ func (o *Options) checkManager(ctx context.Context) error {
 		return fmt.Errorf("looking for a manager: %w", cli.Explain(err))
 	}
 	manager := assess.ManagerOf(lease, nil, nil, o.Clock.Now())
-	if manager.ClocksDiffer {
+	if manager.Help != "" {
 		return fmt.Errorf("%s Or use --beside-manager", manager.Message)
 	}
 	if manager.Running && !manager.ObservesOnly {

@@ -62,8 +62,8 @@ func newReport(
 	wasSafe := fmt.Sprintf("Not known to be safe: when a manager last looked, every object of %s was stored in the "+
 		"version that the servers write.", all)
 	help := startManager
-	if manager.ClocksDiffer {
-		help = assess.SetClocks + "."
+	if manager.Help != "" {
+		help = manager.Help + "."
 	}
 	switch {
 	case unsafe > unconfirmed:

@@ -164,7 +164,7 @@ bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersi
 		"that the servers write."
 	named := &Options{NamedOptions: cli.NamedOptions{Names: []string{"all"}}}
 	gone := assess.Manager{Message: "No manager seems to run."}
-	ahead := assess.Manager{Message: "It is not known.", ClocksDiffer: true}
+	unread := assess.Manager{Message: "It is not known.", Help: "run the command again"}
 	const unknown = "No manager seems to run.\nNot known to be safe: when a manager last looked, every object of 2 " +
 		"resources was stored in the version that the servers write. To find out, start svm-controller-manager beside the " +
 		"API servers (docs/install.md).\n"
@@ -180,9 +180,9 @@ bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersi
 		{"on a terminal", leads, coloured, "The manager cp-1 leads.\n\x1b[32m" + answer + "\x1b[0m\n"},
 		{"nobody looks, all", gone, named, strings.ReplaceAll(table, "yes    v2", "?      v2") + unknown},
 		{"nobody looks", gone, &Options{}, unknown},
-		{"clocks differ", ahead, &Options{}, "It is not known.\nNot known to be safe: when a manager last " +
-			"looked, every object of 2 resources was stored in the version that the servers write. To find out, " +
-			assess.SetClocks + ".\n"},
+		{"nobody knows whether somebody looks", unread, &Options{}, "It is not known.\nNot known to be safe: when a " +
+			"manager last looked, every object of 2 resources was stored in the version that the servers write. To find " +
+			"out, run the command again.\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := screen(t, cluster, test.manager, test.o); got != test.want {
