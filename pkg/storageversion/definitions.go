@@ -45,6 +45,17 @@ func (d definitions) observe(o *Observation) {
 	o.Versions = versionsByEncoding(definition.Group, definition.Kind, versions)
 }
 
+// DefinitionDeleted reports whether the resource was custom, as earlier evidence may show, and its definition was
+// deleted. The API server deletes the objects first.
+func (o *Observation) DefinitionDeleted(earlier *migrationv1alpha1.StorageEvidence) bool {
+	if o.Presence == Deleted {
+		return true
+	}
+	// The definition was deleted while nobody watched.
+	return o.Class == "" && o.Presence == NotServed && earlier != nil &&
+		earlier.Source == migrationv1alpha1.EvidenceFromCustomResourceDefinition
+}
+
 func (c *CustomResource) hash(version string) Encoding {
 	return Hash(schema.GroupVersion{Group: c.Group, Version: version}, c.Kind)
 }

@@ -19,6 +19,8 @@ package storageversion
 import (
 	"slices"
 	"testing"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 func widget(generation int64, storage string, stored ...string) *CustomResource {
@@ -41,6 +43,32 @@ func TestCustomResource(t *testing.T) {
 	s.SetCustomResource(s.tick(), widgets, nil)
 	if o := s.Observe(s.now, widgets); o.Presence != Deleted || len(o.Sightings) != 0 {
 		t.Errorf("unexpected observation %+v", o)
+	}
+}
+
+// TestDefinitionDeleted asks about a resource whose definition was deleted before the process began, and about others.
+func TestDefinitionDeleted(t *testing.T) {
+	earlier := func(source migrationv1alpha1.EvidenceSource) *migrationv1alpha1.StorageEvidence {
+		return &migrationv1alpha1.StorageEvidence{Source: source}
+	}
+	custom := earlier(migrationv1alpha1.EvidenceFromCustomResourceDefinition)
+	for _, test := range []struct {
+		name     string
+		observed Observation
+		earlier  *migrationv1alpha1.StorageEvidence
+		want     bool
+	}{
+		{"it was seen", Observation{Class: Custom, Presence: Deleted}, nil, true},
+		{"nobody watched", Observation{Presence: NotServed}, custom, true},
+		{"it is not established", Observation{Class: Custom, Presence: NotServed}, custom, false},
+		{"not everything was read", Observation{}, custom, false},
+		{"it was built in", Observation{Presence: NotServed},
+			earlier(migrationv1alpha1.EvidenceFromServerDiscovery), false},
+		{"nothing is known of it", Observation{Presence: NotServed}, nil, false},
+	} {
+		if got := test.observed.DefinitionDeleted(test.earlier); got != test.want {
+			t.Errorf("%s: got %t, want %t", test.name, got, test.want)
+		}
 	}
 }
 

@@ -102,7 +102,8 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 			"until etcd is compacted, and from then on reuse only the space that compactions free. Zero means no limit.")
 	fs.DurationVar(&o.FinishedTTL, "finished-migration-ttl", o.FinishedTTL,
 		"How long the migrator keeps a StorageVersionMigration that has ended. It keeps one that names denied objects "+
-			"until a newer one of its resource has ended. Zero keeps all of them forever.")
+			"until a newer one of its resource has ended or the CustomResourceDefinition is deleted. Zero keeps all of them "+
+			"forever.")
 }
 
 // Validate implements options.ControllerOptions.

@@ -100,7 +100,7 @@ func collect(c *Controller, gauge controller.Gauge) {
 			gauge(remainingObjects, float64(remaining), run.resource.String())
 		}
 	}
-	collectNewest(c.env.caches.Migrations, gauge)
+	collectNewest(c.env.caches.Migrations, c.env.observer, gauge)
 	gauge(runningMigrations, float64(len(running)))
 	gauge(queuedMigrations, float64(c.ready.Len()))
 	pace := c.pacer.State()
@@ -114,7 +114,10 @@ func collect(c *Controller, gauge controller.Gauge) {
 	c.env.space.collect(gauge)
 }
 
-func collectNewest(migrations migrationlisters.StorageVersionMigrationLister, gauge controller.Gauge) {
+// collectNewest leaves out resources whose definition was deleted: nothing of them is left to be migrated.
+func collectNewest(
+	migrations migrationlisters.StorageVersionMigrationLister, observer Observer, gauge controller.Gauge,
+) {
 	// Listing from a cache never fails.
 	all, _ := migrations.List(labels.Everything())
 	newest := map[schema.GroupResource]*migrationv1alpha1.StorageVersionMigration{}
@@ -125,7 +128,10 @@ func collectNewest(migrations migrationlisters.StorageVersionMigrationLister, ga
 	}
 	type state struct{ condition, reason string }
 	resources := map[state]int{}
-	for _, m := range newest {
+	for resource, m := range newest {
+		if observed := observer.Observe(resource); observed.DefinitionDeleted(m.Status.Evidence) {
+			continue
+		}
 		for _, condition := range m.Status.Conditions {
 			if condition.Status == corev1.ConditionTrue {
 				resources[state{string(condition.Type), condition.Reason}]++

@@ -25,6 +25,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/component-base/metrics"
@@ -34,6 +35,8 @@ import (
 
 	migrationlisters "sigs.k8s.io/svm-api/client/listers/migration/v1alpha1"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // TestMadeUpResourcesAreNoLabels creates migrations of resources that do not exist. Each label would stay in
@@ -99,7 +102,17 @@ func TestCoveredMigrationsDoNotStart(t *testing.T) {
 	}
 }
 
-// TestNewestMigrations counts each resource once, by its newest migration.
+// withoutGoners observes that the definition of goners was deleted.
+type withoutGoners struct{ Observer }
+
+func (withoutGoners) Observe(resource schema.GroupResource) storageversion.Observation {
+	if resource.Resource == "goners" {
+		return storageversion.Observation{Presence: storageversion.Deleted}
+	}
+	return storageversion.Observation{}
+}
+
+// TestNewestMigrations counts each resource that is left once, by its newest migration.
 func TestNewestMigrations(t *testing.T) {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	add := func(name, resource string, age time.Duration, condition, reason string) {
@@ -119,9 +132,10 @@ func TestNewestMigrations(t *testing.T) {
 	add("succeeded", "widgets", time.Minute, "Succeeded", "AllObjectsMigrated")
 	add("changed", "gadgets", time.Minute, "Failed", "RewritesChangeObjects")
 	add("changed-too", "gizmos", time.Minute, "Failed", "RewritesChangeObjects")
+	add("deleted", "goners", time.Minute, "Failed", "ObjectsDenied")
 	add("queued", "gears", time.Minute, "Waiting", "Queued")
 	got := map[string]float64{}
-	collectNewest(migrationlisters.NewStorageVersionMigrationLister(indexer),
+	collectNewest(migrationlisters.NewStorageVersionMigrationLister(indexer), withoutGoners{},
 		func(_ *metrics.Desc, value float64, labels ...string) { got[strings.Join(labels, " ")] = value })
 	want := map[string]float64{
 		"Succeeded AllObjectsMigrated": 1, "Failed RewritesChangeObjects": 2, "Waiting Queued": 1,

@@ -30,6 +30,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 func TestThePositionSurvivesTheStatus(t *testing.T) {
@@ -147,6 +148,7 @@ func TestExpiry(t *testing.T) {
 		migration *migrationv1alpha1.StorageVersionMigration
 		others    []*migrationv1alpha1.StorageVersionMigration
 		state     *migrationv1alpha1.StorageState
+		observed  storageversion.Observation
 		ttl       time.Duration
 		want      bool
 	}{
@@ -156,6 +158,10 @@ func TestExpiry(t *testing.T) {
 			migration: names,
 			others:    []*migrationv1alpha1.StorageVersionMigration{names, ended("older", 3*time.Hour, succeeded, 0)},
 			ttl:       time.Hour,
+		},
+		"the objects that it names were deleted with their definition": {
+			migration: names, observed: storageversion.Observation{Presence: storageversion.Deleted}, ttl: time.Hour,
+			want: true,
 		},
 		"one that was created in the same second": {
 			migration: names, others: []*migrationv1alpha1.StorageVersionMigration{names, old}, ttl: time.Hour,
@@ -179,7 +185,7 @@ func TestExpiry(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, may := deletableFrom(test.migration, test.others, test.state, test.ttl)
+			at, may := deletableFrom(test.migration, test.others, test.state, test.observed, test.ttl)
 			if may != test.want {
 				t.Errorf("may be deleted: %v, want %v", may, test.want)
 			}
@@ -201,7 +207,7 @@ func TestExpiryOfAFailure(t *testing.T) {
 	state.Status.PersistedStorageVersionHashes = []string{v1, v2}
 	expect := func(when string, want bool) {
 		t.Helper()
-		if _, may := deletableFrom(m, nil, state, time.Second); may != want {
+		if _, may := deletableFrom(m, nil, state, storageversion.Observation{}, time.Second); may != want {
 			t.Errorf("%s: may be deleted: %v, want %v", when, may, want)
 		}
 	}

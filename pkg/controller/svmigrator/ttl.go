@@ -30,13 +30,14 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // deletableFrom returns when a migration that has ended may be deleted. may is false while somebody needs the
-// migration. others are the migrations of the same resource.
+// migration. others are the migrations of the same resource, observed is what is known of it.
 func deletableFrom(
 	m *migrationv1alpha1.StorageVersionMigration, others []*migrationv1alpha1.StorageVersionMigration,
-	state *migrationv1alpha1.StorageState, ttl time.Duration,
+	state *migrationv1alpha1.StorageState, observed storageversion.Observation, ttl time.Duration,
 ) (at time.Time, may bool) {
 	// newer: another migration has ended since, and shows whether the denied objects of m were repaired.
 	newer := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
@@ -48,7 +49,8 @@ func deletableFrom(
 		return other.Finished() && namesDenied(other) && createdAfter(m, other)
 	})
 	pending := proofPending(m, state) || failurePending(m, state)
-	return endedAt(m).Add(ttl), ttl > 0 && (newer || !namesDenied(m)) && !older && !pending
+	needed := namesDenied(m) && !newer && !observed.DefinitionDeleted(m.Status.Evidence)
+	return endedAt(m).Add(ttl), ttl > 0 && !needed && !older && !pending
 }
 
 // createdAfter reports whether a was created after b. It orders migrations of the same second by name.
@@ -99,12 +101,15 @@ func (c *Controller) deleteFinished(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration,
 ) (time.Time, error) {
 	resource := m.GroupResource()
-	at, may := deletableFrom(m, c.env.caches.MigrationsOf(resource), c.env.caches.State(resource),
+	observed := c.env.observer.Observe(resource)
+	at, may := deletableFrom(m, c.env.caches.MigrationsOf(resource), c.env.caches.State(resource), observed,
 		c.env.options.FinishedTTL)
-	if !may {
+	switch {
+	case !may && observed.Presence == storageversion.PresenceUnknown:
+		return c.env.clock.Now().Add(maxRetry), nil // Nothing tells that it is known that nobody serves the resource.
+	case !may:
 		return time.Time{}, nil // The change that makes it deletable queues it again.
-	}
-	if c.env.clock.Now().Before(at) {
+	case c.env.clock.Now().Before(at):
 		return at, nil
 	}
 	err := c.env.client.StorageVersionMigrations().Delete(ctx, m.Name, metav1.DeleteOptions{

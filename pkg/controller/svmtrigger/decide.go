@@ -106,17 +106,12 @@ func newEvaluation(in Input) *evaluation {
 	return e
 }
 
-// definitionDeleted reports whether the resource was custom and its definition was deleted. The API server deletes the
-// objects first.
 func definitionDeleted(in Input) bool {
-	o := &in.Observation
-	if o.Presence == storageversion.Deleted {
-		return true
+	var earlier *migrationv1alpha1.StorageEvidence
+	if in.State != nil {
+		earlier = in.State.Status.Evidence
 	}
-	// The definition was deleted while nobody watched.
-	return o.Class == "" && o.Presence == storageversion.NotServed &&
-		in.State != nil && in.State.Status.Evidence != nil &&
-		in.State.Status.Evidence.Source == migrationv1alpha1.EvidenceFromCustomResourceDefinition
+	return in.Observation.DefinitionDeleted(earlier)
 }
 
 func decideWithoutDefinition(in Input) Decision {

@@ -18,6 +18,7 @@ package svmigrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,17 +50,23 @@ func testTidy(t *testing.T, c *cluster) {
 }
 
 // testExpiry wants migrations that have ended to go after a time, but one that names denied objects only when a newer
-// one of the resource has ended.
+// one of the resource has ended, or when the definition is deleted.
 func testExpiry(t *testing.T, c *cluster) {
 	plain, guarded := newCustom("plains", "Plain"), newCustom("guardeds", "Guarded")
-	for _, r := range []custom{plain, guarded} {
+	doomed := newCustom("doomeds", "Doomed")
+	for _, r := range []custom{plain, guarded, doomed} {
 		c.define(t, r)
 		c.fill(t, r, strings.ToLower(r.kind), 10)
 		c.flip(t, r, "v2")
 	}
 	c.seal(t, guarded, "object.metadata.name == 'guarded-00004'", "guarded-00004")
-	c.startManager(t, "expiry",
-		"--finished-migration-ttl="+finishedTTL.String(), "--feature-gates=StatusSubresourceFallback=false")
+	c.seal(t, doomed, "object.metadata.name == 'doomed-00004'", "doomed-00004")
+	flags := []string{
+		"--finished-migration-ttl=" + finishedTTL.String(), "--feature-gates=StatusSubresourceFallback=false",
+	}
+	manager := c.startManager(t, "expiry", flags...)
+	c.migrate(t, "doomed", doomed.WithVersion(""))
+	mustFail(t, c.ended(t, "doomed", soon), v1alpha1.MigrationReasonObjectsDenied, "doomed-00004")
 	c.migrate(t, "guarded", guarded.WithVersion(""))
 	mustFail(t, c.ended(t, "guarded", soon), v1alpha1.MigrationReasonObjectsDenied, "guarded-00004")
 	c.migrate(t, "plain", plain.WithVersion(""))
@@ -69,7 +76,26 @@ func testExpiry(t *testing.T, c *cluster) {
 	// That the later one is gone already shows that the time of this one has passed.
 	framework.During(t, finishedTTL, func(ctx context.Context) error {
 		_, err := c.fetch(ctx, "guarded")
-		return err
+		_, doomedErr := c.fetch(ctx, "doomed")
+		return errors.Join(err, doomedErr)
+	})
+	// The definition is deleted while nobody watches.
+	framework.StopManager(t, manager)
+	if err := c.Definitions().Delete(t.Context(), doomed.String(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		if _, err := c.Definitions().Get(ctx, doomed.String(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the definition of %s is still there (%v)", doomed, err)
+		}
+		return nil
+	})
+	c.startManager(t, "expiry-again", flags...)
+	framework.Eventually(t, atOnce, func(ctx context.Context) error {
+		if _, err := c.fetch(ctx, "doomed"); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("the migration is still there whose definition was deleted (%v)", err)
+		}
+		return nil
 	})
 
 	bindings := c.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
