@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -258,7 +259,8 @@ func testDenied(t *testing.T, c *cluster) {
 	c.svm(t, "denied").must(t, 0, "No objects are denied.")
 }
 
-// awaitFailures waits until that many migrations of widgets have failed.
+// awaitFailures waits until that many migrations of widgets have failed. Migrations that are created in the same second
+// have no order, so it also waits for the next one.
 func (c *cluster) awaitFailures(t *testing.T, want int) {
 	t.Helper()
 	widgets := schema.GroupResource{Group: "example.com", Resource: "widgets"}
@@ -270,6 +272,9 @@ func (c *cluster) awaitFailures(t *testing.T, want int) {
 		failed := 0
 		for i := range migrations.Items {
 			m := &migrations.Items[i]
+			if time.Since(m.CreationTimestamp.Time) < time.Second {
+				return fmt.Errorf("%s was created just now", m.Name)
+			}
 			if m.GroupResource() == widgets && m.HasCondition(migrationv1alpha1.MigrationFailed) {
 				failed++
 			}
