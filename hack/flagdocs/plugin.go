@@ -49,6 +49,7 @@ if ` + "`NO_COLOR`" + ` is set. Nothing clears the screen.
 Resources are named as with kubectl: ` + "`widgets`" + `, ` + "`widgets.example.com`" + `, ` + "`widget`" +
 	`, a short name, ` + "`*.example.com`" + `
 for a group, ` + "`all`" + `. Only ` + "`verify`" + `, which asks no API server, needs the plural and the group.
+A resource whose definition was deleted has to be named in full. ` + "`history`" + ` still lists its migrations.
 
 ## Permissions
 

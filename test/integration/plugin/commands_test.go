@@ -62,6 +62,43 @@ func testMigrate(t *testing.T, c *cluster) {
 	c.svm(t, "migrate", "events", "--wait", "--timeout=2s").must(t, 3).tell(t, "timed out after 2s", "continue: events-")
 }
 
+// testMisspelt creates a migration that fails in a later step.
+func testMisspelt(t *testing.T, c *cluster) {
+	c.kubectl(t, administrator, `
+apiVersion: migration.k8s.io/v1alpha1
+kind: StorageVersionMigration
+metadata: {name: misspelt}
+spec: {resource: {group: example.com, resource: gadget}}`, "create", "-f", "-").must(t, 0)
+}
+
+// testDeleted deletes the definition of gadgets, of which a migration is left, and that of testMisspelt.
+func testDeleted(t *testing.T, c *cluster) {
+	c.apply(t, strings.NewReplacer("widget", "gadget", "Widget", "Gadget", "[wi]", "[ga]").Replace(definition("v1")))
+	framework.Eventually(t, soon, func(context.Context) error {
+		if answer := c.svm(t, "status", "gadgets"); answer.code != 2 || !strings.Contains(answer.out, "NotSelected") {
+			return fmt.Errorf("gadgets are not observed: %s", answer)
+		}
+		return nil
+	})
+	c.svm(t, "migrate", "gadgets", "--wait", "--timeout=5m").must(t, 0)
+	c.kubectl(t, administrator, "", "delete", "customresourcedefinition", "gadgets.example.com").must(t, 0)
+	framework.Eventually(t, soon, func(context.Context) error {
+		if answer := c.svm(t, "status", "*.example.com"); answer.code != 0 {
+			return fmt.Errorf("nothing of gadgets is left: %s", answer)
+		}
+		return nil
+	})
+	c.svm(t, "denied").must(t, 0, "No objects are denied.")
+	for _, verb := range []string{"status", "plan"} {
+		if answer := c.svm(t, verb); strings.Contains(answer.out, "gadget") {
+			t.Errorf("it tells of resources that are gone: %s", answer)
+		}
+	}
+	c.svm(t, "history").must(t, 0, "gadgets.example.com", "ResourceNotServed")
+	c.svm(t, "status", "gadgets").must(t, 2, "NotServed", "The API server does not serve the resource")
+	c.svm(t, "pause", "gadgets").must(t, 1).tell(t, "gadgets.example.com has no StorageState: the API server does not")
+}
+
 func testStranger(t *testing.T, c *cluster) {
 	for _, args := range [][]string{
 		{"status"}, {"plan"}, {"history"}, {"denied"}, {"pause", "widgets"}, {"migrate", "widgets"},

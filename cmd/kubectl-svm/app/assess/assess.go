@@ -138,6 +138,7 @@ type index struct {
 	named      map[string]*migrationv1alpha1.StorageVersionMigration
 	// definitions are the CustomResourceDefinitions by name, as far as they were read.
 	definitions map[string]*metav1.ObjectMeta
+	catalog     *cli.Catalog
 }
 
 func newIndex(cluster *cli.Cluster) *index {
@@ -146,7 +147,7 @@ func newIndex(cluster *cli.Cluster) *index {
 		migrations: map[schema.GroupResource][]*migrationv1alpha1.StorageVersionMigration{},
 		named:      map[string]*migrationv1alpha1.StorageVersionMigration{},
 
-		definitions: cluster.Definitions,
+		definitions: cluster.Definitions, catalog: cluster.Catalog,
 	}
 	for i := range cluster.States {
 		all.states[cluster.States[i].GroupResource()] = &cluster.States[i]
@@ -165,6 +166,13 @@ func assess(all *index, resource schema.GroupResource, now time.Time) Resource {
 	r := Resource{
 		GroupResource: resource, Name: resource.String(), Attention: Wait, Stored: []string{migrationv1alpha1.Unknown},
 		Written: migrationv1alpha1.Unknown, State: all.states[resource],
+	}
+	if r.State == nil && all.catalog.Gone(resource) {
+		r.Reason, r.Message = migrationv1alpha1.StateReasonNotServed, "The API server does not serve the resource, and only "+
+			"migrations that have ended name it: its CustomResourceDefinition was deleted, or the name is wrong."
+		r.Migration = Describe(latest(all, resource, nil))
+		r.awaitPerson("no server serves it", "")
+		return r
 	}
 	if r.State == nil || r.State.Status.Epoch == 0 || len(r.State.Status.Conditions) == 0 {
 		r.Reason, r.Message = ReasonNotObserved, "The trigger has not written a StorageState of the resource yet."

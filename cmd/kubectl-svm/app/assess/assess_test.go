@@ -123,6 +123,18 @@ func TestWhatHappensNext(t *testing.T) {
 	}
 }
 
+// TestGone has a resource of which nothing is left but a migration that has failed.
+func TestGone(t *testing.T) {
+	widgets := schema.GroupResource{Resource: "widgets"}
+	cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
+	cluster.Catalog.Add(widgets)
+	cluster.Catalog.Find(widgets).Unstored = true
+	r := Resources(cluster, []schema.GroupResource{widgets}, time.Now())[0]
+	if r.Safe || r.Attention != Act || r.Reason != "NotServed" || r.Next != "no server serves it" || r.Verb != "" {
+		t.Errorf("got %+v", r)
+	}
+}
+
 func TestDoubt(t *testing.T) {
 	now := time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 	for _, test := range []struct {

@@ -24,6 +24,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -70,14 +71,20 @@ func (c *Clients) Read(ctx context.Context) (*Cluster, error) {
 
 // addNamed adds to the catalog the resources that only StorageStates or migrations name.
 func (c *Cluster) addNamed() {
-	var named []schema.GroupResource
+	var ended []schema.GroupResource
+	needed := sets.New[schema.GroupResource]()
 	for i := range c.States {
-		named = append(named, c.States[i].GroupResource())
+		needed.Insert(c.States[i].GroupResource())
 	}
 	for i := range c.Migrations {
-		named = append(named, c.Migrations[i].GroupResource())
+		if m := &c.Migrations[i]; m.Finished() {
+			ended = append(ended, m.GroupResource())
+		} else {
+			needed.Insert(m.GroupResource())
+		}
 	}
-	c.Catalog.Add(named...)
+	c.Catalog.Add(append(ended, needed.UnsortedList()...)...)
+	c.Catalog.markGone(needed)
 }
 
 // State returns the StorageState of a resource, or nil.
@@ -105,6 +112,10 @@ func (c *Cluster) RequireState(resource schema.GroupResource) (*migrationv1alpha
 	if state := c.State(resource); state != nil {
 		return state, nil
 	}
+	if c.Catalog.Gone(resource) {
+		return nil, fmt.Errorf("%s has no StorageState: the API server does not serve it, and only migrations that have "+
+			"ended name it", resource)
+	}
 	return nil, fmt.Errorf("%s has no StorageState yet: the trigger creates it. "+
 		"\"kubectl svm status\" shows whether a manager runs", resource)
 }
@@ -122,10 +133,12 @@ func (c *Cluster) MigrationsOf(resource schema.GroupResource) []migrationv1alpha
 }
 
 // ResolveMigrations returns the migrations that a person named: the one of that name, and those of the resources that
-// the name means. Those of a resource come together, the newest first.
+// the name means. Those of a resource come together, the newest first. "all" leaves out resources that are gone.
 func (c *Cluster) ResolveMigrations(name string) ([]migrationv1alpha1.StorageVersionMigration, error) {
 	if isAll(name) {
-		migrations := slices.Clone(c.Migrations)
+		migrations := slices.DeleteFunc(slices.Clone(c.Migrations), func(m migrationv1alpha1.StorageVersionMigration) bool {
+			return c.Catalog.Gone(m.GroupResource())
+		})
 		NewestFirst(migrations)
 		slices.SortStableFunc(migrations, func(a, b migrationv1alpha1.StorageVersionMigration) int {
 			return strings.Compare(a.GroupResource().String(), b.GroupResource().String())

@@ -17,9 +17,16 @@ limitations under the License.
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -74,5 +81,69 @@ func TestResolveMigrations(t *testing.T) {
 		if got != want || (err != nil) != (want == "") {
 			t.Errorf("%s means %s and the error %v, want %s", name, got, err, want)
 		}
+	}
+}
+
+// TestGone has resources that are not served. Those of which there are only migrations that have ended are left out,
+// unless a person names them.
+func TestGone(t *testing.T) {
+	migration := func(name, group, resource string, ended bool) migrationv1alpha1.StorageVersionMigration {
+		m := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		m.Spec.Resource.Group, m.Spec.Resource.Resource = group, resource
+		if ended {
+			m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{
+				Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue,
+			}}
+		}
+		return m
+	}
+	relic := migrationv1alpha1.StorageState{}
+	relic.Spec.Resource = migrationv1alpha1.GroupResource{Group: "kept.example.com", Resource: "relics"}
+	away := &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{
+		{Group: "away.example.com", Version: "v1"}: errors.New("no endpoints"),
+	}}
+	cluster := &Cluster{
+		Catalog: catalog(t),
+		States:  []migrationv1alpha1.StorageState{relic},
+		Migrations: []migrationv1alpha1.StorageVersionMigration{
+			migration("live", "example.com", "widgets", true), migration("deleted", "example.com", "gadgets", true),
+			migration("misspelt", "example.com", "widget", true), migration("alone", "alone.example.com", "gizmos", true),
+			migration("old", "waits.example.com", "gears", true), migration("waits", "waits.example.com", "gears", false),
+			migration("kept", "kept.example.com", "relics", true), migration("away", "away.example.com", "ghosts", true),
+		},
+	}
+	cluster.Catalog.Incomplete = away
+	cluster.addNamed()
+	for name, want := range map[string]string{
+		"all": "events, events.events.k8s.io, gears.waits.example.com, ghosts.away.example.com, relics.kept.example.com, " +
+			"secrets, widgets.example.com",
+		"*.example.com":       "widgets.example.com",
+		"*.alone.example.com": "gizmos.alone.example.com", // Nothing else is in the group.
+		"gadgets":             "gadgets.example.com",
+		"widget":              "widgets.example.com",
+		"widget.example.com":  "widget.example.com",
+	} {
+		resources, err := cluster.Catalog.Resolve([]string{name})
+		if got := join(resources); err != nil || got != want {
+			t.Errorf("%s is %s and the error %v, want %s", name, got, err, want)
+		}
+	}
+	for name, want := range map[string]string{"all": "old waits away kept live ", "gadgets": "deleted "} {
+		migrations, err := cluster.ResolveMigrations(name)
+		got := ""
+		for _, m := range migrations {
+			got += m.Name + " "
+		}
+		if got != want || err != nil {
+			t.Errorf("%s means %sand the error %v, want %s", name, got, err, want)
+		}
+	}
+	gadgets := schema.GroupResource{Group: "example.com", Resource: "gadgets"}
+	if _, err := cluster.RequireState(gadgets); err == nil || !strings.Contains(err.Error(), "does not serve it") {
+		t.Errorf("it has no StorageState because of %v", err)
+	}
+	cluster.Migrations = append(cluster.Migrations, migration("new", "example.com", "gadgets", false))
+	if cluster.addNamed(); cluster.Catalog.Gone(gadgets) {
+		t.Error("a migration waits for it")
 	}
 }

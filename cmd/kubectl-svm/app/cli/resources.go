@@ -41,8 +41,8 @@ type Resource struct {
 	Versions []string
 	// ShortNames are other names of it, its singular among them.
 	ShortNames []string
-	// Unstored means that an aggregated server publishes no hash of the version in which it stores the objects. Then the
-	// manager keeps no StorageState. It is false if that is not known.
+	// Unstored means that the manager keeps no StorageState: an aggregated server publishes no hash of the version in
+	// which it stores the objects, or the resource is gone. It is false if that is not known.
 	Unstored bool
 }
 
@@ -121,6 +121,29 @@ func (c *Catalog) Add(resources ...schema.GroupResource) {
 	}
 }
 
+// markGone marks the resources that are gone: the API server does not serve them, and nobody needs them, because there
+// are no StorageStates of them, and all their migrations have ended. Their definitions were deleted, or the migrations
+// name them by mistake. A resource of a group that could not be listed may be served.
+func (c *Catalog) markGone(needed sets.Set[schema.GroupResource]) {
+	unlisted := sets.New[string]()
+	if failed := (*discovery.ErrGroupDiscoveryFailed)(nil); errors.As(c.Incomplete, &failed) {
+		for version := range failed.Groups {
+			unlisted.Insert(version.Group)
+		}
+	}
+	for i := range c.resources {
+		if r := &c.resources[i]; len(r.Versions) == 0 {
+			r.Unstored = !needed.Has(r.GroupResource) && !unlisted.Has(r.Group)
+		}
+	}
+}
+
+// Gone reports whether nothing is left of a resource but migrations that have ended.
+func (c *Catalog) Gone(resource schema.GroupResource) bool {
+	r := c.Find(resource)
+	return r != nil && r.Unstored && len(r.Versions) == 0
+}
+
 // arrange sorts and indexes the resources. There may be thousands, so callers add all of them first.
 func (c *Catalog) arrange() {
 	slices.SortFunc(c.resources, func(a, b Resource) int { return strings.Compare(a.String(), b.String()) })
@@ -131,8 +154,8 @@ func (c *Catalog) arrange() {
 }
 
 // Resolve returns the resources that a person named: "widgets", "widgets.example.com", "deploy", "*.example.com" or
-// "all". It returns each once, in order. An error lists names that are near. Patterns and "all" leave out what is not
-// stored, if something is left.
+// "all". It returns each once, in order. An error lists names that are near. It leaves out what is not stored, unless a
+// name is the full one of such a resource, or means nothing else.
 func (c *Catalog) Resolve(names []string) ([]schema.GroupResource, error) {
 	var resolved []schema.GroupResource
 	for _, name := range names {
@@ -156,15 +179,16 @@ func (c *Catalog) match(name string) ([]schema.GroupResource, error) {
 	for _, r := range c.resources {
 		named := name == All || wholeGroup && r.Group == group || !wholeGroup && r.hasName(name)
 		switch {
-		case named && several && r.Unstored:
+		case named && r.Unstored:
 			unstored = append(unstored, r.GroupResource)
 		case named:
 			matches = append(matches, r.GroupResource)
 		}
 	}
+	if len(matches) == 0 {
+		matches = unstored
+	}
 	switch {
-	case len(matches) == 0 && len(unstored) > 0:
-		return unstored, nil
 	case len(matches) == 0:
 		return nil, c.unknown(name)
 	case len(matches) > 1 && !several:

@@ -60,6 +60,8 @@ type Denied struct {
 	Objects []Object `json:"objects"`
 	// Failure is why the migration failed, if no object is denied.
 	Failure string `json:"failure,omitempty"`
+
+	gone bool // Nothing of the resource is left.
 }
 
 // Object is one denied object.
@@ -98,7 +100,9 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	all := make([]Denied, 0, len(migrations))
 	for i := range migrations {
-		all = append(all, newDenied(&migrations[i]))
+		denied := newDenied(&migrations[i])
+		denied.gone = cluster.Catalog.Gone(migrations[i].GroupResource())
+		all = append(all, denied)
 	}
 	if o.Output.Structured() {
 		err = o.Output.PrintData(o.Env, all)
@@ -221,7 +225,11 @@ func (o *Options) printDenied(all []Denied) error {
 				first[refusal], refusals = object, append(refusals, refusal)
 			}
 		}
-		retries = append(retries, d.Resource)
+		if d.gone {
+			retries = append(retries, "nothing: the API server does not serve "+d.Resource+" any more")
+			continue
+		}
+		retries = append(retries, "kubectl svm retry "+d.Resource)
 	}
 	if err := o.Output.PrintTable(o.Env, columns, rows); err != nil {
 		return err
@@ -241,8 +249,8 @@ func (o *Options) printDenied(all []Denied) error {
 	}
 	slices.Sort(retries)
 	fmt.Fprintln(o.Out, "Then:")
-	for _, resource := range slices.Compact(retries) {
-		fmt.Fprintln(o.Out, "  kubectl svm retry "+resource)
+	for _, retry := range slices.Compact(retries) {
+		fmt.Fprintln(o.Out, "  "+retry)
 	}
 	return nil
 }

@@ -64,7 +64,8 @@ func TestScreen(t *testing.T) {
 	}
 	streams, _, out, _ := genericiooptions.NewTestIOStreams()
 	o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
-	if err := o.print([]Denied{newDenied(&m)}); err != nil {
+	gone := Denied{Resource: "gadgets.example.com", Total: 1, gone: true}
+	if err := o.print([]Denied{newDenied(&m), gone}); err != nil {
 		t.Fatal(err)
 	}
 	const want = `RESOURCE              NAMESPACE   NAME     REFUSED BY   REASON
@@ -72,6 +73,7 @@ widgets.example.com   pay         roll     validation   Invalid
 widgets.example.com   pay         slip     validation   Invalid
 widgets.example.com               e^[[2J   API server   Forbidden
 ... and 1 more of widgets.example.com. The log of svm-controller-manager names the first 100 of a run.
+... and 1 more of gadgets.example.com. The log of svm-controller-manager names the first 100 of a run.
 
 What to do:
   API server: Read the message, and change the objects or the rule that refuses them.
@@ -80,6 +82,7 @@ What to do:
     The answer for pay/roll: is invalid: too old
 Then:
   kubectl svm retry widgets.example.com
+  nothing: the API server does not serve gadgets.example.com any more
 `
 	if got := out.String(); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

@@ -329,8 +329,9 @@ func TestWhatMakesTheAnswerUnknown(t *testing.T) {
 		!strings.Contains(r.Summary, "metrics.k8s.io is away") {
 		t.Errorf("a group is unknown, and the answer is %+v", r)
 	}
-	unobserved := assess.Resources(&cli.Cluster{}, []schema.GroupResource{{Resource: "secrets"}}, now)
-	r := newReport(&cli.Cluster{}, unobserved, leads, nil)
+	cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
+	unobserved := assess.Resources(cluster, []schema.GroupResource{{Resource: "secrets"}}, now)
+	r := newReport(cluster, unobserved, leads, nil)
 	if r.Safe || r.Resources[0].Reason != assess.ReasonNotObserved {
 		t.Errorf("nobody has looked at secrets, and the answer is %+v", r)
 	}
