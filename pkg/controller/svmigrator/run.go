@@ -168,7 +168,7 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 }
 
 // alreadyExplained reports whether the status still says why the last run could not continue. Then bindTarget keeps
-// that condition until the run makes progress. A run that was postponed before all objects were done makes progress now.
+// that condition until the run makes progress. A run that was postponed before all objects were done makes some now.
 func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	return r.saysStuck(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)
 }
