@@ -67,12 +67,15 @@ func newReport(
 	}
 	switch {
 	case unsafe > unconfirmed:
-		if !manager.Running {
+		stopped := !manager.Running && manager.Help == ""
+		if stopped {
 			counts[assess.Wait] = 0 // No manager works on them.
 		}
 		r.Summary = notSafe(resources, unsafe, counts)
-		if !manager.Running {
+		if stopped {
 			r.Summary += " Nothing happens until a manager runs: " + help
+		} else if !manager.Running {
+			r.Summary += " It is not known whether a manager works on them. To find out, " + help
 		}
 	case !manager.Running:
 		r.Summary = wasSafe + " To find out, " + help

@@ -192,6 +192,22 @@ bolts.example.com    yes    v2       v2        yes      OnlyCurrentEncodingPersi
 	}
 }
 
+// TestWhoWorksOnIt has objects in an old version. Only if it is known that no manager runs nothing happens.
+func TestWhoWorksOnIt(t *testing.T) {
+	cluster := &cli.Cluster{States: []migrationv1alpha1.StorageState{
+		state(t, "bolts.example.com", "", "MigrationQueued", "A migration is due.", ""),
+	}}
+	for end, manager := range map[string]assess.Manager{
+		" Nothing happens until a manager runs: " + startManager: {Message: "No manager seems to run."},
+		" It is not known whether a manager works on them. To find out, run the command again.": {
+			Message: "It is not known.", Help: "run the command again"},
+	} {
+		if got := screen(t, cluster, manager, &Options{}); !strings.HasSuffix(got, end+"\n") {
+			t.Errorf("got\n%s\nwant at its end %q", got, end)
+		}
+	}
+}
+
 func TestWhatNobodyConfirms(t *testing.T) {
 	old := state(t, "bolts.example.com", "", "OnlyCurrentEncodingPersisted", "", "")
 	old.Status.LastHeartbeatTime.Time = now.Add(-3 * 24 * time.Hour)
