@@ -32,7 +32,9 @@ IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)) $(PLAIN),$(TESTED)
 # What is tested without servers: in packages of one goroutine the race detector has nothing to find.
 PLAIN        = $(shell go list ./hack/... ./test/bench ./test/chaos/failpoint ./test/chaos/validate ./test/e2e/specs \
 	./test/e2e/suite $(addprefix ./cmd/kubectl-svm/app/,assess denied history plan preflight status steer))
-RACED        = $(filter-out $(PLAIN),$(shell go list ./cmd/... ./pkg/... sigs.k8s.io/svm-api/...))
+# The first one takes longest.
+RACED        = $(filter-out $(PLAIN),$(shell go list ./pkg/storageversion/observer ./cmd/... ./pkg/... \
+	sigs.k8s.io/svm-api/...))
 
 TEST := go test -vet=off
 # Real servers never behave twice in the same way, so a result from Go's cache would say nothing.
@@ -107,7 +109,7 @@ integration-of-managers:
 
 .PHONY: integration-in-process
 integration-in-process:
-	@hack/step.sh "integration, in process" $(INTEGRATION) $(RACE) -p 1 $(IN_PROCESS)
+	@hack/step.sh "integration, in process" $(INTEGRATION) $(RACE) -p 2 $(IN_PROCESS)
 
 # A kubeconfig of the environment is not meant: only KUBECONFIG=… on the command line of make chooses a cluster.
 CLUSTER := $(if $(filter command line,$(origin KUBECONFIG)),$(KUBECONFIG))
@@ -124,7 +126,7 @@ e2e: e2e-binaries $(if $(CLUSTER),,test-binaries) ## Run the conformance suite; 
 .PHONY: e2e-quick
 e2e-quick: e2e-binaries
 	@hack/step.sh e2e hack/e2e.sh svm $(OUTPUT)/reports/svm '(REWRITE || KNOWLEDGE || SECURITY) && !Slow' '' \
-		--patience=10m
+		--procs=4 --patience=10m
 
 .PHONY: e2e-binaries
 e2e-binaries:

@@ -30,7 +30,10 @@ import (
 )
 
 const (
+	// healthInterval is short while a server is not ready, because tests wait for it, and readyInterval is long, because
+	// many servers that do nothing else would be kept busy with the answers.
 	healthInterval = 250 * time.Millisecond
+	readyInterval  = time.Second
 	// healthTimeout is generous because a busy server on a small machine is not a dead one.
 	healthTimeout = 10 * time.Second
 	dialTimeout   = 2 * time.Second
@@ -246,7 +249,12 @@ func (b *Balancer) checkAll() {
 			}
 			checking.Insert(s)
 			b.running.Go(func() {
-				b.check(s)
+				if b.check(s) {
+					select {
+					case <-time.After(readyInterval):
+					case <-b.ctx.Done():
+					}
+				}
 				select {
 				case results <- s:
 				case <-b.ctx.Done():
@@ -266,7 +274,8 @@ func (b *Balancer) checkAll() {
 	}
 }
 
-func (b *Balancer) check(s *APIServer) {
+// check looks whether a server is ready.
+func (b *Balancer) check(s *APIServer) (ready bool) {
 	ctx, cancel := context.WithTimeout(b.ctx, healthTimeout)
 	defer cancel()
 	err := s.checkReady(ctx)
@@ -281,4 +290,5 @@ func (b *Balancer) check(s *APIServer) {
 	if was && err != nil && b.ctx.Err() == nil {
 		b.closeWhere(func(backend *APIServer) bool { return backend == s })
 	}
+	return err == nil
 }

@@ -18,26 +18,41 @@ package framework
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// poll is how often a condition is looked at. Looks cost the servers of tests processor time.
-const poll = 200 * time.Millisecond
+// poll is how long to wait between two looks at a condition, and restOfLooks is how many times as long as the last look
+// at least. Looks cost processor time, of which the tests have too little: some start a program.
+const (
+	poll        = 200 * time.Millisecond
+	restOfLooks = 3
+)
+
+// repeat calls look until it returns true or ctx ends.
+func repeat(ctx context.Context, look func(ctx context.Context) (done bool)) {
+	for began := time.Now(); ctx.Err() == nil && !look(ctx); began = time.Now() {
+		select {
+		case <-time.After(max(poll, restOfLooks*time.Since(began))):
+		case <-ctx.Done():
+		}
+	}
+}
 
 // Eventually polls until check has nothing to complain about.
 func Eventually(t *testing.T, within time.Duration, check func(ctx context.Context) error) {
 	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), poll, within, true, func(ctx context.Context) (bool, error) {
-		if err := check(ctx); ctx.Err() == nil || last == nil {
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	last := errors.New("nobody has looked")
+	repeat(ctx, func(ctx context.Context) bool {
+		if err := check(ctx); err == nil || ctx.Err() == nil {
 			last = err
 		}
-		return last == nil, nil
+		return last == nil
 	})
-	if err != nil {
+	if last != nil {
 		t.Fatalf("after %v still: %v", within, last)
 	}
 }
@@ -48,11 +63,10 @@ func During(t *testing.T, period time.Duration, check func(ctx context.Context) 
 	ctx, cancel := context.WithTimeout(t.Context(), period)
 	defer cancel()
 	var complaint error
-	wait.UntilWithContext(ctx, func(context.Context) {
-		if complaint = check(t.Context()); complaint != nil {
-			cancel()
-		}
-	}, poll)
+	repeat(ctx, func(context.Context) bool {
+		complaint = check(t.Context())
+		return complaint != nil
+	})
 	if complaint != nil {
 		t.Fatal(complaint)
 	}

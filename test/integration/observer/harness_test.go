@@ -40,6 +40,8 @@ const (
 	soon = 3 * time.Minute
 	// eventually is for what must happen, no matter when.
 	eventually = 10 * time.Minute
+	// poll is how often a condition is looked at, for some with requests.
+	poll = 100 * time.Millisecond
 
 	observerUser = "observer"
 )
@@ -109,7 +111,7 @@ func within(t *testing.T, limit time.Duration, check func() error) {
 		last = check()
 		return last == nil, nil
 	}
-	if wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, limit, true, try) != nil {
+	if wait.PollUntilContextTimeout(t.Context(), poll, limit, true, try) != nil {
 		t.Fatalf("after %v still: %v", limit, last)
 	}
 	t.Logf("it took %v", time.Since(began).Round(time.Millisecond))
@@ -119,7 +121,7 @@ func within(t *testing.T, limit time.Duration, check func() error) {
 func during(t *testing.T, period time.Duration, check func() error) {
 	t.Helper()
 	try := func(context.Context) (bool, error) { return false, check() }
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, period, true, try)
+	err := wait.PollUntilContextTimeout(t.Context(), poll, period, true, try)
 	if !wait.Interrupted(err) {
 		t.Error(err)
 	}

@@ -38,8 +38,7 @@ var (
 
 const (
 	policyCount = 20
-	// secretCount is more than one chunk.
-	secretCount = 600
+	secretCount = 120
 )
 
 // testBuiltIn upgrades a server that writes policies in another encoding from then on, and secrets under another key.
@@ -47,7 +46,7 @@ func testBuiltIn(t *testing.T) {
 	c := startCluster(t, controlplane.Server{
 		EmulatedVersion: "1.36", RuntimeConfig: []string{"api/all=true"}, EncryptionConfig: samples.Encryption("key1"),
 	})
-	manager := c.startManager(t, "manager")
+	manager := c.startManager(t, "manager", "--migration-chunk-size=50")
 	ofPolicies := c.Kube.AdmissionregistrationV1().MutatingAdmissionPolicies()
 	absent := schema.GroupVersionResource{Group: "absent.migration.test", Version: "v1", Resource: "absents"}
 	for i := range policyCount {

@@ -33,12 +33,12 @@ import (
 // testExpiredToken takes away the state of etcd that a migration lists, as the servers do every few minutes.
 func testExpiredToken(t *testing.T) {
 	const (
-		objects   = 600
-		chunkSize = 100
+		objects   = 300
+		chunkSize = 50
 	)
 	// The tokens expire at once, and not when the server's cache looks at it.
 	c := startCluster(t, controlplane.Server{FeatureGates: map[string]bool{"ListFromCacheSnapshot": false}})
-	args := steadily(150, "--migration-chunk-size=100")
+	args := steadily(75, fmt.Sprintf("--migration-chunk-size=%d", chunkSize))
 	manager := c.startManager(t, "manager", args...)
 
 	first := c.stage(t, "letters", "Letter", objects)

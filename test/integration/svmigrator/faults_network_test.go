@@ -27,7 +27,7 @@ import (
 // testNetworkCut unplugs the manager's host. Nobody tells it: its connections are silent.
 func testNetworkCut(t *testing.T) {
 	const (
-		objects = 1000
+		objects = 500
 		cutFor  = 21 * time.Second
 		// underway is how long the server may take for what has arrived before the cut.
 		underway = 5 * time.Second
@@ -37,7 +37,7 @@ func testNetworkCut(t *testing.T) {
 	s := c.stage(t, "islands", "Island", objects)
 	manager := c.startProcess(t, framework.Process{
 		Name: "manager-1", Host: "manager-1", Config: c.Config(framework.ManagerUser, framework.Masters),
-		Args: steadily(150, "--migration-chunk-size=100"),
+		Args: steadily(75, "--migration-chunk-size=50"),
 	})
 	s.migrate(t)
 	s.writes.reach(t, objects/5+newMoments(t).IntN(objects/5), soon)

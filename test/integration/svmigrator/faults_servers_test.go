@@ -34,11 +34,12 @@ var interruption = regexp.MustCompile(
 		`"Run ended".* cause=").*$`,
 )
 
-// testServersKilled kills the API server and etcd under a migration, and starts them again.
-func testServersKilled(t *testing.T, c *cluster) {
+// testEachKilled kills the manager, the API server and etcd in turn under a migration of a dozen chunks, and starts
+// each again.
+func testEachKilled(t *testing.T, c *cluster) {
 	const (
-		objects = 1500
-		faults  = 4
+		objects = 1800
+		faults  = 6
 	)
 	s := c.stage(t, "wrecks", "Wreck", objects)
 	moments := newMoments(t)
@@ -48,21 +49,26 @@ func testServersKilled(t *testing.T, c *cluster) {
 	}
 	seen := &traffic{}
 	gate.Intercept(seen.judge)
-	manager := c.startProcess(
-		t,
-		framework.Process{
-			Name:   "manager",
-			Config: gate.Config(framework.ManagerUser, framework.Masters),
-			Args:   steadily(400),
-		},
-	)
+	process := framework.Process{
+		Name:   "manager",
+		Config: gate.Config(framework.ManagerUser, framework.Masters),
+		Args:   steadily(400, "--migration-chunk-size=150"),
+	}
+	manager := c.startProcess(t, process)
 	s.migrate(t)
 	for i, moment := range among(moments, faults, 50, objects-300) {
 		s.writes.reach(t, min(max(moment, s.writes.count()+20), objects), soon)
 		down := time.Second + time.Duration(moments.Int64N(int64(3*time.Second)))
-		if i%2 == 0 {
+		switch i % 3 {
+		case 0:
+			if err := manager.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("the manager was killed after %d writes", s.writes.count())
+			manager = c.startProcess(t, process)
+		case 1:
 			c.loseServer(t, seen, manager, down)
-		} else {
+		case 2:
 			c.loseEtcd(t, down)
 		}
 	}
@@ -70,7 +76,7 @@ func testServersKilled(t *testing.T, c *cluster) {
 	m, changes := s.succeeded(t, soon, 2)
 	t.Logf("it ended %v after the last restart", time.Since(restarted))
 	mean := meanWrites(changes)
-	t.Logf("%.4f writes an object; %s", mean, words(m))
+	t.Logf("%.4f writes an object, %d PATCH requests; %s", mean, s.patches(t, time.Time{}), words(m))
 	if mean > 1.05 {
 		t.Errorf("each object was written %.4f times on average", mean)
 	}
