@@ -38,9 +38,8 @@ const (
 	politeWindow = 128
 	// A polite window is calm if its slow requests take no more than spread times as long as the quick ones: requests that
 	// queue behind those of others take longer by chance. While others write it must be spreadBesideWriters. While nobody
-	// does, a window up to spreadInDoubt is in doubt.
+	// does, any other window is in doubt.
 	spread              = 1.45
-	spreadInDoubt       = 1.6
 	spreadBesideWriters = 1.2
 	// A sprint is too fast when its requests take tooSlow times as long as those of the last polite window. While they
 	// take less than asQuick times as long, the next sprint may be faster.
@@ -52,12 +51,12 @@ const (
 )
 
 // sprintsAfter is how many sprints follow the first, the second and each further polite window in which nobody else is
-// noticed. The first may be such a window by chance.
+// noticed. The first may be such a window by chance. While nobody writes, each counts as two.
 var sprintsAfter = [...]int{1, 8, 32}
 
 // sprintsInDoubt is how many sprints of one request at a time follow a window in doubt. They are no worse to others
 // than a migrator without pauses.
-const sprintsInDoubt = 32
+const sprintsInDoubt = 16
 
 // limiter says how many requests may be out at a time. A limit below one means one request at a time, with pauses, so
 // that requests are out for that share of the time.
@@ -155,11 +154,15 @@ func (l *limiter) judged() int {
 // listened judges a polite window by how far its latencies spread.
 func (l *limiter) listened(ratio float64, writers bool) {
 	l.inDoubt = false
+	calm, counts := ratio <= spread, 2
+	if writers {
+		calm, counts = ratio <= spreadBesideWriters, 1
+	}
 	switch {
-	case ratio <= spreadBesideWriters || ratio <= spread && !writers:
-		l.calm = min(l.calm+1, len(sprintsAfter))
+	case calm:
+		l.calm = min(l.calm+counts, len(sprintsAfter))
 		l.sprints = sprintsAfter[l.calm-1]
-	case ratio <= spreadInDoubt && !writers:
+	case !writers:
 		l.inDoubt = true
 		l.sprints, l.speed = sprintsInDoubt, 1
 	default:
