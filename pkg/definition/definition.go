@@ -22,35 +22,39 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
-	"strings"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/utils/ptr"
+	"sigs.k8s.io/yaml"
 
+	"sigs.k8s.io/svm-api/migration/crds"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // Wanted is a resource as a program needs it.
 type Wanted struct {
 	Resource schema.GroupVersionResource
-	// Kind and Field name a field without which a definition of the resource is another project's, or is too old: the
-	// kind of the objects, and the path of the field with dots. No field means that any definition will do.
-	Kind, Field string
+	// Kind is the kind of the objects. Its definition must have every field that the definition of this release has.
+	// Without a kind, any definition will do.
+	Kind string
 }
 
-// The resources of the migration API, with their newest fields.
+// The resources of the migration API.
 var (
 	States = Wanted{
 		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storagestates"),
-		Kind:     "StorageState", Field: "status.currentSinceTime",
+		Kind:     "StorageState",
 	}
 	Migrations = Wanted{
 		Resource: migrationv1alpha1.SchemeGroupVersion.WithResource("storageversionmigrations"),
-		Kind:     "StorageVersionMigration", Field: "spec.suspend",
+		Kind:     "StorageVersionMigration",
 	}
 )
 
@@ -60,52 +64,99 @@ type Found string
 const (
 	// NotServed: the API server does not serve the resource.
 	NotServed Found = "not served"
-	// Another: the API server serves the resource, and its objects lack the field.
+	// Another: the API server serves the resource, and its objects lack a field.
 	Another Found = "another definition"
-	// Fits: the API server serves the resource with the field.
+	// Fits: the API server serves the resource with all fields.
 	Fits Found = "fits"
 )
 
-// Of finds out whether the API server serves a resource as it is wanted.
-func Of(ctx context.Context, client discovery.DiscoveryInterfaceWithContext, wanted Wanted) (Found, error) {
+// Of finds out whether the API server serves a resource as it is wanted. If it found another definition, missing is the
+// path of a field that the definition lacks.
+func Of(
+	ctx context.Context, client discovery.DiscoveryInterfaceWithContext, wanted Wanted,
+) (found Found, missing string, err error) {
 	group := wanted.Resource.GroupVersion()
 	served, err := client.ServerResourcesForGroupVersionWithContext(ctx, group.String())
 	named := func(r metav1.APIResource) bool { return r.Name == wanted.Resource.Resource }
 	switch {
 	case apierrors.IsNotFound(err):
-		return NotServed, nil
+		return NotServed, "", nil
 	case err != nil:
-		return NotServed, err
+		return NotServed, "", err
 	case !slices.ContainsFunc(served.APIResources, named):
-		return NotServed, nil
-	case wanted.Field == "":
-		return Fits, nil
+		return NotServed, "", nil
+	case wanted.Kind == "":
+		return Fits, "", nil
 	}
 	nodes, err := read(ctx, client, group)
 	if err != nil {
-		return NotServed, fmt.Errorf("reading the OpenAPI document of %s: %w", group, err)
+		return NotServed, "", fmt.Errorf("reading the OpenAPI document of %s: %w", group, err)
+	}
+	ofRelease, err := ofThisRelease()
+	if err != nil {
+		return NotServed, "", err
 	}
 	for _, node := range nodes {
 		if !slices.Contains(node.Kinds, group.WithKind(wanted.Kind)) {
 			continue
 		}
-		for name := range strings.SplitSeq(wanted.Field, ".") {
-			field, exists := node.Properties[name]
-			if !exists {
-				return Another, nil
-			}
-			node = field
+		if missing := ofRelease[wanted.Kind].missingIn(node); missing != "" {
+			return Another, missing, nil
 		}
-		return Fits, nil
+		return Fits, "", nil
 	}
-	return NotServed, nil
+	return NotServed, "", nil
 }
 
-// node is what matters of a schema of an OpenAPI document.
+// node is what matters of a schema, in an OpenAPI document or in a definition.
 type node struct {
 	Properties map[string]node
+	Items      *node
 	Kinds      []schema.GroupVersionKind `json:"x-kubernetes-group-version-kind"`
 }
+
+// missingIn returns the path of the first field that another schema lacks, or "".
+func (n node) missingIn(other node) string {
+	if n.Items != nil {
+		return n.Items.missingIn(ptr.Deref(other.Items, node{}))
+	}
+	for _, name := range slices.Sorted(maps.Keys(n.Properties)) {
+		field, exists := other.Properties[name]
+		if !exists {
+			return name
+		}
+		if missing := n.Properties[name].missingIn(field); missing != "" {
+			return name + "." + missing
+		}
+	}
+	return ""
+}
+
+// ofThisRelease returns the schemas of the definitions of this release by kind.
+var ofThisRelease = sync.OnceValues(func() (map[string]node, error) {
+	manifests, err := crds.Manifests()
+	if err != nil {
+		return nil, err
+	}
+	schemas := map[string]node{}
+	for _, manifest := range manifests {
+		var definition struct {
+			Spec struct {
+				Names    struct{ Kind string }
+				Versions []struct {
+					Schema struct{ OpenAPIV3Schema node }
+				}
+			}
+		}
+		if err := yaml.Unmarshal(manifest.YAML, &definition); err != nil {
+			return nil, fmt.Errorf("decoding %s: %w", manifest.FileName, err)
+		}
+		for _, version := range definition.Spec.Versions {
+			schemas[definition.Spec.Names.Kind] = version.Schema.OpenAPIV3Schema
+		}
+	}
+	return schemas, nil
+})
 
 // read reads the schemas of a group version. There are none yet if the resource was defined a moment ago, because the
 // API server makes the document a little later. Package openapi3 of client-go would ask without a context.

@@ -18,44 +18,75 @@ package definition
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+
+	"sigs.k8s.io/svm-api/migration/crds"
 )
+
+// document is an OpenAPI document with the schema of StorageStates of this release, without one field.
+func document(t *testing.T, without ...string) string {
+	t.Helper()
+	definitions, err := crds.Objects()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range definitions {
+		kind, _, _ := unstructured.NestedString(object.Object, "spec", "names", "kind")
+		versions, _, _ := unstructured.NestedSlice(object.Object, "spec", "versions")
+		schema, _, _ := unstructured.NestedMap(versions[0].(map[string]any), "schema", "openAPIV3Schema")
+		if kind != States.Kind {
+			continue
+		}
+		if len(without) > 0 {
+			unstructured.RemoveNestedField(schema, without...)
+		}
+		schema["x-kubernetes-group-version-kind"] = []any{
+			map[string]any{"group": "migration.k8s.io", "kind": kind, "version": "v1alpha1"},
+		}
+		schemas := map[string]any{"io.k8s.migration.v1alpha1." + kind: schema}
+		text, err := json.Marshal(map[string]any{"components": map[string]any{"schemas": schemas}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	t.Fatal("there is no definition of StorageStates")
+	return ""
+}
 
 // TestOf asks a server with one group, whose OpenAPI document says this about the fields of its kinds.
 func TestOf(t *testing.T) {
-	const (
-		group  = "/apis/migration.k8s.io/v1alpha1"
-		states = `{"components":{"schemas":{
-			"io.k8s.migration.v1alpha1.Other":{"properties":{"spec":{"properties":{"suspend":{"type":"boolean"}}}}},
-			"io.k8s.migration.v1alpha1.StorageState":{
-				"properties":{"status":{"type":"object","properties":{%q:{"type":"string"}}}},
-				"x-kubernetes-group-version-kind":[
-					{"group":"migration.k8s.io","kind":"StorageState","version":"v1alpha1"}]}}}}`
-	)
-	newest := fmt.Sprintf(states, "currentSinceTime")
+	const group = "/apis/migration.k8s.io/v1alpha1"
+	complete := document(t)
 	for _, test := range []struct {
 		name     string
 		wanted   Wanted
 		document string
 		want     Found
+		missing  string
 		fails    bool
 	}{
-		{name: "it has the field", wanted: States, document: newest, want: Fits},
-		{name: "it lacks the field", wanted: States, document: fmt.Sprintf(states, "lastHeartbeatTime"), want: Another},
+		{name: "it has all fields", wanted: States, document: complete, want: Fits},
+		{name: "it lacks a field", wanted: States, want: Another, missing: "status.epoch",
+			document: document(t, "properties", "status", "properties", "epoch")},
+		{name: "it lacks a field in a list", wanted: States, want: Another, missing: "status.conditions.observedGeneration",
+			document: document(t, "properties", "status", "properties", "conditions", "items", "properties",
+				"observedGeneration")},
 		{name: "no document yet", wanted: States, want: NotServed},
 		{name: "no schemas yet", wanted: States, document: "{}", want: NotServed},
-		{name: "no schema of the kind", wanted: Wanted{States.Resource, "Other", "spec.suspend"}, document: newest,
-			want: NotServed},
-		{name: "no field is wanted", wanted: Wanted{Resource: States.Resource}, want: Fits},
-		{name: "another resource", wanted: Migrations, document: newest, want: NotServed},
-		{name: "half a document", wanted: States, document: newest[:20], want: NotServed, fails: true},
+		{name: "no schema of the kind", wanted: Wanted{States.Resource, "Other"}, document: complete, want: NotServed},
+		{name: "any definition will do", wanted: Wanted{Resource: States.Resource}, want: Fits},
+		{name: "another resource", wanted: Migrations, document: complete, want: NotServed},
+		{name: "half a document", wanted: States, document: complete[:20], want: NotServed, fails: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			answers := map[string]string{
@@ -79,9 +110,9 @@ func TestOf(t *testing.T) {
 			}))
 			defer server.Close()
 			client := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL})
-			found, err := Of(t.Context(), client, test.wanted)
-			if found != test.want || (err != nil) != test.fails {
-				t.Errorf("got %q and the error %v, want %q", found, err, test.want)
+			found, missing, err := Of(t.Context(), client, test.wanted)
+			if found != test.want || missing != test.missing || (err != nil) != test.fails {
+				t.Errorf("got %q without %q and the error %v, want %q", found, missing, err, test.want)
 			}
 		})
 	}
@@ -100,7 +131,7 @@ func TestOfSilentServer(t *testing.T) {
 			_, _ = fmt.Fprint(w, `{"kind":"APIResourceList","resources":[{"name":"storagestates"}]}`)
 		}))
 		client := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL})
-		if _, err := Of(ctx, client, States); !errors.Is(err, context.Canceled) {
+		if _, _, err := Of(ctx, client, States); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: got the error %v", silent, err)
 		}
 		server.Close()

@@ -70,7 +70,7 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterfaceWithCon
 	}
 	var failures retry.Streak
 	return askUntil(ctx, longest, func(context.Context) bool { // Each request of the client has a timeout.
-		found, err := definition.Of(ctx, client, need.Wanted)
+		found, missing, err := definition.Of(ctx, client, need.Wanted)
 		switch {
 		case found == definition.Fits:
 			failures.Succeeded(ctx, "The resource is served now", "resource", need.String())
@@ -82,7 +82,7 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterfaceWithCon
 				"resource", need.String())
 		case found == definition.Another:
 			failures.Failed(ctx, "another", "Waiting: the CustomResourceDefinition of a resource lacks a field, so it is "+
-				"another project's or too old; apply the one of this release", "resource", need.String(), "field", need.Field)
+				"another project's or too old; apply the one of this release", "resource", need.String(), "field", missing)
 		default:
 			failures.Failed(ctx, "missing", "Waiting for a resource to be served; "+
 				"check that its CustomResourceDefinition is installed", "resource", need.String())

@@ -188,7 +188,7 @@ func (e DefinitionsError) Error() string { return string(e) + "\n" + installDefi
 func (c *Clients) CheckDefinitions(ctx context.Context) error {
 	for _, wanted := range []definition.Wanted{definition.States, definition.Migrations} {
 		resource := wanted.Resource.GroupResource()
-		found, err := definition.Of(ctx, c.Discovery, wanted)
+		found, missing, err := definition.Of(ctx, c.Discovery, wanted)
 		switch {
 		case err != nil:
 			return fmt.Errorf("asking the API server for its definition of %s: %w", resource, Explain(err))
@@ -196,7 +196,7 @@ func (c *Clients) CheckDefinitions(ctx context.Context) error {
 			return DefinitionsError(fmt.Sprintf("the API server does not serve %s.", resource))
 		case found == definition.Another:
 			return DefinitionsError(fmt.Sprintf("the CustomResourceDefinition of %s has no field %s: it is older than this "+
-				"plugin, or it belongs to kube-storage-version-migrator.", resource, wanted.Field))
+				"plugin, or it belongs to kube-storage-version-migrator.", resource, missing))
 		}
 	}
 	return nil
