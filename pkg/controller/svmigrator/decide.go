@@ -100,9 +100,10 @@ func Decide(in Input) Decision {
 	} else {
 		d = decideUnbound(in)
 	}
-	if m.Spec.Suspend && d.Verdict != Fail {
+	// If a migration of the trigger failed while it is suspended, the trigger would create another one, which is not.
+	if m.Spec.Suspend && (d.Verdict != Fail || m.ByTrigger()) {
 		return waitDecision(migrationv1alpha1.MigrationReasonSuspended,
-			"the migration is suspended. Set spec.suspend to false to continue it")
+			"the migration is suspended. Set spec.suspend to false to continue")
 	}
 	return d
 }

@@ -349,8 +349,13 @@ func TestDecide(t *testing.T) {
 			want: Wait, reason: migrationv1alpha1.MigrationReasonSuspended, message: "spec.suspend",
 		},
 		"a migration that is suspended fails if it cannot succeed any more": {
-			migration: suspended(byTrigger), state: stateAt(4, v2, metav1.ConditionTrue), observed: observed(written(5, 1, v2)),
+			migration: suspended(made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.Target = boundTo(3) })),
+			state:     stateAt(4, v2, metav1.ConditionTrue), observed: observed(written(5, 1, v2)),
 			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost,
+		},
+		"of the trigger, it keeps other migrations away": {
+			migration: suspended(byTrigger), state: stateAt(4, v2, metav1.ConditionTrue), observed: observed(written(5, 1, v2)),
+			want: Wait, reason: migrationv1alpha1.MigrationReasonSuspended,
 		},
 		"the definition was deleted": {
 			migration: alone(written(5, 2, v2)), observed: storageversion.Observation{Presence: storageversion.Deleted},

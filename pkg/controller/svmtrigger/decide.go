@@ -86,7 +86,8 @@ type evaluation struct {
 	// still agree.
 	proof *migrationv1alpha1.StorageVersionMigration
 
-	// findMigrations finds the latest attempt of this epoch, and a migration that has not ended, whoever created it.
+	// findMigrations finds the latest attempt of this epoch, and a migration that has not ended, whoever created it. A
+	// suspended one may be of an earlier epoch.
 	latest, underWay *migrationv1alpha1.StorageVersionMigration
 
 	// step is what decideNextStep says about objects that must be rewritten.

@@ -125,20 +125,20 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 }
 
 // planDeletions plans to delete unfinished migrations that were made for an earlier epoch, or for a state before this
-// one.
+// one. A suspended one stays, because another one in its place would not be suspended.
 // The migrator ends one that a person made: that person wants to know how it ended, and nothing may take its place.
 func (e *evaluation) planDeletions() {
 	for _, m := range e.in.Migrations {
 		bound := boundTo(m)
 		if bound != nil && m.ByTrigger() && m.GroupResource() == e.in.Observation.Resource && !m.Finished() &&
-			(bound.StorageStateUID != e.in.State.UID || *bound.Epoch != e.next.Epoch) {
+			!m.Spec.Suspend && (bound.StorageStateUID != e.in.State.UID || *bound.Epoch != e.next.Epoch) {
 			e.decision.Delete = append(e.decision.Delete, m)
 		}
 	}
 }
 
 // findMigrations finds the latest attempt to migrate the storage in this epoch and records it, and finds a migration
-// that has not ended.
+// that has not ended, so that no other one is created.
 func (e *evaluation) findMigrations() {
 	shared := e.in.Observation.Primary != e.in.Observation.Resource
 	switch {
@@ -158,7 +158,7 @@ func (e *evaluation) findMigrations() {
 			continue // The migrator leaves it alone, however long its finalizers keep it.
 		}
 		bound := boundTo(m)
-		current := bound == nil && e.agreed || storage.targets(m, bound)
+		current := bound == nil && e.agreed || storage.targets(m, bound) || m.Spec.Suspend && m.ByTrigger()
 		if m.GroupResource() == storage.resource && !m.Finished() && current {
 			e.underWay = m
 		}

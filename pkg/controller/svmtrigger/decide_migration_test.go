@@ -141,19 +141,6 @@ func TestStateThatSomebodyDeletedComesBackPaused(t *testing.T) {
 	}
 }
 
-func TestSuspendedMigration(t *testing.T) {
-	l := newLife(t)
-	l.decide()
-	l.after(time.Minute)
-	l.migration().Spec.Suspend = true
-	l.after(time.Hour)
-	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationSuspended,
-		migrationv1alpha1.StateReasonMigrationSuspended)
-	if len(l.created) != 1 {
-		t.Errorf("created %q beside a migration that is suspended", l.created)
-	}
-}
-
 func TestFailedMigration(t *testing.T) {
 	l := newLife(t)
 	l.decide()

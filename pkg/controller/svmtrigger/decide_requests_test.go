@@ -86,3 +86,29 @@ func TestMigrationThatSomebodyDeletedIsMadeAnew(t *testing.T) {
 		t.Errorf("created %q, want three attempts with names of their own", l.created)
 	}
 }
+
+func TestSuspendedMigration(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	l.migration().Spec.Suspend = true
+	l.after(time.Hour)
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationSuspended,
+		migrationv1alpha1.StateReasonMigrationSuspended)
+	if len(l.created) != 1 {
+		t.Errorf("created %q beside a migration that is suspended", l.created)
+	}
+	l.flip("v2")
+	l.decide()
+	l.after(time.Hour)
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationSuspended,
+		migrationv1alpha1.StateReasonMigrationSuspended)
+	if len(l.created) != 1 || !l.migration().Spec.Suspend {
+		t.Errorf("created %q in an epoch after the one of a migration that is suspended", l.created)
+	}
+	l.migration().Spec.Suspend = false
+	l.decide()
+	if target := l.migration().Spec.Target; len(l.created) != 2 || *target.Epoch != 2 {
+		t.Errorf("created %q, the last for %+v, when the migration was resumed", l.created, target)
+	}
+}
