@@ -86,16 +86,16 @@ func ended(result migrationv1alpha1.MigrationConditionType, reason, message stri
 	}
 }
 
-// only makes one condition True, and all other conditions of the status False.
+// only makes one condition True, and the other conditions of the migrator False.
 func only(state migrationv1alpha1.MigrationConditionType, reason, message, others string) statusChange {
 	return func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
 		othersReason := string(state)
 		if state != migrationv1alpha1.MigrationWaiting && state != migrationv1alpha1.MigrationRunning {
 			othersReason = migrationv1alpha1.MigrationReasonFinished
 		}
-		for _, c := range status.Conditions {
-			if c.Type != state {
-				setCondition(status, now, c.Type, corev1.ConditionFalse, othersReason, others)
+		for _, other := range migrationv1alpha1.MigrationConditionTypes {
+			if other != state && status.Condition(other) != nil {
+				setCondition(status, now, other, corev1.ConditionFalse, othersReason, others)
 			}
 		}
 		setCondition(status, now, state, corev1.ConditionTrue, reason, message)

@@ -17,6 +17,7 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -94,6 +95,41 @@ func TestVersionThatComesBack(t *testing.T) {
 	l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
 	if len(l.created) != 0 {
 		t.Errorf("created %q", l.created)
+	}
+}
+
+// TestVersionThatIsNotServedAnyMoreNorStored changes the storage version together with the served versions.
+func TestVersionThatIsNotServedAnyMoreNorStored(t *testing.T) {
+	l := newLife(t)
+	l.in.CleanManagedFields = true
+	l.migrated()
+	l.in.State.Spec.Paused, l.in.State.Generation = true, 7
+	l.definition.ServedVersions = []string{"v2"}
+	l.flip("v2")
+	l.decide()
+	l.after(time.Hour)
+	l.expect(2, v2, v1, v2)
+	c := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
+	if c.Status != metav1.ConditionFalse || c.Reason != migrationv1alpha1.StateReasonPaused || c.ObservedGeneration != 7 ||
+		!strings.HasPrefix(c.Message, "Objects may name v1 in metadata.managedFields") {
+		t.Errorf("the condition about managedFields is %+v", c)
+	}
+}
+
+// TestSafeButNamedInManagedFields wants the condition to warn of what else dropping a version does.
+func TestSafeButNamedInManagedFields(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	l.migration().Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{
+		{Version: "v1", Objects: 40}, {Version: "v1beta1", Objects: 0}, {Version: "v2", Objects: 37},
+	}
+	l.succeeds()
+	l.after(time.Second)
+	safe := migrationv1alpha1.StorageStateSafeToRemoveOldVersions
+	c := meta.FindStatusCondition(l.in.State.Status.Conditions, safe)
+	if c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, "some objects name v2. ") {
+		t.Errorf("the condition is %+v", c)
 	}
 }
 

@@ -19,6 +19,7 @@ package svmtrigger
 import (
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -53,13 +54,13 @@ func (e *evaluation) setConditions() {
 	e.set(migrationv1alpha1.StorageStateServed, e.servedCondition())
 	if !e.cleansManagedFields() {
 		meta.RemoveStatusCondition(&e.next.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
-	} else if isMigrated(&e.next) {
+	} else if isMigrated(&e.next) || e.cleaningDue() {
 		e.set(migrationv1alpha1.StorageStateManagedFieldsServed, e.managedFieldsCondition())
 	}
 }
 
 func (e *evaluation) set(conditionType string, c metav1.Condition) {
-	c.Type = conditionType
+	c.Type, c.ObservedGeneration = conditionType, e.in.State.Generation
 	c.Message = migrationv1alpha1.TruncateRunes(c.Message, migrationv1alpha1.MaxConditionMessageLength)
 	c.LastTransitionTime = metav1.NewTime(e.in.Now.Truncate(time.Second))
 	meta.SetStatusCondition(&e.next.Conditions, c)
@@ -120,8 +121,24 @@ func (e *evaluation) safeCondition(agreed, migrated metav1.Condition) metav1.Con
 			", so the API server refuses to remove any of these versions. Remove the old ones from that list, or create a "+
 			"StorageVersionMigration: it prunes the list at its end unless the feature gate CRDStoredVersionsPruning is off.")
 	default:
+		migrated.Message += e.namedInManagedFields()
 		return migrated
 	}
+}
+
+// namedInManagedFields warns of dropping versions that managedFields name, if there are any.
+func (e *evaluation) namedInManagedFields() string {
+	var names []string
+	for _, v := range e.next.ManagedFieldsVersions {
+		if v.Objects > 0 && v.Version != path.Base(e.next.CurrentEncodingVersion) {
+			names = append(names, v.Version)
+		}
+	}
+	if len(names) == 0 {
+		return ""
+	}
+	return " But metadata.managedFields of some objects name " + strings.Join(names, ", ") + ". When such a version is " +
+		"not served any more, the API server refuses to apply these objects. Run kubectl svm preflight before you drop it."
 }
 
 func (e *evaluation) servedCondition() metav1.Condition {

@@ -35,7 +35,11 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 		return yes(migrationv1alpha1.StateReasonOnlyCurrentEncoding,
 			"Every object is stored in "+e.next.CurrentEncodingVersion+".")
 	}
-	return e.step
+	stored := "Objects may be stored in " + strings.Join(e.next.PersistedEncodingVersions, ", ") + ". "
+	if slices.Contains(e.next.PersistedStorageVersionHashes, storageversion.Unknown) {
+		stored = "Objects may be stored in encodings that nobody has a record of. "
+	}
+	return no(e.step.Reason, stored+e.step.Message)
 }
 
 // decideNextStep decides what is done about objects that must be rewritten.
@@ -45,49 +49,50 @@ func (e *evaluation) decideNextStep() {
 	}
 }
 
-// nextStep creates a migration if one is due. The first case that applies says what is done, or why nothing is.
+// nextStep creates a migration if one is due. The first case that applies says what is done, or why nothing is. The
+// condition that uses its answer says first what is wrong with the objects.
 func (e *evaluation) nextStep() metav1.Condition {
 	o, primary, m, backoff := &e.in.Observation, e.in.PrimaryState, e.underWay, e.next.Backoff
 	switch {
 	case o.Presence == storageversion.NotServed:
-		return e.notMigrated(migrationv1alpha1.StateReasonNotServed,
+		return no(migrationv1alpha1.StateReasonNotServed,
 			"No server serves the resource, so nothing can migrate them.")
 	case e.proof != nil:
-		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
+		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
 			" succeeded. The trigger accepts that when it next sees that all servers agree.")
 	case o.Primary != o.Resource && primary == nil:
-		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "They share their storage with "+
+		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "They share their storage with "+
 			o.Primary.String()+", which has no StorageState yet.")
 	case primary != nil && !e.primaryAlreadyMigrated():
 		reason := migrationv1alpha1.StateReasonMigrationRunning
 		if storageversion.Expires(o.Resource) {
 			reason = migrationv1alpha1.StateReasonObjectsExpire
 		}
-		return e.notMigrated(reason, "They share their storage with "+primary.Name+
+		return no(reason, "They share their storage with "+primary.Name+
 			" and are migrated with it.")
 	case m != nil:
-		return e.notMigrated(whatHappensTo(m, storageversion.Expires(o.Resource)))
+		return no(whatHappensTo(m, storageversion.Expires(o.Resource)))
 	case backoff != nil && (backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
-		return e.notMigrated(migrationv1alpha1.StateReasonMigrationFailed, failureMessage(backoff))
+		return no(migrationv1alpha1.StateReasonMigrationFailed, failureMessage(backoff))
 	case !e.agreed:
-		return e.notMigrated(migrationv1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")
+		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")
 	case e.in.State.Spec.Paused:
-		return e.notMigrated(migrationv1alpha1.StateReasonPaused, "A migration is due: set spec.paused to false to let it "+
+		return no(migrationv1alpha1.StateReasonPaused, "A migration is due: set spec.paused to false to let it "+
 			"start.")
 	case e.in.State.PausedByAnnotation():
-		return e.notMigrated(migrationv1alpha1.StateReasonPaused, "A migration is due: remove the annotation "+
+		return no(migrationv1alpha1.StateReasonPaused, "A migration is due: remove the annotation "+
 			migrationv1alpha1.PausedAnnotation+" to let it start.")
 	case !e.in.AutoMigrate:
-		return e.notMigrated(migrationv1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves the "+
+		return no(migrationv1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves the "+
 			"resource out: create a StorageVersionMigration to migrate it.")
 	case e.in.Now.Before(e.soakedFrom()):
 		e.decideAt(e.soakedFrom())
-		return e.notMigrated(migrationv1alpha1.StateReasonSoaking, fmt.Sprintf("A migration is due at %s, when the servers "+
+		return no(migrationv1alpha1.StateReasonSoaking, fmt.Sprintf("A migration is due at %s, when the servers "+
 			"have written %s for the soak period of %v. Create a StorageVersionMigration to migrate earlier.",
 			e.soakedFrom().UTC().Format(time.RFC3339), e.next.CurrentEncodingVersion, e.soakPeriod()))
 	default:
 		e.planMigration()
-		return e.notMigrated(migrationv1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that "+
+		return no(migrationv1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that "+
 			"fails, the log of svm-controller-manager says why.")
 	}
 }
@@ -99,7 +104,7 @@ func whatHappensTo(m *migrationv1alpha1.StorageVersionMigration, expires bool) (
 	switch {
 	case m.Spec.Suspend:
 		return migrationv1alpha1.StateReasonMigrationSuspended, "The migration " + m.Name +
-			" is suspended: set its spec.suspend to false to continue it."
+			" is suspended: set its spec.suspend to false to continue."
 	case waiting != nil && waiting.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree:
 		return migrationv1alpha1.StateReasonMigrationQueued, "The migration " + m.Name + " waits. " + waiting.Message
 	case m.Status.StartTime == nil:
@@ -144,17 +149,4 @@ func failureMessage(backoff *migrationv1alpha1.MigrationBackoff) string {
 	}
 	return message + " The next one is due at " + backoff.NextAttemptTime.UTC().Format(time.RFC3339) +
 		", or when spec.retryToken gets a new value."
-}
-
-// notMigrated says first what may be stored.
-func (e *evaluation) notMigrated(reason, message string) metav1.Condition {
-	if isMigrated(&e.next) {
-		return no(reason, "Objects may name "+strings.Join(e.unservedVersions(), ", ")+" in metadata.managedFields, which "+
-			"is not served, so the API server refuses to apply them. "+message)
-	}
-	stored := "Objects may be stored in " + strings.Join(e.next.PersistedEncodingVersions, ", ") + ". "
-	if slices.Contains(e.next.PersistedStorageVersionHashes, storageversion.Unknown) {
-		stored = "Objects may be stored in encodings that nobody has a record of. "
-	}
-	return no(reason, stored+message)
 }

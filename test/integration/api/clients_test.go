@@ -115,6 +115,35 @@ func TestSpecAndStatusAreWrittenApart(t *testing.T) {
 	}
 }
 
+// TestMigrationsOfOneResource has the API server select migrations by their resource.
+func TestMigrationsOfOneResource(t *testing.T) {
+	t.Cleanup(func() { shared.clear(t) })
+	ctx, client := t.Context(), shared.migration.MigrationV1alpha1().StorageVersionMigrations()
+	for name, resource := range map[string]v1alpha1.GroupVersionResource{
+		"core": {Resource: "events"}, "group": {Group: "events.k8s.io", Resource: "events"}, "other": {Resource: "pods"},
+	} {
+		migration := &v1alpha1.StorageVersionMigration{
+			ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.StorageVersionMigrationSpec{Resource: resource},
+		}
+		if _, err := client.Create(ctx, migration, strictCreate); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for selector, want := range map[string]string{
+		"spec.resource.resource=pods":                                     "other",
+		"spec.resource.resource=events,spec.resource.group=events.k8s.io": "group",
+		"spec.resource.resource=events,spec.resource.group=":              "core",
+	} {
+		list, err := client.List(ctx, metav1.ListOptions{FieldSelector: selector})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(list.Items) != 1 || list.Items[0].Name != want {
+			t.Errorf("%s selects %d migrations, the first is %+v, want only %s", selector, len(list.Items), list.Items, want)
+		}
+	}
+}
+
 // Two controllers apply to one status: each owns its conditions, and nobody takes the other's away.
 func TestApplyMergesByOwner(t *testing.T) {
 	t.Cleanup(func() { shared.clear(t) })

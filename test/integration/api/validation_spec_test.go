@@ -125,6 +125,18 @@ func TestValidationOfNewMigrations(t *testing.T) {
 			spec: `{resource: {resource: pods}, target: {storageVersionHash: Unknown}}`,
 			want: "wait until the servers agree, or leave target out",
 		},
+		"a target by its version": {
+			spec: `{resource: {resource: deployments, group: apps}, target: {storageVersionHash: apps/v1}}`,
+			want: "this is a version: give its hash",
+		},
+		"a target by its version in the core group": {
+			spec: `{resource: {resource: pods}, target: {storageVersionHash: v1}}`,
+			want: "this is a version: give its hash",
+		},
+		"a target by a hash with a slash": {
+			spec: `{resource: {resource: pods}, target: {storageVersionHash: a/v1=}}`,
+			want: accepted,
+		},
 		"an epoch of no StorageState": {
 			spec: `{resource: {resource: pods}, target: {storageVersionHash: a=, epoch: 3}}`,
 			want: "set epoch and storageStateUID together or leave both out",

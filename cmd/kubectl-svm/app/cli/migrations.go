@@ -21,7 +21,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -32,9 +31,9 @@ const Pending migrationv1alpha1.MigrationConditionType = "Pending"
 
 // CurrentCondition returns the condition of a migration that is True. It returns one of the type Pending if none is.
 func CurrentCondition(m *migrationv1alpha1.StorageVersionMigration) migrationv1alpha1.MigrationCondition {
-	for _, condition := range m.Status.Conditions {
-		if condition.Status == corev1.ConditionTrue {
-			return condition
+	for _, conditionType := range migrationv1alpha1.MigrationConditionTypes {
+		if m.HasCondition(conditionType) {
+			return *m.Status.Condition(conditionType)
 		}
 	}
 	return migrationv1alpha1.MigrationCondition{Type: Pending}

@@ -32,15 +32,15 @@ import (
 // +kubebuilder:printcolumn:name="Persisted",type=string,JSONPath=".status.persistedEncodingVersions",description="The versions in which objects may be stored."
 // +kubebuilder:printcolumn:name="Agreed",type=string,JSONPath=".status.conditions[?(@.type==\"Agreed\")].status",description="Whether all servers write the same encoding."
 // +kubebuilder:printcolumn:name="Migrated",type=string,JSONPath=".status.conditions[?(@.type==\"Migrated\")].status",description="Whether every object is stored in the current encoding."
-// +kubebuilder:printcolumn:name="Safe",type=string,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].status",description="Whether you may drop all versions except the current one."
-// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].reason",description="Why you may drop all versions except the current one, or why not."
+// +kubebuilder:printcolumn:name="Safe",type=string,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].status",description="Whether servers need only the current version to read what is stored."
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].reason",description="Why servers need only the current version, or why they need others."
 // +kubebuilder:printcolumn:name="Heartbeat",type=date,JSONPath=".status.lastHeartbeatTime",description="How long ago the state was last confirmed."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
 // +kubebuilder:printcolumn:name="Current-Hash",type=string,priority=1,JSONPath=".status.currentStorageVersionHash",description="The hash of the current encoding."
 // +kubebuilder:printcolumn:name="Persisted-Hashes",type=string,priority=1,JSONPath=".status.persistedStorageVersionHashes",description="The hashes of the encodings in which objects may be stored."
 // +kubebuilder:printcolumn:name="Source",type=string,priority=1,JSONPath=".status.evidence.source",description="Where the evidence comes from."
 // +kubebuilder:printcolumn:name="Epoch",type=integer,priority=1,JSONPath=".status.epoch",description="Counts the times at which servers may have begun to write another encoding."
-// +kubebuilder:printcolumn:name="Migration",type=string,priority=1,JSONPath=".status.migration.name",description="The latest migration of the current epoch."
+// +kubebuilder:printcolumn:name="Migration",type=string,priority=1,JSONPath=".status.migration.name",description="The latest migration that the trigger created in the current epoch."
 // +kubebuilder:printcolumn:name="Failures",type=integer,priority=1,JSONPath=".status.backoff.failures",description="How many migrations failed in a row."
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=".status.conditions[?(@.type==\"SafeToRemoveOldVersions\")].message",description="Details about the reason."
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`has(self.spec) || (oldSelf.hasValue() && (!has(oldSelf.value().spec) || !has(oldSelf.value().spec.resource) || !has(oldSelf.value().spec.resource.resource) || oldSelf.value().spec.resource.resource == ""))`,message="spec.resource is required: name the resource that this StorageState is about, for example group: apps, resource: deployments"
@@ -54,7 +54,7 @@ type StorageState struct {
 	// Standard object metadata. The name is <resource>.<group> of spec.resource, or <resource> alone for the core group.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-	// spec names the resource.
+	// spec names the resource, and says what administrators want of its migrations.
 	// +optional
 	Spec StorageStateSpec `json:"spec,omitempty,omitzero"`
 	// status says what may be stored. Controllers write it.
@@ -205,8 +205,8 @@ type StorageStateStatus struct {
 	// +listMapKey=version
 	// +kubebuilder:validation:MaxItems=32
 	ManagedFieldsVersions []ManagedFieldsVersion `json:"managedFieldsVersions,omitempty"`
-	// migration is the latest migration of the current epoch. Its name follows from this status. So after a crash, or
-	// with an old cache, the trigger does not create a second one.
+	// migration is the latest migration that the trigger created in the current epoch. Its name follows from this status.
+	// So after a crash, or with an old cache, the trigger does not create a second one.
 	// +optional
 	Migration *MigrationReference `json:"migration,omitempty"`
 	// backoff says when to try again after a failed migration. It is removed when one succeeds and when a new epoch
@@ -219,7 +219,8 @@ type StorageStateStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	LastHandledRetry string `json:"lastHandledRetry,omitempty"`
 	// conditions are the current conditions of the state. Known types are Agreed, Migrated, SafeToRemoveOldVersions,
-	// Served and, for custom resources, ManagedFieldsServed.
+	// Served and, for custom resources, ManagedFieldsServed. observedGeneration says which spec a condition takes into
+	// account.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

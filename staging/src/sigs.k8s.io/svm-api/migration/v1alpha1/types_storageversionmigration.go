@@ -27,6 +27,8 @@ import (
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 // +kubebuilder:resource:scope=Cluster,shortName=svm,categories=storage-migration
 // +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=".spec.resource.group"
+// +kubebuilder:selectablefield:JSONPath=".spec.resource.resource"
 // +kubebuilder:storageversion
 // +kubebuilder:metadata:annotations="api-approved.kubernetes.io=unapproved, experimental-only"
 // +kubebuilder:printcolumn:name="Resource",type=string,JSONPath=".spec.resource.resource",description="The resource to migrate."
@@ -38,7 +40,7 @@ import (
 // +kubebuilder:printcolumn:name="Denied",type=integer,JSONPath=".status.progress.denied",description="How many objects the API server refuses to rewrite. status.deniedObjects names them."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=".metadata.creationTimestamp"
 // +kubebuilder:printcolumn:name="Processed",type=integer,priority=1,JSONPath=".status.progress.processed",description="How many objects have an outcome."
-// +kubebuilder:printcolumn:name="Total",type=integer,priority=1,JSONPath=".status.progress.estimatedTotal",description="The estimated number of all objects."
+// +kubebuilder:printcolumn:name="Total",type=integer,priority=1,JSONPath=".status.progress.estimatedTotal",description="The estimated number of objects to migrate."
 // +kubebuilder:printcolumn:name="Rewritten",type=integer,priority=1,JSONPath=".status.progress.rewritten",description="How many objects the migration wrote."
 // +kubebuilder:printcolumn:name="Per-Minute",type=integer,priority=1,JSONPath=".status.progress.objectsPerMinute",description="How many objects got an outcome per minute, recently."
 // +kubebuilder:printcolumn:name="Estimated-End",type=string,priority=1,JSONPath=".status.estimatedCompletionTime",description="When the migration will end if it continues at this rate."
@@ -47,7 +49,8 @@ import (
 // +kubebuilder:validation:XValidation:optionalOldSelf=true,rule=`has(self.spec) || (oldSelf.hasValue() && (!has(oldSelf.value().spec) || !has(oldSelf.value().spec.resource) || !has(oldSelf.value().spec.resource.resource) || oldSelf.value().spec.resource.resource == ""))`,message="spec.resource is required: name the resource whose stored objects to migrate, for example group: apps, resource: deployments"
 
 // StorageVersionMigration requests that every stored object of one resource is rewritten in the encoding that the API
-// servers write now, and shows the progress. It runs once. To migrate again, create another one.
+// servers write now, and shows the progress. It runs once. To migrate again, create another one. The migrator deletes
+// it some days after its end: --finished-migration-ttl says when.
 type StorageVersionMigration struct {
 	metav1.TypeMeta `json:",inline"`
 	// Standard object metadata. The name has no meaning. The trigger uses names that start with the resource and its
@@ -90,8 +93,9 @@ type StorageVersionMigrationSpec struct {
 	// request: a success proves something only if status.target is set.
 	// +optional
 	Target *MigrationTarget `json:"target,omitempty"`
-	// suspend stops the migration. It keeps its progress, and goes on from there when suspend is false again, unless the
-	// servers write another encoding by then. To keep the trigger from creating other migrations of the resource, set
+	// suspend stops the migration. It keeps its progress, and goes on from there when suspend is false again. If a new
+	// epoch has begun by then, the trigger replaces a migration that it created, and one that a person created fails. The
+	// trigger creates no other migration of the resource while its own is suspended. To keep it from that in any case, set
 	// spec.paused of the StorageState.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
@@ -114,7 +118,8 @@ type GroupVersionResource struct {
 	Group string `json:"group,omitempty"`
 	// version is the version that the migrator uses to list and to write the objects. If it is empty, the migrator chooses
 	// a served one, preferably that of the target. It has no influence on the encoding in which objects are stored. Custom
-	// resources are always written at their storage version, because at another one they could lose fields.
+	// resources are written at their storage version, because at another one they could lose fields. Only if it is not
+	// served, and a webhook converts the objects, are they written at another one.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Version string `json:"version,omitempty"`
@@ -134,6 +139,7 @@ type MigrationTarget struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="!self.matches('^([-a-z0-9.]+/)?v[0-9][a-z0-9]*$')",message="this is a version: give its hash, as in status.currentStorageVersionHash of the StorageState, or leave target out"
 	// +kubebuilder:validation:XValidation:rule="self != 'Unknown'",message="a migration needs one encoding as its target: wait until the servers agree, or leave target out"
 	StorageVersionHash string `json:"storageVersionHash"`
 	// encodingVersion is the version that has storageVersionHash, for example apps/v1, or v1 for the core group. It is the
@@ -192,8 +198,8 @@ type StorageVersionMigrationStatus struct {
 	// +listMapKey=version
 	// +kubebuilder:validation:MaxItems=32
 	ManagedFieldsVersions []ManagedFieldsVersion `json:"managedFieldsVersions,omitempty"`
-	// deniedObjects names objects that the API server permanently refuses to rewrite, at most 100 of them. progress.denied
-	// has the number of all.
+	// deniedObjects names objects that the API server refuses to rewrite, or that it has failed to rewrite for long, at
+	// most 100 of them. progress.denied has the number of all.
 	// +optional
 	// +listType=map
 	// +listMapKey=namespace
@@ -246,7 +252,8 @@ type MigrationProgress struct {
 	// the last one, status.sweepCompletionTime is set.
 	// +optional
 	ContinueToken string `json:"continueToken,omitempty"`
-	// estimatedTotal is about how many objects there are. It is empty if the API server does not say.
+	// estimatedTotal is about how many objects there are to migrate. It is empty if the API server does not say. If an
+	// earlier migration has migrated all objects but the denied ones, only these are counted.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	EstimatedTotal *int64 `json:"estimatedTotal,omitempty"`
@@ -282,7 +289,8 @@ type MigrationProgress struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Gone int64 `json:"gone"`
-	// denied is how many objects the API server permanently refuses to rewrite. status.deniedObjects names them.
+	// denied is how many objects the API server refuses to rewrite, or has failed to rewrite for long.
+	// status.deniedObjects names them.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Denied int64 `json:"denied"`

@@ -78,6 +78,11 @@ const (
 	MigrationFailed MigrationConditionType = "Failed"
 )
 
+// MigrationConditionTypes are the types of the conditions that the migrator writes. Others belong to other programs.
+var MigrationConditionTypes = []MigrationConditionType{
+	MigrationWaiting, MigrationRunning, MigrationSucceeded, MigrationFailed,
+}
+
 // Reasons of the Waiting condition. MigrationReasonResourceNotServed is one, too.
 const (
 	// MigrationReasonQueued: the migration may start, and waits for others to end. The flag --concurrent-migrations says
@@ -150,9 +155,10 @@ const (
 	// StorageStateMigrated means that every object is stored in the current encoding. While it is not True, its reason and
 	// message say what is being done about it, or why nothing is done.
 	StorageStateMigrated = "Migrated"
-	// StorageStateSafeToRemoveOldVersions means that a server needs only the current version to read what is stored. All
-	// others may be dropped from a CustomResourceDefinition, or by an upgrade or a downgrade. While it is not True, its
-	// reason and message are those of Migrated, or say what else prevents it.
+	// StorageStateSafeToRemoveOldVersions means that a server needs only the current version to read what is stored, so an
+	// upgrade, a downgrade or a change of a CustomResourceDefinition may drop all others. If metadata.managedFields name
+	// such a version, the message says so: then dropping it has other consequences. While it is not True, its reason and
+	// message are those of Migrated, or say what else prevents it.
 	StorageStateSafeToRemoveOldVersions = "SafeToRemoveOldVersions"
 	// StorageStateManagedFieldsServed means that the managedFields of no object name a version that is not served. The
 	// condition exists for custom resources, if the feature gate CRDManagedFieldsCleaning is on.

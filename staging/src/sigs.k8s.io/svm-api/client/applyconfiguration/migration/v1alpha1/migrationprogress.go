@@ -28,7 +28,8 @@ type MigrationProgressApplyConfiguration struct {
 	// continueToken is the list token of the next chunk. It is empty before the first chunk and after the last one. After
 	// the last one, status.sweepCompletionTime is set.
 	ContinueToken *string `json:"continueToken,omitempty"`
-	// estimatedTotal is about how many objects there are. It is empty if the API server does not say.
+	// estimatedTotal is about how many objects there are to migrate. It is empty if the API server does not say. If an
+	// earlier migration has migrated all objects but the denied ones, only these are counted.
 	EstimatedTotal *int64 `json:"estimatedTotal,omitempty"`
 	// percentComplete is how many of the estimated total have an outcome, in percent, rounded down. It is 100 only if
 	// every listed object has one. It is empty while the total is not known.
@@ -47,7 +48,8 @@ type MigrationProgressApplyConfiguration struct {
 	WrittenByOthers *int64 `json:"writtenByOthers,omitempty"`
 	// gone is how many objects were deleted during the migration.
 	Gone *int64 `json:"gone,omitempty"`
-	// denied is how many objects the API server permanently refuses to rewrite. status.deniedObjects names them.
+	// denied is how many objects the API server refuses to rewrite, or has failed to rewrite for long.
+	// status.deniedObjects names them.
 	Denied *int64 `json:"denied,omitempty"`
 	// retried is how many requests were sent again after a transient error. It counts requests, not objects, and is not an
 	// outcome.

@@ -36,7 +36,7 @@ type StorageStateApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata. The name is <resource>.<group> of spec.resource, or <resource> alone for the core group.
 	*v1.ObjectMetaApplyConfiguration `json:"metadata,omitempty"`
-	// spec names the resource.
+	// spec names the resource, and says what administrators want of its migrations.
 	Spec *StorageStateSpecApplyConfiguration `json:"spec,omitempty"`
 	// status says what may be stored. Controllers write it.
 	Status *StorageStateStatusApplyConfiguration `json:"status,omitempty"`

@@ -73,8 +73,8 @@ type StorageStateStatusApplyConfiguration struct {
 	// The API server refuses server-side apply of an object whose managedFields name a version that is not served. At most
 	// 32 versions are listed.
 	ManagedFieldsVersions []ManagedFieldsVersionApplyConfiguration `json:"managedFieldsVersions,omitempty"`
-	// migration is the latest migration of the current epoch. Its name follows from this status. So after a crash, or
-	// with an old cache, the trigger does not create a second one.
+	// migration is the latest migration that the trigger created in the current epoch. Its name follows from this status.
+	// So after a crash, or with an old cache, the trigger does not create a second one.
 	Migration *MigrationReferenceApplyConfiguration `json:"migration,omitempty"`
 	// backoff says when to try again after a failed migration. It is removed when one succeeds and when a new epoch
 	// starts.
@@ -83,7 +83,8 @@ type StorageStateStatusApplyConfiguration struct {
 	// handled last, truncated to 253 characters. Any other value requests another attempt at once, whatever backoff says.
 	LastHandledRetry *string `json:"lastHandledRetry,omitempty"`
 	// conditions are the current conditions of the state. Known types are Agreed, Migrated, SafeToRemoveOldVersions,
-	// Served and, for custom resources, ManagedFieldsServed.
+	// Served and, for custom resources, ManagedFieldsServed. observedGeneration says which spec a condition takes into
+	// account.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

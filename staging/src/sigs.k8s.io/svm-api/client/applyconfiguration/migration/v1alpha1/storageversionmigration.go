@@ -31,7 +31,8 @@ import (
 // with apply.
 //
 // StorageVersionMigration requests that every stored object of one resource is rewritten in the encoding that the API
-// servers write now, and shows the progress. It runs once. To migrate again, create another one.
+// servers write now, and shows the progress. It runs once. To migrate again, create another one. The migrator deletes
+// it some days after its end: --finished-migration-ttl says when.
 type StorageVersionMigrationApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata. The name has no meaning. The trigger uses names that start with the resource and its

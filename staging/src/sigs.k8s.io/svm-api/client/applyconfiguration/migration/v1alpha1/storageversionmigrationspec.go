@@ -34,8 +34,9 @@ type StorageVersionMigrationSpecApplyConfiguration struct {
 	// fails if the servers do not write its target, or stop writing it. The target cannot be changed. It is only a
 	// request: a success proves something only if status.target is set.
 	Target *MigrationTargetApplyConfiguration `json:"target,omitempty"`
-	// suspend stops the migration. It keeps its progress, and goes on from there when suspend is false again, unless the
-	// servers write another encoding by then. To keep the trigger from creating other migrations of the resource, set
+	// suspend stops the migration. It keeps its progress, and goes on from there when suspend is false again. If a new
+	// epoch has begun by then, the trigger replaces a migration that it created, and one that a person created fails. The
+	// trigger creates no other migration of the resource while its own is suspended. To keep it from that in any case, set
 	// spec.paused of the StorageState.
 	Suspend *bool `json:"suspend,omitempty"`
 }
