@@ -38,7 +38,7 @@ RACED        = $(filter-out $(PLAIN),$(shell go list ./pkg/storageversion/observ
 
 TEST := go test -vet=off
 # Real servers never behave twice in the same way, so a result from Go's cache would say nothing.
-INTEGRATION := $(TEST) -count=1 -timeout 45m -run '$(FOCUS)'
+INTEGRATION := $(TEST) -count=1 -timeout 3h -run '$(FOCUS)'
 
 .DEFAULT_GOAL := help
 

@@ -121,7 +121,6 @@ func TestSourceThatCannotBeRead(t *testing.T) {
 			migrationv1alpha1.EvidenceFromAggregatedDiscovery},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			t.Parallel()
 			c := newReadingCluster(t)
 			began := c.clock.Now()
 			c.broken(tc.path, tc.code)
@@ -175,7 +174,6 @@ func TestSourceThatCannotBeRead(t *testing.T) {
 
 // TestOutageIsNoProblem has no API server for long. When it is back, some resources cannot be read at once.
 func TestOutageIsNoProblem(t *testing.T) {
-	t.Parallel()
 	c := newReadingCluster(t)
 	c.settle(t)
 	c.tolds()

@@ -23,18 +23,19 @@ import (
 	"time"
 )
 
-// poll is how long to wait between two looks at a condition, and restOfLooks is how many times as long as the last look
-// at least. Looks cost processor time, of which the tests have too little: some start a program.
+// poll is how long to wait between two looks at a condition. Looks cost processor time, of which the tests have too
+// little: some start a program. So the wait is also restOfLooks times as long as the last look, up to longestRest.
 const (
 	poll        = 200 * time.Millisecond
 	restOfLooks = 3
+	longestRest = 2 * time.Second
 )
 
 // repeat calls look until it returns true or ctx ends.
 func repeat(ctx context.Context, look func(ctx context.Context) (done bool)) {
 	for began := time.Now(); ctx.Err() == nil && !look(ctx); began = time.Now() {
 		select {
-		case <-time.After(max(poll, restOfLooks*time.Since(began))):
+		case <-time.After(max(poll, min(restOfLooks*time.Since(began), longestRest))):
 		case <-ctx.Done():
 		}
 	}

@@ -57,8 +57,8 @@ func testLeadership(t *testing.T, cp *controlplane.ControlPlane) {
 	})
 
 	t.Run("a stop hands over at once", func(t *testing.T) {
-		// With the default durations a lease that is not given back stays for 15 seconds.
-		first := startManager(t, cp, framework.Manager, "stopped-leader")
+		// A lease that is not given back stays for minutes.
+		first := startManager(t, cp, framework.Manager, "stopped-leader", framework.PatientElection...)
 		eventually(t, soon, "the first leads", func() bool { return first.runs(t, cp, gcController) })
 		framework.StopManager(t, first.Process)
 		if h := holder(t.Context(), c, managerLease); h != "" {

@@ -215,7 +215,8 @@ func testSuspend(t *testing.T, c *cluster) {
 		tell(t, "secrets: there is no migration to stop", "kubectl svm resume "+running.Name)
 	c.awaitReason(t, "MigrationSuspended")
 	c.svm(t, "status", "widgets").must(t, 2, "suspended by a person", "kubectl svm resume widgets.example.com")
-	c.svm(t, "status", "widgets", "--watch", "--timeout=2s").must(t, 3).tell(t, "timed out after 2s", "MigrationSuspended")
+	c.svm(t, "status", "widgets", "--watch", "--timeout=10s").must(t, 3).
+		tell(t, "timed out after 10s", "MigrationSuspended")
 	c.svm(t, "suspend", "widgets").must(t, 1).tell(t, "there is no migration to stop")
 	c.svm(t, "resume", running.Name).must(t, 0, running.Name+" resumed")
 	during := c.svm(t, "status", "widgets", "--watch", "--timeout=5m").must(t, 0, "Safe to upgrade")

@@ -277,10 +277,10 @@ func bothKindsOfGarbage(t *testing.T, cp *controlplane.ControlPlane) {
 
 	w := startWitness(t, client)
 	startCollector(t, cp.AdminConfig(), collectorOptions{hook: races(t, all)})
+	deleted := time.Now()
 	if err := deleteLease(t.Context(), client, blinking.id); err != nil {
 		t.Fatal(err)
 	}
-	deleted := time.Now()
 	waitUntil(t, deleted.Add(4*time.Second))
 	for _, c := range cases {
 		if len(c.late) > 0 {

@@ -90,7 +90,7 @@ func testManyOfOneResource(t *testing.T, c *cluster) {
 	}
 	began := time.Now()
 	s.migrate(t)
-	manager := c.startManager(t, "many", steadily(10)...) // so that all others can say that they wait
+	manager := c.startManager(t, "many", steadily(5)...) // so that all others can say that they wait
 	framework.Eventually(t, soon, func(ctx context.Context) error { return s.allButOneWait(ctx, others) })
 	s.judgeOfMany(t, others)
 	lists, err := c.Requests(controlplane.RequestFilter{

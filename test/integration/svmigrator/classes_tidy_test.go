@@ -38,7 +38,7 @@ import (
 
 const (
 	// finishedTTL is how long the managers of these tests keep migrations that have ended.
-	finishedTTL = 10 * time.Second
+	finishedTTL = 15 * time.Second
 	// migrator is how the migrator calls itself in managedFields.
 	migrator = "storage-version-migrator"
 )

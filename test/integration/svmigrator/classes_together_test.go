@@ -79,7 +79,7 @@ func (c *cluster) createdTogether(t *testing.T, r custom, later time.Duration) {
 		time.Since(created),
 		words(m),
 	)
-	if served > impatient && condition(m, v1alpha1.MigrationFailed) != nil {
+	if served > impatient/2 && condition(m, v1alpha1.MigrationFailed) != nil {
 		mustFail(t, m, v1alpha1.MigrationReasonResourceNotServed)
 		return // so busy is the machine that the definition came too late
 	}

@@ -38,7 +38,7 @@ func testExpiredToken(t *testing.T) {
 	)
 	// The tokens expire at once, and not when the server's cache looks at it.
 	c := startCluster(t, controlplane.Server{FeatureGates: map[string]bool{"ListFromCacheSnapshot": false}})
-	args := steadily(75, fmt.Sprintf("--migration-chunk-size=%d", chunkSize))
+	args := steadily(40, fmt.Sprintf("--migration-chunk-size=%d", chunkSize))
 	manager := c.startManager(t, "manager", args...)
 
 	first := c.stage(t, "letters", "Letter", objects)

@@ -17,6 +17,9 @@ limitations under the License.
 package svmigrator
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"regexp"
 	"sync"
@@ -52,7 +55,7 @@ func testEachKilled(t *testing.T, c *cluster) {
 	process := framework.Process{
 		Name:   "manager",
 		Config: gate.Config(framework.ManagerUser, framework.Masters),
-		Args:   steadily(400, "--migration-chunk-size=150"),
+		Args:   steadily(200, "--migration-chunk-size=150"),
 	}
 	manager := c.startProcess(t, process)
 	s.migrate(t)
@@ -66,6 +69,7 @@ func testEachKilled(t *testing.T, c *cluster) {
 			}
 			t.Logf("the manager was killed after %d writes", s.writes.count())
 			manager = c.startProcess(t, process)
+			seen.await(t, 10) // of that manager
 		case 1:
 			c.loseServer(t, seen, manager, down)
 		case 2:
@@ -94,15 +98,18 @@ func (c *cluster) loseServer(t *testing.T, seen *traffic, manager *controlplane.
 	}
 	killed := time.Now()
 	passes(t, down)
+	framework.Eventually(t, soon, func(context.Context) error {
+		if told() == before {
+			return errors.New("the log does not tell of the outage")
+		}
+		return nil
+	})
 	if err := server.Restart(nil); err != nil {
 		t.Fatal(err)
 	}
 	patches, all := seen.lose(false)
 	away := time.Since(killed)
 	t.Logf("the API server was away for %v, in which the manager sent %d requests, %d of them PATCH", away, all, patches)
-	if told() == before {
-		t.Error("the log does not tell of the outage")
-	}
 	// Those that were on their way when it died, and probes at times that double. All others are watches, each of which
 	// backs off for itself. The looks for servers go to the address of the server, where nobody counts them.
 	if most := 16 + int(away.Seconds()); patches > most {
@@ -133,6 +140,25 @@ type traffic struct {
 	mu           sync.Mutex
 	lost         bool
 	patches, all int
+	// passed is how many PATCH requests were let through.
+	passed int
+}
+
+// await waits until so many PATCH requests are let through.
+func (c *traffic) await(t *testing.T, more int) {
+	t.Helper()
+	passed := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.passed
+	}
+	enough := passed() + more
+	poll(t, soon, func() error {
+		if n := passed(); n < enough {
+			return fmt.Errorf("%d PATCH requests, want %d", n, enough)
+		}
+		return nil
+	})
 }
 
 // lose begins or ends an outage, and returns what was sent since the one before began.
@@ -148,6 +174,9 @@ func (c *traffic) judge(r *http.Request) controlplane.Verdict {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.lost {
+		if r.Method == http.MethodPatch {
+			c.passed++
+		}
 		return controlplane.Verdict{}
 	}
 	c.all++

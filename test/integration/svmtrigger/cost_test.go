@@ -71,7 +71,7 @@ func testIdleCost(t *testing.T, c *cluster) {
 	c.spreadHeartbeats(t)
 	before, began := c.allStates(), c.mark(t)
 	idle := c.idle(t, before, began)
-	for retries := 2; retries > 0 && idle.Total() > quietEnough; retries-- {
+	for retries := 5; retries > 0 && idle.Total() > quietEnough; retries-- {
 		if again := c.idle(t, before, began); again.Total() < idle.Total() {
 			idle = again
 		}
