@@ -215,6 +215,7 @@ func testSuspend(t *testing.T, c *cluster) {
 		tell(t, "secrets: there is no migration to stop", "kubectl svm resume "+running.Name)
 	c.awaitReason(t, "MigrationSuspended")
 	c.svm(t, "status", "widgets").must(t, 2, "suspended by a person", "kubectl svm resume widgets.example.com")
+	c.beginEpoch(t)
 	c.svm(t, "status", "widgets", "--watch", "--timeout=10s").must(t, 3).
 		tell(t, "timed out after 10s", "MigrationSuspended")
 	c.svm(t, "suspend", "widgets").must(t, 1).tell(t, "there is no migration to stop")
@@ -224,6 +225,28 @@ func testSuspend(t *testing.T, c *cluster) {
 		t.Errorf("it does not tell that the migration runs: %s", during)
 	}
 	c.mustBeStored(t, "v2")
+}
+
+// beginEpoch changes the storage version of the widgets and takes that back. A new epoch begins, and whoever is
+// suspended must still be.
+func (c *cluster) beginEpoch(t *testing.T) {
+	t.Helper()
+	epoch := func(ctx context.Context) int64 {
+		state, err := c.States().Get(ctx, widgets.String(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return state.Status.Epoch
+	}
+	before := epoch(t.Context())
+	c.apply(t, definition("v1"))
+	c.apply(t, definition("v2"))
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		if epoch(ctx) == before {
+			return fmt.Errorf("it is still epoch %d", before)
+		}
+		return nil
+	})
 }
 
 func testDenied(t *testing.T, c *cluster) {
