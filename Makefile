@@ -105,7 +105,7 @@ integration: test-binaries ## Run the tests against real servers; FOCUS= is a re
 .PHONY: integration-of-managers
 integration-of-managers:
 	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh "integration, managers" \
-		$(INTEGRATION) -p 3 $(OF_MANAGERS:%=./test/integration/%)
+		$(INTEGRATION) -p 4 $(OF_MANAGERS:%=./test/integration/%)
 
 .PHONY: integration-in-process
 integration-in-process:

@@ -100,7 +100,8 @@ func Decide(in Input) Decision {
 	} else {
 		d = decideUnbound(in)
 	}
-	// If a migration of the trigger failed while it is suspended, the trigger would create another one, which is not.
+	// If a migration of the trigger failed while it is suspended, the trigger would create another one that is not
+	// suspended.
 	if m.Spec.Suspend && (d.Verdict != Fail || m.ByTrigger()) {
 		return waitDecision(migrationv1alpha1.MigrationReasonSuspended,
 			"the migration is suspended. Set spec.suspend to false to continue")

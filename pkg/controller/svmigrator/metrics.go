@@ -19,7 +19,6 @@ package svmigrator
 import (
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-base/metrics"
@@ -132,9 +131,9 @@ func collectNewest(
 		if observed := observer.Observe(resource); observed.DefinitionDeleted(m.Status.Evidence) {
 			continue
 		}
-		for _, condition := range m.Status.Conditions {
-			if condition.Status == corev1.ConditionTrue {
-				resources[state{string(condition.Type), condition.Reason}]++
+		for _, condition := range migrationv1alpha1.MigrationConditionTypes {
+			if m.HasCondition(condition) {
+				resources[state{string(condition), m.Status.Condition(condition).Reason}]++
 			}
 		}
 	}

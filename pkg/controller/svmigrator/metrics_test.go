@@ -120,7 +120,8 @@ func TestNewestMigrations(t *testing.T) {
 			m.Name, m.Spec.Resource.Resource = name, resource
 			m.CreationTimestamp = metav1.NewTime(noon.Add(-age))
 			m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
-				{Type: migrationv1alpha1.MigrationWaiting, Status: corev1.ConditionFalse, Reason: "Started"},
+				{Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionFalse, Reason: "Waiting"},
+				{Type: "example.com/Approved", Status: corev1.ConditionTrue, Reason: "ByAnother"},
 				{Type: migrationv1alpha1.MigrationConditionType(condition), Status: corev1.ConditionTrue, Reason: reason},
 			}
 		})

@@ -137,7 +137,8 @@ func newState(in Input) *migrationv1alpha1.StorageState {
 func (c *Controller) deleteMigrations(ctx context.Context, _ Input, d Decision) error {
 	for _, migration := range d.Delete {
 		err := c.client.StorageVersionMigrations().Delete(ctx, migration.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &migration.UID},
+			// Somebody may suspend it at this moment.
+			Preconditions: &metav1.Preconditions{UID: &migration.UID, ResourceVersion: &migration.ResourceVersion},
 		})
 		switch {
 		case err == nil:
@@ -145,7 +146,7 @@ func (c *Controller) deleteMigrations(ctx context.Context, _ Input, d Decision) 
 			klog.FromContext(ctx).V(2).Info("Deleted migration", "migration", klog.KObj(migration), "uid", migration.UID,
 				"reason", d.Reason)
 		case controller.MigrationMissing(err, migration.Name), apierrors.IsConflict(err):
-			// It is gone, and another one may have its name.
+			// It is gone, and another one may have its name, or it has changed, and is decided on again.
 		default:
 			return fmt.Errorf("deleting migration %q: %w", migration.Name, err)
 		}

@@ -149,8 +149,8 @@ func TestAct(t *testing.T) {
 				Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one"), migrationOf(widgets, "two")}},
 			want: []string{
 				"update storagestates/status widgets.example.com if uid-widgets@7",
-				"delete storageversionmigrations one if uid-one",
-				"delete storageversionmigrations two if uid-two",
+				"delete storageversionmigrations one if uid-one@5",
+				"delete storageversionmigrations two if uid-two@5",
 			},
 		},
 		"migrations to be deleted are gone, or others by now": {
@@ -160,8 +160,8 @@ func TestAct(t *testing.T) {
 				migrationOf(widgets, "one"), migrationOf(widgets, "two"),
 			}},
 			want: []string{
-				"delete storageversionmigrations one if uid-one",
-				"delete storageversionmigrations two if uid-two",
+				"delete storageversionmigrations one if uid-one@5",
+				"delete storageversionmigrations two if uid-two@5",
 			},
 		},
 		"a migration is created while the state is what was decided on": {
@@ -225,7 +225,7 @@ func TestAct(t *testing.T) {
 				Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")}, Create: migration,
 			},
 			refuse: map[string]error{"delete storageversionmigrations": apierrors.NewInternalError(errors.New("etcd"))},
-			want:   []string{"delete storageversionmigrations one if uid-one"},
+			want:   []string{"delete storageversionmigrations one if uid-one@5"},
 			fails:  `deleting migration "one"`,
 		},
 	} {

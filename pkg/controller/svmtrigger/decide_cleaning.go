@@ -96,8 +96,8 @@ func (e *evaluation) acceptCleaning() {
 // managedFieldsCondition makes the ManagedFieldsServed condition.
 func (e *evaluation) managedFieldsCondition() metav1.Condition {
 	if e.cleaningDue() {
-		return no(e.step.Reason, "Objects may name "+strings.Join(e.unservedVersions(), ", ")+" in metadata.managedFields, "+
-			"which is not served, so the API server refuses to apply them. "+e.step.Message)
+		return no(e.step.Reason, "Objects may name "+strings.Join(e.unservedVersions(), ", ")+" in metadata.managedFields. "+
+			"The API server refuses to apply them while that version is not served. "+e.step.Message)
 	}
 	return yes(migrationv1alpha1.StateReasonOnlyServedVersions,
 		"The last migration left no version in metadata.managedFields that is not served.")

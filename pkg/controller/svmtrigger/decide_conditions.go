@@ -52,10 +52,12 @@ func (e *evaluation) setConditions() {
 	e.set(migrationv1alpha1.StorageStateMigrated, migrated)
 	e.set(migrationv1alpha1.StorageStateSafeToRemoveOldVersions, e.safeCondition(agreed, migrated))
 	e.set(migrationv1alpha1.StorageStateServed, e.servedCondition())
+	const managedFieldsServed = migrationv1alpha1.StorageStateManagedFieldsServed
+	known := meta.FindStatusCondition(e.next.Conditions, managedFieldsServed) != nil
 	if !e.cleansManagedFields() {
-		meta.RemoveStatusCondition(&e.next.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
-	} else if isMigrated(&e.next) || e.cleaningDue() {
-		e.set(migrationv1alpha1.StorageStateManagedFieldsServed, e.managedFieldsCondition())
+		meta.RemoveStatusCondition(&e.next.Conditions, managedFieldsServed)
+	} else if known || isMigrated(&e.next) || e.cleaningDue() {
+		e.set(managedFieldsServed, e.managedFieldsCondition())
 	}
 }
 
@@ -137,8 +139,9 @@ func (e *evaluation) namedInManagedFields() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return " But metadata.managedFields of some objects name " + strings.Join(names, ", ") + ". When such a version is " +
-		"not served any more, the API server refuses to apply these objects. Run kubectl svm preflight before you drop it."
+	return " But when they were migrated, metadata.managedFields of some named " + strings.Join(names, ", ") + ". The " +
+		"API server refuses to apply such objects while that version is not served. Run kubectl svm preflight before you " +
+		"drop it."
 }
 
 func (e *evaluation) servedCondition() metav1.Condition {

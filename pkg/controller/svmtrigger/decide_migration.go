@@ -125,13 +125,18 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 }
 
 // planDeletions plans to delete unfinished migrations that were made for an earlier epoch, or for a state before this
-// one. A suspended one stays, because another one in its place would not be suspended.
+// one. A suspended one stays until there is nothing to migrate, because another one in its place would not be
+// suspended.
 // The migrator ends one that a person made: that person wants to know how it ended, and nothing may take its place.
 func (e *evaluation) planDeletions() {
+	nothingDue := isMigrated(&e.next) && !e.cleaningDue()
 	for _, m := range e.in.Migrations {
 		bound := boundTo(m)
-		if bound != nil && m.ByTrigger() && m.GroupResource() == e.in.Observation.Resource && !m.Finished() &&
-			!m.Spec.Suspend && (bound.StorageStateUID != e.in.State.UID || *bound.Epoch != e.next.Epoch) {
+		if bound == nil || !m.ByTrigger() || m.GroupResource() != e.in.Observation.Resource || m.Finished() {
+			continue
+		}
+		outdated := bound.StorageStateUID != e.in.State.UID || *bound.Epoch != e.next.Epoch
+		if m.Spec.Suspend && nothingDue || !m.Spec.Suspend && outdated {
 			e.decision.Delete = append(e.decision.Delete, m)
 		}
 	}
@@ -159,7 +164,7 @@ func (e *evaluation) findMigrations() {
 		}
 		bound := boundTo(m)
 		current := bound == nil && e.agreed || storage.targets(m, bound) || m.Spec.Suspend && m.ByTrigger()
-		if m.GroupResource() == storage.resource && !m.Finished() && current {
+		if m.GroupResource() == storage.resource && !m.Finished() && current && (e.underWay == nil || !m.Spec.Suspend) {
 			e.underWay = m
 		}
 	}

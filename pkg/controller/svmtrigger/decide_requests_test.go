@@ -112,3 +112,28 @@ func TestSuspendedMigration(t *testing.T) {
 		t.Errorf("created %q, the last for %+v, when the migration was resumed", l.created, target)
 	}
 }
+
+// TestSuspendedMigrationThatIsNotNeeded has a person migrate the resource while a migration of the trigger is
+// suspended.
+func TestSuspendedMigrationThatIsNotNeeded(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	l.after(time.Minute)
+	suspended := l.migration()
+	suspended.Spec.Suspend = true
+	by := &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "by-a-person", UID: l.uid()}}
+	by.Spec.Resource = suspended.Spec.Resource
+	l.in.Migrations = append([]*migrationv1alpha1.StorageVersionMigration{by}, l.in.Migrations...)
+	l.begins(by)
+	by.Status.Target = suspended.Spec.Target
+	l.decide()
+	l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationRunning,
+		migrationv1alpha1.StateReasonMigrationRunning)
+	l.ends(by, migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationReasonAllObjectsMigrated)
+	by.Status.Target = suspended.Spec.Target
+	l.after(time.Second)
+	l.expect(1, v1, v1)
+	if left := l.in.Migrations; len(left) != 1 || left[0] != by {
+		t.Errorf("%d migrations are left when there is nothing to migrate", len(left))
+	}
+}

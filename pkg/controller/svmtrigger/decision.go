@@ -55,7 +55,7 @@ const (
 // Decision is what to do about one resource, in this order:
 //
 //  1. create, update, delete or recreate the state;
-//  2. delete migrations whose target is out of date;
+//  2. delete migrations that are not needed any more;
 //  3. create a migration.
 //
 // If one of these fails, those after it are not done. No decision both updates the state and creates a migration: a

@@ -32,7 +32,7 @@ limitations under the License.
 //     resource was deleted; delete and create, if another controller wrote it without epochs;
 //   - storagestates/status: update, with all that it knows;
 //   - storageversionmigrations: create, one for each attempt; delete, of unfinished ones for an epoch that is over, or
-//     whose definition was deleted;
+//     whose definition was deleted, and of suspended ones when there is nothing to migrate any more;
 //   - events on StorageStates.
 //
 // It promises

@@ -33,8 +33,8 @@ var suspend = verb{
 	long: `Stop migrations. Name a migration, or a resource to stop all its migrations that have not ended. They keep their
 progress: after "kubectl svm resume" they continue where they stopped. The command sets spec.suspend.
 
-While a migration of the trigger is suspended, the trigger creates no other migration of the resource. If the servers
-write another version in the meantime, another migration takes its place after "kubectl svm resume".`,
+While a migration of the trigger is suspended, the trigger creates no other migration of the resource. If API servers
+restart or write another version in the meantime, another migration takes its place after "kubectl svm resume".`,
 	example: `  # Stop what migrates the widgets now
   kubectl svm suspend widgets.example.com
 

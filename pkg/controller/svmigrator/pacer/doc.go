@@ -26,27 +26,27 @@ limitations under the License.
 //
 // The limiter judges the latencies of a lane in windows of 64 requests, 128 in polite windows:
 //
-//   - A polite window has the polite limit, 0.65. Others are noticed when they write, and the slow requests (the 80th
-//     percentile) take more than 1.2 times as long as the quick ones (the 20th): requests that queue behind those of
-//     others take longer by chance. This needs no memory. It works where others are there before the migration, and
-//     others who stay are noticed every time.
+//   - A polite window has the polite limit, 0.65. Others are noticed when the slow requests (the 80th percentile) take
+//     more than 1.45 times as long as the quick ones (the 20th), or 1.2 times while others write: requests that queue
+//     behind those of others take longer by chance. This needs no memory. It works where others are there before the
+//     migration, and others who stay are noticed every time.
 //   - Sprints follow a polite window in which nobody was noticed: one after the first such window, 8 after the
 //     second, and 32 after each further one. The limit of sprints begins at one, and grows by half, rounded up, while
 //     requests take hardly longer than in the polite window. When they take 1.5 times as long, our own requests are
 //     too many, and the limit halves, rounded up. If it is one already, a polite window follows. A polite window in
 //     which others are noticed halves the number of windows that count. When none is left, the limit of sprints
 //     begins at one again.
-//   - While nobody writes, a polite window counts as two if the slow requests take at most 1.45 times as long.
-//     Otherwise it is in doubt, because there may be others who only read: it does not count, and 16 sprints of one
-//     request at a time follow.
+//   - If it is known that nobody else writes, a window in which nobody was noticed counts as two. Another window is in
+//     doubt, because there may be others who only read: it does not count, and 16 sprints of one request at a time
+//     follow.
 //
 // Others write if etcd's revision grows by 10 a second more than what the migrations write. When they begin to, sprints
 // end, and a polite window follows. Leases are written in any large cluster, and say nothing about load. So writes do
 // not decide alone: where latencies hardly spread, sprints go on beside them.
 //
 // So beside others who write, a migration goes on at the polite limit, and a window that was calm by chance costs them
-// one sprint of one request at a time. Beside others who only read, it sends one request at a time without pauses. On a
-// server that nobody else uses, most windows are sprints.
+// one sprint of one request at a time. Beside others who only read, it mostly sends one request at a time without
+// pauses. On a server that nobody else uses, most windows are sprints.
 //
 // The package promises:
 //

@@ -37,8 +37,8 @@ const (
 	window       = 64
 	politeWindow = 128
 	// A polite window is calm if its slow requests take no more than spread times as long as the quick ones: requests that
-	// queue behind those of others take longer by chance. While others write it must be spreadBesideWriters. While nobody
-	// does, any other window is in doubt.
+	// queue behind those of others take longer by chance. While others write it must be spreadBesideWriters. If it is
+	// known that nobody writes, a window that is not calm is in doubt.
 	spread              = 1.45
 	spreadBesideWriters = 1.2
 	// A sprint is too fast when its requests take tooSlow times as long as those of the last polite window. While they
@@ -51,7 +51,7 @@ const (
 )
 
 // sprintsAfter is how many sprints follow the first, the second and each further polite window in which nobody else is
-// noticed. The first may be such a window by chance. While nobody writes, each counts as two.
+// noticed. The first may be such a window by chance. If it is known that nobody writes, each counts as two.
 var sprintsAfter = [...]int{1, 8, 32}
 
 // sprintsInDoubt is how many sprints of one request at a time follow a window in doubt. They are no worse to others
@@ -134,7 +134,7 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 		l.sprinted(float64(median) / float64(p.polite))
 	default:
 		p.polite = median
-		l.listened(float64(slow)/float64(quick), p.writers.noticed())
+		l.listened(float64(slow)/float64(quick), p.writers.noticed(), p.writers.none(now))
 	}
 	if l.sprints > 0 {
 		l.set(l.speed, now)
@@ -151,18 +151,22 @@ func (l *limiter) judged() int {
 	return window
 }
 
-// listened judges a polite window by how far its latencies spread.
-func (l *limiter) listened(ratio float64, writers bool) {
+// listened judges a polite window by how far its latencies spread. Both writers and noWriters are false if it is not
+// known whether others write.
+func (l *limiter) listened(ratio float64, writers, noWriters bool) {
 	l.inDoubt = false
-	calm, counts := ratio <= spread, 2
+	calm, counts := ratio <= spread, 1
 	if writers {
-		calm, counts = ratio <= spreadBesideWriters, 1
+		calm = ratio <= spreadBesideWriters
+	}
+	if noWriters {
+		counts = 2
 	}
 	switch {
 	case calm:
 		l.calm = min(l.calm+counts, len(sprintsAfter))
 		l.sprints = sprintsAfter[l.calm-1]
-	case !writers:
+	case noWriters:
 		l.inDoubt = true
 		l.sprints, l.speed = sprintsInDoubt, 1
 	default:

@@ -138,6 +138,7 @@ func TestWhatFollowsAPoliteWindow(t *testing.T) {
 	for _, tt := range []struct {
 		spread  float64
 		writers bool
+		unknown bool
 		sprints int
 		faster  bool // than one request at a time, if they are as quick as polite ones
 	}{
@@ -145,11 +146,13 @@ func TestWhatFollowsAPoliteWindow(t *testing.T) {
 		{spread: 1.1, writers: true, sprints: sprintsAfter[0], faster: true},
 		{spread: 1.3, sprints: sprintsAfter[1], faster: true},
 		{spread: 1.3, writers: true},
+		{spread: 1.3, unknown: true, sprints: sprintsAfter[0], faster: true},
 		{spread: 1.5, sprints: sprintsInDoubt},
 		{spread: 1.5, writers: true},
+		{spread: 1.5, unknown: true},
 	} {
 		l := newLimiter(8, false)
-		if l.listened(tt.spread, tt.writers); l.sprints != tt.sprints {
+		if l.listened(tt.spread, tt.writers, !tt.writers && !tt.unknown); l.sprints != tt.sprints {
 			t.Errorf("%d sprints follow %+v", l.sprints, tt)
 		}
 		if l.sprinted(1); (l.speed > 1) != tt.faster && tt.sprints > 0 {

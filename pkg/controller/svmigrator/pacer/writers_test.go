@@ -46,9 +46,13 @@ func TestWriters(t *testing.T) {
 				if w.count(revision, ours, tt.out, now) {
 					begun++
 				}
-				if i == 0 && w.noticed() {
+				if i == 0 && (w.noticed() || w.none(now)) {
 					t.Error("one write says nothing")
 				}
+			}
+			if w.none(now) == tt.noticed || w.none(now.Add(quietFor)) {
+				t.Errorf("it is known that nobody writes: %t, and after a while without a count: %t", w.none(now),
+					w.none(now.Add(quietFor)))
 			}
 			if w.noticed() != tt.noticed || begun > 1 || (begun == 1) != tt.noticed {
 				t.Errorf("others write %v objects a second, and have begun to %d times", w.perSecond, begun)

@@ -95,7 +95,7 @@ type StorageVersionMigrationSpec struct {
 	Target *MigrationTarget `json:"target,omitempty"`
 	// suspend stops the migration. It keeps its progress, and goes on from there when suspend is false again. If a new
 	// epoch has begun by then, the trigger replaces a migration that it created, and one that a person created fails. The
-	// trigger creates no other migration of the resource while its own is suspended. To keep it from that in any case, set
+	// trigger creates no other migration of the resource while its own is suspended. To keep it from creating any, set
 	// spec.paused of the StorageState.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
