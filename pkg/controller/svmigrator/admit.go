@@ -64,7 +64,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	if err != nil {
 		return time.Time{}, err
 	}
-	if decision.Verdict == Wait && decision.Reason != migrationv1alpha1.MigrationReasonSuspended {
+	if decision.Verdict == Wait {
 		decision = c.checkServed(ctx, m, decision)
 	}
 	if decision.Verdict == Go {

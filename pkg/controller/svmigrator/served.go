@@ -171,13 +171,14 @@ func atStorageVersion(
 }
 
 // checkServed returns a decision to fail for a waiting migration whose resource does not exist or is not stored: the
-// migration might wait forever. Otherwise it returns the decision to wait.
+// migration might wait forever. Otherwise, and while the migration is suspended, it returns the decision to wait.
 func (c *Controller) checkServed(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
 ) Decision {
 	resource := m.GroupResource()
 	observation := c.env.observer.Observe(resource)
-	if observation.Presence == storageversion.Served {
+	if observation.Presence == storageversion.Served ||
+		decision.Reason == migrationv1alpha1.MigrationReasonSuspended {
 		return decision
 	}
 	_, missing, err := findServed(ctx, c.env.documents, c.env.asked(m), "")

@@ -84,6 +84,10 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 			if d.Verdict != tc.want {
 				t.Errorf("%s, %s: %s; want %s", d.Verdict, d.Reason, d.Message, tc.want)
 			}
+			d = c.checkServed(t.Context(), m, waitDecision(migrationv1alpha1.MigrationReasonSuspended, "it is suspended"))
+			if d.Verdict != Wait {
+				t.Errorf("while it is suspended %s, %s: %s", d.Verdict, d.Reason, d.Message)
+			}
 		})
 	}
 }
