@@ -20,6 +20,7 @@ import (
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
@@ -39,5 +40,19 @@ func TestStatusThatLostItsTarget(t *testing.T) {
 	}
 	if w.stored.Status.Target == nil {
 		t.Error("the run goes on without a target")
+	}
+}
+
+// TestConditionsOfOthers leaves a condition of another program as it is, and ends the migrator's own ones.
+func TestConditionsOfOthers(t *testing.T) {
+	theirs := migrationv1alpha1.MigrationCondition{Type: "example.com/Approved", Status: corev1.ConditionTrue, Reason: "Yes"}
+	status := migrationv1alpha1.StorageVersionMigrationStatus{Conditions: []migrationv1alpha1.MigrationCondition{theirs}}
+	awaiting(waitDecision(migrationv1alpha1.MigrationReasonQueued, "it waits"))(&status, noon)
+	succeeded(&migrationv1alpha1.MigrationTarget{EncodingVersion: "example.com/v2"})(&status, noon)
+	if got := *status.Condition(theirs.Type); got != theirs {
+		t.Errorf("the condition of another program is %+v", got)
+	}
+	if c := status.Condition(migrationv1alpha1.MigrationWaiting); c.Status != corev1.ConditionFalse {
+		t.Errorf("the migration has succeeded, and waits: %+v", c)
 	}
 }
