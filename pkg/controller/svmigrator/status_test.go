@@ -45,7 +45,7 @@ func TestStatusThatLostItsTarget(t *testing.T) {
 
 // TestConditionsOfOthers leaves a condition of another program as it is, and ends the migrator's own ones.
 func TestConditionsOfOthers(t *testing.T) {
-	theirs := migrationv1alpha1.MigrationCondition{Type: "example.com/Approved", Status: corev1.ConditionTrue, Reason: "Yes"}
+	theirs := migrationv1alpha1.MigrationCondition{Type: "example.com/Approved", Status: corev1.ConditionTrue}
 	status := migrationv1alpha1.StorageVersionMigrationStatus{Conditions: []migrationv1alpha1.MigrationCondition{theirs}}
 	awaiting(waitDecision(migrationv1alpha1.MigrationReasonQueued, "it waits"))(&status, noon)
 	succeeded(&migrationv1alpha1.MigrationTarget{EncodingVersion: "example.com/v2"})(&status, noon)
