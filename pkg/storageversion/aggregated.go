@@ -77,6 +77,12 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 		known.Failure, known.WhyReplicasDiffer = document.Failure, cmp.Or(document.WhyReplicasDiffer, known.WhyReplicasDiffer)
 		known.moved = known.moved || known.Address != "" && known.Address != document.Address
 	default:
+		for resource, before := range resources {
+			if document.WithoutHash.Has(resource) {
+				before.Hash, before.Versions = Unknown, []string{gv.Version}
+				resources[resource] = before
+			}
+		}
 		maps.Copy(resources, document.Resources)
 		known.AggregatedDocument, known.Resources, known.moved = *document, resources, false
 		if document.WhyReplicasDiffer == "" {
@@ -85,6 +91,12 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	}
 	a[gv] = known
 	return sets.KeySet(known.Resources)
+}
+
+// handed reports whether an APIService hands the group version to an aggregated server.
+func (a aggregated) handed(gv schema.GroupVersion) bool {
+	known, exists := a[gv]
+	return exists && !known.withdrawn
 }
 
 // versions returns the group versions that have a resource, the preferred first.
@@ -163,7 +175,7 @@ func (a aggregated) inFrontOf(definition *CustomResource) []schema.GroupVersion 
 	var taken []schema.GroupVersion
 	for _, served := range definition.ServedVersions {
 		gv := schema.GroupVersion{Group: definition.Group, Version: served}
-		if known, exists := a[gv]; exists && !known.withdrawn {
+		if a.handed(gv) {
 			taken = append(taken, gv)
 		}
 	}
@@ -189,6 +201,11 @@ func (a aggregated) observe(o *Observation) {
 		if known.Failure == "" && len(known.Resources[o.Resource].Versions) > 0 {
 			o.Presence = Served
 			o.Served = append(o.Served, gv.Version)
+		}
+		if o.Problem == nil && known.Resources[o.Resource].Hash == Unknown {
+			o.Problem = &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: known.handedSince, Message: "the " +
+				"discovery document of " + gv.String() + " has no storage version hash of the resource any more, so nobody knows " +
+				"in which encoding the server writes it"}
 		}
 	}
 	if o.ReadAt.IsZero() {

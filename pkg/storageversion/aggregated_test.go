@@ -17,9 +17,12 @@ limitations under the License.
 package storageversion
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 func TestAggregatedResource(t *testing.T) {
@@ -209,5 +212,53 @@ func TestAggregatedResourceOfAnotherServer(t *testing.T) {
 			s.SetAggregated(s.tick(), v1, document(green))
 			expect(t, s, flunders, "", append(want, none, one)...)
 		})
+	}
+}
+
+// TestAggregatedResourceInALook has kube-apiserver list what an APIService hands to an aggregated server, before the
+// APIService is known, and while it is.
+func TestAggregatedResourceInALook(t *testing.T) {
+	v1 := schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
+	flunder := func(hash Encoding) map[schema.GroupResource]Resource {
+		return map[schema.GroupResource]Resource{
+			flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: hash, Migratable: true},
+		}
+	}
+	document := func(hash Encoding) Document {
+		d := writes(appsV1)
+		maps.Copy(d.Resources, flunder(hash))
+		return d
+	}
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(document(flunderV1)), "a/1")
+	s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "wardle/api:443", Resources: flunder("v2=")})
+	expect(t, s, flunders, "", []string{"v2="})
+	s.looks(at(document(flunderV1)), "a/1") // which began before
+	expect(t, s, flunders, "", []string{"v2="})
+	if o := s.Observe(s.now, flunders); o.Class != Aggregated || o.Presence != Served {
+		t.Errorf("unexpected observation %+v", o)
+	}
+	expect(t, s, deployments, "", []string{appsV1})
+}
+
+// TestAggregatedResourceWithoutItsHash has a server that stops to say what it writes.
+func TestAggregatedResourceWithoutItsHash(t *testing.T) {
+	v1 := schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
+	s := newStory()
+	s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "wardle/api:443", Resources: map[schema.GroupResource]Resource{
+		flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: flunderV1, Migratable: true},
+	}})
+	expect(t, s, flunders, "", []string{flunderV1})
+	reviews := schema.GroupResource{Group: v1.Group, Resource: "reviews"} // which has never had one
+	s.SetAggregated(s.tick(), v1, &AggregatedDocument{
+		Address: "wardle/api:443", WithoutHash: sets.New(flunders, reviews),
+	})
+	expect(t, s, flunders, unseen, []string{flunderV1}, []string{Unknown})
+	if o := s.Observe(s.now, flunders); o.Presence != Served {
+		t.Errorf("unexpected observation %+v", o)
+	}
+	if slices.Contains(s.Resources(), reviews) {
+		t.Errorf("resources that are not stored are observed: %v", s.Resources())
 	}
 }

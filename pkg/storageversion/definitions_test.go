@@ -89,3 +89,19 @@ func TestCustomResourceInDocuments(t *testing.T) {
 		t.Errorf("unexpected observation %+v", o)
 	}
 }
+
+// TestCustomResourceInALook has a look read a custom resource before its definition is known.
+func TestCustomResourceInALook(t *testing.T) {
+	document := writes(appsV1)
+	document.Resources[widgets] = Resource{Kind: "Widget", Versions: []string{"v1"}, Hash: widgetV1, Migratable: true}
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(document), "a/1")
+	s.SetCustomResource(s.tick(), widgets, &CustomResource{UID: "crd", Generation: 1, Group: widgets.Group, Kind: "Widget",
+		StorageVersion: "v1", ServedVersions: []string{"v1"}, StoredVersions: []string{"v1"}, Established: true})
+	expect(t, s, widgets, "", []string{widgetV1})
+	s.SetCustomResource(s.tick(), widgets, nil)
+	if o := s.Observe(s.now, widgets); o.Class != Custom || o.Presence != Deleted {
+		t.Errorf("the definition is gone, and the observation is %+v", o)
+	}
+}

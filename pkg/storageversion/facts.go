@@ -122,6 +122,8 @@ type AggregatedDocument struct {
 	// not.
 	WhyReplicasDiffer string
 	Resources         map[schema.GroupResource]Resource
+	// WithoutHash are the resources that the document lists without saying what the server writes. Most are not stored.
+	WithoutHash sets.Set[schema.GroupResource]
 }
 
 // Changes are the resources whose observation may have changed.

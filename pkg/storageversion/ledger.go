@@ -143,12 +143,12 @@ func (l *Ledger) ConnectionLost(now time.Time, name string) Changes {
 	return l.noteBuiltIns(now)
 }
 
-// SetLook records what the documents of all servers said. It deletes from look.Documents the resources that have a
-// definition, because documents may still list a resource when its definition is known already.
+// SetLook records what the documents of all servers said. It deletes from look.Documents the resources that are known to
+// be custom or aggregated, because documents list them too.
 func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 	for _, document := range look.Documents {
-		maps.DeleteFunc(document.Resources, func(resource schema.GroupResource, _ Resource) bool {
-			return l.definitions[resource] != nil
+		maps.DeleteFunc(document.Resources, func(resource schema.GroupResource, r Resource) bool {
+			return l.notBuiltIn(resource, r.Versions)
 		})
 	}
 	unread, doubtful := l.looks.set(now, look)
@@ -169,6 +169,26 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 		}
 	}
 	return l.noteBuiltIns(now)
+}
+
+// notBuiltIn reports whether a resource is custom, or aggregated at all of these versions.
+func (l *Ledger) notBuiltIn(resource schema.GroupResource, versions []string) bool {
+	local := slices.ContainsFunc(versions, func(version string) bool {
+		return !l.aggregated.handed(schema.GroupVersion{Group: resource.Group, Version: version})
+	})
+	return l.definitions[resource] != nil || !local && len(l.aggregated.versions(resource)) > 0
+}
+
+// dropBuiltIns forgets the built-in resources of a group that turned out to be custom or aggregated. The documents of
+// kube-apiserver list them, and were read before their definition or their APIService was known.
+func (l *Ledger) dropBuiltIns(group string) {
+	for resource, known := range l.builtIns.resources {
+		if resource.Group == group && l.notBuiltIn(resource, known.versions) {
+			delete(l.builtIns.resources, resource)
+			l.looks.drop(resource)
+			l.sightings.restart(resource)
+		}
+	}
 }
 
 // NeedsLook reports whether another look may find out more.
@@ -215,6 +235,7 @@ func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource,
 		l.sightings.restart(resource)
 	}
 	l.definitions[resource] = definition
+	l.dropBuiltIns(resource.Group)
 	return l.note(now, sets.New(resource))
 }
 
@@ -222,6 +243,7 @@ func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource,
 // the group version to an aggregated server.
 func (l *Ledger) SetAggregated(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) Changes {
 	resources := l.aggregated.set(now, gv, document)
+	l.dropBuiltIns(gv.Group)
 	for resource, definition := range l.definitions {
 		if definition != nil && resource.Group == gv.Group && slices.Contains(definition.ServedVersions, gv.Version) {
 			resources = resources.Insert(resource)

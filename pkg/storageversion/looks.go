@@ -23,6 +23,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -83,6 +84,18 @@ func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) 
 	}
 	l.noteReads(now)
 	return unread, doubtful
+}
+
+// drop deletes a resource from the documents.
+func (l *looks) drop(resource schema.GroupResource) {
+	if l.last != nil {
+		for _, document := range l.last.Documents {
+			delete(document.Resources, resource)
+		}
+	}
+	for _, document := range l.said {
+		delete(document.Resources, resource)
+	}
 }
 
 // noteReads notes for each group of which the last look is complete that it has read the processes that live.

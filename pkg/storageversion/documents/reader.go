@@ -160,6 +160,37 @@ func (r Reader) Resources(ctx context.Context, gv schema.GroupVersion) (*metav1.
 	return document, r.decodeJSON(ctx, Path(gv), "APIResourceList", document)
 }
 
+// Served is what the document of one version says about a resource.
+type Served struct {
+	metav1.APIResource
+	// StatusVerbs are the verbs of its status subresource.
+	StatusVerbs []string
+}
+
+// ServedAt returns a resource at one version. It is nil if the server does not serve the resource at that version.
+func (r Reader) ServedAt(ctx context.Context, at schema.GroupVersionResource) (served *Served, err error) {
+	document, err := r.Resources(ctx, at.GroupVersion())
+	if err != nil {
+		if NotServed(err) {
+			return nil, nil
+		}
+		return nil, err
+	}
+	var statusVerbs []string
+	for _, resource := range document.APIResources {
+		switch resource.Name {
+		case at.Resource:
+			served = &Served{APIResource: resource}
+		case at.Resource + "/status":
+			statusVerbs = resource.Verbs
+		}
+	}
+	if served != nil {
+		served.StatusVerbs = statusVerbs
+	}
+	return served, nil
+}
+
 // Path is where an API server serves a group version.
 func Path(gv schema.GroupVersion) string {
 	if gv.Group == "" {

@@ -230,6 +230,20 @@ func readResources(
 	_, document.ServesStorageVersions = document.Resources[storageVersionsResource]
 }
 
+// maxHashLength is how long a hash in a StorageState may be. Those of kube-apiserver have 12 characters.
+const maxHashLength = 64
+
+// withoutHash returns the resources of a group version of which the document does not say what the server writes.
+func withoutHash(gv schema.GroupVersion, list *metav1.APIResourceList) sets.Set[schema.GroupResource] {
+	resources := sets.Set[schema.GroupResource]{}
+	for _, r := range list.APIResources {
+		if r.StorageVersionHash == "" && !strings.Contains(r.Name, "/") {
+			resources.Insert(schema.GroupResource{Group: gv.Group, Resource: r.Name})
+		}
+	}
+	return resources
+}
+
 // addResources adds the resources of a group version that are stored. Group versions come in the order of preference.
 func addResources(
 	resources map[schema.GroupResource]storageversion.Resource, gv schema.GroupVersion, list *metav1.APIResourceList,
@@ -241,10 +255,14 @@ func addResources(
 		}
 		resource := schema.GroupResource{Group: gv.Group, Resource: r.Name}
 		known, before := resources[resource]
-		if !before {
-			known = storageversion.Resource{Kind: r.Kind, Hash: r.StorageVersionHash}
+		hash := r.StorageVersionHash
+		if len(hash) > maxHashLength {
+			hash = storageversion.Unknown
 		}
-		if known.Hash != r.StorageVersionHash {
+		if !before {
+			known = storageversion.Resource{Kind: r.Kind, Hash: hash}
+		}
+		if known.Hash != hash {
 			contradicting = append(contradicting, r.Name)
 		}
 		known.Versions = append(known.Versions, gv.Version)

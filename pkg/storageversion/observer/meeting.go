@@ -128,9 +128,9 @@ func (m *meeting) whyUnconfirmed(err error) string {
 		m.where(), err)
 }
 
-// name is what stands for the address of a process.
+// name is what stands for the address of a process. It is the same whichever of the addresses led to the process.
 func (m *meeting) name(started string) string {
-	return m.met[started].address + " (process started at " + started + ")"
+	return slices.Min(m.addresses) + " (process started at " + started + ")"
 }
 
 func (m *meeting) where() string { return strings.Join(m.addresses, ", ") }

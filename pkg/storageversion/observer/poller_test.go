@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -292,5 +293,36 @@ func TestStorageVersionsAreWatchedWhileServed(t *testing.T) {
 		}
 		return nil
 	})
+	c.stop()
+}
+
+// TestStorageVersionsThatMayNotBeReadAnyMore wants the documents to tell again what is written.
+func TestStorageVersionsThatMayNotBeReadAnyMore(t *testing.T) {
+	c := newCluster(t, 1)
+	publish(c.servers[0])
+	c.storageVersions = c.host.collect(storageVersionsPath, "internal.apiserver.k8s.io/v1alpha1", "StorageVersion")
+	c.host.change(func() {
+		c.storageVersions.put("apps.deployments", object{"status": object{"storageVersions": []object{
+			{"apiServerID": "server-0", "encodingVersion": "apps/v1", "decodableVersions": []string{"apps/v1"}}}}})
+	})
+	c.run(t)
+	from := func(want migrationv1alpha1.EvidenceSource) func() error {
+		return func() error {
+			o := c.Observe(deployments)
+			if last, _ := o.Last(); last.Evidence.Source != want {
+				return fmt.Errorf("evidence from %q, want %q", last.Evidence.Source, want)
+			}
+			return nil
+		}
+	}
+	c.until(t, from(migrationv1alpha1.EvidenceFromStorageVersion))
+	c.broken(storageVersionsPath, http.StatusForbidden)
+	limit := c.clock.Now().Add(2 * storageversion.DefaultPollInterval)
+	for from(migrationv1alpha1.EvidenceFromServerDiscovery)() != nil {
+		c.pass(t, 5*time.Second, func() error { return nil })
+		if c.clock.Now().After(limit) {
+			t.Fatal(from(migrationv1alpha1.EvidenceFromServerDiscovery)())
+		}
+	}
 	c.stop()
 }

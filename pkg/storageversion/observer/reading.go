@@ -31,15 +31,15 @@ import (
 // watch every minute.
 const longestAnswerGap = 90 * time.Second
 
-// reading tells the Ledger that the source of a class of resources cannot be read, when attempts have failed for a
-// poll interval. Such a source counts for as long as one that is polled and has not changed.
+// reading tells the Ledger that a source cannot be read, when attempts have failed for a poll interval. Such a source counts for as long as one that is polled and has not changed.
 //
 // Each resource of the class is written about then, and there may be thousands. So only the time counts in which an API
 // server answered something. While none answers nobody can read what is written, and when they are back, everything can
 // be read within seconds.
 type reading struct {
 	*facts
-	class storageversion.Class
+	// tell tells the Ledger.
+	tell func(now time.Time, failing storageversion.Unreadable) storageversion.Changes
 	// failingSince is when attempts began to fail, zero if the last one did not. unreadable says that the Ledger knows of
 	// it. Guarded by facts.mu.
 	failingSince time.Time
@@ -50,11 +50,17 @@ type reading struct {
 func followClass[T watchable](
 	ctx context.Context, f *facts, class storageversion.Class, from *source, apply func(delta[T]),
 ) {
-	r := &reading{facts: f, class: class}
+	r := f.readingOf(class)
 	follow(ctx, f.clock, from, func(d delta[T]) {
 		apply(d)
 		r.applied() // Not earlier: until then, what is known is out of date.
 	}, r.tried)
+}
+
+func (f *facts) readingOf(class storageversion.Class) *reading {
+	return &reading{facts: f, tell: func(now time.Time, failing storageversion.Unreadable) storageversion.Changes {
+		return f.ledger.SetUnreadable(class, failing)
+	}}
 }
 
 // applied records that everything is known up to now.
@@ -62,7 +68,7 @@ func (r *reading) applied() {
 	r.update(func(now time.Time) storageversion.Changes {
 		r.noteAnswer(now)
 		r.failingSince, r.unreadable = time.Time{}, false
-		return r.ledger.SetUnreadable(r.class, storageversion.Unreadable{})
+		return r.tell(now, storageversion.Unreadable{})
 	})
 }
 
@@ -89,7 +95,7 @@ func (r *reading) tried(err error) {
 		if status := (*apierrors.StatusError)(nil); errors.As(err, &status) {
 			err = status // without what the Reflector says of Go types
 		}
-		return r.ledger.SetUnreadable(r.class, storageversion.Unreadable{Failure: err.Error(), Since: r.failingSince})
+		return r.tell(now, storageversion.Unreadable{Failure: err.Error(), Since: r.failingSince})
 	})
 }
 

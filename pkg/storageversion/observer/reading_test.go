@@ -206,7 +206,7 @@ func TestOutageIsNoProblem(t *testing.T) {
 // TestShortFailuresDoNotAddUp has a watch that begins between them, and shows nothing.
 func TestShortFailuresDoNotAddUp(t *testing.T) {
 	c := newReadingCluster(t)
-	r := &reading{facts: c.facts, class: storageversion.Custom}
+	r := c.facts.readingOf(storageversion.Custom)
 	for range 10 {
 		r.tried(errors.New("away"))
 		c.clock.Step(storageversion.DefaultPollInterval / 2)
