@@ -17,7 +17,6 @@ limitations under the License.
 package svmigrator
 
 import (
-	"cmp"
 	"context"
 	"time"
 
@@ -67,7 +66,7 @@ func (c *Controller) endCovered(ctx context.Context, run *migrationRun) {
 
 // wantsTarget reports whether a migration asks for nothing more than a success with this target.
 func wantsTarget(m *migrationv1alpha1.StorageVersionMigration, target *migrationv1alpha1.MigrationTarget) bool {
-	asked := cmp.Or(m.Status.Target, m.Spec.Target)
+	asked := m.Wanted()
 	return asked == nil || asked.StorageVersionHash == target.StorageVersionHash &&
 		(asked.Epoch == nil || target.Epoch != nil && *asked.Epoch == *target.Epoch) &&
 		(asked.StorageStateUID == "" || asked.StorageStateUID == target.StorageStateUID)

@@ -95,7 +95,7 @@ func Decide(in Input) Decision {
 			"the CustomResourceDefinition of %s was deleted, and its objects with it", resource)
 	}
 	var d Decision
-	if target := cmp.Or(m.Status.Target, m.Spec.Target); target != nil && target.Epoch != nil {
+	if target := m.Bound(); target != nil {
 		d = decideBound(in, target)
 	} else {
 		d = decideUnbound(in)

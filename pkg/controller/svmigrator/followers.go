@@ -212,14 +212,12 @@ func hashAt(ctx context.Context, server documents.Reader, resource schema.GroupR
 		return "", err
 	}
 	for _, version := range versions {
-		list, err := server.Resources(ctx, schema.GroupVersion{Group: resource.Group, Version: version})
-		if err != nil && !documents.NotServed(err) {
+		served, err := server.ServedAt(ctx, resource.WithVersion(version))
+		if err != nil {
 			return "", err
 		}
-		for _, one := range list.APIResources {
-			if one.Name == resource.Resource {
-				return one.StorageVersionHash, nil // It is the same at every version.
-			}
+		if served != nil {
+			return served.StorageVersionHash, nil // It is the same at every version.
 		}
 	}
 	return "", nil

@@ -70,17 +70,12 @@ func rankOf(
 		r.priority = long
 	case m.Status.StartTime != nil:
 		r.priority = begun
-	case !m.ByTrigger(), state != nil && listsSeveralVersions(state.Status.Evidence):
+	case !m.ByTrigger(), state != nil && len(state.Status.Evidence.StoredVersions()) > 1:
 		r.priority = awaited
 	case state != nil && !slices.Contains(state.Status.PersistedStorageVersionHashes, storageversion.Unknown):
 		r.priority = outdated
 	}
 	return r
-}
-
-func listsSeveralVersions(evidence *migrationv1alpha1.StorageEvidence) bool {
-	return evidence != nil && evidence.CustomResourceDefinition != nil &&
-		len(evidence.CustomResourceDefinition.StoredVersions) > 1
 }
 
 // readyOrder implements workqueue.Queue. Pop compares the ranks, not Push, because they change while names wait.

@@ -84,15 +84,13 @@ func publishedVersion(
 	}
 	hash, served := "", map[storageversion.Encoding]string{}
 	for _, version := range versions {
-		at := schema.GroupVersion{Group: resource.Group, Version: version}
-		document, err := reader.Resources(ctx, at)
-		if err != nil && !documents.NotServed(err) {
+		at := resource.WithVersion(version)
+		one, err := reader.ServedAt(ctx, at)
+		if err != nil {
 			return "", false, err
 		}
-		for _, r := range document.APIResources {
-			if r.Name == resource.Resource {
-				hash, served[storageversion.Hash(at, r.Kind)] = cmp.Or(hash, r.StorageVersionHash), version
-			}
+		if one != nil {
+			hash, served[storageversion.Hash(at.GroupVersion(), one.Kind)] = cmp.Or(hash, one.StorageVersionHash), version
 		}
 	}
 	return served[hash], hash != "", nil

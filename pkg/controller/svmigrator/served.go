@@ -91,25 +91,14 @@ func findServed(
 func servedAt(
 	ctx context.Context, reader documents.Reader, candidate rewrite.Resource, version string,
 ) (found *rewrite.Resource, canMigrate bool, err error) {
-	candidate.Version, candidate.RetryStatus = version, false
-	document, err := reader.Resources(ctx, candidate.GroupVersion())
-	if documents.NotServed(err) {
-		return nil, false, nil
-	}
-	if err != nil {
+	candidate.Version = version
+	served, err := reader.ServedAt(ctx, candidate.GroupVersionResource)
+	if served == nil || err != nil {
 		return nil, false, err
 	}
-	for _, r := range document.APIResources {
-		switch r.Name {
-		case candidate.Resource:
-			found = &candidate
-			canMigrate = slices.Contains(r.Verbs, "list") && slices.Contains(r.Verbs, "patch")
-		case candidate.Resource + "/status":
-			candidate.RetryStatus = slices.Contains(r.Verbs, "patch") &&
-				features.DefaultFeatureGate.Enabled(features.StatusSubresourceFallback)
-		}
-	}
-	return found, canMigrate, nil
+	candidate.RetryStatus = slices.Contains(served.StatusVerbs, "patch") &&
+		features.DefaultFeatureGate.Enabled(features.StatusSubresourceFallback)
+	return &candidate, slices.Contains(served.Verbs, "list") && slices.Contains(served.Verbs, "patch"), nil
 }
 
 // locate sets r.served to the resource as it is served, preferably at the version of the target. If it is not served,

@@ -80,7 +80,7 @@ func failurePending(m *migrationv1alpha1.StorageVersionMigration, state *migrati
 	status := &state.Status
 	counted := status.Backoff != nil && status.Backoff.LastFailedMigration != nil &&
 		status.Backoff.LastFailedMigration.UID == m.UID
-	return !counted && !slices.Equal(status.PersistedStorageVersionHashes, []string{status.CurrentStorageVersionHash})
+	return !counted && !status.Migrated()
 }
 
 // endedAt returns when a migration ended: the latest change of a condition. It does not use status.completionTime,

@@ -101,6 +101,11 @@ func (c *Controller) storeState(
 	ctx context.Context, in Input, d Decision,
 ) (*migrationv1alpha1.StorageState, error) {
 	states, state := c.client.StorageStates(), in.State
+	if d.State == RecreateState {
+		if err := c.knowsEpochs(ctx, state); err != nil {
+			return nil, err
+		}
+	}
 	if d.State == DeleteState || d.State == RecreateState {
 		err := states.Delete(ctx, state.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion},
@@ -121,6 +126,21 @@ func (c *Controller) storeState(
 	default:
 		return nil, fmt.Errorf("unknown action %q", d.State)
 	}
+}
+
+// knowsEpochs returns an error if the definition of StorageStates has no epochs: another program has replaced it. Every
+// state looks then as if another controller had written it. When the definition of this release is back, the epochs are
+// there again, unless the state was deleted.
+func (c *Controller) knowsEpochs(ctx context.Context, state *migrationv1alpha1.StorageState) error {
+	state = state.DeepCopy()
+	state.Status = migrationv1alpha1.StorageStateStatus{Epoch: 1}
+	_, err := c.client.StorageStates().UpdateStatus(ctx, state, metav1.UpdateOptions{
+		DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
+	})
+	if err != nil {
+		return fmt.Errorf("asking whether the definition has epochs: %w", err)
+	}
+	return nil
 }
 
 // newState returns a state with what people wrote on the state that it replaces, if there is one.

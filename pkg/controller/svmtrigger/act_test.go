@@ -133,6 +133,7 @@ func TestAct(t *testing.T) {
 			stored: []runtime.Object{state}, state: state,
 			decision: Decision{State: RecreateState},
 			want: []string{
+				"update storagestates/status widgets.example.com if uid-widgets@7",
 				"delete storagestates widgets.example.com if uid-widgets@7",
 				"create storagestates widgets.example.com",
 			},
@@ -140,8 +141,16 @@ func TestAct(t *testing.T) {
 		"a state to be recreated has changed": {
 			stored: []runtime.Object{moved}, state: state,
 			decision: Decision{State: RecreateState},
-			want:     []string{"delete storagestates widgets.example.com if uid-widgets@7"},
+			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
 			outdated: true,
+		},
+		"a state is not recreated where the definition has no epochs": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{State: RecreateState},
+			refuse: map[string]error{"update storagestates": apierrors.NewBadRequest(
+				`strict decoding error: unknown field "status.epoch"`)},
+			want:  []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
+			fails: `Recreate of storage state "widgets.example.com": asking whether the definition has epochs`,
 		},
 		"migrations are deleted after the state was written": {
 			stored: []runtime.Object{state, migrationOf(widgets, "one"), migrationOf(widgets, "two")}, state: state,

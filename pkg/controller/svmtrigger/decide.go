@@ -50,6 +50,7 @@ func Decide(in Input) Decision {
 	// Each step reads what those before it found.
 	e.recordSightings()
 	e.acceptProof()
+	e.recordServedVersions()
 	e.planDeletions()
 	e.findMigrations()
 	e.countFailure()
@@ -164,7 +165,7 @@ func (e *evaluation) planWrite() {
 	switch {
 	case e.newEpoch:
 		e.decision.Reason = reasonNewEpoch
-	case isMigrated(&e.next) && !isMigrated(e.old):
+	case e.next.Migrated() && !e.old.Migrated():
 		e.decision.Reason = reasonMigrated
 	case !differs:
 		e.decision.Reason = reasonHeartbeat
@@ -245,8 +246,3 @@ func (e *evaluation) problemMayPass() bool {
 // undecided reports whether the decision says nothing new: the observation is incomplete for a moment only, and the
 // record did not change.
 func (e *evaluation) undecided() bool { return e.problemMayPass() && !e.newEpoch }
-
-func isMigrated(status *migrationv1alpha1.StorageStateStatus) bool {
-	current, persisted := status.CurrentStorageVersionHash, status.PersistedStorageVersionHashes
-	return current != storageversion.Unknown && len(persisted) == 1 && persisted[0] == current
-}

@@ -36,25 +36,32 @@ func (e *evaluation) cleansManagedFields() bool {
 	return e.in.CleanManagedFields && o.Class == storageversion.Custom && o.Presence == storageversion.Served
 }
 
-// recordManagedFields records which versions managedFields may name after a migration: those that it has found, and all
-// that are served.
+// recordManagedFields records which versions managedFields still name after a migration.
 func (e *evaluation) recordManagedFields(m *migrationv1alpha1.StorageVersionMigration) {
-	if e.in.Observation.Class != storageversion.Custom {
+	if e.in.Observation.Class == storageversion.Custom {
+		e.next.ManagedFieldsVersions = slices.Clone(m.Status.ManagedFieldsVersions)
+	}
+}
+
+// recordServedVersions adds the versions that are served to those that managedFields may name, because clients may apply
+// objects at these. Before the first migration nobody knows what managedFields name.
+func (e *evaluation) recordServedVersions() {
+	if e.in.Observation.Class != storageversion.Custom || !e.next.Migrated() && len(e.next.ManagedFieldsVersions) == 0 {
 		return
 	}
-	counted := slices.Clone(m.Status.ManagedFieldsVersions)
+	versions := slices.Clone(e.next.ManagedFieldsVersions)
 	for _, version := range e.in.Observation.Served {
-		known := slices.ContainsFunc(counted, func(v migrationv1alpha1.ManagedFieldsVersion) bool {
+		known := slices.ContainsFunc(versions, func(v migrationv1alpha1.ManagedFieldsVersion) bool {
 			return v.Version == version
 		})
-		if !known && len(counted) < migrationv1alpha1.MaxManagedFieldsVersions {
-			counted = append(counted, migrationv1alpha1.ManagedFieldsVersion{Version: version})
+		if !known && len(versions) < migrationv1alpha1.MaxManagedFieldsVersions {
+			versions = append(versions, migrationv1alpha1.ManagedFieldsVersion{Version: version})
 		}
 	}
-	slices.SortFunc(counted, func(a, b migrationv1alpha1.ManagedFieldsVersion) int {
+	slices.SortFunc(versions, func(a, b migrationv1alpha1.ManagedFieldsVersion) int {
 		return strings.Compare(a.Version, b.Version)
 	})
-	e.next.ManagedFieldsVersions = counted
+	e.next.ManagedFieldsVersions = versions
 }
 
 // unservedVersions returns the versions that managedFields may name and that are not served.
@@ -79,9 +86,7 @@ func (e *evaluation) acceptCleaning() {
 		return
 	}
 	for _, m := range e.in.Migrations {
-		began := m.Status.Evidence
-		if e.proves(m) && began != nil && began.CustomResourceDefinition != nil &&
-			began.CustomResourceDefinition.Generation == e.last.Evidence.CustomResourceDefinition.Generation {
+		if e.proves(m) && e.generationOf(m) == e.last.Evidence.CustomResourceDefinition.Generation {
 			e.recordManagedFields(m)
 			e.next.ManagedFieldsVersions = slices.DeleteFunc(e.next.ManagedFieldsVersions,
 				func(v migrationv1alpha1.ManagedFieldsVersion) bool {
@@ -91,6 +96,24 @@ func (e *evaluation) acceptCleaning() {
 			return
 		}
 	}
+}
+
+// generationOf returns the generation of the definition at which a migration began, zero if it is not known.
+func (*evaluation) generationOf(m *migrationv1alpha1.StorageVersionMigration) int64 {
+	if began := m.Status.Evidence; began != nil && began.CustomResourceDefinition != nil {
+		return began.CustomResourceDefinition.Generation
+	}
+	return 0
+}
+
+// cleanedTooEarly reports whether a migration has ended since cleaning is due, and may have left entries, because the
+// definition has changed since it began. Without a wait after it a definition that changes often would be migrated all
+// the time.
+func (e *evaluation) cleanedTooEarly(m *migrationv1alpha1.StorageVersionMigration) bool {
+	now := e.next.Evidence
+	return e.cleaningDue() && now != nil && now.CustomResourceDefinition != nil &&
+		e.generationOf(m) < now.CustomResourceDefinition.Generation && m.Status.CompletionTime != nil &&
+		now.FirstObservedTime != nil && m.Status.CompletionTime.After(now.FirstObservedTime.Time)
 }
 
 // managedFieldsCondition makes the ManagedFieldsServed condition.

@@ -29,10 +29,7 @@ import (
 
 // unserve stops to serve v2 of a resource that is migrated.
 func (l *life) unserve() {
-	l.definition.ServedVersions = []string{"v1"}
-	l.definition.Generation++
-	l.define()
-	l.decide()
+	l.serve("v1")
 	l.after(time.Minute)
 }
 
@@ -88,10 +85,7 @@ func TestVersionThatComesBack(t *testing.T) {
 	l.in.State.Spec.Paused = true
 	l.unserve()
 	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonPaused)
-	l.definition.ServedVersions = []string{"v2", "v1"}
-	l.definition.Generation++
-	l.define()
-	l.decide()
+	l.serve("v2", "v1")
 	l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
 	if len(l.created) != 0 {
 		t.Errorf("created %q", l.created)
@@ -144,5 +138,53 @@ func TestManagedFieldsStayWithoutTheGate(t *testing.T) {
 	conditions := l.in.State.Status.Conditions
 	if c := meta.FindStatusCondition(conditions, migrationv1alpha1.StorageStateManagedFieldsServed); c != nil {
 		t.Errorf("without the gate the state has the condition %+v", c)
+	}
+}
+
+// serve makes the served versions those.
+func (l *life) serve(versions ...string) {
+	l.definition.ServedVersions = versions
+	l.definition.Generation++
+	l.define()
+	l.decide()
+}
+
+// TestVersionThatIsServedForAWhile is about objects that clients apply at a version which comes and goes. No migration
+// runs meanwhile.
+func TestVersionThatIsServedForAWhile(t *testing.T) {
+	l := newLife(t)
+	l.in.CleanManagedFields = true
+	l.migrated()
+	l.serve("v2", "v1", "v3")
+	l.after(24 * time.Hour)
+	l.serve("v2", "v1")
+	l.after(time.Minute)
+	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationQueued)
+	l.cleans()
+	l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
+}
+
+// TestDefinitionThatChangesAllTheTime changes it while each migration runs.
+func TestDefinitionThatChangesAllTheTime(t *testing.T) {
+	l := newLife(t)
+	l.in.CleanManagedFields = true
+	l.migrated()
+	l.unserve()
+	for range 60 {
+		if i := len(l.in.Migrations) - 1; !l.in.Migrations[i].Finished() {
+			m := l.migration()
+			m.Status.Evidence = l.in.State.Status.Evidence
+			l.serve("v1")
+			l.after(time.Second)
+			l.succeeds()
+		}
+		l.after(time.Minute)
+	}
+	if n := len(l.created); n < 3 || n > 7 {
+		t.Errorf("%d migrations were created in an hour, with waits of 5 minutes, doubling", n)
+	}
+	c := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
+	if !strings.Contains(c.Message, "The CustomResourceDefinition has changed while the migration ") {
+		t.Errorf("the condition is %+v", c)
 	}
 }

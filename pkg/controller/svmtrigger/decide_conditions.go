@@ -56,7 +56,7 @@ func (e *evaluation) setConditions() {
 	known := meta.FindStatusCondition(e.next.Conditions, managedFieldsServed) != nil
 	if !e.cleansManagedFields() {
 		meta.RemoveStatusCondition(&e.next.Conditions, managedFieldsServed)
-	} else if known || isMigrated(&e.next) || e.cleaningDue() {
+	} else if known || e.next.Migrated() || e.cleaningDue() {
 		e.set(managedFieldsServed, e.managedFieldsCondition())
 	}
 }
@@ -111,7 +111,7 @@ func (e *evaluation) writers() string {
 }
 
 func (e *evaluation) safeCondition(agreed, migrated metav1.Condition) metav1.Condition {
-	stored := storedVersions(e.next.Evidence)
+	stored := e.next.Evidence.StoredVersions()
 	switch {
 	case migrated.Status != metav1.ConditionTrue:
 		return migrated

@@ -93,7 +93,7 @@ func (e *evaluation) events() []Event {
 		add(corev1.EventTypeWarning, eventEncodingsUnknown,
 			"Servers may have written in encodings that nobody saw. Objects must be migrated.")
 	}
-	if lost := lostVersions(old.Evidence, next.Evidence); len(lost) > 0 && !isMigrated(next) &&
+	if lost := lostVersions(old.Evidence, next.Evidence); len(lost) > 0 && !next.Migrated() &&
 		e.in.Observation.StoredVersionsManager != controller.MigratorFieldManager {
 		add(corev1.EventTypeWarning, eventStoredVersionsShortened, "Somebody removed "+strings.Join(lost, ", ")+
 			" from status.storedVersions of the CustomResourceDefinition. Objects may still be stored in what was removed. It "+
@@ -104,7 +104,7 @@ func (e *evaluation) events() []Event {
 			next.CurrentEncodingVersion+".")
 	}
 	if backoff := next.Backoff; backoff != nil && (old.Backoff == nil || old.Backoff.Failures < backoff.Failures) {
-		add(corev1.EventTypeWarning, eventMigrationFailed, failureMessage(backoff))
+		add(corev1.EventTypeWarning, eventMigrationFailed, e.failureMessage())
 	}
 	return events
 }
@@ -114,7 +114,7 @@ func lostVersions(before, after *migrationv1alpha1.StorageEvidence) []string {
 	if after == nil || after.CustomResourceDefinition == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(storedVersions(before)), func(version string) bool {
-		return slices.Contains(storedVersions(after), version)
+	return slices.DeleteFunc(slices.Clone(before.StoredVersions()), func(version string) bool {
+		return slices.Contains(after.StoredVersions(), version)
 	})
 }

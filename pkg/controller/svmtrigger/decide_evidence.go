@@ -17,8 +17,8 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"cmp"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -42,17 +42,17 @@ func (e *evaluation) recordSightings() {
 			}
 		}
 	}
-	stored := storedVersions(e.old.Evidence)
+	stored := e.old.Evidence.StoredVersions()
 	for _, sighting := range sightings {
 		add(sighting.Writing...)
 		// A version that was listed before was added when it appeared. It is added again only after a gap, because a
 		// migration may have removed it since.
-		for i, version := range storedVersions(&sighting.Evidence) {
+		for i, version := range sighting.Evidence.StoredVersions() {
 			if gap || !slices.Contains(stored, version) {
 				add(sighting.Stored[i])
 			}
 		}
-		stored = storedVersions(&sighting.Evidence)
+		stored = sighting.Evidence.StoredVersions()
 	}
 	// Servers that nobody asked may have written in any encoding: those that left meanwhile, and those that live.
 	departedUnread := slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool {
@@ -217,14 +217,12 @@ func (e *evaluation) current() string {
 	}
 }
 
-// normalized returns a list of hashes as other controllers mean it: without repetitions, with Unknown in place of
-// what is no hash, and Unknown for an empty list.
+// normalized returns a list of hashes without repetitions, with Unknown in place of an empty hash or list. Other
+// controllers and people may have written it.
 func normalized(hashes []string) []string {
 	var all []string
 	for _, hash := range hashes {
-		if !strings.HasSuffix(hash, "=") {
-			hash = storageversion.Unknown
-		}
+		hash = cmp.Or(hash, storageversion.Unknown)
 		if !slices.Contains(all, hash) {
 			all = append(all, hash)
 		}
@@ -233,11 +231,4 @@ func normalized(hashes []string) []string {
 		return []string{storageversion.Unknown}
 	}
 	return all
-}
-
-func storedVersions(evidence *migrationv1alpha1.StorageEvidence) []string {
-	if evidence == nil || evidence.CustomResourceDefinition == nil {
-		return nil
-	}
-	return evidence.CustomResourceDefinition.StoredVersions
 }

@@ -31,7 +31,7 @@ import (
 
 // migratedCondition makes the Migrated condition.
 func (e *evaluation) migratedCondition() metav1.Condition {
-	if isMigrated(&e.next) {
+	if e.next.Migrated() {
 		return yes(migrationv1alpha1.StateReasonOnlyCurrentEncoding,
 			"Every object is stored in "+e.next.CurrentEncodingVersion+".")
 	}
@@ -44,7 +44,7 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 
 // decideNextStep decides what is done about objects that must be rewritten.
 func (e *evaluation) decideNextStep() {
-	if mustRewrite := !isMigrated(&e.next) || e.cleaningDue(); mustRewrite {
+	if mustRewrite := !e.next.Migrated() || e.cleaningDue(); mustRewrite {
 		e.step = e.nextStep()
 	}
 }
@@ -73,7 +73,7 @@ func (e *evaluation) nextStep() metav1.Condition {
 	case m != nil:
 		return no(whatHappensTo(m, storageversion.Expires(o.Resource)))
 	case backoff != nil && (backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
-		return no(migrationv1alpha1.StateReasonMigrationFailed, failureMessage(backoff))
+		return no(migrationv1alpha1.StateReasonMigrationFailed, e.failureMessage())
 	case !e.agreed:
 		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")
 	case e.in.State.Spec.Paused:
@@ -136,12 +136,21 @@ func (e *evaluation) soakedFrom() time.Time {
 	return e.next.CurrentSinceTime.Add(period)
 }
 
-// failureMessage is about the last migration that failed.
-func failureMessage(backoff *migrationv1alpha1.MigrationBackoff) string {
-	message := fmt.Sprintf("%d migrations in a row failed. The last is %s, whose status says why.", backoff.Failures,
-		backoff.LastFailedMigration.Name)
-	if backoff.Failures == 1 {
-		message = fmt.Sprintf("The migration %s failed, and its status says why.", backoff.LastFailedMigration.Name)
+// failureMessage is about the last migration that failed, or that has ended too early to clean managedFields.
+func (e *evaluation) failureMessage() string {
+	backoff := e.next.Backoff
+	last := &migrationv1alpha1.MigrationReference{Name: "of an unknown name"} // A person has edited the status.
+	if backoff.LastFailedMigration != nil {
+		last = backoff.LastFailedMigration
+	}
+	message := fmt.Sprintf("The migration %s failed, and its status says why.", last.Name)
+	switch {
+	case e.next.Migrated():
+		message = fmt.Sprintf("The CustomResourceDefinition has changed while the migration %s ran, which therefore may "+
+			"have left entries of versions that are not served.", last.Name)
+	case backoff.Failures > 1:
+		message = fmt.Sprintf("%d migrations in a row failed. The last is %s, whose status says why.", backoff.Failures,
+			last.Name)
 	}
 	if backoff.NextAttemptTime == nil {
 		return message + " Another attempt would fail as well: repair the cause, " +

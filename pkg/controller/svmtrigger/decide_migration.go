@@ -58,16 +58,17 @@ func (s storage) targets(m *migrationv1alpha1.StorageVersionMigration, target *m
 		target.StorageStateUID == s.state
 }
 
-// primaryAlreadyMigrated reports whether the primary needs no migration any more. Its proof is too old for this
-// resource, which therefore has the storage migrated itself. The state of the primary stays as it is.
+// primaryAlreadyMigrated reports whether every object of the primary is stored in the encoding of this resource. If the
+// state of this resource says something else, the last migration of the primary began too early for it. So this
+// resource gets a migration of the storage of its own.
 func (e *evaluation) primaryAlreadyMigrated() bool {
 	primary := &e.in.PrimaryState.Status
-	return isMigrated(primary) && primary.CurrentStorageVersionHash == e.next.CurrentStorageVersionHash
+	return primary.Migrated() && primary.CurrentStorageVersionHash == e.next.CurrentStorageVersionHash
 }
 
 // acceptProof shortens the list of persisted encodings to the current one after a migration that proves it.
 func (e *evaluation) acceptProof() {
-	if isMigrated(&e.next) {
+	if e.next.Migrated() {
 		e.acceptCleaning()
 		return
 	}
@@ -95,8 +96,9 @@ func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 }
 
 // beganAgreed reports whether a migration of the primary began when the servers agreed in the epoch of this resource,
-// which may be younger than that of the primary. Times that another process wrote are not compared, nor those of a
-// clock that was set: that costs another migration at worst.
+// which may be younger than that of the primary. It compares the start time with the clock of this host only if this
+// process has seen the epoch begin, and if nobody has set the clock since. Otherwise what counts is when this process saw
+// the migration first. At worst that costs another migration.
 func (e *evaluation) beganAgreed(m *migrationv1alpha1.StorageVersionMigration) bool {
 	oneClock := e.in.EpochWatched && !e.clockSet() && !e.inFuture(m.Status.StartTime.Time)
 	return oneClock && !m.Status.StartTime.Time.Before(e.settledTime()) ||
@@ -126,12 +128,11 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 
 // planDeletions plans to delete unfinished migrations that were made for an earlier epoch, or for a state before this
 // one. A suspended one stays until there is nothing to migrate, because another one in its place would not be
-// suspended.
-// The migrator ends one that a person made: that person wants to know how it ended, and nothing may take its place.
+// suspended. Migrations that people made are left alone: the migrator fails them, so that their owners see why.
 func (e *evaluation) planDeletions() {
-	nothingDue := isMigrated(&e.next) && !e.cleaningDue()
+	nothingDue := e.next.Migrated() && !e.cleaningDue()
 	for _, m := range e.in.Migrations {
-		bound := boundTo(m)
+		bound := m.Bound()
 		if bound == nil || !m.ByTrigger() || m.GroupResource() != e.in.Observation.Resource || m.Finished() {
 			continue
 		}
@@ -147,7 +148,7 @@ func (e *evaluation) planDeletions() {
 func (e *evaluation) findMigrations() {
 	shared := e.in.Observation.Primary != e.in.Observation.Resource
 	switch {
-	case isMigrated(&e.next) && !e.cleaningDue(), e.proof != nil, shared && e.in.PrimaryState == nil:
+	case e.next.Migrated() && !e.cleaningDue(), e.proof != nil, shared && e.in.PrimaryState == nil:
 		return
 	case shared && !e.primaryAlreadyMigrated():
 		e.next.Migration = e.in.PrimaryState.Status.Migration
@@ -162,7 +163,7 @@ func (e *evaluation) findMigrations() {
 		if m.DeletionTimestamp != nil {
 			continue // The migrator leaves it alone, however long its finalizers keep it.
 		}
-		bound := boundTo(m)
+		bound := m.Bound()
 		current := bound == nil && e.agreed || storage.targets(m, bound) || m.Spec.Suspend && m.ByTrigger()
 		if m.GroupResource() == storage.resource && !m.Finished() && current && (e.underWay == nil || !m.Spec.Suspend) {
 			e.underWay = m
@@ -191,7 +192,8 @@ func (e *evaluation) attempt(name string) *migrationv1alpha1.StorageVersionMigra
 // countFailure counts an attempt that ended without a proof, once, and says when the next one is due.
 func (e *evaluation) countFailure() {
 	m := e.latest
-	if m == nil || !m.Finished() || isMigrated(&e.next) && m.HasCondition(migrationv1alpha1.MigrationSucceeded) {
+	if m == nil || !m.Finished() ||
+		e.next.Migrated() && m.HasCondition(migrationv1alpha1.MigrationSucceeded) && !e.cleanedTooEarly(m) {
 		return
 	}
 	failures := int32(1)
@@ -206,7 +208,8 @@ func (e *evaluation) countFailure() {
 		LastFailureTime:     metav1.NewTime(e.in.Now.Truncate(time.Second)),
 		LastFailedMigration: &migrationv1alpha1.MigrationReference{Name: m.Name, UID: m.UID},
 	}
-	if !hopeless(m) {
+	if failed := m.Status.Condition(migrationv1alpha1.MigrationFailed); failed == nil ||
+		!migrationv1alpha1.RetryIsVain(failed.Reason) {
 		wait := float64(e.in.Periods.MinBackoff) * math.Pow(2, float64(min(failures-1, 30)))
 		wait = min(wait, float64(e.in.Periods.MaxBackoff))
 		next := metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now.Add(time.Duration(wait))))
@@ -291,23 +294,6 @@ func (e *evaluation) servedVersion() string {
 		return target.Version
 	}
 	return served[0]
-}
-
-// boundTo returns the epoch that a migration was made for, or that it began in. It is nil if it is bound to none.
-func boundTo(m *migrationv1alpha1.StorageVersionMigration) *migrationv1alpha1.MigrationTarget {
-	target := cmp.Or(m.Status.Target, m.Spec.Target)
-	if target == nil || target.Epoch == nil {
-		return nil
-	}
-	return target
-}
-
-// hopeless reports whether another attempt would fail for the same reason, until something else changes.
-func hopeless(m *migrationv1alpha1.StorageVersionMigration) bool {
-	failed := m.Status.Condition(migrationv1alpha1.MigrationFailed)
-	return m.HasCondition(migrationv1alpha1.MigrationFailed) &&
-		(failed.Reason == migrationv1alpha1.MigrationReasonInvalidResource ||
-			failed.Reason == migrationv1alpha1.MigrationReasonVerbsNotSupported)
 }
 
 func hashString(s string) uint64 {

@@ -17,6 +17,7 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -24,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // TestEmptiedRetryToken has an old annotation come to light when spec.retryToken is emptied.
@@ -135,5 +138,31 @@ func TestSuspendedMigrationThatIsNotNeeded(t *testing.T) {
 	l.expect(1, v1, v1)
 	if left := l.in.Migrations; len(left) != 1 || left[0] != by {
 		t.Errorf("%d migrations are left when there is nothing to migrate", len(left))
+	}
+}
+
+// TestBackoffThatAPersonWrote names no migration.
+func TestBackoffThatAPersonWrote(t *testing.T) {
+	l := newLife(t)
+	l.decide()
+	next := metav1.NewTime(l.in.Now.Add(time.Hour))
+	l.in.State.Status.Backoff = &migrationv1alpha1.MigrationBackoff{
+		Failures: 2, LastFailureTime: metav1.NewTime(l.in.Now), NextAttemptTime: &next,
+	}
+	l.after(2 * time.Minute)
+	if len(l.created) > 0 {
+		t.Errorf("created %q before the time that the person wrote", l.created)
+	}
+	l.after(time.Hour)
+	if len(l.created) != 1 {
+		t.Errorf("created %q", l.created)
+	}
+}
+
+// TestHashWithoutPadding is that of an aggregated server that does not use the library of Kubernetes.
+func TestHashWithoutPadding(t *testing.T) {
+	got := normalized([]string{"widget-v1", "", "widget-v1"})
+	if want := []string{"widget-v1", storageversion.Unknown}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -163,6 +163,9 @@ func (f *fixture) serve(action clienttesting.Action) (bool, runtime.Object, erro
 			metaOf(existing).GetResourceVersion() != accessor.GetResourceVersion() {
 			return true, nil, conflict("the object has been modified")
 		}
+		if len(a.GetUpdateOptions().DryRun) > 0 {
+			return true, object, nil
+		}
 		accessor.SetResourceVersion(version)
 		return true, object, tracker.Update(resource, object, "")
 	case clienttesting.CreateActionImpl:

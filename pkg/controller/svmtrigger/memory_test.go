@@ -51,7 +51,7 @@ func TestALeaderWithAnotherClock(t *testing.T) {
 			l.after(time.Second)
 			l.ends(l.migration(), migrationv1alpha1.MigrationSucceeded, "")
 			l.decide()
-			if status := &l.in.State.Status; !isMigrated(status) || status.Epoch != 2 {
+			if status := &l.in.State.Status; !status.Migrated() || status.Epoch != 2 {
 				t.Errorf("epoch %d, persisted %q", status.Epoch, status.PersistedStorageVersionHashes)
 			}
 
@@ -62,7 +62,7 @@ func TestALeaderWithAnotherClock(t *testing.T) {
 			if l.decide(); l.writes > writes+1 {
 				t.Errorf("%d writes", l.writes-writes)
 			}
-			if status := &l.in.State.Status; !isMigrated(status) || status.Epoch != 2 {
+			if status := &l.in.State.Status; !status.Migrated() || status.Epoch != 2 {
 				t.Errorf("epoch %d, persisted %q", status.Epoch, status.PersistedStorageVersionHashes)
 			}
 		})
@@ -80,7 +80,7 @@ func TestNameWhoseStorageIsMigratedWhileTheClockIsSet(t *testing.T) {
 	l.in.Now = setForward(l.in.Now)
 	l.succeeds()
 	l.after(periods.Settle + time.Second)
-	if isMigrated(&l.in.State.Status) {
+	if l.in.State.Status.Migrated() {
 		t.Errorf("a write that began earlier may have landed, and only %q count as stored",
 			l.in.State.Status.PersistedStorageVersionHashes)
 	}

@@ -41,7 +41,8 @@ type Migration interface {
 	// complete: after a crash the run repeats what came after the last stored position. An error ends the run. The
 	// position is complete when all objects have outcomes, and again when the denied ones were tried once more.
 	SavePosition(ctx context.Context, position sweep.Position) error
-	// ObjectDone is called for each outcome.
+	// ObjectDone is called for each outcome, also if the list shows that others wrote the object, so that no request is
+	// needed.
 	ObjectDone(result Result)
 	// ReportState is called every second, and when the run begins to retry denied objects. It must return soon.
 	ReportState(ctx context.Context, report Report)
@@ -57,8 +58,6 @@ type Result struct {
 	Refusal Failure
 	// Final means that the object is not tried again.
 	Final bool
-	// Skipped means that no request was sent, because the list showed that the object was written by others.
-	Skipped bool
 }
 
 // Resource is what an engine rewrites.

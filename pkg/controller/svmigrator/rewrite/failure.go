@@ -183,28 +183,41 @@ func (f Failure) remedy() string {
 		"ClusterRole that does"
 }
 
-// consequence is what follows from a kind of failure. The object may have an outcome instead: see rewriter.rewrite.
+// consequence is what follows from a kind of failure.
 type consequence struct {
 	// passes means that the same request may succeed later.
 	passes bool
 	// signal is what the failure of a rewrite shows the pacer.
 	signal pacer.Signal
+	// denies means that the object counts as denied.
+	denies bool
+	// readsObject means that only the object itself shows what the answer to its rewrite means.
+	readsObject bool
+	// mayBeBehind means that an aggregated server may be the reason, instead of the API server in front of it.
+	mayBeBehind bool
+	// mayBeObject means that the object may be the reason, so that the runner gives up on it some time.
+	mayBeObject bool
+	// restartsList means that a list has to begin anew.
+	restartsList bool
 	// ends is the error that ends the run, if its reason is not empty. atOnce means that the run ends without
 	// vanishPatience.
 	ends   PermanentError
 	atOnce bool
 }
 
-// consequences has the kinds of failures from which something follows.
+// consequences has what follows from each kind of failure.
 var consequences = map[failureKind]consequence{
 	interrupted:     {signal: pacer.Abandoned},
-	unreachable:     {passes: true, signal: pacer.Unreachable},
-	unauthenticated: {passes: true, signal: pacer.Unreachable},
-	overloaded:      {passes: true, signal: pacer.Overloaded},
+	unreachable:     {passes: true, signal: pacer.Unreachable, mayBeBehind: true},
+	unauthenticated: {passes: true, signal: pacer.Unreachable, mayBeBehind: true},
+	overloaded:      {passes: true, signal: pacer.Overloaded, mayBeBehind: true},
 	storageFull:     {passes: true, signal: pacer.Overloaded},
 	behindAway:      {passes: true},
-	internal:        {passes: true},
-	refused: {ends: PermanentError{migrationv1alpha1.MigrationReasonListRefused,
+	internal:        {passes: true, mayBeObject: true},
+	conflicting:     {readsObject: true},
+	objectGone:      {readsObject: true},
+	tokenExpired:    {restartsList: true},
+	refused: {denies: true, ends: PermanentError{migrationv1alpha1.MigrationReasonListRefused,
 		"The API server refuses to list the objects"}},
 	resourceGone: {ends: PermanentError{migrationv1alpha1.MigrationReasonResourceNotServed,
 		"The resource is not served any more"}},

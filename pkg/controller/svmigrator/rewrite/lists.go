@@ -103,7 +103,7 @@ func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 		r.task.progressed(r.clock.Now())
 		for _, object := range r.sweep.Listed(l.chunk) {
 			if !r.retriesDenied() && r.restarts == 0 { // Else it may have an outcome already.
-				r.migration.ObjectDone(Result{Object: object, Outcome: sweep.WrittenByOthers, Skipped: true})
+				r.migration.ObjectDone(Result{Object: object, Outcome: sweep.WrittenByOthers})
 			}
 		}
 		return nil
@@ -120,7 +120,7 @@ func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 	switch {
 	case f.kind == interrupted:
 		return nil
-	case f.kind == tokenExpired, f.kind == refused && f.reason == metav1.StatusReasonBadRequest && token != "":
+	case consequences[f.kind].restartsList, f.kind == refused && f.reason == metav1.StatusReasonBadRequest && token != "":
 		logger.Info("The API server refuses its continue token, listing from the beginning", "token", token, "answer", f)
 		if r.restarts++; r.restarts > maxRestarts {
 			message := fmt.Sprintf("The API server does not continue lists that it began: %s", f)

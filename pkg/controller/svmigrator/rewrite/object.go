@@ -105,34 +105,38 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	case errors.Is(err, errWritten):
 		a.outcome = sweep.WrittenByOthers
 		return a
+	case err != nil:
+		return r.failed(ctx, object, err)
+	}
+	request := r.patchRequest(object, body, way, acceptObject)
+	if r.resource.DryRun {
+		request.Param("dryRun", metav1.DryRunAll)
 	}
 	started, written := r.clock.Now(), &metav1.PartialObjectMetadata{}
-	if err == nil {
-		request := r.patchRequest(object, body, way, acceptObject)
-		if r.resource.DryRun {
-			request.Param("dryRun", metav1.DryRunAll)
-		}
-		err = request.Do(ctx).Into(written)
+	if err := request.Do(ctx).Into(written); err != nil {
+		return r.failed(ctx, object, err)
 	}
-	if err == nil {
-		return r.accepted(object, written, r.clock.Since(started))
-	}
+	return r.accepted(object, written, r.clock.Since(started))
+}
+
+// failed returns the attempt for an object whose write, or the dry run before it, has failed.
+func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) attempt {
+	a := attempt{object: object}
 	if ctx.Err() != nil {
 		a.failure.kind = interrupted
 		return a
 	}
 	a.failure = Classify(err, object.Name)
-	switch a.failure.kind {
-	case refused:
-		a.outcome = sweep.Denied
-	case changing:
+	answered := a.failure.reason != "" && a.failure.reason != metav1.StatusReasonTooManyRequests
+	switch c := consequences[a.failure.kind]; {
+	case a.failure.kind == changing:
 		a.failure = r.changing(object, "would change", fencedOff)
-	case conflicting, objectGone:
+	case c.denies:
+		a.outcome = sweep.Denied
+	case c.readsObject:
 		return r.resolve(ctx, object, a.failure)
-	case overloaded, unreachable, unauthenticated:
-		if r.aggregated() && a.failure.reason != "" && a.failure.reason != metav1.StatusReasonTooManyRequests {
-			a.failure.kind = behindAway // An aggregated server that does not answer must not slow down other migrations.
-		}
+	case c.mayBeBehind && answered && r.aggregated():
+		a.failure.kind = behindAway // An aggregated server that does not answer must not slow down other migrations.
 	}
 	return a
 }

@@ -63,8 +63,7 @@ const Subsystem = "storage_version_migrator"
 
 // RetriedRequests counts the rewrites that were repeated. The program that runs the engine registers it.
 var RetriedRequests = controller.NewCounter(Subsystem, "retried_rewrites_total",
-	"Number of rewrites that were sent again, by what failed: Unreachable, Overloaded, StorageFull, BehindAway (an "+
-		"aggregated server), Unauthenticated, Internal or ResourceGone.", "failure")
+	"Number of rewrites that were sent again, by the kind of failure, for example Overloaded.", "failure")
 
 // sweepRunner drives one sweep: it sends the requests that the sweep asks for, and reports their results to the sweep.
 type sweepRunner struct {
@@ -243,7 +242,7 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 		return err
 	}
 	now := r.clock.Now()
-	if a.failure.kind == internal || a.failure.timedOut {
+	if consequences[a.failure.kind].mayBeObject || a.failure.timedOut {
 		if a.object.Failures++; a.object.FailingSince.IsZero() {
 			a.object.FailingSince = now
 		}

@@ -17,6 +17,7 @@ limitations under the License.
 package v1alpha1
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -50,6 +51,20 @@ func (m *StorageVersionMigration) Finished() bool {
 	return m.HasCondition(MigrationSucceeded) || m.HasCondition(MigrationFailed)
 }
 
+// Bound returns the epoch that the migration was made for, or that it began in. It is nil if it is bound to none.
+func (m *StorageVersionMigration) Bound() *MigrationTarget {
+	if target := m.Wanted(); target != nil && target.Epoch != nil {
+		return target
+	}
+	return nil
+}
+
+// Wanted returns the target of the migration: the one that it began with, or before that the one that its spec asks
+// for. It is nil if any target will do.
+func (m *StorageVersionMigration) Wanted() *MigrationTarget {
+	return cmp.Or(m.Status.Target, m.Spec.Target)
+}
+
 // ByTrigger reports whether the migration is like those of the trigger: for one epoch of a StorageState. A person may
 // ask for an encoding without one.
 func (m *StorageVersionMigration) ByTrigger() bool {
@@ -62,6 +77,20 @@ func (s *StorageState) PausedByAnnotation() bool {
 	value, annotated := s.Annotations[PausedAnnotation]
 	paused, err := strconv.ParseBool(value)
 	return annotated && (paused || err != nil)
+}
+
+// Migrated reports whether every object is stored in the current encoding.
+func (s *StorageStateStatus) Migrated() bool {
+	return s.CurrentStorageVersionHash != Unknown &&
+		slices.Equal(s.PersistedStorageVersionHashes, []string{s.CurrentStorageVersionHash})
+}
+
+// StoredVersions returns status.storedVersions of the CustomResourceDefinition, or nil if the evidence has none.
+func (e *StorageEvidence) StoredVersions() []string {
+	if e == nil || e.CustomResourceDefinition == nil {
+		return nil
+	}
+	return e.CustomResourceDefinition.StoredVersions
 }
 
 // GroupResource returns the resource that the state is about.

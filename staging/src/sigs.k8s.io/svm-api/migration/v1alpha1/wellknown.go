@@ -56,8 +56,8 @@ const (
 
 // Annotations that administrators and the kubectl plugin set on a StorageState.
 const (
-	// PausedAnnotation keeps the trigger from creating migrations of the resource, like spec.paused. Only the value
-	// "false" and other spellings of it do not.
+	// PausedAnnotation keeps the trigger from creating migrations of the resource, like spec.paused. Any value does, but
+	// for those that strconv.ParseBool reads as false.
 	PausedAnnotation = "migration.k8s.io/paused"
 	// RetryAnnotation requests another attempt at once, like spec.retryToken. Its value is opaque and is truncated to
 	// MaxRetryLength.
@@ -147,6 +147,12 @@ const (
 	// MigrationReasonAgreementLost: the servers did not agree on the target all the time from the start to the end.
 	MigrationReasonAgreementLost = "AgreementLost"
 )
+
+// RetryIsVain reports whether after a failure with that reason another migration would fail for the same reason, until
+// somebody changes something.
+func RetryIsVain(reason string) bool {
+	return reason == MigrationReasonInvalidResource || reason == MigrationReasonVerbsNotSupported
+}
 
 // Types of the conditions of a StorageState.
 const (
