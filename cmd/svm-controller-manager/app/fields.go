@@ -19,67 +19,80 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// kube-storage-version-migrator has CustomResourceDefinitions of the same names. Where those are installed, the API
-// server drops fields that the controllers write, and says nothing. A state would lose its epoch with each write, and
-// the trigger would replace it and write it again, without end. So the manager looks for a field of each definition
-// before it makes a controller. If a later answer lacks a field that was sent, the manager ends. Its successor waits.
+// kube-storage-version-migrator has CustomResourceDefinitions of the same names, which lack fields. Where those are
+// installed, the API server drops these fields from what it is sent. A state would lose its epoch, and the trigger would
+// replace it without end. So the manager looks for the fields before it makes a controller. Later it asks the API server
+// to refuse a write that has a field which the definition lacks. After the first refusal the manager ends, and its
+// successor waits for the definitions.
 
-// errFieldsDropped ends the manager.
-var errFieldsDropped = errors.New("the API server dropped fields of the status that it was sent: the " +
-	"CustomResourceDefinitions of " + migrationv1alpha1.GroupName + " were replaced by others, such as those of " +
-	"kube-storage-version-migrator. Apply those of this release")
+// errFieldsRefused ends the manager.
+var errFieldsRefused = errors.New("the API server refused fields of an object: the CustomResourceDefinitions of " +
+	migrationv1alpha1.GroupName + " were replaced by others, such as those of kube-storage-version-migrator. Apply those " +
+	"of this release")
 
-// checkedClient ends the manager when the answer to the write of a status lacks what was sent: the epoch or
-// currentSinceTime of a state, or the target of a migration.
+// checkedClient ends the manager when the API server does not know a field that it is sent.
 type checkedClient struct {
 	migrationclient.MigrationV1alpha1Interface
 	fail context.CancelCauseFunc
 }
 
 func (c checkedClient) StorageStates() migrationclient.StorageStateInterface {
-	return checkedStates{c.MigrationV1alpha1Interface.StorageStates(), c.fail}
+	return checkedStates{c.MigrationV1alpha1Interface.StorageStates(), c}
 }
 
 func (c checkedClient) StorageVersionMigrations() migrationclient.StorageVersionMigrationInterface {
-	return checkedMigrations{c.MigrationV1alpha1Interface.StorageVersionMigrations(), c.fail}
+	return checkedMigrations{c.MigrationV1alpha1Interface.StorageVersionMigrations(), c}
+}
+
+// check ends the manager if an error says that the API server does not know a field.
+func (c checkedClient) check(err error) error {
+	if apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "strict decoding error") {
+		err = fmt.Errorf("%w: %w", errFieldsRefused, err)
+		c.fail(err)
+	}
+	return err
 }
 
 type checkedStates struct {
 	migrationclient.StorageStateInterface
-	fail context.CancelCauseFunc
+	client checkedClient
 }
 
 func (c checkedStates) UpdateStatus(
-	ctx context.Context, sent *migrationv1alpha1.StorageState, options metav1.UpdateOptions,
+	ctx context.Context, state *migrationv1alpha1.StorageState, options metav1.UpdateOptions,
 ) (*migrationv1alpha1.StorageState, error) {
-	stored, err := c.StorageStateInterface.UpdateStatus(ctx, sent, options)
-	if err == nil && (stored.Status.Epoch != sent.Status.Epoch ||
-		sent.Status.CurrentSinceTime != nil && stored.Status.CurrentSinceTime == nil) {
-		c.fail(errFieldsDropped)
-		return nil, errFieldsDropped
-	}
-	return stored, err
+	options.FieldValidation = metav1.FieldValidationStrict
+	stored, err := c.StorageStateInterface.UpdateStatus(ctx, state, options)
+	return stored, c.client.check(err)
 }
 
 type checkedMigrations struct {
 	migrationclient.StorageVersionMigrationInterface
-	fail context.CancelCauseFunc
+	client checkedClient
+}
+
+func (c checkedMigrations) Create(
+	ctx context.Context, migration *migrationv1alpha1.StorageVersionMigration, options metav1.CreateOptions,
+) (*migrationv1alpha1.StorageVersionMigration, error) {
+	options.FieldValidation = metav1.FieldValidationStrict
+	stored, err := c.StorageVersionMigrationInterface.Create(ctx, migration, options)
+	return stored, c.client.check(err)
 }
 
 func (c checkedMigrations) UpdateStatus(
-	ctx context.Context, sent *migrationv1alpha1.StorageVersionMigration, options metav1.UpdateOptions,
+	ctx context.Context, migration *migrationv1alpha1.StorageVersionMigration, options metav1.UpdateOptions,
 ) (*migrationv1alpha1.StorageVersionMigration, error) {
-	stored, err := c.StorageVersionMigrationInterface.UpdateStatus(ctx, sent, options)
-	if err == nil && sent.Status.Target != nil && stored.Status.Target == nil {
-		c.fail(errFieldsDropped)
-		return nil, errFieldsDropped
-	}
-	return stored, err
+	options.FieldValidation = metav1.FieldValidationStrict
+	stored, err := c.StorageVersionMigrationInterface.UpdateStatus(ctx, migration, options)
+	return stored, c.client.check(err)
 }

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/svm-api/migration/crds"
@@ -71,9 +72,10 @@ func TestDefinitionsOfOthers(t *testing.T) {
 
 	apply(t, cp, ours...)
 	states := dynamicClient(t, cp).Resource(v1alpha1.SchemeGroupVersion.WithResource("storagestates"))
+	var recorded map[string]record
 	eventually(t, soon, "states are recorded", func() bool {
-		list, err := states.List(t.Context(), metav1.ListOptions{})
-		return err == nil && len(list.Items) > 0 && hasEpoch(list.Items)
+		recorded = records(t, states)
+		return len(recorded) > 5
 	})
 
 	apply(t, cp, theirs...)
@@ -89,7 +91,7 @@ func TestDefinitionsOfOthers(t *testing.T) {
 	case <-time.After(soon):
 		t.Fatal("the manager goes on although its writes are lost")
 	}
-	if log := p.Log(); p.Wait() == nil || !strings.Contains(log, "dropped fields of the status") {
+	if log := p.Log(); p.Wait() == nil || !strings.Contains(log, "refused fields of an object") {
 		t.Errorf("the manager ended with %v, and does not say why:\n%s", p.Wait(), log)
 	}
 	again := startManager(t, cp, framework.Manager, "again", "--leader-elect=false")
@@ -97,6 +99,16 @@ func TestDefinitionsOfOthers(t *testing.T) {
 	time.Sleep(longEnoughToLoop)
 	if n := stateWrites(t, cp, "again"); n != 0 {
 		t.Errorf("%d writes of states that could not be stored", n)
+	}
+
+	again.Kill()
+	apply(t, cp, ours...)
+	after := records(t, states)
+	for name, before := range recorded {
+		if after[name].uid != before.uid || after[name].epoch < before.epoch {
+			t.Errorf("the state %s had %+v, and has %+v after the definitions were replaced for a while",
+				name, before, after[name])
+		}
 	}
 }
 
@@ -150,9 +162,26 @@ func dynamicClient(t *testing.T, cp *controlplane.ControlPlane) dynamic.Interfac
 	return client
 }
 
-func hasEpoch(states []unstructured.Unstructured) bool {
-	_, found, err := unstructured.NestedInt64(states[0].Object, "status", "epoch")
-	return found && err == nil
+// record is what must not be lost of a state.
+type record struct {
+	uid   types.UID
+	epoch int64
+}
+
+// records returns the states that have an epoch, by their names.
+func records(t *testing.T, states dynamic.ResourceInterface) map[string]record {
+	t.Helper()
+	list, err := states.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]record{}
+	for _, state := range list.Items {
+		if epoch, _, _ := unstructured.NestedInt64(state.Object, "status", "epoch"); epoch > 0 {
+			found[state.GetName()] = record{state.GetUID(), epoch}
+		}
+	}
+	return found
 }
 
 // stateWrites counts the requests of a manager that would write states.
