@@ -150,18 +150,18 @@ func (o *Options) run(ctx context.Context) error {
 	return o.migrate(ctx, cluster, resources)
 }
 
-// migrate creates the migrations, and waits for them if the person wants that. After an error it goes on with those
-// that it has created.
+// migrate creates the migrations, and waits for those that it created if the person wants that.
 func (o *Options) migrate(ctx context.Context, cluster *cli.Cluster, resources []schema.GroupResource) (err error) {
 	created, failed := o.createAll(ctx, resources)
 	if len(created) == 0 {
 		return failed
 	}
+	if failed != nil { // The error at the end may come an hour later.
+		o.Notef("Warning: %v", failed)
+		failed = fmt.Errorf("%d of %d migrations were not created", len(resources)-len(created), len(resources))
+	}
 	if o.Output.Structured() {
 		err = o.Output.PrintData(o.Env, cli.ListOf(created))
-	}
-	if failed != nil {
-		o.Notef("Warning: %d of %d migrations were not created: %v", len(resources)-len(created), len(resources), failed)
 	}
 	if err == nil && o.Wait {
 		err = o.wait(ctx, cluster, created)
@@ -171,21 +171,25 @@ func (o *Options) migrate(ctx context.Context, cluster *cli.Cluster, resources [
 	return cmp.Or(failed, err)
 }
 
-// createAll creates migrations until one cannot be created. It returns those that were.
+// createAll creates a migration of each resource. After an error it goes on with the next one.
 func (o *Options) createAll(
 	ctx context.Context, resources []schema.GroupResource,
-) (created []migrationv1alpha1.StorageVersionMigration, err error) {
+) (created []migrationv1alpha1.StorageVersionMigration, _ error) {
+	var errs []error
 	for _, resource := range resources {
 		migration, err := o.create(ctx, resource)
-		if err != nil {
-			return created, err
+		if err == nil {
+			created = append(created, *migration)
+			err = o.print(migration)
 		}
-		created = append(created, *migration)
-		if err := o.print(migration); err != nil {
-			return created, err
+		if err != nil {
+			errs = append(errs, err)
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
-	return created, nil
+	return created, errors.Join(errs...)
 }
 
 func (o *Options) create(

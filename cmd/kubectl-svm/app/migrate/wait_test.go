@@ -69,7 +69,7 @@ func TestWaitTimesOut(t *testing.T) {
 	}
 }
 
-// TestOneCannotBeCreated wants the other one to be printed and waited for.
+// TestOneCannotBeCreated wants the next one to be created, printed and waited for.
 func TestOneCannotBeCreated(t *testing.T) {
 	a := migration("a", "1", migrationv1alpha1.MigrationSucceeded)
 	client := fake.NewClientset(&a)
@@ -86,9 +86,10 @@ func TestOneCannotBeCreated(t *testing.T) {
 	o.Clients = &cli.Clients{Migration: client.MigrationV1alpha1()}
 	// A Reflector waits for a bookmark, which the fake client does not send, so the migration is there from the beginning.
 	cluster := &cli.Cluster{Catalog: &cli.Catalog{}, Migrations: migrations{a}}
-	err := o.migrate(t.Context(), cluster, []schema.GroupResource{{Resource: "gadgets"}, {Resource: "widgets"}})
-	if err == nil || !strings.Contains(err.Error(), "creating a migration of widgets: refused") {
-		t.Errorf("got the error %v", err)
+	err := o.migrate(t.Context(), cluster, []schema.GroupResource{{Resource: "widgets"}, {Resource: "gadgets"}})
+	if err == nil || err.Error() != "1 of 2 migrations were not created" ||
+		!strings.Contains(errOut.String(), "Warning: creating a migration of widgets: refused\n") {
+		t.Errorf("got the error %v and the notes %q", err, errOut)
 	}
 	var list migrationv1alpha1.StorageVersionMigrationList
 	if err := json.Unmarshal(out.Bytes(), &list); err != nil || len(list.Items) != 1 || list.Items[0].Name != "a" {

@@ -353,6 +353,26 @@ func TestWhatMakesTheAnswerUnknown(t *testing.T) {
 	}
 }
 
+// TestWhyStuck has answers that stay the same until a person acts.
+func TestWhyStuck(t *testing.T) {
+	notKnown := assess.Manager{Help: "ask an administrator"}
+	for name, test := range map[string]struct {
+		attention assess.Attention
+		manager   assess.Manager
+		want      string
+	}{
+		"the manager migrates":                        {assess.Wait, leads, ""},
+		"an object is denied":                         {assess.Act, leads, "All resources that are left need your action."},
+		"all is safe":                                 {assess.None, leads, ""},
+		"all was safe, and the lease may not be read": {assess.None, notKnown, "To find out, ask an administrator."},
+	} {
+		r := newReport(&cli.Cluster{}, []assess.Resource{{Name: "a", Attention: test.attention}}, test.manager, nil)
+		if got := whyStuck(r); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+			t.Errorf("%s: got %q, want in it %q", name, got, test.want)
+		}
+	}
+}
+
 // Whoever names all asks for as much as whoever names nothing.
 func TestNamesThatMakeTheAnswerUnknown(t *testing.T) {
 	cluster := &cli.Cluster{Catalog: &cli.Catalog{Incomplete: &discovery.ErrGroupDiscoveryFailed{

@@ -90,14 +90,27 @@ func (o *Options) reportChanges(reported map[string]string, report *Report, firs
 			}
 		}
 	}
-	goesOn := func(r assess.Resource) bool { return r.Attention == assess.Wait }
-	if report.Safe || slices.ContainsFunc(report.Resources, goesOn) {
-		delete(reported, "")
-	} else if reported[""] == "" {
-		reported[""] = "All resources that are left need your action. To see what to do, run: kubectl svm plan"
-		o.Notef("%s", reported[""])
+	stuck := whyStuck(report)
+	if stuck != "" && stuck != reported[""] && (!first || stuck != report.Summary) { // The table ends with the summary.
+		o.Notef("%s", stuck)
 	}
+	reported[""] = stuck
 	o.Overwrite(strings.Join(running, "; "))
+}
+
+// whyStuck returns why the command may wait without end, or nothing if the manager goes on by itself.
+func whyStuck(report *Report) string {
+	has := func(attention assess.Attention) bool {
+		return slices.ContainsFunc(report.Resources, func(r assess.Resource) bool { return r.Attention == attention })
+	}
+	switch {
+	case report.Safe || has(assess.Wait):
+		return ""
+	case has(assess.Act):
+		return "All resources that are left need your action. To see what to do, run: kubectl svm plan"
+	default: // It is not known whether a manager runs, or what else is stored.
+		return report.Summary
+	}
 }
 
 // outline has what deserves a line of its own when it changes. A terminal shows the progress in place.
