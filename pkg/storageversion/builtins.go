@@ -38,7 +38,8 @@ type builtIns struct {
 	looks     *looks
 	sharing   sharing
 	resources map[schema.GroupResource]builtIn
-	// ambiguous says that the address of a departed server made a difference to the last complete look.
+	// ambiguous says that recordRead has added encodings which an answer of a departed server may have hidden. Another
+	// look may tell.
 	ambiguous bool
 }
 

@@ -90,8 +90,8 @@ func (l *Ledger) all() resourceSet {
 // SetServers records which processes of kube-apiserver live. unbroken means that every Lease that came and went since
 // the last call is known.
 //
-// What left is judged by what was known of it. So the evidence and the publications are taken before the change, and
-// processes are forgotten after their departure was noted.
+// The order matters. The evidence and the publications are taken before the change, because afterwards they have no
+// processes that left. Looks forget a process after its departure was noted, which depends on whether it was read.
 func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Changes {
 	departure, published := Sighting{Evidence: l.servers.evidence()}, l.publications.complete()
 	left, came, changed := l.servers.set(now, living, unbroken)

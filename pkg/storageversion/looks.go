@@ -198,8 +198,7 @@ func (l *looks) readAtOwnAddress(process Process, group string) bool {
 // mayStandIn reports whether a document of the last look may be from a server that departed, although its address
 // counts as that of another server.
 func (l *looks) mayStandIn(now time.Time) bool {
-	l.servers.forgetDeparted(now)
-	return len(l.servers.departed) > 0 && !l.byAddress
+	return l.servers.lingering(now) > 0 && !l.byAddress
 }
 
 // missedDeparture reports whether earlier looks may have counted a server that is gone. This is possible only shortly
@@ -383,7 +382,7 @@ func (l *looks) problemOfCount(now time.Time, group string) *Problem {
 		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
 			"default/kubernetes have no address, and %s leads to any one of the servers. Make every API server advertise an "+
 			"address of its own", living, l.servers.names(), asked)
-	case len(l.unread(group)) > 0 && l.mayStandIn(now) && answering < living+len(l.servers.departed):
+	case len(l.unread(group)) > 0 && l.mayStandIn(now) && answering < living+l.servers.lingering(now):
 		return l.problem(group, "an API server that stopped may still answer at one of the addresses %s, in the place of "+
 			"one that lives (%s). This ends by itself within minutes", asked, l.servers.names())
 	case l.servers.lostAllLeases():

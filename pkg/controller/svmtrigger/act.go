@@ -162,9 +162,9 @@ func (c *Controller) deleteMigrations(ctx context.Context, _ Input, d Decision) 
 		})
 		switch {
 		case err == nil:
-			migrationsDeleted.WithLabelValues(string(d.Reason)).Inc()
+			migrationsDeleted.WithLabelValues(string(d.DeleteReason)).Inc()
 			klog.FromContext(ctx).V(2).Info("Deleted migration", "migration", klog.KObj(migration), "uid", migration.UID,
-				"reason", d.Reason)
+				"reason", d.DeleteReason)
 		case controller.MigrationMissing(err, migration.Name), apierrors.IsConflict(err):
 			// It is gone, and another one may have its name, or it has changed, and is decided on again.
 		default:

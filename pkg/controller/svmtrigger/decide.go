@@ -49,6 +49,10 @@ func Decide(in Input) Decision {
 	}
 	// Each step reads what those before it found.
 	e.recordSightings()
+	e.beginEpoch()
+	e.recordCurrentSince()
+	e.recordEvidence()
+	e.recordAgreement()
 	e.acceptProof()
 	e.recordServedVersions()
 	e.planDeletions()
@@ -74,10 +78,15 @@ type evaluation struct {
 
 	// recordSightings finds out:
 
+	// sawMore is true if there are sightings that the state does not have.
+	sawMore bool
 	// newEpoch is true if nothing that was proven before counts any more.
 	newEpoch bool
 	// unseenServers is true if servers live that neither the observer nor the writer of the state has asked.
 	unseenServers bool
+
+	// recordAgreement finds out:
+
 	// agreed is true if all servers have written the current encoding for the settle period. If this process has to wait
 	// for that, the period ends at agreedFrom.
 	agreed     bool
@@ -117,7 +126,7 @@ func definitionDeleted(in Input) bool {
 }
 
 func decideWithoutDefinition(in Input) Decision {
-	d := Decision{Reason: reasonDefinitionDeleted}
+	d := Decision{Reason: reasonDefinitionDeleted, DeleteReason: reasonDefinitionDeleted}
 	if in.State != nil {
 		d.State = DeleteState
 	}
@@ -185,6 +194,7 @@ func (e *evaluation) createsFirst() bool {
 	if soaked := e.soakedFrom(); soaked.After(due) {
 		due = soaked
 	}
+	// The steps replace pointers, and change nothing behind them. So equal pointers mean that nothing changed.
 	return e.in.Now.Before(due.Add(e.in.Periods.Patience)) &&
 		e.next.Epoch == e.old.Epoch &&
 		e.next.CurrentStorageVersionHash == e.old.CurrentStorageVersionHash &&

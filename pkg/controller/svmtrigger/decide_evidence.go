@@ -29,8 +29,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// recordSightings adds to the record what was seen since the state was written: which encodings may be stored, which
-// one is current, and whether the proofs of the epoch still count. It never shortens the list of persisted encodings.
+// recordSightings adds to the record what was seen since the state was written: which encodings may be stored, and which
+// one is current. It finds out whether the proofs of the epoch still count. It never shortens the list of persisted encodings.
 func (e *evaluation) recordSightings() {
 	sightings, gap := e.unrecorded()
 	before := normalized(e.old.PersistedStorageVersionHashes)
@@ -75,27 +75,11 @@ func (e *evaluation) recordSightings() {
 	}
 	e.next.PersistedStorageVersionHashes = persisted
 	e.next.CurrentStorageVersionHash = current
-	e.recordCurrentSince()
-	e.recordEvidence(len(sightings) > 0)
-	e.recordAgreement()
+	e.sawMore = len(sightings) > 0
 }
 
-// recordCurrentSince records since when the servers have written the current encoding. A time from the future was
-// written by another clock, and nobody knows when it comes. A state of an earlier release has no time.
-func (e *evaluation) recordCurrentSince() {
-	since := e.old.CurrentSinceTime
-	switch {
-	case e.next.CurrentStorageVersionHash == storageversion.Unknown:
-		since = nil
-	case e.next.CurrentStorageVersionHash != e.old.CurrentStorageVersionHash, since == nil, e.inFuture(since.Time):
-		now := metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now))
-		since = &now
-	}
-	e.next.CurrentSinceTime = since
-}
-
-// recordEvidence begins a new epoch where one is needed, and records the evidence.
-func (e *evaluation) recordEvidence(sawMore bool) {
+// beginEpoch begins a new epoch where one is needed.
+func (e *evaluation) beginEpoch() {
 	if e.newEpoch {
 		e.next.Epoch++
 		e.next.Migration, e.next.Backoff = nil, nil
@@ -108,9 +92,27 @@ func (e *evaluation) recordEvidence(sawMore bool) {
 		began := metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now))
 		e.next.EpochStartTime = &began
 	}
+}
+
+// recordCurrentSince records since when the servers have written the current encoding. A time from the future was
+// written by another clock, and this one may be hours behind. A state of an earlier release has no time.
+func (e *evaluation) recordCurrentSince() {
+	since := e.old.CurrentSinceTime
+	switch {
+	case e.next.CurrentStorageVersionHash == storageversion.Unknown:
+		since = nil
+	case e.next.CurrentStorageVersionHash != e.old.CurrentStorageVersionHash, since == nil, e.inFuture(since.Time):
+		now := metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now))
+		since = &now
+	}
+	e.next.CurrentSinceTime = since
+}
+
+// recordEvidence records the evidence.
+func (e *evaluation) recordEvidence() {
 	// Unchanged evidence keeps the time at which it was seen first, maybe by another process.
 	if len(e.in.Observation.Sightings) > 0 &&
-		(sawMore || e.old.Evidence == nil || !storageversion.SameEvidence(*e.old.Evidence, e.last.Evidence)) {
+		(e.sawMore || e.old.Evidence == nil || !storageversion.SameEvidence(*e.old.Evidence, e.last.Evidence)) {
 		e.next.Evidence = e.last.Evidence.DeepCopy()
 	}
 }
@@ -189,8 +191,8 @@ func (e *evaluation) mayWriteAnything(server storageversion.Process) bool {
 		})
 }
 
-// notRecorded reports whether the writer of the state had not asked the server. Evidence from discovery without
-// endpoints is that of a departure: nobody was asked.
+// notRecorded reports whether the writer of the state had not asked the server. Evidence from discovery that has no
+// endpoints was recorded when a server left, and names the servers that lived then, whether or not they were asked.
 func (e *evaluation) notRecorded(server storageversion.Process) bool {
 	recorded := e.old.Evidence
 	if recorded == nil ||

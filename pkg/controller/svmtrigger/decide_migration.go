@@ -131,6 +131,7 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 // suspended. Migrations that people made are left alone: the migrator fails them, so that their owners see why.
 func (e *evaluation) planDeletions() {
 	nothingDue := e.next.Migrated() && !e.cleaningDue()
+	e.decision.DeleteReason = reasonNothingDue
 	for _, m := range e.in.Migrations {
 		bound := m.Bound()
 		if bound == nil || !m.ByTrigger() || m.GroupResource() != e.in.Observation.Resource || m.Finished() {
@@ -139,6 +140,9 @@ func (e *evaluation) planDeletions() {
 		outdated := bound.StorageStateUID != e.in.State.UID || *bound.Epoch != e.next.Epoch
 		if m.Spec.Suspend && nothingDue || !m.Spec.Suspend && outdated {
 			e.decision.Delete = append(e.decision.Delete, m)
+			if outdated {
+				e.decision.DeleteReason = reasonOutdated
+			}
 		}
 	}
 }
@@ -235,7 +239,7 @@ func (e *evaluation) answerRetry() {
 		backoff.NextAttemptTime = &now
 		e.next.Backoff = &backoff
 	case e.inFuture(backoff.LastFailureTime.Time):
-		// Another clock recorded the failure, and nobody knows when that time comes. The wait begins anew.
+		// Another clock recorded the failure, and this one may be hours behind. So the wait begins anew.
 		if next := backoff.NextAttemptTime; next != nil {
 			later := metav1.NewTime(now.Add(next.Sub(backoff.LastFailureTime.Time)))
 			backoff.NextAttemptTime = &later

@@ -33,6 +33,8 @@ const (
 	reasonNewResource       Reason = "NewResource"
 	reasonOtherController   Reason = "StateOfAnotherController"
 	reasonMigrationDue      Reason = "MigrationDue"
+	reasonOutdated          Reason = "Outdated"
+	reasonNothingDue        Reason = "NothingToMigrate"
 	reasonNewEpoch          Reason = "NewEpoch"
 	reasonMigrated          Reason = "MigrationProven"
 	reasonHeartbeat         Reason = "Heartbeat"
@@ -64,12 +66,13 @@ type Decision struct {
 	State StateAction
 	// Status is the whole status to write where State is UpdateState.
 	Status migrationv1alpha1.StorageStateStatus
-	// Delete are migrations to delete, if they are still the ones that were decided on.
-	Delete []*migrationv1alpha1.StorageVersionMigration
+	// Delete are migrations to delete, if they are still the ones that were decided on. DeleteReason is why.
+	Delete       []*migrationv1alpha1.StorageVersionMigration
+	DeleteReason Reason
 	// Create is a migration to create, if the state and the migration before it are still the ones that were decided
 	// on.
 	Create *migrationv1alpha1.StorageVersionMigration
-	// Reason is why.
+	// Reason is why the state is written, or the migration created.
 	Reason Reason
 	// Events report transitions that Status records. They are sent when it was stored.
 	Events []Event

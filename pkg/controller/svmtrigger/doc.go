@@ -40,7 +40,7 @@ limitations under the License.
 //   - The write that records an encoding as current also lists it as persisted. A migration is created only when
 //     what it rests on is stored. The list becomes shorter only after a migration that proves it.
 //   - Every write of a StorageState has the uid and the resourceVersion of the decision as preconditions, and every
-//     deletion of a migration its uid. A conflict leads to another decision.
+//     deletion of a migration too. A conflict leads to another decision.
 //   - It creates a migration only if the API server confirms the state of the decision. The name of the migration
 //     follows from the state, so there is one for each attempt, whenever the process crashes. The next write records
 //     it.

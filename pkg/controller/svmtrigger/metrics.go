@@ -39,7 +39,7 @@ var (
 	migrationsCreated = controller.NewCounter(subsystem, "migrations_created_total",
 		"Number of StorageVersionMigrations created, by the reason of the decision.", "reason")
 	migrationsDeleted = controller.NewCounter(subsystem, "migrations_deleted_total",
-		"Number of outdated StorageVersionMigrations deleted, by the reason of the decision.", "reason")
+		"Number of unfinished StorageVersionMigrations that the trigger deleted, by the reason.", "reason")
 	warnings = controller.NewCounter(subsystem, "warnings_total",
 		"Number of Warning events on StorageStates, by their reason.", "reason")
 

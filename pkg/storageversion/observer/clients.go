@@ -152,7 +152,7 @@ func (c *clients) addresses(ready []string) (addresses []string, direct bool) {
 }
 
 // reader returns the reader of the server at its own address, or else of whichever server answers behind the host. It
-// is always the same one, because it has the limit.
+// is the same one for each request to an address, because it limits the rate of these requests.
 func (c *clients) reader(address string, direct bool) (documents.Reader, error) {
 	if !direct {
 		return c.host, nil

@@ -183,14 +183,14 @@ func (w *leaseWatcher) withoutLease() error {
 
 // serverLeases is what lists and watches have shown of the identity Leases of kube-apiservers.
 //
-// For how long a server has not renewed its Lease is measured by the time in which other events arrived here. The times
-// in Leases are by the clocks of other hosts, and an observer that is cut off from the API receives no renewal.
+// Time in which a server does not renew its Lease counts only while other events arrive here: an observer that is cut off
+// from the API receives no renewal. The times in Leases do not count, because they are by the clocks of other hosts.
 type serverLeases struct {
 	leasesAt
 	// lastHeld is when each server was last shown to hold a Lease. A server is forgotten historyKept later, counted up to
 	// the event before the present one: the watch may have been broken in between.
 	lastHeld map[string]time.Time
-	// lostAt is when a process lost its Lease last. One may have before a list.
+	// lostAt is when a process lost its Lease last. A list sets it too: a Lease may have been lost before, unseen.
 	lostAt time.Time
 	// connected is for how long the observer has received events in total, up to lastEvent.
 	connected time.Duration

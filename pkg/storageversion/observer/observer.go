@@ -157,8 +157,8 @@ func (o *Observer) Observe(resource schema.GroupResource) storageversion.Observa
 	return o.facts.ledger.Observe(o.facts.clock.Now(), resource)
 }
 
-// documentsOf has the class of the resources that discovery documents are about. Without what tells which servers there
-// are, the documents are not complete.
+// documentsOf has the class of the resources that discovery documents are about. Documents are no
+// newer than the Leases or APIServices that say which servers have to be asked.
 var documentsOf = map[migrationv1alpha1.EvidenceSource]storageversion.Class{
 	migrationv1alpha1.EvidenceFromServerDiscovery:     storageversion.BuiltIn,
 	migrationv1alpha1.EvidenceFromAggregatedDiscovery: storageversion.Aggregated,

@@ -63,7 +63,7 @@ type discoveryPoller struct {
 	// Only the goroutine of run writes these, while no other reads them.
 	last     storageversion.Look
 	patience wait.Backoff
-	// shortSince is since when there are fewer addresses than servers, meetFrom when to look again behind them for all.
+	// shortSince is since when there are fewer addresses than servers. meetFrom is when to hold the next meeting there.
 	shortSince, meetFrom time.Time
 }
 

@@ -27,7 +27,6 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
@@ -37,7 +36,6 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
-	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
 // longEnoughToLoop is how long a controller that loops would write hundreds of states.
@@ -73,19 +71,15 @@ func TestDefinitionsOfOthers(t *testing.T) {
 	apply(t, cp, ours...)
 	states := dynamicClient(t, cp).Resource(v1alpha1.SchemeGroupVersion.WithResource("storagestates"))
 	var recorded map[string]record
-	eventually(t, soon, "states are recorded", func() bool {
+	eventually(t, soon, "all states are recorded, and none is about to be written", func() bool {
+		before := stateWrites(t, cp, "patient")
+		time.Sleep(5 * time.Second)
 		recorded = records(t, states)
-		return len(recorded) > 5
+		return len(recorded) > 0 && stateWrites(t, cp, "patient") == before
 	})
 
+	// The API server ends the watch of states, and each one looks as if another controller had written it.
 	apply(t, cp, theirs...)
-	latecomer := samples.Definition(
-		schema.GroupResource{Group: "late.example.com", Resource: "latecomers"}, "Latecomer", "v1", "v1")
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(latecomer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	apply(t, cp, &unstructured.Unstructured{Object: fields}) // which needs a new state
 	select {
 	case <-p.Done():
 	case <-time.After(soon):

@@ -71,8 +71,8 @@ func (m *StorageVersionMigration) ByTrigger() bool {
 	return m.Spec.Target != nil && m.Spec.Target.Epoch != nil
 }
 
-// PausedByAnnotation reports whether the annotation keeps the trigger from creating migrations. A value that is neither
-// true nor false was meant to.
+// PausedByAnnotation reports whether the annotation keeps the trigger from creating migrations. Any value does, but for
+// those that strconv.ParseBool reads as false.
 func (s *StorageState) PausedByAnnotation() bool {
 	value, annotated := s.Annotations[PausedAnnotation]
 	paused, err := strconv.ParseBool(value)
