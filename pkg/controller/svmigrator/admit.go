@@ -92,7 +92,7 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	case Wait:
 		err = status.write(ctx, awaiting(decision))
 	case Fail:
-		err = status.update(ctx, failed(decision))
+		err = status.write(ctx, failed(decision)) // If somebody has just suspended it, another decision follows.
 	}
 	if errors.Is(err, errMigrationGone) || errors.Is(err, controller.ErrOutdated) {
 		err = nil // An event about the change queues the migration again.
@@ -174,7 +174,7 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	}
 	if missing != nil && r.servedElsewhere(missing) {
 		return false, r.postpone(ctx, maxRetry, awaitAgreement(
-			"the API server that the manager talks to does not serve %s, but another one does", r.resource))
+			"%s is served, but not by the API server that the manager talks to, or not yet", r.resource))
 	}
 	if missing != nil {
 		return false, r.end(ctx, failed(*missing))

@@ -60,7 +60,7 @@ type followers struct {
 	// decideAgain is called whenever the servers of a resource were asked.
 	decideAgain func(schema.GroupResource)
 
-	known sync.Map // the followState of each resource
+	known sync.Map // a *followState for each resource
 }
 
 // followState is what is known about how API servers follow one definition.
@@ -113,7 +113,7 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 		found.tries = known.tries + 1
 		found.again = now.Add(min(followRetry<<min(known.tries, 10), maxFollowRetry))
 	}
-	f.known.Store(resource, found)
+	f.known.Store(resource, &found)
 	f.decideAgain(resource)
 	return found.again, nil
 }
@@ -129,19 +129,36 @@ func (f *followers) matters(resource schema.GroupResource) bool {
 }
 
 // stateOf returns what is known about the definition that was observed. It is the zero value if the servers were not
-// asked yet.
+// asked yet. What is known about an earlier generation still holds if all generations since have the same encoding: a
+// server that follows one of them writes what all of them say.
 func (f *followers) stateOf(o *storageversion.Observation) followState {
-	if known, ok := f.known.Load(o.Resource); ok && known.(followState).definition == definitionOf(o) {
-		return known.(followState)
+	loaded, ok := f.known.Load(o.Resource)
+	if !ok {
+		return followState{}
 	}
-	return followState{}
+	known, hash := *loaded.(*followState), lastWritten(*o)
+	asked := slices.IndexFunc(o.Sightings, func(s storageversion.Sighting) bool { return identify(s) == known.definition })
+	if asked < 0 || slices.ContainsFunc(o.Sightings[asked:], func(s storageversion.Sighting) bool {
+		return !s.WroteOnly(hash)
+	}) {
+		return followState{}
+	}
+	if now := definitionOf(o); known.definition != now {
+		known.definition = now // The sighting of the earlier generation is not kept forever.
+		f.known.CompareAndSwap(o.Resource, loaded, &known)
+	}
+	return known
 }
 
 // definitionOf identifies the definition that was observed last, by its UID and generation. It is empty if there is
 // none.
 func definitionOf(o *storageversion.Observation) string {
 	last, _ := o.Last()
-	if definition := last.Evidence.CustomResourceDefinition; definition != nil {
+	return identify(last)
+}
+
+func identify(sighting storageversion.Sighting) string {
+	if definition := sighting.Evidence.CustomResourceDefinition; definition != nil {
 		return fmt.Sprintf("%s %d", definition.UID, definition.Generation)
 	}
 	return ""

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -58,5 +59,40 @@ func TestNoServerIsAskedWhileOneIsAway(t *testing.T) {
 	o.away = nil
 	if err := e.everyServerFollows(t.Context(), widgets, target); err != nil || o.asked != 1 {
 		t.Errorf("all were asked %d times, and the error is %v", o.asked, err)
+	}
+}
+
+// TestGenerationsThatSayTheSame has a definition change all the time, and its storage version stay.
+func TestGenerationsThatSayTheSame(t *testing.T) {
+	const v1, v2 = "v1=", "v2="
+	sighting := func(generation int64, hash string) storageversion.Sighting {
+		return storageversion.Sighting{Writing: []string{hash}, Evidence: migrationv1alpha1.StorageEvidence{
+			CustomResourceDefinition: &migrationv1alpha1.CustomResourceDefinitionEvidence{UID: "crd", Generation: generation},
+		}}
+	}
+	since := noon
+	f := &followers{}
+	followed := func(sightings ...storageversion.Sighting) time.Time {
+		return f.stateOf(&storageversion.Observation{Resource: widgets, Sightings: sightings}).since
+	}
+	sightings := func(all ...storageversion.Sighting) []storageversion.Sighting { return all }
+	for name, test := range map[string]struct {
+		before, now []storageversion.Sighting
+		want        time.Time
+	}{
+		"the same generation":       {nil, sightings(sighting(2, v2), sighting(3, v1)), since},
+		"later ones say the same":   {nil, sightings(sighting(3, v1), sighting(4, v1), sighting(5, v1)), since},
+		"another version is stored": {nil, sightings(sighting(3, v1), sighting(4, v2)), time.Time{}},
+		"the version went and came": {nil, sightings(sighting(3, v1), sighting(4, v2), sighting(5, v1)), time.Time{}},
+		"nobody watched in between": {nil, sightings(sighting(5, v1)), time.Time{}},
+		"the sighting is not kept any more": {
+			sightings(sighting(3, v1), sighting(4, v1), sighting(5, v1)), sightings(sighting(5, v1), sighting(6, v1)), since,
+		},
+	} {
+		f.known.Store(widgets, &followState{definition: identify(sighting(3, v1)), since: since})
+		followed(test.before...)
+		if got := followed(test.now...); !got.Equal(test.want) {
+			t.Errorf("%s: followed since %v, want %v", name, got, test.want)
+		}
 	}
 }

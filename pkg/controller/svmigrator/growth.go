@@ -110,9 +110,13 @@ func (g *growth) rewritten(resource schema.GroupResource) bool {
 	return g.rewrittenBytes >= g.budget
 }
 
-// read records the sizes that were read. It returns a file that has reached its limit, or nil.
-func (g *growth) read(now sizes) (full *databaseFile) {
-	soon := g.rewrittenBytes == 0
+// unread reports whether so much was rewritten since the last reading that nothing more may be before the next one.
+func (g *growth) unread() bool { return g.rewrittenBytes >= g.bound/4 }
+
+// read records the sizes that were read. rewritten is what rewrittenBytes was when the reading began. It returns a file
+// that has reached its limit, or nil.
+func (g *growth) read(now sizes, rewritten int64) (full *databaseFile) {
+	soon := rewritten == 0
 	for id, size := range now.files {
 		f := g.files[id]
 		if f == nil {
@@ -125,7 +129,7 @@ func (g *growth) read(now sizes) (full *databaseFile) {
 			full = f
 		}
 	}
-	g.objects, g.rewrittenBytes = now.objects, 0
+	g.objects, g.rewrittenBytes = now.objects, g.rewrittenBytes-rewritten
 	g.budget, g.maxUnsized = g.margin(), min(2*g.maxUnsized, manyRewrites)
 	if soon {
 		g.readSoon()

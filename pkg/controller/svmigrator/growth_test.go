@@ -48,7 +48,7 @@ func TestGrowth(t *testing.T) {
 			g.resume()
 		}
 		g.rewritten(widgets)
-		full := g.read(sizes{files: map[string]int64{"etcd-0": step.last, "etcd-1": step.small}})
+		full := g.read(sizes{files: map[string]int64{"etcd-0": step.last, "etcd-1": step.small}}, g.rewrittenBytes)
 		soon := g.maxUnsized == fewRewrites
 		if (full != nil) != step.full || soon != step.soon {
 			t.Errorf("step %d, %s: full is %v and soon is %v", i, step.what, full != nil, soon)
@@ -80,7 +80,7 @@ func TestHowOftenSizesAreRead(t *testing.T) {
 				g.read(sizes{
 					files:   map[string]int64{"etcd-0": size},
 					objects: map[schema.GroupResource]objectSizes{widgets: test.objects},
-				})
+				}, g.rewrittenBytes)
 				size += test.grows
 			}
 			read()
@@ -97,5 +97,29 @@ func TestHowOftenSizesAreRead(t *testing.T) {
 				t.Errorf("rewrites between readings: %v, want %v", got, test.want)
 			}
 		})
+	}
+}
+
+// TestReadingThatTakesLong has rewrites go on while the sizes are read.
+func TestReadingThatTakesLong(t *testing.T) {
+	g := newGrowth(128 * mebibyte)
+	size := sizes{
+		files:   map[string]int64{"etcd-0": 1 << 30},
+		objects: map[schema.GroupResource]objectSizes{widgets: {100_000, 1 << 30}},
+	}
+	g.read(size, 0)
+	for !g.rewritten(widgets) {
+	}
+	began := g.rewrittenBytes
+	rewrites := 0
+	for ; !g.unread(); rewrites++ {
+		g.rewritten(widgets)
+	}
+	if rewrites < 100 || rewrites > 400 {
+		t.Errorf("%d objects of 100 kB were rewritten during one reading, with a bound of 128 MiB", rewrites)
+	}
+	g.read(size, began)
+	if want := int64(rewrites) * 100_000; g.rewrittenBytes != want {
+		t.Errorf("%d bytes count as rewritten since the reading began, want %d", g.rewrittenBytes, want)
 	}
 }

@@ -199,10 +199,9 @@ func notStored(resource schema.GroupResource) Decision {
 		"the server of %q publishes no storage version of it, so it stores no objects that could be migrated", resource)
 }
 
-// servedElsewhere reports whether other API servers serve the resource that the manager's own API server does not
-// serve. That happens while API servers of two releases run.
+// servedElsewhere reports whether the resource is served, although the manager's own API server does not list it. That
+// happens while API servers of two releases run, and when an API server has just started and has many definitions.
 func (r *migrationRun) servedElsewhere(missing *Decision) bool {
-	observation := r.env.observer.Observe(r.resource)
-	return observation.Presence == storageversion.Served && observation.Class != storageversion.Custom &&
+	return r.env.observer.Observe(r.resource).Presence == storageversion.Served &&
 		missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed
 }

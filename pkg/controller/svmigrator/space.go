@@ -136,6 +136,11 @@ func (s *space) rewritten(resource schema.GroupResource) {
 	if s.growth.bound == 0 || !s.growth.rewritten(resource) {
 		return
 	}
+	if s.growth.unread() && s.pause == nil {
+		s.startPause(context.Background(), &spacePause{sizeUnknown: true, why: waitDecision(
+			migrationv1alpha1.MigrationReasonAwaitingStorageSpace, "the API servers take long to report the size of etcd's "+
+				"database. Rewriting continues when one has reported it")})
+	}
 	select {
 	case s.due <- struct{}{}:
 	default:
@@ -181,8 +186,11 @@ func (s *space) startMeasurement() bool {
 }
 
 // read reads the sizes. It starts a pause if a file has grown too much, if no server answers, or if no server reports a
-// size any more.
+// size any more. What is rewritten meanwhile counts for the next reading.
 func (s *space) read(ctx context.Context) {
+	s.mu.Lock()
+	rewritten := s.growth.rewrittenBytes
+	s.mu.Unlock()
 	sizes, err := s.sizes(ctx)
 	if ctx.Err() != nil {
 		return
@@ -190,7 +198,7 @@ func (s *space) read(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.readAt = s.env.clock.Now()
-	full := s.growth.read(sizes)
+	full := s.growth.read(sizes, rewritten)
 	switch {
 	case len(sizes.files) > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
@@ -202,7 +210,6 @@ func (s *space) read(ctx context.Context) {
 	default:
 		s.unreported.Failed(ctx, "unreported", "The API servers do not report the size of etcd's database, so the migrator "+
 			"cannot pause when it grows. Allow the manager to get /metrics", "err", err)
-		return
 	}
 	if s.pause != nil && s.pause.sizeUnknown {
 		s.pause = nil

@@ -110,6 +110,7 @@ func TestSizesThatServersTell(t *testing.T) {
 	for name, test := range map[string]struct {
 		answers []reply
 		before  map[string]*databaseFile
+		paused  bool // by a reading that took long
 		pauses  bool
 		sizes   map[string]int64
 		widget  objectSizes
@@ -128,6 +129,7 @@ func TestSizesThatServersTell(t *testing.T) {
 		"one server tells":        {answers: []reply{failing, size("etcd-0", 5)}, sizes: map[string]int64{"etcd-0": 5}},
 		"no server answers":       {answers: []reply{failing}, pauses: true},
 		"nobody may ask":          {answers: []reply{forbidden, forbidden}},
+		"nobody may ask any more": {answers: []reply{forbidden}, paused: true},
 		"there is no such metric": {answers: []reply{without}},
 		"the metric is missing for once": {
 			answers: []reply{without}, before: map[string]*databaseFile{"e": {}}, pauses: true, sizes: map[string]int64{"e": 0},
@@ -139,6 +141,11 @@ func TestSizesThatServersTell(t *testing.T) {
 			s := newSpace(c, func() {})
 			s.growth.files = map[string]*databaseFile{}
 			maps.Copy(s.growth.files, test.before)
+			if test.paused {
+				for s.pause == nil {
+					s.rewritten(widgets)
+				}
+			}
 			s.read(t.Context())
 			if (s.pause != nil) != test.pauses {
 				t.Errorf("the pause is %+v", s.pause)

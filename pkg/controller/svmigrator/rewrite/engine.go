@@ -122,7 +122,11 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 		if task.Only != nil {
 			r.list, r.rewrite = listNamed(task.Only), w.rewriteNamed
 		}
-		if err := r.run(ctx); err != nil {
+		err := r.run(ctx)
+		if err == nil {
+			err = r.changesAll(r.sweep.Progress().Counts)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -130,7 +134,10 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 }
 
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
-	w := &rewriter{client: e.client, clock: e.clock, resource: resource, baseline: baseline, ways: []string{""}}
+	w := &rewriter{client: e.client, clock: e.clock, resource: resource, baseline: baseline, ways: []way{mergeWay}}
+	if resource.Class == storageversion.BuiltIn {
+		w.ways = append(w.ways, typedWay)
+	}
 	if resource.RetryStatus {
 		w.ways = append(w.ways, statusWay)
 	}
@@ -147,13 +154,14 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 		return nil
 	}
 	w := e.newRewriter(resource, swept.Baseline)
+	w.again = true
 	if resource.RetryStatus {
-		w.ways = []string{statusWay}
+		w.ways = []way{statusWay}
 	}
 	r := &sweepRunner{clock: e.clock, lane: lane, task: task, migration: m, normal: RetryingDenied}
 	from := sweep.Position{}
 	if denied <= int64(len(swept.Denied)) {
-		r.list, r.rewrite = listNamed(swept.Denied), w.rewriteNamed
+		r.list, r.rewrite, r.impatient = listNamed(swept.Denied), w.rewriteNamed, true
 	} else {
 		// The position does not name all denied objects, so list all objects again. The sweep does not rewrite those that
 		// were written after the baseline.
@@ -174,7 +182,9 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	second := task.deniedSweep.Position()
 	swept.Counts = mergeRetried(swept.Counts, second.Counts)
 	swept.Retried += second.Retried
-	swept.Denied = second.Denied
+	if second.Counts[sweep.Denied] <= denied { // Else objects that are stored are among those that it could not reach.
+		swept.Denied = second.Denied
+	}
 	klog.FromContext(ctx).Info("Tried denied objects once more",
 		"before", denied, "after", swept.Counts[sweep.Denied], "status", resource.RetryStatus)
 	return m.SavePosition(ctx, swept)

@@ -81,6 +81,8 @@ type Failure struct {
 	timedOut bool
 	// retryAfter is how long the API server asks clients to wait, at most pacer.MaxRetryAfter.
 	retryAfter time.Duration
+	// fenced means that the fence denies what would change the object.
+	fenced bool
 	// token continues the list whose token expired. It is empty if the server gave none.
 	token string
 }

@@ -17,9 +17,12 @@ limitations under the License.
 package rewrite
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"time"
 
@@ -46,17 +49,50 @@ type listing struct {
 	err   error
 }
 
+// maxListBytes bounds the answer to a list. Metadata of 500 objects are about a megabyte, but annotations and
+// managedFields of one object may be as large. Three migrations list at a time, and decoding takes several times as much.
+const maxListBytes = 8 << 20
+
+// errTooLong says that the answer to a list is longer than maxListBytes.
+var errTooLong = errors.New("the metadata of the objects are too large for one list")
+
+// boundedLists does not read more than maxListBytes of an answer to a list.
+type boundedLists struct{ next http.RoundTripper }
+
+func (b boundedLists) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := b.next.RoundTrip(request)
+	if err != nil || !request.URL.Query().Has("limit") {
+		return response, err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxListBytes+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(body) > maxListBytes:
+		return nil, errTooLong
+	}
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	return response, nil
+}
+
 // lister returns a function that lists one chunk of the objects that w rewrites. A failed list may have asked for too
-// many objects, for example if a conversion webhook is slow. So the next list asks for half as many.
+// many objects, for example if a conversion webhook is slow. So the next list asks for half as many. If the answer is too
+// long, no list of this lister asks for as many any more.
 func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sweep.Chunk, error) {
-	limit := e.chunkSize
+	limit, most := e.chunkSize, e.chunkSize
 	return func(ctx context.Context, token string) (sweep.Chunk, error) {
 		list, err := w.list(ctx, token, limit)
+		for errors.Is(err, errTooLong) && limit > 1 {
+			limit /= 2
+			most = limit
+			list, err = w.list(ctx, token, limit)
+		}
 		if err != nil {
 			limit = max(1, limit/2)
 			return sweep.Chunk{}, err
 		}
-		limit = min(2*limit, e.chunkSize)
+		limit = min(2*limit, most)
 		chunk := sweep.Chunk{Next: list.Continue, ResourceVersion: list.ResourceVersion, Remaining: list.RemainingItemCount}
 		if chunk.Next == "" {
 			chunk.Remaining = ptr.To[int64](0)

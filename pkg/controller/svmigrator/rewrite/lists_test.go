@@ -18,14 +18,19 @@ package rewrite
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -92,5 +97,39 @@ func TestObjectsThatNeedNoRewriteHaveAnOutcome(t *testing.T) {
 				t.Errorf("results (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestListsThatAreTooLong has objects of 100 kB.
+func TestListsThatAreTooLong(t *testing.T) {
+	annotation := strings.Repeat("a", 100<<10)
+	var limits []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		limits = append(limits, request.URL.Query().Get("limit"))
+		n, _ := strconv.Atoi(limits[len(limits)-1])
+		list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "token"}}
+		list.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList"))
+		for range n {
+			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				Name: "w", UID: "u", ResourceVersion: "7", Annotations: map[string]string{"a": annotation}}})
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(list)
+	}))
+	defer server.Close()
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 160)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := e.lister(e.newRewriter(Resource{GroupVersionResource: schema.GroupVersionResource{
+		Group: "example.com", Version: "v1", Resource: "widgets"}}, ""))
+	for range 3 {
+		chunk, err := list(t.Context(), "")
+		if err != nil || len(chunk.Objects) != 80 {
+			t.Fatalf("listed %d objects, with the error %v", len(chunk.Objects), err)
+		}
+	}
+	if want := []string{"160", "80", "80", "80"}; !slices.Equal(limits, want) {
+		t.Errorf("asked for %v objects, want %v", limits, want)
 	}
 }

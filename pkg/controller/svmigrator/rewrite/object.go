@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
@@ -51,9 +53,10 @@ type rewriter struct {
 	client   rest.Interface
 	resource Resource
 	clock    clock.PassiveClock
-	// ways are where the patch may go: the empty string is the object itself, others are subresources. A rewrite uses the
-	// first way that changes nothing.
-	ways       []string
+	// ways are those in which the patch may be sent. A rewrite uses the first one that changes nothing.
+	ways []way
+	// again means that the objects were denied before. If a dry run shows a change then, they stay denied.
+	again      bool
 	rehearsals sync.Map // the *rehearsed of each namespace
 	// baseline is the resource version of the first list.
 	baseline string
@@ -98,25 +101,31 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 		a.outcome, a.failure = sweep.Denied, Failure{kind: refused, message: fmt.Sprintf("encoding the patch: %v", err)}
 		return a
 	}
-	way, changed, err := r.rehearse(ctx, object, body)
-	switch {
-	case changed != "":
-		return r.wouldChange(object, changed)
-	case errors.Is(err, errWritten):
-		a.outcome = sweep.WrittenByOthers
-		return a
-	case err != nil:
-		return r.failed(ctx, object, err)
+	for fenced := false; ; fenced = true {
+		way, changed, err := r.rehearse(ctx, object, body, fenced)
+		switch {
+		case changed != "":
+			return r.wouldChange(object, changed)
+		case errors.Is(err, errWritten):
+			a.outcome = sweep.WrittenByOthers
+			return a
+		case err != nil:
+			return r.failed(ctx, object, err)
+		}
+		request := r.patchRequest(object, body, way, acceptObject)
+		if r.resource.DryRun {
+			request.Param("dryRun", metav1.DryRunAll)
+		}
+		started, written := r.clock.Now(), &metav1.PartialObjectMetadata{}
+		err = request.Do(ctx).Into(written)
+		switch {
+		case err == nil:
+			return r.accepted(object, written, r.clock.Since(started))
+		case fenced || !fence.Denies(err.Error()):
+			return r.failed(ctx, object, err)
+		}
+		// The fence denies the rewrite of this object. Maybe there is another way.
 	}
-	request := r.patchRequest(object, body, way, acceptObject)
-	if r.resource.DryRun {
-		request.Param("dryRun", metav1.DryRunAll)
-	}
-	started, written := r.clock.Now(), &metav1.PartialObjectMetadata{}
-	if err := request.Do(ctx).Into(written); err != nil {
-		return r.failed(ctx, object, err)
-	}
-	return r.accepted(object, written, r.clock.Since(started))
 }
 
 // failed returns the attempt for an object whose write, or the dry run before it, has failed.
@@ -130,7 +139,7 @@ func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) 
 	answered := a.failure.reason != "" && a.failure.reason != metav1.StatusReasonTooManyRequests
 	switch c := consequences[a.failure.kind]; {
 	case a.failure.kind == changing:
-		a.failure = r.changing(object, "would change", fencedOff)
+		return r.wouldChange(object, fencedOff)
 	case c.denies:
 		a.outcome = sweep.Denied
 	case c.readsObject:
@@ -174,12 +183,15 @@ func (r *rewriter) revision(written *metav1.PartialObjectMetadata) int64 {
 // aggregated reports whether an aggregated server has the objects.
 func (r *rewriter) aggregated() bool { return r.resource.Class == storageversion.Aggregated }
 
-// wouldChange returns the attempt for an object that a rewrite would change, as a dry run has shown. The attempt ends
-// the run, unless the managedFields of this object are the reason: others need not have such an entry.
+// wouldChange returns the attempt for an object that a rewrite would change, as a dry run or the fence has shown. The
+// attempt ends the run, because a rule may change the next objects without a dry run. But the object alone is denied if
+// its managedFields are the reason, which others need not have, and if the fence denies the next ones as well.
 func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 	a := attempt{object: object, failure: r.changing(object, "would change", what)}
-	if what == lostFields || what == fencedOff && object.Extra.(*original).namesUndefinedVersion {
+	kept := object.Extra.(*original)
+	if what == lostFields || what == fencedOff && kept.managedFields == nil || r.again {
 		a.outcome, a.failure.kind = sweep.Denied, refused
+		a.failure.fenced = what == fencedOff && !kept.namesUndefinedVersion
 	}
 	return a
 }
@@ -283,6 +295,7 @@ func newObjectsClient(config *rest.Config) (rest.Interface, error) {
 	config.GroupVersion = &schema.GroupVersion{}
 	config.APIPath = "/"
 	config.QPS = -1
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return boundedLists{next} })
 	// Warnings are about the contents of objects, which only their owners can change.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	client, err := rest.RESTClientFor(config)
@@ -320,11 +333,14 @@ func (r *rewriter) get(ctx context.Context, object *sweep.Object, accept string)
 	return r.objectRequest(object, r.client.Get(), accept, readTimeout).Do(ctx)
 }
 
-// patchRequest returns a merge patch. If the object is gone, the API server answers that it is not found, and creates
+// patchRequest returns a patch. If the object is gone, the API server answers that it is not found, and creates
 // nothing.
-func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way, accept string) *rest.Request {
-	return r.objectRequest(object, r.client.Patch(types.MergePatchType), accept, PatchTimeout).
-		SubResource(way).
+func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way way, accept string) *rest.Request {
+	request := r.objectRequest(object, r.client.Patch(way.patch), accept, PatchTimeout)
+	if way.subresource != "" {
+		request.SubResource(way.subresource)
+	}
+	return request.
 		Param("fieldManager", controller.MigratorFieldManager).
 		// An object may have fields that its schema does not have any more. The API server must not refuse it for that, nor
 		// warn.

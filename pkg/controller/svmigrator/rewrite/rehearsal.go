@@ -32,6 +32,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -53,9 +54,22 @@ import (
 // rehearsalInterval is how many objects of a namespace there are from one dry run to the next.
 const rehearsalInterval = 100
 
-// statusWay is the status subresource. Rules that match only the resource do not apply to it, and the API server
-// encodes the whole object anew there too.
-const statusWay = "status"
+// way is how a rewrite is sent.
+type way struct {
+	subresource string
+	patch       types.PatchType
+}
+
+var (
+	// mergeWay patches the JSON of the object. A few values of built-in resources come back from JSON as something else:
+	// strings that are not UTF-8, lists that are empty and not absent.
+	mergeWay = way{patch: types.MergePatchType}
+	// typedWay patches a built-in object without its JSON. But it sorts the fields of what has no type in the API.
+	typedWay = way{patch: types.StrategicMergePatchType}
+	// statusWay is the status subresource. Rules that match only the resource do not apply to it, and the API server
+	// encodes the whole object anew there too.
+	statusWay = way{subresource: "status", patch: types.MergePatchType}
+)
 
 // fencedOff stands for the fields of a change that the fence has denied. The answer of the API server does not name
 // them.
@@ -70,31 +84,33 @@ type rehearsed struct {
 	mu      sync.Mutex // held during the dry run, so that no other object of the namespace is rewritten meanwhile
 	objects int        // how many objects were to be rewritten
 	next    int        // the number of the next object with a dry run
-	// way is the subresource through which rewrites change nothing, or empty for the object itself. It is the first way
-	// until a dry run finds a better one.
-	way string
+	// way is the one in which rewrites change nothing. It is the first one until a dry run finds a better one.
+	way way
 }
 
 // errWritten says that the object was written after it was listed. After a restart of this program that is true of all
 // objects of the chunk that it had rewritten before, because the list continues at its old revision.
 var errWritten = errors.New("the object was written after it was listed")
 
-// rehearse returns the way through which a rewrite changes nothing. If it changes something in every way, changed is
-// the first field that it changes. An error is errWritten, or the error that the rewrite itself would return.
-func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []byte) (way, changed string, err error) {
+// rehearse returns the way in which a rewrite changes nothing. If it changes something in every way, changed is the first
+// field that it changes. An error is errWritten, or the error that the rewrite itself would return. The fence has denied
+// the rewrite of an object that is fenced: then the way is for this object only.
+func (r *rewriter) rehearse(
+	ctx context.Context, object *sweep.Object, body []byte, fenced bool,
+) (found way, changed string, err error) {
 	known, _ := r.rehearsals.LoadOrStore(object.Namespace, &rehearsed{way: r.ways[0]})
 	n := known.(*rehearsed)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.objects++; n.objects < n.next && !object.Extra.(*original).namesUndefinedVersion {
+	if n.objects++; n.objects < n.next && !fenced && !object.Extra.(*original).namesUndefinedVersion {
 		return n.way, "", nil
 	}
 	before, err := decode(r.get(ctx, object, acceptWhole))
 	switch {
 	case err != nil:
-		return "", "", err
+		return way{}, "", err
 	case before.GetResourceVersion() != object.ResourceVersion && r.resource.CleanVersions == nil:
-		return "", "", errWritten
+		return way{}, "", errWritten
 	}
 	for _, way := range r.ways {
 		after, err := decode(r.patchRequest(object, body, way, acceptWhole).Param("dryRun", metav1.DryRunAll).Do(ctx))
@@ -108,16 +124,18 @@ func (r *rewriter) rehearse(ctx context.Context, object *sweep.Object, body []by
 			changed = cmp.Or(changed, fencedOff)
 			continue
 		case err != nil:
-			return "", "", err
+			return way, "", err
 		}
 		path := r.changedBy(before, after)
 		if path == "" {
-			n.way, n.next = way, n.objects+rehearsalInterval
+			if !fenced {
+				n.way, n.next = way, n.objects+rehearsalInterval
+			}
 			return way, "", nil
 		}
 		changed = cmp.Or(changed, path)
 	}
-	return "", changed, nil
+	return way{}, changed, nil
 }
 
 // changedBy returns the path of the first field that a rewrite would change, or an empty string. It does not compare
@@ -135,6 +153,8 @@ func (r *rewriter) changedBy(before, after *unstructured.Unstructured) string {
 func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 	why := fmt.Sprintf("A mutating webhook or a MutatingAdmissionPolicy for updates of %s does that. Exclude the user of "+
 		"this manager from it, then retry", r.resource.GroupResource())
+	const byServer = ". If there is none, the API server itself does that: then replace this object by what kubectl get " +
+		"shows of it"
 	const lost = "API servers before 1.37 remove all managedFields if they cannot convert the object to the version " +
 		"that an entry names: because the CustomResourceDefinition lacks that version, or because the conversion webhook " +
 		"fails. Put it back, or let the manager clean managedFields (docs/tasks.md), then retry"
@@ -148,6 +168,8 @@ func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 		why = uncleaned + ". If it has that component: " + why
 	case what == fencedOff && kept.namesUndefinedVersion:
 		why = lost + ". If that is not the case: " + why
+	case what == fencedOff:
+		why += byServer
 	}
 	return Failure{kind: changing, message: fmt.Sprintf("rewriting %s %s %s. %s",
 		klog.KRef(object.Namespace, object.Name), does, what, why)}

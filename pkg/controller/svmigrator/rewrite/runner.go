@@ -48,7 +48,8 @@ const (
 	giveUpMost     = 10
 	outageAtMost   = 30 * time.Minute
 
-	// If forbiddenAtLeast rewrites lacked the permission and none succeeded, the run fails and tries no other object.
+	// If forbiddenAtLeast rewrites lacked the permission, or were denied by the fence, and none succeeded, the run fails
+	// and tries no other object.
 	forbiddenAtLeast = 100
 	// maxDenialLines is how many denied objects each run logs at the default verbosity.
 	maxDenialLines = 100
@@ -98,9 +99,13 @@ type sweepRunner struct {
 
 	// objectRetry and listRetry describe the latest failures.
 	objectRetry, listRetry Retry
-	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a
-	// permission.
-	denials, forbidden int
+	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a permission,
+	// and fenced those that the fence denies.
+	denials, forbidden, fenced int
+	// fencedOff is the failure of the last of these.
+	fencedOff Failure
+	// impatient means that the runner gives up on an object even if many objects fail.
+	impatient bool
 	// endingSince is since when every answer was a failure that ends the run if it lasts. It is zero otherwise.
 	endingSince time.Time
 }
@@ -109,6 +114,7 @@ type sweepRunner struct {
 // it returns.
 func (r *sweepRunner) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
+	r.sweep.ForgetFailures() // Nobody tried the objects between two runs.
 	r.attempts, r.lists = make(chan attempt), make(chan listing, 1)
 	work := make(chan *sweep.Object)
 	r.goroutines.Go(func() { r.dispatch(ctx, work) })
@@ -287,21 +293,39 @@ func (r *sweepRunner) done(ctx context.Context, a attempt) {
 
 func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }
 
-// refusesAll returns an error if the answers so far show that this program is not allowed to write any object of the
-// resource.
+// refusesAll returns an error if the answers so far show that this program cannot write any object of the resource.
 func (r *sweepRunner) refusesAll(a attempt) error {
-	if a.outcome != sweep.Denied || !a.failure.lacksPermission("patch") || r.retriesDenied() {
+	switch {
+	case a.outcome != sweep.Denied || r.retriesDenied():
 		return nil
+	case a.failure.fenced:
+		r.fenced, r.fencedOff = r.fenced+1, a.failure
+	case a.failure.lacksPermission("patch"):
+		r.forbidden++
 	}
-	if r.forbidden++; r.forbidden < forbiddenAtLeast {
-		return nil
-	}
-	if counts := r.sweep.Progress().Counts; counts[sweep.Rewritten]+counts[sweep.AlreadyCurrent] > 0 {
+	counts := r.sweep.Progress().Counts
+	switch {
+	case counts[sweep.Rewritten]+counts[sweep.AlreadyCurrent] > 0:
 		return nil // Only some namespaces are forbidden, or the permission was revoked during the run.
+	case r.fenced >= forbiddenAtLeast:
+		return r.changesAll(counts)
+	case r.forbidden < forbiddenAtLeast:
+		return nil
 	}
 	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
 		"The API server refuses to rewrite any object, so only %d were tried: %s%s", r.forbidden, a.failure,
 		a.failure.remedy())}
+}
+
+// changesAll returns an error if the fence denies each object of which it is known what becomes of it. A rule changes them
+// then, and the reason says so.
+func (r *sweepRunner) changesAll(counts sweep.Counts) error {
+	stored := counts[sweep.Rewritten] + counts[sweep.AlreadyCurrent] + counts[sweep.WrittenByOthers]
+	if r.fenced == 0 || stored > 0 || int64(r.fenced) < counts[sweep.Denied] {
+		return nil
+	}
+	ends := consequences[changing].ends
+	return &PermanentError{ends.Reason, ends.Message + ": " + r.fencedOff.String()}
 }
 
 // givesUpOn reports whether the API server has failed on the object for so long that other objects must not wait for it
@@ -312,7 +336,7 @@ func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {
 		return false
 	}
 	fewLeft := r.sweep.Unfinished() <= giveUpMost && r.sweep.Stored() > 0
-	return fewLeft || r.retriesDenied() || failing >= outageAtMost
+	return fewLeft || r.impatient || failing >= outageAtMost
 }
 
 // permanent returns the error that ends the run, or nil if the request has to be repeated. Some failures are permanent

@@ -55,6 +55,7 @@ type fakeRun struct {
 	tick time.Duration
 	// crowded means that other migrations wait.
 	crowded bool
+	answer  func(name string, n int, now time.Time) attempt
 }
 
 func (r *fakeRun) SavePosition(_ context.Context, position sweep.Position) error {
@@ -73,7 +74,7 @@ func (r *fakeRun) MustYield() bool { return r.crowded }
 // newFakeRun makes a run over objects. answer says what becomes of an object at its nth try.
 func newFakeRun(objects int, answer func(name string, n int, now time.Time) attempt) *fakeRun {
 	clk := clocktesting.NewFakeClock(noon)
-	r := &fakeRun{fake: clk, tries: map[string]int{}, tick: 250 * time.Millisecond}
+	r := &fakeRun{fake: clk, tries: map[string]int{}, tick: 250 * time.Millisecond, answer: answer}
 	task := NewTask(storageversion.Custom, sweep.Position{})
 	r.sweepRunner = &sweepRunner{
 		clock:     clk,
@@ -93,7 +94,7 @@ func newFakeRun(objects int, answer func(name string, n int, now time.Time) atte
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.tries[object.Name]++
-			a := answer(object.Name, r.tries[object.Name], clk.Now())
+			a := r.answer(object.Name, r.tries[object.Name], clk.Now())
 			a.object = object
 			return a
 		},
@@ -184,7 +185,7 @@ func TestManyObjectsThatFailAreGivenUpOn(t *testing.T) {
 
 func TestObjectsThatFailOnceMoreAreDenied(t *testing.T) {
 	r := newFakeRun(15, func(string, int, time.Time) attempt { return failing(internal) })
-	r.normal = RetryingDenied
+	r.normal, r.impatient = RetryingDenied, true
 	if err := r.play(t, outageAtMost); err != nil {
 		t.Fatal(err)
 	}

@@ -242,6 +242,13 @@ func (s *Sweep) Return(object *Object) {
 	s.current.fresh = append(s.current.fresh, object)
 }
 
+// ForgetFailures makes the failures of all objects count anew.
+func (s *Sweep) ForgetFailures() {
+	for _, waiting := range s.current.waiting {
+		waiting.object.Failures, waiting.object.FailingSince = 0, time.Time{}
+	}
+}
+
 // Wake is when the next object has to be tried again. It is zero if no object waits for that.
 func (s *Sweep) Wake() time.Time {
 	if len(s.current.waiting) == 0 {
