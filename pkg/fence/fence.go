@@ -29,6 +29,9 @@ const (
 	// Label is on the Lease of the leader. Its value is the State that the leader has found.
 	Label = "migration.k8s.io/fence"
 
+	// DeniedChange stands in messages for what a rewrite would change: the answer of the API server does not say it.
+	DeniedChange = "more than its encoding, which the fence refuses"
+
 	// verdict is what the policy says about a change. If it cannot be evaluated, it says something else.
 	verdict = "svm-controller-manager may only send writes that change nothing"
 )

@@ -29,8 +29,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
 
-// afterDays is an alert that no test can await. promtool plays it.
-const afterDays = "SVMMigrationWaiting"
+// afterDays are alerts that no test can await. promtool plays them.
+var afterDays = []string{"SVMMigrationWaiting", "SVMNotMigrated"}
 
 // hurried are rules that need seconds for what they need minutes for. The manager may be away for as long as a restart
 // takes. A watch that has nothing to tell says so once a minute, and that minute begins anew if the watch breaks.
@@ -39,7 +39,7 @@ func hurried(rules ruleFile) ruleFile {
 	return changed(rules, func(r *rule) {
 		r.Expr = shorter.Replace(r.Expr)
 		switch {
-		case r.Alert == afterDays: // Migrations wait for seconds all the time.
+		case slices.Contains(afterDays, r.Alert): // Migrations wait for seconds all the time.
 		case r.Alert == "SVMControllerManagerDown":
 			r.For = "20s"
 		case r.For != "":

@@ -52,14 +52,14 @@ func lacksPermission(m *Migration) bool {
 func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	resource, failed := m.GroupResource(), Describe(m)
 	switch again := "kubectl svm migrate " + resource.String() + " --wait"; {
-	case failed.Denied > 0:
-		return "To see the objects: kubectl svm denied " + m.Name
 	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
 		return "Exclude from the rule the manager, as docs/tasks.md describes, or updates that change nothing. Then: " + again
+	case failed.Denied > 0:
+		return "To see the objects: kubectl svm denied " + m.Name
 	case lacksPermission(failed) && permission(resource) != "":
 		return "To allow it: " + permission(resource) + "\n  Then: " + again
 	case lacksPermission(failed):
-		return "docs/install.md lists the permissions that the manager needs. Then: " + again
+		return "Apply the manifests of the manager anew, which allow built-in resources. Then: " + again
 	default:
 		return "To try again: " + again
 	}

@@ -37,7 +37,7 @@ func TestAfterFailure(t *testing.T) {
 		{"widgets.example.com", "ListRefused", 0,
 			"kubectl svm rbac | kubectl apply -f -\n  Then: kubectl svm migrate widgets"},
 		{"widgets.example.com", "AgreementLost", 0, "To try again: kubectl svm migrate widgets.example.com --wait"},
-		{"secrets", "RewritesRefused", 0, "docs/install.md"},
+		{"secrets", "RewritesRefused", 0, "Apply the manifests"},
 		{"validatingwebhookconfigurations.admissionregistration.k8s.io", "ListRefused", 0, "kubectl svm rbac --admission |"},
 	} {
 		r := schema.ParseGroupResource(test.resource)

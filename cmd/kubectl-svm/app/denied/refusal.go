@@ -19,10 +19,13 @@ package denied
 import (
 	"fmt"
 	"regexp"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
 // The wording of refusals of kube-apiserver.
@@ -36,6 +39,10 @@ var (
 
 // refusal says who refuses an object, and what to do.
 func refusal(object migrationv1alpha1.DeniedObject) (who, remedy string) {
+	if strings.Contains(object.Message, fence.DeniedChange) {
+		return "the fence", "Exclude the user of the manager from the rule that changes the objects. If there is none, " +
+			"replace them by what kubectl get shows of them."
+	}
 	if m := webhookFailed.FindStringSubmatch(object.Message); m != nil {
 		return "webhook " + m[1], "The webhook does not work. Repair it, or exclude these objects from it."
 	}
@@ -48,7 +55,8 @@ func refusal(object migrationv1alpha1.DeniedObject) (who, remedy string) {
 			"matchConditions."
 	}
 	if m := notAllowed.FindStringSubmatch(object.Message); m != nil {
-		return "RBAC", fmt.Sprintf("Allow the user %s to %s the objects.", m[1], m[2])
+		return "RBAC", fmt.Sprintf("Allow the user %s to %s the objects. For custom resources: kubectl svm rbac | "+
+			"kubectl apply -f -", m[1], m[2])
 	}
 	if m := leftBehind.FindStringSubmatch(object.Message); m != nil {
 		return "namespace " + m[1], "The objects still exist, but their namespace does not. Create the namespace again. " +

@@ -47,7 +47,7 @@ resource, and what to do. docs/preflight.md explains the codes. Exit code 2 mean
   kubectl svm preflight --drop-version=widgets.example.com/v1alpha1
 
   # Can that release of Kubernetes read and serve what is stored?
-  kubectl svm preflight --kubernetes-version=1.38
+  kubectl svm preflight --kubernetes-version=1.37
 
   # Can that API server, which has the same etcd, read it?
   kubectl svm preflight --other-server=https://10.0.0.7:6443`
@@ -88,7 +88,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	flags.StringSliceVar(&o.DropVersions, "drop-version", nil,
 		"Versions to remove from their CustomResourceDefinitions, for example widgets.example.com/v1alpha1")
 	flags.StringVar(&o.KubernetesVersion, "kubernetes-version", "",
-		"Release of Kubernetes to upgrade or downgrade to, for example 1.38")
+		"Release of Kubernetes to upgrade or downgrade to, for example 1.37")
 	flags.StringVar(&o.OtherServer, "other-server", "",
 		"URL of another API server that will read the stored objects. It receives the credentials of the kubeconfig")
 	flags.StringVar(&o.OtherCA, "other-server-ca", "",

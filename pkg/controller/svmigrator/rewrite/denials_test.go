@@ -34,20 +34,22 @@ func fencedAttempt() attempt {
 // TestTheFenceDeniesObjects wants other objects to be rewritten, unless a rule changes all of them.
 func TestTheFenceDeniesObjects(t *testing.T) {
 	for name, test := range map[string]struct {
-		objects, fenced int
-		ends            bool
-		tried           int
+		objects int
+		fenced  int // the first ones, or if it is negative, those after as many
+		ends    bool
+		tried   int
 	}{
 		"one of them":       {20, 1, false, 20},
 		"all but the last":  {20, 19, false, 20},
 		"a few, all":        {20, 20, true, 20},
 		"many, all of them": {300, 300, true, 100},
+		"many, in the end":  {400, -200, true, 300},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newFakeRun(test.objects, nil)
 			tried := 0
 			r.answer = func(name string, n int, now time.Time) attempt {
-				if tried++; tried <= test.fenced {
+				if tried++; tried <= test.fenced || test.fenced < 0 && tried > -test.fenced {
 					return fencedAttempt()
 				}
 				return fine(name, n, now)

@@ -238,6 +238,12 @@ func (f Failure) ends() *PermanentError {
 	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s%s", p.Message, f, f.remedy())}
 }
 
+// changesObjects returns the error that ends a run because a rule changes the objects, although the fence denies that.
+func (f Failure) changesObjects() *PermanentError {
+	f.kind = changing
+	return f.ends()
+}
+
 // String returns the reason and message of the API server's answer, short enough for a condition.
 func (f Failure) String() string {
 	message := truncate(f.message, migrationv1alpha1.MaxDeniedObjectMessageLength)

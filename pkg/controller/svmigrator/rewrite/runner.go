@@ -48,9 +48,9 @@ const (
 	giveUpMost     = 10
 	outageAtMost   = 30 * time.Minute
 
-	// If forbiddenAtLeast rewrites lacked the permission, or were denied by the fence, and none succeeded, the run fails
-	// and tries no other object.
-	forbiddenAtLeast = 100
+	// If forbiddenAtLeast rewrites lacked the permission and none succeeded, the run fails and tries no other object. So it
+	// does if the fence has denied fencedAtLeast objects in a row: then a rule changes all of them.
+	forbiddenAtLeast, fencedAtLeast = 100, 100
 	// maxDenialLines is how many denied objects each run logs at the default verbosity.
 	maxDenialLines = 100
 
@@ -99,10 +99,10 @@ type sweepRunner struct {
 
 	// objectRetry and listRetry describe the latest failures.
 	objectRetry, listRetry Retry
-	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a permission,
-	// and fenced those that the fence denies.
-	denials, forbidden, fenced int
-	// fencedOff is the failure of the last of these.
+	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a permission.
+	denials, forbidden int
+	// fenced counts the objects that the fence has denied since one was stored. fencedOff is the failure of the last one.
+	fenced    int
 	fencedOff Failure
 	// impatient means that the runner gives up on an object even if many objects fail.
 	impatient bool
@@ -296,36 +296,34 @@ func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }
 // refusesAll returns an error if the answers so far show that this program cannot write any object of the resource.
 func (r *sweepRunner) refusesAll(a attempt) error {
 	switch {
-	case a.outcome != sweep.Denied || r.retriesDenied():
+	case r.retriesDenied():
 		return nil
+	case a.outcome == sweep.Rewritten, a.outcome == sweep.AlreadyCurrent:
+		r.fenced = 0
 	case a.failure.fenced:
-		r.fenced, r.fencedOff = r.fenced+1, a.failure
+		if r.fenced++; r.fenced >= fencedAtLeast {
+			return a.failure.changesObjects()
+		}
+		r.fencedOff = a.failure
 	case a.failure.lacksPermission("patch"):
 		r.forbidden++
 	}
 	counts := r.sweep.Progress().Counts
-	switch {
-	case counts[sweep.Rewritten]+counts[sweep.AlreadyCurrent] > 0:
+	if r.forbidden < forbiddenAtLeast || counts[sweep.Rewritten]+counts[sweep.AlreadyCurrent] > 0 {
 		return nil // Only some namespaces are forbidden, or the permission was revoked during the run.
-	case r.fenced >= forbiddenAtLeast:
-		return r.changesAll(counts)
-	case r.forbidden < forbiddenAtLeast:
-		return nil
 	}
 	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
 		"The API server refuses to rewrite any object, so only %d were tried: %s%s", r.forbidden, a.failure,
 		a.failure.remedy())}
 }
 
-// changesAll returns an error if the fence denies each object of which it is known what becomes of it. A rule changes them
-// then, and the reason says so.
+// changesAll returns an error if the fence denies all objects, although there are few. A rule changes them.
 func (r *sweepRunner) changesAll(counts sweep.Counts) error {
 	stored := counts[sweep.Rewritten] + counts[sweep.AlreadyCurrent] + counts[sweep.WrittenByOthers]
 	if r.fenced == 0 || stored > 0 || int64(r.fenced) < counts[sweep.Denied] {
 		return nil
 	}
-	ends := consequences[changing].ends
-	return &PermanentError{ends.Reason, ends.Message + ": " + r.fencedOff.String()}
+	return r.fencedOff.changesObjects()
 }
 
 // givesUpOn reports whether the API server has failed on the object for so long that other objects must not wait for it
