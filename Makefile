@@ -7,7 +7,7 @@ LDFLAGS := -X k8s.io/component-base/version.gitVersion=$(VERSION) -X k8s.io/clie
 REVISION          ?= $(shell git describe --always --dirty --abbrev=40 --exclude='*')
 SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct)
 IMAGE             ?= svm-controller-manager
-PLUGIN_IMAGE      ?= kubectl-svm
+PLUGIN_IMAGE      ?= $(if $(filter %/svm-controller-manager,$(IMAGE)),$(IMAGE:svm-controller-manager=kubectl-svm),kubectl-svm)
 STAMPED            = VERSION='$(VERSION)' LDFLAGS='$(LDFLAGS)' IMAGE='$(IMAGE)' PLUGIN_IMAGE='$(PLUGIN_IMAGE)' \
 	REVISION='$(REVISION)' SOURCE_DATE_EPOCH='$(SOURCE_DATE_EPOCH)'
 FOCUS   ?= .

@@ -94,7 +94,9 @@ for overlay in "${overlays}"/*/; do
   render "${new}/install-$(basename "${overlay}")-${tag}.yaml" "${overlay}"
 done
 render "${new}/static-pod-${tag}.yaml" build/manifests/static-pod
-render "${new}/one-shot-${tag}.yaml" build/manifests/one-shot
+for part in one-shot crds monitoring; do
+  render "${new}/${part}-${tag}.yaml" "build/manifests/${part}"
+done
 package_chart
 (cd "${new}" && sha256sum -- * >SHA256SUMS)
 

@@ -77,7 +77,7 @@ s/^        - --auto-migrate=.*/{{- if .Values.observeOnly }}\
         - --controllers=svmtrigger\
 {{- else }}\
 {{- range .Values.args }}\
-        - {{ . }}\
+        - {{ printf "%q" . }}\
 {{- end }}\
 {{- end }}/
 EOF

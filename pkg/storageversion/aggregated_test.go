@@ -246,9 +246,10 @@ func TestAggregatedResourceInALook(t *testing.T) {
 func TestAggregatedResourceWithoutItsHash(t *testing.T) {
 	v1 := schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
 	s := newStory()
-	s.SetAggregated(s.tick(), v1, &AggregatedDocument{Address: "wardle/api:443", Resources: map[schema.GroupResource]Resource{
+	document := &AggregatedDocument{Address: "wardle/api:443", Resources: map[schema.GroupResource]Resource{
 		flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: flunderV1, Migratable: true},
-	}})
+	}}
+	s.SetAggregated(s.tick(), v1, document)
 	expect(t, s, flunders, "", []string{flunderV1})
 	reviews := schema.GroupResource{Group: v1.Group, Resource: "reviews"} // which has never had one
 	s.SetAggregated(s.tick(), v1, &AggregatedDocument{

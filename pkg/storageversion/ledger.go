@@ -143,8 +143,8 @@ func (l *Ledger) ConnectionLost(now time.Time, name string) Changes {
 	return l.noteBuiltIns(now)
 }
 
-// SetLook records what the documents of all servers said. It deletes from look.Documents the resources that are known to
-// be custom or aggregated, because documents list them too.
+// SetLook records what the documents of all servers said. It deletes from look.Documents the resources that are known
+// to be custom or aggregated, because documents list them too.
 func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 	for _, document := range look.Documents {
 		maps.DeleteFunc(document.Resources, func(resource schema.GroupResource, r Resource) bool {

@@ -17,16 +17,12 @@ limitations under the License.
 package storageversion
 
 import (
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
-
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 // confirmation is how long a process has to live on after the first look that counted it. A server answers before it
@@ -302,106 +298,4 @@ func (l *looks) certainFrom(group string) time.Time {
 		}
 	}
 	return from
-}
-
-// problemOfProcesses returns why it is not known what the living processes write, or nil.
-func (l *looks) problemOfProcesses(now time.Time, group string) *Problem {
-	if len(l.servers.living) > 0 && l.servers.equal(l.groups[group].processes) {
-		return nil
-	}
-	return l.problemOfLook(now, group)
-}
-
-// problemOfLook returns why the last look is not a complete look at the group and at the living processes, or nil.
-func (l *looks) problemOfLook(now time.Time, group string) *Problem {
-	if lost := l.processes.unread(); len(lost) > 0 {
-		problem := l.problem(group, "the API server at %s may have restarted: the connection to it ended, and it has not "+
-			"been read since. The manager reads it as soon as it answers", lost[0].Identity)
-		problem.Since = l.processes[lost[0].Identity].lost
-		return problem
-	}
-	return l.problemWithoutLost(now, group)
-}
-
-// problemWithoutLost is problemOfLook without regard to processes that were lost.
-func (l *looks) problemWithoutLost(now time.Time, group string) *Problem {
-	if !l.ofLiving() {
-		return l.problem(group, "API servers started or stopped (alive: %s), and their discovery documents have not been "+
-			"read since. The manager reads them within seconds", l.servers.names())
-	}
-	for _, address := range l.needed() {
-		document := l.last.Documents[address]
-		if document.Failure != "" {
-			return l.problem(group, "the discovery documents of the API server at %s could not be read: %s. Make sure that "+
-				"the manager can reach this address", address, document.Failure)
-		}
-		if reason, failed := document.FailedGroups[group]; failed {
-			problem := l.problem(group, "the discovery document of group %q could not be read from the API server at %s: %s. "+
-				"If this lasts, the log of that API server says why", group, address, reason)
-			problem.Reason = migrationv1alpha1.StateReasonDiscoveryFailed
-			return problem
-		}
-	}
-	return l.problemOfCount(now, group)
-}
-
-// needed returns the addresses of the last look from which a complete look needs documents.
-func (l *looks) needed() []string {
-	if !l.byAddress {
-		return l.addresses
-	}
-	var own []string
-	for _, process := range l.servers.living {
-		if address := l.advertised[process.Identity]; slices.Contains(l.addresses, address) {
-			own = append(own, address)
-		}
-	}
-	return own
-}
-
-// problemOfCount returns why a server may live that no address of the last look leads to, or nil.
-func (l *looks) problemOfCount(now time.Time, group string) *Problem {
-	answering, living, asked := len(l.addresses), len(l.servers.living), strings.Join(l.addresses, ", ")
-	absent := slices.IndexFunc(l.servers.living, func(process Process) bool {
-		return l.byAddress && !l.readAtOwnAddress(process, group)
-	})
-	switch {
-	case absent >= 0:
-		identity := l.servers.living[absent].Identity
-		return l.problem(group, "the API server %s has a living identity Lease and advertises the address %s, which is not "+
-			"in the EndpointSlices of default/kubernetes (%s). If it is gone for good, this ends by itself within minutes",
-			identity, l.advertised[identity], asked)
-	case l.last.Unmet != "" && answering < living:
-		return l.problem(group, "%d API servers have a living identity Lease (%s), but %s", living, l.servers.names(),
-			l.last.Unmet)
-	case l.last.Direct && answering < living:
-		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
-			"default/kubernetes name only %s. Make every API server advertise an address of its own, or delete the Leases in "+
-			"kube-system of API servers that are gone for good", living, l.servers.names(), asked)
-	case !l.last.Direct && !l.last.Shared && living > 1:
-		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
-			"default/kubernetes have no address, and %s leads to any one of the servers. Make every API server advertise an "+
-			"address of its own", living, l.servers.names(), asked)
-	case len(l.unread(group)) > 0 && l.mayStandIn(now) && answering < living+l.servers.lingering(now):
-		return l.problem(group, "an API server that stopped may still answer at one of the addresses %s, in the place of "+
-			"one that lives (%s). This ends by itself within minutes", asked, l.servers.names())
-	case l.servers.lostAllLeases():
-		return l.problem(group, "no API server has a living identity Lease anymore, so the API servers cannot be counted. "+
-			"Make sure that they can renew their Leases in kube-system")
-	case answering == 0:
-		return l.problem(group, "no address of an API server is known. Add one to the EndpointSlices of default/kubernetes")
-	default:
-		return nil
-	}
-}
-
-// problem returns a problem that began when the first of the unread processes came, whoever came and left since.
-func (l *looks) problem(group, format string, args ...any) *Problem {
-	unread := l.unread(group)
-	since := l.servers.since(unread)
-	if len(unread) == 0 && l.failingSince.After(since) {
-		since = l.failingSince
-	}
-	message := fmt.Sprintf(format, args...)
-	return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: message, Since: since}
 }

@@ -27,8 +27,8 @@ import (
 )
 
 // maxSightings bounds the sightings that are kept for one resource. StorageStates are written within seconds, so a
-// state that is older than this many sightings could not be written for long. A new epoch begins for it, which costs one
-// more migration.
+// state that is older than this many sightings could not be written for long. A new epoch begins for it, which costs
+// one more migration.
 const maxSightings = 64
 
 // sightings holds the sightings of each resource since the last gap, oldest first. Nothing that a server wrote between

@@ -30,15 +30,15 @@ import (
 )
 
 // kube-storage-version-migrator has CustomResourceDefinitions of the same names, which lack fields. Where those are
-// installed, the API server drops these fields from what it is sent. A state would lose its epoch, and the trigger would
-// replace it without end. So the manager looks for the fields before it makes a controller. Later it asks the API server
-// to refuse a write that has a field which the definition lacks. After the first refusal the manager ends, and its
-// successor waits for the definitions.
+// installed, the API server drops these fields from what it is sent. A state would lose its epoch, and the trigger
+// would replace it without end. So the manager looks for the fields before it makes a controller. Later it asks the API
+// server to refuse a write that has a field which the definition lacks. After the first refusal the manager ends, and
+// its successor waits for the definitions.
 
 // errFieldsRefused ends the manager.
 var errFieldsRefused = errors.New("the API server refused fields of an object: the CustomResourceDefinitions of " +
-	migrationv1alpha1.GroupName + " were replaced by others, such as those of kube-storage-version-migrator. Apply those " +
-	"of this release")
+	migrationv1alpha1.GroupName + " were replaced by others, such as those of kube-storage-version-migrator. Apply " +
+	"those of this release")
 
 // checkedClient ends the manager when the API server does not know a field that it is sent.
 type checkedClient struct {

@@ -137,9 +137,8 @@ func (s *space) rewritten(resource schema.GroupResource) {
 		return
 	}
 	if s.growth.unread() && s.pause == nil {
-		s.startPause(context.Background(), &spacePause{sizeUnknown: true, why: waitDecision(
-			migrationv1alpha1.MigrationReasonAwaitingStorageSpace, "the API servers take long to report the size of etcd's "+
-				"database. Rewriting continues when one has reported it")})
+		s.stop(&spacePause{sizeUnknown: true, why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+			"the API servers take long to report the size of etcd's database. Rewriting continues when one has reported it")})
 	}
 	select {
 	case s.due <- struct{}{}:
@@ -223,11 +222,16 @@ func (s *space) read(ctx context.Context) {
 	}
 }
 
-// startPause starts a pause, and ends all runs. The caller holds s.mu.
+// startPause starts a pause, and logs why. The caller holds s.mu.
 func (s *space) startPause(ctx context.Context, p *spacePause) {
 	if s.pause == nil {
 		klog.FromContext(ctx).Info("All migrations pause", "reason", p.why.Message)
 	}
+	s.stop(p)
+}
+
+// stop starts a pause, and ends all runs. The caller holds s.mu.
+func (s *space) stop(p *spacePause) {
 	s.pause = p
 	s.stopRuns()
 }

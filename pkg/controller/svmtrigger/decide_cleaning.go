@@ -43,8 +43,8 @@ func (e *evaluation) recordManagedFields(m *migrationv1alpha1.StorageVersionMigr
 	}
 }
 
-// recordServedVersions adds the versions that are served to those that managedFields may name, because clients may apply
-// objects at these. Before the first migration nobody knows what managedFields name.
+// recordServedVersions adds the versions that are served to those that managedFields may name, because clients may
+// apply objects at these. Before the first migration nobody knows what managedFields name.
 func (e *evaluation) recordServedVersions() {
 	if e.in.Observation.Class != storageversion.Custom || !e.next.Migrated() && len(e.next.ManagedFieldsVersions) == 0 {
 		return

@@ -29,8 +29,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// recordSightings adds to the record what was seen since the state was written: which encodings may be stored, and which
-// one is current. It finds out whether the proofs of the epoch still count. It never shortens the list of persisted encodings.
+// recordSightings adds to the record what was seen since the state was written: which encodings may be stored, and
+// which one is current. It finds out whether the proofs of the epoch still count. It never shortens the list of
+// persisted encodings.
 func (e *evaluation) recordSightings() {
 	sightings, gap := e.unrecorded()
 	before := normalized(e.old.PersistedStorageVersionHashes)

@@ -37,8 +37,8 @@ const (
 	IdentityLabel = "apiserver.kubernetes.io/identity"
 	kubeAPIServer = "kube-apiserver"
 
-	// goneAfter is the time after which a server counts as gone that has no address any more and does not renew its Lease.
-	// Servers renew their Leases every ten seconds. The Lease of a server that crashed stays for an hour.
+	// goneAfter is the time after which a server counts as gone that has no address any more and does not renew its
+	// Lease. Servers renew their Leases every ten seconds. The Lease of a server that crashed stays for an hour.
 	goneAfter = 90 * time.Second
 
 	// maxEventGap bounds how much of the time since the last event counts as time in which a renewal would have arrived.
@@ -183,8 +183,9 @@ func (w *leaseWatcher) withoutLease() error {
 
 // serverLeases is what lists and watches have shown of the identity Leases of kube-apiservers.
 //
-// Time in which a server does not renew its Lease counts only while other events arrive here: an observer that is cut off
-// from the API receives no renewal. The times in Leases do not count, because they are by the clocks of other hosts.
+// Time in which a server does not renew its Lease counts only while other events arrive here: an observer that is cut
+// off from the API receives no renewal. The times in Leases do not count, because they are by the clocks of other
+// hosts.
 type serverLeases struct {
 	leasesAt
 	// lastHeld is when each server was last shown to hold a Lease. A server is forgotten historyKept later, counted up to

@@ -31,7 +31,8 @@ import (
 // watch every minute.
 const longestAnswerGap = 90 * time.Second
 
-// reading tells the Ledger that a source cannot be read, when attempts have failed for a poll interval. Such a source counts for as long as one that is polled and has not changed.
+// reading tells the Ledger that a source cannot be read, when attempts have failed for a poll interval. Such a source
+// counts for as long as one that is polled and has not changed.
 //
 // Each resource of the class is written about then, and there may be thousands. So only the time counts in which an API
 // server answered something. While none answers nobody can read what is written, and when they are back, everything can

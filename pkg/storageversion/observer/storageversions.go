@@ -74,9 +74,10 @@ func (w *storageVersionWatcher) watch(ctx context.Context) {
 	defer stop()
 	notFound := 0
 	// While they cannot be read, the documents of the servers tell what is written.
-	reading := &reading{facts: w.facts, tell: func(now time.Time, failing storageversion.Unreadable) storageversion.Changes {
+	tell := func(now time.Time, failing storageversion.Unreadable) storageversion.Changes {
 		return w.ledger.SetStorageVersionsServed(now, failing.Failure == "")
-	}}
+	}
+	reading := &reading{facts: w.facts, tell: tell}
 	follow(ctx, w.clock, w.source, func(d delta[*apiserverinternalv1alpha1.StorageVersion]) {
 		notFound = 0
 		w.update(func(now time.Time) storageversion.Changes { return w.apply(now, d) })

@@ -58,9 +58,10 @@ func testChangedByServer(t *testing.T, c *cluster) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		configMaps := typed.CoreV1().ConfigMaps("default")
 		for name, value := range map[string]string{"first": "a", "odd": "a\xffb", "other": "c"} {
 			configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"key": value}}
-			if _, err := typed.CoreV1().ConfigMaps("default").Create(t.Context(), configMap, metav1.CreateOptions{}); err != nil {
+			if _, err := configMaps.Create(t.Context(), configMap, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}

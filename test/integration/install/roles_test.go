@@ -49,9 +49,8 @@ const builtInHeader = `# Generated: go test ./test/integration/install -run Test
 #   the metadata of an object that somebody else wrote meanwhile.
 # - patch: the rewrite. The fence lets it change nothing. Through the status, if the resource itself is refused.
 # With the permission for namespaces the manager also checks the fence: a dry run of a label for kube-system.
-# Events are listed only: they expire. A list of them also shows whether etcd was compacted. Admission objects
-# (admissionregistration.k8s.io) are left out, because whoever may patch them can remove the fence, and no policy can
-# guard them.
+# Events are listed only: they expire. Admission objects (admissionregistration.k8s.io) are left out, because whoever
+# may patch them can remove the fence, and no policy can guard them.
 `
 
 // TestBuiltInRole compares the role with what kube-apiserver serves when all its APIs are on.

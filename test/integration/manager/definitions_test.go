@@ -95,7 +95,9 @@ func TestDefinitionsOfOthers(t *testing.T) {
 		t.Errorf("%d writes of states that could not be stored", n)
 	}
 
-	again.Kill()
+	if err := again.Kill(); err != nil {
+		t.Fatal(err)
+	}
 	apply(t, cp, ours...)
 	after := records(t, states)
 	for name, before := range recorded {

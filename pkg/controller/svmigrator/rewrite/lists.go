@@ -50,7 +50,8 @@ type listing struct {
 }
 
 // maxListBytes bounds the answer to a list. Metadata of 500 objects are about a megabyte, but annotations and
-// managedFields of one object may be as large. Three migrations list at a time, and decoding takes several times as much.
+// managedFields of one object may be as large. Three migrations list at a time, and decoding takes several times as
+// much.
 const maxListBytes = 8 << 20
 
 // errTooLong says that the answer to a list is longer than maxListBytes.
@@ -77,8 +78,8 @@ func (b boundedLists) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // lister returns a function that lists one chunk of the objects that w rewrites. A failed list may have asked for too
-// many objects, for example if a conversion webhook is slow. So the next list asks for half as many. If the answer is too
-// long, no list of this lister asks for as many any more.
+// many objects, for example if a conversion webhook is slow. So the next list asks for half as many. If the answer is
+// too long, no list of this lister asks for as many any more.
 func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sweep.Chunk, error) {
 	limit, most := e.chunkSize, e.chunkSize
 	return func(ctx context.Context, token string) (sweep.Chunk, error) {

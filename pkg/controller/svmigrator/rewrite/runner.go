@@ -48,8 +48,8 @@ const (
 	giveUpMost     = 10
 	outageAtMost   = 30 * time.Minute
 
-	// If forbiddenAtLeast rewrites lacked the permission and none succeeded, the run fails and tries no other object. So it
-	// does if the fence has denied fencedAtLeast objects in a row: then a rule changes all of them.
+	// If forbiddenAtLeast rewrites lacked the permission and none succeeded, the run fails and tries no other object. So
+	// it does if the fence has denied fencedAtLeast objects in a row: then a rule changes all of them.
 	forbiddenAtLeast, fencedAtLeast = 100, 100
 	// maxDenialLines is how many denied objects each run logs at the default verbosity.
 	maxDenialLines = 100

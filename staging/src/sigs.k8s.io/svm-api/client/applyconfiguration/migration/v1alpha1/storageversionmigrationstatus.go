@@ -42,8 +42,8 @@ type StorageVersionMigrationStatusApplyConfiguration struct {
 	BaselineResourceVersion *string `json:"baselineResourceVersion,omitempty"`
 	// progress counts the objects by outcome, and says where to continue.
 	Progress *MigrationProgressApplyConfiguration `json:"progress,omitempty"`
-	// managedFieldsVersions counts the objects of a custom resource whose metadata.managedFields name a version of it that
-	// are left. It counts an object when it is listed.
+	// managedFieldsVersions counts, by version of a custom resource, the objects whose metadata.managedFields still name
+	// that version after this migration. It counts an object when it is listed.
 	// The API server refuses server-side apply of an object whose managedFields name a version that is not served. At most
 	// 32 versions are listed.
 	ManagedFieldsVersions []ManagedFieldsVersionApplyConfiguration `json:"managedFieldsVersions,omitempty"`
