@@ -60,34 +60,14 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 		return time.Time{}, nil
 	}
 	ctx = withMigration(ctx, m)
-	decision, err := c.env.decide(ctx, m)
+	decision, err := c.checkGates(ctx, m)
 	if err != nil {
 		return time.Time{}, err
 	}
-	if decision.Verdict == Wait {
-		decision = c.checkServed(ctx, m, decision)
-	}
 	if decision.Verdict == Go {
-		decision = c.followers.gate(m, decision)
-	}
-	if pause := c.env.space.paused(); pause != nil && decision.Verdict == Go {
-		decision = *pause
-		decision.DecideAt = c.env.clock.Now().Add(spaceRetry)
+		decision = c.enqueueReady(m)
 	}
 	status := &statusWriter{env: c.env, stored: m}
-	if decision.Verdict == Go {
-		if at := c.runs.memoryOf(m.UID).notBefore; c.env.clock.Now().Before(at) {
-			return at, nil // The status already says what it waits for.
-		}
-		if c.ready.NumRequeues(m.Name) > 0 {
-			return time.Time{}, nil // Its last run failed. It is queued again when the backoff is over.
-		}
-		wait, again := c.enqueueReady(m)
-		if wait == nil {
-			return again, nil // The status says what it waits for, or a run begins now.
-		}
-		decision = *wait
-	}
 	switch decision.Verdict {
 	case Wait:
 		err = status.write(ctx, awaiting(decision))
@@ -100,30 +80,55 @@ func (c *Controller) sync(ctx context.Context, name string) (again time.Time, er
 	return decision.DecideAt, err
 }
 
-// enqueueReady adds a migration that may write to those that wait for a free slot, unless it waits for another
-// migration of the resource. wait is for the status, or nil if the status stays; again is when to look again then.
-func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) (wait *Decision, again time.Time) {
+// checkGates checks the gates that need no slot.
+func (c *Controller) checkGates(
+	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration,
+) (decision Decision, err error) {
+	if decision, err = c.env.decide(ctx, m); err != nil {
+		return Decision{}, err
+	}
+	if decision.Verdict == Wait {
+		decision = c.checkServed(ctx, m, decision)
+	}
+	if decision.Verdict == Go {
+		decision = c.followers.gate(m, decision)
+	}
+	if pause := c.env.space.paused(); pause != nil && decision.Verdict == Go {
+		decision = *pause
+		decision.DecideAt = c.env.clock.Now().Add(spaceRetry)
+	}
+	return decision, nil
+}
+
+// enqueueReady adds a migration that may write to those that wait for a free slot, unless it waits for another migration
+// of the resource, or for its next try. It decides what the status says about that.
+func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) Decision {
+	now, memory := c.env.clock.Now(), c.runs.memoryOf(m.UID)
 	// The status already says why it waits, and Queued would say less. This is read before the migration is queued: then a
 	// free slot may begin the run at once.
-	memory := c.runs.memoryOf(m.UID)
 	saysMore := memory.saysStuck(&m.Status) || memory.saysPostponed(&m.Status)
+	switch {
+	case now.Before(memory.notBefore):
+		return stay(memory.notBefore)
+	case c.ready.NumRequeues(m.Name) > 0:
+		return stay(time.Time{}) // Its last run failed. It is queued again when the backoff is over.
+	}
+	decision := stay(now.Add(minRetry)) // A run begins now.
 	if other := c.ahead(m); other != "" {
 		// It is queued again when the other one has ended or must stop.
-		wait = new(waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
-			"This one starts when that one ends", other))
+		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
+			"This one starts when that one ends", other)
 	} else {
 		if c.ready.Len() > 0 || len(c.runs.all()) >= c.env.options.ConcurrentMigrations {
-			wait = new(waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
-				"--concurrent-migrations allows, or others come first. This one starts when a slot is free"))
-		} else {
-			again = c.env.clock.Now().Add(minRetry)
+			decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
+				"--concurrent-migrations allows, or others come first. This one starts when a slot is free")
 		}
 		c.ready.Add(m.Name)
 	}
 	if saysMore {
-		return nil, time.Time{}
+		return stay(time.Time{})
 	}
-	return wait, again
+	return decision
 }
 
 // ahead returns the name of the migration of the same resource for which m has to wait, or "". That is the migration
@@ -162,7 +167,7 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	if decision.Verdict != Go || r.followers.gate(r.status.stored, decision).Verdict != Go {
 		return false, errStopped // sync says why it waits.
 	}
-	if unread != nil {
+	if unread != nil { // A decision to wait explains more than this error, so it comes first.
 		return false, unread
 	}
 	if err := r.checkInTree(ctx); err != nil {
@@ -179,6 +184,7 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	if missing != nil {
 		return false, r.end(ctx, failed(*missing))
 	}
+	r.prepareTask(ctx, decision)
 	err = r.bindTarget(ctx, decision)
 	return err == nil, err
 }

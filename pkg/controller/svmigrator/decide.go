@@ -56,6 +56,8 @@ const (
 	Go Verdict = "Go"
 	// Fail: this migration cannot succeed any more.
 	Fail Verdict = "Fail"
+	// Stay: nothing may be written now, and the status already says why. Decide does not return it.
+	Stay Verdict = "Stay"
 )
 
 // Decision is a verdict with its reason.
@@ -67,9 +69,6 @@ type Decision struct {
 	// verdict is Go.
 	Target   *migrationv1alpha1.MigrationTarget
 	Evidence *migrationv1alpha1.StorageEvidence
-	// Settle is how long every server must have followed a CustomResourceDefinition before the migration starts. It is set
-	// if the verdict is Go.
-	Settle time.Duration
 	// DecideAt is when to decide again if no event comes before. Zero means that only an event can change the decision.
 	DecideAt time.Time
 }
@@ -255,7 +254,7 @@ func (in *Input) wroteOnlySinceRecord(
 // goDecision returns a decision to let the migration write.
 func (in *Input) goDecision(target *migrationv1alpha1.MigrationTarget) Decision {
 	last, _ := in.Observation.Last() // reasonToWait has checked that there is one.
-	return Decision{Verdict: Go, Target: target, Evidence: last.Evidence.DeepCopy(), Settle: in.Settle}
+	return Decision{Verdict: Go, Target: target, Evidence: last.Evidence.DeepCopy()}
 }
 
 // agreedBy reports whether a StorageState says that the servers agree. The string is the message of the StorageState.
@@ -311,7 +310,7 @@ func versionName(target *migrationv1alpha1.MigrationTarget) string {
 
 // failDecision returns a decision to fail the migration. Its message is one or more sentences.
 func failDecision(reason, format string, args ...any) Decision {
-	return Decision{Verdict: Fail, Reason: reason, Message: controller.Sentence(fmt.Sprintf(format, args...))}
+	return newDecision(Fail, reason, format, args...)
 }
 
 // awaitAgreement returns a decision to wait until the servers agree on the target.
@@ -321,7 +320,12 @@ func awaitAgreement(format string, args ...any) Decision {
 
 // waitDecision returns a decision to wait.
 func waitDecision(reason, format string, args ...any) Decision {
-	d := failDecision(reason, format, args...)
-	d.Verdict = Wait
-	return d
+	return newDecision(Wait, reason, format, args...)
 }
+
+func newDecision(verdict Verdict, reason, format string, args ...any) Decision {
+	return Decision{Verdict: verdict, Reason: reason, Message: controller.Sentence(fmt.Sprintf(format, args...))}
+}
+
+// stay returns a decision to change nothing until a time, or until an event if it is zero.
+func stay(until time.Time) Decision { return Decision{Verdict: Stay, DecideAt: until} }

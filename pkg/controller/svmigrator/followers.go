@@ -174,7 +174,7 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 		return decision // It started, so all servers followed.
 	}
 	now, known := f.env.clock.Now(), f.stateOf(&observation)
-	start := known.since.Add(decision.Settle)
+	start := known.since.Add(f.env.options.SettlePeriod)
 	switch {
 	case known.lag != nil:
 		advice := ""

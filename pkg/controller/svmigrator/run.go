@@ -117,25 +117,31 @@ func (r *migrationRun) run(ctx context.Context) error {
 	return r.finish(ctx)
 }
 
-// bindTarget stores the target and the time of the start before any object is written, unless an earlier run has stored
-// them. It also creates the task, and writes the condition.
-func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error {
+// prepareTask makes the task of the run, unless an earlier run of this process has left one.
+func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 	status := &r.status.stored.Status
 	if r.task == nil || status.StartTime == nil {
 		r.task = rewrite.NewTask(r.served.Class, positionOf(status))
 	}
-	if status.StartTime == nil {
-		r.covered = r.findCovered()
-		if before := r.deniedBefore(decision.Target); before != nil {
-			klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
-				"earlier", before.Name, "objects", before.Status.Progress.Denied)
-			r.covered = nil // Other migrations ask for a rewrite of all objects, which this run does not do.
-			r.task = rewrite.NewTask(r.served.Class, sweep.Position{
-				Baseline: before.Status.BaselineResourceVersion, Versions: positionOf(&before.Status).Versions,
-			})
-			r.task.Only = allDenied(before)
-		}
+	if status.StartTime != nil {
+		return
 	}
+	r.covered = r.findCovered()
+	if before := r.deniedBefore(decision.Target); before != nil {
+		klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
+			"earlier", before.Name, "objects", before.Status.Progress.Denied)
+		r.covered = nil // Other migrations ask for a rewrite of all objects, which this run does not do.
+		r.task = rewrite.NewTask(r.served.Class, sweep.Position{
+			Baseline: before.Status.BaselineResourceVersion, Versions: positionOf(&before.Status).Versions,
+		})
+		r.task.Only = allDenied(before)
+	}
+}
+
+// bindTarget stores the target and the time of the start before any object is written, unless an earlier run has stored
+// them, and writes the condition.
+func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error {
+	status := &r.status.stored.Status
 	if status.StartTime != nil && !r.task.Stuck() {
 		logger := klog.FromContext(ctx)
 		if storageversion.Expires(r.resource) {

@@ -44,7 +44,7 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 
 // decideNextStep decides what is done about objects that must be rewritten.
 func (e *evaluation) decideNextStep() {
-	if mustRewrite := !e.next.Migrated() || e.cleaningDue(); mustRewrite {
+	if !e.nothingDue() {
 		e.step = e.nextStep()
 	}
 }

@@ -130,7 +130,6 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 // one. A suspended one stays until there is nothing to migrate, because another one in its place would not be
 // suspended. Migrations that people made are left alone: the migrator fails them, so that their owners see why.
 func (e *evaluation) planDeletions() {
-	nothingDue := e.next.Migrated() && !e.cleaningDue()
 	e.decision.DeleteReason = reasonNothingDue
 	for _, m := range e.in.Migrations {
 		bound := m.Bound()
@@ -138,7 +137,7 @@ func (e *evaluation) planDeletions() {
 			continue
 		}
 		outdated := bound.StorageStateUID != e.in.State.UID || *bound.Epoch != e.next.Epoch
-		if m.Spec.Suspend && nothingDue || !m.Spec.Suspend && outdated {
+		if m.Spec.Suspend && e.nothingDue() || !m.Spec.Suspend && outdated {
 			e.decision.Delete = append(e.decision.Delete, m)
 			if outdated {
 				e.decision.DeleteReason = reasonOutdated
@@ -147,29 +146,17 @@ func (e *evaluation) planDeletions() {
 	}
 }
 
+// nothingDue reports whether no object has to be rewritten.
+func (e *evaluation) nothingDue() bool { return e.next.Migrated() && !e.cleaningDue() }
+
 // findMigrations finds the latest attempt to migrate the storage in this epoch and records it, and finds a migration
 // that has not ended, so that no other one is created.
 func (e *evaluation) findMigrations() {
-	shared := e.in.Observation.Primary != e.in.Observation.Resource
-	switch {
-	case e.next.Migrated() && !e.cleaningDue(), e.proof != nil, shared && e.in.PrimaryState == nil:
-		return
-	case shared && !e.primaryAlreadyMigrated():
-		e.next.Migration = e.in.PrimaryState.Status.Migration
+	if e.nothingDue() || e.proof != nil || e.followPrimary() {
 		return
 	}
-	if of := e.in.PrimaryState; shared && of.Status.Migration != nil && e.next.Migration != nil &&
-		of.Status.Migration.Name == e.next.Migration.Name {
-		e.next.Migration = nil // an attempt of the primary
-	}
-	storage := e.storage()
 	for _, m := range e.in.Migrations {
-		if m.DeletionTimestamp != nil {
-			continue // The migrator leaves it alone, however long its finalizers keep it.
-		}
-		bound := m.Bound()
-		current := bound == nil && e.agreed || storage.targets(m, bound) || m.Spec.Suspend && m.ByTrigger()
-		if m.GroupResource() == storage.resource && !m.Finished() && current && (e.underWay == nil || !m.Spec.Suspend) {
+		if e.keepsOthersAway(m) && (e.underWay == nil || !m.Spec.Suspend) {
 			e.underWay = m
 		}
 	}
@@ -181,6 +168,36 @@ func (e *evaluation) findMigrations() {
 	if m := e.latest; m != nil && (ref == nil || ref.Name != m.Name || ref.UID != m.UID) {
 		e.next.Migration = &migrationv1alpha1.MigrationReference{Name: m.Name, UID: m.UID}
 	}
+}
+
+// followPrimary reports whether the migrations of this resource are those of another one, the primary, with which it
+// shares its storage. If so, it records the attempt of the primary.
+func (e *evaluation) followPrimary() bool {
+	primary := e.in.PrimaryState
+	switch {
+	case e.in.Observation.Primary == e.in.Observation.Resource:
+		return false
+	case primary == nil:
+		return true // It is not known yet.
+	case !e.primaryAlreadyMigrated():
+		e.next.Migration = primary.Status.Migration
+		return true
+	}
+	if primary.Status.Migration != nil && e.next.Migration != nil &&
+		primary.Status.Migration.Name == e.next.Migration.Name {
+		e.next.Migration = nil // an attempt of the primary
+	}
+	return false
+}
+
+// keepsOthersAway reports whether no migration of the storage is created beside this one.
+func (e *evaluation) keepsOthersAway(m *migrationv1alpha1.StorageVersionMigration) bool {
+	storage := e.storage()
+	if m.GroupResource() != storage.resource || m.Finished() || m.DeletionTimestamp != nil {
+		return false // The migrator leaves one alone that is being deleted, however long its finalizers keep it.
+	}
+	bound := m.Bound()
+	return bound == nil && e.agreed || storage.targets(m, bound) || m.Spec.Suspend && m.ByTrigger()
 }
 
 // attempt returns the attempt of that name, nil if there is none.
