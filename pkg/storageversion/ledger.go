@@ -79,7 +79,7 @@ func (l *Ledger) observes(resource schema.GroupResource) bool {
 
 // Resources returns all resources that were ever seen and can be migrated, in order.
 func (l *Ledger) Resources() []schema.GroupResource {
-	return slices.SortedFunc(maps.Keys(l.changes(l.all())), compareResources)
+	return slices.SortedFunc(maps.Keys(l.keepObserved(l.all())), compareResources)
 }
 
 // all returns all resources that were ever seen.
@@ -259,7 +259,7 @@ func (l *Ledger) note(now time.Time, resources resourceSet) Changes {
 			l.sightings.append(now, resource, sighting)
 		}
 	}
-	return l.changes(resources)
+	return l.keepObserved(resources)
 }
 
 // bestSighting returns what the best evidence says of a resource. complete is false if something is unknown of it.
@@ -302,8 +302,8 @@ func (l *Ledger) publishedSighting(resource schema.GroupResource, read Sighting)
 	return sighting
 }
 
-// changes leaves in resources those that are observed.
-func (l *Ledger) changes(resources resourceSet) Changes {
+// keepObserved leaves in resources those that are observed.
+func (l *Ledger) keepObserved(resources resourceSet) Changes {
 	maps.DeleteFunc(resources, func(resource schema.GroupResource, _ sets.Empty) bool { return !l.observes(resource) })
 	return resources
 }

@@ -62,7 +62,7 @@ func (l *Ledger) SetUnreadable(class Class, now Unreadable) Changes {
 	}
 	all := l.all()
 	maps.DeleteFunc(all, func(resource schema.GroupResource, _ sets.Empty) bool { return l.class(resource) != class })
-	return l.changes(all)
+	return l.keepObserved(all)
 }
 
 // UnreadableSince returns since when the objects that a class is known from cannot be read. It is zero if they can.

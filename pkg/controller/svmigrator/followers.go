@@ -202,7 +202,7 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 func (e *environment) everyServerFollows(
 	ctx context.Context, resource schema.GroupResource, target *migrationv1alpha1.MigrationTarget,
 ) error {
-	if err := e.observer.Unasked(); err != nil {
+	if err := e.observer.CanAskEach(); err != nil {
 		return err
 	}
 	mustReport := slices.Contains(e.observer.Observe(resource).Served,

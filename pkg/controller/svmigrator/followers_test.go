@@ -41,7 +41,7 @@ func (o *oneIsAway) Observe(resource schema.GroupResource) storageversion.Observ
 	return storageversion.Observation{Resource: resource}
 }
 
-func (o *oneIsAway) Unasked() error { return o.away }
+func (o *oneIsAway) CanAskEach() error { return o.away }
 
 func (o *oneIsAway) AskEach(context.Context, func(context.Context, documents.Reader) error) error {
 	o.asked++

@@ -51,13 +51,13 @@ func TestAnswersOfServersWithoutALease(t *testing.T) {
 	ask := func() error {
 		return c.AskEach(t.Context(), func(context.Context, documents.Reader) error { return nil })
 	}
-	for name, why := range map[string]func() error{"AskEach": ask, "Unasked": c.Unasked} {
+	for name, why := range map[string]func() error{"AskEach": ask, "CanAskEach": c.CanAskEach} {
 		if err := why(); err == nil || !strings.Contains(err.Error(), "whose identity Lease is gone") {
 			t.Errorf("the error of %s is %v", name, err)
 		}
 	}
 	c.clock.Step(goneAfter)
-	if err := errors.Join(ask(), c.Unasked()); err != nil {
+	if err := errors.Join(ask(), c.CanAskEach()); err != nil {
 		t.Errorf("%v later: %v", goneAfter, err)
 	}
 	c.stop()

@@ -218,8 +218,8 @@ func (o *Observer) AskEach(
 	return errors.Join(askAll(asks), unasked)
 }
 
-// Unasked returns why AskEach would fail whatever the servers answer, or nil. It sends no request.
-func (o *Observer) Unasked() error {
+// CanAskEach returns why AskEach would fail whatever the servers answer, or nil. It sends no request.
+func (o *Observer) CanAskEach() error {
 	if o.poller.livingBehindShared() > 0 {
 		o.facts.mu.Lock()
 		defer o.facts.mu.Unlock()

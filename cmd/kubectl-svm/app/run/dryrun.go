@@ -44,7 +44,7 @@ func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) 
 	ctx = klog.NewContext(ctx, logr.Discard()) // The command prints at the end what the log would say.
 	refused := false
 	for _, gr := range resources {
-		found, instead, err := svmigrator.Rehearse(ctx, o.Clients.Discovery.RESTClient(), gr)
+		found, instead, err := svmigrator.PlanDryRun(ctx, o.Clients.Discovery.RESTClient(), gr)
 		if err != nil {
 			return fmt.Errorf("finding out how %s is served: %w", gr, cli.Explain(err))
 		}

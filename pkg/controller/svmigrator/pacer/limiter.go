@@ -67,10 +67,10 @@ type limiter struct {
 	saved       time.Duration // of pauses
 	restUntil   time.Time
 
-	calm    int     // grows with each calm polite window, and halves with each one in which others are noticed
-	sprints int     // how many sprints there are before the next polite window; zero in a polite window
-	speed   float64 // the limit of the next sprint
-	inDoubt bool    // sprints do not become faster
+	calmWindows int     // grows with each calm polite window, and halves with each one in which others are noticed
+	sprints     int     // how many sprints there are before the next polite window; zero in a polite window
+	speed       float64 // the limit of the next sprint
+	inDoubt     bool    // sprints do not become faster
 }
 
 func newLimiter(most int, unpaced bool) limiter {
@@ -164,13 +164,13 @@ func (l *limiter) listened(ratio float64, writers, noWriters bool) {
 	}
 	switch {
 	case calm:
-		l.calm = min(l.calm+counts, len(sprintsAfter))
-		l.sprints = sprintsAfter[l.calm-1]
+		l.calmWindows = min(l.calmWindows+counts, len(sprintsAfter))
+		l.sprints = sprintsAfter[l.calmWindows-1]
 	case noWriters:
 		l.inDoubt = true
 		l.sprints, l.speed = sprintsInDoubt, 1
 	default:
-		if l.calm /= 2; l.calm == 0 {
+		if l.calmWindows /= 2; l.calmWindows == 0 {
 			l.speed = 1
 		}
 	}
@@ -207,7 +207,7 @@ func (l *limiter) overloaded(began, now time.Time) {
 
 // restart begins anew after overload and outages, with at most the given limit.
 func (l *limiter) restart(limit float64, now time.Time) {
-	l.calm, l.sprints, l.speed = 0, 0, 1
+	l.calmWindows, l.sprints, l.speed = 0, 0, 1
 	if !l.unpaced {
 		limit = min(limit, politeLimit)
 	}

@@ -29,10 +29,10 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// Rehearse returns what a new migration of a resource would rewrite, for a dry run. If it would rewrite nothing,
-// instead is the decision that it would come to. Rehearse does not observe all servers. It reads what one of them
+// PlanDryRun returns what a new migration of a resource would rewrite, for a dry run. If it would rewrite nothing,
+// instead is the decision that it would come to. PlanDryRun does not observe all servers. It reads what one of them
 // writes, so the migration may wait for others, or come to another decision.
-func Rehearse(
+func PlanDryRun(
 	ctx context.Context, client rest.Interface, resource schema.GroupResource,
 ) (found *rewrite.Resource, instead *Decision, err error) {
 	if storageversion.Expires(resource) {
