@@ -204,8 +204,8 @@ func (a aggregated) observe(o *Observation) {
 		}
 		if o.Problem == nil && known.Resources[o.Resource].Hash == Unknown {
 			o.Problem = &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Since: known.handedSince, Message: "the " +
-				"discovery document of " + gv.String() + " has no storage version hash of the resource any more, so nobody knows " +
-				"in which encoding the server writes it"}
+				"discovery document of " + gv.String() + " has no storage version hash of the resource any more, or one that is " +
+				"too long, so nobody knows in which encoding the server writes it. Make the server publish it as before"}
 		}
 	}
 	if o.ReadAt.IsZero() {

@@ -179,16 +179,19 @@ func (l *Ledger) notBuiltIn(resource schema.GroupResource, versions []string) bo
 	return l.definitions[resource] != nil || !local && len(l.aggregated.versions(resource)) > 0
 }
 
-// dropBuiltIns forgets the built-in resources of a group that turned out to be custom or aggregated. The documents of
-// kube-apiserver list them, and were read before their definition or their APIService was known.
-func (l *Ledger) dropBuiltIns(group string) {
+// dropBuiltIns forgets the built-in resources of a group that turned out to be custom or aggregated, and returns them.
+// The documents of kube-apiserver list them, and were read before their definition or their APIService was known.
+func (l *Ledger) dropBuiltIns(group string) resourceSet {
+	dropped := resourceSet{}
 	for resource, known := range l.builtIns.resources {
 		if resource.Group == group && l.notBuiltIn(resource, known.versions) {
 			delete(l.builtIns.resources, resource)
 			l.looks.drop(resource)
 			l.sightings.restart(resource)
+			dropped.Insert(resource)
 		}
 	}
+	return dropped
 }
 
 // NeedsLook reports whether another look may find out more.
@@ -235,15 +238,14 @@ func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource,
 		l.sightings.restart(resource)
 	}
 	l.definitions[resource] = definition
-	l.dropBuiltIns(resource.Group)
-	return l.note(now, sets.New(resource))
+	return l.note(now, l.dropBuiltIns(resource.Group).Insert(resource))
 }
 
 // SetAggregated records what the document of an aggregated group version said; nil means that no APIService hands
 // the group version to an aggregated server.
 func (l *Ledger) SetAggregated(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) Changes {
 	resources := l.aggregated.set(now, gv, document)
-	l.dropBuiltIns(gv.Group)
+	resources = resources.Union(l.dropBuiltIns(gv.Group))
 	for resource, definition := range l.definitions {
 		if definition != nil && resource.Group == gv.Group && slices.Contains(definition.ServedVersions, gv.Version) {
 			resources = resources.Insert(resource)

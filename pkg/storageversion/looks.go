@@ -82,16 +82,22 @@ func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) 
 	return unread, doubtful
 }
 
-// drop deletes a resource from the documents.
+// drop forgets that documents list a resource. It changes no document, because whoever read it may keep it.
 func (l *looks) drop(resource schema.GroupResource) {
 	if l.last != nil {
-		for _, document := range l.last.Documents {
-			delete(document.Resources, resource)
-		}
+		l.last.Documents = without(l.last.Documents, resource)
 	}
-	for _, document := range l.said {
+	l.said = without(l.said, resource)
+}
+
+func without[K comparable](documents map[K]Document, resource schema.GroupResource) map[K]Document {
+	documents = maps.Clone(documents)
+	for key, document := range documents {
+		document.Resources = maps.Clone(document.Resources)
 		delete(document.Resources, resource)
+		documents[key] = document
 	}
+	return documents
 }
 
 // noteReads notes for each group of which the last look is complete that it has read the processes that live.

@@ -36,10 +36,20 @@ func (e *evaluation) cleansManagedFields() bool {
 	return e.in.CleanManagedFields && o.Class == storageversion.Custom && o.Presence == storageversion.Served
 }
 
-// recordManagedFields records which versions managedFields still name after a migration.
+// recordManagedFields records which versions managedFields may name after a migration: those that it has counted, and
+// if the definition has changed since it began, those that were recorded before. Clients may have applied objects at
+// these after the migration came to them.
 func (e *evaluation) recordManagedFields(m *migrationv1alpha1.StorageVersionMigration) {
-	if e.in.Observation.Class == storageversion.Custom {
-		e.next.ManagedFieldsVersions = slices.Clone(m.Status.ManagedFieldsVersions)
+	if e.in.Observation.Class != storageversion.Custom {
+		return
+	}
+	before := e.next.ManagedFieldsVersions
+	e.next.ManagedFieldsVersions = slices.Clone(m.Status.ManagedFieldsVersions)
+	if now := e.last.Evidence.CustomResourceDefinition; now != nil && e.generationOf(m) == now.Generation {
+		return
+	}
+	for _, v := range before {
+		e.addVersion(v.Version)
 	}
 }
 
@@ -49,15 +59,19 @@ func (e *evaluation) recordServedVersions() {
 	if e.in.Observation.Class != storageversion.Custom || !e.next.Migrated() && len(e.next.ManagedFieldsVersions) == 0 {
 		return
 	}
-	versions := slices.Clone(e.next.ManagedFieldsVersions)
 	for _, version := range e.in.Observation.Served {
-		known := slices.ContainsFunc(versions, func(v migrationv1alpha1.ManagedFieldsVersion) bool {
-			return v.Version == version
-		})
-		if !known && len(versions) < migrationv1alpha1.MaxManagedFieldsVersions {
-			versions = append(versions, migrationv1alpha1.ManagedFieldsVersion{Version: version})
-		}
+		e.addVersion(version)
 	}
+}
+
+// addVersion adds a version to those that managedFields may name.
+func (e *evaluation) addVersion(version string) {
+	versions := e.next.ManagedFieldsVersions
+	if len(versions) >= migrationv1alpha1.MaxManagedFieldsVersions ||
+		slices.ContainsFunc(versions, func(v migrationv1alpha1.ManagedFieldsVersion) bool { return v.Version == version }) {
+		return
+	}
+	versions = append(slices.Clone(versions), migrationv1alpha1.ManagedFieldsVersion{Version: version})
 	slices.SortFunc(versions, func(a, b migrationv1alpha1.ManagedFieldsVersion) int {
 		return strings.Compare(a.Version, b.Version)
 	})

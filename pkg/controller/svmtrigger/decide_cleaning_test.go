@@ -68,6 +68,10 @@ func TestVersionThatIsNotServedAnyMore(t *testing.T) {
 	l.ends(l.migration(), migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied)
 	l.after(time.Second)
 	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationFailed)
+	c := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
+	if !strings.Contains(c.Message, "failed, and its status says why") {
+		t.Errorf("the condition is %+v", c)
+	}
 	l.after(periods.MinBackoff)
 	l.cleans()
 	l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
@@ -186,5 +190,27 @@ func TestDefinitionThatChangesAllTheTime(t *testing.T) {
 	c := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
 	if !strings.Contains(c.Message, "The CustomResourceDefinition has changed while the migration ") {
 		t.Errorf("the condition is %+v", c)
+	}
+}
+
+// TestVersionThatIsNotServedAnyMoreWhenAMigrationEnds is about objects that clients apply at that version after the
+// migration came to them.
+func TestVersionThatIsNotServedAnyMoreWhenAMigrationEnds(t *testing.T) {
+	l := newLife(t)
+	l.in.CleanManagedFields = true
+	l.migrated()
+	l.serve("v2", "v1", "v3")
+	l.flip("v2")
+	l.decide()
+	l.after(time.Minute)
+	m := l.migration()
+	m.Status.Evidence = l.in.State.Status.Evidence
+	l.serve("v2", "v1")
+	l.succeeds()
+	l.after(time.Second)
+	l.expect(2, v2, v2)
+	c := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
+	if c.Status != metav1.ConditionFalse || !strings.HasPrefix(c.Message, "Objects may name v3 in ") {
+		t.Errorf("the condition about managedFields is %+v", c)
 	}
 }

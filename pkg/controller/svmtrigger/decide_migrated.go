@@ -145,7 +145,7 @@ func (e *evaluation) failureMessage() string {
 	}
 	message := fmt.Sprintf("The migration %s failed, and its status says why.", last.Name)
 	switch {
-	case e.next.Migrated():
+	case e.next.Migrated() && e.latest != nil && e.latest.HasCondition(migrationv1alpha1.MigrationSucceeded):
 		message = fmt.Sprintf("The CustomResourceDefinition has changed while the migration %s ran, which therefore may "+
 			"have left entries of versions that are not served.", last.Name)
 	case backoff.Failures > 1:

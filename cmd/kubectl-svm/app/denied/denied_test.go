@@ -45,7 +45,7 @@ func TestRefusal(t *testing.T) {
 		{"Invalid", `Widget "a" is invalid: spec.size: Invalid value: should be at most 3`, "validation", "kubectl edit"},
 		{"NotFound", `namespaces "lost" not found`, "namespace lost", "Create the namespace again"},
 		{"", "rewriting default/a would change more than its encoding, which the fence refuses. A mutating webhook does that",
-			"the fence", "by what kubectl get shows"},
+			"the fence", "Read the message"},
 		{"Forbidden", "exceeded quota", "API server", "Read the message"},
 	} {
 		who, remedy := refusal(migrationv1alpha1.DeniedObject{Reason: test.reason, Message: test.message})

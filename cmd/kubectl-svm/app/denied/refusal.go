@@ -40,8 +40,7 @@ var (
 // refusal says who refuses an object, and what to do.
 func refusal(object migrationv1alpha1.DeniedObject) (who, remedy string) {
 	if strings.Contains(object.Message, fence.DeniedChange) {
-		return "the fence", "Exclude the user of the manager from the rule that changes the objects. If there is none, " +
-			"replace them by what kubectl get shows of them."
+		return "the fence", "Read the message, which says what may be the cause and what helps."
 	}
 	if m := webhookFailed.FindStringSubmatch(object.Message); m != nil {
 		return "webhook " + m[1], "The webhook does not work. Repair it, or exclude these objects from it."

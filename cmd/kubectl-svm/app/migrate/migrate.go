@@ -156,7 +156,7 @@ func (o *Options) migrate(ctx context.Context, cluster *cli.Cluster, resources [
 	if len(created) == 0 {
 		return failed
 	}
-	if failed != nil { // The error at the end may come an hour later.
+	if failed != nil && len(created) < len(resources) { // The error at the end may come an hour later.
 		o.Notef("Warning: %v", failed)
 		failed = fmt.Errorf("%d of %d migrations were not created", len(resources)-len(created), len(resources))
 	}
@@ -180,12 +180,10 @@ func (o *Options) createAll(
 		migration, err := o.create(ctx, resource)
 		if err == nil {
 			created = append(created, *migration)
-			err = o.print(migration)
-		}
-		if err != nil {
-			errs = append(errs, err)
-		}
-		if ctx.Err() != nil {
+			if err := o.print(migration); err != nil {
+				return created, err // Nobody would see the next one.
+			}
+		} else if errs = append(errs, err); ctx.Err() != nil {
 			break
 		}
 	}

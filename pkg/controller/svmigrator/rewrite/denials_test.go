@@ -17,7 +17,11 @@ limitations under the License.
 package rewrite
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -34,29 +38,47 @@ func fencedAttempt() attempt {
 // TestTheFenceDeniesObjects wants other objects to be rewritten, unless a rule changes all of them.
 func TestTheFenceDeniesObjects(t *testing.T) {
 	for name, test := range map[string]struct {
-		objects int
-		fenced  int // the first ones, or if it is negative, those after as many
-		ends    bool
-		tried   int
+		objects  int
+		of       int // how many objects each namespace has
+		from, to int // the objects that the fence denies
+		only     bool
+		ends     bool
+		tried    int
 	}{
-		"one of them":       {20, 1, false, 20},
-		"all but the last":  {20, 19, false, 20},
-		"a few, all":        {20, 20, true, 20},
-		"many, all of them": {300, 300, true, 100},
-		"many, in the end":  {400, -200, true, 300},
+		"one of them":                  {objects: 20, of: 20, to: 1, tried: 20},
+		"all but the last":             {objects: 20, of: 20, to: 19, tried: 20},
+		"a few, all of them":           {objects: 20, of: 20, to: 20, ends: true, tried: 20},
+		"a few, denied before":         {objects: 20, of: 20, to: 20, only: true, tried: 20},
+		"many, all of them":            {objects: 300, of: 300, to: 300, ends: true, tried: 100},
+		"one namespace":                {objects: 400, of: 200, from: 200, to: 400, tried: 400},
+		"all since a rule was made":    {objects: 600, of: 50, from: 200, to: 600, ends: true, tried: 300},
+		"a namespace, and then others": {objects: 400, of: 200, from: 50, to: 200, tried: 400},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := newFakeRun(test.objects, nil)
+			r := newFakeRun(0, nil)
+			r.list = func(context.Context, string) (sweep.Chunk, error) {
+				chunk := sweep.Chunk{ResourceVersion: "1"}
+				for i := range test.objects {
+					chunk.Objects = append(chunk.Objects, &sweep.Object{
+						Namespace: fmt.Sprintf("namespace-%03d", i/test.of), Name: fmt.Sprintf("object-%03d", i),
+					})
+				}
+				return chunk, nil
+			}
+			if test.only {
+				r.task.Only = []migrationv1alpha1.DeniedObject{{}}
+			}
 			tried := 0
 			r.answer = func(name string, n int, now time.Time) attempt {
-				if tried++; tried <= test.fenced || test.fenced < 0 && tried > -test.fenced {
+				tried++
+				if i, _ := strconv.Atoi(strings.TrimPrefix(name, "object-")); i >= test.from && i < test.to {
 					return fencedAttempt()
 				}
 				return fine(name, n, now)
 			}
 			err := r.play(t, time.Hour)
 			if err == nil {
-				err = r.changesAll(r.sweep.Progress().Counts)
+				err = r.changesAll()
 			}
 			var ended *PermanentError
 			if errors.As(err, &ended) != test.ends ||
@@ -68,6 +90,29 @@ func TestTheFenceDeniesObjects(t *testing.T) {
 				t.Errorf("%d objects were tried, want about %d", tried, test.tried)
 			}
 		})
+	}
+}
+
+// TestOneObjectThatFailsIsGivenUpOnAlthoughOthersWait has runs that end early, again and again.
+func TestOneObjectThatFailsIsGivenUpOnAlthoughOthersWait(t *testing.T) {
+	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
+		if name == "object-07" {
+			return failing(internal)
+		}
+		return fine(name, n, now)
+	})
+	r.crowded = true
+	for runs := 1; ; runs++ {
+		err := r.play(t, 2*time.Hour)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, ErrStuck) || runs > 5 {
+			t.Fatalf("run %d ended with %v", runs, err)
+		}
+	}
+	if counts := r.sweep.Progress().Counts; counts[sweep.Denied] != 1 {
+		t.Errorf("at the end %+v", counts)
 	}
 }
 
@@ -90,6 +135,27 @@ func TestFailuresBeforeAnInterruptionDoNotCount(t *testing.T) {
 	}
 	if counts := r.sweep.Progress().Counts; counts[sweep.Denied] > 0 {
 		t.Errorf("at the end %+v", counts)
+	}
+}
+
+// TestFailuresOfObjectsInFlightDoNotCount interrupts requests that take long.
+func TestFailuresOfObjectsInFlightDoNotCount(t *testing.T) {
+	s := sweep.New(sweep.Position{}, func(string, string) bool { return false })
+	s.List()
+	inFlight, waiting := &sweep.Object{Name: "in-flight"}, &sweep.Object{Name: "waiting"}
+	s.Listed(sweep.Chunk{Objects: []*sweep.Object{inFlight, waiting}})
+	for _, object := range []*sweep.Object{inFlight, waiting} {
+		object.Failures, object.FailingSince = 2, noon
+		s.Take(object, noon)
+	}
+	s.Retry(waiting, noon.Add(time.Minute))
+	s.Return(inFlight)
+	s.Interrupt(noon.Add(time.Minute))
+	s.Resume(noon.Add(time.Hour))
+	for _, object := range []*sweep.Object{inFlight, waiting} {
+		if want := noon.Add(59 * time.Minute); !object.FailingSince.Equal(want) || object.Failures != 2 {
+			t.Errorf("%s fails since %v, %d times", object.Name, object.FailingSince, object.Failures)
+		}
 	}
 }
 

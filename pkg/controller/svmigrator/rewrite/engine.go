@@ -124,7 +124,7 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 		}
 		err := r.run(ctx)
 		if err == nil {
-			err = r.changesAll(r.sweep.Progress().Counts)
+			err = r.changesAll()
 		}
 		if err != nil {
 			return err
@@ -135,7 +135,7 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 	w := &rewriter{client: e.client, clock: e.clock, resource: resource, baseline: baseline, ways: []way{mergeWay}}
-	if resource.Class == storageversion.BuiltIn {
+	if resource.Class == storageversion.BuiltIn && !hasUntypedParts(resource.GroupResource()) {
 		w.ways = append(w.ways, typedWay)
 	}
 	if resource.RetryStatus {

@@ -57,20 +57,24 @@ const maxListBytes = 8 << 20
 // errTooLong says that the answer to a list is longer than maxListBytes.
 var errTooLong = errors.New("the metadata of the objects are too large for one list")
 
-// boundedLists does not read more than maxListBytes of an answer to a list.
-type boundedLists struct{ next http.RoundTripper }
+// answerBytes is the key in the context of a request whose answer is bounded. Its value is set to the length.
+type answerBytes struct{}
 
-func (b boundedLists) RoundTrip(request *http.Request) (*http.Response, error) {
+// boundedAnswers does not read more than maxListBytes of a bounded answer.
+type boundedAnswers struct{ next http.RoundTripper }
+
+func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := b.next.RoundTrip(request)
-	if err != nil || !request.URL.Query().Has("limit") {
+	length, bounded := request.Context().Value(answerBytes{}).(*int)
+	if err != nil || !bounded {
 		return response, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxListBytes+1))
-	switch {
+	switch *length = len(body); {
 	case err != nil:
 		return nil, err
-	case len(body) > maxListBytes:
+	case *length > maxListBytes:
 		return nil, errTooLong
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
@@ -79,21 +83,25 @@ func (b boundedLists) RoundTrip(request *http.Request) (*http.Response, error) {
 
 // lister returns a function that lists one chunk of the objects that w rewrites. A failed list may have asked for too
 // many objects, for example if a conversion webhook is slow. So the next list asks for half as many. If the answer is
-// too long, no list of this lister asks for as many any more.
+// too long, the list asks for a quarter at once. Otherwise the next answer should have at most half of the bytes that
+// it may have. The answer to a list of one object is not bounded, because a server may not know limits.
 func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sweep.Chunk, error) {
-	limit, most := e.chunkSize, e.chunkSize
+	limit := e.chunkSize
 	return func(ctx context.Context, token string) (sweep.Chunk, error) {
-		list, err := w.list(ctx, token, limit)
-		for errors.Is(err, errTooLong) && limit > 1 {
-			limit /= 2
-			most = limit
-			list, err = w.list(ctx, token, limit)
+		list, length, err := w.list(ctx, token, limit)
+		for errors.Is(err, errTooLong) {
+			limit = max(1, limit/4)
+			list, length, err = w.list(ctx, token, limit)
 		}
 		if err != nil {
 			limit = max(1, limit/2)
 			return sweep.Chunk{}, err
 		}
-		limit = min(2*limit, most)
+		limit = min(2*limit, e.chunkSize)
+		if length > 0 && len(list.Items) > 0 {
+			average := int64(length/len(list.Items) + 1)
+			limit = max(1, min(limit, maxListBytes/2/average))
+		}
 		chunk := sweep.Chunk{Next: list.Continue, ResourceVersion: list.ResourceVersion, Remaining: list.RemainingItemCount}
 		if chunk.Next == "" {
 			chunk.Remaining = ptr.To[int64](0)

@@ -100,21 +100,20 @@ func TestObjectsThatNeedNoRewriteHaveAnOutcome(t *testing.T) {
 	}
 }
 
-// TestListsThatAreTooLong has objects of 100 kB.
+// TestListsThatAreTooLong has objects of 100 kB, and then small ones.
 func TestListsThatAreTooLong(t *testing.T) {
-	annotation := strings.Repeat("a", 100<<10)
 	var limits []string
+	small := false
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		limits = append(limits, request.URL.Query().Get("limit"))
-		n, _ := strconv.Atoi(limits[len(limits)-1])
-		list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "token"}}
-		list.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList"))
-		for range n {
-			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-				Name: "w", UID: "u", ResourceVersion: "7", Annotations: map[string]string{"a": annotation}}})
+		annotation := strings.Repeat("a", 100<<10)
+		if small {
+			annotation = "a"
 		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(list)
+		listOf(func(limit string) int {
+			limits = append(limits, limit)
+			n, _ := strconv.Atoi(limit)
+			return n
+		}, annotation)(w, request)
 	}))
 	defer server.Close()
 	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 160)
@@ -124,12 +123,46 @@ func TestListsThatAreTooLong(t *testing.T) {
 	list := e.lister(e.newRewriter(Resource{GroupVersionResource: schema.GroupVersionResource{
 		Group: "example.com", Version: "v1", Resource: "widgets"}}, ""))
 	for range 3 {
-		chunk, err := list(t.Context(), "")
-		if err != nil || len(chunk.Objects) != 80 {
-			t.Fatalf("listed %d objects, with the error %v", len(chunk.Objects), err)
+		if _, err := list(t.Context(), ""); err != nil {
+			t.Fatal(err)
 		}
 	}
-	if want := []string{"160", "80", "80", "80"}; !slices.Equal(limits, want) {
+	small = true
+	for range 3 {
+		if _, err := list(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{"160", "40", "40", "40", "40", "80", "160"}; !slices.Equal(limits, want) {
 		t.Errorf("asked for %v objects, want %v", limits, want)
+	}
+}
+
+// TestServerWithoutLimits sends everything that it has.
+func TestServerWithoutLimits(t *testing.T) {
+	server := httptest.NewServer(listOf(func(string) int { return 200 }, strings.Repeat("a", 100<<10)))
+	defer server.Close()
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 160)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chunk, err := e.lister(e.newRewriter(Resource{GroupVersionResource: schema.GroupVersionResource{
+		Group: "example.com", Version: "v1", Resource: "widgets"}}, ""))(t.Context(), "")
+	if err != nil || len(chunk.Objects) != 200 {
+		t.Errorf("listed %d objects, with the error %v", len(chunk.Objects), err)
+	}
+}
+
+// listOf answers lists with objects that have an annotation.
+func listOf(objects func(limit string) int, annotation string) http.HandlerFunc {
+	return func(w http.ResponseWriter, request *http.Request) {
+		list := &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "9", Continue: "token"}}
+		list.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadataList"))
+		for range objects(request.URL.Query().Get("limit")) {
+			list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				Name: "w", UID: "u", ResourceVersion: "7", Annotations: map[string]string{"a": annotation}}})
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(list)
 	}
 }

@@ -295,7 +295,7 @@ func newObjectsClient(config *rest.Config) (rest.Interface, error) {
 	config.GroupVersion = &schema.GroupVersion{}
 	config.APIPath = "/"
 	config.QPS = -1
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return boundedLists{next} })
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return boundedAnswers{next} })
 	// Warnings are about the contents of objects, which only their owners can change.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	client, err := rest.RESTClientFor(config)
@@ -311,14 +311,20 @@ func (r *rewriter) resourceRequest(request *rest.Request, accept string, timeout
 		SetHeader("Accept", accept).MaxRetries(0).Timeout(timeout)
 }
 
-// list returns a chunk of the metadata of all objects in all namespaces.
-func (r *rewriter) list(ctx context.Context, token string, limit int64) (*metav1.PartialObjectMetadataList, error) {
+// list returns a chunk of the metadata of all objects in all namespaces, and the length of the answer if it is bounded.
+func (r *rewriter) list(
+	ctx context.Context, token string, limit int64,
+) (list *metav1.PartialObjectMetadataList, length int, err error) {
 	request := r.resourceRequest(r.client.Get(), acceptList, listTimeout).Param("limit", strconv.FormatInt(limit, 10))
 	if token != "" {
 		request.Param("continue", token)
 	}
-	list := &metav1.PartialObjectMetadataList{}
-	return list, request.Do(ctx).Into(list)
+	if limit > 1 {
+		ctx = context.WithValue(ctx, answerBytes{}, &length)
+	}
+	list = &metav1.PartialObjectMetadataList{}
+	err = request.Do(ctx).Into(list)
+	return list, length, err
 }
 
 // objectRequest completes a request about a single object.

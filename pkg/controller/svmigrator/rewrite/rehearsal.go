@@ -32,6 +32,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
@@ -64,12 +65,19 @@ var (
 	// mergeWay patches the JSON of the object. A few values of built-in resources come back from JSON as something else:
 	// strings that are not UTF-8, lists that are empty and not absent.
 	mergeWay = way{patch: types.MergePatchType}
-	// typedWay patches a built-in object without its JSON. But it sorts the fields of what has no type in the API.
+	// typedWay patches a built-in object without its JSON. See hasUntypedParts.
 	typedWay = way{patch: types.StrategicMergePatchType}
 	// statusWay is the status subresource. Rules that match only the resource do not apply to it, and the API server
 	// encodes the whole object anew there too.
 	statusWay = way{subresource: "status", patch: types.MergePatchType}
 )
+
+// hasUntypedParts reports whether objects have parts that have no type in the API. A strategic merge patch sorts the
+// fields in there, and rounds numbers.
+func hasUntypedParts(resource schema.GroupResource) bool {
+	return resource.Group == "resource.k8s.io" || resource.Group == "apiextensions.k8s.io" ||
+		resource == schema.GroupResource{Group: "apps", Resource: "controllerrevisions"}
+}
 
 // fencedOff stands for the fields of a change that the fence has denied. The answer of the API server does not name
 // them.
@@ -123,16 +131,19 @@ func (r *rewriter) rehearse(
 		case err != nil && fence.Denies(err.Error()):
 			changed = cmp.Or(changed, fencedOff)
 			continue
+		case err != nil && changed != "" && Classify(err, object.Name).kind == refused:
+			continue // That this program may not use another way explains less.
 		case err != nil:
 			return way, "", err
 		}
 		path := r.changedBy(before, after)
-		if fenceStands := fenced || changed == fencedOff; fenceStands {
-			path = "" // It compares what is stored. A read may hide fields.
+		if changed == fencedOff && path != lostFields {
+			path = "" // The fence stands, and compares what is stored. A read may hide fields.
 		}
 		if path == "" {
-			if !fenced {
-				n.way, n.next = way, n.objects+rehearsalInterval
+			n.next = n.objects + rehearsalInterval
+			if !fenced && way != typedWay {
+				n.way = way
 			}
 			return way, "", nil
 		}

@@ -18,7 +18,6 @@ package rewrite
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
@@ -48,8 +47,9 @@ const (
 	giveUpMost     = 10
 	outageAtMost   = 30 * time.Minute
 
-	// If forbiddenAtLeast rewrites lacked the permission and none succeeded, the run fails and tries no other object. So
-	// it does if the fence has denied fencedAtLeast objects in a row: then a rule changes all of them.
+	// If forbiddenAtLeast rewrites lacked the permission and none succeeded, the run fails and tries no other object.
+	// So it does if the fence has denied fencedAtLeast objects in a row, and none was stored or they are of several
+	// namespaces.
 	forbiddenAtLeast, fencedAtLeast = 100, 100
 	// maxDenialLines is how many denied objects each run logs at the default verbosity.
 	maxDenialLines = 100
@@ -101,9 +101,8 @@ type sweepRunner struct {
 	objectRetry, listRetry Retry
 	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a permission.
 	denials, forbidden int
-	// fenced counts the objects that the fence has denied since one was stored. fencedOff is the failure of the last one.
-	fenced    int
-	fencedOff Failure
+	// fenced are the objects that the fence has denied in a row.
+	fenced fencedRow
 	// impatient means that the runner gives up on an object even if many objects fail.
 	impatient bool
 	// endingSince is since when every answer was a failure that ends the run if it lasts. It is zero otherwise.
@@ -114,7 +113,7 @@ type sweepRunner struct {
 // it returns.
 func (r *sweepRunner) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	r.sweep.ForgetFailures() // Nobody tried the objects between two runs.
+	r.sweep.Resume(r.clock.Now())
 	r.attempts, r.lists = make(chan attempt), make(chan listing, 1)
 	work := make(chan *sweep.Object)
 	r.goroutines.Go(func() { r.dispatch(ctx, work) })
@@ -122,6 +121,7 @@ func (r *sweepRunner) run(ctx context.Context) error {
 		cancel()
 		r.drain(ctx)
 		r.goroutines.Wait()
+		r.sweep.Interrupt(r.clock.Now())
 	}()
 	ticker := r.clock.NewTicker(reportPeriod)
 	defer ticker.Stop()
@@ -213,6 +213,8 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 		if r.restart && r.sweep.Unfinished() == 0 {
 			r.restart = false
 			r.sweep.Restart()
+			r.fenced.reset()
+			r.forbidden = 0
 			return nil
 		}
 		if !done {
@@ -292,50 +294,6 @@ func (r *sweepRunner) done(ctx context.Context, a attempt) {
 }
 
 func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }
-
-// refusesAll returns an error if the answers so far show that this program cannot write any object of the resource.
-func (r *sweepRunner) refusesAll(a attempt) error {
-	switch {
-	case r.retriesDenied():
-		return nil
-	case a.outcome == sweep.Rewritten, a.outcome == sweep.AlreadyCurrent:
-		r.fenced = 0
-	case a.failure.fenced:
-		if r.fenced++; r.fenced >= fencedAtLeast {
-			return a.failure.changesObjects()
-		}
-		r.fencedOff = a.failure
-	case a.failure.lacksPermission("patch"):
-		r.forbidden++
-	}
-	counts := r.sweep.Progress().Counts
-	if r.forbidden < forbiddenAtLeast || counts[sweep.Rewritten]+counts[sweep.AlreadyCurrent] > 0 {
-		return nil // Only some namespaces are forbidden, or the permission was revoked during the run.
-	}
-	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
-		"The API server refuses to rewrite any object, so only %d were tried: %s%s", r.forbidden, a.failure,
-		a.failure.remedy())}
-}
-
-// changesAll returns an error if the fence denies all objects, although there are few. A rule changes them.
-func (r *sweepRunner) changesAll(counts sweep.Counts) error {
-	stored := counts[sweep.Rewritten] + counts[sweep.AlreadyCurrent] + counts[sweep.WrittenByOthers]
-	if r.fenced == 0 || stored > 0 || int64(r.fenced) < counts[sweep.Denied] {
-		return nil
-	}
-	return r.fencedOff.changesObjects()
-}
-
-// givesUpOn reports whether the API server has failed on the object for so long that other objects must not wait for it
-// any longer.
-func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {
-	failing := now.Sub(object.FailingSince)
-	if object.Failures < giveUpFailures || failing < giveUpTime {
-		return false
-	}
-	fewLeft := r.sweep.Unfinished() <= giveUpMost && r.sweep.Stored() > 0
-	return fewLeft || r.impatient || failing >= outageAtMost
-}
 
 // permanent returns the error that ends the run, or nil if the request has to be repeated. Some failures are permanent
 // only after vanishPatience.

@@ -96,6 +96,9 @@ type Sweep struct {
 	// token is the continue token of the next list. listedAll means that no list is left.
 	token     string
 	listedAll bool
+
+	// interrupted is since when no object is tried. It is zero while objects are.
+	interrupted time.Time
 }
 
 // chunk is a chunk that is being rewritten.
@@ -242,11 +245,24 @@ func (s *Sweep) Return(object *Object) {
 	s.current.fresh = append(s.current.fresh, object)
 }
 
-// ForgetFailures makes the failures of all objects count anew.
-func (s *Sweep) ForgetFailures() {
-	for _, waiting := range s.current.waiting {
-		waiting.object.Failures, waiting.object.FailingSince = 0, time.Time{}
+// Interrupt records that no object is tried any more.
+func (s *Sweep) Interrupt(now time.Time) { s.interrupted = now }
+
+// Resume records that objects are tried again. The time since Interrupt does not count as one in which they failed.
+func (s *Sweep) Resume(now time.Time) {
+	if s.interrupted.IsZero() {
+		return
 	}
+	objects := slices.Clone(s.current.fresh)
+	for _, waiting := range s.current.waiting {
+		objects = append(objects, waiting.object)
+	}
+	for _, object := range objects {
+		if !object.FailingSince.IsZero() {
+			object.FailingSince = object.FailingSince.Add(now.Sub(s.interrupted))
+		}
+	}
+	s.interrupted = time.Time{}
 }
 
 // Wake is when the next object has to be tried again. It is zero if no object waits for that.

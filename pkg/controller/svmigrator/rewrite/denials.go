@@ -1,0 +1,99 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rewrite
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/sets"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+)
+
+// refusesAll returns an error if the answers so far show that this program cannot write any object of the resource.
+func (r *sweepRunner) refusesAll(a attempt) error {
+	switch {
+	case r.retriesDenied():
+		return nil
+	case a.outcome == sweep.Rewritten, a.outcome == sweep.AlreadyCurrent:
+		r.fenced.reset()
+		return nil
+	case a.failure.fenced:
+		return r.fenced.add(a, r.stored() == 0 && r.task.Only == nil)
+	case a.outcome != sweep.Denied || !a.failure.lacksPermission("patch"):
+		return nil
+	}
+	if r.forbidden++; r.forbidden < forbiddenAtLeast || r.stored() > 0 {
+		return nil // Only some namespaces are forbidden, or the permission was revoked during the run.
+	}
+	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
+		"The API server refuses to rewrite any object, so only %d were tried: %s%s", r.forbidden, a.failure,
+		a.failure.remedy())}
+}
+
+// stored is how many objects are known to be stored in the target encoding.
+func (r *sweepRunner) stored() int64 {
+	counts := r.sweep.Progress().Counts
+	return counts[sweep.Rewritten] + counts[sweep.AlreadyCurrent]
+}
+
+// fencedRow are the objects that the fence has denied since one was stored.
+type fencedRow struct {
+	objects    int
+	namespaces sets.Set[string]
+	last       Failure
+}
+
+func (f *fencedRow) reset() { *f = fencedRow{} }
+
+// add adds an object. It returns an error if the row shows that a rule changes all objects: it has fencedAtLeast
+// objects of several namespaces, or as many and none was stored.
+func (f *fencedRow) add(a attempt, all bool) error {
+	f.objects, f.last = f.objects+1, a.failure
+	if f.namespaces == nil {
+		f.namespaces = sets.Set[string]{}
+	}
+	f.namespaces.Insert(a.object.Namespace)
+	if f.objects >= fencedAtLeast && (all || len(f.namespaces) > 1) {
+		return a.failure.changesObjects()
+	}
+	return nil
+}
+
+// changesAll returns an error if the fence denies all objects, although there are few. A rule changes them.
+func (r *sweepRunner) changesAll() error {
+	counts := r.sweep.Progress().Counts
+	if r.fenced.objects == 0 || r.task.Only != nil || r.stored()+counts[sweep.WrittenByOthers] > 0 ||
+		int64(r.fenced.objects) < counts[sweep.Denied] {
+		return nil
+	}
+	return r.fenced.last.changesObjects()
+}
+
+// givesUpOn reports whether the API server has failed on the object for so long that other objects must not wait for it
+// any longer.
+func (r *sweepRunner) givesUpOn(object *sweep.Object, now time.Time) bool {
+	failing := now.Sub(object.FailingSince)
+	if object.Failures < giveUpFailures || failing < giveUpTime {
+		return false
+	}
+	fewLeft := r.sweep.Unfinished() <= giveUpMost && r.sweep.Stored() > 0
+	return fewLeft || r.impatient || failing >= outageAtMost
+}
