@@ -24,6 +24,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // A migration passes these gates, in this order, before it rewrites anything. While it waits, its status says why.
@@ -178,8 +179,12 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 		return false, err
 	}
 	if missing != nil && r.servedElsewhere(missing) {
+		who := "another one does"
+		if r.env.observer.Observe(r.resource).Class == storageversion.Custom {
+			who = "it has a CustomResourceDefinition, which that server may not serve yet"
+		}
 		return false, r.postpone(ctx, maxRetry, awaitAgreement(
-			"%s is served, but not by the API server that the manager talks to, or not yet", r.resource))
+			"the API server that the manager talks to does not serve %s, but %s", r.resource, who))
 	}
 	if missing != nil {
 		return false, r.end(ctx, failed(*missing))
