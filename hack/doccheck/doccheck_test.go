@@ -55,6 +55,25 @@ func TestBrokenLinks(t *testing.T) {
 	}
 }
 
+func TestMissingFiles(t *testing.T) {
+	root := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(root, "pkg", "a"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	document := filepath.Join(root, "document.md")
+	const content = "| it | `a/there.go`, `pkg/a`, `there.go`: `here.go` in `b/there.go` |\n"
+	for path, content := range map[string]string{filepath.Join(root, "pkg", "a", "there.go"): "", document: content} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	missing, err := missingFiles(document, root)
+	if err != nil || len(missing) != 2 || !strings.Contains(missing[0], " here.go") ||
+		!strings.Contains(missing[1], " b/there.go") {
+		t.Errorf("missing: %q, %v", missing, err)
+	}
+}
+
 func TestCodeIn(t *testing.T) {
 	const content = "| a | `Not` |\n\n| reason | of |\n| --- | --- |\n| `Failed`, `One`, `Two` | `Other` |\n" +
 		"| `Three` |\ntext\n| `No` |\n"

@@ -18,10 +18,12 @@ package main
 
 import (
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 )
@@ -96,4 +98,35 @@ func anchors(content string) map[string]bool {
 		anchors[unique] = true
 	}
 	return anchors
+}
+
+// architecture names files of Go, often by the end of their paths.
+const architecture = "docs/architecture.md"
+
+var goFile = regexp.MustCompile("`([a-z][\\w/]*\\.go)`")
+
+// missingFiles describes each file of Go that a document names and that is not below root.
+func missingFiles(document, root string) (missing []string, err error) {
+	content, err := os.ReadFile(document)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (entry.Name() == "_output" || entry.Name() == ".git"):
+			return fs.SkipDir
+		case strings.HasSuffix(path, ".go"):
+			paths = append(paths, "/"+filepath.ToSlash(path))
+		}
+		return nil
+	})
+	for _, match := range goFile.FindAllStringSubmatch(string(content), -1) {
+		if !slices.ContainsFunc(paths, func(path string) bool { return strings.HasSuffix(path, "/"+match[1]) }) {
+			missing = append(missing, fmt.Sprintf("%s names the file %s, which does not exist", document, match[1]))
+		}
+	}
+	return missing, err
 }

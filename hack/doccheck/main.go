@@ -42,6 +42,11 @@ func check(documents []string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	missing, err := missingFiles(architecture, ".")
+	if err != nil {
+		return nil, err
+	}
+	problems = append(problems, missing...)
 	for _, reference := range references {
 		wrong, err := reference.check()
 		if err != nil {
