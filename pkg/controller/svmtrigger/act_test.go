@@ -144,6 +144,17 @@ func TestAct(t *testing.T) {
 			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
 			outdated: true,
 		},
+		"a state is recreated that may not be changed": {
+			stored: []runtime.Object{state}, state: state,
+			decision: Decision{State: RecreateState},
+			refuse: map[string]error{"update storagestates": apierrors.NewInvalid(
+				migrationv1alpha1.SchemeGroupVersion.WithKind("StorageState").GroupKind(), "widgets.example.com", nil)},
+			want: []string{
+				"update storagestates/status widgets.example.com if uid-widgets@7",
+				"delete storagestates widgets.example.com if uid-widgets@7",
+				"create storagestates widgets.example.com",
+			},
+		},
 		"a state is not recreated where the definition has no epochs": {
 			stored: []runtime.Object{state}, state: state,
 			decision: Decision{State: RecreateState},
