@@ -66,6 +66,8 @@ type followers struct {
 // followState is what is known about how API servers follow one definition.
 type followState struct {
 	definition string // see definitionOf
+	// served are the versions that are served.
+	served []string
 	// since is when all servers were first found to follow the definition. It is zero before that.
 	since time.Time
 	// lag is why a server does not follow, or why it is not known whether it does. It is nil if all servers follow.
@@ -105,7 +107,7 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 		StorageVersionHash: hash, EncodingVersion: hashName(&observation, hash),
 	}
 	found := followState{
-		definition: definitionOf(&observation), lag: f.env.everyServerFollows(ctx, resource, target),
+		definition: definitionOf(&observation), served: observation.Served, lag: f.env.everyServerFollows(ctx, resource, target),
 	}
 	if now := f.env.clock.Now(); found.lag == nil {
 		found.since = now
@@ -130,7 +132,8 @@ func (f *followers) matters(resource schema.GroupResource) bool {
 
 // stateOf returns what is known about the definition that was observed. It is the zero value if the servers were not
 // asked yet. What is known about an earlier generation still holds if all generations since have the same encoding: a
-// server that follows one of them writes what all of them say.
+// server that follows one of them writes what all of them say. If one of them drops a version, clients may still write
+// at that version for a while, and the servers are asked anew.
 func (f *followers) stateOf(o *storageversion.Observation) followState {
 	loaded, ok := f.known.Load(o.Resource)
 	if !ok {
@@ -144,7 +147,10 @@ func (f *followers) stateOf(o *storageversion.Observation) followState {
 		return followState{}
 	}
 	if now := definitionOf(o); known.definition != now {
-		known.definition = now // The sighting of the earlier generation is not kept forever.
+		if slices.ContainsFunc(known.served, func(version string) bool { return !slices.Contains(o.Served, version) }) {
+			return followState{}
+		}
+		known.definition, known.served = now, o.Served // The sighting of the earlier generation is not kept forever.
 		f.known.CompareAndSwap(o.Resource, loaded, &known)
 	}
 	return known

@@ -95,4 +95,8 @@ func TestGenerationsThatSayTheSame(t *testing.T) {
 			t.Errorf("%s: followed since %v, want %v", name, got, test.want)
 		}
 	}
+	f.known.Store(widgets, &followState{definition: identify(sighting(3, v1)), since: since, served: []string{"v1", "v2"}})
+	if got := followed(sighting(3, v1), sighting(4, v1)); !got.IsZero() {
+		t.Errorf("a version is not served any more, and the servers count as followers since %v", got)
+	}
 }

@@ -101,6 +101,8 @@ type spacePause struct {
 	compacted bool
 	// sizeUnknown means that the pause ends when an API server reports the size.
 	sizeUnknown bool
+	// logged means that the log says why.
+	logged bool
 }
 
 func newSpace(env *environment, stopRuns func()) *space {
@@ -137,7 +139,7 @@ func (s *space) rewritten(resource schema.GroupResource) {
 		return
 	}
 	if s.growth.unread() && s.pause == nil {
-		s.stop(&spacePause{sizeUnknown: true, why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+		s.startPause(&spacePause{sizeUnknown: true, why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 			"the API servers take long to report the size of etcd's database. Rewriting continues when one has reported it")})
 	}
 	select {
@@ -202,7 +204,7 @@ func (s *space) read(ctx context.Context) {
 	case len(sizes.files) > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
 	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.Unanswered(err):
-		s.startPause(ctx, &spacePause{sizeUnknown: true, why: waitDecision(
+		s.startPause(&spacePause{sizeUnknown: true, why: waitDecision(
 			migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 			"no API server reports the size of etcd's database. Rewriting continues when one does: %v", err)})
 		return
@@ -214,7 +216,7 @@ func (s *space) read(ctx context.Context) {
 		s.pause = nil
 	}
 	if full != nil && s.pause == nil {
-		s.startPause(ctx, &spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+		s.startPause(&spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 			"the database file of etcd has grown by %d MiB to %d MiB since rewriting began, which is all that "+
 				"--max-storage-growth allows. Rewriting continues when etcd has been compacted, because that frees space in the "+
 				"file. kube-apiserver compacts etcd every five minutes by default",
@@ -222,16 +224,9 @@ func (s *space) read(ctx context.Context) {
 	}
 }
 
-// startPause starts a pause, and logs why. The caller holds s.mu.
-func (s *space) startPause(ctx context.Context, p *spacePause) {
-	if s.pause == nil {
-		klog.FromContext(ctx).Info("All migrations pause", "reason", p.why.Message)
-	}
-	s.stop(p)
-}
-
-// stop starts a pause, and ends all runs. The caller holds s.mu.
-func (s *space) stop(p *spacePause) {
+// startPause starts a pause, and ends all runs. The caller holds s.mu.
+func (s *space) startPause(p *spacePause) {
+	p.logged = s.pause != nil && s.pause.logged
 	s.pause = p
 	s.stopRuns()
 }
@@ -253,10 +248,14 @@ func (s *space) sizes(ctx context.Context) (sizes, error) {
 	return all, cmp.Or(err, errNoSize)
 }
 
-// tryResume ends the pause if its cause is gone.
+// tryResume ends the pause if its cause is gone. First it logs why there is one.
 func (s *space) tryResume(ctx context.Context) {
 	s.mu.Lock()
 	p := s.pause
+	if p != nil && !p.logged {
+		p.logged = true
+		klog.FromContext(ctx).Info("All migrations pause", "reason", p.why.Message)
+	}
 	s.mu.Unlock()
 	switch {
 	case p == nil:

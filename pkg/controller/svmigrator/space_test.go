@@ -192,7 +192,7 @@ func TestCompactionByOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSpace(&environment{documents: documents.Reader{Client: client}}, func() {})
-	s.stop(&spacePause{})
+	s.startPause(&spacePause{})
 	for range 3 {
 		s.lookForCompaction(t.Context(), s.pause)
 	}

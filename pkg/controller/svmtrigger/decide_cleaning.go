@@ -100,7 +100,7 @@ func (e *evaluation) acceptCleaning() {
 		return
 	}
 	for _, m := range e.in.Migrations {
-		if e.proves(m) && e.generationOf(m) == e.last.Evidence.CustomResourceDefinition.Generation {
+		if e.proves(m) && e.cleaned(m) && e.generationOf(m) == e.last.Evidence.CustomResourceDefinition.Generation {
 			e.recordManagedFields(m)
 			e.next.ManagedFieldsVersions = slices.DeleteFunc(e.next.ManagedFieldsVersions,
 				func(v migrationv1alpha1.ManagedFieldsVersion) bool {
@@ -110,6 +110,14 @@ func (e *evaluation) acceptCleaning() {
 			return
 		}
 	}
+}
+
+// cleaned reports whether a migration has left no entry of a version that is not served. One that does not clean counts
+// the objects that have such entries.
+func (e *evaluation) cleaned(m *migrationv1alpha1.StorageVersionMigration) bool {
+	return !slices.ContainsFunc(m.Status.ManagedFieldsVersions, func(v migrationv1alpha1.ManagedFieldsVersion) bool {
+		return v.Objects > 0 && !slices.Contains(e.in.Observation.Served, v.Version)
+	})
 }
 
 // generationOf returns the generation of the definition at which a migration began, zero if it is not known.

@@ -214,3 +214,20 @@ func TestVersionThatIsNotServedAnyMoreWhenAMigrationEnds(t *testing.T) {
 		t.Errorf("the condition about managedFields is %+v", c)
 	}
 }
+
+// TestMigrationThatDoesNotClean ended while the gate was off, at the generation that does not serve v2.
+func TestMigrationThatDoesNotClean(t *testing.T) {
+	l := newLife(t)
+	l.serve("v1")
+	l.after(time.Minute)
+	m := l.migration()
+	m.Status.Evidence = l.in.State.Status.Evidence
+	m.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v2", Objects: 37}}
+	l.succeeds()
+	l.after(time.Second)
+	l.in.CleanManagedFields = true
+	l.after(time.Minute)
+	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationQueued)
+	l.cleans()
+	l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
+}

@@ -35,8 +35,10 @@ func (r *sweepRunner) refusesAll(a attempt) error {
 	case a.outcome == sweep.Rewritten, a.outcome == sweep.AlreadyCurrent:
 		r.fenced.reset()
 		return nil
+	case a.failure.fenced && r.task.Only != nil:
+		return nil // All others are stored.
 	case a.failure.fenced:
-		return r.fenced.add(a, r.stored() == 0 && r.task.Only == nil)
+		return r.fenced.add(a, r.stored() == 0)
 	case a.outcome != sweep.Denied || !a.failure.lacksPermission("patch"):
 		return nil
 	}
@@ -51,7 +53,7 @@ func (r *sweepRunner) refusesAll(a attempt) error {
 // stored is how many objects are known to be stored in the target encoding.
 func (r *sweepRunner) stored() int64 {
 	counts := r.sweep.Progress().Counts
-	return counts[sweep.Rewritten] + counts[sweep.AlreadyCurrent]
+	return counts[sweep.Rewritten] + counts[sweep.AlreadyCurrent] + counts[sweep.WrittenByOthers]
 }
 
 // fencedRow are the objects that the fence has denied since one was stored.
@@ -64,24 +66,24 @@ type fencedRow struct {
 func (f *fencedRow) reset() { *f = fencedRow{} }
 
 // add adds an object. It returns an error if the row shows that a rule changes all objects: it has fencedAtLeast
-// objects of several namespaces, or as many and none was stored.
-func (f *fencedRow) add(a attempt, all bool) error {
+// objects of several namespaces, or as many that are in no namespace, and none was stored.
+func (f *fencedRow) add(a attempt, noneStored bool) error {
 	f.objects, f.last = f.objects+1, a.failure
 	if f.namespaces == nil {
 		f.namespaces = sets.Set[string]{}
 	}
 	f.namespaces.Insert(a.object.Namespace)
-	if f.objects >= fencedAtLeast && (all || len(f.namespaces) > 1) {
+	all := noneStored && a.object.Namespace == "" || len(f.namespaces) > 1
+	if f.objects >= fencedAtLeast && all {
 		return a.failure.changesObjects()
 	}
 	return nil
 }
 
-// changesAll returns an error if the fence denies all objects, although there are few. A rule changes them.
+// changesAll returns an error if the fence has denied all objects. A rule changes them.
 func (r *sweepRunner) changesAll() error {
 	counts := r.sweep.Progress().Counts
-	if r.fenced.objects == 0 || r.task.Only != nil || r.stored()+counts[sweep.WrittenByOthers] > 0 ||
-		int64(r.fenced.objects) < counts[sweep.Denied] {
+	if r.fenced.objects == 0 || r.stored() > 0 || int64(r.fenced.objects) < counts[sweep.Denied] {
 		return nil
 	}
 	return r.fenced.last.changesObjects()

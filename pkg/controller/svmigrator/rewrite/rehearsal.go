@@ -72,6 +72,9 @@ var (
 	statusWay = way{subresource: "status", patch: types.MergePatchType}
 )
 
+// notThisWay are failures that are about one way.
+var notThisWay = []failureKind{refused, internal, resourceGone, unsupported}
+
 // hasUntypedParts reports whether objects have parts that have no type in the API. A strategic merge patch sorts the
 // fields in there, and rounds numbers.
 func hasUntypedParts(resource schema.GroupResource) bool {
@@ -131,8 +134,8 @@ func (r *rewriter) rehearse(
 		case err != nil && fence.Denies(err.Error()):
 			changed = cmp.Or(changed, fencedOff)
 			continue
-		case err != nil && changed != "" && Classify(err, object.Name).kind == refused:
-			continue // That this program may not use another way explains less.
+		case err != nil && changed != "" && slices.Contains(notThisWay, Classify(err, object.Name).kind):
+			continue // What is wrong with another way explains less.
 		case err != nil:
 			return way, "", err
 		}

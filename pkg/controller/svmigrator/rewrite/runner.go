@@ -48,8 +48,7 @@ const (
 	outageAtMost   = 30 * time.Minute
 
 	// If forbiddenAtLeast rewrites lacked the permission and none succeeded, the run fails and tries no other object.
-	// So it does if the fence has denied fencedAtLeast objects in a row, and none was stored or they are of several
-	// namespaces.
+	// So it does if the fence has denied fencedAtLeast objects in a row: see fencedRow.
 	forbiddenAtLeast, fencedAtLeast = 100, 100
 	// maxDenialLines is how many denied objects each run logs at the default verbosity.
 	maxDenialLines = 100
@@ -250,6 +249,9 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 		return err
 	}
 	now := r.clock.Now()
+	if a.failure.kind == unreachable {
+		a.object.Failures, a.object.FailingSince = 0, time.Time{} // Nobody knows what was wrong with the object meanwhile.
+	}
 	if consequences[a.failure.kind].mayBeObject || a.failure.timedOut {
 		if a.object.Failures++; a.object.FailingSince.IsZero() {
 			a.object.FailingSince = now
