@@ -107,7 +107,8 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 		StorageVersionHash: hash, EncodingVersion: hashName(&observation, hash),
 	}
 	found := followState{
-		definition: definitionOf(&observation), served: observation.Served, lag: f.env.everyServerFollows(ctx, resource, target),
+		definition: definitionOf(&observation), served: observation.Served,
+		lag: f.env.everyServerFollows(ctx, resource, target),
 	}
 	if now := f.env.clock.Now(); found.lag == nil {
 		found.since = now
