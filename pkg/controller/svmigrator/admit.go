@@ -43,9 +43,10 @@ import (
 //  6. The growth of etcd is measured (space.go).
 //  7. The server of an aggregated group was read once more. Decide still says Go, and all servers still follow the
 //     definition of a custom resource.
-//  8. kube-controller-manager does not migrate the resource (intree.go).
-//  9. The resource is served (locate in served.go).
-//  10. The target and the time of the start are stored (bindTarget).
+//  8. When it starts, the definition of a custom resource is the one that was observed.
+//  9. kube-controller-manager does not migrate the resource (intree.go).
+//  10. The resource is served (locate in served.go).
+//  11. The target and the time of the start are stored (bindTarget).
 
 // sync does everything about a migration that needs no slot. It fails a migration that cannot succeed, writes into the
 // status what a migration waits for, queues a migration that may write, and deletes one that ended long ago.
@@ -150,7 +151,7 @@ func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string 
 	return ""
 }
 
-// admit checks the gates 6 to 10. If admitted is false and err is nil, the migration has ended.
+// admit checks the gates 6 to 11. If admitted is false and err is nil, the migration has ended.
 func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	if r.env.space.admit(ctx) != nil {
 		return false, errStopped // sync says why it waits.
@@ -161,6 +162,7 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	}
 	// There are no events about changes of aggregated servers, so read what the server writes now.
 	unread := r.env.observer.ReadAggregated(ctx, r.resource.Group)
+	observation := r.env.observer.Observe(r.resource) // The decision knows no less.
 	decision, err := r.env.decide(ctx, r.status.stored)
 	if err != nil {
 		return false, err
@@ -171,6 +173,12 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	if unread != nil { // A decision to wait explains more than this error, so it comes first.
 		return false, unread
 	}
+	if observation.Class == storageversion.Custom && r.status.stored.Status.StartTime == nil {
+		// Somebody may have changed the definition a moment ago, and created the migration after that.
+		if _, err := r.observedDefinition(ctx, observation); err != nil {
+			return false, err
+		}
+	}
 	if err := r.checkInTree(ctx); err != nil {
 		return false, err
 	}
@@ -180,7 +188,7 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	}
 	if missing != nil && r.servedElsewhere(missing) {
 		who := "another one does"
-		if r.env.observer.Observe(r.resource).Class == storageversion.Custom {
+		if observation.Class == storageversion.Custom {
 			who = "it has a CustomResourceDefinition, which that server may not serve yet"
 		}
 		return false, r.postpone(ctx, maxRetry, awaitAgreement(

@@ -143,21 +143,34 @@ func (r *migrationRun) end(ctx context.Context, change statusChange) error {
 	return err
 }
 
-// verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions in
-// which no object is stored any more from status.storedVersions.
-func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation storageversion.Observation) error {
+// observedDefinition reads the definition of the resource. It returns controller.ErrOutdated if that is not the definition
+// that was observed last, because the watch of definitions may be late.
+func (r *migrationRun) observedDefinition(
+	ctx context.Context, observation storageversion.Observation,
+) (*documents.Definition, error) {
 	live, err := r.env.documents.Definition(ctx, r.resource)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	last, _ := observation.Last()
 	switch observed := last.Evidence.CustomResourceDefinition; {
 	case observed == nil:
-		return fmt.Errorf("the definition was not observed: %w", controller.ErrOutdated)
+		return nil, fmt.Errorf("the definition was not observed: %w", controller.ErrOutdated)
 	case live.Metadata.UID != observed.UID, live.Metadata.Generation != observed.Generation:
-		return fmt.Errorf("the definition has generation %d, and generation %d was observed: %w",
+		return nil, fmt.Errorf("the definition has generation %d, and generation %d was observed: %w",
 			live.Metadata.Generation, observed.Generation, controller.ErrOutdated)
-	case live.Hash() != r.status.stored.Status.Target.StorageVersionHash:
+	}
+	return live, nil
+}
+
+// verifyAndPruneDefinition checks that the definition is the one that was observed. Then it removes the versions in
+// which no object is stored any more from status.storedVersions.
+func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation storageversion.Observation) error {
+	live, err := r.observedDefinition(ctx, observation)
+	if err != nil {
+		return err
+	}
+	if live.Hash() != r.status.stored.Status.Target.StorageVersionHash {
 		return fmt.Errorf("the definition has another storage version: %w", controller.ErrOutdated)
 	}
 	before, after := live.Status.StoredVersions, []string{live.StorageVersion()}

@@ -18,6 +18,7 @@ package svmigrator
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
@@ -58,10 +59,7 @@ func testSuccessHeldBack(t *testing.T, c *cluster) {
 		default:
 			return controlplane.Verdict{} // progress
 		}
-		select {
-		case held <- struct{}{}:
-		default:
-		}
+		once(held)
 		return controlplane.Verdict{Cut: controlplane.CutBefore}
 	})
 	c.startProcess(
@@ -73,11 +71,7 @@ func testSuccessHeldBack(t *testing.T, c *cluster) {
 		},
 	)
 	s.migrate(t)
-	select {
-	case <-held:
-	case <-time.After(soon):
-		t.Fatal("no end was written")
-	}
+	wait(t, held, "no end was written")
 	s.flip(t, s.custom, "v1")
 	late := s.object("late")
 	framework.Eventually(t, soon, func(ctx context.Context) error {
@@ -89,5 +83,69 @@ func testSuccessHeldBack(t *testing.T, c *cluster) {
 	mustFail(t, m, v1alpha1.MigrationReasonAgreementLost)
 	if versions := s.storedVersions(t, s.custom); !sameStrings(versions, "v2", "v1") {
 		t.Errorf("status.storedVersions is %v", versions)
+	}
+}
+
+// testDefinitionChangedBefore has somebody change a definition and create a migration right after that, while the
+// manager's watch of definitions is late. Until then the manager would take the version before for the current one.
+func testDefinitionChangedBefore(t *testing.T, c *cluster) {
+	const objects = 20
+	s := c.stage(t, "pansies", "Pansy", objects)
+	gate, err := c.NewInterceptor("", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.startProcess(t, framework.Process{Name: "manager", Config: gate.Config(framework.ManagerUser, framework.Masters)})
+	c.migrate(t, "before", s.WithVersion(""))
+	mustSucceed(t, c.ended(t, "before", soon))
+
+	watched, read := make(chan struct{}, 1), make(chan struct{}, 1)
+	gate.Intercept(func(r *http.Request) controlplane.Verdict {
+		name, definitions := strings.CutPrefix(r.URL.Path, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+		switch {
+		case definitions && r.URL.Query().Has("watch"):
+			once(watched)
+			return controlplane.Verdict{Cut: controlplane.CutBefore}
+		case definitions && name == "/"+s.String():
+			once(read)
+		}
+		return controlplane.Verdict{}
+	})
+	gate.CutConnections()
+	wait(t, watched, "the manager does not watch definitions")
+	s.flip(t, s.custom, "v1")
+	judge := c.judge(t, s.GroupResource)
+	c.migrate(t, "after", s.WithVersion(""))
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		if len(read) > 0 {
+			return nil
+		}
+		m, err := c.fetch(ctx, "after")
+		if err == nil && m.Status.StartTime == nil {
+			err = errors.New("the manager does nothing about the migration")
+		}
+		return err
+	})
+	gate.Intercept(nil)
+	m := c.ended(t, "after", soon)
+	mustSucceed(t, m)
+	progress(t, m, v1alpha1.MigrationProgress{Rewritten: objects})
+	judge.stored(t, s.encoding("v1"))
+}
+
+// once sends to a channel that has room for one.
+func once(happened chan<- struct{}) {
+	select {
+	case happened <- struct{}{}:
+	default:
+	}
+}
+
+func wait(t *testing.T, happened <-chan struct{}, otherwise string) {
+	t.Helper()
+	select {
+	case <-happened:
+	case <-time.After(soon):
+		t.Fatal(otherwise)
 	}
 }

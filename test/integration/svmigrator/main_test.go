@@ -50,6 +50,7 @@ func TestMigrator(t *testing.T) {
 		)},
 		{Name: "Answers", Servers: 1, Run: onHost(
 			part{"ServerPushesBack", testServerPushesBack}, part{"SuccessHeldBack", testSuccessHeldBack},
+			part{"DefinitionChangedBefore", testDefinitionChangedBefore},
 			part{"EndCannotBeWritten", testEndCannotBeWritten}, part{"StatusCannotBeWritten", testStatusCannotBeWritten},
 		)},
 		{Name: "SpaceInEtcd", Servers: 1, Run: testSpaceInEtcd},
