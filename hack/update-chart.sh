@@ -57,20 +57,26 @@ s/image: svm-controller-manager$/image: {{ .Values.image.repository }}\
 {{- with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag }}{{ end }}/
 s/priorityClassName: .*/priorityClassName: {{ .Values.priorityClassName }}/
 s/values: \[system-cluster-critical\]/values: [{{ .Values.priorityClassName }}]/
+s/^      labels:$/{{- with .Values.podAnnotations }}\
+      annotations: {{- toYaml . | nindent 8 }}\
+{{- end }}\
+&/
 s/^      serviceAccountName: .*/&\
-{{- if .Values.imagePullSecrets }}\
-      imagePullSecrets:\
-{{- range .Values.imagePullSecrets }}\
-      - name: {{ .name }}\
-{{- end }}\
+{{- with .Values.imagePullSecrets }}\
+      imagePullSecrets: {{- toYaml . | nindent 6 }}\
 {{- end }}/
-/^          requests: /d
-s/^          limits: .*/{{- range $kind, $amounts := .Values.resources }}\
-          {{ $kind }}:\
-{{- range $resource, $amount := $amounts }}\
-            {{ $resource }}: {{ $amount }}\
+/^      affinity:$/,/^      topologySpreadConstraints:$/c\
+{{- with .Values.nodeSelector }}\
+      nodeSelector: {{- toYaml . | nindent 8 }}\
 {{- end }}\
-{{- end }}/
+      affinity: {{- toYaml .Values.affinity | nindent 8 }}\
+      topologySpreadConstraints:
+/^      tolerations:$/,/^      containers:$/c\
+      tolerations: {{- toYaml .Values.tolerations | nindent 6 }}\
+      securityContext: {{- toYaml .Values.podSecurityContext | nindent 8 }}\
+      containers:
+/^        resources:$/,/^          limits: /c\
+        resources: {{- toYaml .Values.resources | nindent 10 }}
 /^        # Admission objects/d
 s/^        - --auto-migrate=.*/{{- if .Values.observeOnly }}\
         - --auto-migrate=-*\

@@ -18,8 +18,10 @@ package install
 
 import (
 	"bytes"
+	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"text/template"
 
@@ -31,8 +33,19 @@ import (
 
 const chart = root + "/build/chart/svm-controller-manager"
 
-// TestChart wants the chart to install what the overlays do, but for the namespace. Its templates use nothing that only
-// Helm knows.
+// ofHelm are the functions of Helm that the templates use.
+var ofHelm = template.FuncMap{
+	"toYaml": func(value any) (string, error) {
+		text, err := yaml.Marshal(value)
+		return strings.TrimSuffix(string(text), "\n"), err
+	},
+	"nindent": func(spaces int, text string) string {
+		indent := "\n" + strings.Repeat(" ", spaces)
+		return indent + strings.ReplaceAll(text, "\n", indent)
+	},
+}
+
+// TestChart wants the chart to install what the overlays do, but for the namespace.
 func TestChart(t *testing.T) {
 	for _, test := range []struct {
 		overlay     string
@@ -41,10 +54,46 @@ func TestChart(t *testing.T) {
 		t.Run(test.overlay, func(t *testing.T) {
 			want := byName(render(t, "overlays/"+test.overlay))
 			delete(want, "Namespace//"+namespace)
-			if diff := cmp.Diff(want, byName(renderChart(t, test.observeOnly))); diff != "" {
+			got := byName(renderChart(t, map[string]any{"observeOnly": test.observeOnly}))
+			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("-overlay +chart:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestChartPods wants the Pods to run where the values say.
+func TestChartPods(t *testing.T) {
+	want := map[string]any{
+		"nodeSelector":      map[string]any{"pool": "infra"},
+		"tolerations":       []any{map[string]any{"operator": "Exists"}},
+		"affinity":          map[string]any{},
+		"imagePullSecrets":  []any{map[string]any{"name": "registry"}},
+		"priorityClassName": "mine",
+	}
+	security := map[string]any{"runAsNonRoot": true, "runAsUser": nil}
+	values := map[string]any{"podAnnotations": map[string]any{"who": "me: \"I\""}, "podSecurityContext": security}
+	maps.Copy(values, want)
+	deployment := byName(renderChart(t, values))["Deployment/"+namespace+"/svm-controller-manager"]
+	pod, _, err := unstructured.NestedMap(deployment, "spec", "template", "spec")
+	if err != nil {
+		t.Fatal(err)
+	}
+	annotations, _, err := unstructured.NestedMap(deployment, "spec", "template", "metadata", "annotations")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want["securityContext"] = security
+	for field := range pod {
+		if _, chosen := want[field]; !chosen {
+			delete(pod, field)
+		}
+	}
+	if diff := cmp.Diff(want, pod); diff != "" {
+		t.Errorf("-values +Pod:\n%s", diff)
+	}
+	if diff := cmp.Diff(values["podAnnotations"], any(annotations)); diff != "" {
+		t.Errorf("-values +annotations:\n%s", diff)
 	}
 }
 
@@ -58,7 +107,7 @@ func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
 	return named
 }
 
-func renderChart(t *testing.T, observeOnly bool) []*unstructured.Unstructured {
+func renderChart(t *testing.T, chosen map[string]any) []*unstructured.Unstructured {
 	t.Helper()
 	content, err := os.ReadFile(chart + "/values.yaml")
 	if err != nil {
@@ -68,14 +117,14 @@ func renderChart(t *testing.T, observeOnly bool) []*unstructured.Unstructured {
 	if err := yaml.Unmarshal(content, &values); err != nil {
 		t.Fatal(err)
 	}
-	values["observeOnly"] = observeOnly
+	maps.Copy(values, chosen)
 	files, err := filepath.Glob(chart + "/templates/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d templates, %v", len(files), err)
 	}
 	var objects []*unstructured.Unstructured
 	for _, file := range files {
-		parsed, err := template.ParseFiles(file)
+		parsed, err := template.New(filepath.Base(file)).Funcs(ofHelm).ParseFiles(file)
 		if err != nil {
 			t.Fatal(err)
 		}
