@@ -143,7 +143,7 @@ func (r *migrationRun) end(ctx context.Context, change statusChange) error {
 	return err
 }
 
-// observedDefinition reads the definition of the resource. It returns controller.ErrOutdated if that is not the definition
+// observedDefinition reads the definition of the resource. It returns controller.ErrOutdated if that is not the one
 // that was observed last, because the watch of definitions may be late.
 func (r *migrationRun) observedDefinition(
 	ctx context.Context, observation storageversion.Observation,
