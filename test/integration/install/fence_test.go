@@ -24,6 +24,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,6 +111,9 @@ func TestFence(t *testing.T) {
 					continue // There is nothing to change.
 				}
 				mustDeny(t, what+" of "+target.String(), target.patch(t, client, patch))
+				if target.HasStatus {
+					target.keepsMetadata(t, client, what, patch)
+				}
 			}
 			mustDeny(t, "the deletion of "+target.String(), target.delete(t, client))
 			switch err := target.copy(t, client); {
@@ -226,6 +230,27 @@ func (o target) patch(t *testing.T, client dynamic.Interface, patch string) erro
 	_, err := o.client(client).Patch(t.Context(), o.object.GetName(), types.MergePatchType, []byte(patch),
 		metav1.PatchOptions{})
 	return err
+}
+
+// keepsMetadata wants a write of the status to be refused, or to change nothing: most ignore metadata.
+func (o target) keepsMetadata(t *testing.T, client dynamic.Interface, what, patch string) {
+	t.Helper()
+	get := func() map[string]any {
+		object, err := o.client(client).Get(t.Context(), o.object.GetName(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return object.Object["metadata"].(map[string]any)
+	}
+	before := get()
+	_, err := o.client(client).Patch(t.Context(), o.object.GetName(), types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}, "status")
+	if err != nil {
+		return
+	}
+	if diff := cmp.Diff(before, get()); diff != "" {
+		t.Errorf("%s through the status of %s: the fence lets it through (-before +after):\n%s", what, o, diff)
+	}
 }
 
 func (o target) delete(t *testing.T, client dynamic.Interface) error {

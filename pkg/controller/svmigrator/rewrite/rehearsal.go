@@ -175,14 +175,14 @@ func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 	const lost = "API servers before 1.37 remove all managedFields if they cannot convert the object to the version " +
 		"that an entry names: because the CustomResourceDefinition lacks that version, or because the conversion webhook " +
 		"fails. Put it back, or let the manager clean managedFields (docs/tasks.md), then retry"
-	const uncleaned = "The fence refuses to let this manager clean managedFields. Apply it with the component " +
-		"build/manifests/components/cleaning, then retry"
+	const uncleaned = "The fence refuses to let this manager clean managedFields. Let it (docs/tasks.md, Clean " +
+		"managedFields), then retry"
 	kept := object.Extra.(*original)
 	switch {
 	case what == lostFields:
 		why = lost
 	case what == fencedOff && kept.managedFields != nil:
-		why = uncleaned + ". If it has that component: " + why
+		why = uncleaned + ". If it does already: " + why
 	case what == fencedOff && kept.namesUndefinedVersion:
 		why = lost + ". If that is not the case: " + why
 	case what == fencedOff:
