@@ -67,12 +67,13 @@ func TestChartPods(t *testing.T) {
 	want := map[string]any{
 		"nodeSelector":      map[string]any{"pool": "infra"},
 		"tolerations":       []any{map[string]any{"operator": "Exists"}},
-		"affinity":          map[string]any{},
 		"imagePullSecrets":  []any{map[string]any{"name": "registry"}},
 		"priorityClassName": "mine",
 	}
-	security := map[string]any{"runAsNonRoot": true, "runAsUser": nil}
-	values := map[string]any{"podAnnotations": map[string]any{"who": "me: \"I\""}, "podSecurityContext": security}
+	values := map[string]any{
+		"podAnnotations": map[string]any{"who": "me: \"I\""}, "affinity": map[string]any{"nodeAffinity": nil},
+		"podSecurityContext": map[string]any{"runAsUser": nil, "runAsGroup": nil, "fsGroupChangePolicy": "Always"},
+	}
 	maps.Copy(values, want)
 	deployment := byName(renderChart(t, values))["Deployment/"+namespace+"/svm-controller-manager"]
 	pod, _, err := unstructured.NestedMap(deployment, "spec", "template", "spec")
@@ -83,7 +84,10 @@ func TestChartPods(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want["securityContext"] = security
+	want["affinity"] = map[string]any{}
+	want["securityContext"] = map[string]any{
+		"runAsNonRoot": true, "fsGroupChangePolicy": "Always", "seccompProfile": map[string]any{"type": "RuntimeDefault"},
+	}
 	for field := range pod {
 		if _, chosen := want[field]; !chosen {
 			delete(pod, field)
@@ -107,6 +111,22 @@ func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
 	return named
 }
 
+// merge gives a chart the values of a person as Helm does: maps are merged, and null removes a field.
+func merge(values, chosen map[string]any) {
+	for name, value := range chosen {
+		inner, isMap := value.(map[string]any)
+		before, wasMap := values[name].(map[string]any)
+		switch {
+		case value == nil:
+			delete(values, name)
+		case isMap && wasMap:
+			merge(before, inner)
+		default:
+			values[name] = value
+		}
+	}
+}
+
 func renderChart(t *testing.T, chosen map[string]any) []*unstructured.Unstructured {
 	t.Helper()
 	content, err := os.ReadFile(chart + "/values.yaml")
@@ -117,7 +137,7 @@ func renderChart(t *testing.T, chosen map[string]any) []*unstructured.Unstructur
 	if err := yaml.Unmarshal(content, &values); err != nil {
 		t.Fatal(err)
 	}
-	maps.Copy(values, chosen)
+	merge(values, chosen)
 	files, err := filepath.Glob(chart + "/templates/*.yaml")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%d templates, %v", len(files), err)
