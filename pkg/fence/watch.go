@@ -37,9 +37,10 @@ import (
 const (
 	// period is how often the fence is checked while it stands.
 	period = time.Hour
-	// firstRetry is the time to the next check if the fence does not stand. It doubles each further time, up to period.
-	// API servers take a moment to follow a policy that was installed together with the manager.
+	// firstRetry is the time to the next check if the fence does not stand. It doubles each further time, up to
+	// longestRetry. API servers take a moment to follow a policy that was installed together with the manager.
 	firstRetry   = time.Minute
+	longestRetry = 5 * time.Minute
 	checkTimeout = 15 * time.Second
 
 	// change is a label for the namespace kube-system, which every cluster has.
@@ -83,7 +84,7 @@ func (w *Watch) Run(ctx context.Context, client kubernetes.Interface) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case err != nil && retry.Unanswered(err):
+		case err != nil && retry.Unanswered(err) && reported != "":
 			// What was true before is most likely still true.
 			logger.V(2).Info("Could not check whether the fence stands, will retry", "retryAfter", retryAfter, "err", err)
 		case state != reported:
@@ -95,7 +96,7 @@ func (w *Watch) Run(ctx context.Context, client kubernetes.Interface) {
 		if state == Standing {
 			retryAfter = firstRetry
 		} else {
-			pause, retryAfter = retryAfter, min(2*retryAfter, period)
+			pause, retryAfter = retryAfter, min(2*retryAfter, longestRetry)
 		}
 		if !retry.Sleep(ctx, w.clock, pause) {
 			return
