@@ -61,7 +61,9 @@ A resource whose definition was deleted has to be named in full. ` + "`history`"
 | follow with ` + "`--watch`" + ` or ` + "`--wait`" + ` | ` + "`watch`" + ` | the same |
 | know whether a manager runs, without which nothing is said to be safe | ` + "`get`" + ` | ` +
 	"`leases` of `coordination.k8s.io` in `kube-system`" + ` |
-| ` + "`migrate`" + ` | ` + "`create`" + ` | ` + "`storageversionmigrations`" + ` |
+| compare with definitions, and tell which resources aggregated servers do not store | ` + "`get`, `list`" + ` | ` +
+	"`customresourcedefinitions` of `apiextensions.k8s.io`" + ` |
+| ` + "`migrate`, `retry`" + ` | ` + "`create`" + ` | ` + "`storageversionmigrations`" + ` |
 | ` + "`migrate --all --builtin`, `--custom`, `--aggregated`" + ` | ` + "`list`" + ` | ` +
 	"`apiservices` of `apiregistration.k8s.io`" + ` |
 | ` + "`suspend`, `resume`" + ` | ` + "`patch`" + ` | ` + "`storageversionmigrations`" + ` |

@@ -174,7 +174,13 @@ func assess(all *index, resource schema.GroupResource, now time.Time) Resource {
 		r.awaitPerson("no server serves it", "")
 		return r
 	}
-	if r.State == nil || r.State.Status.Epoch == 0 || len(r.State.Status.Conditions) == 0 {
+	if r.State == nil && all.catalog.Unstored(resource) {
+		r.Reason, r.Message = ReasonNotObserved, "The server of the resource does not publish in which version it stores "+
+			"objects, so the manager keeps no StorageState. Most such servers store none."
+		r.awaitPerson("nothing is recorded", "")
+		return r
+	}
+	if r.State == nil || !Observed(r.State) {
 		r.Reason, r.Message = ReasonNotObserved, "The trigger has not written a StorageState of the resource yet."
 		r.Next = "the trigger records it"
 		r.Migration = Describe(latest(all, resource, nil))
@@ -202,6 +208,11 @@ func assess(all *index, resource schema.GroupResource, now time.Time) Resource {
 	r.Migration = Describe(latest(all, resource, r.State))
 	r.conclude(now)
 	return r
+}
+
+// Observed reports whether the trigger has written a StorageState. A person or another controller may have made it.
+func Observed(state *migrationv1alpha1.StorageState) bool {
+	return state.Status.Epoch > 0 && len(state.Status.Conditions) > 0
 }
 
 // DoubtByDefinition says why a StorageState is no proof because of the CustomResourceDefinition of the resource, or
@@ -257,17 +268,28 @@ func latest(
 		}
 	}
 	var found *migrationv1alpha1.StorageVersionMigration
+	succeeded := false // A failure before a success does not matter any more, unless the trigger waits because of it.
 	for _, m := range candidates {
 		switch {
 		case m.HasCondition(migrationv1alpha1.MigrationRunning):
 			return m
-		case found == nil && !m.HasCondition(migrationv1alpha1.MigrationSucceeded):
+		case m.HasCondition(migrationv1alpha1.MigrationSucceeded):
+			succeeded = true
+		case found == nil && (!m.Finished() || !succeeded || failedLast(state, m)):
 			found = m
 		case found != nil && found.Finished() && !m.Finished():
 			found = m
 		}
 	}
 	return found
+}
+
+// failedLast reports whether a state names a migration as the one that failed last.
+func failedLast(state *migrationv1alpha1.StorageState, m *migrationv1alpha1.StorageVersionMigration) bool {
+	if state == nil || state.Status.Backoff == nil || state.Status.Backoff.LastFailedMigration == nil {
+		return false
+	}
+	return state.Status.Backoff.LastFailedMigration.UID == m.UID
 }
 
 // Describe returns how far a migration is, or nil if there is no migration.

@@ -53,6 +53,9 @@ type Manager struct {
 	Fence string `json:"fence,omitempty"`
 }
 
+// Migrates reports whether a manager runs that migrates.
+func (m *Manager) Migrates() bool { return m.Running && !m.ObservesOnly }
+
 // fences has a sentence for each state of the fence.
 var fences = map[fence.State]string{
 	fence.Standing: "The fence stood at the last hourly check: the API server refuses writes of the manager that " +

@@ -19,6 +19,7 @@ package assess
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -58,7 +59,7 @@ func (r *Resource) conclude(now time.Time) {
 	if lacksPermission(r.Migration) || r.Verb == "migrate" && r.Group == install.AdmissionGroup {
 		r.Permission = permission(r.GroupResource)
 	}
-	if r.Reason != migrationv1alpha1.StateReasonPaused && Paused(r.State) && (r.Migration == nil || r.Migration.Ended()) {
+	if Paused(r.State) && !slices.Contains(unpausable, r.Reason) && (r.Migration == nil || r.Migration.Ended()) {
 		r.NextTime = nil
 		r.awaitPerson("paused by a person", "resume")
 		if m := r.Migration; m != nil && m.Denied > 0 {
@@ -69,6 +70,11 @@ func (r *Resource) conclude(now time.Time) {
 		r.Argument = r.Name
 	}
 }
+
+// unpausable are the reasons of resources that say that they are paused, or that no migration follows even if they are
+// not.
+var unpausable = []string{migrationv1alpha1.StateReasonPaused, migrationv1alpha1.StateReasonNotServed,
+	migrationv1alpha1.StateReasonStoredVersionsNotPruned}
 
 // Paused reports whether a person has paused the resource, by the field or by the annotation.
 func Paused(state *migrationv1alpha1.StorageState) bool {

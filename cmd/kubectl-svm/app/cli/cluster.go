@@ -135,7 +135,7 @@ func (c *Cluster) MigrationsOf(resource schema.GroupResource) []migrationv1alpha
 // ResolveMigrations returns the migrations that a person named: the one of that name, and those of the resources that
 // the name means. Those of a resource come together, the newest first. "all" leaves out resources that are gone.
 func (c *Cluster) ResolveMigrations(name string) ([]migrationv1alpha1.StorageVersionMigration, error) {
-	if isAll(name) {
+	if IsAll(name) {
 		migrations := slices.DeleteFunc(slices.Clone(c.Migrations), func(m migrationv1alpha1.StorageVersionMigration) bool {
 			return c.Catalog.Gone(m.GroupResource())
 		})
@@ -196,7 +196,8 @@ func (c *Clients) CheckDefinitions(ctx context.Context) error {
 			return DefinitionsError(fmt.Sprintf("the API server does not serve %s.", resource))
 		case found == definition.Another:
 			return DefinitionsError(fmt.Sprintf("the CustomResourceDefinition of %s has no field %s: it is older than this "+
-				"plugin, or it belongs to kube-storage-version-migrator.", resource, missing))
+				"plugin, or it belongs to kube-storage-version-migrator. If that runs, stop it first: docs/install.md.",
+				resource, missing))
 		}
 	}
 	return nil

@@ -18,8 +18,11 @@ package cli
 
 import (
 	"context"
+	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // Options of a verb.
@@ -35,6 +38,9 @@ type Options interface {
 // Command lets a command run a verb.
 func Command(o Options, cmd *cobra.Command) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkEmptyFlags(cmd); err != nil {
+			return err
+		}
 		if err := o.Complete(args); err != nil {
 			return err
 		}
@@ -44,4 +50,20 @@ func Command(o Options, cmd *cobra.Command) *cobra.Command {
 		return o.Run(cmd.Context())
 	}
 	return cmd
+}
+
+// checkEmptyFlags returns an error if a flag of the verb has an empty value, for example that of a variable that is not
+// set. Without it the verb would answer another question than it was asked, and may answer yes.
+func checkEmptyFlags(cmd *cobra.Command) (err error) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		empty := f.Value.String() == ""
+		if list, is := f.Value.(pflag.SliceValue); is {
+			empty = len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), "")
+		}
+		_, mayBeEmpty := f.Value.(*ManagerLease)
+		if empty && !mayBeEmpty && cmd.InheritedFlags().Lookup(f.Name) == nil {
+			err = fmt.Errorf("--%s is empty: give it a value, or leave it out", f.Name)
+		}
+	})
+	return err
 }

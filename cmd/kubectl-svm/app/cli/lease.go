@@ -41,6 +41,14 @@ func (l *ManagerLease) AddTo(flags *pflag.FlagSet) {
 			"Empty means that managers run without leader election.")
 }
 
+// String returns the value of the flag.
+func (l *ManagerLease) String() string {
+	if l.Name == "" {
+		return ""
+	}
+	return l.NamespacedName.String()
+}
+
 // Set reads the flag.
 func (l *ManagerLease) Set(key string) error {
 	namespace, name, found := strings.Cut(key, "/")

@@ -50,13 +50,14 @@ func (o *NamedOptions) Selected(cluster *Cluster) ([]schema.GroupResource, error
 
 // WantsAll reports whether the person asked for all resources.
 func (o *NamedOptions) WantsAll() bool {
-	return len(o.Names) == 0 || slices.ContainsFunc(o.Names, isAll)
+	return len(o.Names) == 0 || slices.ContainsFunc(o.Names, IsAll)
 }
 
-func isAll(name string) bool { return strings.EqualFold(name, All) }
+// IsAll reports whether a name stands for all resources.
+func IsAll(name string) bool { return strings.EqualFold(name, All) }
 
 // NamesSeveral reports whether a name stands for any number of resources.
-func NamesSeveral(name string) bool { return isAll(name) || strings.HasPrefix(name, "*.") }
+func NamesSeveral(name string) bool { return IsAll(name) || strings.HasPrefix(name, "*.") }
 
 // Unlisted returns an error if the API server could not list resources that the person asked for: any resource, or
 // those of a group whose pattern they named. A resource that they named is known.

@@ -138,10 +138,15 @@ func (c *Catalog) markGone(needed sets.Set[schema.GroupResource]) {
 	}
 }
 
+// Unstored reports whether the manager keeps no StorageState of a resource.
+func (c *Catalog) Unstored(resource schema.GroupResource) bool {
+	r := c.Find(resource)
+	return r != nil && r.Unstored
+}
+
 // Gone reports whether nothing is left of a resource but migrations that have ended.
 func (c *Catalog) Gone(resource schema.GroupResource) bool {
-	r := c.Find(resource)
-	return r != nil && r.Unstored && len(r.Versions) == 0
+	return c.Unstored(resource) && len(c.Find(resource).Versions) == 0
 }
 
 // arrange sorts and indexes the resources. There may be thousands, so callers add all of them first.

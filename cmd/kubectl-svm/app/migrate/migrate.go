@@ -104,6 +104,14 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	return cmd
 }
 
+// Complete fills the options from the arguments.
+func (o *Options) Complete(args []string) error {
+	if len(args) == 1 && cli.IsAll(args[0]) {
+		o.Everything, args = true, nil
+	}
+	return o.NamedOptions.Complete(args)
+}
+
 // Validate checks the options before any request is sent.
 func (o *Options) Validate() error {
 	classes := o.BuiltIn || o.Custom || o.Aggregated

@@ -71,7 +71,8 @@ func (o *Options) wait(
 	case cli.TimedOut(ctx) && err != nil:
 		return cli.Timeout("timed out after %v. These migrations continue: %s", o.Timeout, strings.Join(w.left, ", "))
 	case ctx.Err() != nil && err != nil:
-		return fmt.Errorf("%w: the migrations continue without this command: %s", err, strings.Join(w.left, ", "))
+		return &cli.Exit{Code: cli.ExitError, Err: fmt.Errorf("interrupted. These migrations continue: %s",
+			strings.Join(w.left, ", "))}
 	case err != nil:
 		return err
 	}

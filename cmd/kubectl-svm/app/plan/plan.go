@@ -137,7 +137,9 @@ func newPlan(resources []assess.Resource, named bool) *Plan {
 			continue
 		}
 		plan.Steps = append(plan.Steps, newStep(r))
-		helped = append(helped, r)
+		if r.Attention == assess.Act { // The trigger does the others by itself.
+			helped = append(helped, r)
+		}
 	}
 	plan.Commands = append(plan.Commands, assess.Commands(helped, known)...)
 	return plan
@@ -203,7 +205,7 @@ func (o *Options) print(plan *Plan) error {
 	if err := o.Output.PrintTable(o.Env, columns, rows); err != nil {
 		return err
 	}
-	if !plan.Manager.Running || plan.Manager.ObservesOnly {
+	if !plan.Manager.Migrates() {
 		_, err := fmt.Fprintf(o.Out, "\n%s None of this happens until a manager runs the trigger and the migrator.\n"+
 			"If one is installed, docs/troubleshooting.md says where to look.\n"+
 			"If none is, docs/install.md says how to make a kustomization with your image. Then run:\n  kubectl apply -k .\n",

@@ -78,7 +78,7 @@ bolts.example.com    v1,v2   v2    nothing: paused by a person             Pause
 drills.example.com   v1,v2   v2    a migration starts in 3h                Soaking
 
 Run these commands for what the trigger does not do by itself:
-  kubectl svm migrate anvils.example.com drills.example.com
+  kubectl svm migrate anvils.example.com
   kubectl svm resume bolts.example.com
 `},
 	} {

@@ -29,7 +29,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/metadata"
 	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -169,10 +168,6 @@ func (o *Options) checkWebhook(ctx context.Context, d Definition) (problem strin
 // metadata. It returns why they could not be listed, or nothing: a broken conversion webhook must not hide what else
 // was found.
 func (o *Options) countManagedFields(ctx context.Context, d Definition) (counts map[string]int64, problem string) {
-	client, err := metadata.NewForConfig(o.Clients.Config)
-	if err != nil {
-		return nil, err.Error()
-	}
 	served := d.ServedVersions()
 	if len(served) == 0 {
 		return nil, ""
@@ -181,7 +176,7 @@ func (o *Options) countManagedFields(ctx context.Context, d Definition) (counts 
 	counts = map[string]int64{}
 	options := metav1.ListOptions{Limit: objectsPerList}
 	for {
-		list, err := client.Resource(gvr).List(ctx, options)
+		list, err := o.Clients.Metadata.Resource(gvr).List(ctx, options)
 		if again := (apierrors.APIStatus)(nil); apierrors.IsResourceExpired(err) && errors.As(err, &again) &&
 			again.Status().ListMeta.Continue != "" {
 			options.Continue = again.Status().ListMeta.Continue

@@ -165,13 +165,12 @@ func (in *Drop) version() string { return in.Live.Spec.Group + "/" + in.Version 
 // aboutDrop adds why a version must not leave its definition.
 func (fs *Findings) aboutDrop(in Drop) {
 	name := in.Live.Name
-	stays := in.Live.StorageVersion() != in.Version
-	switch {
-	case !stays && in.Next == nil:
+	switch isWritten := in.Live.StorageVersion() == in.Version; {
+	case isWritten && in.Next == nil:
 		fs.add(Error, CodeVersionIsStorageVersion, name, "%s is the storage version: API servers write it. Make another "+
 			"version the storage version, keep this one, and wait for the migration", in.Version)
 		return
-	case !stays:
+	case isWritten:
 		fs.add(Error, CodeVersionIsStorageVersion, name, "the file drops %s, which is the current storage version. First "+
 			"apply a definition that has both versions and %s as the storage version, and wait for the migration",
 			in.Version, in.Next.StorageVersion())

@@ -87,11 +87,9 @@ func decideTarget(in Snapshot, target TargetServer) Findings {
 
 // aboutEncoding is about one version in which objects may be stored.
 func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, encoding string, target TargetServer) {
-	version, err := schema.ParseGroupVersion(encoding)
-	if err != nil {
-		return
-	}
-	if !releases.BuiltIn(version.Group) {
+	// A version that nobody knows any more is a hash, which says nothing about a group.
+	version, _ := schema.ParseGroupVersion(encoding)
+	if !releases.BuiltIn(state.GroupResource().Group) {
 		if target.Serves != nil && !target.Serves[hash] {
 			fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve. It "+
 				"can read them only if its CustomResourceDefinition has the version", encoding, target.Name)

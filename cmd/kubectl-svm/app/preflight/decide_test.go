@@ -50,7 +50,8 @@ func state(kind, resource string, versions ...string) migrationv1alpha1.StorageS
 	gr := schema.ParseGroupResource(resource)
 	s := migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: resource}}
 	s.Spec.Resource = migrationv1alpha1.GroupResource{Group: gr.Group, Resource: gr.Resource}
-	s.Status.LastHeartbeatTime = metav1.NewTime(now)
+	s.Status.LastHeartbeatTime, s.Status.Epoch = metav1.NewTime(now), 1
+	s.Status.Conditions = []metav1.Condition{{Type: migrationv1alpha1.StorageStateServed, Status: metav1.ConditionTrue}}
 	s.Status.Evidence = &migrationv1alpha1.StorageEvidence{
 		CustomResourceDefinition: &migrationv1alpha1.CustomResourceDefinitionEvidence{UID: definitionUID, Generation: 1},
 	}
@@ -113,6 +114,8 @@ func TestSnapshot(t *testing.T) {
 	denied.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 3}
 	unserved := with(state("Widget", "widgets.example.com", v1), agreed, migrated)
 	unserved.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v1alpha1", Objects: 7}}
+	ofAnother := with(state("Widget", "widgets.example.com", v1), migrated)
+	ofAnother.Status.Epoch = 0
 	states := func(states ...migrationv1alpha1.StorageState) Snapshot {
 		return Snapshot{Now: now, Manager: running, States: states}
 	}
@@ -144,8 +147,9 @@ func TestSnapshot(t *testing.T) {
 			[]string{"WARNING OldEncodings widgets.example.com"}},
 		{"nothing is known", states(with(state("Widget", "widgets.example.com", migrationv1alpha1.Unknown, v1), agreed,
 			notMigrated("MigrationQueued"))), []string{"ERROR EncodingsUnknown widgets.example.com"}},
-		{"a state without a status", states(state("Widget", "widgets.example.com")),
-			[]string{"ERROR EncodingsUnknown widgets.example.com"}},
+		{"a state without a status", states(with(state("Widget", "widgets.example.com"))), []string{
+			"ERROR EncodingsUnknown widgets.example.com", "ERROR StorageStateOutdated widgets.example.com"}},
+		{"a state of another controller", states(ofAnother), []string{"ERROR StorageStateOutdated widgets.example.com"}},
 		{"servers disagree", states(with(state("Widget", "widgets.example.com", old, v1), disagree,
 			notMigrated("AwaitingAgreement"))),
 			[]string{"ERROR ServersDisagree widgets.example.com", "WARNING OldEncodings widgets.example.com"}},
@@ -207,6 +211,10 @@ func TestTarget(t *testing.T) {
 			"ERROR ReleaseUnknown", "WARNING EncodingNotServed mutatingadmissionpolicies.admissionregistration.k8s.io"}},
 		{"versions that nobody knows", state("Deployment", "deployments.apps", migrationv1alpha1.Unknown, "apps/v1"),
 			releaseTarget(37), []string{"ERROR EncodingsUnknown deployments.apps"}},
+		{"a version of a custom resource that only its hash names", state("Widget", "widgets.example.com", "Zm9vYmFyYmF6"),
+			releaseTarget(37), nil},
+		{"one of a built-in resource", state("Deployment", "deployments.apps", "ab/Zm9vYmFy"), releaseTarget(37),
+			[]string{"ERROR EncodingUnreadable deployments.apps"}},
 		{"a custom resource is none of its business", state("Widget", "widgets.example.com", "example.com/v1"),
 			releaseTarget(37), nil},
 		{"a server that serves the version", state("Widget", "widgets.example.com", "example.com/v1"),

@@ -73,6 +73,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 func (o *Options) Run(ctx context.Context) error {
 	_, documents, err := o.Clients.Discovery.ServerGroupsAndResourcesWithContext(ctx)
 	switch {
+	case discovery.IsGroupDiscoveryFailedError(err) && o.Admission: // The API server itself serves these.
 	case discovery.IsGroupDiscoveryFailedError(err) && !o.AllowIncomplete:
 		return fmt.Errorf("the API server could not list all its resources, so the role would lack the permissions "+
 			"for the others: %w\nTo print it anyway: --allow-incomplete", err)

@@ -48,7 +48,7 @@ func (f files) load(resource schema.GroupResource) (*migrationv1alpha1.StorageVe
 		err = yaml.UnmarshalStrict(content, m)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading the progress of an earlier run: %w", err)
+		return nil, fmt.Errorf("reading the progress of an earlier run from %s: %w", path, err)
 	}
 	if m.GroupResource() != resource {
 		return nil, fmt.Errorf("%s is about %s, not about %s", path, m.GroupResource(), resource)
@@ -78,10 +78,11 @@ func (f files) save(m *migrationv1alpha1.StorageVersionMigration) error {
 		return fmt.Errorf("encoding the progress: %w", err)
 	}
 	// Renamed into place, so that a crash leaves either the old file or the new one.
-	if err := os.WriteFile(path+".new", content, 0o600); err != nil {
+	temporary := fmt.Sprintf("%s.%d.new", path, os.Getpid())
+	if err := os.WriteFile(temporary, content, 0o600); err != nil {
 		return fmt.Errorf("saving the progress: %w", err)
 	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := os.Rename(temporary, path); err != nil {
 		return fmt.Errorf("saving the progress: %w", err)
 	}
 	return nil

@@ -61,9 +61,9 @@ func (o *Options) checkManager(ctx context.Context) error {
 	if manager.Help != "" {
 		return fmt.Errorf("%s Or use --beside-manager", manager.Message)
 	}
-	if manager.Running && !manager.ObservesOnly {
+	if manager.Migrates() {
 		return fmt.Errorf("a manager migrates by itself: %s Use kubectl svm migrate %s, or --beside-manager",
-			manager.Message, strings.Join(o.Names, " "))
+			manager.Message, o.quotedNames())
 	}
 	return nil
 }
@@ -206,7 +206,7 @@ func outcome(ended migrationv1alpha1.MigrationCondition) string {
 
 // again is the command that continues: this one with its flags. A token must not get into the history of a shell.
 func (o *Options) again() string {
-	command := "kubectl svm run " + strings.Join(o.Names, " ") + " --resume"
+	command := "kubectl svm run " + o.quotedNames() + " --resume"
 	o.flags.Visit(func(f *pflag.Flag) {
 		values := []string{f.Value.String()}
 		if several, is := f.Value.(pflag.SliceValue); is {
@@ -219,6 +219,15 @@ func (o *Options) again() string {
 		}
 	})
 	return command
+}
+
+// quotedNames are what the person named, as a shell reads it.
+func (o *Options) quotedNames() string {
+	var names []string
+	for _, name := range o.Names {
+		names = append(names, quoted(name))
+	}
+	return strings.Join(names, " ")
 }
 
 // quoted is a value as a shell reads it.

@@ -24,13 +24,16 @@ import (
 	"strings"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
@@ -49,6 +52,24 @@ type origin struct {
 	servers string
 	// revision is that of etcd.
 	revision int64
+}
+
+// observed are what the observer of the migrator lists besides Leases, with their namespaces.
+var observed = map[schema.GroupVersionResource]string{
+	discoveryv1.SchemeGroupVersion.WithResource("endpointslices"):     metav1.NamespaceDefault,
+	documents.DefinitionsV1.WithResource("customresourcedefinitions"): metav1.NamespaceNone,
+	documents.APIServicesV1.WithResource("apiservices"):               metav1.NamespaceNone,
+}
+
+// checkReads returns an error if this user may not list what is observed. The observer would wait for that without end.
+func (o *Options) checkReads(ctx context.Context) error {
+	for resource, namespace := range observed {
+		_, err := o.Clients.Metadata.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", resource.GroupResource(), cli.Explain(err))
+		}
+	}
+	return nil
 }
 
 // currentOrigin returns the origin of progress that is made from now on.

@@ -181,6 +181,9 @@ func (o *Options) run(ctx context.Context) error {
 	if err := o.checkManager(ctx); err != nil {
 		return err
 	}
+	if err := o.checkReads(ctx); err != nil {
+		return err
+	}
 	current, err := o.currentOrigin(ctx)
 	if err != nil {
 		return err

@@ -42,6 +42,7 @@ var colours = map[assess.Attention]cli.Colour{assess.Act: cli.Red, assess.Wait: 
 func (o *Options) print(report *Report) error {
 	switch {
 	case o.Output.Structured():
+		report.doubt()
 		return o.Output.PrintData(o.Env, report)
 	case o.Output.Format == cli.Name:
 		for _, r := range o.shown(report) {

@@ -67,16 +67,7 @@ func newReport(
 	}
 	switch {
 	case unsafe > unconfirmed:
-		stopped := !manager.Running && manager.Help == ""
-		if stopped {
-			counts[assess.Wait] = 0 // No manager works on them.
-		}
-		r.Summary = notSafe(resources, unsafe, counts)
-		if stopped {
-			r.Summary += " Nothing happens until a manager runs: " + help
-		} else if !manager.Running {
-			r.Summary += " It is not known whether a manager works on them. To find out, " + help
-		}
+		r.Summary = notSafe(resources, unsafe, counts, manager, help)
 	case !manager.Running:
 		r.Summary = wasSafe + " To find out, " + help
 	case unconfirmed > 0:
@@ -102,6 +93,15 @@ func newReport(
 	return r
 }
 
+// doubt makes no resource safe if it is not known whether a manager runs. The table has a question mark instead.
+func (r *Report) doubt() {
+	for i := range r.Resources {
+		if one := &r.Resources[i]; one.Safe && !r.Manager.Running {
+			one.Safe, one.Attention, one.Reason, one.Message = false, assess.Wait, assess.ReasonNotConfirmed, r.Manager.Message
+		}
+	}
+}
+
 // countPaused counts the resources that are safe and paused. Nothing else says that they are.
 func countPaused(resources []assess.Resource) (paused int) {
 	for i := range resources {
@@ -112,17 +112,30 @@ func countPaused(resources []assess.Resource) (paused int) {
 	return paused
 }
 
-func notSafe(resources []assess.Resource, unsafe int, counts map[assess.Attention]int) string {
-	if len(resources) == 1 {
-		return fmt.Sprintf("Not safe to upgrade or to remove versions of %s (%s).", resources[0].Name, resources[0].Reason)
-	}
+// notSafe says how many resources are not safe, and whether a manager works on them.
+func notSafe(
+	resources []assess.Resource, unsafe int, counts map[assess.Attention]int, manager assess.Manager, help string,
+) string {
 	summary := fmt.Sprintf("Not safe to upgrade or to remove versions: objects of %d of %d resources may be stored in "+
 		"old versions.", unsafe, len(resources))
-	if n := counts[assess.Act]; n > 0 {
-		summary += fmt.Sprintf(" Action needed: %d.", n)
+	stopped := !manager.Migrates() && manager.Help == ""
+	switch act, wait := counts[assess.Act], counts[assess.Wait]; {
+	case len(resources) == 1:
+		summary = fmt.Sprintf("Not safe to upgrade or to remove versions of %s (%s).", resources[0].Name, resources[0].Reason)
+	case act > 0 && wait > 0 && !stopped:
+		summary += fmt.Sprintf(" Action needed: %d. In progress: %d.", act, wait)
+	case act > 0:
+		summary += fmt.Sprintf(" Action needed: %d.", act)
+	case wait > 0 && !stopped:
+		summary += fmt.Sprintf(" In progress: %d.", wait)
 	}
-	if n := counts[assess.Wait]; n > 0 {
-		summary += fmt.Sprintf(" In progress: %d.", n)
+	switch {
+	case stopped && manager.Running:
+		summary += " Nothing is migrated until a manager runs the migrator: look at its --controllers."
+	case stopped:
+		summary += " Nothing happens until a manager runs: " + help
+	case !manager.Running:
+		summary += " It is not known whether a manager works on them. To find out, " + help
 	}
 	return summary
 }

@@ -103,8 +103,12 @@ func whyStuck(report *Report) string {
 	has := func(attention assess.Attention) bool {
 		return slices.ContainsFunc(report.Resources, func(r assess.Resource) bool { return r.Attention == attention })
 	}
-	switch {
-	case report.Safe || has(assess.Wait):
+	switch manager := &report.Manager; {
+	case report.Safe:
+		return ""
+	case !manager.Migrates() && manager.Help == "": // No manager works on those that wait.
+		return report.Summary
+	case has(assess.Wait):
 		return ""
 	case has(assess.Act):
 		return "All resources that are left need your action. To see what to do, run: kubectl svm plan"

@@ -142,7 +142,7 @@ func (o *Options) Validate() error {
 		return errors.New("--etcd-endpoints is missing: name the members of etcd, for example https://127.0.0.1:2379")
 	}
 	for _, key := range o.WithoutKeys {
-		named := func(provider string) bool { return strings.HasPrefix(key, provider+":") }
+		named := func(provider string) bool { return strings.HasPrefix(key, provider+":") && key != provider+":" }
 		if key != notEncrypted && !slices.ContainsFunc(providers, named) {
 			return fmt.Errorf("--without-key=%s is not a key: name its provider too, for example aescbc:key1. The "+
 				"providers are %s", key, strings.Join(providers, ", "))
