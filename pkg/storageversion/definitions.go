@@ -36,7 +36,7 @@ func (d definitions) observe(o *Observation) {
 		return
 	}
 	o.Presence = NotServed
-	if definition.Established {
+	if definition.Established && len(definition.ServedVersions) > 0 {
 		o.Presence = Served
 	}
 	o.Served, o.Defined = slices.Clone(definition.ServedVersions), slices.Clone(definition.DefinedVersions)

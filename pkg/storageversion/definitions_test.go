@@ -105,3 +105,13 @@ func TestCustomResourceInALook(t *testing.T) {
 		t.Errorf("the definition is gone, and the observation is %+v", o)
 	}
 }
+
+// TestDefinitionWithoutServedVersions defines versions that are not served. Discovery does not list the resource.
+func TestDefinitionWithoutServedVersions(t *testing.T) {
+	s := newStory()
+	s.SetCustomResource(s.tick(), widgets, &CustomResource{UID: "crd", Generation: 1, Group: widgets.Group, Kind: "Widget",
+		StorageVersion: "v1", DefinedVersions: []string{"v1"}, StoredVersions: []string{"v1"}, Established: true})
+	if o := s.Observe(s.now, widgets); o.Presence != NotServed {
+		t.Errorf("the observation is %+v", o)
+	}
+}

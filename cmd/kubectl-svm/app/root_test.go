@@ -50,6 +50,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"pause":                                 "name at least one resource",
 		"verify":                                "--etcd-endpoints is missing",
 		"migrate --all --except=a --timeout=1s": "--timeout needs --wait",
+		"preflight --kubernetes-version=":       "--kubernetes-version is empty: give it a value, or leave it out",
+		"preflight --drop-version= --file=":     "is empty",
+		"migrate --all --except=":               "--except is empty",
+		"verify --etcd-endpoints=http://127.0.0.1:1 --without-key=":        "--without-key is empty",
+		"verify --etcd-endpoints=http://127.0.0.1:1 --without-key=aescbc:": "--without-key=aescbc: is not a key",
 	} {
 		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
 		if code := Run(t.Context(), streams, strings.Fields(args)); code != 1 || !strings.Contains(errOut.String(), want) {

@@ -43,7 +43,7 @@ import (
 //  6. The growth of etcd is measured (space.go).
 //  7. The server of an aggregated group was read once more. Decide still says Go, and all servers still follow the
 //     definition of a custom resource.
-//  8. When it starts, the definition of a custom resource is the one that was observed.
+//  8. Before the first list, the definition of a custom resource is the one that was observed.
 //  9. kube-controller-manager does not migrate the resource (intree.go).
 //  10. The resource is served (locate in served.go).
 //  11. The target and the time of the start are stored (bindTarget).
@@ -140,11 +140,11 @@ func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string 
 	if run := c.runs.runOf(m.GroupResource()); run != nil {
 		return run.name
 	}
-	if m.Status.StartTime != nil || c.runs.memoryOf(m.UID).task != nil {
+	if m.Begun() || c.runs.memoryOf(m.UID).task != nil {
 		return ""
 	}
 	for _, other := range c.env.caches.MigrationsOf(m.GroupResource()) {
-		if !other.Finished() && c.runs.memoryOf(other.UID).covered.Has(m.UID) && c.env.decideCached(other).Verdict == Go {
+		if !other.Finished() && c.runs.covers(other.UID, m.UID) && c.env.decideCached(other).Verdict == Go {
 			return other.Name
 		}
 	}
@@ -173,7 +173,8 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	if unread != nil { // A decision to wait explains more than this error, so it comes first.
 		return false, unread
 	}
-	if observation.Class == storageversion.Custom && r.status.stored.Status.StartTime == nil {
+	listed := r.status.stored.Begun() && r.status.stored.Status.BaselineResourceVersion != ""
+	if observation.Class == storageversion.Custom && !listed {
 		// Somebody may have changed the definition a moment ago, and created the migration after that.
 		if _, err := r.observedDefinition(ctx, observation); err != nil {
 			return false, err

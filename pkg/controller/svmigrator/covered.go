@@ -45,19 +45,19 @@ func (r *migrationRun) findCovered() sets.Set[types.UID] {
 	return others
 }
 
-// endCovered ends the migrations in run.covered with success, if the run has succeeded and a migration asks for nothing
-// more than the run has done. Other migrations run by themselves.
+// endCovered ends the migrations that the run covers with success, if the run has succeeded and a migration asks for
+// nothing more than the run has done. Other migrations run by themselves.
 func (c *Controller) endCovered(ctx context.Context, run *migrationRun) {
 	first := run.status.stored
 	if !first.HasCondition(migrationv1alpha1.MigrationSucceeded) {
 		return
 	}
 	for _, m := range c.env.caches.MigrationsOf(run.resource) {
-		if m.Finished() || m.Spec.Suspend || !run.covered.Has(m.UID) || !wantsTarget(m, first.Status.Target) {
+		if m.Finished() || m.Spec.Suspend || !c.runs.covers(run.uid, m.UID) || !wantsTarget(m, first.Status.Target) {
 			continue
 		}
 		status := &statusWriter{env: c.env, stored: m}
-		if err := status.update(ctx, coveredBy(first)); err != nil {
+		if err := status.write(ctx, coveredBy(first)); err != nil { // If somebody has just suspended it, it is not ended.
 			utilruntime.HandleErrorWithContext(ctx, err, "Ending a covered migration failed, so it will run by itself",
 				"covered", m.Name)
 		}

@@ -177,7 +177,7 @@ func identify(sighting storageversion.Sighting) string {
 func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision Decision) Decision {
 	resource := m.GroupResource()
 	observation := f.env.observer.Observe(resource)
-	if observation.Class != storageversion.Custom || m.Status.StartTime != nil {
+	if observation.Class != storageversion.Custom || m.Begun() {
 		return decision // It started, so all servers followed.
 	}
 	now, known := f.env.clock.Now(), f.stateOf(&observation)

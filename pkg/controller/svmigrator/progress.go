@@ -45,8 +45,10 @@ func counters(p *migrationv1alpha1.MigrationProgress) map[sweep.Outcome]*int64 {
 
 // positionOf returns the position at which a migration was interrupted.
 func positionOf(status *migrationv1alpha1.StorageVersionMigrationStatus) sweep.Position {
-	position := sweep.Position{Baseline: status.BaselineResourceVersion, Complete: status.SweepCompletionTime != nil}
 	p := status.Progress
+	position := sweep.Position{
+		Baseline: status.BaselineResourceVersion, Complete: p != nil && status.SweepCompletionTime != nil,
+	}
 	if p == nil || p.ContinueToken == "" && !position.Complete {
 		// The first chunk was not done, or somebody removed the token. So the sweep starts from the beginning, with counts of
 		// zero.

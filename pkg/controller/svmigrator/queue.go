@@ -68,7 +68,7 @@ func rankOf(
 		r.priority = stuck
 	case memory.hadTurn:
 		r.priority = long
-	case m.Status.StartTime != nil:
+	case m.Begun():
 		r.priority = begun
 	case !m.ByTrigger(), state != nil && len(state.Status.Evidence.StoredVersions()) > 1:
 		r.priority = awaited

@@ -70,7 +70,7 @@ func TestOrder(t *testing.T) {
 				m.Spec.Target = boundTo(3)
 			}
 			if w.begun {
-				m.Status.StartTime = ptr.To(m.CreationTimestamp)
+				m.Status.StartTime, m.Status.Target = ptr.To(m.CreationTimestamp), boundTo(3)
 			}
 		}), w.state, runMemory{stuck: w.stuck, hadTurn: w.hadTurn})
 	}}
@@ -94,7 +94,9 @@ func TestOrder(t *testing.T) {
 // TestOneThatHasBegunWaitsForNoOther has no caches to look for others: two that have begun would wait for each other.
 func TestOneThatHasBegunWaitsForNoOther(t *testing.T) {
 	c := &Controller{runs: newRuns()}
-	m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.StartTime = ptr.To(metav1.NewTime(noon)) })
+	m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+		m.Status.StartTime, m.Status.Target = ptr.To(metav1.NewTime(noon)), boundTo(3)
+	})
 	if other := c.ahead(m); other != "" {
 		t.Errorf("it waits for %q", other)
 	}

@@ -31,6 +31,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
@@ -69,6 +70,7 @@ type migrationRun struct {
 	runMemory
 	// stop ends the run with a cause. The controller then decides again.
 	stop      context.CancelCauseFunc
+	runs      *runs
 	followers *followers
 	// ready has the migrations that wait for a slot.
 	ready interface{ Len() int }
@@ -119,30 +121,32 @@ func (r *migrationRun) run(ctx context.Context) error {
 
 // prepareTask makes the task of the run, unless an earlier run of this process has left one.
 func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
-	status := &r.status.stored.Status
-	if r.task == nil || status.StartTime == nil {
-		r.task = rewrite.NewTask(r.served.Class, positionOf(status))
-	}
-	if status.StartTime != nil {
+	m := r.status.stored
+	if m.Begun() {
+		if r.task == nil {
+			r.task = rewrite.NewTask(r.served.Class, positionOf(&m.Status))
+		}
 		return
 	}
-	r.covered = r.findCovered()
+	r.task = rewrite.NewTask(r.served.Class, sweep.Position{})
+	covered := r.findCovered()
 	if before := r.deniedBefore(decision.Target); before != nil {
 		klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
 			"earlier", before.Name, "objects", before.Status.Progress.Denied)
-		r.covered = nil // Other migrations ask for a rewrite of all objects, which this run does not do.
+		covered = nil // Other migrations ask for a rewrite of all objects, which this run does not do.
 		r.task = rewrite.NewTask(r.served.Class, sweep.Position{
 			Baseline: before.Status.BaselineResourceVersion, Versions: positionOf(&before.Status).Versions,
 		})
 		r.task.Only = allDenied(before)
 	}
+	r.runs.cover(r.uid, covered)
 }
 
 // bindTarget stores the target and the time of the start before any object is written, unless an earlier run has stored
 // them, and writes the condition.
 func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error {
-	status := &r.status.stored.Status
-	if status.StartTime != nil && !r.task.Stuck() {
+	begun, status := r.status.stored.Begun(), &r.status.stored.Status
+	if begun && !r.task.Stuck() {
 		logger := klog.FromContext(ctx)
 		if storageversion.Expires(r.resource) {
 			logger = logger.V(4) // This repeats until the last old object has expired.
@@ -150,10 +154,12 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 		logger.Info("Migration continues", "target", versionName(decision.Target), "progress", status.Progress)
 	}
 	err := r.status.update(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
-		if status.StartTime == nil {
-			// Rounded up, so that nothing was written before that time: a proof must be younger than what it proves.
-			status.StartTime = new(metav1.NewTime(migrationv1alpha1.RoundUp(now)))
-			status.Target, status.Evidence = decision.Target, decision.Evidence
+		if !begun {
+			*status = migrationv1alpha1.StorageVersionMigrationStatus{
+				Conditions: status.Conditions, Target: decision.Target, Evidence: decision.Evidence,
+				// Rounded up, so that nothing was written before that time: a proof must be younger than what it proves.
+				StartTime: new(metav1.NewTime(migrationv1alpha1.RoundUp(now))),
+			}
 		}
 		switch {
 		case storageversion.Expires(r.resource):
@@ -273,6 +279,9 @@ func (r *migrationRun) reportFailure(ctx context.Context, cause error) {
 	}
 	decision := waitDecision(migrationv1alpha1.MigrationReasonRetrying,
 		"requests have failed since %s and are repeated: %v", r.failingSince.UTC().Format(time.RFC3339), cause)
+	if errors.Is(cause, controller.ErrOutdated) {
+		decision = awaitAgreement("the manager waits for the latest change of what it watches: %v", cause)
+	}
 	if err := r.status.write(ctx, awaiting(decision)); err != nil {
 		klog.FromContext(ctx).V(2).Info("Writing the Waiting condition failed, will retry", "err", err)
 	}

@@ -71,7 +71,9 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 		want   Verdict
 	}{
 		"a person's migration": {func(*migrationv1alpha1.StorageVersionMigration) {}, Fail},
-		"one that has started": {func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.StartTime = &began }, Wait},
+		"one that has started": {func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Status.StartTime, m.Status.Target = &began, boundTo(3)
+		}, Wait},
 		"one of the trigger": {func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "abc=", Epoch: new(int64)}
 		}, Wait},

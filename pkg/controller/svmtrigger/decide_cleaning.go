@@ -128,14 +128,13 @@ func (*evaluation) generationOf(m *migrationv1alpha1.StorageVersionMigration) in
 	return 0
 }
 
-// cleanedTooEarly reports whether a migration has ended since cleaning is due, and may have left entries, because the
-// definition has changed since it began. Without a wait after it a definition that changes often would be migrated all
-// the time.
-func (e *evaluation) cleanedTooEarly(m *migrationv1alpha1.StorageVersionMigration) bool {
+// endedInVain reports whether a migration has ended since cleaning is due. It failed, or the definition has changed
+// while it ran, or its migrator does not clean. Without a wait after it, migrations could follow each other all the
+// time.
+func (e *evaluation) endedInVain(m *migrationv1alpha1.StorageVersionMigration) bool {
 	now := e.next.Evidence
-	return e.cleaningDue() && now != nil && now.CustomResourceDefinition != nil &&
-		e.generationOf(m) < now.CustomResourceDefinition.Generation && m.Status.CompletionTime != nil &&
-		now.FirstObservedTime != nil && m.Status.CompletionTime.After(now.FirstObservedTime.Time)
+	return now != nil && now.FirstObservedTime != nil && m.Status.CompletionTime != nil &&
+		m.Status.CompletionTime.After(now.FirstObservedTime.Time)
 }
 
 // managedFieldsCondition makes the ManagedFieldsServed condition.

@@ -188,7 +188,7 @@ func TestDefinitionThatChangesAllTheTime(t *testing.T) {
 		t.Errorf("%d migrations were created in an hour, with waits of 5 minutes, doubling", n)
 	}
 	c := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
-	if !strings.Contains(c.Message, "The CustomResourceDefinition has changed while the migration ") {
+	if !strings.Contains(c.Message, "the CustomResourceDefinition has changed while it ran") {
 		t.Errorf("the condition is %+v", c)
 	}
 }
@@ -227,7 +227,54 @@ func TestMigrationThatDoesNotClean(t *testing.T) {
 	l.after(time.Second)
 	l.in.CleanManagedFields = true
 	l.after(time.Minute)
+	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationFailed)
+	l.after(l.in.Periods.MinBackoff)
 	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationQueued)
 	l.cleans()
 	l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
+}
+
+// TestMigratorThatDoesNotClean runs in another process, in which the gate is off.
+func TestMigratorThatDoesNotClean(t *testing.T) {
+	l := newLife(t)
+	l.in.CleanManagedFields = true
+	l.migrated()
+	l.unserve()
+	for range 60 {
+		if i := len(l.in.Migrations) - 1; !l.in.Migrations[i].Finished() {
+			m := l.migration()
+			m.Status.Evidence = l.in.State.Status.Evidence
+			m.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v2", Objects: 37}}
+			l.after(time.Second)
+			l.succeeds()
+		}
+		l.after(time.Minute)
+	}
+	if n := len(l.created); n < 3 || n > 7 {
+		t.Errorf("%d migrations were created in an hour, with waits of 5 minutes, doubling", n)
+	}
+}
+
+// TestOldFailureIsNotCountedAgain has a migration fail, one that a person created succeed, and cleaning become due a
+// day later.
+func TestOldFailureIsNotCountedAgain(t *testing.T) {
+	l := newLife(t)
+	l.in.CleanManagedFields = true
+	l.decide()
+	l.after(time.Minute)
+	first := l.migration()
+	l.ends(first, migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonInvalidResource)
+	l.after(time.Second)
+	byPerson := first.DeepCopy()
+	byPerson.Name, byPerson.UID, byPerson.Spec.Target = "by-a-person", l.uid(), nil
+	byPerson.Status = migrationv1alpha1.StorageVersionMigrationStatus{}
+	l.in.Migrations = append(l.in.Migrations, byPerson)
+	l.ends(byPerson, migrationv1alpha1.MigrationSucceeded, "")
+	byPerson.Status.Target = first.Spec.Target
+	l.after(time.Second)
+	l.expect(1, v1, v1)
+	l.after(24 * time.Hour)
+	l.unserve()
+	l.after(time.Minute)
+	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationQueued)
 }

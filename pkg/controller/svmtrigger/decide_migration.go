@@ -213,8 +213,7 @@ func (e *evaluation) attempt(name string) *migrationv1alpha1.StorageVersionMigra
 // countFailure counts an attempt that ended without a proof, once, and says when the next one is due.
 func (e *evaluation) countFailure() {
 	m := e.latest
-	if m == nil || !m.Finished() ||
-		e.next.Migrated() && m.HasCondition(migrationv1alpha1.MigrationSucceeded) && !e.cleanedTooEarly(m) {
+	if m == nil || !m.Finished() || e.next.Migrated() && !e.endedInVain(m) {
 		return
 	}
 	failures := int32(1)

@@ -80,7 +80,7 @@ func (m Memory) Recall(in *Input) {
 		now.migrations[migration.UID] = one
 	}
 	m[in.Observation.Resource] = now
-	if in.Observation.Presence == storageversion.Deleted && now.last == nil && len(in.Migrations) == 0 {
+	if in.Observation.Presence != storageversion.Served && now.last == nil && len(in.Migrations) == 0 {
 		delete(m, in.Observation.Resource) // Names come and go in some clusters.
 	}
 	in.EpochSeenAt, in.EpochWatched, in.MigrationsSeen = now.epochAt, now.epochWatched, now.migrations

@@ -17,11 +17,16 @@ limitations under the License.
 package svmtrigger
 
 import (
+	"fmt"
 	"testing"
 	"time"
 	"unsafe"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // TestALeaderWithAnotherClock has a leader change its host just after the storage version changed.
@@ -91,4 +96,21 @@ func TestNameWhoseStorageIsMigratedWhileTheClockIsSet(t *testing.T) {
 func setForward(now time.Time) time.Time {
 	*(*uint64)(unsafe.Pointer(&now)) += uint64(2*time.Hour/time.Second) << 30
 	return now
+}
+
+// TestMadeUpResources has people create and delete migrations of resources that nobody serves.
+func TestMadeUpResources(t *testing.T) {
+	memory := Memory{}
+	for i := range 10 {
+		resource := schema.GroupResource{Resource: fmt.Sprintf("made-up-%d", i)}
+		in := Input{Now: start}
+		in.Observation.Resource, in.Observation.Presence = resource, storageversion.NotServed
+		in.Migrations = []*migrationv1alpha1.StorageVersionMigration{{}}
+		memory.Recall(&in)
+		in.Migrations = nil
+		memory.Recall(&in)
+	}
+	if len(memory) > 0 {
+		t.Errorf("%d resources are remembered", len(memory))
+	}
 }

@@ -23,6 +23,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -90,6 +91,11 @@ func TestWhatHappensNext(t *testing.T) {
 		}, Act, "Settling", "paused by a person", "kubectl svm resume widgets"},
 		{"paused, and a migration goes on", "MigrationRunning", "", ending, func(s *state) { s.Spec.Paused = true }, Wait,
 			"MigrationRunning", "the migration ends in 3m", ""},
+		{"paused, and not served", "NotServed", "", nil, func(s *state) { s.Spec.Paused = true }, Act, "NotServed",
+			"no server serves it", ""},
+		{"paused, and done but for storedVersions", "StoredVersionsNotPruned", "", nil,
+			func(s *state) { s.Spec.Paused = true }, Act, "StoredVersionsNotPruned", "storedVersions is not pruned",
+			"kubectl svm migrate widgets"},
 		{"a state of another controller", "", "", nil, func(s *state) { s.Status.Epoch = 0 }, Wait, ReasonNotObserved,
 			"the trigger records it", ""},
 	} {
@@ -120,6 +126,46 @@ func TestWhatHappensNext(t *testing.T) {
 					test.attention, test.want, test.next, test.command)
 			}
 		})
+	}
+}
+
+// TestFailureBeforeASuccess does not matter any more, unless the trigger still waits because of it.
+func TestFailureBeforeASuccess(t *testing.T) {
+	widgets := schema.GroupResource{Resource: "widgets"}
+	ended := func(name string, minute int, with migrationv1alpha1.MigrationConditionType) (
+		m migrationv1alpha1.StorageVersionMigration,
+	) {
+		m.Name, m.UID = name, types.UID(name)
+		m.CreationTimestamp = metav1.Date(2030, 1, 1, 12, minute, 0, 0, time.UTC)
+		m.Spec.Resource.Resource = "widgets"
+		m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: with, Status: "True"}}
+		return m
+	}
+	all := newIndex(&cli.Cluster{Migrations: []migrationv1alpha1.StorageVersionMigration{
+		ended("failed", 1, migrationv1alpha1.MigrationFailed), ended("succeeded", 2, migrationv1alpha1.MigrationSucceeded),
+	}})
+	state := &migrationv1alpha1.StorageState{}
+	if m := latest(all, widgets, state); m != nil {
+		t.Errorf("the migration that matters is %s", m.Name)
+	}
+	state.Status.Backoff = &migrationv1alpha1.MigrationBackoff{
+		LastFailedMigration: &migrationv1alpha1.MigrationReference{Name: "failed", UID: "failed"},
+	}
+	if m := latest(all, widgets, state); m == nil || m.Name != "failed" {
+		t.Errorf("the trigger waits because of a failure, and the migration that matters is %v", m)
+	}
+}
+
+// TestUnstored has a resource of which the manager keeps no StorageState.
+func TestUnstored(t *testing.T) {
+	widgets := schema.GroupResource{Resource: "widgets"}
+	cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
+	cluster.Catalog.Add(widgets)
+	found := cluster.Catalog.Find(widgets)
+	found.Unstored, found.Versions = true, []string{"v1"}
+	r := Resources(cluster, []schema.GroupResource{widgets}, time.Now())[0]
+	if r.Safe || r.Attention != Act || r.Reason != ReasonNotObserved || r.Next != "nothing is recorded" {
+		t.Errorf("got %+v", r)
 	}
 }
 

@@ -92,13 +92,13 @@ func TestAgain(t *testing.T) {
 	cmd.Flags().StringArray("as-group", nil, "") // As kubectl has it.
 	cmd.Flags().String("token", "", "")
 	if err := cmd.ParseFlags(strings.Fields("--beside-manager --resume --timeout=1s --state-dir=/tmp/a --token=secret " +
-		"--as-group=a --as-group=b")); err != nil {
+		"--as-group=a --as-group=b --manager-lease=")); err != nil {
 		t.Fatal(err)
 	}
 	o := &Options{flags: cmd.Flags()}
-	o.Names = []string{"widgets"}
-	const want = "kubectl svm run widgets --resume --as-group=a --as-group=b --beside-manager=true --state-dir=/tmp/a " +
-		"--timeout=1s"
+	o.Names = []string{"widgets", "*.example.com"}
+	const want = "kubectl svm run widgets '*.example.com' --resume --as-group=a --as-group=b --beside-manager=true " +
+		"--manager-lease= --state-dir=/tmp/a --timeout=1s"
 	if again := o.again(); again != want {
 		t.Errorf("got %q, want %q", again, want)
 	}

@@ -356,12 +356,16 @@ func TestWhatMakesTheAnswerUnknown(t *testing.T) {
 // TestWhyStuck has answers that stay the same until a person acts.
 func TestWhyStuck(t *testing.T) {
 	notKnown := assess.Manager{Help: "ask an administrator"}
+	observes := assess.Manager{Running: true, ObservesOnly: true}
 	for name, test := range map[string]struct {
 		attention assess.Attention
 		manager   assess.Manager
 		want      string
 	}{
 		"the manager migrates":                        {assess.Wait, leads, ""},
+		"nobody migrates":                             {assess.Wait, observes, "until a manager runs the migrator"},
+		"the manager has died":                        {assess.Wait, assess.Manager{}, "until a manager runs: start"},
+		"nobody knows whether one runs":               {assess.Wait, notKnown, ""},
 		"an object is denied":                         {assess.Act, leads, "All resources that are left need your action."},
 		"all is safe":                                 {assess.None, leads, ""},
 		"all was safe, and the lease may not be read": {assess.None, notKnown, "To find out, ask an administrator."},

@@ -51,6 +51,12 @@ func (m *StorageVersionMigration) Finished() bool {
 	return m.HasCondition(MigrationSucceeded) || m.HasCondition(MigrationFailed)
 }
 
+// Begun reports whether the migrator has begun the migration. Before that, what else its status says was left there by
+// somebody else, and proves nothing.
+func (m *StorageVersionMigration) Begun() bool {
+	return m.Status.StartTime != nil && m.Status.Target != nil
+}
+
 // Bound returns the epoch that the migration was made for, or that it began in. It is nil if it is bound to none.
 func (m *StorageVersionMigration) Bound() *MigrationTarget {
 	if target := m.Wanted(); target != nil && target.Epoch != nil {

@@ -1,0 +1,188 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
+
+	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
+	"sigs.k8s.io/svm-api/client/informers/externalversions"
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// agreeing is an Observer of servers that have long written v2 of widgets.
+type agreeing struct{ Observer }
+
+func (agreeing) Observe(schema.GroupResource) storageversion.Observation {
+	seen := metav1.NewTime(noon)
+	return storageversion.Observation{
+		Resource: widgets, Primary: widgets, Class: storageversion.Custom, Presence: storageversion.Served,
+		Sightings: []storageversion.Sighting{{
+			Since: noon, Writing: []string{v2}, Evidence: migrationv1alpha1.StorageEvidence{
+				Source:                   migrationv1alpha1.EvidenceFromCustomResourceDefinition,
+				FirstObservedTime:        &seen,
+				CustomResourceDefinition: &migrationv1alpha1.CustomResourceDefinitionEvidence{UID: "widgets", Generation: 1},
+			},
+		}},
+	}
+}
+
+// stage is a controller whose clients and caches have some migrations of widgets.
+type stage struct {
+	*Controller
+	cached cache.Indexer
+}
+
+func newStage(t *testing.T, migrations ...*migrationv1alpha1.StorageVersionMigration) (*stage, context.Context) {
+	t.Helper()
+	_, ctx := ktesting.NewTestContext(t)
+	client := fake.NewClientset()
+	informers := externalversions.NewSharedInformerFactory(client, 0).Migration().V1alpha1()
+	caches, err := controller.NewCaches(informers, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &environment{
+		client: client.MigrationV1alpha1(), observer: agreeing{}, caches: caches, events: record.NewFakeRecorder(10),
+		clock: clock.RealClock{},
+	}
+	s := &stage{&Controller{env: e, runs: newRuns()}, informers.StorageVersionMigrations().Informer().GetIndexer()}
+	s.queue = controller.NewQueue(controller.QueueOptions[string]{Name: t.Name(), Clock: e.clock})
+	s.Controller.followers = newFollowers(e, func(schema.GroupResource) {})
+	for _, m := range migrations {
+		if err := client.Tracker().Add(m); err != nil {
+			t.Fatal(err)
+		}
+		s.change(t, m)
+	}
+	return s, ctx
+}
+
+// change makes the caches show a migration.
+func (s *stage) change(t *testing.T, m *migrationv1alpha1.StorageVersionMigration) {
+	t.Helper()
+	if err := s.cached.Update(m); err != nil {
+		t.Fatal(err)
+	}
+	s.migrationChanged(m)
+}
+
+func (s *stage) run(m *migrationv1alpha1.StorageVersionMigration) *migrationRun {
+	return &migrationRun{
+		env: s.env, status: &statusWriter{env: s.env, stored: m}, runs: s.runs, stop: func(error) {},
+		name: m.Name, uid: m.UID, resource: widgets, ready: &readyOrder{},
+	}
+}
+
+var toV2 = Decision{Verdict: Go, Target: boundTo(3)}
+
+// TestStatusThatNoMigratorWrote has somebody take the conditions and a part of the status away, so that the migration
+// runs again. What is left of the status is about another time.
+func TestStatusThatNoMigratorWrote(t *testing.T) {
+	now := metav1.NewTime(noon)
+	left := migrationv1alpha1.StorageVersionMigrationStatus{
+		SweepCompletionTime: &now, BaselineResourceVersion: "5",
+		Progress: &migrationv1alpha1.MigrationProgress{Rewritten: 7, Processed: 7},
+	}
+	started := left
+	started.StartTime = &now
+	for name, status := range map[string]migrationv1alpha1.StorageVersionMigrationStatus{
+		"all is said to be done":   left,
+		"no progress is left":      {SweepCompletionTime: &now},
+		"it started, but for what": started,
+	} {
+		t.Run(name, func(t *testing.T) {
+			lists := 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				lists++
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusMethodNotAllowed)
+				_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":405}`))
+			}))
+			defer server.Close()
+			m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status = status })
+			s, ctx := newStage(t, m)
+			engine, err := rewrite.NewEngine(&rest.Config{Host: server.URL}, pacer.New(pacer.Options{}), s.env.clock, 500)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := s.run(m)
+			r.served = rewrite.Resource{GroupVersionResource: widgets.WithVersion("v2"), Class: storageversion.Custom}
+			r.prepareTask(ctx, toV2)
+			if err := r.bindTarget(ctx, toV2); err != nil && err != errStopped {
+				t.Fatal(err)
+			}
+			if got := r.status.stored.Status; got.Target == nil || got.SweepCompletionTime != nil || got.Progress != nil ||
+				got.BaselineResourceVersion != "" {
+				t.Errorf("it begins with the status %+v", got)
+			}
+			if err := engine.Run(ctx, r.task, r.served, r); err == nil || lists == 0 {
+				t.Errorf("%d lists, and the error is %v", lists, err)
+			}
+		})
+	}
+}
+
+// TestSuspendedWhileCovered suspends a migration and resumes it while another one does its work. The servers may have
+// got a new key in between.
+func TestSuspendedWhileCovered(t *testing.T) {
+	named := func(name string) *migrationv1alpha1.StorageVersionMigration {
+		return made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Name, m.UID = name, types.UID(name) })
+	}
+	first, other, third := named("first"), named("other"), named("third")
+	s, ctx := newStage(t, first, other, third)
+	r := s.run(first)
+	s.runs.claimResource(r)
+	r.prepareTask(ctx, toV2)
+	for _, suspend := range []bool{true, false} {
+		other = other.DeepCopy()
+		other.Spec.Suspend = suspend
+		s.change(t, other)
+	}
+	r.status.stored = made(func(m *migrationv1alpha1.StorageVersionMigration) {
+		now := metav1.NewTime(noon)
+		m.Name, m.Status.StartTime, m.Status.Target = "first", &now, boundTo(3)
+		succeeded(m.Status.Target)(&m.Status, noon)
+	})
+	s.endCovered(ctx, r)
+	for name, want := range map[string]bool{"other": false, "third": true} {
+		live, err := s.env.client.StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if live.HasCondition(migrationv1alpha1.MigrationSucceeded) != want {
+			t.Errorf("%s has ended: %v, want %v", name, !want, want)
+		}
+	}
+}
