@@ -144,7 +144,8 @@ func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string 
 		return ""
 	}
 	for _, other := range c.env.caches.MigrationsOf(m.GroupResource()) {
-		if !other.Finished() && c.runs.covers(other.UID, m.UID) && c.env.decideCached(other).Verdict == Go {
+		generation, covered := c.runs.memoryOf(other.UID).covered[m.UID]
+		if !other.Finished() && covered && generation == m.Generation && c.env.decideCached(other).Verdict == Go {
 			return other.Name
 		}
 	}

@@ -198,9 +198,6 @@ func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigrati
 	if over {
 		c.runs.forget(m.UID)
 	}
-	if suspended {
-		c.runs.uncover(m.UID)
-	}
 	if over || suspended {
 		c.enqueueResource(m.GroupResource()) // Others may have waited for this one.
 	}
@@ -231,7 +228,7 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 	run := &migrationRun{
 		env: c.env, status: &statusWriter{env: c.env, stored: m},
 		name: name, uid: m.UID, resource: m.GroupResource(),
-		stop: stop, runs: c.runs, ready: c.ready, followers: c.followers,
+		stop: stop, ready: c.ready, followers: c.followers,
 	}
 	if turn := c.env.options.Turn; turn > 0 {
 		run.turnEnds = c.env.clock.Now().Add(turn)

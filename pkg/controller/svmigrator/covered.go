@@ -23,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -35,29 +34,35 @@ import (
 // findCovered returns the other unfinished migrations of the resource that could start now. This run does their work.
 // Migrations that have to wait are not among them, because they may need a later rewrite, for example with a new
 // encryption key.
-func (r *migrationRun) findCovered() sets.Set[types.UID] {
-	others := sets.New[types.UID]()
+func (r *migrationRun) findCovered() map[types.UID]int64 {
+	others := map[types.UID]int64{}
 	for _, m := range r.env.caches.MigrationsOf(r.resource) {
 		if m.UID != r.uid && !m.Finished() && r.env.decideCached(m).Verdict == Go {
-			others.Insert(m.UID)
+			others[m.UID] = m.Generation
 		}
 	}
 	return others
 }
 
-// endCovered ends the migrations that the run covers with success, if the run has succeeded and a migration asks for
-// nothing more than the run has done. Other migrations run by themselves.
+// endCovered ends the migrations in run.covered with success, if the run has succeeded and a migration asks for nothing
+// more than the run has done. Other migrations run by themselves. So does one that somebody has suspended and resumed
+// meanwhile, which its generation shows: it may be for a new encryption key.
 func (c *Controller) endCovered(ctx context.Context, run *migrationRun) {
 	first := run.status.stored
 	if !first.HasCondition(migrationv1alpha1.MigrationSucceeded) {
 		return
 	}
 	for _, m := range c.env.caches.MigrationsOf(run.resource) {
-		if m.Finished() || m.Spec.Suspend || !c.runs.covers(run.uid, m.UID) || !wantsTarget(m, first.Status.Target) {
+		generation, covered := run.covered[m.UID]
+		if m.Finished() || !covered || !wantsTarget(m, first.Status.Target) {
 			continue
 		}
 		status := &statusWriter{env: c.env, stored: m}
-		if err := status.write(ctx, coveredBy(first)); err != nil { // If somebody has just suspended it, it is not ended.
+		err := status.refresh(ctx)
+		if err == nil && status.stored.Generation == generation {
+			err = status.write(ctx, coveredBy(first))
+		}
+		if err != nil {
 			utilruntime.HandleErrorWithContext(ctx, err, "Ending a covered migration failed, so it will run by itself",
 				"covered", m.Name)
 		}

@@ -157,7 +157,8 @@ const stateUpdatedWithin = 15 * time.Minute
 // epoch its success proves nothing to the trigger. So it takes the epoch of the StorageState if there is one.
 func decideUnbound(in Input) Decision {
 	m, last := in.Migration, lastWritten(in.Observation)
-	if started := m.Status.Target; started != nil {
+	if m.Begun() {
+		started := m.Status.Target
 		// If there is no sighting, nothing shows that the agreement was lost. Then reasonToWait returns a decision to wait.
 		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
 			!in.wroteOnlySinceRecord(*evidence, started.StorageVersionHash, false) {

@@ -349,7 +349,9 @@ func TestDecide(t *testing.T) {
 			want: Wait, reason: migrationv1alpha1.MigrationReasonSuspended, message: "spec.suspend",
 		},
 		"a migration that is suspended fails if it cannot succeed any more": {
-			migration: suspended(made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.Target = boundTo(3) })),
+			migration: suspended(made(func(m *migrationv1alpha1.StorageVersionMigration) {
+				m.Status.Target, m.Status.StartTime = boundTo(3), new(metav1.NewTime(noon))
+			})),
 			state:     stateAt(4, v2, metav1.ConditionTrue), observed: observed(written(5, 1, v2)),
 			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost,
 		},

@@ -70,7 +70,6 @@ type migrationRun struct {
 	runMemory
 	// stop ends the run with a cause. The controller then decides again.
 	stop      context.CancelCauseFunc
-	runs      *runs
 	followers *followers
 	// ready has the migrations that wait for a slot.
 	ready interface{ Len() int }
@@ -129,32 +128,31 @@ func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 		return
 	}
 	r.task = rewrite.NewTask(r.served.Class, sweep.Position{})
-	covered := r.findCovered()
+	r.covered = r.findCovered()
 	if before := r.deniedBefore(decision.Target); before != nil {
 		klog.FromContext(ctx).Info("Rewriting only the objects that an earlier migration could not rewrite",
 			"earlier", before.Name, "objects", before.Status.Progress.Denied)
-		covered = nil // Other migrations ask for a rewrite of all objects, which this run does not do.
+		r.covered = nil // Other migrations ask for a rewrite of all objects, which this run does not do.
 		r.task = rewrite.NewTask(r.served.Class, sweep.Position{
 			Baseline: before.Status.BaselineResourceVersion, Versions: positionOf(&before.Status).Versions,
 		})
 		r.task.Only = allDenied(before)
 	}
-	r.runs.cover(r.uid, covered)
 }
 
 // bindTarget stores the target and the time of the start before any object is written, unless an earlier run has stored
 // them, and writes the condition.
 func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error {
-	begun, status := r.status.stored.Begun(), &r.status.stored.Status
-	if begun && !r.task.Stuck() {
+	m := r.status.stored
+	if m.Begun() && !r.task.Stuck() {
 		logger := klog.FromContext(ctx)
 		if storageversion.Expires(r.resource) {
 			logger = logger.V(4) // This repeats until the last old object has expired.
 		}
-		logger.Info("Migration continues", "target", versionName(decision.Target), "progress", status.Progress)
+		logger.Info("Migration continues", "target", versionName(decision.Target), "progress", m.Status.Progress)
 	}
 	err := r.status.update(ctx, func(status *migrationv1alpha1.StorageVersionMigrationStatus, now time.Time) {
-		if !begun {
+		if status.StartTime == nil || status.Target == nil {
 			*status = migrationv1alpha1.StorageVersionMigrationStatus{
 				Conditions: status.Conditions, Target: decision.Target, Evidence: decision.Evidence,
 				// Rounded up, so that nothing was written before that time: a proof must be younger than what it proves.

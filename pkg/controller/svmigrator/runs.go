@@ -25,7 +25,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -38,8 +37,6 @@ type runs struct {
 	running map[schema.GroupResource]*migrationRun
 	// memories has no entries of migrations that run.
 	memories map[types.UID]runMemory
-	// covered has, for each migration, the others of the resource that could have begun together with it.
-	covered map[types.UID]sets.Set[types.UID]
 }
 
 // runMemory is what a run leaves to the next run of the same migration. It only saves work: without it, for example in
@@ -58,6 +55,9 @@ type runMemory struct {
 	// failingSince is when runs began to fail because of requests that are not for objects. It is zero if the last run did
 	// not fail.
 	failingSince time.Time
+	// covered are the other migrations of the resource that could have begun together with this one, and their
+	// generations.
+	covered map[types.UID]int64
 }
 
 // saysStuck reports whether the status says that the last run made no progress.
@@ -73,10 +73,7 @@ func (m *runMemory) saysPostponed(status *migrationv1alpha1.StorageVersionMigrat
 }
 
 func newRuns() *runs {
-	return &runs{
-		running: map[schema.GroupResource]*migrationRun{}, memories: map[types.UID]runMemory{},
-		covered: map[types.UID]sets.Set[types.UID]{},
-	}
+	return &runs{running: map[schema.GroupResource]*migrationRun{}, memories: map[types.UID]runMemory{}}
 }
 
 // claimResource registers a run. It returns false if another migration of the resource runs.
@@ -99,31 +96,6 @@ func (r *runs) release(run *migrationRun, err error) {
 	if err != nil && !errors.Is(err, errMigrationGone) {
 		run.stuck = run.task.Stuck()
 		r.memories[run.uid] = run.runMemory
-	} else {
-		delete(r.covered, run.uid)
-	}
-}
-
-// cover records which other migrations a run does the work of.
-func (r *runs) cover(uid types.UID, others sets.Set[types.UID]) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.covered[uid] = others
-}
-
-// covers reports whether a migration does the work of another one.
-func (r *runs) covers(uid, other types.UID) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.covered[uid].Has(other)
-}
-
-// uncover makes a migration run by itself. When it is resumed, it may be for a new encryption key.
-func (r *runs) uncover(other types.UID) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, others := range r.covered {
-		others.Delete(other)
 	}
 }
 
@@ -160,5 +132,4 @@ func (r *runs) forget(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.memories, uid)
-	delete(r.covered, uid)
 }

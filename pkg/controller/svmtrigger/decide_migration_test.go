@@ -272,6 +272,7 @@ func TestMigrationByHandIsNotDeleted(t *testing.T) {
 			Target:   &migrationv1alpha1.MigrationTarget{StorageVersionHash: v1},
 		},
 	}
+	byHand.Status.StartTime = new(metav1.NewTime(l.in.Now))
 	byHand.Status.Target = &migrationv1alpha1.MigrationTarget{
 		StorageVersionHash: v1, Epoch: new(l.in.State.Status.Epoch), StorageStateUID: l.in.State.UID,
 	}

@@ -17,7 +17,6 @@ limitations under the License.
 package v1alpha1
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 	"time"
@@ -68,7 +67,10 @@ func (m *StorageVersionMigration) Bound() *MigrationTarget {
 // Wanted returns the target of the migration: the one that it began with, or before that the one that its spec asks
 // for. It is nil if any target will do.
 func (m *StorageVersionMigration) Wanted() *MigrationTarget {
-	return cmp.Or(m.Status.Target, m.Spec.Target)
+	if m.Begun() {
+		return m.Status.Target
+	}
+	return m.Spec.Target
 }
 
 // ByTrigger reports whether the migration is like those of the trigger: for one epoch of a StorageState. A person may
