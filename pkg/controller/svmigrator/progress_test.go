@@ -216,7 +216,7 @@ func TestExpiryOfAFailure(t *testing.T) {
 	expect("of the trigger", false)
 	state.Status.Backoff = &migrationv1alpha1.MigrationBackoff{LastFailedMigration: state.Status.Migration}
 	expect("counted", true)
-	state.Status.Backoff, state.Status.PersistedStorageVersionHashes = nil, []string{v2}
+	state.Status.Backoff, state.Status.Migration = nil, &migrationv1alpha1.MigrationReference{UID: "another"}
 	expect("another has proved", true)
 }
 

@@ -70,17 +70,14 @@ func proofPending(m *migrationv1alpha1.StorageVersionMigration, state *migration
 		!slices.Equal(state.Status.PersistedStorageVersionHashes, []string{target.StorageVersionHash})
 }
 
-// failurePending reports whether the trigger has not counted the failure of its migration yet, after which it waits. It
-// counts none while every object is stored in the current encoding.
+// failurePending reports whether the trigger has not counted the failure of its migration yet, after which it waits.
 func failurePending(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState) bool {
 	if !m.HasCondition(migrationv1alpha1.MigrationFailed) || state == nil || state.Status.Migration == nil ||
 		state.Status.Migration.UID != m.UID {
 		return false
 	}
-	status := &state.Status
-	counted := status.Backoff != nil && status.Backoff.LastFailedMigration != nil &&
-		status.Backoff.LastFailedMigration.UID == m.UID
-	return !counted && !status.Migrated()
+	backoff := state.Status.Backoff
+	return backoff == nil || backoff.LastFailedMigration == nil || backoff.LastFailedMigration.UID != m.UID
 }
 
 // endedAt returns when a migration ended: the latest change of a condition. It does not use status.completionTime,

@@ -140,9 +140,12 @@ func decideWithoutDefinition(in Input) Decision {
 
 // decideWithoutState creates a state without a status, which means that objects may be stored in any encoding. What
 // people asked for in a state that was deleted, such as a pause, still counts. Migrations that run belong to a state
-// before it. The decision that writes the first status deletes them.
+// before it. The decision that writes the first status deletes them. A definition that serves no version may have
+// objects, so it gets a state too.
 func decideWithoutState(in Input) Decision {
-	if in.Observation.Presence != storageversion.Served {
+	o := &in.Observation
+	hidden := o.Class == storageversion.Custom && o.Presence == storageversion.NotServed && len(o.Served) == 0
+	if o.Presence != storageversion.Served && !hidden {
 		return Decision{Reason: reasonNothingKnown}
 	}
 	return Decision{State: CreateState, Reason: reasonNewResource}

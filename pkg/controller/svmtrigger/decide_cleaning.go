@@ -107,6 +107,7 @@ func (e *evaluation) acceptCleaning() {
 					return !slices.Contains(e.in.Observation.Served, v.Version)
 				})
 			e.next.Backoff = nil
+			e.recordMigration(m)
 			return
 		}
 	}
@@ -128,12 +129,19 @@ func (*evaluation) generationOf(m *migrationv1alpha1.StorageVersionMigration) in
 	return 0
 }
 
-// endedInVain reports whether a migration has ended since cleaning is due. It failed, or the definition has changed
-// while it ran, or its migrator does not clean. Without a wait after it, migrations could follow each other all the
-// time.
-func (e *evaluation) endedInVain(m *migrationv1alpha1.StorageVersionMigration) bool {
-	now := e.next.Evidence
-	return now != nil && now.FirstObservedTime != nil && m.Status.CompletionTime != nil &&
+// cleanedInVain reports whether a migration that succeeded since cleaning is due may have left entries: it began before
+// the definition changed, or its migrator does not clean. Without a wait after it, migrations could follow each other
+// all the time.
+func (e *evaluation) cleanedInVain(m *migrationv1alpha1.StorageVersionMigration) bool {
+	now, seen := e.next.Evidence, e.in.MigrationsSeen[m.UID]
+	if now == nil || now.CustomResourceDefinition == nil {
+		return false
+	}
+	if e.generationOf(m) == now.CustomResourceDefinition.Generation {
+		// One that ended before this process started may have run before the feature gate was on.
+		return seen.At.Before(seen.FinishedAt)
+	}
+	return now.FirstObservedTime != nil && m.Status.CompletionTime != nil &&
 		m.Status.CompletionTime.After(now.FirstObservedTime.Time)
 }
 

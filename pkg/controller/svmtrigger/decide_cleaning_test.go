@@ -188,7 +188,7 @@ func TestDefinitionThatChangesAllTheTime(t *testing.T) {
 		t.Errorf("%d migrations were created in an hour, with waits of 5 minutes, doubling", n)
 	}
 	c := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
-	if !strings.Contains(c.Message, "the CustomResourceDefinition has changed while it ran") {
+	if !strings.Contains(c.Message, "the CustomResourceDefinition changed while it ran") {
 		t.Errorf("the condition is %+v", c)
 	}
 }
@@ -215,7 +215,8 @@ func TestVersionThatIsNotServedAnyMoreWhenAMigrationEnds(t *testing.T) {
 	}
 }
 
-// TestMigrationThatDoesNotClean ended while the gate was off, at the generation that does not serve v2.
+// TestMigrationThatDoesNotClean ended while the gate was off, at the generation that does not serve v2. The gate is on
+// after a restart, so the next migration need not wait.
 func TestMigrationThatDoesNotClean(t *testing.T) {
 	l := newLife(t)
 	l.serve("v1")
@@ -225,10 +226,8 @@ func TestMigrationThatDoesNotClean(t *testing.T) {
 	m.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v2", Objects: 37}}
 	l.succeeds()
 	l.after(time.Second)
-	l.in.CleanManagedFields = true
+	l.in.CleanManagedFields, l.memory = true, Memory{}
 	l.after(time.Minute)
-	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationFailed)
-	l.after(l.in.Periods.MinBackoff)
 	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationQueued)
 	l.cleans()
 	l.managedFields(metav1.ConditionTrue, migrationv1alpha1.StateReasonOnlyServedVersions)
@@ -255,26 +254,58 @@ func TestMigratorThatDoesNotClean(t *testing.T) {
 	}
 }
 
+// TestCleaningThatFails has migrators whose clocks differ from that of the trigger.
+func TestCleaningThatFails(t *testing.T) {
+	for _, skew := range []time.Duration{-10 * time.Minute, 0, 10 * time.Minute} {
+		l := newLife(t)
+		l.in.CleanManagedFields = true
+		l.migrated()
+		l.unserve()
+		for range 60 {
+			l.after(time.Minute)
+			if m := l.in.Migrations[len(l.in.Migrations)-1]; !m.Finished() {
+				l.ends(m, migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied)
+				m.Status.CompletionTime = new(metav1.NewTime(l.in.Now.Add(skew)))
+			}
+		}
+		if n := len(l.created); n < 3 || n > 7 {
+			t.Errorf("clock %v ahead: %d migrations were created in an hour, with waits of 5 minutes, doubling", skew, n)
+		}
+	}
+}
+
 // TestOldFailureIsNotCountedAgain has a migration fail, one that a person created succeed, and cleaning become due a
 // day later.
 func TestOldFailureIsNotCountedAgain(t *testing.T) {
-	l := newLife(t)
-	l.in.CleanManagedFields = true
-	l.decide()
-	l.after(time.Minute)
-	first := l.migration()
-	l.ends(first, migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonInvalidResource)
-	l.after(time.Second)
-	byPerson := first.DeepCopy()
-	byPerson.Name, byPerson.UID, byPerson.Spec.Target = "by-a-person", l.uid(), nil
-	byPerson.Status = migrationv1alpha1.StorageVersionMigrationStatus{}
-	l.in.Migrations = append(l.in.Migrations, byPerson)
-	l.ends(byPerson, migrationv1alpha1.MigrationSucceeded, "")
-	byPerson.Status.Target = first.Spec.Target
-	l.after(time.Second)
-	l.expect(1, v1, v1)
-	l.after(24 * time.Hour)
-	l.unserve()
-	l.after(time.Minute)
-	l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationQueued)
+	for name, due := range map[string]func(*life){
+		"v2 is not served":       (*life).unserve,
+		"the gate is on at last": func(l *life) { l.in.CleanManagedFields, l.memory = true, Memory{} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLife(t)
+			if l.in.CleanManagedFields = name == "v2 is not served"; !l.in.CleanManagedFields {
+				l.serve("v1")
+			}
+			l.decide()
+			l.after(time.Minute)
+			first := l.migration()
+			l.ends(first, migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonInvalidResource)
+			l.after(time.Second)
+			byPerson := first.DeepCopy()
+			byPerson.Name, byPerson.UID, byPerson.Spec.Target = "by-a-person", l.uid(), nil
+			byPerson.Status = migrationv1alpha1.StorageVersionMigrationStatus{
+				Evidence:              l.in.State.Status.Evidence,
+				ManagedFieldsVersions: []migrationv1alpha1.ManagedFieldsVersion{{Version: "v2", Objects: 37}},
+			}
+			l.in.Migrations = append(l.in.Migrations, byPerson)
+			l.ends(byPerson, migrationv1alpha1.MigrationSucceeded, "")
+			byPerson.Status.Target = first.Spec.Target
+			l.after(time.Second)
+			l.expect(1, v1, v1)
+			l.after(24 * time.Hour)
+			due(l)
+			l.after(time.Minute)
+			l.managedFields(metav1.ConditionFalse, migrationv1alpha1.StateReasonMigrationQueued)
+		})
+	}
 }

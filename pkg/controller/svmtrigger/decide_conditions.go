@@ -74,8 +74,12 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 	case o.Problem != nil:
 		return no(o.Problem.Reason, controller.Sentence(o.Problem.Message))
 	case o.Presence == storageversion.NotServed:
+		garbage := "StorageState"
+		if o.Class == storageversion.Custom {
+			garbage = "CustomResourceDefinition" // While it is there, the StorageState would come back.
+		}
 		return no(migrationv1alpha1.StateReasonNotServed, "No server writes the resource. "+
-			"Serve it again, or delete the StorageState if no objects are left.")
+			"Serve it again, or delete the "+garbage+" if no objects are left.")
 	case len(e.last.Writing) == 0:
 		return no(migrationv1alpha1.StateReasonServersUnseen, "No server was seen to write the resource yet.")
 	case e.next.CurrentStorageVersionHash == storageversion.Unknown:

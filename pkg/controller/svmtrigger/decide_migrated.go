@@ -147,8 +147,8 @@ func (e *evaluation) failureMessage() string {
 	switch {
 	case e.next.Migrated() && e.latest != nil && e.latest.HasCondition(migrationv1alpha1.MigrationSucceeded):
 		message = fmt.Sprintf("The migration %s succeeded, but may have left entries of versions that are not served: the "+
-			"CustomResourceDefinition has changed while it ran, or the feature gate CRDManagedFieldsCleaning is off in the "+
-			"manager that migrates.", last.Name)
+			"CustomResourceDefinition changed while it ran, or the feature gate CRDManagedFieldsCleaning was off in the "+
+			"manager that migrated.", last.Name)
 	case backoff.Failures > 1:
 		message = fmt.Sprintf("%d migrations in a row failed. The last is %s, whose status says why.", backoff.Failures,
 			last.Name)

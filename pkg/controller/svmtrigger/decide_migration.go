@@ -80,6 +80,7 @@ func (e *evaluation) acceptProof() {
 		if e.agreed && e.confirmed(m) {
 			e.next.PersistedStorageVersionHashes = []string{e.next.CurrentStorageVersionHash}
 			e.next.Backoff = nil
+			e.recordMigration(m) // An attempt that failed before does not count any more.
 			e.recordManagedFields(m)
 			return
 		}
@@ -165,7 +166,13 @@ func (e *evaluation) findMigrations() {
 	if e.latest = e.attempt(e.nextName()); e.latest == nil && ref != nil {
 		e.latest = e.attempt(ref.Name)
 	}
-	if m := e.latest; m != nil && (ref == nil || ref.Name != m.Name || ref.UID != m.UID) {
+	if e.latest != nil {
+		e.recordMigration(e.latest)
+	}
+}
+
+func (e *evaluation) recordMigration(m *migrationv1alpha1.StorageVersionMigration) {
+	if ref := e.next.Migration; ref == nil || ref.Name != m.Name || ref.UID != m.UID {
 		e.next.Migration = &migrationv1alpha1.MigrationReference{Name: m.Name, UID: m.UID}
 	}
 }
@@ -213,7 +220,8 @@ func (e *evaluation) attempt(name string) *migrationv1alpha1.StorageVersionMigra
 // countFailure counts an attempt that ended without a proof, once, and says when the next one is due.
 func (e *evaluation) countFailure() {
 	m := e.latest
-	if m == nil || !m.Finished() || e.next.Migrated() && !e.endedInVain(m) {
+	if m == nil || !m.Finished() ||
+		e.next.Migrated() && m.HasCondition(migrationv1alpha1.MigrationSucceeded) && !e.cleanedInVain(m) {
 		return
 	}
 	failures := int32(1)

@@ -100,8 +100,21 @@ func TestNobodyServesIt(t *testing.T) {
 	l.decide()
 	agreed := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
 	if agreed.Reason != migrationv1alpha1.StateReasonNotServed ||
-		!strings.HasSuffix(agreed.Message, "Serve it again, or delete the StorageState if no objects are left.") {
+		!strings.HasSuffix(agreed.Message, "Serve it again, or delete the CustomResourceDefinition if no objects are left.") {
 		t.Errorf("the condition is %+v", agreed)
+	}
+}
+
+// TestNoServedVersion defines a resource without a served version. It may have objects, which are not safe.
+func TestNoServedVersion(t *testing.T) {
+	l := newLife(t)
+	l.serve()
+	if l.in.State == nil {
+		t.Fatal("there is no StorageState")
+	}
+	if safe := l.in.State.Status.Conditions; !meta.IsStatusConditionFalse(
+		safe, migrationv1alpha1.StorageStateSafeToRemoveOldVersions) {
+		t.Errorf("the conditions are %+v", safe)
 	}
 }
 

@@ -205,8 +205,9 @@ type StorageStateStatus struct {
 	// +listMapKey=version
 	// +kubebuilder:validation:MaxItems=32
 	ManagedFieldsVersions []ManagedFieldsVersion `json:"managedFieldsVersions,omitempty"`
-	// migration is the latest migration that the trigger created in the current epoch. Its name follows from this status.
-	// So after a crash, or with an old cache, the trigger does not create a second one.
+	// migration is the latest migration that the trigger created in the current epoch, or a later one by a person that
+	// brought all objects to the current encoding. The name of the trigger's next migration follows from this status. So
+	// after a crash, or with an old cache, the trigger does not create a second one.
 	// +optional
 	Migration *MigrationReference `json:"migration,omitempty"`
 	// backoff says when to try again after a failed migration. It is removed when one succeeds and when a new epoch
