@@ -49,6 +49,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"plan --output=xml":                     "-o xml is not known: use wide, json, yaml, or leave it out",
 		"pause":                                 "name at least one resource",
 		"verify":                                "--etcd-endpoints is missing",
+		"verify --cacert= --cert= --key=":       "--etcd-endpoints is missing",
 		"migrate --all --except=a --timeout=1s": "--timeout needs --wait",
 		"preflight --kubernetes-version=":       "--kubernetes-version is empty: give it a value, or leave it out",
 		"preflight --drop-version= --file=":     "is empty",

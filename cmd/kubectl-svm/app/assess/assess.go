@@ -177,6 +177,7 @@ func assess(all *index, resource schema.GroupResource, now time.Time) Resource {
 	if r.State == nil && all.catalog.Unstored(resource) {
 		r.Reason, r.Message = ReasonNotObserved, "The server of the resource does not publish in which version it stores "+
 			"objects, so the manager keeps no StorageState. Most such servers store none."
+		r.Migration = Describe(latest(all, resource, nil))
 		r.awaitPerson("nothing is recorded", "")
 		return r
 	}

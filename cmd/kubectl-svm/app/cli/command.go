@@ -52,16 +52,18 @@ func Command(o Options, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// checkEmptyFlags returns an error if a flag of the verb has an empty value, for example that of a variable that is not
-// set. Without it the verb would answer another question than it was asked, and may answer yes.
+// mayBeEmpty are flags that an empty value does not change the question of.
+var mayBeEmpty = []string{"manager-lease", "output", "cacert", "cert", "key", "other-server-ca"}
+
+// checkEmptyFlags returns an error if another flag of the verb has an empty value, for example that of a variable that
+// is not set. Without it the verb would answer another question than it was asked, and may answer yes.
 func checkEmptyFlags(cmd *cobra.Command) (err error) {
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		empty := f.Value.String() == ""
 		if list, is := f.Value.(pflag.SliceValue); is {
 			empty = len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), "")
 		}
-		_, mayBeEmpty := f.Value.(*ManagerLease)
-		if empty && !mayBeEmpty && cmd.InheritedFlags().Lookup(f.Name) == nil {
+		if empty && !slices.Contains(mayBeEmpty, f.Name) && cmd.InheritedFlags().Lookup(f.Name) == nil {
 			err = fmt.Errorf("--%s is empty: give it a value, or leave it out", f.Name)
 		}
 	})

@@ -79,8 +79,8 @@ func (s *Snapshot) state(name string) *migrationv1alpha1.StorageState {
 // doubt says why a StorageState is no proof of what is stored now, or nothing.
 func (s *Snapshot) doubt(state *migrationv1alpha1.StorageState) string {
 	if !assess.Observed(state) {
-		return "The trigger has not written the StorageState yet: a person or another controller made it. Run a manager " +
-			"whose --controllers include the trigger."
+		return "The trigger has not written the StorageState yet. If that does not change within a minute, a person or " +
+			"another controller made it: run a manager whose --controllers include the trigger."
 	}
 	if definition := s.definition(state.Name); definition != nil {
 		if doubt := assess.DoubtByDefinition(state, &definition.ObjectMeta); doubt != "" {

@@ -17,6 +17,7 @@ limitations under the License.
 package status
 
 import (
+	"cmp"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -97,7 +98,8 @@ func newReport(
 func (r *Report) doubt() {
 	for i := range r.Resources {
 		if one := &r.Resources[i]; one.Safe && !r.Manager.Running {
-			one.Safe, one.Attention, one.Reason, one.Message = false, assess.Wait, assess.ReasonNotConfirmed, r.Manager.Message
+			one.Safe, one.Reason, one.Message = false, assess.ReasonNotConfirmed, r.Manager.Message
+			one.Attention, one.Next = assess.Act, cmp.Or(r.Manager.Help, startManager)
 		}
 	}
 }

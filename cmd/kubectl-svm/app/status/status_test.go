@@ -339,44 +339,6 @@ widgets.example.com: A migration is due, but --auto-migrate leaves the resource 
 	}
 }
 
-func TestWhatMakesTheAnswerUnknown(t *testing.T) {
-	safe := []assess.Resource{{Name: "a", Safe: true, Attention: assess.None}}
-	if r := newReport(&cli.Cluster{}, safe, leads, errors.New("metrics.k8s.io is away")); r.Safe ||
-		!strings.Contains(r.Summary, "metrics.k8s.io is away") {
-		t.Errorf("a group is unknown, and the answer is %+v", r)
-	}
-	cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
-	unobserved := assess.Resources(cluster, []schema.GroupResource{{Resource: "secrets"}}, now)
-	r := newReport(cluster, unobserved, leads, nil)
-	if r.Safe || r.Resources[0].Reason != assess.ReasonNotObserved {
-		t.Errorf("nobody has looked at secrets, and the answer is %+v", r)
-	}
-}
-
-// TestWhyStuck has answers that stay the same until a person acts.
-func TestWhyStuck(t *testing.T) {
-	notKnown := assess.Manager{Help: "ask an administrator"}
-	observes := assess.Manager{Running: true, ObservesOnly: true}
-	for name, test := range map[string]struct {
-		attention assess.Attention
-		manager   assess.Manager
-		want      string
-	}{
-		"the manager migrates":                        {assess.Wait, leads, ""},
-		"nobody migrates":                             {assess.Wait, observes, "until a manager runs the migrator"},
-		"the manager has died":                        {assess.Wait, assess.Manager{}, "until a manager runs: start"},
-		"nobody knows whether one runs":               {assess.Wait, notKnown, ""},
-		"an object is denied":                         {assess.Act, leads, "All resources that are left need your action."},
-		"all is safe":                                 {assess.None, leads, ""},
-		"all was safe, and the lease may not be read": {assess.None, notKnown, "To find out, ask an administrator."},
-	} {
-		r := newReport(&cli.Cluster{}, []assess.Resource{{Name: "a", Attention: test.attention}}, test.manager, nil)
-		if got := whyStuck(r); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
-			t.Errorf("%s: got %q, want in it %q", name, got, test.want)
-		}
-	}
-}
-
 // Whoever names all asks for as much as whoever names nothing.
 func TestNamesThatMakeTheAnswerUnknown(t *testing.T) {
 	cluster := &cli.Cluster{Catalog: &cli.Catalog{Incomplete: &discovery.ErrGroupDiscoveryFailed{

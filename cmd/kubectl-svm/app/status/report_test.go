@@ -1,0 +1,89 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package status
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+)
+
+// TestSafeWithoutAManager prints for a program. Waiting does not help it.
+func TestSafeWithoutAManager(t *testing.T) {
+	cluster := &cli.Cluster{States: []migrationv1alpha1.StorageState{
+		state(t, "bolts.example.com", "", "OnlyCurrentEncodingPersisted", "", ""),
+	}}
+	for next, manager := range map[string]assess.Manager{
+		startManager:            {Message: "No manager seems to run."},
+		"run the command again": {Message: "It is not known.", Help: "run the command again"},
+	} {
+		var report Report
+		o := &Options{NamedOptions: cli.NamedOptions{Output: cli.Output{Format: cli.JSON}}}
+		if err := json.Unmarshal([]byte(screen(t, cluster, manager, o)), &report); err != nil {
+			t.Fatal(err)
+		}
+		if one := report.Resources[0]; one.Safe || one.Attention != assess.Act || one.Next != next {
+			t.Errorf("the resource is %+v", one)
+		}
+	}
+}
+
+func TestWhatMakesTheAnswerUnknown(t *testing.T) {
+	safe := []assess.Resource{{Name: "a", Safe: true, Attention: assess.None}}
+	if r := newReport(&cli.Cluster{}, safe, leads, errors.New("metrics.k8s.io is away")); r.Safe ||
+		!strings.Contains(r.Summary, "metrics.k8s.io is away") {
+		t.Errorf("a group is unknown, and the answer is %+v", r)
+	}
+	cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
+	unobserved := assess.Resources(cluster, []schema.GroupResource{{Resource: "secrets"}}, now)
+	r := newReport(cluster, unobserved, leads, nil)
+	if r.Safe || r.Resources[0].Reason != assess.ReasonNotObserved {
+		t.Errorf("nobody has looked at secrets, and the answer is %+v", r)
+	}
+}
+
+// TestWhyStuck has answers that stay the same until a person acts.
+func TestWhyStuck(t *testing.T) {
+	notKnown := assess.Manager{Help: "ask an administrator"}
+	observes := assess.Manager{Running: true, ObservesOnly: true}
+	for name, test := range map[string]struct {
+		attention assess.Attention
+		manager   assess.Manager
+		want      string
+	}{
+		"the manager migrates":                        {assess.Wait, leads, ""},
+		"nobody migrates":                             {assess.Wait, observes, "until a manager runs the migrator"},
+		"the manager has died":                        {assess.Wait, assess.Manager{}, "until a manager runs: start"},
+		"nobody knows whether one runs":               {assess.Wait, notKnown, ""},
+		"an object is denied":                         {assess.Act, leads, "All resources that are left need your action."},
+		"all is safe":                                 {assess.None, leads, ""},
+		"all was safe, and the lease may not be read": {assess.None, notKnown, "To find out, ask an administrator."},
+	} {
+		r := newReport(&cli.Cluster{}, []assess.Resource{{Name: "a", Attention: test.attention}}, test.manager, nil)
+		if got := whyStuck(r); !strings.Contains(got, test.want) || (got == "") != (test.want == "") {
+			t.Errorf("%s: got %q, want in it %q", name, got, test.want)
+		}
+	}
+}
