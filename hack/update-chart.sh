@@ -51,7 +51,7 @@ template fence .Values.fence fence/policy.yaml
 template priority .Values.priority priority/flowcontrol.yaml
 template deployment "" deployment/account.yaml deployment/quota.yaml deployment/deployment.yaml
 in_namespace "${TEMPLATES}"/{fence,priority,deployment}.yaml
-sed -i 's/expression: "false"/expression: "{{ .Values.cleaning }}"/' "${TEMPLATES}/fence.yaml"
+sed -i '/name: mayClean/,+1s/"false"/"{{ .Values.cleaning }}"/' "${TEMPLATES}/fence.yaml"
 sed -i -f - "${TEMPLATES}/deployment.yaml" <<'EOF'
 s/replicas: 2/replicas: {{ .Values.replicas }}/
 s/image: svm-controller-manager$/image: {{ .Values.image.repository }}\

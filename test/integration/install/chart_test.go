@@ -62,6 +62,16 @@ func TestChart(t *testing.T) {
 	}
 }
 
+// TestChartCleaning wants the value to do what the component does.
+func TestChartCleaning(t *testing.T) {
+	const fence = "ValidatingAdmissionPolicy//svm-controller-manager-fence"
+	want := byName(render(t, "../../test/integration/install/testdata/cleaning"))[fence]
+	got := byName(renderChart(t, map[string]any{"cleaning": true}))[fence]
+	if diff := cmp.Diff(want, got); want == nil || diff != "" {
+		t.Errorf("-component +chart:\n%s", diff)
+	}
+}
+
 // TestChartPods wants the Pods to run where the values say.
 func TestChartPods(t *testing.T) {
 	want := map[string]any{
