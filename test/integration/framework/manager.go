@@ -19,6 +19,7 @@ package framework
 import (
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"regexp"
@@ -131,12 +132,16 @@ func FreeAddress(t *testing.T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
 }
 
+// freePort is below the ports that clients get, so that no client has it before the caller listens.
 func freePort(t *testing.T) int {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 100 {
+		port := 20000 + rand.IntN(10000)
+		if listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
+			_ = listener.Close()
+			return port
+		}
 	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port
+	t.Fatal("there is no free port")
+	return 0
 }

@@ -21,7 +21,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -113,7 +112,7 @@ func moveEvents(t *testing.T, cp *controlplane.ControlPlane) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	clients, peers := freeURL(t), freeURL(t)
+	clients, peers := "http://"+framework.FreeAddress(t), "http://"+framework.FreeAddress(t)
 	cp.Run(t, "etcd-of-events", binary, "--name=events", "--data-dir="+t.TempDir(), "--log-level=warn",
 		"--listen-client-urls="+clients, "--advertise-client-urls="+clients,
 		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=events="+peers)
@@ -122,19 +121,6 @@ func moveEvents(t *testing.T, cp *controlplane.ControlPlane) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-}
-
-// freeURL is one at which nobody listens.
-func freeURL(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := listener.Close(); err != nil {
-		t.Fatal(err)
-	}
-	return "http://" + listener.Addr().String()
 }
 
 // compact drops the old revisions of all objects.
