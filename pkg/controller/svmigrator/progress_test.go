@@ -216,8 +216,11 @@ func TestExpiryOfAFailure(t *testing.T) {
 	expect("of the trigger", false)
 	state.Status.Backoff = &migrationv1alpha1.MigrationBackoff{LastFailedMigration: state.Status.Migration}
 	expect("counted", true)
-	state.Status.Backoff, state.Status.Migration = nil, &migrationv1alpha1.MigrationReference{UID: "another"}
+	state.Status.Backoff, state.Status.PersistedStorageVersionHashes = nil, []string{v2}
 	expect("another has proved", true)
+	served := metav1.Condition{Type: migrationv1alpha1.StorageStateManagedFieldsServed, Status: metav1.ConditionFalse}
+	state.Status.Conditions = append(state.Status.Conditions, served)
+	expect("managedFields have to be cleaned", false)
 }
 
 func TestEndedAt(t *testing.T) {

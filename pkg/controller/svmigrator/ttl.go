@@ -24,6 +24,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
@@ -70,14 +71,18 @@ func proofPending(m *migrationv1alpha1.StorageVersionMigration, state *migration
 		!slices.Equal(state.Status.PersistedStorageVersionHashes, []string{target.StorageVersionHash})
 }
 
-// failurePending reports whether the trigger has not counted the failure of its migration yet, after which it waits.
+// failurePending reports whether the trigger has not counted the failure of its migration yet, after which it waits. It
+// counts none while nothing is due.
 func failurePending(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState) bool {
 	if !m.HasCondition(migrationv1alpha1.MigrationFailed) || state == nil || state.Status.Migration == nil ||
 		state.Status.Migration.UID != m.UID {
 		return false
 	}
-	backoff := state.Status.Backoff
-	return backoff == nil || backoff.LastFailedMigration == nil || backoff.LastFailedMigration.UID != m.UID
+	status := &state.Status
+	counted := status.Backoff != nil && status.Backoff.LastFailedMigration != nil &&
+		status.Backoff.LastFailedMigration.UID == m.UID
+	cleans := meta.IsStatusConditionFalse(status.Conditions, migrationv1alpha1.StorageStateManagedFieldsServed)
+	return !counted && (cleans || !status.Migrated())
 }
 
 // endedAt returns when a migration ended: the latest change of a condition. It does not use status.completionTime,

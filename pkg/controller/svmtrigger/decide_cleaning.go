@@ -43,6 +43,7 @@ func (e *evaluation) recordManagedFields(m *migrationv1alpha1.StorageVersionMigr
 	if e.in.Observation.Class != storageversion.Custom {
 		return
 	}
+	e.recordMigration(m) // An attempt that failed before must not count when cleaning is due.
 	before := e.next.ManagedFieldsVersions
 	e.next.ManagedFieldsVersions = slices.Clone(m.Status.ManagedFieldsVersions)
 	if now := e.last.Evidence.CustomResourceDefinition; now != nil && e.generationOf(m) == now.Generation {
@@ -107,7 +108,6 @@ func (e *evaluation) acceptCleaning() {
 					return !slices.Contains(e.in.Observation.Served, v.Version)
 				})
 			e.next.Backoff = nil
-			e.recordMigration(m)
 			return
 		}
 	}
@@ -138,8 +138,7 @@ func (e *evaluation) cleanedInVain(m *migrationv1alpha1.StorageVersionMigration)
 		return false
 	}
 	if e.generationOf(m) == now.CustomResourceDefinition.Generation {
-		// One that ended before this process started may have run before the feature gate was on.
-		return seen.At.Before(seen.FinishedAt)
+		return seen.Ran // Before this process started, the feature gate may have been off.
 	}
 	return now.FirstObservedTime != nil && m.Status.CompletionTime != nil &&
 		m.Status.CompletionTime.After(now.FirstObservedTime.Time)

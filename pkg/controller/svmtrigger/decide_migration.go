@@ -80,7 +80,6 @@ func (e *evaluation) acceptProof() {
 		if e.agreed && e.confirmed(m) {
 			e.next.PersistedStorageVersionHashes = []string{e.next.CurrentStorageVersionHash}
 			e.next.Backoff = nil
-			e.recordMigration(m) // An attempt that failed before does not count any more.
 			e.recordManagedFields(m)
 			return
 		}

@@ -44,9 +44,10 @@ type seenTimes struct {
 }
 
 // MigrationSeen is when a process first saw a migration, and when it first saw it finished. FinishedAt is zero if the
-// migration is not finished.
+// migration is not finished. Ran means that it was not finished when the process started.
 type MigrationSeen struct {
 	At, FinishedAt time.Time
+	Ran            bool
 }
 
 // Forget makes the next state of the resource start without what people wrote on the last one.
@@ -74,6 +75,7 @@ func (m Memory) Recall(in *Input) {
 		if !was {
 			one.At = in.Now
 		}
+		one.Ran = one.Ran || watched || !migration.Finished()
 		if one.FinishedAt.IsZero() && migration.Finished() {
 			one.FinishedAt = in.Now
 		}
