@@ -352,7 +352,7 @@ func TestDecide(t *testing.T) {
 			migration: suspended(made(func(m *migrationv1alpha1.StorageVersionMigration) {
 				m.Status.Target, m.Status.StartTime = boundTo(3), new(metav1.NewTime(noon))
 			})),
-			state:     stateAt(4, v2, metav1.ConditionTrue), observed: observed(written(5, 1, v2)),
+			state: stateAt(4, v2, metav1.ConditionTrue), observed: observed(written(5, 1, v2)),
 			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost,
 		},
 		"of the trigger, it keeps other migrations away": {

@@ -107,7 +107,7 @@ func (w *statusWriter) update(ctx context.Context, change statusChange) error {
 func (e *environment) recordTransition(ctx context.Context, before, m *migrationv1alpha1.StorageVersionMigration) {
 	logger, status := klog.FromContext(ctx), &m.Status
 	// A migration that begins and ends with one write did not run: another migration did its work.
-	began := before.Status.StartTime == nil && status.StartTime != nil
+	began := !before.Begun() && m.Begun()
 	if began && !m.Finished() {
 		target := versionName(status.Target)
 		logger.Info("Migration starts", "target", target, "epoch", ptr.Deref(status.Target.Epoch, 0))
@@ -128,11 +128,11 @@ func (e *environment) recordTransition(ctx context.Context, before, m *migration
 	}
 	logger.Info("Migration ended", "status", result.Type, "reason", result.Reason, "progress", status.Progress)
 	resource := m.GroupResource().String()
-	if status.Target == nil {
+	if !m.Begun() {
 		resource = "" // The migration never began, so the resource may be made up. Labels would stay in memory for ever.
 	}
 	migrations.WithLabelValues(resource, string(result.Type)).Inc()
-	if status.StartTime != nil && !began {
+	if m.Begun() && !began {
 		took := max(0, e.clock.Since(status.StartTime.Time))
 		migrationDuration.WithLabelValues(string(result.Type)).Observe(took.Seconds())
 	}

@@ -74,12 +74,11 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 	case o.Problem != nil:
 		return no(o.Problem.Reason, controller.Sentence(o.Problem.Message))
 	case o.Presence == storageversion.NotServed:
-		garbage := "StorageState"
-		if o.Class == storageversion.Custom {
-			garbage = "CustomResourceDefinition" // While it is there, the StorageState would come back.
+		otherwise := "delete the StorageState if no objects are left."
+		if o.Class == storageversion.Custom { // If it serves no version, the StorageState would come back.
+			otherwise = "delete the CustomResourceDefinition, which deletes the objects."
 		}
-		return no(migrationv1alpha1.StateReasonNotServed, "No server writes the resource. "+
-			"Serve it again, or delete the "+garbage+" if no objects are left.")
+		return no(migrationv1alpha1.StateReasonNotServed, "No server writes the resource. Serve it again, or "+otherwise)
 	case len(e.last.Writing) == 0:
 		return no(migrationv1alpha1.StateReasonServersUnseen, "No server was seen to write the resource yet.")
 	case e.next.CurrentStorageVersionHash == storageversion.Unknown:

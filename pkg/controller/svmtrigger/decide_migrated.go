@@ -107,7 +107,7 @@ func whatHappensTo(m *migrationv1alpha1.StorageVersionMigration, expires bool) (
 			" is suspended: set its spec.suspend to false to continue."
 	case waiting != nil && waiting.Reason == migrationv1alpha1.MigrationReasonAwaitingInTree:
 		return migrationv1alpha1.StateReasonMigrationQueued, "The migration " + m.Name + " waits. " + waiting.Message
-	case m.Status.StartTime == nil:
+	case !m.Begun():
 		return migrationv1alpha1.StateReasonMigrationQueued, "The migration " + m.Name +
 			" is created and waits until the migrator begins it."
 	case expires:

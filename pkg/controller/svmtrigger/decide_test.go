@@ -100,7 +100,7 @@ func TestNobodyServesIt(t *testing.T) {
 	l.decide()
 	agreed := meta.FindStatusCondition(l.in.State.Status.Conditions, migrationv1alpha1.StorageStateAgreed)
 	if agreed.Reason != migrationv1alpha1.StateReasonNotServed ||
-		!strings.HasSuffix(agreed.Message, "Serve it again, or delete the CustomResourceDefinition if no objects are left.") {
+		!strings.HasSuffix(agreed.Message, "delete the CustomResourceDefinition, which deletes the objects.") {
 		t.Errorf("the condition is %+v", agreed)
 	}
 }

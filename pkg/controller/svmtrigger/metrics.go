@@ -92,7 +92,7 @@ func collectGauges(c *Controller, gauge controller.Gauge) {
 	}
 	waiting := sets.New[schema.GroupResource]()
 	for _, migration := range migrations {
-		if migration.Status.StartTime == nil && !migration.Finished() {
+		if !migration.Begun() && !migration.Finished() {
 			waiting.Insert(migration.GroupResource())
 		}
 	}

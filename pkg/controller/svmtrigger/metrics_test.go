@@ -51,7 +51,7 @@ func TestMetrics(t *testing.T) {
 		migrationv1alpha1.EvidenceFromServerDiscovery: start.Add(-time.Minute),
 	}
 	begun, ended := migrationOf(widgets, "begun"), migrationOf(widgets, "ended")
-	begun.Status.StartTime = &metav1.Time{Time: start}
+	begun.Status.StartTime, begun.Status.Target = &metav1.Time{Time: start}, &migrationv1alpha1.MigrationTarget{}
 	ended.Status.Conditions = []migrationv1alpha1.MigrationCondition{
 		{Type: migrationv1alpha1.MigrationFailed, Status: corev1.ConditionTrue},
 	}

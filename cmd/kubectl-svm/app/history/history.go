@@ -132,7 +132,7 @@ func (o *Options) row(m *migrationv1alpha1.StorageVersionMigration) cli.Row {
 
 // elapsed returns the time from the start of a migration to its end, or until now.
 func elapsed(m *migrationv1alpha1.StorageVersionMigration, now time.Time) string {
-	if m.Status.StartTime == nil {
+	if !m.Begun() {
 		return ""
 	}
 	if m.Status.CompletionTime != nil {

@@ -70,7 +70,7 @@ func (f files) save(m *migrationv1alpha1.StorageVersionMigration) error {
 	if m.Finished() {
 		return f.remove(m.GroupResource())
 	}
-	if m.Status.StartTime == nil {
+	if !m.Begun() {
 		return nil // Nothing was done.
 	}
 	content, err := yaml.Marshal(m)

@@ -44,7 +44,7 @@ func TestFiles(t *testing.T) {
 		t.Fatalf("nothing was done, and the file has %v, %v", read, err)
 	}
 	started := metav1.Now().Rfc3339Copy()
-	m.Status.StartTime = &started
+	m.Status.StartTime, m.Status.Target = &started, &migrationv1alpha1.MigrationTarget{StorageVersionHash: "v2"}
 	m.Status.Progress = &migrationv1alpha1.MigrationProgress{ContinueToken: "token", Processed: 10, Rewritten: 10}
 	if err := kept.save(m); err != nil {
 		t.Fatal(err)

@@ -74,8 +74,8 @@ type StorageStateStatusApplyConfiguration struct {
 	// 32 versions are listed.
 	ManagedFieldsVersions []ManagedFieldsVersionApplyConfiguration `json:"managedFieldsVersions,omitempty"`
 	// migration is the latest migration that the trigger created in the current epoch, or a later one by a person that
-	// brought all objects to the current encoding. The name of the trigger's next migration follows from this status. So
-	// after a crash, or with an old cache, the trigger does not create a second one.
+	// brought all objects of a custom resource to the current encoding. The name of the trigger's next migration follows
+	// from this status. So after a crash, or with an old cache, the trigger does not create a second one.
 	Migration *MigrationReferenceApplyConfiguration `json:"migration,omitempty"`
 	// backoff says when to try again after a failed migration. It is removed when one succeeds and when a new epoch
 	// starts.
