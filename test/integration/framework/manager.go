@@ -25,6 +25,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -132,13 +133,19 @@ func FreeAddress(t *testing.T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
 }
 
+var givenPorts sync.Map
+
 // freePort is below the ports that clients get, so that no client has it before the caller listens.
 func freePort(t *testing.T) int {
 	t.Helper()
 	for range 100 {
 		port := 20000 + rand.IntN(10000)
-		if listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err == nil {
-			_ = listener.Close()
+		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err != nil {
+			continue
+		}
+		_ = listener.Close()
+		if _, given := givenPorts.LoadOrStore(port, true); !given {
 			return port
 		}
 	}
