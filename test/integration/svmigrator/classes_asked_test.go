@@ -36,6 +36,7 @@ import (
 // expire.
 func testAsked(t *testing.T, c *cluster) {
 	t.Run("suspend", func(t *testing.T) { testSuspend(t, c) })
+	t.Run("resumed meanwhile", func(t *testing.T) { testResumedMeanwhile(t, c) })
 	t.Run("many migrations of one resource", func(t *testing.T) { testManyOfOneResource(t, c) })
 	t.Run("a small migration beside a big one", func(t *testing.T) { testSmallBesideBig(t, c) })
 	t.Run("events", func(t *testing.T) { testEventsExpire(t, c) })
@@ -102,6 +103,50 @@ func testManyOfOneResource(t *testing.T, c *cluster) {
 	}
 	if lists.Total() > 3 { // The first may have been asked for twice.
 		t.Errorf("%d migrations listed the objects %d times", others+1, lists.Total())
+	}
+	framework.StopManager(t, manager)
+}
+
+// testResumedMeanwhile suspends a migration and resumes it while another one of the resource runs. The servers may have
+// got a new encryption key in between, so it must not succeed with the other one, as a third one does.
+func testResumedMeanwhile(t *testing.T, c *cluster) {
+	s := c.stage(t, "latecomers", "Latecomer", 100)
+	for _, name := range []string{"latecomer-1", "latecomer-2", "latecomer-3"} {
+		c.migrate(t, name, s.WithVersion(""))
+	}
+	manager := c.startManager(t, "meanwhile", steadily(5)...)
+	framework.Eventually(t, soon, func(ctx context.Context) error { return s.allButOneWait(ctx, 2) })
+	all, err := s.Migrations().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var first string
+	var waiting []string
+	for i := range all.Items {
+		switch m := &all.Items[i]; {
+		case m.GroupResource() != s.GroupResource:
+		case m.HasCondition(v1alpha1.MigrationRunning):
+			first = m.Name
+		default:
+			waiting = append(waiting, m.Name)
+		}
+	}
+	if first == "" || len(waiting) != 2 {
+		t.Fatalf("%q runs while %q wait", first, waiting)
+	}
+	resumed, third := waiting[0], waiting[1]
+	c.suspend(t, resumed, true)
+	c.suspend(t, resumed, false)
+
+	run, same, own := c.ended(t, first, soon), c.ended(t, third, soon), c.ended(t, resumed, soon)
+	mustSucceed(t, run)
+	mustSucceed(t, same)
+	mustSucceed(t, own)
+	if !same.Status.StartTime.Equal(run.Status.StartTime) {
+		t.Errorf("%s did not end with %s", words(same), words(run))
+	}
+	if own.Status.StartTime.Before(run.Status.CompletionTime) {
+		t.Errorf("%s was resumed while %s ran, and did not run itself", words(own), words(run))
 	}
 	framework.StopManager(t, manager)
 }
