@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
@@ -61,6 +62,18 @@ func newFixture(t *testing.T, stored ...runtime.Object) *fixture {
 	}
 	t.Cleanup(f.queue.ShutDown)
 	return f
+}
+
+// watching receives something for each watch that has started. The client tells a watch nothing of what happened before
+// it, also not after the list.
+func (f *fixture) watching() <-chan struct{} {
+	started := make(chan struct{}, 10)
+	f.client.PrependWatchReactor("*", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		w, err := f.client.Tracker().Watch(action.GetResource(), action.GetNamespace())
+		started <- struct{}{}
+		return true, w, err
+	})
+	return started
 }
 
 func (f *fixture) cache(t *testing.T, cached ...runtime.Object) {
@@ -294,11 +307,14 @@ func TestEventsLeadToALook(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			before := goleak.IgnoreCurrent()
 			f := newFixture(t, leaseOf("living"), published("apps.deployments", entry("living", "v1")))
+			watching := f.watching()
 			ctx, cancel := context.WithCancel(f.ctx)
 			f.factory.Start(ctx.Done())
 			done := make(chan struct{})
 			go func() { defer close(done); f.Run(ctx) }()
-			f.factory.WaitForCacheSync(ctx.Done())
+			for range 2 { // Leases and StorageVersions.
+				<-watching
+			}
 			if err := event(f); err != nil {
 				t.Fatal(err)
 			}
