@@ -45,13 +45,12 @@ type Cluster struct {
 	Dynamic     dynamic.Interface
 	Extensions  apiextensions.Interface
 	Migration   versioned.Interface
-	part        *part
 }
 
 // Use makes clients of cfg for a control plane.
 func Use(t *testing.T, cp *controlplane.ControlPlane, cfg *rest.Config) *Cluster {
 	t.Helper()
-	c := &Cluster{ControlPlane: cp, AdminConfig: cfg, part: &part{}}
+	c := &Cluster{ControlPlane: cp, AdminConfig: cfg}
 	var err error
 	if c.Kube, err = kubernetes.NewForConfig(cfg); err != nil {
 		t.Fatal(err)

@@ -21,48 +21,30 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
-// part is what the test that uses a control plane at present has started.
-type part struct {
-	prefix   string // of the names of its managers
-	managers []*controlplane.Process
-}
-
-// As returns the same control plane with clients of another config.
-func (c *Cluster) As(t *testing.T, cfg *rest.Config) *Cluster {
-	t.Helper()
-	other := Use(t, c.ControlPlane, cfg)
-	other.part = c.part
-	return other
-}
-
-// StartManager starts a manager that ends with the part that starts it.
+// StartManager starts a manager that ends with the test that starts it. So it does not migrate for the next test too if
+// this one fails.
 func (c *Cluster) StartManager(t *testing.T, p Process) (process *controlplane.Process, port int) {
 	t.Helper()
-	p.Name = c.part.prefix + p.Name
+	p.Name = strings.ReplaceAll(t.Name(), "/", "-") + "-" + p.Name // Names of logs must differ.
 	process, port = StartManager(t, c.ControlPlane, p)
-	c.part.managers = append(c.part.managers, process)
+	t.Cleanup(func() {
+		if process.Running() {
+			StopManager(t, process)
+		}
+	})
 	return process, port
 }
 
-// Part runs one of several tests on this control plane, because each start of one costs seconds. Its managers end with
-// it, and the migrations and states go. Names of resources must differ. It reports whether another part may follow: a
-// part that failed may have left the servers as no other expects them.
+// Part runs one of several tests on this control plane, because each start of one costs seconds. The migrations
+// and states end with it. Names of resources must differ. It reports whether another part may follow: a part that failed
+// may have left the servers as no other expects them.
 func (c *Cluster) Part(t *testing.T, name string, run func(t *testing.T)) bool {
 	t.Helper()
-	*c.part = part{prefix: strings.ReplaceAll(name, " ", "-") + "-"}
-	passed := t.Run(name, run)
-	for _, manager := range c.part.managers {
-		if manager.Running() {
-			StopManager(t, manager)
-		}
-	}
-	*c.part = part{}
-	if !passed {
+	if !t.Run(name, run) {
 		return false
 	}
 	all := metav1.ListOptions{}

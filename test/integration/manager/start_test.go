@@ -264,7 +264,7 @@ func testWrongFlags(t *testing.T, cp *controlplane.ControlPlane) {
 		},
 		"no room to grow": {
 			args: []string{"--max-storage-growth=-1Gi"},
-			want: "--max-storage-growth must be zero, which is no bound, or at least 1Mi, got -1Gi",
+			want: "--max-storage-growth must be zero, which is no bound, or between 1Mi and 1Pi, got -1Gi",
 		},
 		"no time at all": {
 			args: []string{"--max-rewrites-per-second=-1"},

@@ -115,24 +115,14 @@ func testResumedMeanwhile(t *testing.T, c *cluster) {
 		c.migrate(t, name, s.WithVersion(""))
 	}
 	manager := c.startManager(t, "meanwhile", steadily(5)...)
-	framework.Eventually(t, soon, func(ctx context.Context) error { return s.allButOneWait(ctx, 2) })
-	all, err := s.Migrations().List(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var first string
 	var waiting []string
-	for i := range all.Items {
-		switch m := &all.Items[i]; {
-		case m.GroupResource() != s.GroupResource:
-		case m.HasCondition(v1alpha1.MigrationRunning):
-			first = m.Name
-		default:
-			waiting = append(waiting, m.Name)
-		}
-	}
-	if first == "" || len(waiting) != 2 {
-		t.Fatalf("%q runs while %q wait", first, waiting)
+	framework.Eventually(t, soon, func(ctx context.Context) (err error) {
+		first, waiting, err = s.oneRuns(ctx)
+		return err
+	})
+	if len(waiting) != 2 {
+		t.Fatalf("%s runs while %q wait", first, waiting)
 	}
 	resumed, third := waiting[0], waiting[1]
 	c.suspend(t, resumed, true)
@@ -149,6 +139,27 @@ func testResumedMeanwhile(t *testing.T, c *cluster) {
 		t.Errorf("%s was resumed while %s ran, and did not run itself", words(own), words(run))
 	}
 	framework.StopManager(t, manager)
+}
+
+// oneRuns returns the migration of the resource that runs, and those that have not ended.
+func (s *scene) oneRuns(ctx context.Context) (runs string, others []string, err error) {
+	all, err := s.Migrations().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", nil, err
+	}
+	for i := range all.Items {
+		switch m := &all.Items[i]; {
+		case m.GroupResource() != s.GroupResource, m.Finished():
+		case m.HasCondition(v1alpha1.MigrationRunning):
+			runs = m.Name
+		default:
+			others = append(others, m.Name)
+		}
+	}
+	if runs == "" {
+		return "", nil, fmt.Errorf("none of %q runs", others)
+	}
+	return runs, others, nil
 }
 
 // allButOneWait complains unless all other migrations of the resource than one say that they wait.

@@ -46,7 +46,7 @@ func testServerLagsAtEnd(t *testing.T, l *lagging) {
 	c.fill(t, r, "sleeper", objects)
 	quick, sleeper := c.Servers()[0], c.Servers()[1]
 	// A client of the sleeper would wait for an answer.
-	c = &cluster{c.As(t, quick.Config("tester", framework.Masters))}
+	c = &cluster{framework.Use(t, c.ControlPlane, quick.Config("tester", framework.Masters))}
 	half := c.startManagerForHalf(t, quick, r, objects)
 
 	frozen := time.Now()
