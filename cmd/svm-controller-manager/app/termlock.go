@@ -70,7 +70,7 @@ func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 
 // Create takes a lease that does not exist.
 func (l *termLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	return l.renew(func() error { return l.Interface.Create(ctx, record) })
+	return l.renew(ctx, l.Interface.Create, record)
 }
 
 // Update takes, renews or releases the lease. The election also asks for a release when it could not renew the lease,
@@ -79,16 +79,24 @@ func (l *termLock) Update(ctx context.Context, record resourcelock.LeaderElectio
 	if record.HolderIdentity == "" && !l.mayRelease.Load() {
 		return nil
 	}
-	return l.renew(func() error { return l.Interface.Update(ctx, record) })
+	return l.renew(ctx, l.Interface.Update, record)
 }
 
-func (l *termLock) renew(write func() error) error {
+// renew writes the lease. If the election stops meanwhile, the request gets one more retry period to end: otherwise the
+// election would log the cancelled request as an error.
+func (l *termLock) renew(
+	ctx context.Context, write func(context.Context, resourcelock.LeaderElectionRecord) error,
+	record resourcelock.LeaderElectionRecord,
+) error {
 	if l.term.lost() {
 		return errTermOver
 	}
 	l.label()
+	request, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(l.retryPeriod, cancel) })()
 	sent := l.term.clock.Now()
-	if err := write(); err != nil {
+	if err := write(request, record); err != nil {
 		return err
 	}
 	l.term.renewed(sent)
