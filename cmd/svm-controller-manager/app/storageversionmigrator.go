@@ -37,7 +37,6 @@ const (
 	maxConcurrentMigrations = 100
 	minPerSecond            = 0.01
 	maxPerSecond            = 1e6
-	minStorageGrowth        = 1 << 20
 )
 
 func newStorageVersionMigratorDescriptor() ControllerDescriptor {
@@ -123,9 +122,8 @@ func (o *migratorOptions) Validate() []error {
 		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must be zero, which is no bound, or between %v and %v, "+
 			"got %v", minPerSecond, maxPerSecond, perSecond))
 	}
-	if growth := o.storageGrowth.Value(); growth != 0 && growth < minStorageGrowth {
-		errs = append(errs, fmt.Errorf("--max-storage-growth must be zero, which is no bound, or at least 1Mi, got %v",
-			&o.storageGrowth))
+	if err := svmigrator.ValidateMaxStorageGrowth(o.storageGrowth.Quantity); err != nil {
+		errs = append(errs, fmt.Errorf("--max-storage-growth %w", err))
 	}
 	if o.Turn < 0 {
 		errs = append(errs, fmt.Errorf("--migration-turn must not be negative, got %v; zero is no limit", o.Turn))

@@ -17,7 +17,10 @@ limitations under the License.
 package svmigrator
 
 import (
+	"fmt"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 )
@@ -55,4 +58,17 @@ type Options struct {
 	SettlePeriod time.Duration
 	// HasTrigger means that this process runs the trigger too.
 	HasTrigger bool
+}
+
+// leastStorageGrowth and mostStorageGrowth are the bounds of --max-storage-growth. A database file of etcd never gets as
+// large as the upper one.
+var leastStorageGrowth, mostStorageGrowth = resource.MustParse("1Mi"), resource.MustParse("1Pi")
+
+// ValidateMaxStorageGrowth returns an error without a subject, because the caller names its flag.
+func ValidateMaxStorageGrowth(growth resource.Quantity) error {
+	if growth.IsZero() || growth.Cmp(leastStorageGrowth) >= 0 && growth.Cmp(mostStorageGrowth) <= 0 {
+		return nil
+	}
+	return fmt.Errorf("must be zero, which is no bound, or between %v and %v, got %v",
+		&leastStorageGrowth, &mostStorageGrowth, &growth)
 }
