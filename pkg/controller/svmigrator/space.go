@@ -204,9 +204,11 @@ func (s *space) read(ctx context.Context) {
 	case len(sizes.files) > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
 	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.Unanswered(err):
-		s.startPause(&spacePause{sizeUnknown: true, why: waitDecision(
-			migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
-			"no API server reports the size of etcd's database. Rewriting continues when one does: %v", err)})
+		if s.pause == nil || !s.pause.sizeUnknown { // Each new message would be written to the status of each migration.
+			s.startPause(&spacePause{sizeUnknown: true, why: waitDecision(
+				migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+				"no API server reports the size of etcd's database. Rewriting continues when one does: %v", err)})
+		}
 		return
 	default:
 		s.unreported.Failed(ctx, "unreported", "The API servers do not report the size of etcd's database, so the migrator "+

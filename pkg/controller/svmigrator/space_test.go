@@ -128,6 +128,7 @@ func TestSizesThatServersTell(t *testing.T) {
 		},
 		"one server tells":        {answers: []reply{failing, size("etcd-0", 5)}, sizes: map[string]int64{"etcd-0": 5}},
 		"no server answers":       {answers: []reply{failing}, pauses: true},
+		"none answers once more":  {answers: []reply{failing}, paused: true, pauses: true},
 		"nobody may ask":          {answers: []reply{forbidden, forbidden}},
 		"nobody may ask any more": {answers: []reply{forbidden}, paused: true},
 		"there is no such metric": {answers: []reply{without}},
@@ -146,9 +147,13 @@ func TestSizesThatServersTell(t *testing.T) {
 					s.rewritten(widgets)
 				}
 			}
+			before := s.pause
 			s.read(t.Context())
 			if (s.pause != nil) != test.pauses {
 				t.Errorf("the pause is %+v", s.pause)
+			}
+			if before != nil && s.pause != nil && s.pause != before {
+				t.Errorf("there is another pause, %+v, about which all migrations would be written", s.pause)
 			}
 			sizes := map[string]int64{}
 			for id, file := range s.growth.files {

@@ -31,6 +31,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 )
 
 // errMigrationGone says that the migration was deleted, or that somebody else ended it.
@@ -51,6 +52,8 @@ func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 	if equality.Semantic.DeepEqual(m.Status, w.stored.Status) {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, rewrite.PatchTimeout)
+	defer cancel()
 	written, err := w.env.client.StorageVersionMigrations().UpdateStatus(ctx, m, metav1.UpdateOptions{})
 	switch {
 	case err == nil:
@@ -74,6 +77,8 @@ func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 
 // refresh reads the migration from the API server.
 func (w *statusWriter) refresh(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	live, err := w.env.client.StorageVersionMigrations().Get(ctx, w.stored.Name, metav1.GetOptions{})
 	switch {
 	case controller.MigrationMissing(err, w.stored.Name):

@@ -44,7 +44,7 @@ const (
 	interrupted failureKind = "Interrupted"
 	// unreachable: no API server answered. It may have done what the request asked for.
 	unreachable failureKind = "Unreachable"
-	// overloaded: the API server asks for fewer requests, or takes too long.
+	// overloaded: the API server asks for fewer requests, or takes too long, or its etcd cannot write for now.
 	overloaded failureKind = "Overloaded"
 	// storageFull: etcd accepts no writes, because its database has reached the quota. That passes when an administrator
 	// has freed space.
@@ -119,6 +119,10 @@ func Classify(err error, name string) Failure {
 		f.kind = unauthenticated
 	case code == http.StatusInternalServerError && strings.Contains(status.Message, "mvcc: database space exceeded"):
 		f.kind = storageFull
+	case code == http.StatusInternalServerError && tooLarge(status.Message):
+		f.kind = refused
+	case code == http.StatusInternalServerError && fromEtcd(status.Message):
+		f.kind = overloaded
 	case code >= http.StatusInternalServerError, code == http.StatusGone && name != "": // An object has no token.
 		f.kind = internal
 	case code == http.StatusConflict:
@@ -140,6 +144,18 @@ func Classify(err error, name string) Failure {
 	return f
 }
 
+// fromEtcd reports whether the API server passes on an error of etcd, for example that it has no leader. It is not about
+// the object.
+func fromEtcd(message string) bool {
+	return strings.HasPrefix(message, "etcdserver: ") || strings.HasPrefix(message, "rpc error: code = Unavailable ")
+}
+
+// tooLarge reports whether etcd, or the API server's client of etcd, does not take the object because of its size.
+func tooLarge(message string) bool {
+	return strings.HasPrefix(message, "etcdserver: request is too large") ||
+		strings.Contains(message, "trying to send message larger than max")
+}
+
 // deniedByAdmission reports whether the answer is the verdict of an admission webhook or policy on an object. Its
 // author chooses the code, and often passes on the code of another request. So the code may say that trying again
 // helps, but it says nothing about the API server, nor that the object is gone.
@@ -159,7 +175,7 @@ func classifyUnanswered(err error) Failure {
 	switch {
 	case errors.Is(err, context.Canceled):
 		f.kind = interrupted
-	case errors.Is(err, errUnidentified):
+	case errors.Is(err, errUnidentified), errors.Is(err, errSameToken):
 		f.kind = unsupported
 	case runtime.IsNotRegisteredError(err):
 		f.kind = unsupported

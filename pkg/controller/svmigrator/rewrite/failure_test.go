@@ -42,6 +42,13 @@ func said(code int, page string) error {
 	return apierrors.NewGenericServerResponse(code, "PATCH", widgets, "w", page, 0, true)
 }
 
+// passedOn is what an API server answers if etcd, or its client of etcd, has returned this error.
+func passedOn(message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: message,
+	}}
+}
+
 // verdict is what an API server answers of the verdict of an admission webhook.
 func verdict(code int32, retryAfter int32) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -126,6 +133,23 @@ func TestClassify(t *testing.T) {
 		"etcd has no space": {
 			err:    said(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded"),
 			object: "w", want: Failure{kind: storageFull}, passes: true,
+		},
+		"etcd has no leader": {
+			err:    passedOn("etcdserver: no leader"),
+			object: "w", want: Failure{kind: overloaded}, passes: true,
+		},
+		"no member of etcd answers": {
+			err:    passedOn("rpc error: code = Unavailable desc = connection error"),
+			object: "w", want: Failure{kind: overloaded}, passes: true,
+		},
+		"the object is too large for etcd": {
+			err:    passedOn("etcdserver: request is too large"),
+			object: "w", want: Failure{kind: refused},
+		},
+		"the object is too large for the client of etcd": {
+			err: passedOn("rpc error: code = ResourceExhausted desc = trying to send message larger than max " +
+				"(2400000 vs. 2097152)"),
+			object: "w", want: Failure{kind: refused},
 		},
 		"a proxy has nobody behind it": {
 			err: answered(http.StatusBadGateway), object: "w", want: Failure{kind: unreachable}, passes: true,

@@ -43,6 +43,9 @@ const maxRestarts = 5
 // count as written by others, and the migration would succeed without a write.
 var errUnidentified = errors.New("it lists objects without metadata.resourceVersion or metadata.uid")
 
+// errSameToken says that a list would never end.
+var errSameToken = errors.New("it answers a continue token with the same token")
+
 // listing is the result of one list.
 type listing struct {
 	chunk sweep.Chunk
@@ -96,6 +99,9 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 		if err != nil {
 			limit = max(1, limit/2)
 			return sweep.Chunk{}, err
+		}
+		if token != "" && list.Continue == token {
+			return sweep.Chunk{}, errSameToken
 		}
 		limit = min(2*limit, e.chunkSize)
 		if length > 0 && len(list.Items) > 0 {

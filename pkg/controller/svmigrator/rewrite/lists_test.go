@@ -19,6 +19,7 @@ package rewrite
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -37,6 +38,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // TestListWithoutIdentities is what an aggregated server may answer.
@@ -70,6 +72,28 @@ func TestListWithoutIdentities(t *testing.T) {
 				t.Errorf("%v means %q, want %q", err, got, test.want)
 			}
 		})
+	}
+}
+
+// TestListThatDoesNotEnd has an aggregated server that answers each list with the same token.
+func TestListThatDoesNotEnd(t *testing.T) {
+	server := httptest.NewServer(listOf(func(string) int { return 1 }, ""))
+	defer server.Close()
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resource := Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: storageversion.Custom}
+	list := e.lister(e.newRewriter(resource, ""))
+	chunk, err := list(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := list(t.Context(), chunk.Next); !errors.Is(err, errSameToken) || Classify(err, "").Passes() {
+		t.Errorf("the second list has the error %v", err)
+	}
+	if _, _, err := e.WrittenBefore(t.Context(), resource, "1"); !errors.Is(err, errSameToken) {
+		t.Errorf("looking for old objects has the error %v", err)
 	}
 }
 

@@ -116,8 +116,8 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 		if r.resource.DryRun {
 			request.Param("dryRun", metav1.DryRunAll)
 		}
-		started, written := r.clock.Now(), &metav1.PartialObjectMetadata{}
-		err = request.Do(ctx).Into(written)
+		started := r.clock.Now()
+		written, err := answerOf[*metav1.PartialObjectMetadata](request.Do(ctx))
 		switch {
 		case err == nil:
 			return r.accepted(object, written, r.clock.Since(started))
@@ -142,7 +142,7 @@ func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) 
 		return r.wouldChange(object, fencedOff)
 	case c.denies:
 		a.outcome = sweep.Denied
-	case c.readsObject:
+	case c.readsObject, a.failure.kind == unreachable && object.Tries >= unreachableTries:
 		return r.resolve(ctx, object, a.failure)
 	case c.mayBeBehind && answered && r.aggregated():
 		a.failure.kind = behindAway // An aggregated server that does not answer must not slow down other migrations.
@@ -197,7 +197,8 @@ func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 }
 
 // resolve reads the object to find out what a conflict or a 404 means. The answer alone proves nothing, because
-// admission may answer with these codes too.
+// admission may answer with these codes too. It also does so if the write had no answer several times: if the API
+// server answers the read, the object may be the reason.
 func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Failure) attempt {
 	live, a := r.read(ctx, object)
 	if live == nil && a.failure.kind != refused {
@@ -211,8 +212,8 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 		// The object is current, but its managedFields still have to be cleaned.
 		object.ResourceVersion = live.ResourceVersion
 	}
-	// Nobody wrote the object, so admission gave the answer. Or this program is not allowed to read the object, and cannot
-	// know.
+	// Nobody wrote the object, so admission gave the answer, or a proxy on the way did. Or this program is not allowed to
+	// read the object, and cannot know.
 	a.failure = answer
 	a.failure.kind = internal
 	return a
@@ -240,8 +241,7 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 // read returns the metadata of an object. If it cannot, it returns nil and the result of the attempt.
 func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, attempt) {
 	a := attempt{object: object}
-	live := &metav1.PartialObjectMetadata{}
-	err := r.get(ctx, object, acceptObject).Into(live)
+	live, err := answerOf[*metav1.PartialObjectMetadata](r.get(ctx, object, acceptObject))
 	switch {
 	case err != nil && ctx.Err() != nil:
 		a.failure.kind = interrupted
@@ -274,6 +274,8 @@ const (
 	listTimeout = 65 * time.Second
 	// readTimeout is for single objects.
 	readTimeout = 15 * time.Second
+	// unreachableTries is more than a server that restarts takes.
+	unreachableTries = 3
 
 	// The rewriter asks for metadata only, except to compare an object with the answer to a dry run. An API server that
 	// cannot send metadata alone refuses the request.
@@ -322,9 +324,22 @@ func (r *rewriter) list(
 	if limit > 1 {
 		ctx = context.WithValue(ctx, answerBytes{}, &length)
 	}
-	list = &metav1.PartialObjectMetadataList{}
-	err = request.Do(ctx).Into(list)
+	list, err = answerOf[*metav1.PartialObjectMetadataList](request.Do(ctx))
 	return list, length, err
+}
+
+// answerOf decodes an answer. Result.Into would take an answer of another kind, for example the Status of a proxy, for
+// an empty list or for an object without metadata.
+func answerOf[T runtime.Object](result rest.Result) (answer T, err error) {
+	object, err := result.Get()
+	if err != nil {
+		return answer, err
+	}
+	answer, ok := object.(T)
+	if !ok {
+		return answer, fmt.Errorf("the answer is a %T", object)
+	}
+	return answer, nil
 }
 
 // objectRequest completes a request about a single object.

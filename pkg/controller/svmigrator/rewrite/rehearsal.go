@@ -201,6 +201,9 @@ func decode(answer rest.Result) (*unstructured.Unstructured, error) {
 	if err := json.Unmarshal(raw, &object.Object); err != nil {
 		return nil, fmt.Errorf("decoding an object: %w", err)
 	}
+	if object.GetUID() == "" {
+		return nil, errors.New("the answer is not an object")
+	}
 	return object, nil
 }
 
