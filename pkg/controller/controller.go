@@ -67,6 +67,24 @@ func MigrationMissing(err error, name string) bool {
 	return SaysMissing(err, migrationv1alpha1.Resource("storageversionmigrations"), name)
 }
 
+// DeniedByAdmission reports whether an answer is the verdict of an admission webhook or policy on an object. Its author
+// chooses the code, and often passes on the code of another request. So the code may say that trying again helps, but it
+// says nothing about the API server, nor that the object is gone.
+func DeniedByAdmission(status metav1.Status) bool {
+	message := status.Message
+	byWebhook := strings.HasPrefix(message, "admission webhook ") && strings.Contains(message, " denied the request")
+	byPolicy := strings.Contains(message, " is forbidden: ValidatingAdmissionPolicy ")
+	return byWebhook || byPolicy && strings.Contains(message, " denied request: ")
+}
+
+// Refused reports whether the API server refuses a write until somebody changes something: a permission, a rule of
+// admission, a webhook that is away.
+func Refused(err error) bool {
+	var answer apierrors.APIStatus
+	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || errors.As(err, &answer) &&
+		(DeniedByAdmission(answer.Status()) || strings.Contains(answer.Status().Message, "failed calling webhook"))
+}
+
 // Sentence returns s with an upper case first letter and a full stop.
 func Sentence(s string) string {
 	if s == "" {

@@ -26,6 +26,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 	testingclock "k8s.io/utils/clock/testing"
@@ -124,6 +125,37 @@ func TestSentence(t *testing.T) {
 	} {
 		if got := Sentence(s); got != want {
 			t.Errorf("Sentence(%q) is %q, want %q", s, got, want)
+		}
+	}
+}
+
+// TestRefused has answers to writes. A webhook chooses the code of its verdict.
+func TestRefused(t *testing.T) {
+	verdict := func(code int32) error {
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: metav1.StatusFailure, Code: code, Reason: metav1.StatusReason("Policy"),
+			Message: `admission webhook "policy.example.com" denied the request: no`,
+		}}
+	}
+	states := schema.GroupResource{Group: "migration.k8s.io", Resource: "storagestates"}
+	for name, test := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"a permission is missing":   {apierrors.NewForbidden(states, "a", errors.New("no")), true},
+		"the object is invalid":     {apierrors.NewInvalid(schema.GroupKind{}, "a", nil), true},
+		"a webhook without a code":  {verdict(http.StatusBadRequest), true},
+		"a webhook says conflict":   {verdict(http.StatusConflict), true},
+		"a webhook says it is gone": {verdict(http.StatusNotFound), true},
+		"a webhook is away":         {apierrors.NewInternalError(errors.New(`failed calling webhook "w": EOF`)), true},
+		"somebody else wrote it":    {apierrors.NewConflict(states, "a", errors.New("it was modified")), false},
+		"it does not exist":         {apierrors.NewNotFound(states, "a"), false},
+		"the API server is busy":    {apierrors.NewTooManyRequests("later", 1), false},
+		"etcd has no leader":        {apierrors.NewInternalError(errors.New("etcdserver: no leader")), false},
+		"there is no answer":        {errors.New("connection refused"), false},
+	} {
+		if got := Refused(fmt.Errorf("writing: %w", test.err)); got != test.want {
+			t.Errorf("%s: %t, want %t", name, got, test.want)
 		}
 	}
 }

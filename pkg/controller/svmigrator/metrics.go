@@ -56,8 +56,8 @@ var (
 		"Number of objects that running migrations have not processed yet, by resource. It is missing where the API server "+
 			"does not report how many there are.", "resource")
 	newestMigrations = controller.NewGauge(rewrite.Subsystem, "newest_migrations",
-		"Number of resources by the condition of their newest migration, Waiting, Running, Succeeded or Failed, and the "+
-			"reason of this condition.", "condition", "reason")
+		"Number of resources by the condition of their migration that runs, otherwise of their newest one: Waiting, "+
+			"Running, Succeeded or Failed, and the reason of this condition.", "condition", "reason")
 	runningMigrations = controller.NewGauge(rewrite.Subsystem, "running_migrations", "Number of migrations that write.")
 	queuedMigrations  = controller.NewGauge(rewrite.Subsystem, "queued_migrations",
 		"Number of migrations that wait for a slot.")
@@ -113,6 +113,16 @@ func collect(c *Controller, gauge controller.Gauge) {
 	c.env.space.collect(gauge)
 }
 
+// hides reports whether a migration is counted instead of another one of its resource. One that waits for the end of
+// the other does not hide it: otherwise no alert would say that the other one makes no progress.
+func hides(m, other *migrationv1alpha1.StorageVersionMigration) bool {
+	runs := m.HasCondition(migrationv1alpha1.MigrationRunning)
+	if runs != other.HasCondition(migrationv1alpha1.MigrationRunning) {
+		return runs
+	}
+	return createdAfter(m, other)
+}
+
 // collectNewest leaves out resources whose definition was deleted: nothing of them is left to be migrated.
 func collectNewest(
 	migrations migrationlisters.StorageVersionMigrationLister, observer Observer, gauge controller.Gauge,
@@ -121,7 +131,7 @@ func collectNewest(
 	all, _ := migrations.List(labels.Everything())
 	newest := map[schema.GroupResource]*migrationv1alpha1.StorageVersionMigration{}
 	for _, m := range all {
-		if other := newest[m.GroupResource()]; other == nil || createdAfter(m, other) {
+		if other := newest[m.GroupResource()]; other == nil || hides(m, other) {
 			newest[m.GroupResource()] = m
 		}
 	}

@@ -112,7 +112,7 @@ func (withoutGoners) Observe(resource schema.GroupResource) storageversion.Obser
 	return storageversion.Observation{}
 }
 
-// TestNewestMigrations counts each resource that is left once, by its newest migration.
+// TestNewestMigrations counts each resource that is left once, by the migration that runs or by its newest one.
 func TestNewestMigrations(t *testing.T) {
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	add := func(name, resource string, age time.Duration, condition, reason string) {
@@ -120,9 +120,13 @@ func TestNewestMigrations(t *testing.T) {
 			m.Name, m.Spec.Resource.Resource = name, resource
 			m.CreationTimestamp = metav1.NewTime(noon.Add(-age))
 			m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
-				{Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionFalse, Reason: "Waiting"},
-				{Type: "example.com/Approved", Status: corev1.ConditionTrue, Reason: "ByAnother"},
 				{Type: migrationv1alpha1.MigrationConditionType(condition), Status: corev1.ConditionTrue, Reason: reason},
+				{Type: "example.com/Approved", Status: corev1.ConditionTrue, Reason: "ByAnother"},
+			}
+			if !m.HasCondition(migrationv1alpha1.MigrationRunning) {
+				m.Status.Conditions = append(m.Status.Conditions, migrationv1alpha1.MigrationCondition{
+					Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionFalse, Reason: "Waiting",
+				})
 			}
 		})
 		if err := indexer.Add(m); err != nil {
@@ -135,11 +139,14 @@ func TestNewestMigrations(t *testing.T) {
 	add("changed-too", "gizmos", time.Minute, "Failed", "RewritesChangeObjects")
 	add("deleted", "goners", time.Minute, "Failed", "ObjectsDenied")
 	add("queued", "gears", time.Minute, "Waiting", "Queued")
+	add("stuck", "axles", time.Hour, "Running", "NoProgress")
+	add("behind-it", "axles", time.Minute, "Waiting", "Queued")
 	got := map[string]float64{}
 	collectNewest(migrationlisters.NewStorageVersionMigrationLister(indexer), withoutGoners{},
 		func(_ *metrics.Desc, value float64, labels ...string) { got[strings.Join(labels, " ")] = value })
 	want := map[string]float64{
 		"Succeeded AllObjectsMigrated": 1, "Failed RewritesChangeObjects": 2, "Waiting Queued": 1,
+		"Running NoProgress": 1,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

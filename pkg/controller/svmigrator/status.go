@@ -61,18 +61,16 @@ func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 		w.stored = written
 		w.env.recordTransition(ctx, before, written)
 		return nil
+	case controller.Refused(err): // Its code may say anything.
+		// The condition cannot say why, because it was not stored.
+		w.env.recordEvent(w.stored, corev1.EventTypeWarning, EventStatusNotWritten,
+			"The API server rejected the status of the migration. The migration waits until it can be stored: "+err.Error())
 	case controller.MigrationMissing(err, m.Name):
 		return errMigrationGone
 	case apierrors.IsConflict(err):
 		return controller.ErrOutdated
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		// The condition cannot say why, because it was not stored.
-		w.env.recordEvent(w.stored, corev1.EventTypeWarning, EventStatusNotWritten,
-			"The API server rejected the status of the migration. The migration waits until it can be stored: "+err.Error())
-		fallthrough
-	default:
-		return fmt.Errorf("writing the status of migration %q: %w", m.Name, err)
 	}
+	return fmt.Errorf("writing the status of migration %q: %w", m.Name, err)
 }
 
 // refresh reads the migration from the API server.

@@ -55,15 +55,15 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 	resource, state := in.Observation.Resource, in.State
 	stored, err := c.storeState(ctx, in, d)
 	switch {
-	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), controller.StateMissing(err, resource.String()):
-		err = controller.ErrOutdated
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+	case controller.Refused(err): // Its code may say anything.
 		about := state
 		if about == nil {
 			about = newState(in) // Events may be about what could not be created.
 		}
 		message := "The API server refuses to store the StorageState, so its status is out of date: " + err.Error()
 		c.event(about, corev1.EventTypeWarning, eventNotWritten, message)
+	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), controller.StateMissing(err, resource.String()):
+		err = controller.ErrOutdated
 	}
 	if err != nil {
 		return fmt.Errorf("%s of storage state %q: %w", d.State, resource, err)

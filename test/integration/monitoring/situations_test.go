@@ -30,6 +30,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -38,6 +39,7 @@ import (
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+	"sigs.k8s.io/svm-controller-manager/test/webhook"
 )
 
 // longEnoughToBeMet is how long a server lives whose documents count as those of that very process. What a server may
@@ -273,27 +275,43 @@ func (c *cluster) managerMayList(t *testing.T, r resource, may bool) {
 }
 
 func (c *cluster) stateRefused() situation {
-	const policy = "states"
+	const rule = "states.example.com"
+	webhooks := c.Kube.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	return situation{
-		name:  "a policy refuses a state",
+		name:  "a webhook refuses a state, and names no code, so that the API server answers 400",
 		fires: []string{"SVMStateNotWritten"},
 		begin: func(t *testing.T) {
 			c.migrated(t, unwritten)
-			about := admissionregistrationv1.Rule{
-				APIGroups: []string{v1alpha1.GroupName}, APIVersions: []string{"*"}, Resources: []string{"storagestates/status"},
+			hook := c.hooks.Validation()
+			hook.Behave(webhook.Behaviour{Deny: map[string]metav1.Status{unwritten.String(): {Message: "not today"}}})
+			about := admissionregistrationv1.RuleWithOperations{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
+				Rule: admissionregistrationv1.Rule{
+					APIGroups: []string{v1alpha1.GroupName}, APIVersions: []string{"*"}, Resources: []string{"storagestates/status"},
+				},
 			}
-			c.forbid(t, policy, about, fmt.Sprintf("object.metadata.name == %q", unwritten.String()))
+			configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
+				ObjectMeta: metav1.ObjectMeta{Name: rule},
+				Webhooks:   []admissionregistrationv1.ValidatingWebhook{hook.ValidatingWebhook(rule, about)},
+			}
+			if _, err := webhooks.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
 			framework.Eventually(t, soon, func(ctx context.Context) error {
 				dry := metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
 				_, err := c.States().Patch(ctx, unwritten.String(), types.MergePatchType, []byte("{}"), dry, "status")
-				if err == nil {
-					return errors.New("the policy is not in force")
+				if !apierrors.IsBadRequest(err) {
+					return fmt.Errorf("a write of the state is answered with %v", err)
 				}
 				return nil
 			})
 			c.flip(t, unwritten)
 		},
-		end: func(t *testing.T) { c.permit(t, policy) },
+		end: func(t *testing.T) {
+			if err := webhooks.Delete(t.Context(), rule, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		},
 	}
 }
 

@@ -31,6 +31,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
@@ -100,12 +101,13 @@ func Classify(err error, name string) Failure {
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		f.retryAfter = min(time.Duration(seconds)*time.Second, pacer.MaxRetryAfter)
 	}
+	denied := name != "" && controller.DeniedByAdmission(status)
 	switch code := int(status.Code); {
 	case fence.Denies(status.Message):
 		f.kind = changing
-	case deniedByAdmission(status, name) && (code == http.StatusTooManyRequests || code >= http.StatusInternalServerError):
+	case denied && (code == http.StatusTooManyRequests || code >= http.StatusInternalServerError):
 		f.kind = internal
-	case deniedByAdmission(status, name):
+	case denied:
 		f.kind = refused
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout,
 		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
@@ -154,19 +156,6 @@ func fromEtcd(message string) bool {
 func tooLarge(message string) bool {
 	return strings.HasPrefix(message, "etcdserver: request is too large") ||
 		strings.Contains(message, "trying to send message larger than max")
-}
-
-// deniedByAdmission reports whether the answer is the verdict of an admission webhook or policy on an object. Its
-// author chooses the code, and often passes on the code of another request. So the code may say that trying again
-// helps, but it says nothing about the API server, nor that the object is gone.
-func deniedByAdmission(status metav1.Status, name string) bool {
-	if name == "" {
-		return false
-	}
-	message := status.Message
-	byWebhook := strings.HasPrefix(message, "admission webhook ") && strings.Contains(message, " denied the request")
-	byPolicy := strings.Contains(message, " is forbidden: ValidatingAdmissionPolicy ")
-	return byWebhook || byPolicy && strings.Contains(message, " denied request: ")
 }
 
 func classifyUnanswered(err error) Failure {
