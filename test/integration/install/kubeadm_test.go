@@ -148,7 +148,8 @@ func readPod(t *testing.T, path string) *corev1.Pod {
 func checkStaticPod(t *testing.T, theirs, ours *corev1.Pod) {
 	t.Helper()
 	type common struct {
-		Namespace, Tier, Priority string
+		Namespace, Tier, Class    string
+		Priority                  *int32
 		HostNetwork               bool
 		Seccomp                   *corev1.SeccompProfile
 		Pull                      corev1.PullPolicy
@@ -162,7 +163,8 @@ func checkStaticPod(t *testing.T, theirs, ours *corev1.Pod) {
 			return *p
 		}
 		return common{
-			Namespace: pod.Namespace, Tier: pod.Labels["tier"], Priority: pod.Spec.PriorityClassName,
+			Namespace: pod.Namespace, Tier: pod.Labels["tier"], Class: pod.Spec.PriorityClassName,
+			Priority: pod.Spec.Priority,
 			HostNetwork: pod.Spec.HostNetwork, Seccomp: pod.Spec.SecurityContext.SeccompProfile,
 			Pull: container.ImagePullPolicy, Liveness: probe(container.LivenessProbe), Startup: probe(container.StartupProbe),
 		}
