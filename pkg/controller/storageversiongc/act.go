@@ -23,14 +23,17 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 // act performs the effects in their order, and adds to the decision what came of them. They do not depend on each
 // other, so act continues after one fails. It repeats none, because each is for the object as it was read. The next
 // sync reads and decides again.
 func (c *Controller) act(ctx context.Context, d *decision) error {
-	answering := true
+	answering, refusals := true, 0
 	var errs []error
 	for _, e := range d.effects {
 		if ctx.Err() != nil {
@@ -42,6 +45,10 @@ func (c *Controller) act(ctx context.Context, d *decision) error {
 		switch {
 		case err == nil:
 			c.record(ctx, e)
+		case controller.Refused(err): // Its code may say anything.
+			utilruntime.HandleErrorWithContext(ctx, err, "The API server refuses to change a storage version, will retry",
+				"storageVersion", klog.KObj(e.object), "action", e.action, "after", refusedRetry)
+			refusals++
 		case apierrors.IsConflict(err):
 			logger.V(4).Info("The storage version has changed; will decide again", "action", e.action)
 			d.hold(conflict)
@@ -58,6 +65,10 @@ func (c *Controller) act(ctx context.Context, d *decision) error {
 		} else {
 			answering = false
 		}
+	}
+	if refusals > 0 {
+		d.heldBy.Insert(refused)
+		d.memory, d.next = memory{}, refusedRetry
 	}
 	for why := range d.heldBy {
 		syncsHeldBack.WithLabelValues(string(why)).Inc()

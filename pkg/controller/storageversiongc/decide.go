@@ -42,12 +42,17 @@ const (
 	probeInterval = time.Second
 
 	// maxGap is the longest time between two proofs that the API server answers. A longer gap may hide a failure during
-	// which a living server could not put its Lease back. After it, every grace period starts again.
+	// which a living server could not put its Lease back. After it, every grace period starts again, but not
+	// before recheckInterval: otherwise an API server that is slow for long would get a list each second for nothing.
 	maxGap = 2500 * time.Millisecond
 
 	// recheckInterval is how often the controller reads what no event announces: Leases that the informer does not select,
 	// and a StorageVersion API that is not served at the moment.
 	recheckInterval = time.Minute
+
+	// refusedRetry is how often the controller repeats a write that the API server has refused, for example because a
+	// permission is missing.
+	refusedRetry = 10 * time.Minute
 
 	// never is the time until the next sync if only an event can make one necessary.
 	never = time.Duration(math.MaxInt64)
@@ -115,7 +120,9 @@ const (
 
 	leaseUnknown reason = "lease_unknown"
 	inGrace      reason = "grace"
+	gap          reason = "gap"
 	conflict     reason = "conflict"
+	refused      reason = "refused"
 )
 
 // effect is one write. The observed state of object is its precondition.
@@ -164,6 +171,9 @@ func decide(obs observation) decision {
 		}
 	}
 
+	if obs.remembered.graceBroken(obs.began) {
+		return decision{heldBy: sets.New(gap), next: recheckInterval}
+	}
 	d.memory = remember(obs)
 	for _, object := range obs.storageVersions {
 		d.judge(obs, object)
@@ -228,12 +238,14 @@ func (d *decision) hold(r reason) {
 	d.next = min(d.next, probeInterval)
 }
 
+// graceBroken reports whether a grace period has begun, and the API server did not answer often enough since.
+func (m memory) graceBroken(now time.Time) bool {
+	return len(m.absentSince)+len(m.emptySince) > 0 && now.Sub(m.at) > maxGap
+}
+
 // remember keeps what this observation confirms, adds what it saw first, and forgets the rest.
 func remember(obs observation) memory {
 	known := obs.remembered
-	if obs.began.Sub(known.at) > maxGap {
-		known = memory{}
-	}
 	m := memory{at: obs.now, absentSince: map[string]time.Time{}, emptySince: map[types.UID]emptySighting{}}
 	for _, serverID := range serverIDs(obs.storageVersions) {
 		if obs.leases[serverID] == absent {

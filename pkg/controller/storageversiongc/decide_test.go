@@ -196,14 +196,13 @@ func TestDecide(t *testing.T) {
 		},
 		want: decision{heldBy: sets.New(leaseUnknown), next: never},
 	}, {
-		name: "a gap in the readings may hide a failure: the grace begins again",
+		name: "a gap in the readings may hide a failure: the grace begins again in a minute",
 		obs: observation{
 			storageVersions: objects(withMarker(oneGone)),
 			leases:          map[string]presence{"gone": absent},
 			remembered:      memory{at: at(97.3), absentSince: missedSince(at(10), "gone")},
 		},
-		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
-			memory: memory{at: at(100), absentSince: missedSince(at(100), "gone"), emptySince: noMemory}},
+		want: decision{heldBy: sets.New(gap), next: recheckInterval},
 	}, {
 		name: "a lease that came back is forgotten, and the marker removed",
 		obs: observation{
