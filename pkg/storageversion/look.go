@@ -24,7 +24,7 @@ import (
 
 // SharesAddresses reports whether servers may share the addresses at which servers answer. Then an address does not
 // tell which server answers there. Servers may share addresses if they advertise other addresses than these, or if
-// there are fewer addresses than servers and it is not known which servers have none. certain says that the servers
+// there are fewer addresses than servers and it is not known which servers have none, or if several advertise the same. certain says that the servers
 // advertise the addresses that they share. Otherwise more addresses may still appear.
 func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 	own, shown := sets.Set[string]{}, false
@@ -37,9 +37,12 @@ func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 	if allAdvertise && !shown && len(l.Living) > 1 {
 		return true, false // They advertise other addresses.
 	}
-	eachItsOwn := shown && allAdvertise && len(own) == len(l.Living)
-	shares = len(answering) < len(l.Living) && !eachItsOwn
-	return shares, shares && shown && allAdvertise
+	if shown && allAdvertise {
+		// Some may also have an address that nobody advertises, such as another one of a load balancer.
+		shares = len(own) < len(l.Living)
+		return shares, shares
+	}
+	return len(answering) < len(l.Living), false
 }
 
 // Missing returns the identities of the servers that advertise an address at which nobody answers. It returns none if

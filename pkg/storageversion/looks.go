@@ -53,6 +53,9 @@ type groupReads struct {
 	processes []Process // that the last complete look read
 	readAt    time.Time
 	firstRead map[Process]time.Time
+	// doubted are the processes that the last complete look had read before a connection was lost, at doubtedAt.
+	doubted   []Process
+	doubtedAt time.Time
 }
 
 // set records a look. It returns the processes that nobody read and that may have written, and whether all earlier
@@ -113,7 +116,7 @@ func (l *looks) noteReads(now time.Time) {
 		if l.problemOfLook(now, group) != nil {
 			continue
 		}
-		reads.processes, reads.readAt = l.servers.living, now
+		reads.processes, reads.readAt, reads.doubted = l.servers.living, now, nil
 		for _, process := range reads.processes {
 			if _, before := reads.firstRead[process]; !before {
 				reads.firstRead[process] = now
@@ -143,7 +146,15 @@ func (l *looks) lose(now time.Time, name string) bool {
 	if !l.processes.lose(since, name) {
 		return false
 	}
-	l.doubtAll()
+	for group, reads := range l.groups {
+		doubted := groupReads{
+			readAt: reads.readAt, firstRead: map[Process]time.Time{}, doubted: reads.doubted, doubtedAt: reads.doubtedAt,
+		}
+		if len(reads.processes) > 0 {
+			doubted.doubted, doubted.doubtedAt = reads.processes, now
+		}
+		l.groups[group] = doubted
+	}
 	return true
 }
 
@@ -250,8 +261,8 @@ func (l *looks) ofLiving() bool {
 }
 
 // needAnother reports whether another look may find out more: servers came or left since the last look, part of it
-// failed, or an address that it counted may have been that of a server that left. Servers without an address or without
-// a Lease are no reason, because another look would not find them either. Behind a shared address another look may meet
+// failed, or an address that it counted may have been that of a server that left. Servers without an address, at an
+// address that is not there, or without a Lease are no reason, because another look would not find them either. Behind a shared address another look may meet
 // the servers that this one did not meet. Shortly after the start it is needed there anyway, because nothing tells when
 // a server that left before the start stops answering.
 func (l *looks) needAnother() bool {
@@ -260,7 +271,7 @@ func (l *looks) needAnother() bool {
 		return true
 	case l.last.Shared && (l.last.Unmet != "" || l.servers.mayHaveMissedDeparture(l.lookedAt)):
 		return true
-	case living == 0 || len(l.last.Documents) < living:
+	case living == 0 || len(l.last.Documents) < living || l.hasAbsent():
 		return false
 	}
 	for _, reads := range l.groups {
@@ -269,6 +280,15 @@ func (l *looks) needAnother() bool {
 		}
 	}
 	return false
+}
+
+// hasAbsent reports whether a server advertises an address that is not among those of the last look, although its
+// address would tell its document. An address that comes is a reason for a look by itself.
+func (l *looks) hasAbsent() bool {
+	return l.byAddress && slices.ContainsFunc(l.servers.living, func(process Process) bool {
+		_, asked := l.last.Documents[l.advertised[process.Identity]]
+		return !asked
+	})
 }
 
 // unread returns the processes that live and that the last complete look at the group did not read.

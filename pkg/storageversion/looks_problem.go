@@ -116,12 +116,17 @@ func (l *looks) problemOfCount(now time.Time, group string) *Problem {
 	}
 }
 
-// problem returns a problem that began when the first of the unread processes came, whoever came and left since.
+// problem returns a problem that began when the first of the unread processes came, whoever came and left since. If all
+// of them had been read before a connection was lost, it began at that loss.
 func (l *looks) problem(group, format string, args ...any) *Problem {
-	unread := l.unread(group)
+	unread, reads := l.unread(group), l.groups[group]
 	since := l.servers.since(unread)
-	if len(unread) == 0 && l.failingSince.After(since) {
+	neverRead := slices.ContainsFunc(unread, func(process Process) bool { return !slices.Contains(reads.doubted, process) })
+	switch {
+	case len(unread) == 0 && l.failingSince.After(since):
 		since = l.failingSince
+	case len(unread) > 0 && !neverRead:
+		since = reads.doubtedAt
 	}
 	message := fmt.Sprintf(format, args...)
 	return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: message, Since: since}

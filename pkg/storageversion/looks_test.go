@@ -38,6 +38,22 @@ func TestTwoServersBehindOneAddress(t *testing.T) {
 	}
 }
 
+// TestAddressThatIsAbsent has a server advertise an address that is not among those of the servers, and another address
+// make up the number.
+func TestAddressThatIsAbsent(t *testing.T) {
+	s := newStory()
+	living := []string{"a/1", "b/1", "c/1"}
+	s.servers(true, living...)
+	s.SetLook(s.tick(), Look{
+		Living: processesOf(living), Direct: true, Documents: at(writes(appsV1), writes(appsV1), writes(appsV1)),
+		Advertised: map[string]string{"a": "10.0.0.1", "b": "10.0.0.2", "c": "10.9.9.9"},
+	})
+	expect(t, s, deployments, unseen)
+	if s.NeedsLook() {
+		t.Error("another look would not find the address either")
+	}
+}
+
 // shares is a look that met processes behind one address. Their documents are in the order of their start.
 func (s *story) shares(unmet string, documents map[string]Document, living ...string) {
 	s.SetLook(s.now, Look{Living: processesOf(living), Direct: true, Shared: true, Unmet: unmet, Documents: documents})
@@ -93,6 +109,7 @@ func TestWhoSharesAddresses(t *testing.T) {
 		"the address of one is missing":       {advertised("1", "2"), []string{"1"}, false, false},
 		"the same, of older servers":          {nil, []string{"1"}, true, false},
 		"a balancer":                          {advertised("1", "1"), []string{"1"}, true, true},
+		"a balancer with two addresses":       {advertised("1", "1"), []string{"1", "2"}, true, true},
 		"a balancer, and addresses inside":    {advertised("2", "3"), []string{"1"}, true, false},
 		"a balancer that servers do not name": {advertised("", ""), []string{"1"}, true, false},
 		"as many balancers as servers":        {advertised("3", "4"), []string{"1", "2"}, true, false},

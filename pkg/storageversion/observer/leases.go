@@ -294,12 +294,13 @@ func (l *serverLeases) renewing() []lease {
 }
 
 // lostAddress reports whether the addresses that are ready show that a server that does not renew its Lease is gone. A
-// server that only fails to renew its Lease, and still writes, keeps its address.
+// server that only fails to renew its Lease, and still writes, keeps its address. Where servers share an address, it
+// does not tell which of them is gone. A server that came later has taken the address.
 func lostAddress(silent lease, renewing []lease, ready []string) bool {
 	shown, taken := false, silent.address == ""
 	for _, one := range renewing {
 		shown = shown || slices.Contains(ready, one.address)
-		taken = taken || one.address == silent.address
+		taken = taken || one.address == silent.address && one.created.After(silent.renewed)
 	}
 	if taken { // It is not known which address was that of the server alone.
 		return len(renewing) > 0 && len(ready) == len(renewing)

@@ -189,10 +189,21 @@ func TestWhichProcessesLive(t *testing.T) {
 		},
 		{
 			name:   "another server has taken the address",
+			listed: []*coordinationv1.Lease{at("a", process("b_1", noon))},
+			then: func(l *serverLeases) {
+				later := at("a", process("a_1", noon))
+				later.CreationTimestamp.Time = noon.Add(time.Minute)
+				renewFor(l, 110*time.Second, later)
+			},
+			ready: []string{"a:6443"},
+			want:  []storageversion.Process{a},
+		},
+		{
+			name:   "one that shares its address may only fail to renew its Lease",
 			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("a", process("b_1", noon))},
 			then:   func(l *serverLeases) { renewFor(l, 110*time.Second, at("a", process("a_1", noon))) },
 			ready:  []string{"a:6443"},
-			want:   []storageversion.Process{a},
+			want:   []storageversion.Process{a, b},
 		},
 		{
 			name:   "one whose Lease expired is gone, whatever its address",
