@@ -68,8 +68,8 @@ func MigrationMissing(err error, name string) bool {
 }
 
 // DeniedByAdmission reports whether an answer is the verdict of an admission webhook or policy on an object. Its author
-// chooses the code, and often passes on the code of another request. So the code may say that trying again helps, but it
-// says nothing about the API server, nor that the object is gone.
+// chooses the code, and often passes on the code of another request. So the code may say that trying again helps, but
+// it says nothing about the API server, nor that the object is gone.
 func DeniedByAdmission(status metav1.Status) bool {
 	message := status.Message
 	byWebhook := strings.HasPrefix(message, "admission webhook ") && strings.Contains(message, " denied the request")

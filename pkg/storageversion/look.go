@@ -24,8 +24,8 @@ import (
 
 // SharesAddresses reports whether servers may share the addresses at which servers answer. Then an address does not
 // tell which server answers there. Servers may share addresses if they advertise other addresses than these, or if
-// there are fewer addresses than servers and it is not known which servers have none, or if several advertise the same. certain says that the servers
-// advertise the addresses that they share. Otherwise more addresses may still appear.
+// there are fewer addresses than servers and it is not known which servers have none, or if several advertise the same.
+// certain says that the servers advertise the addresses that they share. Otherwise more addresses may still appear.
 func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 	own, shown := sets.Set[string]{}, false
 	for _, process := range l.Living {

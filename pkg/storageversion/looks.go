@@ -262,9 +262,9 @@ func (l *looks) ofLiving() bool {
 
 // needAnother reports whether another look may find out more: servers came or left since the last look, part of it
 // failed, or an address that it counted may have been that of a server that left. Servers without an address, at an
-// address that is not there, or without a Lease are no reason, because another look would not find them either. Behind a shared address another look may meet
-// the servers that this one did not meet. Shortly after the start it is needed there anyway, because nothing tells when
-// a server that left before the start stops answering.
+// address that is not there, or without a Lease are no reason, because another look would not find them either. Behind
+// a shared address another look may meet the servers that this one did not meet. Shortly after the start it is needed
+// there anyway, because nothing tells when a server that left before the start stops answering.
 func (l *looks) needAnother() bool {
 	switch living := len(l.servers.living); {
 	case !l.ofLiving() || len(l.last.Incomplete()) > 0 || len(l.processes.unread()) > 0:

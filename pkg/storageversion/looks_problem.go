@@ -121,7 +121,9 @@ func (l *looks) problemOfCount(now time.Time, group string) *Problem {
 func (l *looks) problem(group, format string, args ...any) *Problem {
 	unread, reads := l.unread(group), l.groups[group]
 	since := l.servers.since(unread)
-	neverRead := slices.ContainsFunc(unread, func(process Process) bool { return !slices.Contains(reads.doubted, process) })
+	neverRead := slices.ContainsFunc(unread, func(process Process) bool {
+		return !slices.Contains(reads.doubted, process)
+	})
 	switch {
 	case len(unread) == 0 && l.failingSince.After(since):
 		since = l.failingSince

@@ -286,52 +286,6 @@ func TestWriteThatFailsDoesNotKeepBackTheRest(t *testing.T) {
 	}
 }
 
-// TestGarbageThatStays has an API server that refuses every write for an hour, and one that takes 1.6 s for each list, so
-// that no grace period ends. Each gets few requests.
-func TestGarbageThatStays(t *testing.T) {
-	for name, test := range map[string]struct {
-		lists    time.Duration
-		answer   error
-		maxLists int
-		held     string
-	}{
-		"writes are refused": {
-			answer:   apierrors.NewForbidden(schema.GroupResource{Resource: "storageversions"}, "a", errors.New("no")),
-			maxLists: 110, held: "refused",
-		},
-		"the API server is slow": {lists: 1600 * time.Millisecond, maxLists: 120, held: "gap"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			object := published("apps.deployments", entry("living", "v1"), entry("gone", "v1"))
-			f := newFixture(t, object)
-			f.cache(t, object, leaseOf("living"))
-			lists := 0
-			f.client.PrependReactor("list", "storageversions", func(clienttesting.Action) (bool, runtime.Object, error) {
-				lists++
-				f.clock.Step(test.lists)
-				return false, nil, nil
-			})
-			f.client.PrependReactor("update", "storageversions", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true, nil, test.answer
-			})
-			before := counters(t)
-			for end := f.clock.Now().Add(time.Hour); f.clock.Now().Before(end); {
-				next, err := f.sync(f.ctx)
-				if err != nil || next == never {
-					t.Fatalf("next look in %v, error %v", next, err)
-				}
-				f.clock.Step(max(next, minBackoff))
-			}
-			if lists > test.maxLists {
-				t.Errorf("%d lists in an hour, want %d at most", lists, test.maxLists)
-			}
-			if since(before, counters(t))["syncs_held_back_total "+test.held] == 0 {
-				t.Errorf("no sync was held back because of %s", test.held)
-			}
-		})
-	}
-}
-
 // TestEventsLeadToALook runs the controller on what informers deliver.
 func TestEventsLeadToALook(t *testing.T) {
 	events := map[string]func(f *fixture) error{

@@ -60,8 +60,8 @@ type Options struct {
 	HasTrigger bool
 }
 
-// leastStorageGrowth and mostStorageGrowth are the bounds of --max-storage-growth. A database file of etcd never gets as
-// large as the upper one.
+// leastStorageGrowth and mostStorageGrowth are the bounds of --max-storage-growth. A database file of etcd never gets
+// as large as the upper one.
 var leastStorageGrowth, mostStorageGrowth = resource.MustParse("1Mi"), resource.MustParse("1Pi")
 
 // ValidateMaxStorageGrowth returns an error without a subject, because the caller names its flag.

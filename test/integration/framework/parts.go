@@ -39,8 +39,8 @@ func (c *Cluster) StartManager(t *testing.T, p Process) (process *controlplane.P
 	return process, port
 }
 
-// Part runs one of several tests on this control plane, because each start of one costs seconds. The migrations
-// and states end with it. Names of resources must differ. It reports whether another part may follow: a part that failed
+// Part runs one of several tests on this control plane, because each start of one costs seconds. The migrations and
+// states end with it. Names of resources must differ. It reports whether another part may follow: a part that failed
 // may have left the servers as no other expects them.
 func (c *Cluster) Part(t *testing.T, name string, run func(t *testing.T)) bool {
 	t.Helper()

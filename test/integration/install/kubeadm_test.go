@@ -148,12 +148,12 @@ func readPod(t *testing.T, path string) *corev1.Pod {
 func checkStaticPod(t *testing.T, theirs, ours *corev1.Pod) {
 	t.Helper()
 	type common struct {
-		Namespace, Tier, Class    string
-		Priority                  *int32
-		HostNetwork               bool
-		Seccomp                   *corev1.SeccompProfile
-		Pull                      corev1.PullPolicy
-		Liveness, Startup         corev1.Probe
+		Namespace, Tier, Class string
+		Priority               *int32
+		HostNetwork            bool
+		Seccomp                *corev1.SeccompProfile
+		Pull                   corev1.PullPolicy
+		Liveness, Startup      corev1.Probe
 	}
 	of := func(pod *corev1.Pod) common {
 		container := pod.Spec.Containers[0]
@@ -164,7 +164,7 @@ func checkStaticPod(t *testing.T, theirs, ours *corev1.Pod) {
 		}
 		return common{
 			Namespace: pod.Namespace, Tier: pod.Labels["tier"], Class: pod.Spec.PriorityClassName,
-			Priority: pod.Spec.Priority,
+			Priority:    pod.Spec.Priority,
 			HostNetwork: pod.Spec.HostNetwork, Seccomp: pod.Spec.SecurityContext.SeccompProfile,
 			Pull: container.ImagePullPolicy, Liveness: probe(container.LivenessProbe), Startup: probe(container.StartupProbe),
 		}

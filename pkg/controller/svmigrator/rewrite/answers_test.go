@@ -30,8 +30,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
-// TestAnswersOfAnotherKind has a proxy answer every request with 200 and something else than what was asked for. None of
-// it may count as the end of a list or as a rewrite.
+// TestAnswersOfAnotherKind has a proxy answer every request with 200 and something else than what was asked for. None
+// of it may count as the end of a list or as a rewrite.
 func TestAnswersOfAnotherKind(t *testing.T) {
 	for name, body := range map[string]string{
 		"nothing":        `{}`,
@@ -71,8 +71,8 @@ func TestAnswersOfAnotherKind(t *testing.T) {
 	}
 }
 
-// TestWriteThatNobodyAnswers has a proxy end the connection whenever an object is written. If its reads are answered all
-// the while, the object is the reason, and the runner gives up on it some time.
+// TestWriteThatNobodyAnswers has a proxy end the connection whenever an object is written. If its reads are answered
+// all the while, the object is the reason, and the runner gives up on it some time.
 func TestWriteThatNobodyAnswers(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		if request.Method == http.MethodPatch {

@@ -146,8 +146,8 @@ func Classify(err error, name string) Failure {
 	return f
 }
 
-// fromEtcd reports whether the API server passes on an error of etcd, for example that it has no leader. It is not about
-// the object.
+// fromEtcd reports whether the API server passes on an error of etcd, for example that it has no leader. It is not
+// about the object.
 func fromEtcd(message string) bool {
 	return strings.HasPrefix(message, "etcdserver: ") || strings.HasPrefix(message, "rpc error: code = Unavailable ")
 }
