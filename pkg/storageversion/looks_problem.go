@@ -120,14 +120,14 @@ func (l *looks) problemOfCount(now time.Time, group string) *Problem {
 // of them had been read before a connection was lost, it began at that loss.
 func (l *looks) problem(group, format string, args ...any) *Problem {
 	unread, reads := l.unread(group), l.groups[group]
-	since := l.servers.since(unread)
-	neverRead := slices.ContainsFunc(unread, func(process Process) bool {
-		return !slices.Contains(reads.doubted, process)
+	neverRead := slices.DeleteFunc(slices.Clone(unread), func(process Process) bool {
+		return slices.Contains(reads.doubted, process)
 	})
+	since, doubted := l.servers.since(neverRead), len(neverRead) < len(unread)
 	switch {
 	case len(unread) == 0 && l.failingSince.After(since):
 		since = l.failingSince
-	case len(unread) > 0 && !neverRead:
+	case doubted && (len(neverRead) == 0 || reads.doubtedAt.Before(since)):
 		since = reads.doubtedAt
 	}
 	message := fmt.Sprintf(format, args...)

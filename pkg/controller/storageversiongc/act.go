@@ -33,7 +33,7 @@ import (
 // other, so act continues after one fails. It repeats none, because each is for the object as it was read. The next
 // sync reads and decides again.
 func (c *Controller) act(ctx context.Context, d *decision) error {
-	answering, refusals := true, 0
+	answering, wasRefused := true, false
 	var errs []error
 	for _, e := range d.effects {
 		if ctx.Err() != nil {
@@ -47,8 +47,8 @@ func (c *Controller) act(ctx context.Context, d *decision) error {
 			c.record(ctx, e)
 		case controller.Refused(err): // Its code may say anything.
 			utilruntime.HandleErrorWithContext(ctx, err, "The API server refuses to change a storage version, will retry",
-				"storageVersion", klog.KObj(e.object), "action", e.action, "after", refusedRetry)
-			refusals++
+				"storageVersion", klog.KObj(e.object), "action", e.action)
+			wasRefused = true
 		case apierrors.IsConflict(err):
 			logger.V(4).Info("The storage version has changed; will decide again", "action", e.action)
 			d.hold(conflict)
@@ -66,9 +66,10 @@ func (c *Controller) act(ctx context.Context, d *decision) error {
 			answering = false
 		}
 	}
-	if refusals > 0 {
+	if wasRefused {
 		d.heldBy.Insert(refused)
-		d.memory, d.next = memory{}, refusedRetry
+		d.next = min(recheckInterval<<min(d.memory.refusals, 10), maxRefusedRetry)
+		d.memory = memory{refusals: d.memory.refusals + 1}
 	}
 	for why := range d.heldBy {
 		syncsHeldBack.WithLabelValues(string(why)).Inc()

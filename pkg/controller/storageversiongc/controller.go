@@ -128,6 +128,8 @@ func (c *Controller) sync(ctx context.Context) (time.Duration, error) {
 	obs, observeErr := c.observe(ctx)
 	d := decide(obs)
 	actErr := c.act(ctx, &d)
-	c.memory = d.memory
+	if c.memory = d.memory; d.next == never {
+		c.memory = memory{} // The next sync may come in an hour.
+	}
 	return d.next, errors.Join(observeErr, actErr)
 }

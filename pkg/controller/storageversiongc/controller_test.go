@@ -265,27 +265,6 @@ func TestLostRaceIsDecidedAnew(t *testing.T) {
 	}
 }
 
-func TestWriteThatFailsDoesNotKeepBackTheRest(t *testing.T) {
-	refused := withMarker(published("apps.a", entry("gone", "v1")))
-	fine := withMarker(published("apps.b", entry("gone", "v1")))
-	f := newFixture(t, refused, fine)
-	f.cache(t, refused, fine)
-	f.memory = memory{at: epoch, absentSince: missedSince(epoch.Add(-grace), "gone")}
-	f.client.PrependReactor("delete", "storageversions", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if action.(clienttesting.DeleteAction).GetName() == refused.Name {
-			return true, nil, apierrors.NewInternalError(errors.New("no"))
-		}
-		return false, nil, nil
-	})
-	if _, err := f.sync(f.ctx); !apierrors.IsInternalError(err) {
-		t.Errorf("error %v", err)
-	}
-	_, err := f.client.InternalV1alpha1().StorageVersions().Get(f.ctx, fine.Name, metav1.GetOptions{})
-	if !apierrors.IsNotFound(err) {
-		t.Errorf("the other object is not deleted: %v", err)
-	}
-}
-
 // TestEventsLeadToALook runs the controller on what informers deliver.
 func TestEventsLeadToALook(t *testing.T) {
 	events := map[string]func(f *fixture) error{

@@ -50,9 +50,9 @@ const (
 	// and a StorageVersion API that is not served at the moment.
 	recheckInterval = time.Minute
 
-	// refusedRetry is how often the controller repeats a write that the API server has refused, for example because a
-	// permission is missing.
-	refusedRetry = 10 * time.Minute
+	// A write that the API server has refused, for example because a permission is missing, is repeated after
+	// recheckInterval, doubling up to maxRefusedRetry.
+	maxRefusedRetry = 16 * time.Minute
 
 	// never is the time until the next sync if only an event can make one necessary.
 	never = time.Duration(math.MaxInt64)
@@ -91,6 +91,8 @@ type memory struct {
 	absentSince map[string]time.Time
 	// emptySince is the same for objects without entries.
 	emptySince map[types.UID]emptySighting
+	// refusals is how often in a row the API server has refused writes.
+	refusals int
 }
 
 // serverEntry is what one server publishes in a StorageVersion.
@@ -246,7 +248,9 @@ func (m memory) graceBroken(now time.Time) bool {
 // remember keeps what this observation confirms, adds what it saw first, and forgets the rest.
 func remember(obs observation) memory {
 	known := obs.remembered
-	m := memory{at: obs.now, absentSince: map[string]time.Time{}, emptySince: map[types.UID]emptySighting{}}
+	m := memory{
+		at: obs.now, absentSince: map[string]time.Time{}, emptySince: map[types.UID]emptySighting{}, refusals: known.refusals,
+	}
 	for _, serverID := range serverIDs(obs.storageVersions) {
 		if obs.leases[serverID] == absent {
 			m.absentSince[serverID] = cmp.Or(known.absentSince[serverID], obs.now)

@@ -101,6 +101,8 @@ type spacePause struct {
 	compacted bool
 	// sizeUnknown means that the pause ends when an API server reports the size.
 	sizeUnknown bool
+	// unanswered means that no server reported it when it was asked for.
+	unanswered bool
 	// logged means that the log says why.
 	logged bool
 }
@@ -204,8 +206,8 @@ func (s *space) read(ctx context.Context) {
 	case len(sizes.files) > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
 	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.Unanswered(err):
-		if s.pause == nil || !s.pause.sizeUnknown { // Each new message would be written to the status of each migration.
-			s.startPause(&spacePause{sizeUnknown: true, why: waitDecision(
+		if s.pause == nil || !s.pause.unanswered { // Each new message would be written to the status of each migration.
+			s.startPause(&spacePause{sizeUnknown: true, unanswered: true, why: waitDecision(
 				migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 				"no API server reports the size of etcd's database. Rewriting continues when one does: %v", err)})
 		}

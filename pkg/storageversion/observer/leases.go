@@ -193,9 +193,15 @@ type serverLeases struct {
 	lastHeld map[string]time.Time
 	// lostAt is when a process lost its Lease last. A list sets it too: a Lease may have been lost before, unseen.
 	lostAt time.Time
+	// shared are the addresses that two servers were seen to advertise at the same time.
+	shared sets.Set[string]
 	// connected is for how long the observer has received events in total, up to lastEvent.
 	connected time.Duration
 	lastEvent time.Time
+}
+
+func newServerLeases() serverLeases {
+	return serverLeases{lastHeld: map[string]time.Time{}, shared: sets.New[string]()}
 }
 
 func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
@@ -215,7 +221,12 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 	for _, object := range d.set {
 		one := leaseFrom(object)
 		one.renewedAt = l.connected
-		if known, exists := before[object.Name]; exists && known.sameProcess(one) && known.renewed.Equal(one.renewed) {
+		known, exists := before[object.Name]
+		same := exists && known.sameProcess(one)
+		if same && !d.listed {
+			l.noteShared(object.Name, known)
+		}
+		if same && known.renewed.Equal(one.renewed) {
 			one.renewedAt = known.renewedAt
 		} else if d.listed && !one.renewed.IsZero() {
 			// Whether another host's clock was right shows at the next renewal, within ten seconds. Where the Lease names an
@@ -240,6 +251,16 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 		l.lostAt = now
 	}
 	l.revision = max(l.revision, d.revision)
+}
+
+// noteShared notes that another server with the same address renewed its Lease since a server that renews its own now
+// has done so. A server that takes the address of one that is gone does not do that.
+func (l *serverLeases) noteShared(name string, earlier lease) {
+	for another, other := range l.byName {
+		if another != name && other.address == earlier.address && other.renewedAt > earlier.renewedAt {
+			l.shared.Insert(earlier.address)
+		}
+	}
 }
 
 // noteHeld remembers who held Leases at the event before this one.
@@ -274,7 +295,7 @@ func (l *serverLeases) processes(ready []string) (living, gone []storageversion.
 		server, silence := storageversion.Process{Identity: name, Incarnation: one.holder}, l.sinceRenewal(one)
 		switch {
 		case one.duration > 0 && silence > one.duration:
-		case silence > goneAfter && lostAddress(one, renewing, ready):
+		case silence > goneAfter && l.lostAddress(one, renewing, ready):
 			gone = append(gone, server)
 		default:
 			living = append(living, server)
@@ -296,11 +317,11 @@ func (l *serverLeases) renewing() []lease {
 // lostAddress reports whether the addresses that are ready show that a server that does not renew its Lease is gone. A
 // server that only fails to renew its Lease, and still writes, keeps its address. Where servers share an address, it
 // does not tell which of them is gone. A server that came later has taken the address.
-func lostAddress(silent lease, renewing []lease, ready []string) bool {
+func (l *serverLeases) lostAddress(silent lease, renewing []lease, ready []string) bool {
 	shown, taken := false, silent.address == ""
 	for _, one := range renewing {
 		shown = shown || slices.Contains(ready, one.address)
-		taken = taken || one.address == silent.address && one.created.After(silent.renewed)
+		taken = taken || one.address == silent.address && one.created.After(silent.renewed) && !l.shared.Has(one.address)
 	}
 	if taken { // It is not known which address was that of the server alone.
 		return len(renewing) > 0 && len(ready) == len(renewing)

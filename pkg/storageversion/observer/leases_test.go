@@ -88,7 +88,7 @@ func TestWhenAProcessLostItsLease(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := serverLeases{lastHeld: map[string]time.Time{}}
+			l := newServerLeases()
 			first := list(process("a_1"), process("b_1"))
 			for i, n := range append([]delta[*coordinationv1.Lease]{first}, test.then...) {
 				l.apply(n, noon.Add(time.Duration(i)*time.Second))
@@ -116,7 +116,7 @@ func TestServersThatMayHaveBeenBack(t *testing.T) {
 		"a server that left long ago": {[]time.Duration{historyKept + time.Minute, historyKept + 2*time.Minute}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := serverLeases{lastHeld: map[string]time.Time{}}
+			l := newServerLeases()
 			l.apply(list(process("a_1"), process("c_1"), process("d_1")), noon)
 			l.apply(list(process("a_1"), process("d_1")), noon.Add(time.Second))
 			for _, after := range test.listed {
@@ -206,6 +206,20 @@ func TestWhichProcessesLive(t *testing.T) {
 			want:   []storageversion.Process{a, b},
 		},
 		{
+			name:   "also when the server beside it has started again",
+			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("a", process("b_1", noon))},
+			then: func(l *serverLeases) {
+				renewFor(l, 10*time.Second, at("a", process("a_1", noon)))
+				renewFor(l, 10*time.Second, at("a", process("b_1", noon)))
+				renewFor(l, 20*time.Second, at("a", process("a_1", noon.Add(10*time.Second))))
+				later := at("a", process("a_2", noon.Add(time.Minute)))
+				later.CreationTimestamp.Time = noon.Add(time.Minute)
+				renewFor(l, 110*time.Second, later)
+			},
+			ready: []string{"a:6443"},
+			want:  []storageversion.Process{{Identity: "a", Incarnation: "a_2"}, b},
+		},
+		{
 			name:   "one whose Lease expired is gone, whatever its address",
 			listed: []*coordinationv1.Lease{at("a", process("a_1", noon)), at("b", process("b_1", noon))},
 			then:   func(l *serverLeases) { renewFor(l, 61*time.Minute, at("a", process("a_1", noon))) },
@@ -275,7 +289,7 @@ func TestWhichProcessesLive(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			l := serverLeases{lastHeld: map[string]time.Time{}}
+			l := newServerLeases()
 			l.apply(list(test.listed...), noon)
 			if test.then != nil {
 				test.then(&l)

@@ -94,7 +94,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	}
 	o.leases = &leaseWatcher{
 		facts: f, source: c.leases, addresses: o.addresses,
-		leases: serverLeases{lastHeld: map[string]time.Time{}},
+		leases: newServerLeases(),
 	}
 	o.poller = &discoveryPoller{
 		facts: f, clients: c, leases: o.leases, addresses: o.addresses,

@@ -35,7 +35,7 @@ var afterDays = []string{"SVMMigrationWaiting", "SVMNotMigrated"}
 // hurried are rules that need seconds for what they need minutes for. The manager may be away for as long as a restart
 // takes. A watch that has nothing to tell says so once a minute, and that minute begins anew if the watch breaks.
 func hurried(rules ruleFile) ruleFile {
-	shorter := strings.NewReplacer("[15m]", "[20s]", "[1h]", "[60s]", "1h)", "60s)", "[10m]", "[8s]",
+	shorter := strings.NewReplacer("[15m]", "[20s]", "[1h]", "[60s]", "offset 1h", "offset 60s", "[10m]", "[8s]",
 		"> 1800", "> 150")
 	return changed(rules, func(r *rule) {
 		r.Expr = shorter.Replace(r.Expr)

@@ -52,7 +52,7 @@ func TestTheFenceDeniesObjects(t *testing.T) {
 		"many, all of one namespace":   {objects: 300, of: 300, to: 300, ends: true, tried: 300},
 		"the first namespace":          {objects: 400, of: 200, from: 0, to: 200, tried: 400},
 		"one namespace":                {objects: 400, of: 200, from: 200, to: 400, tried: 400},
-		"all since a rule was made":    {objects: 600, of: 50, from: 200, to: 600, ends: true, tried: 300},
+		"all since a rule was made":    {objects: 2000, of: 50, from: 200, to: 2000, ends: true, tried: 300},
 		"a namespace, and then others": {objects: 400, of: 200, from: 50, to: 200, tried: 400},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,8 +86,8 @@ func TestTheFenceDeniesObjects(t *testing.T) {
 				test.ends && ended.Reason != migrationv1alpha1.MigrationReasonRewritesChangeObjects {
 				t.Errorf("it ended with %v", err)
 			}
-			// Up to a hundred requests are in flight.
-			if tried < test.tried || tried > test.tried+100 {
+			// Up to a hundred requests are in flight, and the runner may be behind with their results.
+			if tried < test.tried || tried > test.tried+1000 {
 				t.Errorf("%d objects were tried, want about %d", tried, test.tried)
 			}
 		})

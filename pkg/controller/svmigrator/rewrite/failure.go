@@ -78,6 +78,8 @@ type Failure struct {
 	// reason and message are those of the API server's answer, without the values of fields.
 	reason  metav1.StatusReason
 	message string
+	// answered means that an API server answered, or a proxy.
+	answered bool
 	// timedOut means that the request took too long. That may be the fault of one object, or of the API server.
 	timedOut bool
 	// retryAfter is how long the API server asks clients to wait, at most pacer.MaxRetryAfter.
@@ -97,7 +99,7 @@ func Classify(err error, name string) Failure {
 		return classifyUnanswered(err)
 	}
 	status := answer.Status()
-	f := Failure{reason: status.Reason, message: messageOf(status), token: status.Continue}
+	f := Failure{answered: true, reason: status.Reason, message: messageOf(status), token: status.Continue}
 	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
 		f.retryAfter = min(time.Duration(seconds)*time.Second, pacer.MaxRetryAfter)
 	}

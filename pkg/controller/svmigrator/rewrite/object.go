@@ -136,15 +136,16 @@ func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) 
 		return a
 	}
 	a.failure = Classify(err, object.Name)
-	answered := a.failure.reason != "" && a.failure.reason != metav1.StatusReasonTooManyRequests
 	switch c := consequences[a.failure.kind]; {
 	case a.failure.kind == changing:
 		return r.wouldChange(object, fencedOff)
 	case c.denies:
 		a.outcome = sweep.Denied
 	case c.readsObject, a.failure.kind == unreachable && object.Tries >= unreachableTries:
-		return r.resolve(ctx, object, a.failure)
-	case c.mayBeBehind && answered && r.aggregated():
+		a = r.resolve(ctx, object, a.failure)
+	}
+	fromBehind := a.failure.answered && a.failure.reason != metav1.StatusReasonTooManyRequests && r.aggregated()
+	if fromBehind && consequences[a.failure.kind].mayBeBehind {
 		a.failure.kind = behindAway // An aggregated server that does not answer must not slow down other migrations.
 	}
 	return a

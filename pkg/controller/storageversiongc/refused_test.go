@@ -17,13 +17,17 @@ limitations under the License.
 package storageversiongc
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 // TestGarbageThatStays has an API server that refuses every write for an hour, and one that takes 1.6 s for each list,
@@ -37,7 +41,7 @@ func TestGarbageThatStays(t *testing.T) {
 	}{
 		"writes are refused": {
 			answer:   apierrors.NewForbidden(schema.GroupResource{Resource: "storageversions"}, "a", nil),
-			maxLists: 110, held: "refused",
+			maxLists: 140, held: "refused",
 		},
 		"the API server is slow": {lists: 1600 * time.Millisecond, maxLists: 120, held: "gap"},
 	} {
@@ -69,5 +73,39 @@ func TestGarbageThatStays(t *testing.T) {
 				t.Errorf("no sync was held back because of %s", test.held)
 			}
 		})
+	}
+}
+
+func TestWriteThatFailsDoesNotKeepBackTheRest(t *testing.T) {
+	for name, answer := range map[string]error{
+		"it fails":   apierrors.NewInternalError(errors.New("no")),
+		"is refused": apierrors.NewForbidden(schema.GroupResource{}, "apps.a", errors.New("no")),
+	} {
+		t.Run(name, func(t *testing.T) { testWriteThatFails(t, answer) })
+	}
+}
+
+func testWriteThatFails(t *testing.T, answer error) {
+	t.Helper()
+	refused := withMarker(published("apps.a", entry("gone", "v1")))
+	fine := withMarker(published("apps.b", entry("gone", "v1")))
+	f := newFixture(t, refused, fine)
+	f.cache(t, refused, fine)
+	f.memory = memory{at: epoch, absentSince: missedSince(epoch.Add(-grace), "gone")}
+	f.client.PrependReactor("delete", "storageversions", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.(clienttesting.DeleteAction).GetName() == refused.Name {
+			return true, nil, answer
+		}
+		return false, nil, nil
+	})
+	switch next, err := f.sync(f.ctx); {
+	case controller.Refused(answer) && (err != nil || next != recheckInterval):
+		t.Errorf("next look in %v, error %v", next, err)
+	case !controller.Refused(answer) && !errors.Is(err, answer):
+		t.Errorf("error %v", err)
+	}
+	_, err := f.client.InternalV1alpha1().StorageVersions().Get(f.ctx, fine.Name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("the other object is not deleted: %v", err)
 	}
 }
