@@ -71,7 +71,7 @@ func (r *aggregatedReader) isBuiltIn(gv schema.GroupVersion) bool {
 }
 
 func (r *aggregatedReader) watchAPIServices(ctx context.Context) {
-	followClass(ctx, r.facts, storageversion.Aggregated, r.apiServices, func(d delta[*documents.APIService]) {
+	followRead(ctx, r.readingOf(storageversion.Aggregated), r.apiServices, func(d delta[*documents.APIService]) {
 		r.update(func(now time.Time) storageversion.Changes {
 			changes := storageversion.Changes{}
 			for _, s := range d.set {

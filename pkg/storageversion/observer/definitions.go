@@ -37,7 +37,7 @@ type definitionWatcher struct {
 }
 
 func (w *definitionWatcher) run(ctx context.Context) {
-	followClass(ctx, w.facts, storageversion.Custom, w.source, func(d delta[*documents.Definition]) {
+	followRead(ctx, w.readingOf(storageversion.Custom), w.source, func(d delta[*documents.Definition]) {
 		w.update(func(now time.Time) storageversion.Changes {
 			w.lastRead[migrationv1alpha1.EvidenceFromCustomResourceDefinition] = now
 			changes := storageversion.Changes{}

@@ -19,6 +19,7 @@ package observer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -49,6 +50,7 @@ const (
 type leaseWatcher struct {
 	*facts
 	source    *source
+	reading   *reading
 	addresses *addressWatcher
 
 	// What the watch has shown up to a revision, by identity: the addresses that servers advertise, and who holds their
@@ -60,10 +62,15 @@ type leaseWatcher struct {
 	// Only the goroutine of the watch uses these.
 	leases   serverLeases
 	reported bool
+
+	lateSince time.Time // when a poll found the watch to be late; only the goroutine that polls uses it
 }
 
+// errWatchLate says that the watch has not shown who holds the Leases now.
+var errWatchLate = errors.New("the watch of identity Leases is late")
+
 func (w *leaseWatcher) run(ctx context.Context) {
-	followClass(ctx, w.facts, storageversion.BuiltIn, w.source, func(d delta[*coordinationv1.Lease]) {
+	followRead(ctx, w.reading, w.source, func(d delta[*coordinationv1.Lease]) {
 		was := w.leases.leasesAt
 		w.leases.apply(d, w.clock.Now())
 		if d.listed {
@@ -164,10 +171,25 @@ func (w *leaseWatcher) check(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if holders := now.holders(); !maps.Equal(holders, w.holders) {
-		return fmt.Errorf("the watch of identity Leases is late: it has shown the holders %v, and etcd has %v. If this "+
-			"lasts, restart the API server that the manager uses", w.holders, holders)
+		return fmt.Errorf("%w: it has shown the holders %v, and etcd has %v. If this lasts, restart the API server that the "+
+			"manager uses", errWatchLate, w.holders, holders)
 	}
 	return nil
+}
+
+// current reports whether the watch has shown what etcd has now. If it has not at two polls in a row, for example
+// because it hangs, the Leases count as unreadable.
+func (w *leaseWatcher) current(ctx context.Context) bool {
+	err := w.check(ctx)
+	switch {
+	case !errors.Is(err, errWatchLate):
+		w.lateSince = time.Time{}
+	case w.lateSince.IsZero():
+		w.lateSince = w.clock.Now()
+	default:
+		w.reading.late(w.lateSince, err)
+	}
+	return err == nil
 }
 
 // withoutLease returns an error while a server may answer whose Lease is gone: one that stops, or one whose Lease

@@ -93,7 +93,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 		},
 	}
 	o.leases = &leaseWatcher{
-		facts: f, source: c.leases, addresses: o.addresses,
+		facts: f, source: c.leases, reading: f.readingOf(storageversion.BuiltIn), addresses: o.addresses,
 		leases: newServerLeases(),
 	}
 	o.poller = &discoveryPoller{

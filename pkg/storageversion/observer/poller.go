@@ -189,7 +189,7 @@ func (p *discoveryPoller) worthLooking(ctx context.Context) bool {
 // servedChanged says whether a server serves other built-in group versions than for the last look. It asks one server
 // after the other, because the answers are large if there are many custom resources.
 func (p *discoveryPoller) servedChanged(ctx context.Context) bool {
-	logger, all := klog.FromContext(ctx), true
+	logger, all := klog.FromContext(ctx), p.leases.current(ctx)
 	for address, before := range p.last.Documents {
 		var now []schema.GroupVersion
 		from, err := p.clients.reader(address, p.last.Direct)

@@ -47,12 +47,9 @@ type reading struct {
 	unreadable   bool
 }
 
-// followClass follows the source of a class of resources as follow does.
-func followClass[T watchable](
-	ctx context.Context, f *facts, class storageversion.Class, from *source, apply func(delta[T]),
-) {
-	r := f.readingOf(class)
-	follow(ctx, f.clock, from, func(d delta[T]) {
+// followRead follows a source as follow does, and tells whether it can be read.
+func followRead[T watchable](ctx context.Context, r *reading, from *source, apply func(delta[T])) {
+	follow(ctx, r.clock, from, func(d delta[T]) {
 		apply(d)
 		r.applied() // Not earlier: until then, what is known is out of date.
 	}, r.tried)
@@ -97,6 +94,14 @@ func (r *reading) tried(err error) {
 			err = status // without what the Reflector says of Go types
 		}
 		return r.tell(now, storageversion.Unreadable{Failure: err.Error(), Since: r.failingSince})
+	})
+}
+
+// late records that a watch is open, and has not shown since a time what is there.
+func (r *reading) late(since time.Time, err error) {
+	r.update(func(now time.Time) storageversion.Changes {
+		r.unreadable = true
+		return r.tell(now, storageversion.Unreadable{Failure: err.Error(), Since: since})
 	})
 }
 

@@ -176,6 +176,37 @@ func TestSourceThatCannotBeRead(t *testing.T) {
 	}
 }
 
+// TestWatchOfLeasesThatHangs has a server start again while the watch shows nothing and does not fail.
+func TestWatchOfLeasesThatHangs(t *testing.T) {
+	c := newReadingCluster(t)
+	c.settle(t)
+	c.host.change(func() {
+		c.leases.silent = true
+		c.hold(0, 2)
+	})
+	began, told := c.clock.Now(), func() error {
+		if o := c.Observe(deployments); o.Problem == nil || !strings.Contains(o.Problem.Message, "watch") {
+			return fmt.Errorf("the problem is %v", o.Problem)
+		}
+		return nil
+	}
+	c.until(t, func() error {
+		c.clock.Step(5 * time.Second)
+		return told()
+	})
+	if took := c.clock.Since(began); took < storageversion.DefaultPollInterval {
+		t.Errorf("a moment counts: it is a problem after %v", took)
+	}
+	if read := c.LastRead()[migrationv1alpha1.EvidenceFromServerDiscovery]; read.After(began) {
+		t.Errorf("all was read at %v, and the server started at %v", read, began)
+	}
+	c.host.change(func() {
+		c.leases.silent = false
+		c.hold(0, 2)
+	})
+	c.until(t, func() error { return c.whole(deployments) })
+}
+
 // TestOutageIsNoProblem has no API server for long. When it is back, some resources cannot be read at once.
 func TestOutageIsNoProblem(t *testing.T) {
 	c := newReadingCluster(t)

@@ -45,6 +45,8 @@ type Cluster struct {
 	Dynamic     dynamic.Interface
 	Extensions  apiextensions.Interface
 	Migration   versioned.Interface
+
+	part *testing.T // that uses the control plane now, if it is used by parts
 }
 
 // Use makes clients of cfg for a control plane.

@@ -25,17 +25,25 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
-// StartManager starts a manager that ends with the test that starts it. So it does not migrate for the next test too if
-// this one fails.
+// StartManager starts a manager that ends with the part that starts it. It ends with the test that starts it if that
+// fails, so that it does not migrate for the next test too.
 func (c *Cluster) StartManager(t *testing.T, p Process) (process *controlplane.Process, port int) {
 	t.Helper()
 	p.Name = strings.ReplaceAll(t.Name(), "/", "-") + "-" + p.Name // Names of logs must differ.
 	process, port = StartManager(t, c.ControlPlane, p)
-	t.Cleanup(func() {
+	stop := func(t *testing.T) {
 		if process.Running() {
 			StopManager(t, process)
 		}
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			stop(t)
+		}
 	})
+	if part := c.part; part != nil {
+		part.Cleanup(func() { stop(part) })
+	}
 	return process, port
 }
 
@@ -44,7 +52,12 @@ func (c *Cluster) StartManager(t *testing.T, p Process) (process *controlplane.P
 // may have left the servers as no other expects them.
 func (c *Cluster) Part(t *testing.T, name string, run func(t *testing.T)) bool {
 	t.Helper()
-	if !t.Run(name, run) {
+	passed := t.Run(name, func(t *testing.T) {
+		c.part = t
+		run(t)
+	})
+	c.part = nil
+	if !passed {
 		return false
 	}
 	all := metav1.ListOptions{}
