@@ -282,7 +282,7 @@ func (c *cluster) stateRefused() situation {
 		fires: []string{"SVMStateNotWritten"},
 		begin: func(t *testing.T) {
 			c.migrated(t, unwritten)
-			hook := c.hooks.Validation()
+			hook := webhook.Start(t, c.ListenAddress()).Validation() // That of others is away for a while.
 			hook.Behave(webhook.Behaviour{Deny: map[string]metav1.Status{unwritten.String(): {Message: "not today"}}})
 			about := admissionregistrationv1.RuleWithOperations{
 				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Update},
@@ -290,9 +290,13 @@ func (c *cluster) stateRefused() situation {
 					APIGroups: []string{v1alpha1.GroupName}, APIVersions: []string{"*"}, Resources: []string{"storagestates/status"},
 				},
 			}
+			entry := hook.ValidatingWebhook(rule, about)
+			entry.MatchConditions = []admissionregistrationv1.MatchCondition{
+				{Name: "one", Expression: fmt.Sprintf("object.metadata.name == %q", unwritten.String())},
+			}
 			configuration := &admissionregistrationv1.ValidatingWebhookConfiguration{
 				ObjectMeta: metav1.ObjectMeta{Name: rule},
-				Webhooks:   []admissionregistrationv1.ValidatingWebhook{hook.ValidatingWebhook(rule, about)},
+				Webhooks:   []admissionregistrationv1.ValidatingWebhook{entry},
 			}
 			if _, err := webhooks.Create(t.Context(), configuration, metav1.CreateOptions{}); err != nil {
 				t.Fatal(err)
