@@ -23,7 +23,6 @@ import (
 	"time"
 
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
@@ -46,8 +45,7 @@ const (
 	// before recheckInterval: otherwise an API server that is slow for long would get a list each second for nothing.
 	maxGap = 2500 * time.Millisecond
 
-	// recheckInterval is how often the controller reads what no event announces: Leases that the informer does not select,
-	// and a StorageVersion API that is not served at the moment.
+	// recheckInterval is how often the controller asks for a StorageVersion API that is not served at the moment.
 	recheckInterval = time.Minute
 
 	// A write that the API server has refused, for example because a permission is missing, is repeated after
@@ -65,8 +63,6 @@ const (
 	unknown presence = iota
 	absent
 	present
-	// presentUnwatched is a Lease that exists but is not in the informer, so its deletion causes no event.
-	presentUnwatched
 )
 
 // observation is everything a decision depends on.
@@ -89,19 +85,12 @@ type memory struct {
 	at time.Time
 	// absentSince is, by server ID, the end of the first read in an unbroken row of reads that did not find the Lease.
 	absentSince map[string]time.Time
-	// emptySince is the same for objects without entries.
-	emptySince map[types.UID]emptySighting
 	// refusals is how often in a row the API server has refused writes.
 	refusals int
 }
 
 // serverEntry is what one server publishes in a StorageVersion.
 type serverEntry = apiserverinternalv1alpha1.ServerStorageVersion
-
-type emptySighting struct {
-	resourceVersion string
-	since           time.Time
-}
 
 type action string
 
@@ -163,13 +152,10 @@ func decide(obs observation) decision {
 		return d
 	}
 	for _, serverID := range serverIDs(obs.storageVersions) {
-		switch obs.leases[serverID] {
-		case unknown:
+		if obs.leases[serverID] == unknown {
 			// Do nothing and remember nothing. What prevented the read of this Lease may also prevent a living server from
 			// writing its own Lease.
 			return decision{heldBy: sets.New(leaseUnknown), next: never}
-		case presentUnwatched:
-			d.next = recheckInterval
 		}
 	}
 
@@ -222,11 +208,12 @@ func (d *decision) judge(obs observation, object *apiserverinternalv1alpha1.Stor
 }
 
 // judgeEmpty waits, because a server that finds no object creates one and adds its entry in a second request. It needs
-// no marker: that second request changes the object, so the precondition of the deletion fails.
+// no marker, and the clocks of two hosts are good enough: the second request changes the object, so the precondition of
+// the deletion fails, and a server that comes too late creates the object again.
 func (d *decision) judgeEmpty(obs observation, object *apiserverinternalv1alpha1.StorageVersion) {
 	switch {
 	case object.DeletionTimestamp != nil:
-	case ripe(obs, d.memory.emptySince[object.UID].since):
+	case obs.now.Sub(object.CreationTimestamp.Time).Abs() >= grace: // A clock that is far behind must not delay it.
 		d.do(effect{action: deleteObject, reason: noEntries, object: object})
 	default:
 		d.hold(inGrace)
@@ -242,29 +229,17 @@ func (d *decision) hold(r reason) {
 
 // graceBroken reports whether a grace period has begun, and the API server did not answer often enough since.
 func (m memory) graceBroken(now time.Time) bool {
-	return len(m.absentSince)+len(m.emptySince) > 0 && now.Sub(m.at) > maxGap
+	return len(m.absentSince) > 0 && now.Sub(m.at) > maxGap
 }
 
 // remember keeps what this observation confirms, adds what it saw first, and forgets the rest.
 func remember(obs observation) memory {
 	known := obs.remembered
-	m := memory{
-		at: obs.now, absentSince: map[string]time.Time{}, emptySince: map[types.UID]emptySighting{}, refusals: known.refusals,
-	}
+	m := memory{at: obs.now, absentSince: map[string]time.Time{}, refusals: known.refusals}
 	for _, serverID := range serverIDs(obs.storageVersions) {
 		if obs.leases[serverID] == absent {
 			m.absentSince[serverID] = cmp.Or(known.absentSince[serverID], obs.now)
 		}
-	}
-	for _, object := range obs.storageVersions {
-		if len(object.Status.StorageVersions) > 0 {
-			continue
-		}
-		sighting, seen := known.emptySince[object.UID]
-		if !seen || sighting.resourceVersion != object.ResourceVersion {
-			sighting = emptySighting{resourceVersion: object.ResourceVersion, since: obs.now}
-		}
-		m.emptySince[object.UID] = sighting
 	}
 	return m
 }

@@ -62,6 +62,12 @@ func terminating(object *apiserverinternalv1alpha1.StorageVersion) *apiserverint
 	return object
 }
 
+func created(object *apiserverinternalv1alpha1.StorageVersion, seconds float64) *apiserverinternalv1alpha1.StorageVersion {
+	object = object.DeepCopy()
+	object.CreationTimestamp = metav1.Time{Time: at(seconds)}
+	return object
+}
+
 func objects(o ...*apiserverinternalv1alpha1.StorageVersion) []*apiserverinternalv1alpha1.StorageVersion {
 	return o
 }
@@ -74,24 +80,19 @@ func missedSince(t time.Time, ids ...string) map[string]time.Time {
 	return m
 }
 
-func emptySince(t time.Time, o *apiserverinternalv1alpha1.StorageVersion) map[types.UID]emptySighting {
-	return map[types.UID]emptySighting{o.UID: {resourceVersion: o.ResourceVersion, since: t}}
-}
-
 // Leases of these tests' servers: "living..." exist, "gone..." do not.
 func TestDecide(t *testing.T) {
 	var (
-		living   = entry("living", "v1")
-		living2  = entry("living-2", "v1beta1")
-		gone     = entry("gone", "v1beta1")
-		gone2    = entry("gone-2", "v1")
-		mixed    = published("apps.mixed", living, gone)
-		allGone  = published("apps.allgone", gone, gone2)
-		oneGone  = published("apps.onegone", gone)
-		healthy  = published("apps.healthy", living, living2)
-		empty    = published("apps.empty")
-		none     = sets.New[reason]()
-		noMemory = map[types.UID]emptySighting{}
+		living  = entry("living", "v1")
+		living2 = entry("living-2", "v1beta1")
+		gone    = entry("gone", "v1beta1")
+		gone2   = entry("gone-2", "v1")
+		mixed   = published("apps.mixed", living, gone)
+		allGone = published("apps.allgone", gone, gone2)
+		oneGone = published("apps.onegone", gone)
+		healthy = published("apps.healthy", living, living2)
+		empty   = published("apps.empty")
+		none    = sets.New[reason]()
 	)
 	tests := []struct {
 		name string
@@ -105,15 +106,7 @@ func TestDecide(t *testing.T) {
 			leases:          map[string]presence{"living": present, "living-2": present},
 		},
 		want: decision{heldBy: none, next: never,
-			memory: memory{at: at(100), absentSince: missedSince(at(0)), emptySince: noMemory}},
-	}, {
-		name: "a lease that lives out of the informer's sight keeps its entry, and is looked at again without an event",
-		obs: observation{
-			storageVersions: objects(healthy),
-			leases:          map[string]presence{"living": present, "living-2": presentUnwatched},
-		},
-		want: decision{heldBy: none, next: recheckInterval,
-			memory: memory{at: at(100), absentSince: missedSince(at(0)), emptySince: noMemory}},
+			memory: memory{at: at(100), absentSince: missedSince(at(0))}},
 	}, {
 		name: "a lease missing for the first time is remembered, and nothing else",
 		obs: observation{
@@ -121,7 +114,7 @@ func TestDecide(t *testing.T) {
 			leases:          map[string]presence{"living": present, "gone": absent},
 		},
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
-			memory: memory{at: at(100), absentSince: missedSince(at(100), "gone"), emptySince: noMemory}},
+			memory: memory{at: at(100), absentSince: missedSince(at(100), "gone")}},
 	}, {
 		name: "a lease missing for less than the grace, if only just, is waited for",
 		obs: observation{
@@ -130,7 +123,7 @@ func TestDecide(t *testing.T) {
 			remembered:      memory{at: at(99), absentSince: missedSince(at(85), "gone")},
 		},
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
-			memory: memory{at: at(100), absentSince: missedSince(at(85), "gone"), emptySince: noMemory}},
+			memory: memory{at: at(100), absentSince: missedSince(at(85), "gone")}},
 	}, {
 		name: "a lease missing for the grace: the object gets a marker first, and is looked at again at once",
 		obs: observation{
@@ -140,7 +133,7 @@ func TestDecide(t *testing.T) {
 		},
 		want: decision{heldBy: none, next: 0,
 			effects: []effect{{action: putMarker, reason: staleEntries, object: mixed, serverIDs: []string{"gone"}}},
-			memory:  memory{at: at(100), absentSince: missedSince(at(84.9), "gone"), emptySince: noMemory}},
+			memory:  memory{at: at(100), absentSince: missedSince(at(84.9), "gone")}},
 	}, {
 		name: "with the marker the entry goes",
 		obs: observation{
@@ -152,7 +145,7 @@ func TestDecide(t *testing.T) {
 			effects: []effect{
 				{action: removeEntries, reason: staleEntries, object: withMarker(mixed), serverIDs: []string{"gone"}},
 			},
-			memory: memory{at: at(100), absentSince: missedSince(at(80), "gone"), emptySince: noMemory}},
+			memory: memory{at: at(100), absentSince: missedSince(at(80), "gone")}},
 	}, {
 		name: "with the marker an object of servers that are all gone is deleted; objects are taken by name",
 		obs: observation{
@@ -165,7 +158,7 @@ func TestDecide(t *testing.T) {
 				{action: deleteObject, reason: staleEntries, object: withMarker(allGone), serverIDs: []string{"gone", "gone-2"}},
 				{action: deleteObject, reason: staleEntries, object: withMarker(oneGone), serverIDs: []string{"gone"}},
 			},
-			memory: memory{at: at(100), absentSince: missedSince(at(80), "gone", "gone-2"), emptySince: noMemory}},
+			memory: memory{at: at(100), absentSince: missedSince(at(80), "gone", "gone-2")}},
 	}, {
 		name: "of two missing leases one is still in its grace: its entry stays, hence the object, too",
 		obs: observation{
@@ -177,7 +170,7 @@ func TestDecide(t *testing.T) {
 			effects: []effect{
 				{action: removeEntries, reason: staleEntries, object: withMarker(allGone), serverIDs: []string{"gone"}},
 			},
-			memory: memory{at: at(100), emptySince: noMemory,
+			memory: memory{at: at(100),
 				absentSince: map[string]time.Time{"gone": at(80), "gone-2": at(100)}}},
 	}, {
 		name: "one unknown lease stops everything and every grace begins again",
@@ -212,7 +205,7 @@ func TestDecide(t *testing.T) {
 		},
 		want: decision{heldBy: none, next: never,
 			effects: []effect{{action: removeMarker, reason: noneStale, object: withMarker(healthy)}},
-			memory:  memory{at: at(100), absentSince: missedSince(at(0)), emptySince: noMemory}},
+			memory:  memory{at: at(100), absentSince: missedSince(at(0))}},
 	}, {
 		name: "a marker found at start is left while its lease is in the grace",
 		obs: observation{
@@ -220,39 +213,30 @@ func TestDecide(t *testing.T) {
 			leases:          map[string]presence{"living": present, "gone": absent},
 		},
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
-			memory: memory{at: at(100), absentSince: missedSince(at(100), "gone"), emptySince: noMemory}},
+			memory: memory{at: at(100), absentSince: missedSince(at(100), "gone")}},
 	}, {
 		name: "an object without entries is one that a server may be about to fill",
-		obs:  observation{storageVersions: objects(empty)},
+		obs:  observation{storageVersions: objects(created(empty, 86), created(empty, 114))},
 		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
-			memory: memory{at: at(100), absentSince: missedSince(at(0)), emptySince: emptySince(at(100), empty)}},
+			memory: memory{at: at(100), absentSince: missedSince(at(0))}},
 	}, {
-		name: "an object that stayed without entries is deleted",
-		obs: observation{
-			storageVersions: objects(empty),
-			remembered:      memory{at: at(99), emptySince: emptySince(at(80), empty)},
-		},
+		name: "an old object without entries is deleted, also if a clock is far behind",
+		obs:  observation{storageVersions: objects(created(empty, 85), created(empty, 4000))},
 		want: decision{heldBy: none, next: never,
-			effects: []effect{{action: deleteObject, reason: noEntries, object: empty}},
-			memory:  memory{at: at(100), absentSince: missedSince(at(0)), emptySince: emptySince(at(80), empty)}},
-	}, {
-		name: "an object without entries that was written meanwhile is waited for anew",
-		obs: observation{
-			storageVersions: objects(empty),
-			remembered: memory{at: at(99), emptySince: map[types.UID]emptySighting{
-				empty.UID: {resourceVersion: "6", since: at(80)}}},
-		},
-		want: decision{heldBy: sets.New(inGrace), next: probeInterval,
-			memory: memory{at: at(100), absentSince: missedSince(at(0)), emptySince: emptySince(at(100), empty)}},
+			effects: []effect{
+				{action: deleteObject, reason: noEntries, object: created(empty, 85)},
+				{action: deleteObject, reason: noEntries, object: created(empty, 4000)},
+			},
+			memory: memory{at: at(100), absentSince: missedSince(at(0))}},
 	}, {
 		name: "objects that are deleted already wait for their finalizers, not for us",
 		obs: observation{
 			storageVersions: objects(terminating(empty), terminating(withMarker(oneGone))),
 			leases:          map[string]presence{"gone": absent},
-			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone"), emptySince: emptySince(at(80), empty)},
+			remembered:      memory{at: at(99), absentSince: missedSince(at(80), "gone")},
 		},
 		want: decision{heldBy: none, next: never,
-			memory: memory{at: at(100), absentSince: missedSince(at(80), "gone"), emptySince: emptySince(at(80), empty)}},
+			memory: memory{at: at(100), absentSince: missedSince(at(80), "gone")}},
 	}, {
 		name: "an API that is not served is asked again later",
 		obs:  observation{unserved: true},
@@ -266,7 +250,7 @@ func TestDecide(t *testing.T) {
 				before = append(before, object.DeepCopy())
 			}
 			got := decide(test.obs)
-			unexported := cmp.AllowUnexported(decision{}, effect{}, memory{}, emptySighting{})
+			unexported := cmp.AllowUnexported(decision{}, effect{}, memory{})
 			if diff := cmp.Diff(test.want, got, unexported); diff != "" {
 				t.Errorf("decision (-want +got):\n%s", diff)
 			}

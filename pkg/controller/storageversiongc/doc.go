@@ -43,7 +43,7 @@ limitations under the License.
 //     write, and every grace period starts again.
 //   - A Lease that exists stands for a living server, whatever its labels, its holder and its age are.
 //   - The uid and the resourceVersion of the object that it decided on are the precondition of each write.
-//   - It deletes an object without entries only after the object had none, at one resourceVersion, for [grace].
+//   - It deletes an object without entries only if the object is older than [grace].
 //   - It checks everything when it starts, so it finds what happened while no instance ran.
 //
 // It never

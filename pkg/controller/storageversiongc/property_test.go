@@ -94,7 +94,7 @@ func randomWalk(t *testing.T, seed uint64, steps int) (removals int) {
 		now = obs.now
 		for _, id := range servers {
 			if rng.IntN(20) == 0 {
-				lives[id] = presence(rng.IntN(4))
+				lives[id] = presence(rng.IntN(3))
 			} else if lives[id] == unknown {
 				lives[id] = absent
 			}
