@@ -91,21 +91,19 @@ func (m *manager) stateEffects(j *job, d svmtrigger.Decision, add func(func() er
 		}
 		return nil
 	}
-	create := func(annotations map[string]string) func() error {
-		return func() error {
-			spec := migrationv1alpha1.StorageStateSpec{
-				Resource: migrationv1alpha1.GroupResource{Group: j.resource.Group, Resource: j.resource.Resource},
-			}
-			if _, err := api.createState(name, spec, annotations); err != nil {
-				return errOutdated
-			}
-			m.wroteAt(streamStates, j.resource)
-			return nil
+	create := func() error {
+		spec := migrationv1alpha1.StorageStateSpec{
+			Resource: migrationv1alpha1.GroupResource{Group: j.resource.Group, Resource: j.resource.Resource},
 		}
+		if _, err := api.createState(name, spec, nil); err != nil {
+			return errOutdated
+		}
+		m.wroteAt(streamStates, j.resource)
+		return nil
 	}
 	switch d.State {
 	case svmtrigger.CreateState:
-		add(create(nil))
+		add(create)
 	case svmtrigger.UpdateState:
 		m.w.judge.decides(m, j.in.State, &d.Status)
 		add(func() error {
@@ -118,9 +116,6 @@ func (m *manager) stateEffects(j *job, d svmtrigger.Decision, add func(func() er
 		})
 	case svmtrigger.DeleteState:
 		add(remove)
-	case svmtrigger.RecreateState:
-		add(remove)
-		add(create(j.in.State.Annotations))
 	}
 }
 

@@ -83,7 +83,8 @@ type observation struct {
 type memory struct {
 	// at is when the API server last answered.
 	at time.Time
-	// absentSince is, by server ID, the end of the first read in an unbroken row of reads that did not find the Lease.
+	// absentSince has for each server ID when the first read ended that did not find the Lease. Every read since then did
+	// not find it either.
 	absentSince map[string]time.Time
 	// refusals is how often in a row the API server has refused writes.
 	refusals int

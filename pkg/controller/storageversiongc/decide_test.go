@@ -62,7 +62,9 @@ func terminating(object *apiserverinternalv1alpha1.StorageVersion) *apiserverint
 	return object
 }
 
-func created(object *apiserverinternalv1alpha1.StorageVersion, seconds float64) *apiserverinternalv1alpha1.StorageVersion {
+func created(
+	object *apiserverinternalv1alpha1.StorageVersion, seconds float64,
+) *apiserverinternalv1alpha1.StorageVersion {
 	object = object.DeepCopy()
 	object.CreationTimestamp = metav1.Time{Time: at(seconds)}
 	return object

@@ -17,7 +17,6 @@ limitations under the License.
 package svmtrigger
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -35,16 +34,13 @@ import (
 // act performs the effects of a decision in their order. Each depends on the one before. It repeats none of them: the
 // next sync decides anew on what is there then.
 func (c *Controller) act(ctx context.Context, in Input, d Decision) error {
-	effects := []func(context.Context, Input, Decision) error{c.writeState, c.deleteMigrations, c.createMigration}
-	for _, effect := range effects {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := effect(ctx, in, d); err != nil {
-			return err
-		}
+	if err := c.writeState(ctx, in, d); err != nil {
+		return err
 	}
-	return nil
+	if err := c.deleteMigrations(ctx, d); err != nil {
+		return err
+	}
+	return c.createMigration(ctx, in, d)
 }
 
 // writeState writes or deletes the state, and sends the events when that was stored.
@@ -101,60 +97,38 @@ func (c *Controller) storeState(
 	ctx context.Context, in Input, d Decision,
 ) (*migrationv1alpha1.StorageState, error) {
 	states, state := c.client.StorageStates(), in.State
-	if d.State == RecreateState {
-		if err := c.knowsEpochs(ctx, state); err != nil {
-			return nil, err
-		}
-	}
-	if d.State == DeleteState || d.State == RecreateState {
-		err := states.Delete(ctx, state.Name, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion},
-		})
-		if err != nil && !controller.StateMissing(err, state.Name) {
-			return nil, err
-		}
-	}
 	switch d.State {
-	case CreateState, RecreateState:
+	case CreateState:
 		return states.Create(ctx, newState(in), metav1.CreateOptions{})
 	case UpdateState:
 		state = state.DeepCopy()
 		state.Status = d.Status
 		return states.UpdateStatus(ctx, state, metav1.UpdateOptions{})
 	case DeleteState:
-		return nil, nil
+		err := states.Delete(ctx, state.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion},
+		})
+		if controller.StateMissing(err, state.Name) {
+			err = nil
+		}
+		return nil, err
 	default:
 		return nil, fmt.Errorf("unknown action %q", d.State)
 	}
 }
 
-// knowsEpochs returns an error if the definition of StorageStates has no epochs: another program has replaced it. Every
-// state looks then as if another controller had written it. When the definition of this release is back, the epochs are
-// there again, unless the state was deleted.
-func (c *Controller) knowsEpochs(ctx context.Context, state *migrationv1alpha1.StorageState) error {
-	state = state.DeepCopy()
-	state.Status.Epoch = 1
-	_, err := c.client.StorageStates().UpdateStatus(ctx, state, metav1.UpdateOptions{
-		DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict,
-	})
-	if err != nil && !apierrors.IsInvalid(err) { // An API server that validates the status knows all its fields.
-		return fmt.Errorf("asking whether the definition has epochs: %w", err)
-	}
-	return nil
-}
-
-// newState returns a state with what people wrote on the state that it replaces, if there is one.
+// newState returns a state with what people wrote on the one that was deleted, if this process saw it.
 func newState(in Input) *migrationv1alpha1.StorageState {
 	resource := in.Observation.Resource
 	state := &migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: resource.String()}}
-	if replaced := cmp.Or(in.State, in.Deleted); replaced != nil {
-		state.Annotations, state.Labels, state.Spec = replaced.Annotations, replaced.Labels, replaced.Spec
+	if deleted := in.Deleted; deleted != nil {
+		state.Annotations, state.Labels, state.Spec = deleted.Annotations, deleted.Labels, deleted.Spec
 	}
 	state.Spec.Resource = migrationv1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}
 	return state
 }
 
-func (c *Controller) deleteMigrations(ctx context.Context, _ Input, d Decision) error {
+func (c *Controller) deleteMigrations(ctx context.Context, d Decision) error {
 	for _, migration := range d.Delete {
 		err := c.client.StorageVersionMigrations().Delete(ctx, migration.Name, metav1.DeleteOptions{
 			// Somebody may suspend it at this moment.

@@ -17,7 +17,6 @@ limitations under the License.
 package svmtrigger
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"testing"
@@ -128,40 +127,6 @@ func TestAct(t *testing.T) {
 			stored: []runtime.Object{state}, state: state,
 			decision: Decision{State: DeleteState},
 			want:     []string{"delete storagestates widgets.example.com if uid-widgets@7"},
-		},
-		"a state is recreated": {
-			stored: []runtime.Object{state}, state: state,
-			decision: Decision{State: RecreateState},
-			want: []string{
-				"update storagestates/status widgets.example.com if uid-widgets@7",
-				"delete storagestates widgets.example.com if uid-widgets@7",
-				"create storagestates widgets.example.com",
-			},
-		},
-		"a state to be recreated has changed": {
-			stored: []runtime.Object{moved}, state: state,
-			decision: Decision{State: RecreateState},
-			want:     []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
-			outdated: true,
-		},
-		"a state is recreated that may not be changed": {
-			stored: []runtime.Object{state}, state: state,
-			decision: Decision{State: RecreateState},
-			refuse: map[string]error{"update storagestates": apierrors.NewInvalid(
-				migrationv1alpha1.SchemeGroupVersion.WithKind("StorageState").GroupKind(), "widgets.example.com", nil)},
-			want: []string{
-				"update storagestates/status widgets.example.com if uid-widgets@7",
-				"delete storagestates widgets.example.com if uid-widgets@7",
-				"create storagestates widgets.example.com",
-			},
-		},
-		"a state is not recreated where the definition has no epochs": {
-			stored: []runtime.Object{state}, state: state,
-			decision: Decision{State: RecreateState},
-			refuse: map[string]error{"update storagestates": apierrors.NewBadRequest(
-				`strict decoding error: unknown field "status.epoch"`)},
-			want:  []string{"update storagestates/status widgets.example.com if uid-widgets@7"},
-			fails: `Recreate of storage state "widgets.example.com": asking whether the definition has epochs`,
 		},
 		"migrations are deleted after the state was written": {
 			stored: []runtime.Object{state, migrationOf(widgets, "one"), migrationOf(widgets, "two")}, state: state,
@@ -287,51 +252,4 @@ func notServed(verb string) error {
 	return apierrors.NewGenericServerResponse(http.StatusNotFound, verb,
 		migrationv1alpha1.Resource("storageversionmigrations"), "", "404 page not found",
 		0, true)
-}
-
-func TestRecreatedStateKeepsWhatPeopleWrote(t *testing.T) {
-	state := stateOf(widgets, "7")
-	state.Labels = map[string]string{"team": "a"}
-	state.Spec.Paused = true
-	state.Status.CurrentStorageVersionHash = "hash="
-	f := newFixture(t, state)
-	in := Input{State: state}
-	in.Observation.Resource = widgets
-	if err := f.act(f.ctx, in, Decide(in)); err != nil {
-		t.Fatal(err)
-	}
-	got, err := f.client.MigrationV1alpha1().StorageStates().Get(f.ctx, state.Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got.UID == state.UID {
-		t.Error("it is the same object")
-	}
-	want := state.DeepCopy()
-	want.UID, want.ResourceVersion, want.Status = got.UID, got.ResourceVersion, got.Status
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("recreated state (-want +got):\n%s", diff)
-	}
-}
-
-func TestNothingIsWrittenAfterTheEnd(t *testing.T) {
-	state := stateOf(widgets, "7")
-	f := newFixture(t, state)
-	ctx, cancel := context.WithCancel(f.ctx)
-	in := Input{State: state}
-	in.Observation.Resource = widgets
-	f.client.PrependReactor("update", "storagestates", func(clienttesting.Action) (bool, runtime.Object, error) {
-		cancel() // while the answer is on its way
-		return false, nil, nil
-	})
-	err := f.act(ctx, in, Decision{
-		State: UpdateState, Delete: []*migrationv1alpha1.StorageVersionMigration{migrationOf(widgets, "one")},
-	})
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
-	want := []string{"update storagestates/status widgets.example.com if uid-widgets@7"}
-	if diff := cmp.Diff(want, f.requests()); diff != "" {
-		t.Errorf("requests (-want +got):\n%s", diff)
-	}
 }

@@ -39,8 +39,6 @@ func Decide(in Input) Decision {
 		return decideWithoutDefinition(in)
 	case in.State == nil:
 		return decideWithoutState(in)
-	case writtenByOtherController(in.State):
-		return Decision{State: RecreateState, Reason: reasonOtherController}
 	}
 	e := newEvaluation(in)
 	if e.old.Epoch == 0 && e.problemMayPass() {
@@ -149,12 +147,6 @@ func decideWithoutState(in Input) Decision {
 		return Decision{Reason: reasonNothingKnown}
 	}
 	return Decision{State: CreateState, Reason: reasonNewResource}
-}
-
-// writtenByOtherController reports whether the epochs of a state cannot be trusted. Another controller wrote it, or
-// it was written while the definition of StorageStates did not know epochs and dropped them.
-func writtenByOtherController(state *migrationv1alpha1.StorageState) bool {
-	return state.Status.Epoch == 0 && state.Status.CurrentStorageVersionHash != ""
 }
 
 // planWrite decides whether to write the state now.

@@ -36,9 +36,9 @@ func (e *evaluation) cleansManagedFields() bool {
 	return e.in.CleanManagedFields && o.Class == storageversion.Custom && o.Presence == storageversion.Served
 }
 
-// recordManagedFields records which versions managedFields may name after a migration: those that it has counted, and
-// if the definition has changed since it began, those that were recorded before. Clients may have applied objects at
-// these after the migration came to them.
+// recordManagedFields records which versions managedFields may name after a migration: those that it has counted. If
+// the definition changed after the migration began, the versions recorded before stay too: clients may have applied
+// objects at these after the migration had rewritten them.
 func (e *evaluation) recordManagedFields(m *migrationv1alpha1.StorageVersionMigration) {
 	if e.in.Observation.Class != storageversion.Custom {
 		return

@@ -85,7 +85,7 @@ func (e *evaluation) agreedCondition() metav1.Condition {
 		return no(migrationv1alpha1.StateReasonServersDisagree, "The servers write different encodings: "+e.writers()+".")
 	case !e.agreed:
 		return no(migrationv1alpha1.StateReasonSettling, fmt.Sprintf(
-			"All servers write %s. They count as agreed at %s at the earliest, when writes that began earlier have ended.",
+			"All servers write %s. They count as agreed from %s on at the earliest: earlier writes may not have ended yet.",
 			current, e.settledTime().UTC().Format(time.RFC3339)))
 	default:
 		return yes(migrationv1alpha1.StateReasonServersAgree, "All servers write "+current+".")
@@ -142,9 +142,9 @@ func (e *evaluation) namedInManagedFields() string {
 	if len(names) == 0 {
 		return ""
 	}
-	return " But when they were migrated, metadata.managedFields of some named " + strings.Join(names, ", ") + ". The " +
-		"API server refuses to apply such objects while that version is not served. Run kubectl svm preflight before you " +
-		"drop it."
+	return " But when the objects were migrated, metadata.managedFields of some named " + strings.Join(names, ", ") +
+		". If such a version is not served any more, the API server refuses to apply these objects. Run kubectl svm " +
+		"preflight before you drop it."
 }
 
 func (e *evaluation) servedCondition() metav1.Condition {

@@ -82,10 +82,13 @@ func (e *evaluation) recordSightings() {
 // beginEpoch begins a new epoch where one is needed.
 func (e *evaluation) beginEpoch() {
 	if e.newEpoch {
+		if writtenByOther := e.old.Epoch == 0 && e.old.CurrentStorageVersionHash != ""; writtenByOther {
+			e.next.Epoch = e.in.Now.Unix() // The state may have had epochs before, and migrations of these must not count.
+		}
 		e.next.Epoch++
 		e.next.Migration, e.next.Backoff = nil, nil
 		if e.inFuture(e.old.LastHeartbeatTime.Time) {
-			// Else the evidence would be too old in each decision, and each would begin an epoch, until a look succeeds.
+			// Otherwise each decision would find the evidence too old and begin another epoch, until the next look succeeds.
 			e.next.LastHeartbeatTime = metav1.NewTime(e.in.Observation.ReadAt.Truncate(time.Second))
 		}
 	}
@@ -150,7 +153,7 @@ func (e *evaluation) recordAgreement() {
 func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool) {
 	all, recorded := e.in.Observation.Sightings, e.old.Evidence
 	switch {
-	case recorded == nil:
+	case recorded == nil, e.old.Epoch == 0:
 		return all, e.old.Epoch == 0 || len(all) > 0
 	case len(all) == 0:
 		return nil, false
@@ -193,7 +196,7 @@ func (e *evaluation) mayWriteAnything(server storageversion.Process) bool {
 }
 
 // notRecorded reports whether the writer of the state had not asked the server. Evidence from discovery that has no
-// endpoints was recorded when a server left, and names the servers that lived then, whether or not they were asked.
+// endpoints was recorded because a server left. It names all servers that lived then, also those that nobody had asked.
 func (e *evaluation) notRecorded(server storageversion.Process) bool {
 	recorded := e.old.Evidence
 	if recorded == nil ||

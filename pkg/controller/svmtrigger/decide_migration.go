@@ -196,11 +196,11 @@ func (e *evaluation) followPrimary() bool {
 	return false
 }
 
-// keepsOthersAway reports whether no migration of the storage is created beside this one.
+// keepsOthersAway reports whether the trigger must not create another migration of the storage while this one exists.
 func (e *evaluation) keepsOthersAway(m *migrationv1alpha1.StorageVersionMigration) bool {
 	storage := e.storage()
 	if m.GroupResource() != storage.resource || m.Finished() || m.DeletionTimestamp != nil {
-		return false // The migrator leaves one alone that is being deleted, however long its finalizers keep it.
+		return false // One that is being deleted may stay for long because of finalizers, and the migrator ignores it.
 	}
 	bound := m.Bound()
 	return bound == nil && e.agreed || storage.targets(m, bound) || m.Spec.Suspend && m.ByTrigger()

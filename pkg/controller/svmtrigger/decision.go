@@ -31,7 +31,6 @@ const (
 	reasonDefinitionDeleted Reason = "DefinitionDeleted"
 	reasonNothingKnown      Reason = "NothingKnownYet"
 	reasonNewResource       Reason = "NewResource"
-	reasonOtherController   Reason = "StateOfAnotherController"
 	reasonMigrationDue      Reason = "MigrationDue"
 	reasonOutdated          Reason = "Outdated"
 	reasonNothingDue        Reason = "NothingToMigrate"
@@ -50,13 +49,11 @@ const (
 	// UpdateState replaces the status of the very state that was decided on.
 	UpdateState StateAction = "Update"
 	DeleteState StateAction = "Delete"
-	// RecreateState deletes a state whose epochs cannot be trusted and creates it anew.
-	RecreateState StateAction = "Recreate"
 )
 
 // Decision is what to do about one resource, in this order:
 //
-//  1. create, update, delete or recreate the state;
+//  1. create, update or delete the state;
 //  2. delete migrations that are not needed any more;
 //  3. create a migration.
 //

@@ -29,7 +29,7 @@ limitations under the License.
 // It writes
 //
 //   - storagestates: create, for a resource that is served and has none; delete, when the definition of the
-//     resource was deleted; delete and create, if another controller wrote it without epochs;
+//     resource was deleted;
 //   - storagestates/status: update, with all that it knows;
 //   - storageversionmigrations: create, one for each attempt; delete, of unfinished ones for an epoch that is over, or
 //     whose definition was deleted, and of suspended ones when there is nothing to migrate any more;

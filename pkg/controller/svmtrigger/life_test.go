@@ -119,7 +119,7 @@ func (l *life) act(d Decision) {
 		l.t.Fatal("a migration is created in the decision that writes the state")
 	}
 	switch d.State {
-	case CreateState, RecreateState:
+	case CreateState:
 		l.in.State = newState(l.in)
 		l.in.State.UID = l.uid()
 	case DeleteState:

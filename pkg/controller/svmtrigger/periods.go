@@ -22,20 +22,6 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-const (
-	// patience covers every restart of a server, which needs no report: the server puts back a Lease that was deleted
-	// within 10.4 s, and answers some seconds before or after its Lease exists, on a slow machine half a minute. To doubt
-	// too early costs a migration of every built-in resource. To doubt later leaves a server that nobody can ask
-	// unreported for longer, and nothing is created or proven meanwhile.
-	patience = time.Minute
-	// heartbeat shows people that the trigger is alive. For 60 resources it costs one write a minute.
-	heartbeat = time.Hour
-	// Most migrations fail for a reason that stays until somebody removes it, and each attempt reads all objects.
-	// minBackoff is enough to roll out a webhook again. maxBackoff lets a cluster heal within a day.
-	minBackoff = 5 * time.Minute
-	maxBackoff = 24 * time.Hour
-)
-
 // Periods are the durations that decisions depend on.
 type Periods struct {
 	// Settle is how long the servers must write one encoding before they count as agreed: as long as a write that an
@@ -59,11 +45,17 @@ type Periods struct {
 // others do not depend on the cluster.
 func DefaultPeriods() Periods {
 	return Periods{
-		Settle:     storageversion.DefaultSettlePeriod,
-		Patience:   patience,
-		Poll:       storageversion.DefaultPollInterval,
-		Heartbeat:  heartbeat,
-		MinBackoff: minBackoff,
-		MaxBackoff: maxBackoff,
+		Settle: storageversion.DefaultSettlePeriod,
+		// A server that restarts is unseen for up to half a minute on a slow machine, which needs no report. If patience
+		// were shorter, each such restart would migrate all built-in resources. If it were longer, people would learn later
+		// of a server that nobody can ask; until then nothing is created or proven.
+		Patience: time.Minute,
+		Poll:     storageversion.DefaultPollInterval,
+		// It shows people that the trigger is alive. For 60 resources it costs one write a minute.
+		Heartbeat: time.Hour,
+		// Most migrations fail for a reason that stays until somebody removes it, and each attempt reads all objects. The
+		// first wait is enough to roll out a webhook again. The longest one lets a cluster heal within a day.
+		MinBackoff: 5 * time.Minute,
+		MaxBackoff: 24 * time.Hour,
 	}
 }

@@ -176,8 +176,8 @@ type StorageStateStatus struct {
 	// epoch goes up when a server may have written another encoding, or nobody can exclude that. It starts at 1. A
 	// migration proves something about what is stored only in the epoch for which it was created. If a state has a
 	// currentStorageVersionHash but no epoch, another controller wrote it, or an older CustomResourceDefinition without
-	// this field was installed and removed it. The trigger deletes such a state and creates another one. If it counted
-	// from 1 in the same state, migrations of earlier epochs would count again.
+	// this field was installed and removed it. The trigger then continues with the time in seconds. If it counted from 1,
+	// migrations of earlier epochs would count again.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	Epoch int64 `json:"epoch,omitempty"`
