@@ -203,7 +203,7 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 		r.health.missing.Store(checkName(d, need), nil)
 		defer r.health.missing.Delete(checkName(d, need))
 	}
-	// The starts of controllers spread over up to twice the interval.
+	// Each controller starts after one to two intervals, so that they do not all start at once.
 	if !retry.Sleep(ctx, clock.RealClock{}, wait.Jitter(r.Generic.ControllerStartInterval.Duration, 1)) {
 		return nil // The manager stops.
 	}

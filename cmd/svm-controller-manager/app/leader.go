@@ -47,8 +47,8 @@ func (m *manager) fenceLabel() string {
 // returns after run has returned. probe watches the lease.
 //
 // It gives the lease back only after run has returned, because the next leader starts the moment the lease is free. If
-// run does not return in time, or if the lease was lost, it leaves the lease to expire. The term then refuses the
-// writes of whatever still runs.
+// run does not return in time, or if the lease was lost, or acquired in the moment in which ctx ended, it leaves the
+// lease to expire. The term then refuses the writes of whatever still runs.
 func (m *manager) lead(
 	ctx context.Context, leaseName string, probe *leaderelection.HealthzAdaptor,
 	run func(context.Context, *leaderTerm) error,
@@ -66,9 +66,9 @@ func (m *manager) lead(
 		return fmt.Errorf("setting up the lease %s/%s: %w", election.ResourceNamespace, leaseName, err)
 	}
 	period := election.RetryPeriod.Duration
-	lock := &termLock{Interface: lease, term: term, retryPeriod: period, stopElection: stopElection, label: func() {}}
-	if lease, isLease := lease.(*resourcelock.LeaseLock); isLease {
-		lock.label = func() { lease.Labels = map[string]string{fence.Label: m.fenceLabel()} }
+	lock := &termLock{Interface: lease, term: term, retryPeriod: period, stopElection: stopElection}
+	lock.label = func() { // Validation allows no other type of lock.
+		lease.(*resourcelock.LeaseLock).Labels = map[string]string{fence.Label: m.fenceLabel()}
 	}
 	runEnded := make(chan error, 1)
 	onStartedLeading := func(leading context.Context) {

@@ -24,7 +24,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -154,19 +153,19 @@ func (m *manager) run(ctx context.Context) error {
 		}
 		// Only the instance that leads here competes for the lease shared with the other manager. Otherwise two instances
 		// could each run a part of the controllers.
-		var errs [2]error // lead has to see both, and a group returns only the first
-		group, ctx := errgroup.WithContext(ctx)
-		group.Go(func() error {
-			errs[0] = m.runControllers(ctx, own, term)
-			return errs[0]
-		})
-		group.Go(func() error {
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		var shareds error
+		var leading sync.WaitGroup
+		leading.Go(func() {
+			defer stop()
 			runShared := func(ctx context.Context, term *leaderTerm) error { return m.runControllers(ctx, shared, term) }
-			errs[1] = m.lead(ctx, m.Generic.LeaderMigration.LeaderName, m.health.sharedLease, runShared)
-			return errs[1]
+			shareds = m.lead(ctx, m.Generic.LeaderMigration.LeaderName, m.health.sharedLease, runShared)
 		})
-		_ = group.Wait()
-		return errors.Join(errs[:]...)
+		err := m.runControllers(ctx, own, term)
+		stop()
+		leading.Wait()
+		return errors.Join(err, shareds)
 	}
 	return m.lead(ctx, m.Generic.LeaderElection.ResourceName, m.health.ownLease, runAll)
 }

@@ -47,9 +47,7 @@ func serve(ctx context.Context, c *options.Config, health *health) (<-chan struc
 		close(closed)
 		return closed, nil
 	}
-	if err := publishConfig(c); err != nil {
-		return nil, err
-	}
+	publishConfig(c)
 	liveness := controllerhealthz.NewMutableHealthzHandler(health.liveness()...)
 	mux := genericcontrollermanager.NewBaseHandler(&c.Generic.Debugging, liveness)
 	healthz.InstallLivezHandler(mux, health.liveness()...)
@@ -69,25 +67,19 @@ func serve(ctx context.Context, c *options.Config, health *health) (<-chan struc
 	return stopped, nil
 }
 
-// publishConfig shows the configuration on the configz page.
-func publishConfig(c *options.Config) error {
+// publishConfig shows the configuration on the configz page. The libraries only get values of their own, and the one
+// name, so nothing can fail.
+func publishConfig(c *options.Config) {
 	var generic cmconfigv1alpha1.GenericControllerManagerConfiguration
 	convert := cmconfigv1alpha1.
 		Convert_config_GenericControllerManagerConfiguration_To_v1alpha1_GenericControllerManagerConfiguration
-	utilruntime.Must(convert(&c.Generic, &generic, nil)) // The library converts a value of its own.
+	utilruntime.Must(convert(&c.Generic, &generic, nil))
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&generic)
-	if err != nil {
-		return fmt.Errorf("converting the configuration for configz: %w", err)
-	}
+	utilruntime.Must(err)
 	page := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": configzName + "/v1alpha1", "kind": "ControllerManagerConfiguration", "generic": content,
 	}}
 	z, err := configz.New(configzName)
-	if err != nil {
-		return fmt.Errorf("registering configz: %w", err)
-	}
-	if err := z.Set(page); err != nil {
-		return fmt.Errorf("setting configz: %w", err)
-	}
-	return nil
+	utilruntime.Must(err)
+	utilruntime.Must(z.Set(page))
 }
