@@ -50,6 +50,7 @@ func TestWork(t *testing.T) {
 		again time.Time
 		err   error
 		stop  bool
+		ends  bool
 		want  []string
 	}{
 		"done":                            {want: []string{"forget a"}},
@@ -58,10 +59,13 @@ func TestWork(t *testing.T) {
 		"a failure":                       {err: errors.New("no"), want: []string{"backoff a"}},
 		"an outdated object":              {err: fmt.Errorf("writing: %w", ErrOutdated), want: []string{"backoff a"}},
 		"a failure because ctx has ended": {err: errors.New("no"), stop: true},
+		"fields that the definition lacks": {ends: true,
+			err: fmt.Errorf("writing: %w", apierrors.NewBadRequest(`strict decoding error: unknown field "status.epoch"`))},
+		"another bad request": {err: apierrors.NewBadRequest("no"), want: []string{"backoff a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
 			queue := &recordingQueue{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(
 				workqueue.DefaultTypedControllerRateLimiter[string]())}
 			queue.Add("a")
@@ -72,13 +76,16 @@ func TestWork(t *testing.T) {
 						t.Errorf("handled %q, want a", key)
 					}
 					if tc.stop {
-						cancel()
+						cancel(nil)
 					}
 					queue.ShutDown()
 					return tc.again, tc.err
 				},
 			}}
-			worked.work(ctx)
+			worked.work(ctx, cancel)
+			if refused := errors.Is(context.Cause(ctx), ErrFieldsRefused); refused != tc.ends {
+				t.Errorf("the controller ends: %v, want %v", refused, tc.ends)
+			}
 			if diff := cmp.Diff(tc.want, queue.calls); diff != "" {
 				t.Errorf("calls of the queue differ (-want +got):\n%s", diff)
 			}

@@ -74,37 +74,44 @@ func NewQueue[K comparable](o QueueOptions[K]) *Queue[K] {
 // AnyQueue is a Queue with any type of key.
 type AnyQueue interface {
 	ShutDown()
-	start(ctx context.Context, workers *sync.WaitGroup)
+	start(ctx context.Context, end context.CancelCauseFunc, workers *sync.WaitGroup)
 }
 
 // Run waits until everything has synced, calls begin, and starts the workers of the queues. It stops them when ctx
-// ends, and returns after all of them have returned.
-func Run(ctx context.Context, synced []cache.InformerSynced, begin func(), queues ...AnyQueue) {
+// ends, or when a handler returns that the API server has refused fields, and returns after all of them have returned.
+// The error is ErrFieldsRefused or nil.
+func Run(ctx context.Context, synced []cache.InformerSynced, begin func(), queues ...AnyQueue) error {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	for _, queue := range queues {
 		defer queue.ShutDown()
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return
+		return nil
 	}
 	begin()
 	for _, queue := range queues {
-		queue.start(ctx, &workers)
+		queue.start(ctx, end, &workers)
 	}
 	<-ctx.Done()
+	if cause := context.Cause(ctx); errors.Is(cause, ErrFieldsRefused) {
+		return cause
+	}
+	return nil
 }
 
-func (q *Queue[K]) start(ctx context.Context, workers *sync.WaitGroup) {
+func (q *Queue[K]) start(ctx context.Context, end context.CancelCauseFunc, workers *sync.WaitGroup) {
 	for range q.Workers {
-		workers.Go(func() { q.work(ctx) })
+		workers.Go(func() { q.work(ctx, end) })
 	}
 }
 
 // work calls Handle for one key after the other until the queue is shut down or ctx ends. If Handle fails, work adds
 // the key again after a backoff. It logs the error, unless that is ErrOutdated. Many keys often fail for one reason,
 // for example a missing permission, so it logs one error of each reason per minute, and the others at verbosity 4.
-func (q *Queue[K]) work(ctx context.Context) {
+func (q *Queue[K]) work(ctx context.Context, end context.CancelCauseFunc) {
 	defer utilruntime.HandleCrashWithContext(ctx)
 	logged := map[metav1.StatusReason]time.Time{}
 	for ctx.Err() == nil {
@@ -112,15 +119,19 @@ func (q *Queue[K]) work(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		q.workOn(ctx, key, logged)
+		q.workOn(ctx, end, key, logged)
 	}
 }
 
-func (q *Queue[K]) workOn(ctx context.Context, key K, logged map[metav1.StatusReason]time.Time) {
+func (q *Queue[K]) workOn(
+	ctx context.Context, end context.CancelCauseFunc, key K, logged map[metav1.StatusReason]time.Time,
+) {
 	defer q.Done(key)
 	again, err := q.Handle(ctx, key)
 	switch {
 	case ctx.Err() != nil:
+	case fieldsRefused(err):
+		end(fmt.Errorf("%w: %w", ErrFieldsRefused, err))
 	case errors.Is(err, ErrOutdated):
 		q.AddRateLimited(key)
 	case err != nil:

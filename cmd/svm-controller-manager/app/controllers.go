@@ -213,9 +213,7 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 		}
 		r.health.missing.Delete(checkName(d, need))
 	}
-	controllerCtx, fail := context.WithCancelCause(controllerCtx)
-	defer fail(nil)
-	controller, err := r.makeController(controllerCtx, ctx, d, fail)
+	controller, err := r.makeController(controllerCtx, ctx, d)
 	if ctx.Err() != nil {
 		return nil // The manager stops. Informers that have stopped make constructors fail.
 	}
@@ -228,18 +226,16 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 	defer r.metrics.ControllerStopped(d.Name)
 	logger.Info("Controller runs")
 	defer logger.Info("Controller has ended")
-	controller.Run(controllerCtx)
+	err = controller.Run(controllerCtx)
 	if ctx.Err() != nil {
 		return nil // The manager stops.
 	}
-	return context.Cause(controllerCtx)
+	return err
 }
 
 // makeController makes a controller and starts the informers that it asked for. All controllers share these, so they
-// run with informerCtx, whose logger names no controller. A call of fail ends the manager.
-func (r *runner) makeController(
-	ctx, informerCtx context.Context, d ControllerDescriptor, fail context.CancelCauseFunc,
-) (Controller, error) {
+// run with informerCtx, whose logger names no controller.
+func (r *runner) makeController(ctx, informerCtx context.Context, d ControllerDescriptor) (Controller, error) {
 	r.making.Lock()
 	defer r.making.Unlock()
 	c := r.shared
@@ -248,11 +244,9 @@ func (r *runner) makeController(
 	if c.Client, err = kubernetes.NewForConfig(c.Config); err != nil {
 		return nil, err
 	}
-	migrations, err := migrationclient.NewForConfig(forCustomResources(c.Config))
-	if err != nil {
+	if c.MigrationClient, err = migrationclient.NewForConfig(forCustomResources(c.Config)); err != nil {
 		return nil, err
 	}
-	c.MigrationClient = checkedClient{migrations, fail}
 	controller, err := d.New(ctx, c)
 	if err != nil {
 		return nil, err

@@ -30,8 +30,9 @@ import (
 
 // Controller is what a constructor returns.
 type Controller interface {
-	// Run works until ctx ends. It returns when all its goroutines have ended, and writes nothing after that.
-	Run(ctx context.Context)
+	// Run works until ctx ends. It returns when all its goroutines have ended, and writes nothing after that. If it
+	// returns an error before ctx has ended, the manager ends.
+	Run(ctx context.Context) error
 }
 
 // ControllerDescriptor is all that the manager knows about a controller before it runs. Another program gives

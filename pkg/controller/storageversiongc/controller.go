@@ -107,8 +107,8 @@ func New(
 
 // Run collects garbage until ctx ends, and returns when all its goroutines have ended. It waits for its caches as long
 // as the cluster does not serve StorageVersions.
-func (c *Controller) Run(ctx context.Context) {
-	controller.Run(ctx, c.synced, func() { c.queue.Add(everything) }, c.queue)
+func (c *Controller) Run(ctx context.Context) error {
+	return controller.Run(ctx, c.synced, func() { c.queue.Add(everything) }, c.queue)
 }
 
 func (c *Controller) handle(ctx context.Context, _ string) (again time.Time, err error) {

@@ -290,7 +290,7 @@ func TestEventsLeadToALook(t *testing.T) {
 			ctx, cancel := context.WithCancel(f.ctx)
 			f.factory.Start(ctx.Done())
 			done := make(chan struct{})
-			go func() { defer close(done); f.Run(ctx) }()
+			go func() { defer close(done); _ = f.Run(ctx) }()
 			for range 2 { // Leases and StorageVersions.
 				<-watching
 			}
@@ -325,7 +325,7 @@ func TestRunEndsWhileCachesNeverSync(t *testing.T) {
 	f.synced = append(f.synced, func() bool { return false })
 	ctx, cancel := context.WithCancel(f.ctx)
 	done := make(chan struct{})
-	go func() { defer close(done); f.Run(ctx) }()
+	go func() { defer close(done); _ = f.Run(ctx) }()
 	cancel()
 	<-done
 	goleak.VerifyNone(t, before)

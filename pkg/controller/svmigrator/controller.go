@@ -149,12 +149,14 @@ func New(
 }
 
 // Run runs the controller until the context ends. All its goroutines have ended when it returns.
-func (c *Controller) Run(ctx context.Context) {
+func (c *Controller) Run(ctx context.Context) error {
 	defer gauges.Hide(c)
 	var watching sync.WaitGroup
 	defer watching.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
 	watching.Go(func() { c.env.space.run(ctx) })
-	controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.ready, c.followers.queue)
+	return controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.ready, c.followers.queue)
 }
 
 // resourceChanged stops the run of a resource if the run may not write any more, and queues all migrations of the

@@ -54,7 +54,8 @@ func (w *statusWriter) write(ctx context.Context, change statusChange) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, rewrite.PatchTimeout)
 	defer cancel()
-	written, err := w.env.client.StorageVersionMigrations().UpdateStatus(ctx, m, metav1.UpdateOptions{})
+	written, err := w.env.client.StorageVersionMigrations().UpdateStatus(ctx, m,
+		metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
 	switch {
 	case err == nil:
 		before := w.stored

@@ -99,11 +99,11 @@ func (c *Controller) storeState(
 	states, state := c.client.StorageStates(), in.State
 	switch d.State {
 	case CreateState:
-		return states.Create(ctx, newState(in), metav1.CreateOptions{})
+		return states.Create(ctx, newState(in), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	case UpdateState:
 		state = state.DeepCopy()
 		state.Status = d.Status
-		return states.UpdateStatus(ctx, state, metav1.UpdateOptions{})
+		return states.UpdateStatus(ctx, state, metav1.UpdateOptions{FieldValidation: metav1.FieldValidationStrict})
 	case DeleteState:
 		err := states.Delete(ctx, state.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &state.UID, ResourceVersion: &state.ResourceVersion},
@@ -163,7 +163,8 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	if err != nil {
 		return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
 	}
-	created, err := c.client.StorageVersionMigrations().Create(ctx, d.Create, metav1.CreateOptions{})
+	created, err := c.client.StorageVersionMigrations().Create(ctx, d.Create,
+		metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	if apierrors.IsAlreadyExists(err) {
 		err = controller.ErrOutdated // Another process has created it. When the cache shows it, the next decision records it.
 	}

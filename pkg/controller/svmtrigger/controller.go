@@ -129,9 +129,9 @@ func (c *Controller) changed(resource schema.GroupResource) {
 }
 
 // Run works until the context ends. It returns when all its goroutines have ended.
-func (c *Controller) Run(ctx context.Context) {
+func (c *Controller) Run(ctx context.Context) error {
 	defer gauges.Hide(c)
-	controller.Run(ctx, c.synced, func() {
+	return controller.Run(ctx, c.synced, func() {
 		resources := c.observer.Resources()
 		for _, resource := range resources {
 			c.queue.Add(resource)

@@ -44,7 +44,7 @@ func (f *fixture) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(f.ctx)
 	f.factory.StartWithContext(ctx)
 	done := make(chan struct{})
-	go func() { defer close(done); f.Run(ctx) }()
+	go func() { defer close(done); _ = f.Run(ctx) }()
 	t.Cleanup(func() {
 		cancel()
 		<-done
@@ -289,7 +289,7 @@ func TestRunEndsAfterTheLastSync(t *testing.T) {
 		return Decision{}
 	}
 	f.factory.StartWithContext(ctx)
-	f.Run(ctx)
+	_ = f.Run(ctx)
 	if !ended.Load() {
 		t.Error("Run returned before its worker")
 	}

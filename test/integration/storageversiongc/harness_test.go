@@ -153,7 +153,7 @@ func startCollector(t *testing.T, cfg *rest.Config, o collectorOptions) *collect
 	storageVersionFactory.Start(ctx.Done())
 	leaseFactory.Start(ctx.Done())
 	var running sync.WaitGroup
-	running.Go(func() { controller.Run(ctx) })
+	running.Go(func() { _ = controller.Run(ctx) })
 
 	var once sync.Once
 	c := &collector{interceptor: i, stop: func() {

@@ -96,7 +96,7 @@ func (o *Options) migrate(
 	factory.StartWithContext(running)
 	var parts sync.WaitGroup
 	parts.Go(func() { watching.Run(running) })
-	parts.Go(func() { migrator.Run(running) })
+	parts.Go(func() { _ = migrator.Run(running) }) // Its store refuses no fields.
 	o.follow(running, stored, lines)
 	stop(nil)
 	parts.Wait()

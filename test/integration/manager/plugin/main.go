@@ -97,7 +97,7 @@ func leaks() int {
 
 type controllerFunc func(context.Context)
 
-func (f controllerFunc) Run(ctx context.Context) { f(ctx) }
+func (f controllerFunc) Run(ctx context.Context) error { f(ctx); return nil }
 
 // writerOptions are the flags of the writer.
 type writerOptions struct{ interval time.Duration }
@@ -123,7 +123,7 @@ type writer struct {
 	interval time.Duration
 }
 
-func (w *writer) Run(ctx context.Context) {
+func (w *writer) Run(ctx context.Context) error {
 	ticker := time.NewTicker(w.interval)
 	defer ticker.Stop()
 	for n := 0; ; n++ {
@@ -132,7 +132,7 @@ func (w *writer) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-ticker.C:
 		}
 	}
