@@ -101,11 +101,10 @@ func (r *migrationRun) run(ctx context.Context) error {
 	if storageversion.Expires(r.resource) {
 		return r.tryExpired(ctx)
 	}
-	var err error
-	if r.served.CleanVersions, err = r.cleanVersions(ctx); err != nil {
-		return err
+	if r.cleans() {
+		r.served.ReadServed = r.readServed
 	}
-	err = r.env.engine.Run(ctx, r.task, r.served, r)
+	err := r.env.engine.Run(ctx, r.task, r.served, r)
 	var permanent *rewrite.PermanentError
 	switch {
 	case errors.As(err, &permanent) && permanent.Reason == migrationv1alpha1.MigrationReasonResourceNotServed:
@@ -183,12 +182,9 @@ func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersion
 	return r.saysStuck(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)
 }
 
-// cleanVersions returns the served versions if managedFields have to be cleaned, else nil. They come from the
-// definition: a version of the group in the discovery document may serve only other resources.
-func (r *migrationRun) cleanVersions(ctx context.Context) ([]string, error) {
-	if !r.cleans() {
-		return nil, nil
-	}
+// readServed returns the versions that are served. They come from the definition: a version of the group in the
+// discovery document may serve only other resources.
+func (r *migrationRun) readServed(ctx context.Context) ([]string, error) {
 	definition, err := r.env.documents.Definition(ctx, r.resource)
 	if err != nil {
 		return nil, err

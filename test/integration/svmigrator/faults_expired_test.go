@@ -17,6 +17,7 @@ limitations under the License.
 package svmigrator
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -92,7 +93,8 @@ func (c *cluster) expireTokens(t *testing.T, manager *controlplane.Process, r cu
 }
 
 // testExpiredWhileCleaning expires the tokens of a migration that drops entries of managedFields. Somebody writes the
-// last object meanwhile: it is newer than the beginning of the migration, and the API server keeps its old entry.
+// last object meanwhile: it is newer than the beginning of the migration, and the API server keeps its old entry. And
+// somebody serves one more version, and applies a new object at it, which has to keep its entry.
 func testExpiredWhileCleaning(t *testing.T, c *cluster) {
 	const objects = 300
 	stamps := c.stage(t, "stamps", "Stamp", objects)
@@ -109,6 +111,15 @@ func testExpiredWhileCleaning(t *testing.T, c *cluster) {
 	before := stamps.writes.count()
 	c.migrate(t, "cleaning", stamps.WithVersion(""))
 	stamps.writes.reach(t, before+objects/6, soon)
+	c.ChangeDefinition(t, stamps.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
+		v3 := d.Spec.Versions[0].DeepCopy()
+		v3.Name, v3.Storage = "v3", false
+		d.Spec.Versions = append(d.Spec.Versions, *v3)
+	})
+	const added = "object-added"
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		return c.apply(ctx, stamps.custom, "v3", added, "late")
+	})
 	last, label := fmt.Sprintf("object-%05d", objects-1), []byte(`{"metadata":{"labels":{"a":"b"}}}`)
 	_, err := c.at(stamps.custom, "v2").Patch(t.Context(), last, types.MergePatchType, label, metav1.PatchOptions{})
 	if err != nil {
@@ -117,9 +128,11 @@ func testExpiredWhileCleaning(t *testing.T, c *cluster) {
 	c.expireTokens(t, cleaning, stamps.custom)
 	mustSucceed(t, c.ended(t, "cleaning", soon))
 	framework.StopManager(t, cleaning)
-	for _, entry := range c.thing(t, stamps.custom, last).GetManagedFields() {
-		if entry.APIVersion != stamps.encoding("v2") {
-			t.Errorf("%s keeps the entry of %s in %s", last, entry.Manager, entry.APIVersion)
+	for name, want := range map[string]string{last: "v2", added: "v3"} {
+		for _, entry := range c.thing(t, stamps.custom, name).GetManagedFields() {
+			if entry.APIVersion != stamps.encoding(want) {
+				t.Errorf("%s has an entry of %s in %s", name, entry.Manager, entry.APIVersion)
+			}
 		}
 	}
 }

@@ -56,7 +56,7 @@ func TestAnswersOfAnotherKind(t *testing.T) {
 				t.Errorf("it counts as the list %v", chunk)
 			}
 			object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
-			w.keep(object, &metav1.PartialObjectMetadata{})
+			w.keep(object, &metav1.PartialObjectMetadata{}, nil)
 			if live, a := w.read(t.Context(), object); live != nil || a.outcome != sweep.NoOutcome {
 				t.Errorf("it counts as the object %v, with the outcome %v", live, a.outcome)
 			}
@@ -91,7 +91,7 @@ func TestWriteThatNobodyAnswers(t *testing.T) {
 	w.rehearsals.Store("", &rehearsed{way: mergeWay, next: math.MaxInt})
 	for tries, want := range []failureKind{unreachable, unreachable, unreachable, internal} {
 		object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4", Tries: tries}
-		w.keep(object, &metav1.PartialObjectMetadata{})
+		w.keep(object, &metav1.PartialObjectMetadata{}, nil)
 		if a := w.rewrite(t.Context(), object); a.outcome != sweep.NoOutcome || a.failure.kind != want {
 			t.Errorf("after %d tries the failure is %v, want %v", tries, a.failure.kind, want)
 		}

@@ -70,9 +70,9 @@ type Resource struct {
 	RetryStatus bool
 	// DefinedVersions are the versions of the CustomResourceDefinition, or nil if there is none.
 	DefinedVersions []string
-	// CleanVersions are the served versions. Entries of managedFields in other versions are dropped. If it is nil, no
-	// entry is dropped.
-	CleanVersions []string
+	// ReadServed reads the served versions from the CustomResourceDefinition on the API server. Entries of managedFields
+	// in other versions are dropped. If it is nil, no entry is dropped.
+	ReadServed func(ctx context.Context) ([]string, error)
 	// DryRun sends each rewrite as a dry run, which stores nothing.
 	DryRun bool
 }

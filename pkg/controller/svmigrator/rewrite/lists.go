@@ -108,6 +108,10 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 			average := int64(length/len(list.Items) + 1)
 			limit = max(1, min(limit, maxListBytes/2/average))
 		}
+		served, err := w.servedAfter(ctx)
+		if err != nil {
+			return sweep.Chunk{}, err
+		}
 		chunk := sweep.Chunk{Next: list.Continue, ResourceVersion: list.ResourceVersion, Remaining: list.RemainingItemCount}
 		if chunk.Next == "" {
 			chunk.Remaining = ptr.To[int64](0)
@@ -121,7 +125,7 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 				Namespace: item.Namespace, Name: item.Name, UID: item.UID, ResourceVersion: item.ResourceVersion,
 			}
 			entries := item.ManagedFields
-			object.Unclean = w.keep(object, item)
+			w.keep(object, item, served)
 			if object.Unclean {
 				entries = object.Extra.(*original).managedFields
 			}

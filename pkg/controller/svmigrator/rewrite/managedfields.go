@@ -17,6 +17,7 @@ limitations under the License.
 package rewrite
 
 import (
+	"context"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,11 +28,22 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
+// servedAfter returns the versions whose entries of managedFields stay, or nil if all entries stay. Call it after the
+// entries were read. An API server serves a version only if the definition said so before, and the definition is read
+// from etcd. So an entry that somebody has just written at a new version stays, although no watch may show the version
+// yet. An entry that is written later makes the rewrite a conflict.
+func (r *rewriter) servedAfter(ctx context.Context) ([]string, error) {
+	if r.resource.ReadServed == nil {
+		return nil, nil
+	}
+	return r.resource.ReadServed(ctx)
+}
+
 // cleaned returns the managedFields that the rewrite must write, or nil if they stay as they are. It drops entries
 // whose version is not served any more. The API server cannot convert such an entry, and refuses server-side apply of
 // an object that has one.
-func (r *rewriter) cleaned(live *metav1.PartialObjectMetadata) []metav1.ManagedFieldsEntry {
-	kept := slices.DeleteFunc(slices.Clone(live.ManagedFields), r.namesOther(r.resource.CleanVersions))
+func (r *rewriter) cleaned(live *metav1.PartialObjectMetadata, served []string) []metav1.ManagedFieldsEntry {
+	kept := slices.DeleteFunc(slices.Clone(live.ManagedFields), r.namesOther(served))
 	if len(kept) == len(live.ManagedFields) {
 		return nil
 	}

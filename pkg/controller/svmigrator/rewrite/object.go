@@ -206,7 +206,7 @@ func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Fai
 		return a
 	}
 	if live != nil && live.ResourceVersion != object.ResourceVersion {
-		if unclean := r.keep(object, live); !unclean {
+		if !object.Unclean {
 			a.outcome = sweep.WrittenByOthers
 			return a
 		}
@@ -230,8 +230,7 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 	case live == nil:
 		return a
 	}
-	unclean := r.keep(object, live)
-	if !unclean && newer(r.resource.Class)(live.ResourceVersion, r.baseline) {
+	if !object.Unclean && newer(r.resource.Class)(live.ResourceVersion, r.baseline) {
 		a.outcome = sweep.WrittenByOthers
 		return a
 	}
@@ -239,7 +238,8 @@ func (r *rewriter) rewriteNamed(ctx context.Context, object *sweep.Object) attem
 	return r.rewrite(ctx, object)
 }
 
-// read returns the metadata of an object. If it cannot, it returns nil and the result of the attempt.
+// read returns the metadata of an object, and keeps what is needed of it. If it cannot, it returns nil and the result
+// of the attempt.
 func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.PartialObjectMetadata, attempt) {
 	a := attempt{object: object}
 	live, err := answerOf[*metav1.PartialObjectMetadata](r.get(ctx, object, acceptObject))
@@ -253,7 +253,12 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 	case live.UID != object.UID:
 		a.outcome = sweep.WrittenByOthers
 	default:
-		return live, a
+		served, err := r.servedAfter(ctx)
+		if err == nil {
+			r.keep(object, live, served)
+			return live, a
+		}
+		a.failure = Classify(err, "")
 	}
 	return nil, a
 }

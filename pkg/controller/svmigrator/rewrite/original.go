@@ -77,17 +77,15 @@ type original struct {
 	namesUndefinedVersion bool
 }
 
-// keep stores in object.Extra what is needed of the metadata for the rewrite. It reports whether managedFields have to
-// be cleaned.
-func (r *rewriter) keep(object *sweep.Object, live *metav1.PartialObjectMetadata) (unclean bool) {
+// keep stores in object.Extra what is needed of the metadata for the rewrite. served is what servedAfter returned.
+func (r *rewriter) keep(object *sweep.Object, live *metav1.PartialObjectMetadata, served []string) {
 	kept := &original{
 		fingerprint:   fingerprintOf(&live.ObjectMeta),
-		managedFields: r.cleaned(live),
+		managedFields: r.cleaned(live, served),
 		managed:       r.resource.DefinedVersions != nil && len(live.ManagedFields) > 0,
 	}
-	if r.resource.CleanVersions == nil {
+	if served == nil {
 		kept.namesUndefinedVersion = slices.ContainsFunc(live.ManagedFields, r.namesOther(r.resource.DefinedVersions))
 	}
-	object.Extra = kept
-	return kept.managedFields != nil
+	object.Extra, object.Unclean = kept, kept.managedFields != nil
 }

@@ -120,7 +120,7 @@ func (r *rewriter) rehearse(
 	switch {
 	case err != nil:
 		return way{}, "", err
-	case before.GetResourceVersion() != object.ResourceVersion && r.resource.CleanVersions == nil:
+	case before.GetResourceVersion() != object.ResourceVersion && r.resource.ReadServed == nil:
 		return way{}, "", errWritten
 	}
 	for _, way := range r.ways {
