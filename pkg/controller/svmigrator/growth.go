@@ -26,7 +26,7 @@ const (
 	// If the average size is not known, they are read after fewRewrites at first. The default margin is the size of more
 	// than fewRewrites objects of 100 kB.
 	fewRewrites, manyRewrites = 50, 500
-	// mostRewrites replaces manyRewrites if all objects of a resource together are at most half the bound.
+	// If all objects of a resource together take at most half the bound, mostRewrites counts instead of manyRewrites.
 	mostRewrites = 5000
 )
 
@@ -76,9 +76,11 @@ func labelsOf(metric *dto.Metric) map[string]string {
 // or as a hundred.
 type growth struct {
 	// bound is by how many bytes a file may grow before the first pause.
-	bound   int64
-	files   map[string]*databaseFile // by the ID of the etcd
-	objects map[schema.GroupResource]objectSizes
+	bound int64
+	// measuring is set during the first readings.
+	measuring bool
+	files     map[string]*databaseFile // by the ID of the etcd
+	objects   map[schema.GroupResource]objectSizes
 	// rewrittenBytes is an estimate of the bytes that were rewritten since the last reading.
 	rewrittenBytes int64
 	// budget is how many bytes may be rewritten before the next reading.
@@ -119,7 +121,7 @@ func (g *growth) read(now sizes, rewritten int64) (full *databaseFile) {
 	soon := rewritten == 0
 	for id, size := range now.files {
 		f := g.files[id]
-		if f == nil {
+		if f == nil || g.measuring && size > f.last { // The members of etcd have files of different sizes.
 			f = &databaseFile{first: size, last: size, limit: size + g.bound}
 			g.files[id] = f
 		}

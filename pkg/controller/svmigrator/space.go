@@ -54,7 +54,7 @@ const (
 	// etcdLabel is the label of sizeMetric with the ID of the etcd.
 	etcdLabel = "storage_cluster_id"
 	// firstReadings is more than one because the members of etcd have files of different sizes, and an API server that
-	// knows several members reports the size of any one.
+	// knows several members reports the size of any one. Growth counts from the largest of these sizes.
 	firstReadings = 5
 	// spaceRetry is how often the migrator checks whether a pause can end, and whether a migration can start again.
 	spaceRetry = 5 * time.Second
@@ -161,6 +161,9 @@ func (s *space) admit(ctx context.Context) *Decision {
 		for i := 0; i < firstReadings && s.paused() == nil; i++ {
 			s.read(ctx)
 		}
+		s.mu.Lock()
+		s.growth.measuring = false
+		s.mu.Unlock()
 	}
 	return s.paused()
 }
@@ -184,7 +187,7 @@ func (s *space) startMeasurement() bool {
 	if s.pause != nil || !idle {
 		return false
 	}
-	s.growth.files = map[string]*databaseFile{}
+	s.growth.files, s.growth.measuring = map[string]*databaseFile{}, true
 	return true
 }
 

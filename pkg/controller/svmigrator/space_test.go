@@ -42,6 +42,9 @@ import (
 type toldSizes struct {
 	Observer
 	servers []*httptest.Server
+	// inTurn means that each time another one of the servers is asked.
+	inTurn bool
+	asked  int
 }
 
 // reply is what a server answers: a status code and metric families.
@@ -73,7 +76,10 @@ func tell(t *testing.T, answers ...reply) *toldSizes {
 
 func (o *toldSizes) AskEach(ctx context.Context, ask func(context.Context, documents.Reader) error) error {
 	var all error
-	for _, server := range o.servers {
+	for i, server := range o.servers {
+		if o.inTurn && i != o.asked%len(o.servers) {
+			continue
+		}
 		config := &rest.Config{Host: server.URL}
 		config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
 		client, err := rest.UnversionedRESTClientFor(config)
@@ -82,14 +88,41 @@ func (o *toldSizes) AskEach(ctx context.Context, ask func(context.Context, docum
 		}
 		all = errors.Join(all, ask(ctx, documents.Reader{Client: client, Timeout: time.Minute}))
 	}
+	o.asked++
 	return all
 }
 
-func TestSizesThatServersTell(t *testing.T) {
-	family := func(name, etcd string, bytes float64) *dto.MetricFamily {
-		return &dto.MetricFamily{Name: &name, Type: dto.MetricType_GAUGE.Enum(), Metric: []*dto.Metric{{
-			Label: []*dto.LabelPair{{Name: ptr.To(etcdLabel), Value: &etcd}}, Gauge: &dto.Gauge{Value: &bytes}}}}
+func family(name, etcd string, bytes float64) *dto.MetricFamily {
+	return &dto.MetricFamily{Name: &name, Type: dto.MetricType_GAUGE.Enum(), Metric: []*dto.Metric{{
+		Label: []*dto.LabelPair{{Name: ptr.To(etcdLabel), Value: &etcd}}, Gauge: &dto.Gauge{Value: &bytes}}}}
+}
+
+// TestFirstReadings has an API server that reports the size of another member of etcd each time. The file of the first
+// one is smaller than that of the second by more than a file may grow.
+func TestFirstReadings(t *testing.T) {
+	var members []reply
+	for _, mebibytes := range []float64{8, 10, 8} {
+		members = append(members, reply{http.StatusOK, []*dto.MetricFamily{family(sizeMetric, "etcd", mebibytes*mebibyte)}})
 	}
+	told := tell(t, members...)
+	told.inTurn = true
+	e := &environment{observer: told, clock: testingclock.NewFakeClock(time.Now())}
+	e.options.MaxStorageGrowth = mebibyte
+	s := newSpace(e, func() {})
+	if pause := s.admit(t.Context()); pause != nil {
+		t.Errorf("nothing was rewritten yet, and migrations pause: %s", pause.Message)
+	}
+	want := databaseFile{first: 10 * mebibyte, last: 10 * mebibyte, limit: 11 * mebibyte}
+	if file := *s.growth.files["etcd"]; file != want {
+		t.Errorf("the sizes of the file are %+v, want %+v", file, want)
+	}
+	told.servers = tell(t, reply{http.StatusOK, []*dto.MetricFamily{family(sizeMetric, "etcd", 11*mebibyte)}}).servers
+	if s.read(t.Context()); s.paused() == nil {
+		t.Error("the file has grown by all that it may, and migrations go on")
+	}
+}
+
+func TestSizesThatServersTell(t *testing.T) {
 	ofWidgets := func(name string, value float64) *dto.MetricFamily {
 		return &dto.MetricFamily{Name: &name, Type: dto.MetricType_GAUGE.Enum(), Metric: []*dto.Metric{{
 			Label: []*dto.LabelPair{
