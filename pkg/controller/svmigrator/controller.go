@@ -128,7 +128,7 @@ func New(
 		pacer: pace,
 		runs:  newRuns(),
 	}
-	c.env.space = newSpace(c.env, func() {
+	c.env.space = newSpace(klog.FromContext(ctx), c.env, func() {
 		for _, run := range c.runs.all() {
 			run.stop(errStopped)
 		}

@@ -74,7 +74,8 @@ var errNoSize = errors.New("the metrics lack " + sizeMetric)
 
 // space pauses all migrations when the database file of an etcd has grown too much.
 type space struct {
-	env *environment
+	env    *environment
+	logger klog.Logger
 	// stopRuns ends all runs. The next decision about each migration gives the reason of the pause.
 	stopRuns func()
 	// due has an element if the sizes must be read again.
@@ -94,22 +95,17 @@ type space struct {
 // spacePause is a time in which nothing is rewritten.
 type spacePause struct {
 	why Decision
+	// full means that a file has grown too much. Any other pause ends when an API server reports the size.
+	full bool
 	// revision is the revision of etcd after the file had grown, or empty while it is not known. The pause ends when etcd
 	// has been compacted at a later revision.
 	revision string
-	// compacted means that such a compaction was found.
-	compacted bool
-	// sizeUnknown means that the pause ends when an API server reports the size.
-	sizeUnknown bool
-	// unanswered means that no server reported it when it was asked for.
-	unanswered bool
-	// logged means that the log says why.
-	logged bool
 }
 
-func newSpace(env *environment, stopRuns func()) *space {
+func newSpace(logger klog.Logger, env *environment, stopRuns func()) *space {
 	return &space{
-		env: env, stopRuns: stopRuns, due: make(chan struct{}, 1), growth: newGrowth(env.options.MaxStorageGrowth),
+		env: env, logger: logger, stopRuns: stopRuns, due: make(chan struct{}, 1),
+		growth: newGrowth(env.options.MaxStorageGrowth),
 	}
 }
 
@@ -141,8 +137,9 @@ func (s *space) rewritten(resource schema.GroupResource) {
 		return
 	}
 	if s.growth.unread() && s.pause == nil {
-		s.startPause(&spacePause{sizeUnknown: true, why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
-			"the API servers take long to report the size of etcd's database. Rewriting continues when one has reported it")})
+		s.startPause(&spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+			"the API servers do not report the size of etcd's database, or only slowly. Rewriting continues when one has "+
+				"reported it")})
 	}
 	select {
 	case s.due <- struct{}{}:
@@ -209,9 +206,8 @@ func (s *space) read(ctx context.Context) {
 	case len(sizes.files) > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
 	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.Unanswered(err):
-		if s.pause == nil || !s.pause.unanswered { // Each new message would be written to the status of each migration.
-			s.startPause(&spacePause{sizeUnknown: true, unanswered: true, why: waitDecision(
-				migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+		if s.pause == nil { // Each new message would be written to the status of each migration.
+			s.startPause(&spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 				"no API server reports the size of etcd's database. Rewriting continues when one does: %v", err)})
 		}
 		return
@@ -219,11 +215,11 @@ func (s *space) read(ctx context.Context) {
 		s.unreported.Failed(ctx, "unreported", "The API servers do not report the size of etcd's database, so the migrator "+
 			"cannot pause when it grows. Allow the manager to get /metrics", "err", err)
 	}
-	if s.pause != nil && s.pause.sizeUnknown {
+	if s.pause != nil && !s.pause.full {
 		s.pause = nil
 	}
 	if full != nil && s.pause == nil {
-		s.startPause(&spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+		s.startPause(&spacePause{full: true, why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 			"the database file of etcd has grown by %d MiB to %d MiB since rewriting began, which is all that "+
 				"--max-storage-growth allows. Rewriting continues when etcd has been compacted, because that frees space in the "+
 				"file. kube-apiserver compacts etcd every five minutes by default",
@@ -231,9 +227,9 @@ func (s *space) read(ctx context.Context) {
 	}
 }
 
-// startPause starts a pause, and ends all runs. The caller holds s.mu.
+// startPause starts a pause, logs why, and ends all runs. The caller holds s.mu.
 func (s *space) startPause(p *spacePause) {
-	p.logged = s.pause != nil && s.pause.logged
+	s.logger.Info("All migrations pause", "reason", p.why.Message)
 	s.pause = p
 	s.stopRuns()
 }
@@ -255,36 +251,27 @@ func (s *space) sizes(ctx context.Context) (sizes, error) {
 	return all, cmp.Or(err, errNoSize)
 }
 
-// tryResume ends the pause if its cause is gone. First it logs why there is one.
+// tryResume ends the pause if its cause is gone.
 func (s *space) tryResume(ctx context.Context) {
 	s.mu.Lock()
 	p := s.pause
-	if p != nil && !p.logged {
-		p.logged = true
-		klog.FromContext(ctx).Info("All migrations pause", "reason", p.why.Message)
-	}
 	s.mu.Unlock()
 	switch {
 	case p == nil:
-		return
-	case p.sizeUnknown:
+	case !p.full:
 		s.read(ctx)
-		return
-	case !p.compacted:
-		s.lookForCompaction(ctx, p)
-		return
+	case s.compactedSince(ctx, p) && retry.Sleep(ctx, s.env.clock, spaceRetry): // Meanwhile etcd frees the pages.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.logger.Info("etcd was compacted, migrations continue")
+		s.pause = nil
+		s.growth.resume()
 	}
-	// The compaction was found some seconds ago, and etcd has freed the pages by now.
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	klog.FromContext(ctx).Info("etcd was compacted, migrations continue")
-	s.pause = nil
-	s.growth.resume()
 }
 
-// lookForCompaction finds out whether etcd was compacted since the pause began. Then a list at the revision that etcd
-// had at the beginning fails, because the revision has expired.
-func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
+// compactedSince reports whether etcd was compacted since the pause began. Then a list at the revision that etcd had at
+// the beginning fails, because the revision has expired.
+func (s *space) compactedSince(ctx context.Context, p *spacePause) bool {
 	request := s.env.documents.Client.Get().AbsPath(definitionsPath).Param("fieldSelector", oneDefinition).
 		SetHeader("Accept", runtime.ContentTypeJSON+documents.AsMetadataList).
 		Timeout(readTimeout).MaxRetries(0)
@@ -302,8 +289,9 @@ func (s *space) lookForCompaction(ctx context.Context, p *spacePause) {
 	case err == nil && p.revision == "":
 		p.revision = list.ResourceVersion
 	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-		p.compacted = true
+		return true
 	case err != nil:
-		klog.FromContext(ctx).V(2).Info("Looking for a compaction of etcd failed, will retry", "err", err)
+		s.logger.V(2).Info("Looking for a compaction of etcd failed, will retry", "err", err)
 	}
+	return false
 }

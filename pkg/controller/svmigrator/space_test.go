@@ -32,6 +32,7 @@ import (
 	"google.golang.org/protobuf/encoding/protodelim"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 	testingclock "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
@@ -108,7 +109,7 @@ func TestFirstReadings(t *testing.T) {
 	told.inTurn = true
 	e := &environment{observer: told, clock: testingclock.NewFakeClock(time.Now())}
 	e.options.MaxStorageGrowth = mebibyte
-	s := newSpace(e, func() {})
+	s := newSpace(klog.Background(), e, func() {})
 	if pause := s.admit(t.Context()); pause != nil {
 		t.Errorf("nothing was rewritten yet, and migrations pause: %s", pause.Message)
 	}
@@ -172,7 +173,7 @@ func TestSizesThatServersTell(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := &environment{observer: tell(t, test.answers...), clock: testingclock.NewFakeClock(time.Now())}
 			c.options.MaxStorageGrowth = mebibyte
-			s := newSpace(c, func() {})
+			s := newSpace(klog.Background(), c, func() {})
 			s.growth.files = map[string]*databaseFile{}
 			maps.Copy(s.growth.files, test.before)
 			if test.paused {
@@ -230,16 +231,15 @@ func TestCompactionByOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newSpace(&environment{documents: documents.Reader{Client: client}}, func() {})
+	s := newSpace(klog.Background(), &environment{documents: documents.Reader{Client: client}}, func() {})
 	s.startPause(&spacePause{})
 	for range 3 {
-		s.lookForCompaction(t.Context(), s.pause)
-	}
-	if s.pause.revision != "7" || s.pause.compacted {
-		t.Fatalf("the pause is %+v", s.pause)
+		if s.compactedSince(t.Context(), s.pause) {
+			t.Fatal("it takes etcd for compacted")
+		}
 	}
 	compacted = true
-	if s.lookForCompaction(t.Context(), s.pause); !s.pause.compacted {
-		t.Errorf("the pause is %+v", s.pause)
+	if !s.compactedSince(t.Context(), s.pause) || s.pause.revision != "7" {
+		t.Errorf("it does not take etcd for compacted, and the pause is %+v", s.pause)
 	}
 }
