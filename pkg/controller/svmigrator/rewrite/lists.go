@@ -138,7 +138,7 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 
 // startList sends the list that the sweep wants, if any.
 func (r *sweepRunner) startList(ctx context.Context) {
-	if r.restart || r.clock.Now().Before(r.listAt) {
+	if r.restart || r.clock.Now().Before(r.listRetry.Next) {
 		return
 	}
 	token, wanted := r.sweep.List()
@@ -189,12 +189,11 @@ func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 	}
 	now := r.clock.Now()
 	r.listTries++
-	r.listAt = now.Add(max(RetryDelay(r.listTries), f.retryAfter))
 	if r.listRetry.Since.IsZero() {
 		r.listRetry.Since = now
 	}
-	r.listRetry.Failure, r.listRetry.Next = f, r.listAt
-	logger.V(4).Info("Listing failed, will retry", "failure", f, "next", r.listAt)
+	r.listRetry.Failure, r.listRetry.Next = f, now.Add(max(RetryDelay(r.listTries), f.retryAfter))
+	logger.V(4).Info("Listing failed, will retry", "failure", f, "next", r.listRetry.Next)
 	return nil
 }
 

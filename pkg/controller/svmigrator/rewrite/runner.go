@@ -83,10 +83,7 @@ type sweepRunner struct {
 	goroutines sync.WaitGroup
 	attempts   chan attempt
 	lists      chan listing
-	inFlight   int
 
-	// listAt is when the next list may be sent.
-	listAt time.Time
 	// listTries is how often the list failed in a row.
 	listTries int
 	// newToken means that the token of the last list had expired and that its answer had the token of the next one. If
@@ -96,7 +93,7 @@ type sweepRunner struct {
 	restart  bool
 	restarts int
 
-	// objectRetry and listRetry describe the latest failures.
+	// objectRetry and listRetry describe the latest failures. No list is sent before listRetry.Next.
 	objectRetry, listRetry Retry
 	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a permission.
 	denials, forbidden int
@@ -149,7 +146,6 @@ func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick 
 		return context.Cause(ctx)
 	case work <- object:
 		r.sweep.Take(object, now)
-		r.inFlight++
 	case a := <-r.attempts:
 		return r.attempted(ctx, a)
 	case l := <-r.lists:
@@ -192,9 +188,8 @@ func (r *sweepRunner) dispatch(ctx context.Context, work <-chan *sweep.Object) {
 // drain waits for the answers to the requests in flight when the run ends. An answer counts even if the run has failed
 // or was stopped.
 func (r *sweepRunner) drain(ctx context.Context) {
-	for r.inFlight > 0 {
+	for r.sweep.InFlight() > 0 {
 		a := <-r.attempts
-		r.inFlight--
 		if a.outcome != sweep.NoOutcome {
 			r.done(ctx, a)
 		} else {
@@ -231,7 +226,6 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 
 // attempted handles the result of one request.
 func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
-	r.inFlight--
 	if a.outcome != sweep.NoOutcome {
 		r.done(ctx, a)
 		r.endingSince = time.Time{}
@@ -317,7 +311,7 @@ func (r *sweepRunner) permanent(f Failure) error {
 // newTimer returns a timer that fires when an object or a list is due.
 func (r *sweepRunner) newTimer(now time.Time) clock.Timer {
 	delay := time.Minute
-	for _, at := range []time.Time{r.sweep.Wake(), r.listAt} {
+	for _, at := range []time.Time{r.sweep.Wake(), r.listRetry.Next} {
 		if until := at.Sub(now); !at.IsZero() && until > 0 {
 			delay = min(delay, until)
 		}

@@ -288,6 +288,9 @@ func (s *Sweep) Unfinished() int {
 	return len(s.current.fresh) + len(s.current.waiting) + s.current.inFlight
 }
 
+// InFlight is how many objects are being rewritten.
+func (s *Sweep) InFlight() int { return s.current.inFlight }
+
 // Stored is how many objects of the current chunk are known to be stored in the target encoding.
 func (s *Sweep) Stored() int64 {
 	return s.current.counts[Rewritten] + s.current.counts[AlreadyCurrent]
