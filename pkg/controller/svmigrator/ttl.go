@@ -108,7 +108,8 @@ func (c *Controller) deleteFinished(
 		c.env.options.FinishedTTL)
 	switch {
 	case !may && observed.Presence == storageversion.PresenceUnknown:
-		return c.env.clock.Now().Add(maxRetry), nil // Nothing tells that it is known that nobody serves the resource.
+		// No event comes when it becomes known that nobody serves the resource, so look again.
+		return c.env.clock.Now().Add(maxRetry), nil
 	case !may:
 		return time.Time{}, nil // The change that makes it deletable queues it again.
 	case c.env.clock.Now().Before(at):

@@ -200,7 +200,7 @@ type consequence struct {
 	signal pacer.Signal
 	// denies means that the object counts as denied.
 	denies bool
-	// readsObject means that only the object itself shows what the answer to its rewrite means.
+	// readsObject means that the answer proves nothing, so the object is read.
 	readsObject bool
 	// mayBeBehind means that an aggregated server may be the reason, instead of the API server in front of it.
 	mayBeBehind bool

@@ -198,8 +198,8 @@ func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 }
 
 // resolve reads the object to find out what a conflict or a 404 means. The answer alone proves nothing, because
-// admission may answer with these codes too. It also does so if the write had no answer several times: if the API
-// server answers the read, the object may be the reason.
+// admission may answer with these codes too. It also reads the object after several writes without an answer. If the
+// read is answered, the object itself may break the connection.
 func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Failure) attempt {
 	live, a := r.read(ctx, object)
 	if live == nil && a.failure.kind != refused {

@@ -104,8 +104,8 @@ type rehearsed struct {
 var errWritten = errors.New("the object was written after it was listed")
 
 // rehearse returns the way in which a rewrite changes nothing. If it changes something in every way, changed is the
-// first field that it changes. An error is errWritten, or the error that the rewrite itself would return. The fence has
-// denied the rewrite of an object that is fenced: then the way is for this object only.
+// first field that it changes. An error is errWritten, or the error that the rewrite itself would return. fenced means
+// that the fence has denied the rewrite itself. Then the way that is found counts for this object only.
 func (r *rewriter) rehearse(
 	ctx context.Context, object *sweep.Object, body []byte, fenced bool,
 ) (found way, changed string, err error) {

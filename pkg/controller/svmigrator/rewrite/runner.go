@@ -101,7 +101,8 @@ type sweepRunner struct {
 	fenced fencedRow
 	// impatient means that the runner gives up on an object even if many objects fail.
 	impatient bool
-	// endingSince is since when every answer was a failure that ends the run if it lasts. It is zero otherwise.
+	// endingSince is when an unbroken row of failures began that end the run if they last. It is zero if the last answer
+	// was another one.
 	endingSince time.Time
 }
 
