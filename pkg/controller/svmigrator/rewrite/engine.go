@@ -44,7 +44,7 @@ type Migration interface {
 	// ObjectDone is called for each outcome, also if the list shows that others wrote the object, so that no request is
 	// needed.
 	ObjectDone(result Result)
-	// ReportState is called every second, and when the run begins to retry denied objects. It must return soon.
+	// ReportState is called four times a second, and when the run begins to retry denied objects. It must return soon.
 	ReportState(ctx context.Context, report Report)
 	// MustYield reports whether other migrations wait. A run without progress then ends with ErrStuck.
 	MustYield() bool

@@ -140,8 +140,6 @@ func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick 
 	if object == nil {
 		work = nil // blocks
 	}
-	wake := r.newTimer(now)
-	defer wake.Stop()
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -160,7 +158,6 @@ func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick 
 			r.task.Failing(now)
 			return ErrStuck
 		}
-	case <-wake.C():
 	}
 	return nil
 }
@@ -307,15 +304,4 @@ func (r *sweepRunner) permanent(f Failure) error {
 		return nil
 	}
 	return f.ends()
-}
-
-// newTimer returns a timer that fires when an object or a list is due.
-func (r *sweepRunner) newTimer(now time.Time) clock.Timer {
-	delay := time.Minute
-	for _, at := range []time.Time{r.sweep.Wake(), r.listRetry.Next} {
-		if until := at.Sub(now); !at.IsZero() && until > 0 {
-			delay = min(delay, until)
-		}
-	}
-	return r.clock.NewTimer(delay)
 }

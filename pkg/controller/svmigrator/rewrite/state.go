@@ -47,8 +47,8 @@ const (
 )
 
 const (
-	// reportPeriod is how often a run reports its state.
-	reportPeriod = time.Second
+	// reportPeriod is how often a run reports its state, and looks whether a request has to be repeated.
+	reportPeriod = 250 * time.Millisecond
 	// ReportAfter is how long requests must have failed before the state says so.
 	ReportAfter = 5 * time.Second
 	// StuckAfter is how long a task must have made no progress to be stuck. It is longer than any request takes.
