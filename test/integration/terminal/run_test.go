@@ -70,7 +70,6 @@ func TestWithoutManager(t *testing.T) {
 		if read.Etcd == nil || read.Etcd.Objects == 0 || len(read.Findings) == 0 || len(read.Problems) > 0 {
 			t.Errorf("the report has %+v", read)
 		}
-		c.svm(t.Context(), t, done, "", "report", "-o=text")
 	})
 }
 

@@ -21,12 +21,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/component-base/version"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -50,8 +47,6 @@ Exit codes: 0 done, 1 error, or a part could not be read. What could be read is 
 
   # With what is in etcd
   kubectl svm report --etcd-endpoints=http://127.0.0.1:2379 > svm-report.yaml`
-
-	text = "text"
 )
 
 // Options are what the command needs.
@@ -102,7 +97,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	})
 	o.Etcd.AddTo(cmd.Flags())
 	o.ManagerLease.AddTo(cmd.Flags())
-	o.Output.AddTo(cmd, cli.YAML, cli.JSON, text)
+	o.Output.AddTo(cmd, cli.YAML, cli.JSON)
 	return cmd
 }
 
@@ -120,15 +115,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return o.print(report)
-}
-
-func (o *Options) print(report *Report) (err error) {
-	if o.Output.Structured() {
-		err = o.Output.PrintData(o.Env, report)
-	} else {
-		_, err = fmt.Fprint(o.Out, printers.EscapeTerminal(report.text())) // It may quote a webhook.
-	}
+	err = o.Output.PrintData(o.Env, report)
 	if err == nil && len(report.Problems) > 0 {
 		err = errors.New("a part of the report could not be read: the report says which, and why")
 	}
@@ -183,49 +170,4 @@ func (r *Report) addEtcd(survey *stored.Survey, err error) {
 		result := verify.ResultOf(survey, err)
 		r.Etcd = &result
 	}
-}
-
-// text returns the report for people. It has less than the others.
-func (r *Report) text() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Report of %s\nPlugin %s, API server %s\n",
-		r.Time.Format(time.RFC3339), r.PluginVersion, r.ServerVersion)
-	for _, problem := range r.Problems {
-		fmt.Fprintf(&b, "Not read: %s\n", problem)
-	}
-	fmt.Fprintf(&b, "\nFindings: %d\n", len(r.Findings))
-	for _, f := range r.Findings {
-		fmt.Fprintf(&b, "  %s\n", f)
-	}
-	fmt.Fprintf(&b, "\nStorageStates: %d\n", len(r.States))
-	for _, s := range r.States {
-		fmt.Fprintf(&b, "  %s: writes %s, may be stored as %s", s.Name, s.Status.CurrentEncodingVersion,
-			strings.Join(s.Status.PersistedEncodingVersions, ", "))
-		for _, c := range s.Status.Conditions {
-			fmt.Fprintf(&b, ", %s=%s (%s)", c.Type, c.Status, c.Reason)
-		}
-		b.WriteString("\n")
-	}
-	fmt.Fprintf(&b, "\nStorageVersionMigrations: %d\n", len(r.Migrations))
-	for _, m := range r.Migrations {
-		typed := &migrationv1alpha1.StorageVersionMigration{Spec: m.Spec, Status: m.Status}
-		state := cli.CurrentCondition(typed)
-		fmt.Fprintf(&b, "  %s: %s: %s (%s) %s\n", m.Name, typed.GroupResource(), state.Type, state.Reason, state.Message)
-		for _, d := range m.Status.DeniedObjects {
-			fmt.Fprintf(&b, "    denied: %s/%s: %s\n", d.Namespace, d.Name, d.Message)
-		}
-	}
-	if r.Etcd != nil {
-		fmt.Fprintf(&b, "\netcd: %d objects at revision %d\n", r.Etcd.Objects, r.Etcd.FirstRevision)
-		for _, s := range r.Etcd.Stored {
-			fmt.Fprintf(&b, "  %s: %d as %s %s %s\n", s.Resource, s.Objects, s.Version, s.Format, s.EncryptedWith)
-		}
-		for _, u := range r.Etcd.Unclaimed {
-			fmt.Fprintf(&b, "  StorageState %s does not claim %s\n", u.StorageState, u.Version)
-		}
-		if r.Etcd.NotCompared {
-			b.WriteString("  Nothing was compared with StorageStates.\n")
-		}
-	}
-	return b.String()
 }

@@ -19,13 +19,8 @@ package report
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-
-	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
-	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/preflight"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/verify"
 	"sigs.k8s.io/svm-controller-manager/pkg/stored"
 )
@@ -51,20 +46,6 @@ func TestEtcd(t *testing.T) {
 			if test.counted && r.Etcd.NotCompared != test.notCompared || (len(r.Problems) > 0) != (test.err != nil) {
 				t.Errorf("etcd: %+v, problems: %v", r.Etcd, r.Problems)
 			}
-			if said := strings.Contains(r.text(), "Nothing was compared"); said != test.notCompared {
-				t.Errorf("the text is\n%s", r.text())
-			}
 		})
-	}
-}
-
-// TestEscapes prints what a webhook said.
-func TestEscapes(t *testing.T) {
-	streams, _, out, _ := genericiooptions.NewTestIOStreams()
-	o := &Options{}
-	o.Env, o.Output.Format = &cli.Env{IOStreams: streams}, text
-	report := &Report{Findings: preflight.Findings{{Message: "A webhook said \x1b[2J."}}}
-	if err := o.print(report); err != nil || strings.Contains(out.String(), "\x1b") {
-		t.Errorf("got the error %v, and a terminal would obey %q", err, out)
 	}
 }

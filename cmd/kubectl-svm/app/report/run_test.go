@@ -46,18 +46,16 @@ func TestWithoutPermissions(t *testing.T) {
 	}))
 	defer server.Close()
 	config := &rest.Config{Host: server.URL}
-	for _, format := range []string{cli.YAML, text} {
-		var out bytes.Buffer
-		o := &Options{}
-		o.Env = &cli.Env{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, Clock: clock.RealClock{}}
-		o.Output.Format = format
-		kube := kubernetes.NewForConfigOrDie(config)
-		o.Clients = &cli.Clients{
-			Config: config, Kube: kube, Discovery: kube.DiscoveryClient, Dynamic: dynamic.NewForConfigOrDie(config),
-			Migration: migrationclient.NewForConfigOrDie(config),
-		}
-		if err := o.Run(t.Context()); cli.ExitCode(err, &out) != cli.ExitError || !strings.Contains(out.String(), "v1.37.1") {
-			t.Errorf("%s: got the error %v and\n%s", format, err, out.String())
-		}
+	var out bytes.Buffer
+	o := &Options{}
+	o.Env = &cli.Env{IOStreams: genericiooptions.IOStreams{Out: &out, ErrOut: &out}, Clock: clock.RealClock{}}
+	o.Output.Format = cli.YAML
+	kube := kubernetes.NewForConfigOrDie(config)
+	o.Clients = &cli.Clients{
+		Config: config, Kube: kube, Discovery: kube.DiscoveryClient, Dynamic: dynamic.NewForConfigOrDie(config),
+		Migration: migrationclient.NewForConfigOrDie(config),
+	}
+	if err := o.Run(t.Context()); cli.ExitCode(err, &out) != cli.ExitError || !strings.Contains(out.String(), "v1.37.1") {
+		t.Errorf("got the error %v and\n%s", err, out.String())
 	}
 }
