@@ -21,7 +21,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
@@ -70,7 +69,7 @@ func TestConclude(t *testing.T) {
 				}
 				ended = append(ended, *m)
 			}
-			o := &Options{flags: pflag.NewFlagSet("run", pflag.ContinueOnError)}
+			o := &Options{}
 			streams, _, out, _ := genericiooptions.NewTestIOStreams()
 			o.Env = &cli.Env{IOStreams: streams}
 			if got := cli.ExitCode(o.conclude(t.Context(), ended), io.Discard); got != test.want {
@@ -83,24 +82,6 @@ func TestConclude(t *testing.T) {
 				t.Errorf("a terminal would obey %q", out)
 			}
 		})
-	}
-}
-
-// TestAgain wants the command that continues to do what this one did, on the same cluster.
-func TestAgain(t *testing.T) {
-	cmd := NewCommand(&cli.Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard()})
-	cmd.Flags().StringArray("as-group", nil, "") // As kubectl has it.
-	cmd.Flags().String("token", "", "")
-	if err := cmd.ParseFlags(strings.Fields("--beside-manager --resume --timeout=1s --state-dir=/tmp/a --token=secret " +
-		"--as-group=a --as-group=b --manager-lease=")); err != nil {
-		t.Fatal(err)
-	}
-	o := &Options{flags: cmd.Flags()}
-	o.Names = []string{"widgets", "*.example.com"}
-	const want = "kubectl svm run widgets '*.example.com' --resume --as-group=a --as-group=b --beside-manager=true " +
-		"--manager-lease= --state-dir=/tmp/a --timeout=1s"
-	if again := o.again(); again != want {
-		t.Errorf("got %q, want %q", again, want)
 	}
 }
 

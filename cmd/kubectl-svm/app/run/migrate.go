@@ -21,12 +21,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	"github.com/spf13/pflag"
 	"k8s.io/klog/v2"
 
 	"sigs.k8s.io/svm-api/client/informers/externalversions"
@@ -43,6 +41,8 @@ const (
 	lookInterval = 500 * time.Millisecond
 	// maxLines is how many events wait to be printed.
 	maxLines = 100
+
+	toContinue = "To continue, run the same command with --resume"
 )
 
 // checkManager returns an error if a manager leads that migrates.
@@ -62,8 +62,7 @@ func (o *Options) checkManager(ctx context.Context) error {
 		return fmt.Errorf("%s Or use --beside-manager", manager.Message)
 	}
 	if manager.Migrates() {
-		return fmt.Errorf("a manager migrates by itself: %s Use kubectl svm migrate %s, or --beside-manager",
-			manager.Message, o.quotedNames())
+		return fmt.Errorf("a manager migrates by itself: %s Use kubectl svm migrate, or --beside-manager", manager.Message)
 	}
 	return nil
 }
@@ -185,9 +184,9 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 	}
 	switch {
 	case unfinished && cli.TimedOut(ctx):
-		return cli.Timeout("--timeout has passed. Continue with: %s", o.again())
+		return cli.Timeout("--timeout has passed. %s", toContinue)
 	case unfinished:
-		return fmt.Errorf("interrupted. Continue with: %s", o.again())
+		return fmt.Errorf("interrupted. %s", toContinue)
 	case failed:
 		return cli.NotSafe()
 	}
@@ -202,40 +201,6 @@ func outcome(ended migrationv1alpha1.MigrationCondition) string {
 	return fmt.Sprintf("the API server denied the rewrite of objects, or kept failing on it. All others are done. Up to "+
 		"%d of them are listed below, with its answers. Fix the objects, or the webhook or policy that denies them, then "+
 		"run the command again", migrationv1alpha1.MaxDeniedObjects)
-}
-
-// again is the command that continues: this one with its flags. A token must not get into the history of a shell.
-func (o *Options) again() string {
-	command := "kubectl svm run " + o.quotedNames() + " --resume"
-	o.flags.Visit(func(f *pflag.Flag) {
-		values := []string{f.Value.String()}
-		if several, is := f.Value.(pflag.SliceValue); is {
-			values = several.GetSlice()
-		}
-		for _, value := range values {
-			if f.Name != "resume" && f.Name != "token" {
-				command += fmt.Sprintf(" --%s=%s", f.Name, quoted(value))
-			}
-		}
-	})
-	return command
-}
-
-// quotedNames are what the person named, as a shell reads it.
-func (o *Options) quotedNames() string {
-	var names []string
-	for _, name := range o.Names {
-		names = append(names, quoted(name))
-	}
-	return strings.Join(names, " ")
-}
-
-// quoted is a value as a shell reads it.
-func quoted(value string) string {
-	if !strings.ContainsAny(value, " \t\n'\"\\$`&|;<>()*?[]{}!#~") {
-		return value
-	}
-	return "'" + strings.ReplaceAll(value, "'", `'\''`) + "'"
 }
 
 // printDenied prints the objects that the API server refuses to rewrite.

@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -84,8 +83,6 @@ type Options struct {
 	Timeout       time.Duration
 	Migrator      svmigrator.Options
 	growth        resource.QuantityValue
-	// flags are those of the command line.
-	flags *pflag.FlagSet
 }
 
 // NewCommand returns the command.
@@ -109,7 +106,6 @@ func NewCommand(env *cli.Env) *cobra.Command {
 
 func (o *Options) addFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	o.flags = flags
 	flags.BoolVar(&o.Resume, "resume", o.Resume, "Continue where an interrupted run stopped")
 	flags.BoolVar(&o.DryRun, "dry-run", o.DryRun,
 		"Send every rewrite as a dry run, and print which objects the API server would refuse. Nothing is stored")
