@@ -61,11 +61,10 @@ A resource whose definition was deleted has to be named in full. ` + "`history`"
 | follow with ` + "`--watch`" + ` or ` + "`--wait`" + ` | ` + "`watch`" + ` | the same |
 | know whether a manager runs, without which nothing is said to be safe | ` + "`get`" + ` | ` +
 	"`leases` of `coordination.k8s.io` in `kube-system`" + ` |
-| compare with definitions, and tell which resources aggregated servers do not store | ` + "`get`, `list`" + ` | ` +
+| compare with definitions, tell which resources aggregated servers do not store, ` +
+	"`migrate --all --custom`, `--aggregated`" + ` | ` + "`get`, `list`" + ` | ` +
 	"`customresourcedefinitions` of `apiextensions.k8s.io`" + ` |
 | ` + "`migrate`, `retry`" + ` | ` + "`create`" + ` | ` + "`storageversionmigrations`" + ` |
-| ` + "`migrate --all --builtin`, `--custom`, `--aggregated`" + ` | ` + "`list`" + ` | ` +
-	"`apiservices` of `apiregistration.k8s.io`" + ` |
 | ` + "`suspend`, `resume`" + ` | ` + "`patch`" + ` | ` + "`storageversionmigrations`" + ` |
 | ` + "`retry`, `pause`, `resume`" + ` | ` + "`patch`" + ` | ` + "`storagestates`" + ` |
 | ` + "`preflight`, `report`" + ` | see | [preflight.md](preflight.md) |

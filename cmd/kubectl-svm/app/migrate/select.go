@@ -18,36 +18,24 @@ package migrate
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
-
-// automanagedContinuously is the value of documents.AutomanagedLabel on APIServices of CustomResourceDefinitions.
-const automanagedContinuously = "true"
-
-var apiServices = schema.GroupVersionResource{
-	Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices",
-}
 
 // selected returns the resources to migrate.
 func (o *Options) selected(ctx context.Context, cluster *cli.Cluster) ([]schema.GroupResource, error) {
 	if !o.Everything {
 		return cluster.Catalog.Resolve(o.Names)
 	}
-	classes := map[string]storageversion.Class{}
-	if o.BuiltIn || o.Custom || o.Aggregated {
-		var err error
-		if classes, err = o.classes(ctx); err != nil {
-			return nil, err
+	if o.Custom || o.Aggregated {
+		if o.Clients.ReadDefinitions(ctx, cluster); cluster.DefinitionsUnread != nil {
+			return nil, cluster.DefinitionsUnread
 		}
 	}
 	excepted, err := cluster.Catalog.Resolve(o.Except)
@@ -60,38 +48,23 @@ func (o *Options) selected(ctx context.Context, cluster *cli.Cluster) ([]schema.
 		if !stored || storageversion.Expires(resource.GroupResource) || slices.Contains(excepted, resource.GroupResource) {
 			continue
 		}
-		if len(classes) == 0 || o.includes(classes[apiServiceName(resource.Group, resource.Versions[0])]) {
+		if all := !o.BuiltIn && !o.Custom && !o.Aggregated; all || o.includes(cluster, &resource) {
 			selected = append(selected, resource.GroupResource)
 		}
 	}
 	return selected, nil
 }
 
-func (o *Options) includes(class storageversion.Class) bool {
-	return class == storageversion.BuiltIn && o.BuiltIn || class == storageversion.Custom && o.Custom ||
-		class == storageversion.Aggregated && o.Aggregated
-}
-
-func apiServiceName(group, version string) string { return version + "." + group }
-
-// classes returns the class of each group version, by the names of APIServices.
-func (o *Options) classes(ctx context.Context) (map[string]storageversion.Class, error) {
-	list, err := o.Clients.Dynamic.Resource(apiServices).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing APIServices, which distinguish built-in, custom and aggregated resources: %w",
-			cli.Explain(err))
+// includes reports whether a resource is of a class that the person asked for.
+func (o *Options) includes(cluster *cli.Cluster, resource *cli.Resource) bool {
+	switch {
+	case cluster.Definitions[resource.String()] != nil:
+		return o.Custom
+	case releases.BuiltIn(resource.Group):
+		return o.BuiltIn
+	default:
+		return o.Aggregated
 	}
-	classes := map[string]storageversion.Class{}
-	for _, service := range list.Items {
-		class := storageversion.BuiltIn
-		if behind, _, _ := unstructured.NestedMap(service.Object, "spec", "service"); behind != nil {
-			class = storageversion.Aggregated
-		} else if service.GetLabels()[documents.AutomanagedLabel] == automanagedContinuously {
-			class = storageversion.Custom
-		}
-		classes[service.GetName()] = class
-	}
-	return classes, nil
 }
 
 // checkComplete is CheckComplete, but the built-in resources are those of the API server itself.

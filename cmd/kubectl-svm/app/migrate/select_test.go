@@ -90,6 +90,25 @@ func TestSelected(t *testing.T) {
 	}
 }
 
+// TestIncludes has groups whose names look like those of Kubernetes.
+func TestIncludes(t *testing.T) {
+	const custom = "volumesnapshots.snapshot.storage.k8s.io"
+	cluster := &cli.Cluster{Definitions: map[string]*metav1.ObjectMeta{custom: {}}}
+	for name, want := range map[string]string{
+		"secrets": "built-in", "ingresses.networking.k8s.io": "built-in", custom: "custom",
+		"nodes.custom.metrics.k8s.io": "aggregated", "flunders.wardle.example.com": "aggregated",
+	} {
+		for class, o := range map[string]Options{
+			"built-in": {BuiltIn: true}, "custom": {Custom: true}, "aggregated": {Aggregated: true},
+		} {
+			resource := &cli.Resource{GroupResource: schema.ParseGroupResource(name)}
+			if got := o.includes(cluster, resource); got != (class == want) {
+				t.Errorf("%s is %s: %t", name, class, got)
+			}
+		}
+	}
+}
+
 func TestIncomplete(t *testing.T) {
 	incomplete := &cli.Catalog{Incomplete: &discovery.ErrGroupDiscoveryFailed{Groups: map[schema.GroupVersion]error{
 		{Group: "away.example.com", Version: "v1"}: errors.New("no endpoints"),
