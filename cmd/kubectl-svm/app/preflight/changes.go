@@ -31,8 +31,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/install"
@@ -86,9 +84,8 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 	if err != nil {
 		return Change{}, err
 	}
-	change := Change{File: file, Live: snapshot.definition(file.Name)}
-	change.State, change.Doubt = snapshot.proof(file.Name)
-	change.Denied = snapshot.denied(file.Name)
+	change := snapshot.change(file.Name)
+	change.File = &file
 	if change.Refusal, err = o.dryRun(ctx, object); err != nil {
 		return Change{}, err
 	}
@@ -212,26 +209,23 @@ func versionsOf(entries []metav1.ManagedFieldsEntry, group string) []string {
 func (o *Options) checkDrops(ctx context.Context, snapshot Snapshot) (Findings, error) {
 	var found Findings
 	for _, drop := range o.drops {
-		live := snapshot.definition(drop.resource)
-		if live == nil {
+		in := snapshot.change(drop.resource)
+		if in.Live == nil {
 			return nil, fmt.Errorf("there is no CustomResourceDefinition %s", drop.resource)
 		}
-		in := Drop{Version: drop.version, Live: *live}
-		in.State, in.Doubt = snapshot.proof(drop.resource)
-		in.Denied = snapshot.denied(drop.resource)
-		counts, problem := o.countManagedFields(ctx, *live)
-		in.ManagedFields, in.Uncounted = counts[drop.version], problem
-		found = append(found, decideDrop(in)...)
+		in.ManagedFields, in.Uncounted = o.countManagedFields(ctx, *in.Live)
+		found = append(found, decideDrop(in, drop.version)...)
 	}
 	return found, ctx.Err()
 }
 
-// proof returns the StorageState of a name, or nil, and why it is no proof.
-func (s *Snapshot) proof(name string) (state *migrationv1alpha1.StorageState, doubt string) {
-	if state = s.state(name); state != nil {
-		doubt = s.doubt(state)
+// change returns what the snapshot says about the definition of a name.
+func (s *Snapshot) change(name string) Change {
+	in := Change{Live: s.definition(name), State: s.state(name), Denied: s.denied(name)}
+	if in.State != nil {
+		in.Doubt = s.doubt(in.State)
 	}
-	return state, doubt
+	return in
 }
 
 // denied returns of how many objects the newest migration of a resource was denied the rewrite.

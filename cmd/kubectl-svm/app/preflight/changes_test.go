@@ -67,7 +67,7 @@ func TestManagerForbidden(t *testing.T) {
 		{"allowed", Change{Role: roleOf("gadgets", "widgets")}, nil},
 		{"all are allowed", Change{Role: roleOf("*")}, nil},
 		{"others are allowed", Change{Role: roleOf("gadgets")}, []string{"WARNING ManagerForbidden widgets.example.com"}},
-		{"nothing is", Change{Live: &live, Role: &rbacv1.ClusterRole{}},
+		{"nothing is", Change{Live: live, Role: &rbacv1.ClusterRole{}},
 			[]string{"WARNING ManagerForbidden widgets.example.com"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -97,8 +97,8 @@ func TestDropAfterDenial(t *testing.T) {
 		in := Snapshot{Migrations: []migrationv1alpha1.StorageVersionMigration{
 			migration("old", now, 7), migration("newest", now.Add(time.Hour), newest),
 		}}
-		found := decideDrop(Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
-			State: &stored, Denied: in.denied("widgets.example.com")})
+		found := decideDrop(Change{Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
+			State: &stored, Denied: in.denied("widgets.example.com")}, "v1alpha1")
 		if len(found) != 1 || found[0].Code != CodeVersionMayBeStored ||
 			strings.Contains(found[0].Message, "kubectl svm denied widgets.example.com") != (newest > 0) {
 			t.Errorf("%d are denied: %v", newest, found)

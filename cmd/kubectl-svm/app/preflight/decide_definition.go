@@ -28,9 +28,10 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 )
 
-// Change is a definition of a file, and what the cluster says about it.
+// Change is a change of a definition, and what the cluster says about it.
 type Change struct {
-	File Definition
+	// File is the definition of a file. It is nil if only a version is to be dropped.
+	File *Definition
 	// Refusal is the API server's answer to a dry run of the file. It is empty if the API server would take it.
 	Refusal string
 	// Webhook is what is wrong with the conversion webhook of the file, if anything.
@@ -88,8 +89,7 @@ func decideChange(in Change) Findings {
 	}
 	for _, v := range in.Live.Spec.Versions {
 		if !in.File.Has(v.Name) {
-			found.aboutDrop(Drop{Version: v.Name, Live: *in.Live, Next: &in.File, State: in.State, Doubt: in.Doubt,
-				Denied: in.Denied})
+			found.aboutDrop(in, v.Name)
 		}
 	}
 	found.aboutUncounted(name, in.Uncounted)
@@ -122,87 +122,66 @@ func (in *Change) storedOnlyAs(version string) bool {
 		slices.Equal(in.State.Status.PersistedStorageVersionHashes, []string{in.Live.hash(version)})
 }
 
-// Drop is a version that is to leave a definition.
-type Drop struct {
-	Version string
-	Live    Definition
-	// Next is the definition without the version, or nil if it is not known.
-	Next *Definition
-	// State is the StorageState of the resource, or nil.
-	State *migrationv1alpha1.StorageState
-	// Doubt says why it is no proof, or nothing.
-	Doubt string
-	// Denied is of how many objects the newest migration was denied the rewrite.
-	Denied int64
-	// ManagedFields counts the objects whose managedFields name the version.
-	ManagedFields int64
-	// Uncounted says why these could not be counted, or nothing.
-	Uncounted string
-}
-
 // decideDrop returns whether a version may leave its definition now.
-func decideDrop(in Drop) Findings {
+func decideDrop(in Change, version string) Findings {
 	var found Findings
-	name := in.Live.Name
-	if !in.Live.Has(in.Version) && !slices.Contains(in.Live.Status.StoredVersions, in.Version) {
+	name, encoding := in.Live.Name, in.Live.Spec.Group+"/"+version
+	if !in.Live.Has(version) && !slices.Contains(in.Live.Status.StoredVersions, version) {
 		found.add(Error, CodeVersionNotDefined, name, "the CustomResourceDefinition has no version %s. Look whether the "+
-			"name is right; if the version was removed already, there is nothing more to ask", in.Version)
+			"name is right; if the version was removed already, there is nothing more to ask", version)
 		return found
 	}
-	found.aboutDrop(in)
-	found.aboutUnserved(name, in.Version, in.ManagedFields)
+	found.aboutDrop(in, version)
+	found.aboutUnserved(name, version, in.ManagedFields[version])
 	found.aboutUncounted(name, in.Uncounted)
 	if found.Count(Error) == 0 && in.State != nil {
 		found.add(Info, CodeVersionSafeToDrop, name, "no object is stored as %s. You may remove it from the "+
-			"CustomResourceDefinition when no client requests it any more", in.version())
+			"CustomResourceDefinition when no client requests it any more", encoding)
 	}
 	return found
 }
 
-// version is the version with its group.
-func (in *Drop) version() string { return in.Live.Spec.Group + "/" + in.Version }
-
 // aboutDrop adds why a version must not leave its definition.
-func (fs *Findings) aboutDrop(in Drop) {
-	name := in.Live.Name
-	switch isWritten := in.Live.StorageVersion() == in.Version; {
-	case isWritten && in.Next == nil:
+func (fs *Findings) aboutDrop(in Change, version string) {
+	name, encoding := in.Live.Name, in.Live.Spec.Group+"/"+version
+	switch isWritten := in.Live.StorageVersion() == version; {
+	case isWritten && in.File == nil:
 		fs.add(Error, CodeVersionIsStorageVersion, name, "%s is the storage version: API servers write it. Make another "+
-			"version the storage version, keep this one, and wait for the migration", in.Version)
+			"version the storage version, keep this one, and wait for the migration", version)
 		return
 	case isWritten:
 		fs.add(Error, CodeVersionIsStorageVersion, name, "the file drops %s, which is the current storage version. First "+
 			"apply a definition that has both versions and %s as the storage version, and wait for the migration",
-			in.Version, in.Next.StorageVersion())
+			version, in.File.StorageVersion())
 		return
 	}
-	stored := slices.Contains(in.Live.Status.StoredVersions, in.Version)
+	stored := slices.Contains(in.Live.Status.StoredVersions, version)
 	switch {
 	case in.Doubt != "":
 		fs.add(Error, CodeStorageStateOutdated, name, "%s Until then it is not known whether objects are stored as %s",
-			in.Doubt, in.version())
+			in.Doubt, encoding)
 	case in.State == nil && stored:
 		fs.add(Error, CodeVersionMayBeStored, name, "status.storedVersions of the CustomResourceDefinition names %s, and "+
 			"there is no StorageState that says whether objects are still stored in it. Run svm-controller-manager, or migrate "+
-			"with kubectl svm run %s", in.Version, name)
+			"with kubectl svm run %s", version, name)
 	case in.State == nil:
 		fs.add(Warning, CodeNoStorageState, name, "status.storedVersions of the CustomResourceDefinition does not name %s, "+
 			"and there is no StorageState that confirms it. Other programs remove versions from storedVersions without a "+
-			"proof: count the objects with kubectl svm verify", in.Version)
-	case in.mayBeStored() && in.Denied > 0:
+			"proof: count the objects with kubectl svm verify", version)
+	case in.mayBeStored(version) && in.Denied > 0:
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. The newest migration was denied the "+
 			"rewrite of %s: kubectl svm denied %s tells which, and what to do. Then migrate again: kubectl svm migrate %s "+
-			"--wait", in.version(), assess.FormatObjects(in.Denied), name, name)
-	case in.mayBeStored():
+			"--wait", encoding, assess.FormatObjects(in.Denied), name, name)
+	case in.mayBeStored(version):
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. Migrate them first: "+
-			"kubectl svm migrate %s --wait", in.version(), name)
+			"kubectl svm migrate %s --wait", encoding, name)
 	case unproven(in.State) != "":
 		fs.add(Error, CodeVersionMayBeStored, name, "the StorageState does not list %s, but nobody can rely on it now: %s",
-			in.version(), unproven(in.State))
+			encoding, unproven(in.State))
 	case stored:
 		fs.add(Error, CodeStoredVersionsNotPruned, name, "no object is stored as %s, but status.storedVersions of the "+
 			"CustomResourceDefinition still names it, so the API server refuses a definition without it. "+pruneAdvice,
-			in.version(), name)
+			encoding, name)
 	}
 }
 
@@ -219,10 +198,10 @@ func unproven(state *migrationv1alpha1.StorageState) string {
 	return safe.Message
 }
 
-// mayBeStored reports whether the StorageState claims the version.
-func (in *Drop) mayBeStored() bool {
+// mayBeStored reports whether the StorageState claims a version.
+func (in *Change) mayBeStored(version string) bool {
 	persisted := in.State.Status.PersistedStorageVersionHashes
-	return len(persisted) == 0 || slices.Contains(persisted, in.Live.hash(in.Version)) ||
+	return len(persisted) == 0 || slices.Contains(persisted, in.Live.hash(version)) ||
 		slices.Contains(persisted, migrationv1alpha1.Unknown)
 }
 

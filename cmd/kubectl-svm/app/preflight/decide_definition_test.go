@@ -41,53 +41,53 @@ func TestDrop(t *testing.T) {
 			condition(migrationv1alpha1.StorageStateSafeToRemoveOldVersions, metav1.ConditionFalse, reason)))
 	}
 	tests := []struct {
-		name string
-		in   Drop
-		want []string
+		name, version string
+		in            Change
+		want          []string
 	}{
-		{"nothing is stored in it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1)},
+		{"nothing is stored in it", "v1alpha1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1)},
 			[]string{"INFO VersionSafeToDrop widgets.example.com"}},
-		{"objects may be stored in it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
+		{"objects may be stored in it", "v1alpha1", Change{Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
 			State: of(old, v1)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
-		{"it was pruned without a proof", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+		{"it was pruned without a proof", "v1alpha1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
 			State: of(old, v1)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
-		{"nothing is known", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+		{"nothing is known", "v1alpha1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
 			State: of(migrationv1alpha1.Unknown, v1)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
-		{"it was not pruned", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
+		{"it was not pruned", "v1alpha1", Change{Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
 			State: of(v1)},
 			[]string{"ERROR StoredVersionsNotPruned widgets.example.com"}},
-		{"it is written", Drop{Version: "v1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1)},
+		{"it is written", "v1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1)},
 			[]string{"ERROR VersionIsStorageVersion widgets.example.com"}},
-		{"no state, and stored", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")},
+		{"no state, and stored", "v1alpha1", Change{Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")},
 			[]string{"ERROR VersionMayBeStored widgets.example.com"}},
-		{"no state, and not stored", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1")},
+		{"no state, and not stored", "v1alpha1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1")},
 			[]string{"WARNING NoStorageState widgets.example.com"}},
-		{"managedFields name it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1),
-			ManagedFields: 4}, []string{"WARNING ManagedFieldsNotServed widgets.example.com",
+		{"managedFields name it", "v1alpha1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1),
+			ManagedFields: map[string]int64{"v1alpha1": 4}}, []string{"WARNING ManagedFieldsNotServed widgets.example.com",
 			"INFO VersionSafeToDrop widgets.example.com"}},
-		{"the state is too old", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1),
+		{"the state is too old", "v1alpha1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: of(v1),
 			Doubt: "It is old."}, []string{"ERROR StorageStateOutdated widgets.example.com"}},
-		{"managedFields cannot be read", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+		{"managedFields cannot be read", "v1alpha1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
 			State: of(v1), Uncounted: "the webhook does not answer"}, []string{
 			"WARNING ManagedFieldsNotServed widgets.example.com", "INFO VersionSafeToDrop widgets.example.com"}},
-		{"no server serves it", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+		{"no server serves it", "v1alpha1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
 			State: unsafe(migrationv1alpha1.StateReasonNotServed)}, []string{"ERROR VersionMayBeStored widgets.example.com"}},
-		{"a server was not seen", Drop{Version: "v1alpha1", Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
+		{"a server was not seen", "v1alpha1", Change{Live: widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1"),
 			State: unsafe(migrationv1alpha1.StateReasonServersUnseen)},
 			[]string{"ERROR VersionMayBeStored widgets.example.com"}},
-		{"the trigger has recorded nothing", Drop{Version: "v1alpha1", Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
+		{"the trigger has recorded nothing", "v1alpha1", Change{Live: widgets([]string{"v1"}, "v1", "v1alpha1"),
 			State: ptr.To(state("Widget", "widgets.example.com", v1))},
 			[]string{"ERROR VersionMayBeStored widgets.example.com"}},
-		{"another version was not pruned", Drop{Version: "v1alpha1",
+		{"another version was not pruned", "v1alpha1", Change{
 			Live:  widgets([]string{"v1beta1", "v1"}, "v1", "v1beta1", "v1alpha1"),
 			State: unsafe(migrationv1alpha1.StateReasonStoredVersionsNotPruned)},
 			[]string{"INFO VersionSafeToDrop widgets.example.com"}},
-		{"it is gone already", Drop{Version: "v1beta1", Live: widgets([]string{"v1"}, "v1"), State: of(v1)},
+		{"it is gone already", "v1beta1", Change{Live: widgets([]string{"v1"}, "v1"), State: of(v1)},
 			[]string{"ERROR VersionNotDefined widgets.example.com"}},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			found := decideDrop(test.in)
+			found := decideDrop(test.in, test.version)
 			if diff := cmp.Diff(test.want, brief(found)); diff != "" {
 				t.Errorf("findings (-want +got):\n%s", diff)
 			}
@@ -102,7 +102,6 @@ func TestDrop(t *testing.T) {
 func TestChange(t *testing.T) {
 	converted := widgets(nil, "v1", "v1alpha1")
 	converted.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
-	live := func(d Definition) *Definition { return &d }
 	hidden := ptr.To(with(state("Widget", "widgets.example.com", "example.com/v1"), condition(
 		migrationv1alpha1.StorageStateSafeToRemoveOldVersions, metav1.ConditionFalse, "NotServed")))
 	tests := []struct {
@@ -112,27 +111,27 @@ func TestChange(t *testing.T) {
 	}{
 		{"a new definition", Change{File: widgets(nil, "v1")}, nil},
 		{"a new storage version", Change{File: widgets(nil, "v1", "v1alpha1"),
-			Live: live(widgets([]string{"v1alpha1"}, "v1alpha1"))}, []string{"INFO StorageVersionChanges widgets.example.com"}},
+			Live: widgets([]string{"v1alpha1"}, "v1alpha1")}, []string{"INFO StorageVersionChanges widgets.example.com"}},
 		{"the storage version is dropped", Change{File: widgets(nil, "v1"), Refusal: "no",
-			Live: live(widgets([]string{"v1alpha1"}, "v1alpha1", "v1"))}, []string{
+			Live: widgets([]string{"v1alpha1"}, "v1alpha1", "v1")}, []string{
 			"ERROR DefinitionRefused widgets.example.com", "ERROR VersionIsStorageVersion widgets.example.com"}},
-		{"conversion is removed", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted)},
+		{"conversion is removed", Change{File: widgets(nil, "v1", "v1alpha1"), Live: converted},
 			[]string{"ERROR ConversionRemoved widgets.example.com"}},
-		{"conversion is removed, and objects are old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted),
+		{"conversion is removed, and objects are old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: converted,
 			State: ptr.To(state("Widget", "widgets.example.com", "example.com/v1alpha1", "example.com/v1"))},
 			[]string{"ERROR ConversionRemoved widgets.example.com"}},
-		{"conversion is removed, and no object is old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: live(converted),
+		{"conversion is removed, and no object is old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: converted,
 			State: ptr.To(with(state("Widget", "widgets.example.com", "example.com/v1"), safe))},
 			[]string{"WARNING ConversionRemoved widgets.example.com"}},
 		{"conversion is removed, and no server serves the resource", Change{File: widgets(nil, "v1", "v1alpha1"),
-			Live: live(converted), State: hidden}, []string{"ERROR ConversionRemoved widgets.example.com"}},
+			Live: converted, State: hidden}, []string{"ERROR ConversionRemoved widgets.example.com"}},
 		{"a version is dropped, and no server serves the resource", Change{File: widgets(nil, "v1"),
-			Live: live(widgets([]string{"v1"}, "v1", "v1alpha1")), State: hidden},
+			Live: widgets([]string{"v1"}, "v1", "v1alpha1"), State: hidden},
 			[]string{"ERROR VersionMayBeStored widgets.example.com"}},
-		{"the webhook is missing", Change{File: converted, Webhook: "it does not exist", Live: live(converted)},
+		{"the webhook is missing", Change{File: converted, Webhook: "it does not exist", Live: converted},
 			[]string{"ERROR ConversionWebhookMissing widgets.example.com"}},
 		{"managedFields name a version that is dropped", Change{File: widgets(nil, "v1"),
-			Live:          live(widgets([]string{"v1"}, "v1", "v1alpha1")),
+			Live:          widgets([]string{"v1"}, "v1", "v1alpha1"),
 			ManagedFields: map[string]int64{"v1alpha1": 2, "v1": 5}}, []string{
 			"WARNING ManagedFieldsNotServed widgets.example.com", "WARNING NoStorageState widgets.example.com"}},
 	}

@@ -77,8 +77,8 @@ func condition(of string, status metav1.ConditionStatus, reason string) metav1.C
 }
 
 // widgets is the definition of a custom resource. The first version is the storage version.
-func widgets(stored []string, versions ...string) Definition {
-	var d Definition
+func widgets(stored []string, versions ...string) *Definition {
+	d := &Definition{}
 	d.Name, d.UID, d.Generation, d.Status.StoredVersions = "widgets.example.com", definitionUID, 1, stored
 	d.Spec.Group = "example.com"
 	d.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"}
@@ -124,7 +124,7 @@ func TestSnapshot(t *testing.T) {
 	later.Now = now.Add(2 * time.Hour)
 	ahead.Now, ahead.Manager = now.Add(-2*time.Hour), assess.Manager{Help: assess.SetClocks}
 	missing.Missing, unknown.Unknown = []string{"a", "b", "c", "d", "e", "f"}, "metrics.k8s.io"
-	changed.Definitions = []Definition{widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}
+	changed.Definitions = []Definition{*widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}
 	changed.Definitions[0].Generation++
 	tests := []struct {
 		name string
@@ -161,11 +161,11 @@ func TestSnapshot(t *testing.T) {
 			[]string{"ERROR ObjectsDenied widgets.example.com"}},
 		{"storedVersions that nobody pruned", Snapshot{Now: now, Manager: running, States: states(
 			with(state("Widget", "widgets.example.com", v1), agreed, migrated)).States,
-			Definitions: []Definition{widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}},
+			Definitions: []Definition{*widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}},
 			[]string{"WARNING StoredVersionsNotPruned widgets.example.com"}},
 		{"managedFields of a version that is not served", Snapshot{Now: now, Manager: running,
 			States:      []migrationv1alpha1.StorageState{unserved},
-			Definitions: []Definition{widgets([]string{"v1"}, "v1")}},
+			Definitions: []Definition{*widgets([]string{"v1"}, "v1")}},
 			[]string{"WARNING ManagedFieldsNotServed widgets.example.com"}},
 	}
 	for _, test := range tests {
