@@ -17,6 +17,7 @@ limitations under the License.
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -223,7 +224,7 @@ func (o *Options) checkDrops(ctx context.Context, snapshot Snapshot) (Findings, 
 func (s *Snapshot) change(name string) Change {
 	in := Change{Live: s.definition(name), State: s.state(name), Denied: s.denied(name)}
 	if in.State != nil {
-		in.Doubt = s.doubt(in.State)
+		in.Doubt = cmp.Or(s.managerProblem(), s.doubt(in.State))
 	}
 	return in
 }

@@ -29,6 +29,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/install"
 )
@@ -102,6 +103,23 @@ func TestDropAfterDenial(t *testing.T) {
 		if len(found) != 1 || found[0].Code != CodeVersionMayBeStored ||
 			strings.Contains(found[0].Message, "kubectl svm denied widgets.example.com") != (newest > 0) {
 			t.Errorf("%d are denied: %v", newest, found)
+		}
+	}
+}
+
+// TestDropWithoutManager wants the answer of status: nobody would notice a change.
+func TestDropWithoutManager(t *testing.T) {
+	in := Snapshot{
+		Now: now, Definitions: []Definition{*widgets([]string{"v1"}, "v1", "v1alpha1")},
+		States: []migrationv1alpha1.StorageState{with(state("Widget", "widgets.example.com", "example.com/v1"), safe)},
+	}
+	for want, manager := range map[string]assess.Manager{
+		"INFO VersionSafeToDrop widgets.example.com":     running,
+		"ERROR StorageStateOutdated widgets.example.com": {Message: "No manager leads."},
+	} {
+		in.Manager = manager
+		if diff := cmp.Diff([]string{want}, brief(decideDrop(in.change("widgets.example.com"), "v1alpha1"))); diff != "" {
+			t.Errorf("findings (-want +got):\n%s", diff)
 		}
 	}
 }

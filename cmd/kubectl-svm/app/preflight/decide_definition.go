@@ -158,8 +158,8 @@ func (fs *Findings) aboutDrop(in Change, version string) {
 	stored := slices.Contains(in.Live.Status.StoredVersions, version)
 	switch {
 	case in.Doubt != "":
-		fs.add(Error, CodeStorageStateOutdated, name, "%s Until then it is not known whether objects are stored as %s",
-			in.Doubt, encoding)
+		fs.add(Error, CodeStorageStateOutdated, name, "%s It is not known whether objects are stored as %s", in.Doubt,
+			encoding)
 	case in.State == nil && stored:
 		fs.add(Error, CodeVersionMayBeStored, name, "status.storedVersions of the CustomResourceDefinition names %s, and "+
 			"there is no StorageState that says whether objects are still stored in it. Run svm-controller-manager, or migrate "+

@@ -129,13 +129,22 @@ func (fs *Findings) aboutMissing(in Snapshot) {
 }
 
 func (fs *Findings) aboutManager(in Snapshot) {
+	if problem := in.managerProblem(); problem != "" {
+		fs.add(Error, CodeNoManager, "", "%s", problem)
+	}
+}
+
+// managerProblem says that no manager runs, or that this is not known, and what to do. It is empty if one runs, or if
+// the definitions are the problem.
+func (s *Snapshot) managerProblem() string {
 	switch {
-	case in.APIProblem != "" || in.Manager.Running:
-	case in.Manager.Help != "":
-		fs.add(Error, CodeNoManager, "", "%s", in.Manager.Message)
+	case s.APIProblem != "" || s.Manager.Running:
+		return ""
+	case s.Manager.Help != "":
+		return s.Manager.Message
 	default:
-		fs.add(Error, CodeNoManager, "", "%s Nothing is migrated, and StorageStates may be out of date. "+
-			"Start svm-controller-manager, or look at its log", in.Manager.Message)
+		return s.Manager.Message + " Nothing is migrated, and StorageStates may be out of date. Start " +
+			"svm-controller-manager, or look at its log."
 	}
 }
 

@@ -122,7 +122,7 @@ func TestSnapshot(t *testing.T) {
 	well := states(with(state("Widget", "widgets.example.com", v1), agreed, migrated))
 	later, missing, unknown, changed, ahead := well, well, well, well, well
 	later.Now = now.Add(2 * time.Hour)
-	ahead.Now, ahead.Manager = now.Add(-2*time.Hour), assess.Manager{Help: assess.SetClocks}
+	ahead.Now, ahead.Manager = now.Add(-2*time.Hour), assess.Manager{Help: assess.SetClocks, Message: "Clocks differ."}
 	missing.Missing, unknown.Unknown = []string{"a", "b", "c", "d", "e", "f"}, "metrics.k8s.io"
 	changed.Definitions = []Definition{*widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}
 	changed.Definitions[0].Generation++
