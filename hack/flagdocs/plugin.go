@@ -58,7 +58,8 @@ A resource whose definition was deleted has to be named in full. ` + "`history`"
 | read, which all commands but ` + "`run` and `verify`" + ` do | ` + "`list`" + ` | ` +
 	"`storagestates`, `storageversionmigrations`" +
 	` of ` + "`migration.k8s.io`" + ` |
-| follow with ` + "`--watch`" + ` or ` + "`--wait`" + ` | ` + "`watch`" + ` | the same |
+| ` + "`status --watch`" + ` | ` + "`watch`" + ` | the same |
+| ` + "`migrate --wait`" + ` | ` + "`watch`" + ` | ` + "`storageversionmigrations`" + ` |
 | know whether a manager runs, without which nothing is said to be safe | ` + "`get`" + ` | ` +
 	"`leases` of `coordination.k8s.io` in `kube-system`" + ` |
 | compare with definitions, tell which resources aggregated servers do not store, ` +

@@ -23,6 +23,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -30,51 +31,54 @@ import (
 
 // Watched keeps the StorageStates and migrations of a cluster up to date.
 type Watched struct {
-	states, migrations cache.Store
+	states, migrations cache.Store // states is nil if they are not watched.
 }
 
 // Watch follows StorageStates and migrations, beginning with what was read, until ctx ends. It returns an error if the
 // person may not watch them. It retries later failures.
 func (c *Clients) Watch(ctx context.Context, read *Cluster) (*Watched, error) {
-	w := &Watched{
-		states:     cache.NewStore(cache.MetaNamespaceKeyFunc),
-		migrations: cache.NewStore(cache.MetaNamespaceKeyFunc),
+	w, err := c.WatchMigrations(ctx, read)
+	if err != nil {
+		return nil, err
 	}
+	w.states = cache.NewStore(cache.MetaNamespaceKeyFunc)
 	for i := range read.States {
 		_ = w.states.Add(&read.States[i]) // The key of an object is its name.
 	}
+	return w, follow(ctx, "StorageStates", c.Migration.StorageStates(), &migrationv1alpha1.StorageState{}, w.states)
+}
+
+// WatchMigrations is Watch without the StorageStates, which remain as they were read.
+func (c *Clients) WatchMigrations(ctx context.Context, read *Cluster) (*Watched, error) {
+	w := &Watched{migrations: cache.NewStore(cache.MetaNamespaceKeyFunc)}
 	for i := range read.Migrations {
 		_ = w.migrations.Add(&read.Migrations[i])
 	}
-	states, migrations := c.Migration.StorageStates(), c.Migration.StorageVersionMigrations()
-	err := follow(ctx, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return states.List(ctx, o)
-		},
-		WatchFuncWithContext: states.Watch,
-	}, &migrationv1alpha1.StorageState{}, w.states)
-	if err != nil {
-		return nil, fmt.Errorf("watching StorageStates: %w", Explain(err))
-	}
-	err = follow(ctx, &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return migrations.List(ctx, o)
-		},
-		WatchFuncWithContext: migrations.Watch,
-	}, &migrationv1alpha1.StorageVersionMigration{}, w.migrations)
-	if err != nil {
-		return nil, fmt.Errorf("watching StorageVersionMigrations: %w", Explain(err))
-	}
-	return w, nil
+	return w, follow(ctx, "StorageVersionMigrations", c.Migration.StorageVersionMigrations(),
+		&migrationv1alpha1.StorageVersionMigration{}, w.migrations)
+}
+
+// listWatcher is a client of one kind. L is the type of its lists.
+type listWatcher[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
 // follow tries a watch first, because a Reflector would retry a forbidden watch forever.
-func follow(ctx context.Context, lw *cache.ListWatch, object runtime.Object, store cache.Store) error {
-	tried, err := lw.WatchFuncWithContext(ctx, metav1.ListOptions{})
+func follow[L runtime.Object](
+	ctx context.Context, what string, client listWatcher[L], object runtime.Object, store cache.Store,
+) error {
+	tried, err := client.Watch(ctx, metav1.ListOptions{})
 	if err != nil {
-		return err
+		return fmt.Errorf("watching %s: %w", what, Explain(err))
 	}
 	tried.Stop()
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return client.List(ctx, o)
+		},
+		WatchFuncWithContext: client.Watch,
+	}
 	go cache.NewReflector(lw, object, store, 0).RunWithContext(ctx)
 	return nil
 }
@@ -99,10 +103,13 @@ func (e *Env) Follow(ctx context.Context, look func() (done bool, err error)) er
 
 // Update brings a Cluster up to date.
 func (w *Watched) Update(cluster *Cluster) {
-	cluster.States, cluster.Migrations = nil, nil
-	for _, object := range w.states.List() {
-		cluster.States = append(cluster.States, *object.(*migrationv1alpha1.StorageState))
+	if w.states != nil {
+		cluster.States = nil
+		for _, object := range w.states.List() {
+			cluster.States = append(cluster.States, *object.(*migrationv1alpha1.StorageState))
+		}
 	}
+	cluster.Migrations = nil
 	for _, object := range w.migrations.List() {
 		cluster.Migrations = append(cluster.Migrations, *object.(*migrationv1alpha1.StorageVersionMigration))
 	}

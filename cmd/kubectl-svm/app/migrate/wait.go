@@ -54,7 +54,7 @@ func newWaiting(o *Options) *waiting {
 func (o *Options) wait(
 	ctx context.Context, cluster *cli.Cluster, created []migrationv1alpha1.StorageVersionMigration,
 ) error {
-	watched, err := o.Clients.Watch(ctx, cluster)
+	watched, err := o.Clients.WatchMigrations(ctx, cluster)
 	if err != nil {
 		return err
 	}

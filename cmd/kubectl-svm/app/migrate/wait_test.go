@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
@@ -69,7 +70,7 @@ func TestWaitTimesOut(t *testing.T) {
 	}
 }
 
-// TestOneCannotBeCreated wants the next one to be created, printed and waited for.
+// TestOneCannotBeCreated wants the next one to be created, printed and waited for, without a watch of StorageStates.
 func TestOneCannotBeCreated(t *testing.T) {
 	a := migration("a", "1", migrationv1alpha1.MigrationSucceeded)
 	client := fake.NewClientset(&a)
@@ -79,6 +80,9 @@ func TestOneCannotBeCreated(t *testing.T) {
 			return true, a.DeepCopy(), nil
 		}
 		return true, nil, errors.New("refused")
+	})
+	client.PrependWatchReactor("storagestates", func(clienttesting.Action) (bool, watch.Interface, error) {
+		return true, nil, errors.New("forbidden")
 	})
 	o := &Options{Wait: true}
 	streams, _, out, errOut := genericiooptions.NewTestIOStreams()
