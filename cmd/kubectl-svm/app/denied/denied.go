@@ -129,8 +129,11 @@ func (o *Options) selected(cluster *cli.Cluster) ([]migrationv1alpha1.StorageVer
 		}
 		selected = append(selected, newestFailed(migrations)...)
 	}
-	return slices.CompactFunc(selected, func(a, b migrationv1alpha1.StorageVersionMigration) bool {
-		return a.Name == b.Name
+	known := sets.New[string]()
+	return slices.DeleteFunc(selected, func(m migrationv1alpha1.StorageVersionMigration) bool {
+		repeated := known.Has(m.Name)
+		known.Insert(m.Name)
+		return repeated
 	}), nil
 }
 

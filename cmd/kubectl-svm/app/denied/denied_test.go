@@ -119,6 +119,20 @@ func TestNewerMigrationsCount(t *testing.T) {
 	}
 }
 
+func TestNamedTwice(t *testing.T) {
+	cluster := &cli.Cluster{Catalog: &cli.Catalog{}}
+	for _, name := range []string{"gadgets", "widgets"} {
+		m := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: name + "-1"}}
+		m.Spec.Resource.Resource, m.Status.Progress = name, &migrationv1alpha1.MigrationProgress{Denied: 1}
+		cluster.Migrations = append(cluster.Migrations, m)
+		cluster.Catalog.Add(m.GroupResource())
+	}
+	o := &Options{NamedOptions: cli.NamedOptions{Names: []string{"widgets", "gadgets", "widgets-1"}}}
+	if selected, err := o.selected(cluster); err != nil || len(selected) != 2 {
+		t.Errorf("got %d migrations, want 2, and the error %v", len(selected), err)
+	}
+}
+
 func TestNothingDenied(t *testing.T) {
 	m := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "new-key"}}
 	m.Spec.Resource = migrationv1alpha1.GroupVersionResource{Resource: "secrets"}
