@@ -87,7 +87,7 @@ func (o *Options) migrate(
 	clients := svmigrator.Clients{
 		Migrations: stored.MigrationV1alpha1(), Documents: o.Clients.Discovery.RESTClient(), Objects: o.Clients.Config,
 	}
-	migrator, err := svmigrator.New(running, clients, factory.Migration().V1alpha1(), watching, recorder{lines},
+	migrator, err := svmigrator.New(running, clients, factory.Migration().V1alpha1(), watching, recorder{lines: lines},
 		o.Migrator)
 	if err != nil {
 		return nil, err

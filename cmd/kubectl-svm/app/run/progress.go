@@ -76,10 +76,11 @@ var printedEvents = map[string]bool{
 	svmigrator.EventStatusNotWritten: true,
 }
 
-// recorder passes on the events of the migrator.
-type recorder struct{ lines chan<- string }
-
-var _ record.EventRecorderLogger = recorder{}
+// recorder passes on the events of the migrator. It has the methods that the migrator calls. The others are nil.
+type recorder struct {
+	record.EventRecorderLogger
+	lines chan<- string
+}
 
 func (r recorder) Event(_ runtime.Object, _, reason, message string) {
 	if !printedEvents[reason] {
@@ -89,16 +90,6 @@ func (r recorder) Event(_ runtime.Object, _, reason, message string) {
 	case r.lines <- message:
 	default: // Nobody reads lines any more.
 	}
-}
-
-func (r recorder) Eventf(object runtime.Object, eventType, reason, format string, args ...any) {
-	r.Event(object, eventType, reason, fmt.Sprintf(format, args...))
-}
-
-func (r recorder) AnnotatedEventf(
-	object runtime.Object, _ map[string]string, eventType, reason, format string, args ...any,
-) {
-	r.Event(object, eventType, reason, fmt.Sprintf(format, args...))
 }
 
 func (r recorder) WithLogger(klog.Logger) record.EventRecorderLogger { return r }
