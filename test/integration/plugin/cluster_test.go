@@ -182,9 +182,9 @@ func (c *cluster) apply(t *testing.T, manifests ...string) {
 type report struct {
 	Safe      bool
 	Resources []struct {
-		Name, Reason, Attention, Verb, Argument, Written string
-		Stored                                           []string
-		Migration                                        *struct{ Name, State string }
+		Name, Reason, Attention, Verb, Written string
+		Stored                                 []string
+		Migration                              *struct{ Name, State string }
 	}
 }
 

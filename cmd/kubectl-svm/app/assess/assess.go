@@ -74,9 +74,8 @@ type Resource struct {
 	// Next is what happens next, in a few words, and NextTime is when, if that is known.
 	Next     string       `json:"next,omitempty"`
 	NextTime *metav1.Time `json:"nextTime,omitempty"`
-	// Verb and Argument are the command that helps, if one does.
-	Verb     string `json:"verb,omitempty"`
-	Argument string `json:"argument,omitempty"`
+	// Verb is the subcommand that helps, if one does. Its argument is Name.
+	Verb string `json:"verb,omitempty"`
 	// Permission is a command to run before it, which gives the manager a permission that the manifests do not give.
 	Permission string `json:"permission,omitempty"`
 	// Remark is what a person should know of a resource that is safe. It is not about stored versions.
@@ -94,13 +93,9 @@ type Migration struct {
 	State   migrationv1alpha1.MigrationConditionType `json:"state"`
 	Reason  string                                   `json:"reason,omitempty"`
 	Message string                                   `json:"message,omitempty"`
-	// The counters are those of status.progress.
-	PercentComplete         *int32       `json:"percentComplete,omitempty"`
-	Processed               int64        `json:"processed"`
-	EstimatedTotal          *int64       `json:"estimatedTotal,omitempty"`
-	ObjectsPerMinute        *int64       `json:"objectsPerMinute,omitempty"`
-	Denied                  int64        `json:"denied"`
-	EstimatedCompletionTime *metav1.Time `json:"estimatedCompletionTime,omitempty"`
+	// The counters are those of status.progress, without the token.
+	migrationv1alpha1.MigrationProgress `json:",inline"`
+	EstimatedCompletionTime             *metav1.Time `json:"estimatedCompletionTime,omitempty"`
 }
 
 // Ended reports whether the migration has ended, with success or without.
@@ -304,9 +299,8 @@ func Describe(m *migrationv1alpha1.StorageVersionMigration) *Migration {
 		EstimatedCompletionTime: m.Status.EstimatedCompletionTime,
 	}
 	if p := m.Status.Progress; p != nil {
-		described.PercentComplete, described.Processed = p.PercentComplete, p.Processed
-		described.EstimatedTotal, described.ObjectsPerMinute = p.EstimatedTotal, p.ObjectsPerMinute
-		described.Denied = p.Denied
+		described.MigrationProgress = *p
+		described.ContinueToken = ""
 	}
 	return described
 }

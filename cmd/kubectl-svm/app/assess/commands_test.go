@@ -56,9 +56,7 @@ func TestAfterFailure(t *testing.T) {
 
 func TestCommands(t *testing.T) {
 	resource := func(name, verb, permission string) Resource {
-		return Resource{
-			GroupResource: schema.ParseGroupResource(name), Name: name, Verb: verb, Argument: name, Permission: permission,
-		}
+		return Resource{GroupResource: schema.ParseGroupResource(name), Name: name, Verb: verb, Permission: permission}
 	}
 	known := []Resource{
 		resource("a.whole.io", "migrate", "allow it"), resource("b.whole.io", "migrate", "allow it"),

@@ -66,9 +66,6 @@ func (r *Resource) conclude(now time.Time) {
 			r.awaitPerson(denied(m)+"; paused by a person", "denied")
 		}
 	}
-	if r.Verb != "" {
-		r.Argument = r.Name
-	}
 }
 
 // unpausable are the reasons of resources that say that they are paused, or that no migration follows even if they are

@@ -28,14 +28,11 @@ import (
 )
 
 func resource(name string, attention assess.Attention, reason, next, verb string) assess.Resource {
-	r := assess.Resource{
+	return assess.Resource{
 		GroupResource: schema.ParseGroupResource(name), Name: name, Attention: attention, Safe: attention == assess.None,
 		Stored: []string{"example.com/v1", "example.com/v2"}, Written: "example.com/v2", Reason: reason, Next: next,
+		Verb: verb,
 	}
-	if verb != "" {
-		r.Verb, r.Argument = verb, name
-	}
-	return r
 }
 
 func TestScreens(t *testing.T) {
