@@ -75,7 +75,8 @@ func (o *NamedOptions) Unlisted(catalog *Catalog) error {
 	if len(wanted) == 0 {
 		return nil
 	}
-	return &discovery.ErrGroupDiscoveryFailed{Groups: wanted}
+	return fmt.Errorf("the API server could not list all its resources: %w",
+		&discovery.ErrGroupDiscoveryFailed{Groups: wanted})
 }
 
 // AddAllowIncomplete adds the flag of verbs that migrate.
@@ -92,12 +93,11 @@ func (o *NamedOptions) CheckComplete(catalog *Catalog) error {
 	case unlisted == nil:
 		return nil
 	case o.AllowIncomplete:
-		o.Notef("Warning: some resources are left out, because the API server could not list all its resources: %v",
-			unlisted)
+		o.Notef("Warning: some resources are left out, because %v", unlisted)
 		return nil
 	}
-	return fmt.Errorf("nothing was done, because the API server could not list all its resources: %w\n"+
-		"To migrate those that it could list, use --allow-incomplete", unlisted)
+	return fmt.Errorf("nothing was done, because %w\nTo migrate those that it could list, use --allow-incomplete",
+		unlisted)
 }
 
 // Complete fills the options from the arguments.

@@ -29,7 +29,7 @@ const mostNearNames = 5
 func (c *Catalog) unknown(name string) error {
 	hint := ""
 	if c.Incomplete != nil {
-		hint = fmt.Sprintf(" The API server could not list all its resources: %v.", c.Incomplete)
+		hint = fmt.Sprintf(" But %v.", c.Incomplete)
 	}
 	if near := c.near(name); len(near) > 0 {
 		return fmt.Errorf("no resource is named %q. Did you mean %s?%s", name, strings.Join(near, ", "), hint)

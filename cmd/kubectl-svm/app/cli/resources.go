@@ -81,7 +81,10 @@ func Discover(ctx context.Context, client discovery.DiscoveryInterfaceWithContex
 			}
 		}
 	}
-	catalog := &Catalog{Incomplete: err}
+	catalog := &Catalog{}
+	if err != nil {
+		catalog.Incomplete = fmt.Errorf("the API server could not list all its resources: %w", err)
+	}
 	for _, resource := range found {
 		catalog.resources = append(catalog.resources, *resource)
 	}

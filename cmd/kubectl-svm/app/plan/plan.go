@@ -58,7 +58,7 @@ type Plan struct {
 	Commands []string `json:"commands"`
 	// Manager is whether a manager runs that carries out the plan.
 	Manager assess.Manager `json:"manager"`
-	// Unknown says which groups the API server could not list, or nothing.
+	// Unknown says what could not be read, or nothing.
 	Unknown string `json:"unknown,omitempty"`
 }
 
@@ -177,7 +177,7 @@ func emptySummary(plan *Plan) string {
 		return "Nothing is known to be due: when a manager last looked, every object was stored in the version that the " +
 			"servers write. " + plan.Manager.Message
 	case plan.Unknown != "":
-		return "Nothing is known to be due. The API server could not list all its resources: " + plan.Unknown
+		return "Nothing is known to be due, but " + plan.Unknown
 	}
 	return "Nothing to do: every object is stored in the version that the servers write."
 }
@@ -188,8 +188,7 @@ func (o *Options) print(plan *Plan) error {
 		return err
 	}
 	if plan.Unknown != "" {
-		text := o.Paint(cli.Plain, "The API server could not list all its resources: "+plan.Unknown)
-		if _, err := fmt.Fprintf(o.Out, "%s\n\n", text); err != nil {
+		if _, err := fmt.Fprintf(o.Out, "%s\n\n", o.Paint(cli.Plain, "Warning: "+plan.Unknown)); err != nil {
 			return err
 		}
 	}

@@ -43,7 +43,7 @@ type Snapshot struct {
 	Manager assess.Manager
 	// Missing are the resources that are served and have no StorageState.
 	Missing []string
-	// Unknown says which groups the API server could not list, or nothing.
+	// Unknown says that the API server could not list all its resources, and which, or nothing.
 	Unknown string
 }
 
@@ -110,8 +110,7 @@ const mostNames = 5
 // aboutMissing is about resources without a StorageState.
 func (fs *Findings) aboutMissing(in Snapshot) {
 	if in.Unknown != "" {
-		fs.add(Warning, CodeNoStorageState, "", "the API server could not list all its resources, so it is not known "+
-			"whether each has a StorageState: %s", in.Unknown)
+		fs.add(Warning, CodeNoStorageState, "", "it is not known whether each resource has a StorageState: %s", in.Unknown)
 	}
 	const help = "so it is not known what is stored. Run svm-controller-manager, or count the objects with kubectl svm " +
 		"verify"

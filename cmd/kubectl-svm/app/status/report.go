@@ -34,7 +34,7 @@ type Report struct {
 	Summary   string            `json:"summary"`
 	Manager   assess.Manager    `json:"manager"`
 	Resources []assess.Resource `json:"resources"`
-	// Unknown says which groups the API server could not list, or nothing.
+	// Unknown says that the API server could not list all its resources, and which, or nothing.
 	Unknown string `json:"unknown,omitempty"`
 }
 
@@ -76,7 +76,7 @@ func newReport(
 			"CustomResourceDefinition changed: look at its log, and whether its --controllers include the trigger.",
 			wasSafe, assess.FormatNumber(int64(unconfirmed)))
 	case r.Unknown != "":
-		r.Summary = "Not known to be safe: the API server could not list all its resources (" + r.Unknown + ")."
+		r.Summary = "Not known to be safe: " + r.Unknown
 	case cluster.DefinitionsUnread != nil && !apierrors.IsForbidden(cluster.DefinitionsUnread):
 		r.Summary = "Not known to be safe: " + cluster.DefinitionsUnread.Error()
 	default:
