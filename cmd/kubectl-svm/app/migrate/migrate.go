@@ -22,6 +22,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -106,10 +107,9 @@ func NewCommand(env *cli.Env) *cobra.Command {
 
 // Complete fills the options from the arguments.
 func (o *Options) Complete(args []string) error {
-	if len(args) == 1 && cli.IsAll(args[0]) {
-		o.Everything, args = true, nil
-	}
-	return o.NamedOptions.Complete(args)
+	names := slices.DeleteFunc(args, cli.IsAll)
+	o.Everything = o.Everything || len(names) < len(args)
+	return o.NamedOptions.Complete(names)
 }
 
 // Validate checks the options before any request is sent.

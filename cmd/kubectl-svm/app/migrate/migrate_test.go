@@ -17,6 +17,7 @@ limitations under the License.
 package migrate
 
 import (
+	"strings"
 	"testing"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
@@ -25,18 +26,26 @@ import (
 func TestValidateNames(t *testing.T) {
 	const neither = "name the resources to migrate, or use --all"
 	const both = neither + ", not both"
+	env := &cli.Env{Connect: func() (*cli.Clients, error) { return nil, nil }}
 	for _, test := range []struct {
-		names []string
+		names string
 		all   bool
 		want  string
-	}{{nil, false, neither}, {[]string{"secrets"}, true, both}, {[]string{"secrets"}, false, ""}, {nil, true, ""}} {
-		o := &Options{NamedOptions: cli.NamedOptions{Names: test.names}, Everything: test.all}
+	}{
+		{"", false, neither}, {"secrets", true, both}, {"secrets", false, ""}, {"", true, ""}, {"All", false, ""},
+		{"all secrets", false, both},
+	} {
+		o := &Options{NamedOptions: cli.NamedOptions{Env: env}, Everything: test.all}
+		err := o.Complete(strings.Fields(test.names))
+		if err == nil {
+			err = o.Validate()
+		}
 		got := ""
-		if err := o.Validate(); err != nil {
+		if err != nil {
 			got = err.Error()
 		}
 		if got != test.want {
-			t.Errorf("%v, --all=%t: got %q, want %q", test.names, test.all, got, test.want)
+			t.Errorf("%s, --all=%t: got %q, want %q", test.names, test.all, got, test.want)
 		}
 	}
 }
