@@ -56,6 +56,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"migrate --all --except=":               "--except is empty",
 		"verify --etcd-endpoints=http://127.0.0.1:1 --without-key=":        "--without-key is empty",
 		"verify --etcd-endpoints=http://127.0.0.1:1 --without-key=aescbc:": "--without-key=aescbc: is not a key",
+		"run a --max-rewrites-per-second=NaN":                              "must be zero, which is no bound, or between",
+		"run a --max-rewrites-per-second=1e-11":                            "must be zero, which is no bound, or between",
 	} {
 		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
 		if code := Run(t.Context(), streams, strings.Fields(args)); code != 1 || !strings.Contains(errOut.String(), want) {

@@ -35,8 +35,6 @@ const (
 	maxChunkSize            = 10000
 	maxConcurrentRewrites   = 1000
 	maxConcurrentMigrations = 100
-	minPerSecond            = 0.01
-	maxPerSecond            = 1e6
 )
 
 func newStorageVersionMigratorDescriptor() ControllerDescriptor {
@@ -116,11 +114,8 @@ func (o *migratorOptions) Validate() []error {
 	between("concurrent-migrations", int64(o.ConcurrentMigrations), maxConcurrentMigrations)
 	between("max-concurrent-rewrites", int64(o.Pace.MaxConcurrent), maxConcurrentRewrites)
 	between("migration-chunk-size", o.ChunkSize, maxChunkSize)
-	perSecond := o.Pace.MaxPerSecond
-	within := perSecond >= minPerSecond && perSecond <= maxPerSecond // false also for what is not a number
-	if perSecond != 0 && !within {
-		errs = append(errs, fmt.Errorf("--max-rewrites-per-second must be zero, which is no bound, or between %v and %v, "+
-			"got %v", minPerSecond, maxPerSecond, perSecond))
+	if err := svmigrator.ValidateMaxPerSecond(o.Pace.MaxPerSecond); err != nil {
+		errs = append(errs, fmt.Errorf("--max-rewrites-per-second %w", err))
 	}
 	if err := svmigrator.ValidateMaxStorageGrowth(o.storageGrowth.Quantity); err != nil {
 		errs = append(errs, fmt.Errorf("--max-storage-growth %w", err))

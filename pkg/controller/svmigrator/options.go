@@ -60,6 +60,18 @@ type Options struct {
 	HasTrigger bool
 }
 
+// minPerSecond and maxPerSecond are the bounds of --max-rewrites-per-second.
+const minPerSecond, maxPerSecond = 0.01, 1e6
+
+// ValidateMaxPerSecond returns an error without a subject, because the caller names its flag.
+func ValidateMaxPerSecond(perSecond float64) error {
+	if perSecond == 0 || perSecond >= minPerSecond && perSecond <= maxPerSecond { // Neither is true of NaN.
+		return nil
+	}
+	return fmt.Errorf("must be zero, which is no bound, or between %v and %v, got %v", minPerSecond, maxPerSecond,
+		perSecond)
+}
+
 // leastStorageGrowth and mostStorageGrowth are the bounds of --max-storage-growth. A database file of etcd never gets
 // as large as the upper one.
 var leastStorageGrowth, mostStorageGrowth = resource.MustParse("1Mi"), resource.MustParse("1Pi")

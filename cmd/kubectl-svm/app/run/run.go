@@ -140,13 +140,16 @@ func (o *Options) Validate() error {
 		return fmt.Errorf("--max-storage-growth %w", err)
 	}
 	o.Migrator.MaxStorageGrowth = o.growth.Value()
+	if err := svmigrator.ValidateMaxPerSecond(o.Migrator.Pace.MaxPerSecond); err != nil {
+		return fmt.Errorf("--max-rewrites-per-second %w", err)
+	}
 	switch {
 	case o.Migrator.ChunkSize < 1:
 		return fmt.Errorf("--chunk-size must be at least 1, got %d", o.Migrator.ChunkSize)
 	case o.Migrator.Pace.MaxConcurrent < 1:
 		return fmt.Errorf("--max-concurrent-rewrites must be at least 1, got %d", o.Migrator.Pace.MaxConcurrent)
-	case o.Migrator.Pace.MaxPerSecond < 0, o.Migrator.SettlePeriod < 0, o.Timeout < 0:
-		return errors.New("--max-rewrites-per-second, --settle-period and --timeout must not be negative")
+	case o.Migrator.SettlePeriod < 0, o.Timeout < 0:
+		return errors.New("--settle-period and --timeout must not be negative")
 	case o.Resume && o.DryRun:
 		return errors.New("--resume and --dry-run exclude each other: a dry run saves no progress")
 	}
