@@ -84,6 +84,7 @@ func TestNamesOfResources(t *testing.T) {
 		{names: "secret.example.com", fail: `no resource is named "secret.example.com"`},
 		{names: "componentstatuses", fail: `no resource is named "componentstatuses": write its plural`},
 		{names: "gadgets.example.com", fail: "Did you mean widgets.example.com?"},
+		{names: "x", fail: `no resource is named "x": write its plural`},
 		{names: "", want: ""},
 	} {
 		t.Run(test.names, func(t *testing.T) {

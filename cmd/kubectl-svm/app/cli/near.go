@@ -50,7 +50,7 @@ func (c *Catalog) near(name string) []string {
 		for _, other := range append([]string{full, r.Resource}, r.ShortNames...) {
 			changes = min(changes, distance(name, other))
 		}
-		if changes <= 1+len(name)/4 || len(name) > 2 && strings.Contains(full, name) {
+		if changes <= min(1+len(name)/4, len(name)-1) || len(name) > 2 && strings.Contains(full, name) {
 			candidates = append(candidates, candidate{full, changes})
 		}
 	}
