@@ -109,7 +109,8 @@ func TestTimeout(t *testing.T) {
 		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		code := Run(ctx, streams, append(strings.Fields(args), "--timeout=50ms", "--server="+server.URL))
-		if code != 3 || !strings.HasPrefix(errOut.String(), "error: --timeout has passed: ") {
+		if code != 3 || !strings.HasPrefix(errOut.String(), "error: --timeout has passed: ") ||
+			strings.Contains(errOut.String(), "could not be reached") {
 			t.Errorf("%s: exit code %d, %q", args, code, errOut)
 		}
 		cancel()

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"time"
 
 	"k8s.io/cli-runtime/pkg/printers"
@@ -75,10 +76,13 @@ func Within(ctx context.Context, timeout time.Duration, run func(context.Context
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
 	defer cancel()
 	err := run(ctx)
-	if exit := (*Exit)(nil); err != nil && TimedOut(ctx) && !errors.As(err, &exit) {
-		return Timeout("--timeout has passed: %w", err)
+	if err == nil || !TimedOut(ctx) || errors.As(err, new(*Exit)) {
+		return err
 	}
-	return err
+	if request := (*url.Error)(nil); errors.As(err, &request) {
+		err = request // Explain has added that the API server could not be reached.
+	}
+	return Timeout("--timeout has passed: %w", err)
 }
 
 // TimedOut reports whether --timeout has passed.
