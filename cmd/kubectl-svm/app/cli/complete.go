@@ -46,8 +46,12 @@ func CompleteResources(env *Env) cobra.CompletionFunc {
 	}
 }
 
-// CompleteMigrations completes the names of migrations for which about returns true, and of their resources.
-func CompleteMigrations(env *Env, about func(*migrationv1alpha1.StorageVersionMigration) bool) cobra.CompletionFunc {
+// CompleteMigrations completes the names of migrations for which about returns true, and of their resources. Unless
+// aboutState is nil, it also completes the names of StorageStates for which that returns true.
+func CompleteMigrations(
+	env *Env, about func(*migrationv1alpha1.StorageVersionMigration) bool,
+	aboutState func(*migrationv1alpha1.StorageState) bool,
+) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, begin string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		clients, err := env.Connect()
 		if err != nil {
@@ -61,6 +65,17 @@ func CompleteMigrations(env *Env, about func(*migrationv1alpha1.StorageVersionMi
 		for i := range migrations.Items {
 			if m := &migrations.Items[i]; about(m) {
 				names = append(names, m.Name, m.GroupResource().String())
+			}
+		}
+		if aboutState != nil {
+			states, err := clients.Migration.StorageStates().List(cmd.Context(), metav1.ListOptions{})
+			if err != nil {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			for i := range states.Items {
+				if s := &states.Items[i]; aboutState(s) {
+					names = append(names, s.Name)
+				}
 			}
 		}
 		slices.Sort(names)

@@ -82,7 +82,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		Example: example,
 		ValidArgsFunction: cli.CompleteMigrations(env, func(m *migrationv1alpha1.StorageVersionMigration) bool {
 			return deniedCount(m) > 0
-		}),
+		}, nil),
 	})
 	o.Output.AddTo(cmd, cli.Wide, cli.JSON, cli.YAML)
 	return cmd

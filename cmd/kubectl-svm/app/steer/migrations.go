@@ -25,6 +25,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
 
@@ -40,7 +41,8 @@ restart or write another version in the meantime, another migration takes its pl
 
   # Let it continue
   kubectl svm resume widgets.example.com`,
-	complete: completeMigrations(stoppable), run: (*options).suspend,
+	complete: func(env *cli.Env) cobra.CompletionFunc { return cli.CompleteMigrations(env, stoppable, nil) },
+	run:      (*options).suspend,
 }
 
 var resume = verb{
@@ -52,13 +54,8 @@ migrations. For a migration, it ends the suspension.`,
 
   # One migration only
   kubectl svm resume widgets-x7k2p`,
-	complete: completeMigrations(suspended), run: (*options).resume,
-}
-
-func completeMigrations(
-	about func(*migrationv1alpha1.StorageVersionMigration) bool,
-) func(*cli.Env) cobra.CompletionFunc {
-	return func(env *cli.Env) cobra.CompletionFunc { return cli.CompleteMigrations(env, about) }
+	complete: func(env *cli.Env) cobra.CompletionFunc { return cli.CompleteMigrations(env, suspended, assess.Paused) },
+	run:      (*options).resume,
 }
 
 func stoppable(m *migrationv1alpha1.StorageVersionMigration) bool {

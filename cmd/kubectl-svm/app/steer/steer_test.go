@@ -22,7 +22,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/utils/clock"
@@ -45,6 +47,26 @@ func TestNothingToSuspend(t *testing.T) {
 		err := o.suspend(t.Context(), cluster)
 		if err == nil || !strings.HasSuffix(err.Error(), "kubectl svm pause secrets") {
 			t.Errorf("suspend %s: %v", name, err)
+		}
+	}
+}
+
+// TestCompletion has a suspended migration and a paused resource.
+func TestCompletion(t *testing.T) {
+	m, paused := migrationv1alpha1.StorageVersionMigration{}, migrationv1alpha1.StorageState{}
+	m.Name, m.Spec.Resource.Resource, m.Spec.Suspend = "secrets-1", "secrets", true
+	paused.Name, paused.Spec.Paused = "widgets", true
+	client := fake.NewClientset(&m, &paused, &migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: "pods"}})
+	env := &cli.Env{Connect: func() (*cli.Clients, error) {
+		return &cli.Clients{Migration: client.MigrationV1alpha1()}, nil
+	}}
+	for _, test := range []struct {
+		verb verb
+		want string
+	}{{resume, "secrets secrets-1 widgets"}, {suspend, ""}} {
+		names, _ := test.verb.complete(env)(&cobra.Command{}, nil, "")
+		if got := strings.Join(names, " "); got != test.want {
+			t.Errorf("%s completes to %q, want %q", test.verb.use, got, test.want)
 		}
 	}
 }
