@@ -23,7 +23,10 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/utils/clock"
 
+	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
@@ -61,6 +64,18 @@ func TestWhatMakesTheAnswerUnknown(t *testing.T) {
 	r := newReport(cluster, unobserved, leads, nil)
 	if r.Safe || r.Resources[0].Reason != assess.ReasonNotObserved {
 		t.Errorf("nobody has looked at secrets, and the answer is %+v", r)
+	}
+}
+
+// TestGoneWhileWatched watches a resource that is deleted with all that was recorded of it.
+func TestGoneWhileWatched(t *testing.T) {
+	o := &Options{NamedOptions: cli.NamedOptions{
+		Env:     &cli.Env{IOStreams: genericiooptions.NewTestIOStreamsDiscard(), Clock: clock.RealClock{}},
+		Clients: &cli.Clients{Migration: fake.NewClientset().MigrationV1alpha1()}, Names: []string{"widgets"},
+	}}
+	err := o.watch(t.Context(), &cli.Cluster{Catalog: &cli.Catalog{}}, &Report{})
+	if err == nil || !strings.HasPrefix(err.Error(), "resources were added or removed since the command began: no") {
+		t.Errorf("got the error %v", err)
 	}
 }
 

@@ -49,8 +49,8 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 		}
 		watched.Update(cluster)
 		resources, err := o.Selected(cluster)
-		if err != nil {
-			return false, err
+		if err != nil { // The names were right at first.
+			return false, fmt.Errorf("resources were added or removed since the command began: %w", err)
 		}
 		looked := o.report(ctx, cluster, resources)
 		if looked.Safe { // A definition may have changed since they were read.
