@@ -232,8 +232,9 @@ func remark(migrations []*migrationv1alpha1.StorageVersionMigration) string {
 		return ""
 	}
 	failed := Describe(migrations[0])
-	return fmt.Sprintf("The versions are safe, but the newest migration did not rewrite all objects. If it was for a new "+
-		"encryption key, objects may still have the old one. %s failed, %s: %s", failed.Name, failed.Reason, failed.Message)
+	return fmt.Sprintf("All objects are stored in the current version. But the newest migration failed: if it was for a "+
+		"new encryption key, some objects may still use the old key. %s failed, %s: %s", failed.Name, failed.Reason,
+		failed.Message)
 }
 
 // Doubt says why a StorageState is too old to rely on, or nothing. The trigger writes it at least once an hour.

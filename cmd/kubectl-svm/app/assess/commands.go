@@ -53,7 +53,8 @@ func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	resource, failed := m.GroupResource(), Describe(m)
 	switch again := "kubectl svm migrate " + resource.String() + " --wait"; {
 	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
-		return "Exclude from the rule the manager, as docs/tasks.md describes, or updates that change nothing. Then: " + again
+		return "Change the rule so that it skips the manager (docs/tasks.md says how), or skips updates that change " +
+			"nothing. Then: " + again
 	case failed.Denied > 0:
 		return "To see the objects: kubectl svm denied " + m.Name
 	case lacksPermission(failed) && permission(resource) != "":

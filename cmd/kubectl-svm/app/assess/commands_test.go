@@ -33,7 +33,7 @@ func TestAfterFailure(t *testing.T) {
 		want             string
 	}{
 		{"widgets.example.com", "ObjectsDenied", 1, "kubectl svm denied widgets-1"},
-		{"widgets.example.com", "RewritesChangeObjects", 0, "Exclude from the rule the manager, as docs/tasks.md describes"},
+		{"widgets.example.com", "RewritesChangeObjects", 0, "Change the rule so that it skips the manager (docs/tasks.md"},
 		{"widgets.example.com", "ListRefused", 0,
 			"kubectl svm rbac | kubectl apply -f -\n  Then: kubectl svm migrate widgets"},
 		{"widgets.example.com", "AgreementLost", 0, "To try again: kubectl svm migrate widgets.example.com --wait"},

@@ -35,11 +35,11 @@ func TestRefusal(t *testing.T) {
 		message      string
 		who, whatToD string
 	}{
-		{"", `admission webhook "no.example.com" denied the request: no`, "webhook no.example.com", "matchConditions"},
+		{"", `admission webhook "no.example.com" denied the request: no`, "webhook no.example.com", "matchCondition"},
 		{"InternalError", `Internal error occurred: failed calling webhook "no.example.com": EOF`,
 			"webhook no.example.com", "Repair it"},
 		{"Invalid", "widgets \"a\" is forbidden: ValidatingAdmissionPolicy 'frozen' with binding 'b' denied request: no",
-			"ValidatingAdmissionPolicy frozen", "matchConditions"},
+			"ValidatingAdmissionPolicy frozen", "matchCondition"},
 		{"Forbidden", `secrets "a" is forbidden: User "svm" cannot patch resource "secrets" in API group ""`,
 			"RBAC", "Allow the user svm to patch"},
 		{"Invalid", `Widget "a" is invalid: spec.size: Invalid value: should be at most 3`, "validation", "kubectl edit"},

@@ -46,12 +46,12 @@ func refusal(object migrationv1alpha1.DeniedObject) (who, remedy string) {
 		return "webhook " + m[1], "The webhook does not work. Repair it, or exclude these objects from it."
 	}
 	if m := byWebhook.FindStringSubmatch(object.Message); m != nil {
-		return "webhook " + m[1], "Change the objects so that it allows them, or exclude the user of the manager in its " +
-			"matchConditions."
+		return "webhook " + m[1], "Change the objects so that the webhook accepts them. Or add a matchCondition to the " +
+			"webhook that skips the user of the manager."
 	}
 	if m := byPolicy.FindStringSubmatch(object.Message); m != nil {
-		return m[1] + " " + m[2], "Change the objects so that it allows them, or exclude the user of the manager in its " +
-			"matchConditions."
+		return m[1] + " " + m[2], "Change the objects so that the policy accepts them. Or add a matchCondition to the " +
+			"policy that skips the user of the manager."
 	}
 	if m := notAllowed.FindStringSubmatch(object.Message); m != nil {
 		return "RBAC", fmt.Sprintf("Allow the user %s to %s the objects. For custom resources: kubectl svm rbac | "+

@@ -127,8 +127,8 @@ func decideDrop(in Change, version string) Findings {
 	var found Findings
 	name, encoding := in.Live.Name, in.Live.Spec.Group+"/"+version
 	if !in.Live.Has(version) && !slices.Contains(in.Live.Status.StoredVersions, version) {
-		found.add(Error, CodeVersionNotDefined, name, "the CustomResourceDefinition has no version %s. Look whether the "+
-			"name is right; if the version was removed already, there is nothing more to ask", version)
+		found.add(Error, CodeVersionNotDefined, name, "the CustomResourceDefinition has no version %s. Check the "+
+			"spelling. If the version is already removed, nothing is left to do", version)
 		return found
 	}
 	found.aboutDrop(in, version)
@@ -176,8 +176,8 @@ func (fs *Findings) aboutDrop(in Change, version string) {
 		fs.add(Error, CodeVersionMayBeStored, name, "objects may be stored as %s. Migrate them first: "+
 			"kubectl svm migrate %s --wait", encoding, name)
 	case unproven(in.State) != "":
-		fs.add(Error, CodeVersionMayBeStored, name, "the StorageState does not list %s, but nobody can rely on it now: %s",
-			encoding, unproven(in.State))
+		fs.add(Error, CodeVersionMayBeStored, name, "it is not known whether objects are stored as %s, because the "+
+			"StorageState is not reliable now: %s", encoding, unproven(in.State))
 	case stored:
 		fs.add(Error, CodeStoredVersionsNotPruned, name, "no object is stored as %s, but status.storedVersions of the "+
 			"CustomResourceDefinition still names it, so the API server refuses a definition without it. "+pruneAdvice,

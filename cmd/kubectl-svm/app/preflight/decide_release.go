@@ -100,8 +100,8 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 	migrate := fmt.Sprintf("Migrate them first: kubectl svm migrate %s --wait", state.Name)
 	switch state.Status.CurrentStorageVersionHash {
 	case hash:
-		migrate = fmt.Sprintf("The current API servers write that version, so a migration does not help. Keep a release "+
-			"that can read it, unless there is no such object: kubectl get %s --all-namespaces", state.Name)
+		migrate = fmt.Sprintf("A migration does not help, because the current API servers write this version. If there "+
+			"are objects (kubectl get %s --all-namespaces), do not change to that release", state.Name)
 	case migrationv1alpha1.Unknown:
 		migrate = "The API servers do not agree on a version, so nothing can be migrated now. If an upgrade is under way, " +
 			"finish it first. Run the command again when they agree"
@@ -124,9 +124,9 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 		fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve any more. "+
 			"It is not known whether it can still read them. %s", encoding, target.Name, migrate)
 	case !served && len(onRequest) > 0:
-		fs.add(Warning, CodeNotServedByDefault, state.Name, "%s serves the resource only if its flag --runtime-config "+
-			"enables %s, and if the feature gate of the resource, if it has one, is on. Otherwise no client can read "+
-			"its objects, which stay in etcd", target.Name, strings.Join(onRequest, " or "))
+		fs.add(Warning, CodeNotServedByDefault, state.Name, "%s does not serve this resource, or not by default. "+
+			"Enable %s with --runtime-config, and the feature gate of the resource if there is one. Until then no client "+
+			"can read its objects", target.Name, strings.Join(onRequest, " or "))
 	}
 }
 

@@ -218,9 +218,9 @@ func (o *Options) prepare(
 			return nil, fmt.Errorf("%s has the progress of an earlier run: continue with --resume, or remove the file to "+
 				"start over", kept.path(gr))
 		case m != nil && !current.continues(m):
-			_, _ = fmt.Fprintf(o.ErrOut, "%s: the migration starts over, because API servers were restarted or etcd was "+
-				"restored since the last run. Before Kubernetes 1.36 this is not known, so it always starts over. The API "+
-				"server does not store an object again if it is already stored in the new version.\n", gr)
+			_, _ = fmt.Fprintf(o.ErrOut, "%s: starting over, because API servers were restarted or etcd was restored since "+
+				"the last run. Before Kubernetes 1.36 every run starts over. Objects that are already stored in the new "+
+				"version are not written again.\n", gr)
 			m = nil
 		case m == nil && o.Resume:
 			_, _ = fmt.Fprintf(o.ErrOut, "%s: nothing was saved in %s, so the migration starts from the beginning.\n",

@@ -60,8 +60,6 @@ func newReport(
 	if len(resources) == 1 {
 		all = resources[0].Name
 	}
-	wasSafe := fmt.Sprintf("Not known to be safe: when a manager last looked, every object of %s was stored in the "+
-		"version that the servers write.", all)
 	help := startManager
 	if manager.Help != "" {
 		help = manager.Help + "."
@@ -70,11 +68,12 @@ func newReport(
 	case unsafe > unconfirmed:
 		r.Summary = notSafe(resources, unsafe, counts, manager, help)
 	case !manager.Running:
-		r.Summary = wasSafe + " To find out, " + help
+		r.Summary = fmt.Sprintf("Not known to be safe: when a manager last looked, every object of %s was stored in the "+
+			"version that the servers write. To find out, %s", all, help)
 	case unconfirmed > 0:
-		r.Summary = fmt.Sprintf("%s It has not confirmed this of %s of them within the last hour, or since their "+
-			"CustomResourceDefinition changed: look at its log, and whether its --controllers include the trigger.",
-			wasSafe, assess.FormatNumber(int64(unconfirmed)))
+		r.Summary = fmt.Sprintf("Not known to be safe: %d of %d StorageStates were not confirmed within the last hour, "+
+			"or since their CustomResourceDefinition changed. Check that the manager runs the trigger (--controllers), and "+
+			"read its log.", unconfirmed, len(resources))
 	case r.Unknown != "":
 		r.Summary = "Not known to be safe: " + r.Unknown
 	case cluster.DefinitionsUnread != nil && !apierrors.IsForbidden(cluster.DefinitionsUnread):

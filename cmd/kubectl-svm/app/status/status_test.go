@@ -218,9 +218,8 @@ func TestWhatNobodyConfirms(t *testing.T) {
 bolts.example.com   no     v2       v2        yes      NotConfirmed   the trigger confirms it
 
 The manager cp-1 leads.
-Not known to be safe: when a manager last looked, every object of 2 resources was stored in the version that the ` +
-		`servers write. It has not confirmed this of 1 of them within the last hour, or since their ` +
-		`CustomResourceDefinition changed: look at its log, and whether its --controllers include the trigger.
+Not known to be safe: 1 of 2 StorageStates were not confirmed within the last hour, or since their ` +
+		`CustomResourceDefinition changed. Check that the manager runs the trigger (--controllers), and read its log.
 `
 	if got := screen(t, cluster, leads, &Options{}); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -284,7 +283,7 @@ func TestSafeWithAFailedMigration(t *testing.T) {
 	}
 	got := screen(t, cluster, leads, &Options{})
 	for _, want := range []string{
-		"secrets: The versions are safe, but", "new-key failed, ListRefused: No permission.",
+		"secrets: All objects are stored in the current version. But", "new-key failed, ListRefused: No permission.",
 		"kubectl svm history secrets -o wide", "\nSafe to upgrade", "Paused: 1 of the safe resources",
 	} {
 		if !strings.Contains(got, want) {

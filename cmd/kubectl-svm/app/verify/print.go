@@ -154,7 +154,7 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 	case len(survey.States) == 0:
 		fmt.Fprintln(&text, "There are no StorageStates to compare with.")
 	case len(result.Unclaimed) == 0:
-		fmt.Fprintln(&text, "No StorageState claims less than this.")
+		fmt.Fprintln(&text, "No StorageState omits a version that was found.")
 	}
 	for _, u := range result.Unclaimed {
 		fmt.Fprintln(&text, o.Paint(cli.Red, fmt.Sprintf("StorageState %s claims only %s, but etcd has %s "+
