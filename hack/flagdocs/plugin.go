@@ -48,7 +48,8 @@ if ` + "`NO_COLOR`" + ` is set. Nothing clears the screen.
 
 Resources are named as with kubectl: ` + "`widgets`" + `, ` + "`widgets.example.com`" + `, ` + "`widget`" +
 	`, a short name, ` + "`*.example.com`" + `
-for a group, ` + "`all`" + `. Only ` + "`verify`" + `, which asks no API server, needs the plural and the group.
+for a group, ` + "`*.`" + ` for the core group, ` + "`all`" + `. Only ` + "`verify`" + `, which asks no API server,
+needs the plural and the group.
 A resource whose definition was deleted has to be named in full. ` + "`history`" + ` still lists its migrations.
 
 ## Permissions
@@ -70,7 +71,8 @@ A resource whose definition was deleted has to be named in full. ` + "`history`"
 | ` + "`retry`, `pause`, `resume`" + ` | ` + "`patch`" + ` | ` + "`storagestates`" + ` |
 | ` + "`preflight`, `report`" + ` | see | [preflight.md](preflight.md) |
 | ` + "`run`" + ` | see | [the permissions of the migrator](install.md#permissions) |
-| ` + "`verify`" + ` | | a certificate that etcd accepts, and none for the API server |
+| ` + "`verify`" + ` | | a certificate that etcd accepts; if StorageStates are encrypted, to ` + "`list`" +
+	` them, too |
 
 Discovery and ` + "`/openapi/v3`" + ` are open to every authenticated user.
 `

@@ -118,7 +118,7 @@ func (o *Options) addFlags(cmd *cobra.Command) {
 		"How long to run before the command saves its progress and exits with code 3. Zero means no limit")
 	flags.DurationVar(&o.Migrator.SettlePeriod, "settle-period", o.Migrator.SettlePeriod,
 		"How long all API servers must have written one version before the start: "+
-			"their --request-timeout plus five seconds")
+			"their --request-timeout, plus their --shutdown-delay-duration, plus five seconds")
 	flags.Int64Var(&o.Migrator.ChunkSize, "chunk-size", o.Migrator.ChunkSize, "How many objects to list at a time")
 	flags.IntVar(&o.Migrator.Pace.MaxConcurrent, "max-concurrent-rewrites", o.Migrator.Pace.MaxConcurrent,
 		"How many objects to rewrite at a time at most. The command uses fewer while others use the API server")
