@@ -48,10 +48,10 @@ var ErrOutdated = errors.New("what was read is out of date")
 // ErrFieldsRefused ends a controller and its manager.
 //
 // kube-storage-version-migrator has CustomResourceDefinitions of the same names, which lack fields. Where those are
-// installed, the API server drops these fields from what it is sent. A state would lose its epoch, and the trigger would
-// begin another one without end. So the manager looks for the fields before it makes a controller. Later each write
-// with these fields asks the API server to refuse fields that the definition lacks. After the first refusal the manager
-// ends, and its successor waits for the definitions.
+// installed, the API server drops these fields from what it is sent. A state would lose its epoch, and the trigger
+// would begin another one without end. So the manager looks for the fields before it makes a controller. Later each
+// write with these fields asks the API server to refuse fields that the definition lacks. After the first refusal the
+// manager ends, and its successor waits for the definitions.
 var ErrFieldsRefused = errors.New("the API server refused fields of an object: the CustomResourceDefinitions of " +
 	migrationv1alpha1.GroupName + " were replaced by others, such as those of kube-storage-version-migrator. Apply " +
 	"those of this release")
