@@ -54,7 +54,7 @@ func (l *looks) problemWithoutLost(now time.Time, group string) *Problem {
 		document := l.last.Documents[address]
 		if document.Failure != "" {
 			return l.problem(group, "the discovery documents of the API server at %s could not be read: %s. Make sure that "+
-				"the manager can reach this address", address, document.Failure)
+				"the manager can read them at this address", address, document.Failure)
 		}
 		if reason, failed := document.FailedGroups[group]; failed {
 			problem := l.problem(group, "the discovery document of group %q could not be read from the API server at %s: %s. "+

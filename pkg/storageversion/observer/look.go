@@ -208,7 +208,8 @@ func builtInVersions(
 }
 
 // readResources asks a server for the documents of the group versions that it serves. It leaves out those that have
-// turned out to be custom or aggregated when the server has answered.
+// turned out to be custom or aggregated when the server has answered. Every server stores something, so it counts as
+// unread if its documents have no storage version hash.
 func readResources(
 	ctx context.Context, from documents.Reader, document *storageversion.Document,
 	isBuiltIn func(schema.GroupVersion) bool,
@@ -228,6 +229,11 @@ func readResources(
 		}
 	}
 	_, document.ServesStorageVersions = document.Resources[storageVersionsResource]
+	if len(document.Resources) == 0 && len(document.FailedGroups) == 0 {
+		*document = storageversion.Document{
+			Failure: "they have no storage version hashes, because the feature gate StorageVersionHash of the API server is off",
+		}
+	}
 }
 
 // maxHashLength is how long a hash in a StorageState may be. Those of kube-apiserver have 12 characters.

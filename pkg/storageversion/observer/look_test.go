@@ -83,8 +83,15 @@ func TestDocuments(t *testing.T) {
 				Kind: "StorageVersion", Versions: []string{"v1alpha1"}, Hash: "hash=", Migratable: true}}},
 		},
 		"what turns out to be custom while the server answers is left out": {
-			serves: []schema.GroupVersion{customV1},
-			served: served{customV1: {stored("widgets", "Widget", "hash=", "list", "update")}},
+			serves: []schema.GroupVersion{customV1, appsV1},
+			served: served{customV1: {stored("widgets", "Widget", "hash=", "list", "update")}, appsV1: {writable}},
+			want:   storageversion.Document{Resources: migratable("v1")},
+		},
+		"a server that reports no hashes is not read": {
+			serves: []schema.GroupVersion{appsV1},
+			served: served{appsV1: {stored("deployments", "Deployment", "", "list", "update")}},
+			want: storageversion.Document{Failure: "they have no storage version hashes, because the feature gate " +
+				"StorageVersionHash of the API server is off"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,9 +117,6 @@ func TestDocuments(t *testing.T) {
 				t.Errorf("%d groups failed", len(got.FailedGroups))
 			}
 			got.Serves, got.FailedGroups = nil, nil
-			if test.want.Resources == nil {
-				test.want.Resources = resources{}
-			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("document (-want +got):\n%s", diff)
 			}

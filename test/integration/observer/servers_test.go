@@ -19,6 +19,7 @@ package observer
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -46,6 +47,7 @@ func TestThreeServers(t *testing.T) {
 		within(t, soon, func() error { return s.complete(policies, storageversion.BuiltIn, 2) })
 		checkVersions(t, s)
 	})
+	t.Run("a server that reports no hashes is unread", func(t *testing.T) { testWithoutHashes(t, s, cp.Servers()[2]) })
 	t.Run("polls cost two requests a server", func(t *testing.T) { testPolls(t, cp) })
 	t.Run("aggregated resources", func(t *testing.T) { testAggregatedResources(t, s, cp) })
 	var crashed *controlplane.APIServer
@@ -65,6 +67,33 @@ func TestThreeServers(t *testing.T) {
 		}
 	})
 	s.stop()
+}
+
+// testWithoutHashes has a server that does not say in its documents what it writes, and then says it again.
+func testWithoutHashes(t *testing.T, s *observed, server *controlplane.APIServer) {
+	restartWith := func(hashes bool) {
+		t.Helper()
+		if err := server.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		err := server.Restart(func(spec *controlplane.Server) {
+			spec.FeatureGates = map[string]bool{"StorageVersionHash": hashes}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	restartWith(false)
+	within(t, soon, func() error {
+		o := s.Observe(deployments)
+		if o.Problem == nil || !strings.Contains(o.Problem.Message, "StorageVersionHash") {
+			return fmt.Errorf("problem %v", o.Problem)
+		}
+		return nil
+	})
+	t.Log(s.Observe(deployments).Problem.Message)
+	restartWith(true)
+	within(t, soon, func() error { return s.complete(deployments, storageversion.BuiltIn, 1) })
 }
 
 // testReplacement kills a server, whose identity Lease stays for an hour, and starts another one elsewhere.
