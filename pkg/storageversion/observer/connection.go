@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -34,9 +35,8 @@ import (
 )
 
 var (
-	errConnectionEnded = errors.New("the connection has ended")
-	errMixed           = errors.New("requests on one connection reached several processes")
-	errNoStart         = errors.New("the answer does not show when the process started")
+	errMixed   = errors.New("requests on one connection reached several processes")
+	errNoStart = errors.New("the answer does not show when the process started")
 )
 
 // connection reaches one process, whichever it is: a balancer that passes TLS through has chosen it when the connection
@@ -44,85 +44,53 @@ var (
 type connection struct {
 	address string
 	reader  documents.Reader
-	dial    func(ctx context.Context, network, address string) (net.Conn, error)
-
-	// ended is closed when the connection ended.
-	ended chan struct{}
-	end   func()
-
-	mu     sync.Mutex
-	begun  bool
-	closed bool
-	conn   net.Conn // nil until it is there
+	conn    *http.ClientConn
+	ended   chan struct{} // closed when the connection ended
 }
 
-// closeNotifier calls closed when the transport closes the connection. The transport does so as soon as the other end
-// has.
-type closeNotifier struct {
-	net.Conn
-	closed func()
-}
-
-func (n *closeNotifier) Close() error {
-	defer n.closed()
-	return n.Conn.Close()
-}
-
-// connect returns a connection that begins with the first request.
-func (c *clients) connect(address string, direct bool) (*connection, error) {
-	config := rest.CopyConfig(c.hostConfig)
+// connect makes a connection outside the transports of client-go, which are shared, and with them their connections.
+func (c *clients) connect(ctx context.Context, address string, direct bool) (*connection, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	config, to := c.hostConfig, c.host.Client.Get().URL()
 	if direct {
-		config = c.directTo(address)
+		config, to = c.directTo(address), &url.URL{Scheme: "https", Host: address}
 	}
-	one := &connection{address: address, dial: config.Dial, ended: make(chan struct{})}
-	one.end = sync.OnceFunc(func() { close(one.ended) })
-	if one.dial == nil {
-		one.dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
+	if to.Port() == "" {
+		to.Host += ":" // This stands for the port of the scheme.
 	}
-	// The transports of client-go are shared, and with them their connections.
+	dial := config.Dial
+	if dial == nil {
+		dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
+	}
 	tlsConfig, err := rest.TLSConfigFor(config)
 	if err != nil {
 		return nil, err
 	}
-	transport, err := rest.HTTPWrappersForConfig(config, utilnet.SetTransportDefaults(&http.Transport{
-		TLSClientConfig: tlsConfig, Proxy: config.Proxy, DialContext: one.dialOnce,
-	}))
+	conn, err := utilnet.SetTransportDefaults(&http.Transport{
+		TLSClientConfig: tlsConfig, Proxy: config.Proxy, DialContext: dial,
+	}).NewClientConn(ctx, to.Scheme, to.Host)
 	if err != nil {
 		return nil, err
 	}
-	one.reader, err = newReader(config, &http.Client{Transport: transport})
+	one := &connection{address: address, conn: conn, ended: make(chan struct{})}
+	end := sync.OnceFunc(func() { close(one.ended) })
+	conn.SetStateHook(func(conn *http.ClientConn) {
+		if conn.Err() != nil {
+			end()
+		}
+	})
+	transport, err := rest.HTTPWrappersForConfig(config, conn)
+	if err == nil {
+		one.reader, err = newReader(config, &http.Client{Transport: transport})
+	}
+	if err != nil {
+		one.close()
+	}
 	return one, err
 }
 
-func (c *connection) dialOnce(ctx context.Context, network, address string) (net.Conn, error) {
-	c.mu.Lock()
-	begun := c.begun
-	c.begun = true
-	c.mu.Unlock()
-	if begun {
-		return nil, errConnectionEnded
-	}
-	conn, err := c.dial(ctx, network, address)
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, errors.Join(errConnectionEnded, conn.Close())
-	}
-	c.conn = &closeNotifier{Conn: conn, closed: c.end}
-	return c.conn, nil
-}
-
-func (c *connection) close() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	if c.conn != nil {
-		_ = c.conn.Close() // It may have ended already.
-	}
-}
+func (c *connection) close() { _ = c.conn.Close() } // It may have ended already.
 
 // startMetric is a counter that every API server creates when its process starts. As protobuf, the metric has that time
 // in nanoseconds. An API server does not tell its identity, and the start time in /statusz has whole seconds, in which

@@ -65,7 +65,7 @@ func (h *holds) identify(
 	if err != nil || !storageversion.MayOutliveProcess(who.Version) {
 		return from, who, err
 	}
-	one, err := h.clients.connect(address, direct)
+	one, err := h.clients.connect(ctx, address, direct)
 	if err != nil {
 		return from, who, err
 	}

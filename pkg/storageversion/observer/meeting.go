@@ -61,7 +61,7 @@ func (c *clients) meet(ctx context.Context, addresses []string, direct bool, wan
 		addresses: addresses, wanted: wanted, met: map[string]*connection{}, failures: map[string]error{},
 	}
 	for i := 0; i < connectionsPerServer*wanted && len(m.met) < wanted && ctx.Err() == nil; i++ {
-		one, err := c.connect(addresses[i%len(addresses)], direct)
+		one, err := c.connect(ctx, addresses[i%len(addresses)], direct)
 		if err != nil {
 			m.failures[addresses[i%len(addresses)]] = err
 			continue

@@ -1,0 +1,66 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package observer
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+)
+
+// TestConnectionThatServerEnds is noticed, and no other connection takes its place.
+func TestConnectionThatServerEnds(t *testing.T) {
+	for name, start := range map[string]func(*httptest.Server){
+		"HTTP/2":      func(s *httptest.Server) { s.EnableHTTP2 = true; s.StartTLS() },
+		"HTTP/1":      (*httptest.Server).StartTLS,
+		"without TLS": (*httptest.Server).Start,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				fmt.Fprint(w, `{"gitVersion":"v1.34.4"}`)
+			}))
+			start(s)
+			t.Cleanup(s.Close)
+			c, err := newClients(&rest.Config{Host: s.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			one, err := c.connect(t.Context(), s.Listener.Addr().String(), false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(one.close)
+			if _, err := one.reader.ServerVersion(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.CloseClientConnections()
+			select {
+			case <-one.ended:
+			case <-time.After(wait.ForeverTestTimeout):
+				t.Error("nobody noticed the end")
+			}
+			if _, err := one.reader.ServerVersion(t.Context()); err == nil {
+				t.Error("a connection was made again")
+			}
+		})
+	}
+}
