@@ -45,9 +45,7 @@ type holds struct {
 	*facts
 	clients *clients
 	keepers sync.WaitGroup
-
-	holding sync.Mutex
-	byName  map[string]*hold // by the name of the document
+	byName  sync.Map // of *hold by the names of documents
 }
 
 // identify returns a reader of the server at an address, and a document that tells only who answers there: Version,
@@ -100,16 +98,14 @@ func introduce(ctx context.Context, from documents.Reader) (who storageversion.D
 // of returns the connection to the process of that name, nil if there is none. It may have ended a moment ago: then
 // every request on it fails, and its keeper loses it.
 func (h *holds) of(name string) *hold {
-	h.holding.Lock()
-	defer h.holding.Unlock()
-	return h.byName[name]
+	held, _ := h.byName.Load(name)
+	one, _ := held.(*hold)
+	return one
 }
 
 // keep keeps a connection until it ends.
 func (h *holds) keep(ctx context.Context, name string, held *hold) {
-	h.holding.Lock()
-	h.byName[name] = held
-	h.holding.Unlock()
+	h.byName.Store(name, held)
 	h.keepers.Go(func() {
 		defer utilruntime.HandleCrashWithContext(ctx)
 		h.awaitEnd(ctx, held)
@@ -143,13 +139,7 @@ func (h *holds) awaitEnd(ctx context.Context, held *hold) {
 
 // lose reports once that a connection ended.
 func (h *holds) lose(name string, held *hold) {
-	h.holding.Lock()
-	current := h.byName[name] == held
-	if current {
-		delete(h.byName, name)
-	}
-	h.holding.Unlock()
-	if current {
+	if h.byName.CompareAndDelete(name, held) {
 		h.update(func(now time.Time) storageversion.Changes { return h.ledger.ConnectionLost(now, name) })
 		h.serversChanged.raise()
 	}

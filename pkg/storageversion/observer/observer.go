@@ -98,8 +98,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	}
 	o.poller = &discoveryPoller{
 		facts: f, clients: c, leases: o.leases, addresses: o.addresses,
-		aggregated: o.aggregated, storageVersions: o.storageVersions,
-		holds: &holds{facts: f, clients: c, byName: map[string]*hold{}},
+		aggregated: o.aggregated, storageVersions: o.storageVersions, holds: &holds{facts: f, clients: c},
 	}
 	return o, nil
 }
