@@ -95,22 +95,17 @@ func (l *looks) problemOfCount(now time.Time, group string) *Problem {
 	case l.last.Unmet != "" && answering < living:
 		return l.problem(group, "%d API servers have a living identity Lease (%s), but %s", living, l.servers.names(),
 			l.last.Unmet)
-	case l.last.Direct && answering < living:
-		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
-			"default/kubernetes name only %s. Make every API server advertise an address of its own, or delete the Leases in "+
-			"kube-system of API servers that are gone for good", living, l.servers.names(), asked)
-	case !l.last.Direct && !l.last.Shared && living > 1:
-		return l.problem(group, "%d API servers have a living identity Lease (%s), but the EndpointSlices of "+
-			"default/kubernetes have no address, and %s leads to any one of the servers. Make every API server advertise an "+
-			"address of its own", living, l.servers.names(), asked)
+	case answering < living:
+		return l.problem(group, "%d API servers have a living identity Lease (%s), but the manager knows only these "+
+			"addresses: %s. Make every API server advertise an address of its own in the EndpointSlices of "+
+			"default/kubernetes, or delete the Leases in kube-system of API servers that are gone for good", living,
+			l.servers.names(), asked)
 	case len(l.unread(group)) > 0 && l.mayStandIn(now) && answering < living+l.servers.lingering(now):
 		return l.problem(group, "an API server that stopped may still answer at one of the addresses %s, in the place of "+
 			"one that lives (%s). This ends by itself within minutes", asked, l.servers.names())
 	case l.servers.lostAllLeases():
 		return l.problem(group, "no API server has a living identity Lease anymore, so the API servers cannot be counted. "+
 			"Make sure that they can renew their Leases in kube-system")
-	case answering == 0:
-		return l.problem(group, "no address of an API server is known. Add one to the EndpointSlices of default/kubernetes")
 	default:
 		return nil
 	}
