@@ -161,15 +161,11 @@ func (l *looks) lose(now time.Time, name string) bool {
 // learnAddresses records which addresses the servers advertise. It finds out whether each server that may answer
 // advertises an address that no other advertises.
 func (l *looks) learnAddresses(now time.Time, look Look) {
-	l.servers.forgetDeparted(now)
-	maps.DeleteFunc(l.advertised, func(identity, _ string) bool {
-		_, departed := l.servers.departed[identity]
-		return !departed
-	})
+	identities, addresses := l.servers.lingering(now), sets.Set[string]{}
+	maps.DeleteFunc(l.advertised, func(identity, _ string) bool { return !identities.Has(identity) })
 	maps.Copy(l.advertised, look.Advertised)
 	maps.DeleteFunc(l.said, func(process Process, _ Document) bool { return !l.servers.lives(process) })
 
-	identities, addresses := sets.KeySet(l.servers.departed), sets.Set[string]{}
 	for _, process := range look.Living {
 		identities.Insert(process.Identity)
 	}
@@ -211,7 +207,7 @@ func (l *looks) readAtOwnAddress(process Process, group string) bool {
 // mayStandIn reports whether a document of the last look may be from a server that departed, although its address
 // counts as that of another server.
 func (l *looks) mayStandIn(now time.Time) bool {
-	return l.servers.lingering(now) > 0 && !l.byAddress
+	return len(l.servers.lingering(now)) > 0 && !l.byAddress
 }
 
 // missedDeparture reports whether earlier looks may have counted a server that is gone. This is possible only shortly

@@ -100,7 +100,7 @@ func (l *looks) problemOfCount(now time.Time, group string) *Problem {
 			"addresses: %s. Make every API server advertise an address of its own in the EndpointSlices of "+
 			"default/kubernetes, or delete the Leases in kube-system of API servers that are gone for good", living,
 			l.servers.names(), asked)
-	case len(l.unread(group)) > 0 && l.mayStandIn(now) && answering < living+l.servers.lingering(now):
+	case len(l.unread(group)) > 0 && l.mayStandIn(now) && answering < living+len(l.servers.lingering(now)):
 		return l.problem(group, "an API server that stopped may still answer at one of the addresses %s, in the place of "+
 			"one that lives (%s). This ends by itself within minutes", asked, l.servers.names())
 	case l.servers.lostAllLeases():

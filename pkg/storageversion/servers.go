@@ -23,6 +23,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
@@ -116,19 +118,10 @@ func (s *servers) lostAllLeases() bool { return s.hadLeases && len(s.living) == 
 // answer.
 func (s *servers) mayHaveMissedDeparture(now time.Time) bool { return now.Sub(s.firstSet) <= s.linger }
 
-// lingering returns how many servers departed so lately that their addresses may still answer.
-func (s *servers) lingering(now time.Time) (n int) {
-	for _, at := range s.departed {
-		if now.Sub(at) <= s.linger {
-			n++
-		}
-	}
-	return n
-}
-
-// forgetDeparted forgets the servers that departed so long ago that their addresses do not answer any more.
-func (s *servers) forgetDeparted(now time.Time) {
+// lingering returns the servers that departed so lately that their addresses may still answer. It forgets the others.
+func (s *servers) lingering(now time.Time) sets.Set[string] {
 	maps.DeleteFunc(s.departed, func(_ string, at time.Time) bool { return now.Sub(at) > s.linger })
+	return sets.KeySet(s.departed)
 }
 
 // names returns the identities of the living for a message.
