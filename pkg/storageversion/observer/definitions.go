@@ -30,22 +30,17 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// definitionWatcher reports CustomResourceDefinitions to the Ledger.
-type definitionWatcher struct {
-	*facts
-	source *source
-}
-
-func (w *definitionWatcher) run(ctx context.Context) {
-	followRead(ctx, w.readingOf(storageversion.Custom), w.source, func(d delta[*documents.Definition]) {
-		w.update(func(now time.Time) storageversion.Changes {
-			w.lastRead[migrationv1alpha1.EvidenceFromCustomResourceDefinition] = now
+// followDefinitions reports CustomResourceDefinitions to the Ledger.
+func (f *facts) followDefinitions(ctx context.Context, from *source) {
+	followRead(ctx, f.readingOf(storageversion.Custom), from, func(d delta[*documents.Definition]) {
+		f.update(func(now time.Time) storageversion.Changes {
+			f.lastRead[migrationv1alpha1.EvidenceFromCustomResourceDefinition] = now
 			changes := storageversion.Changes{}
 			for _, definition := range d.set {
-				maps.Copy(changes, w.ledger.SetCustomResource(now, definition.Resource(), customResource(definition)))
+				maps.Copy(changes, f.ledger.SetCustomResource(now, definition.Resource(), customResource(definition)))
 			}
 			for _, name := range d.gone {
-				maps.Copy(changes, w.ledger.SetCustomResource(now, schema.ParseGroupResource(name), nil))
+				maps.Copy(changes, f.ledger.SetCustomResource(now, schema.ParseGroupResource(name), nil))
 			}
 			return changes
 		})

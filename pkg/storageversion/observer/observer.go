@@ -59,7 +59,6 @@ type Observer struct {
 
 	leases          *leaseWatcher
 	addresses       *addressWatcher
-	definitions     *definitionWatcher
 	storageVersions *storageVersionWatcher
 	aggregated      *aggregatedReader
 	poller          *discoveryPoller
@@ -85,7 +84,6 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 	o := &Observer{
 		facts: f, clients: c,
 		addresses:       &addressWatcher{facts: f, source: c.endpointSlices},
-		definitions:     &definitionWatcher{facts: f, source: c.definitions},
 		storageVersions: &storageVersionWatcher{facts: f, source: c.storageVersions, served: newSignal()},
 		aggregated: &aggregatedReader{
 			facts: f, apiServices: c.apiServices, host: c.host, replicas: c.replicas, wake: newSignal(),
@@ -109,8 +107,8 @@ func (o *Observer) Run(ctx context.Context) {
 	logger.Info("Starting observer of storage versions")
 	var running sync.WaitGroup
 	for _, run := range []func(context.Context){
-		o.leases.run, o.addresses.run, o.definitions.run, o.storageVersions.run,
-		o.aggregated.watchAPIServices, o.aggregated.run, o.poller.run,
+		o.leases.run, o.addresses.run, o.storageVersions.run, o.aggregated.watchAPIServices, o.aggregated.run, o.poller.run,
+		func(ctx context.Context) { o.facts.followDefinitions(ctx, o.clients.definitions) },
 	} {
 		running.Go(func() {
 			defer utilruntime.HandleCrashWithContext(ctx)
