@@ -50,8 +50,8 @@ type builtIn struct {
 	migratable bool
 	// lastRead is what the last complete look said, nil if there was none.
 	lastRead *Sighting
-	// recentHashes are the encodings in the looks since a server departed whose address may still answer. Such an answer
-	// may have hidden that of a living server.
+	// recentHashes are all encodings read since a server departed whose address may still answer. Its answer may have been
+	// counted in the place of a living server's.
 	recentHashes sets.Set[Encoding]
 }
 

@@ -91,7 +91,7 @@ func (l *Ledger) all() resourceSet {
 // the last call is known.
 //
 // The order matters. The evidence and the publications are taken before the change, because afterwards they have no
-// processes that left. Looks forget a process after its departure was noted, which depends on whether it was read.
+// processes that left. looks.forget comes last: noteDeparture still has to find out whether the process was read.
 func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Changes {
 	departure, published := Sighting{Evidence: l.servers.evidence()}, l.publications.complete()
 	left, came, changed := l.servers.set(now, living, unbroken)

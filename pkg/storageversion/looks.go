@@ -103,7 +103,7 @@ func without[K comparable](documents map[K]Document, resource schema.GroupResour
 	return documents
 }
 
-// noteReads notes for each group of which the last look is complete that it has read the processes that live.
+// noteReads records which groups the last look read completely, and that their living processes were read.
 func (l *looks) noteReads(now time.Time) {
 	for _, document := range l.last.Documents {
 		for resource := range document.Resources {
@@ -179,8 +179,8 @@ func (l *looks) learnAddresses(now time.Time, look Look) {
 	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(identities) && l.servers.equal(look.Living)
 }
 
-// recall returns the documents of a look. What a process said before at its own address stands for what could not be
-// read there now: the process writes the same for as long as it lives.
+// recall returns the documents of a look. If an address cannot be read now, the earlier document of its process counts,
+// because a process never changes what it writes.
 func (l *looks) recall(look Look) map[string]Document {
 	if !l.byAddress {
 		return look.Documents

@@ -68,8 +68,8 @@ type Observation struct {
 	// CertainFrom is the time from which on the last sighting certainly is of the processes that live. A server answers
 	// before it renews its Lease, so a look may read the successor of a process that crashed. Zero if there is no doubt.
 	CertainFrom time.Time
-	// UnreadLiving are the living processes that no complete look has read, if looks are the evidence of the resource, and
-	// those whose connection ended, under the names of their documents.
+	// UnreadLiving are the living processes that no complete look has read (only where looks are the evidence), and
+	// processes whose connection ended. The latter have the name of their document as identity.
 	UnreadLiving []Process
 	// Sightings are those since the last gap, oldest first. Between two of them nothing went unseen, except where a
 	// sighting says so. The last is the latest complete one; with a Problem it is out of date. There may be none.

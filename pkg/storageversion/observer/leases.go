@@ -111,8 +111,9 @@ func (w *leaseWatcher) lookBack(
 	}
 }
 
-// withUnseenGone returns the living processes together with those that appear in this list first and are gone already.
-// Each of the latter may have written something, and nobody has read it. It returns nothing if there are none.
+// withUnseenGone returns the living processes together with the processes that this list shows for the first time,
+// although they are gone already. Each of the latter may have written something, and nobody has read it. It returns
+// nothing if there are none.
 func (w *leaseWatcher) withUnseenGone(was leasesAt) [][]storageversion.Process {
 	living, gone := w.leases.processes(w.addresses.current())
 	unseen := slices.DeleteFunc(gone, func(server storageversion.Process) bool {
@@ -275,8 +276,8 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 	l.revision = max(l.revision, d.revision)
 }
 
-// noteShared notes that another server with the same address renewed its Lease since a server that renews its own now
-// has done so. A server that takes the address of one that is gone does not do that.
+// noteShared finds two live servers with one address: the other one has renewed its Lease since this one did last. A
+// server that is gone, and whose address another one took, renews nothing.
 func (l *serverLeases) noteShared(name string, earlier lease) {
 	for another, other := range l.byName {
 		if another != name && other.address == earlier.address && other.renewedAt > earlier.renewedAt {
@@ -345,7 +346,9 @@ func (l *serverLeases) lostAddress(silent lease, renewing []lease, ready []strin
 		shown = shown || slices.Contains(ready, one.address)
 		taken = taken || one.address == silent.address && one.created.After(silent.renewed) && !l.shared.Has(one.address)
 	}
-	if taken { // It is not known which address was that of the server alone.
+	if taken {
+		// The address does not identify this server, so count: it is gone if there are exactly as many ready addresses as
+		// renewed Leases.
 		return len(renewing) > 0 && len(ready) == len(renewing)
 	}
 	return shown && !slices.Contains(ready, silent.address)

@@ -111,9 +111,9 @@ func (m *meeting) unmet() string {
 			"Allow the manager to get /metrics, or %s", m.where(), m.refused, ownAddresses)
 	default:
 		started := cmp.Or(strings.Join(slices.Sorted(maps.Keys(m.met)), ", "), "no known time")
-		return fmt.Sprintf("the API servers share %s, and the connections of the manager (%d) led to only %d of them (to "+
-			"processes that started at %s). Make sure that the load balancer there leads some of these connections to each "+
-			"API server, or %s, or delete the Leases in kube-system of API servers that are gone for good",
+		return fmt.Sprintf("the API servers share %s, and the manager made %d connections and reached only %d of them "+
+			"(started at %s). Make sure that the load balancer there leads some of these connections to each API server, or "+
+			"%s, or delete the Leases in kube-system of API servers that are gone for good",
 			m.where(), len(m.open), len(m.met), started, ownAddresses)
 	}
 }

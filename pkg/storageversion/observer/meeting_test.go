@@ -147,7 +147,7 @@ func TestMeeting(t *testing.T) {
 	}{
 		"a balancer that goes round": {choose: around, met: 3, connections: 3},
 		"the same, without HTTP/2":   {choose: around, met: 3, connections: 3, http1: true},
-		"a balancer that hides one":  {choose: hidesOne, met: 2, connections: 30, unmet: "led to only 2"},
+		"a balancer that hides one":  {choose: hidesOne, met: 2, connections: 30, unmet: "reached only 2"},
 		"a balancer that likes one":  {choose: onlyOne, met: 1, connections: 30, unmet: "load balancer"},
 		"nobody may see start times": {choose: func(int, int) int { return -1 }, connections: 1, unmet: "Allow the manager"},
 		"a proxy that spreads requests": {

@@ -167,7 +167,7 @@ func (s *observed) saysUnmet(words ...string) error {
 func testOneSided(t *testing.T, cp *controlplane.ControlPlane) {
 	cp.Balancer().SetBackends(cp.Servers()[0])
 	s := startObserver(t, cp.Servers()[0].Config(observerUser, "system:masters"), observer.Options{})
-	reason := func() error { return s.saysUnmet("led to only 1 of them", "load balancer", "address of its own") }
+	reason := func() error { return s.saysUnmet("reached only 1 of them", "load balancer", "address of its own") }
 	within(t, eventually, reason)
 	t.Log(s.Observe(policies).Problem.Message)
 	during(t, 10*time.Second, reason)

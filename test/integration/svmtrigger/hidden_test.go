@@ -59,7 +59,7 @@ func testServersBehindALoadBalancer(t *testing.T) {
 	c.restart(t, c.Servers()[1], nil)
 	framework.Eventually(t, soon, func(context.Context) error {
 		agreed := meta.FindStatusCondition(c.state(flowSchema.String()).Status.Conditions, v1alpha1.StorageStateAgreed)
-		if want := "led to only 1 of them"; !strings.Contains(agreed.Message, want) {
+		if want := "reached only 1 of them"; !strings.Contains(agreed.Message, want) {
 			return fmt.Errorf("no %q in %q", want, agreed.Message)
 		}
 		return c.serversUnseen()
