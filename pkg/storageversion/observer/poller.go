@@ -179,22 +179,27 @@ func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
 }
 
 // worthLooking says whether there is a reason for another look that no watch has reported. A process does not change
-// how it encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves. Behind
-// shared addresses a look does the same.
+// how it encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves, and its
+// version. Behind shared addresses a look does the same.
 func (p *discoveryPoller) worthLooking(ctx context.Context) bool {
 	return len(p.living()) == 0 || p.last.Shared || p.last.HasAnonymous() || len(p.last.Incomplete()) > 0 ||
 		p.servedChanged(ctx)
 }
 
-// servedChanged says whether a server serves other built-in group versions than for the last look. It asks one server
-// after the other, because the answers are large if there are many custom resources.
+// servedChanged says whether a server serves other built-in group versions than for the last look, or has another
+// version: from Kubernetes 1.35 on, a server that fails to delete its Lease when it starts keeps the holder of it. It
+// asks one server after the other, because the answers are large if there are many custom resources.
 func (p *discoveryPoller) servedChanged(ctx context.Context) bool {
 	logger, all := klog.FromContext(ctx), p.leases.current(ctx)
 	for address, before := range p.last.Documents {
 		var now []schema.GroupVersion
+		var version string
 		from, err := p.clients.reader(address, p.last.Direct)
 		if err == nil {
 			now, err = builtInVersions(ctx, from, p.aggregated.isBuiltIn)
+		}
+		if err == nil {
+			version, err = from.ServerVersion(ctx)
 		}
 		if err != nil {
 			// Leases tell which servers live. It does not matter whether one of them answers just now.
@@ -205,8 +210,8 @@ func (p *discoveryPoller) servedChanged(ctx context.Context) bool {
 		served := slices.DeleteFunc(slices.Clone(before.Serves), func(gv schema.GroupVersion) bool {
 			return !p.aggregated.isBuiltIn(gv) // An APIService tells that by now.
 		})
-		if !slices.Equal(now, served) {
-			logger.V(2).Info("An API server serves other resources than before", "address", address)
+		if !slices.Equal(now, served) || version != before.Version {
+			logger.V(2).Info("An API server serves other resources or has another version than before", "address", address)
 			return true
 		}
 	}

@@ -55,7 +55,7 @@ func asked(s *fakeServer, want map[string]int) func() error {
 
 var (
 	aLook = map[string]int{"/api": 1, "/apis": 1, "/apis/apps/v1": 1, "/apis/authorization.k8s.io/v1": 1, "/version": 1}
-	aPoll = map[string]int{"/api": 1, "/apis": 1}
+	aPoll = map[string]int{"/api": 1, "/apis": 1, "/version": 1}
 )
 
 func TestLooksAtEveryServer(t *testing.T) {
@@ -136,6 +136,15 @@ func TestPollsAreCheap(t *testing.T) {
 		}
 		return nil
 	})
+
+	// A server of another release that serves the same, and has kept the holder of its Lease.
+	c.settle(t)
+	c.servers[0].change(func() {
+		c.servers[0].documents["/version"] = `{"gitVersion":"v1.37.2"}`
+		c.servers[0].documents["/apis/apps/v1"] = resourcesDocument("deployments", "Deployment", appsV1beta1)
+	})
+	c.clock.Step(storageversion.DefaultPollInterval)
+	c.until(t, c.encodings(2))
 	c.stop()
 }
 

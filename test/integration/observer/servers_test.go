@@ -48,7 +48,7 @@ func TestThreeServers(t *testing.T) {
 		checkVersions(t, s)
 	})
 	t.Run("a server that reports no hashes is unread", func(t *testing.T) { testWithoutHashes(t, s, cp.Servers()[2]) })
-	t.Run("polls cost two requests a server", func(t *testing.T) { testPolls(t, cp) })
+	t.Run("polls cost three requests a server", func(t *testing.T) { testPolls(t, cp) })
 	t.Run("aggregated resources", func(t *testing.T) { testAggregatedResources(t, s, cp) })
 	var crashed *controlplane.APIServer
 	t.Run("a server takes the place of one that crashed", func(t *testing.T) { crashed = testReplacement(t, s, cp) })
@@ -249,7 +249,7 @@ func testPolls(t *testing.T, cp *controlplane.ControlPlane) {
 	}
 	asked := counts.Count(func(kind controlplane.RequestKind) bool { return kind.Verb != "watch" })
 	// A poll may be under way at either end.
-	if most := 2 * len(cp.Servers()) * (int(took.Seconds()/0.9) + 2); asked < 2*polls || asked > most {
+	if most := 3 * len(cp.Servers()) * (int(took.Seconds()/0.9) + 2); asked < 2*polls || asked > most {
 		t.Errorf("%d requests in %v, want %d to %d", asked, took, 2*polls, most)
 	}
 }
