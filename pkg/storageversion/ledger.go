@@ -58,8 +58,8 @@ func NewLedger(linger time.Duration) *Ledger {
 		unreadable:  unreadable{},
 	}
 	l.looks = &looks{
-		servers: l.servers, processes: processes{},
-		groups: map[string]groupReads{}, advertised: map[string]string{}, said: map[Process]Document{},
+		servers: l.servers, processes: processes{}, advertised: map[string]string{}, said: map[Process]Document{},
+		groups: map[string]groupReads{"": {firstRead: map[Process]time.Time{}}}, // Every server has the core group.
 	}
 	l.builtIns = &builtIns{
 		servers: l.servers, looks: l.looks, sharing: l.sharing, resources: map[schema.GroupResource]builtIn{},
@@ -135,7 +135,7 @@ func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 // ConnectionLost records that the connection to the process that gave the document of that name has ended. Another
 // process may answer there by now.
 func (l *Ledger) ConnectionLost(now time.Time, name string) Changes {
-	if !l.looks.lose(now, name) {
+	if !l.looks.lose(name) {
 		return nil
 	}
 	l.connectionLost = now
@@ -224,7 +224,10 @@ func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVe
 
 // noteBuiltIns notes all built-in resources. A single StorageVersion may be the first publication of its server, and
 // then it decides about all of them.
-func (l *Ledger) noteBuiltIns(now time.Time) Changes { return l.note(now, l.builtIns.all()) }
+func (l *Ledger) noteBuiltIns(now time.Time) Changes {
+	l.looks.noteProblems(now)
+	return l.note(now, l.builtIns.all())
+}
 
 // SetCustomResource records the state of the CustomResourceDefinition of a resource; nil means that there is none.
 // The Ledger keeps definition, so nobody may change it afterwards. The generation shows whether states in between are

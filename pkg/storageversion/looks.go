@@ -36,26 +36,23 @@ const confirmation = 5 * time.Second
 // tells. Elsewhere numbers decide: a look is complete only if at least as many addresses answered as servers live, or,
 // where servers share addresses, if as many processes were met there.
 type looks struct {
-	servers      *servers
-	processes    processes
-	last         *Look
-	lookedAt     time.Time            // when last was recorded
-	addresses    []string             // of last, in order
-	advertised   map[string]string    // by identity, of the servers that live or departed lately
-	byAddress    bool                 // each server advertises an address of its own, so its address tells its document
-	said         map[Process]Document // the last whole document that each process gave at its own address
-	failingSince time.Time            // when looks began to fail; zero while they do not
-	groups       map[string]groupReads
+	servers    *servers
+	processes  processes
+	last       *Look
+	lookedAt   time.Time            // when last was recorded
+	addresses  []string             // of last, in order
+	advertised map[string]string    // by identity, of the servers that live or departed lately
+	byAddress  bool                 // each server advertises an address of its own, so its address tells its document
+	said       map[Process]Document // the last whole document that each process gave at its own address
+	groups     map[string]groupReads
 }
 
 // groupReads describes the complete looks at one API group.
 type groupReads struct {
-	processes []Process // that the last complete look read
-	readAt    time.Time
-	firstRead map[Process]time.Time
-	// doubted are the processes that the last complete look had read before a connection was lost, at doubtedAt.
-	doubted   []Process
-	doubtedAt time.Time
+	processes    []Process // that the last complete look read
+	readAt       time.Time
+	firstRead    map[Process]time.Time
+	problemSince time.Time // zero while it is known what the living processes write
 }
 
 // set records a look. It returns the processes that nobody read and that may have written, and whether all earlier
@@ -66,12 +63,6 @@ func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) 
 	unread = l.processes.answer(look.Documents)
 	look.Documents = l.recall(look)
 	l.last, l.lookedAt, l.addresses = &look, now, slices.Sorted(maps.Keys(look.Documents))
-	switch {
-	case len(look.Incomplete()) == 0:
-		l.failingSince = time.Time{}
-	case l.failingSince.IsZero():
-		l.failingSince = now
-	}
 	if l.problemWithoutLost(now, "") == nil {
 		unread = append(unread, l.processes.forget(look.Documents)...)
 	}
@@ -116,7 +107,7 @@ func (l *looks) noteReads(now time.Time) {
 		if l.problemOfLook(now, group) != nil {
 			continue
 		}
-		reads.processes, reads.readAt, reads.doubted = l.servers.living, now, nil
+		reads.processes, reads.readAt = l.servers.living, now
 		for _, process := range reads.processes {
 			if _, before := reads.firstRead[process]; !before {
 				reads.firstRead[process] = now
@@ -126,35 +117,33 @@ func (l *looks) noteReads(now time.Time) {
 	}
 }
 
-// doubtAll takes back which processes all earlier looks have read.
-func (l *looks) doubtAll() {
+// noteProblems notes since when it is not known what the living processes write. It runs after each change of facts.
+func (l *looks) noteProblems(now time.Time) {
 	for group, reads := range l.groups {
-		l.groups[group] = groupReads{readAt: reads.readAt, firstRead: map[Process]time.Time{}}
+		if l.problemOfProcesses(now, group) == nil {
+			reads.problemSince = time.Time{}
+		} else if reads.problemSince.IsZero() {
+			reads.problemSince = now
+		}
+		l.groups[group] = reads
 	}
 }
 
-// lose makes looks at all servers doubtful, because the connection to a process ended. It reports whether
-// that was not known before.
-func (l *looks) lose(now time.Time, name string) bool {
-	since := now
-	for group := range l.groups {
-		// An existing problem keeps its start. Otherwise its grace period would begin again.
-		if problem := l.problemOfProcesses(now, group); problem != nil && problem.Since.Before(since) {
-			since = problem.Since
-		}
+// doubtAll takes back which processes all earlier looks have read.
+func (l *looks) doubtAll() {
+	for group, reads := range l.groups {
+		reads.processes, reads.firstRead = nil, map[Process]time.Time{}
+		l.groups[group] = reads
 	}
-	if !l.processes.lose(since, name) {
+}
+
+// lose makes looks at all servers doubtful, because the connection to a process ended. It reports whether that was not
+// known before.
+func (l *looks) lose(name string) bool {
+	if !l.processes.lose(name) {
 		return false
 	}
-	for group, reads := range l.groups {
-		doubted := groupReads{
-			readAt: reads.readAt, firstRead: map[Process]time.Time{}, doubted: reads.doubted, doubtedAt: reads.doubtedAt,
-		}
-		if len(reads.processes) > 0 {
-			doubted.doubted, doubted.doubtedAt = reads.processes, now
-		}
-		l.groups[group] = doubted
-	}
+	l.doubtAll()
 	return true
 }
 

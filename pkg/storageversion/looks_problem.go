@@ -17,6 +17,7 @@ limitations under the License.
 package storageversion
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,10 +37,8 @@ func (l *looks) problemOfProcesses(now time.Time, group string) *Problem {
 // problemOfLook returns why the last look is not a complete look at the group and at the living processes, or nil.
 func (l *looks) problemOfLook(now time.Time, group string) *Problem {
 	if lost := l.processes.unread(); len(lost) > 0 {
-		problem := l.problem(group, "the API server at %s may have restarted: the connection to it ended, and it has not "+
-			"been read since. The manager reads it as soon as it answers", lost[0].Identity)
-		problem.Since = l.processes[lost[0].Identity].lost
-		return problem
+		return l.problem(group, "the API server at %s may have restarted: the connection to it ended, and it has not been "+
+			"read since. The manager reads it as soon as it answers", lost[0].Identity)
 	}
 	return l.problemWithoutLost(now, group)
 }
@@ -111,20 +110,11 @@ func (l *looks) problemOfCount(now time.Time, group string) *Problem {
 	}
 }
 
-// problem returns a problem that began when the first of the unread processes came, whoever came and left since. If all
-// of them had been read before a connection was lost, it began at that loss.
+// problem returns a problem that began when it was noted. A group that no look has shown has the problem of the core
+// group.
 func (l *looks) problem(group, format string, args ...any) *Problem {
-	unread, reads := l.unread(group), l.groups[group]
-	neverRead := slices.DeleteFunc(slices.Clone(unread), func(process Process) bool {
-		return slices.Contains(reads.doubted, process)
-	})
-	since, doubted := l.servers.since(neverRead), len(neverRead) < len(unread)
-	switch {
-	case len(unread) == 0 && l.failingSince.After(since):
-		since = l.failingSince
-	case doubted && (len(neverRead) == 0 || reads.doubtedAt.Before(since)):
-		since = reads.doubtedAt
+	return &Problem{
+		Reason: migrationv1alpha1.StateReasonServersUnseen, Message: fmt.Sprintf(format, args...),
+		Since: cmp.Or(l.groups[group].problemSince, l.groups[""].problemSince, l.servers.changed),
 	}
-	message := fmt.Sprintf(format, args...)
-	return &Problem{Reason: migrationv1alpha1.StateReasonServersUnseen, Message: message, Since: since}
 }

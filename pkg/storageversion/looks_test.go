@@ -235,6 +235,43 @@ func TestManagerThatStartsJustAfterAServerLeft(t *testing.T) {
 	}
 }
 
+// TestSinceWhenThereIsAProblem has problems that exist keep their start, and others begin when they are found.
+func TestSinceWhenThereIsAProblem(t *testing.T) {
+	s := newStory()
+	expectSince := func(want time.Time) {
+		t.Helper()
+		if problem := s.Observe(s.now, deployments).Problem; problem == nil || !problem.Since.Equal(want) {
+			t.Errorf("problem %+v, want one since %v", problem, want)
+		}
+	}
+	s.servers(true, "a/1", "b/1")
+	s.looks(at(writes(appsV1), writes(appsV1)), "a/1", "b/1")
+	s.looks(at(writes(appsV1)), "a/1", "b/1") // One of the addresses was that of a server that left.
+	began := s.now
+	expectSince(began)
+	s.servers(false, "a/1", "c/1")
+	expectSince(began)
+	s.looks(at(Document{Failure: "connection refused"}, writes(appsV1)), "a/1", "c/1")
+	expectSince(began)
+	s.now = s.now.Add(2 * time.Minute)
+	s.looks(at(writes(appsV1), writes(appsV1)), "a/1", "c/1")
+	expect(t, s, deployments, "", nil, []string{appsV1})
+	s.servers(true, "a/1", "c/2")
+	expectSince(s.now)
+}
+
+// TestServersThatComeAndGoUnread have a problem since the first came, whichever of them live.
+func TestServersThatComeAndGoUnread(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	came := s.now
+	s.servers(true, "a/1", "b/1")
+	s.servers(true, "a/1", "b/2")
+	if problem := s.Observe(s.now, deployments).Problem; problem == nil || !problem.Since.Equal(came) {
+		t.Errorf("problem %+v, want one since %v", problem, came)
+	}
+}
+
 func TestOneOfTwoServersBehindABalancerLeaves(t *testing.T) {
 	s := newStory()
 	look := func(living ...string) { s.looksThroughBalancer(writes(appsV1), living...) }

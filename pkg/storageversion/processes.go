@@ -55,16 +55,16 @@ type processes map[string]connectedProcess
 type connectedProcess struct {
 	started    time.Time // zero if the process did not tell it
 	identified bool      // by its Lease
-	lost       time.Time // since when it is not known whether the process still lives; zero while it is
+	lost       bool      // it is not known whether the process still lives
 }
 
 // lose records that the connection to a process ended. It reports whether that was not known before.
-func (p processes) lose(now time.Time, name string) bool {
+func (p processes) lose(name string) bool {
 	process, met := p[name]
-	if !met || !process.lost.IsZero() {
+	if !met || process.lost {
 		return false
 	}
-	process.lost = now
+	process.lost = true
 	p[name] = process
 	return true
 }
@@ -80,7 +80,7 @@ func (p processes) answer(documents map[string]Document) (unread []Process) {
 		now := connectedProcess{started: document.Started, identified: IdentifiedByLease(document.Version)}
 		byLease := now.identified && (!met || before.identified) // Leases tell which processes there were.
 		same := met && before.identified == now.identified && before.started.Equal(now.started) &&
-			(before.lost.IsZero() || !now.started.IsZero())
+			(!before.lost || !now.started.IsZero())
 		if !byLease && !same {
 			unread = append(unread, Process{Identity: name})
 		}
@@ -108,7 +108,7 @@ func (p processes) forget(documents map[string]Document) (unread []Process) {
 func (p processes) unread() []Process {
 	var all []Process
 	for _, name := range slices.Sorted(maps.Keys(p)) {
-		if !p[name].lost.IsZero() {
+		if p[name].lost {
 			all = append(all, Process{Identity: name})
 		}
 	}

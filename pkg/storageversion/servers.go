@@ -32,8 +32,7 @@ import (
 type servers struct {
 	// linger is for how long the address of a server may still answer after the server's Lease is gone.
 	linger time.Duration
-	living []Process             // in order
-	came   map[Process]time.Time // since when each of the living is known to live
+	living []Process // in order
 	// departed is when an identity lost its Lease. The address of a departed server may still answer, and a look may
 	// take the answer for one of a server that came and has no address yet.
 	departed  map[string]time.Time
@@ -45,22 +44,12 @@ type servers struct {
 // set replaces the living. It returns the processes that left, whether any came, and whether anything differs from
 // before.
 func (s *servers) set(now time.Time, living []Process, unbroken bool) (left []Process, came, changed bool) {
-	next := map[Process]time.Time{}
-	for _, process := range living {
-		since, lived := s.came[process]
-		if !lived || !unbroken {
-			since, came = now, true
-		}
-		next[process] = since
-	}
-	for _, process := range s.living {
-		if _, lives := next[process]; !lives {
-			left = append(left, process)
-		}
-	}
-	if len(left) == 0 && len(next) == len(s.came) && !s.firstSet.IsZero() {
+	next := sets.New(living...)
+	left = slices.DeleteFunc(slices.Clone(s.living), next.Has)
+	if len(left) == 0 && len(next) == len(s.living) && !s.firstSet.IsZero() {
 		return nil, false, false
 	}
+	came = slices.ContainsFunc(living, func(process Process) bool { return !unbroken || !s.lives(process) })
 	if s.firstSet.IsZero() {
 		s.firstSet = now
 	}
@@ -70,7 +59,7 @@ func (s *servers) set(now time.Time, living []Process, unbroken bool) (left []Pr
 	for process := range next {
 		delete(s.departed, process.Identity)
 	}
-	s.came, s.changed, s.hadLeases = next, now, s.hadLeases || len(next) > 0
+	s.changed, s.hadLeases = now, s.hadLeases || len(next) > 0
 	s.living = slices.SortedFunc(maps.Keys(next), func(a, b Process) int {
 		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
 	})
@@ -78,10 +67,7 @@ func (s *servers) set(now time.Time, living []Process, unbroken bool) (left []Pr
 }
 
 // lives reports whether the process lives.
-func (s *servers) lives(process Process) bool {
-	_, lives := s.came[process]
-	return lives
-}
+func (s *servers) lives(process Process) bool { return slices.Contains(s.living, process) }
 
 // incarnation returns that of the server that lives, empty if none of that identity does.
 func (s *servers) incarnation(identity string) string {
@@ -98,17 +84,6 @@ func (s *servers) equal(processes []Process) bool {
 	return len(processes) == len(s.living) && !slices.ContainsFunc(processes, func(process Process) bool {
 		return !s.lives(process)
 	})
-}
-
-// since returns when the first of the given processes came. Without processes it is when any came or left last.
-func (s *servers) since(processes []Process) time.Time {
-	since := s.changed
-	for _, process := range processes {
-		if came := s.came[process]; came.Before(since) {
-			since = came
-		}
-	}
-	return since
 }
 
 // lostAllLeases reports whether no server has a living Lease although some had.
