@@ -99,7 +99,9 @@ func (l *looks) noteReads(now time.Time) {
 	for _, document := range l.last.Documents {
 		for resource := range document.Resources {
 			if _, known := l.groups[resource.Group]; !known {
-				l.groups[resource.Group] = groupReads{firstRead: map[Process]time.Time{}}
+				l.groups[resource.Group] = groupReads{
+					firstRead: map[Process]time.Time{}, problemSince: l.groups[""].problemSince,
+				}
 			}
 		}
 	}

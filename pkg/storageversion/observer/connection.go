@@ -67,9 +67,13 @@ func (c *clients) connect(ctx context.Context, address string, direct bool) (*co
 	if err != nil {
 		return nil, err
 	}
-	conn, err := utilnet.SetTransportDefaults(&http.Transport{
+	through := utilnet.SetTransportDefaults(&http.Transport{
 		TLSClientConfig: tlsConfig, Proxy: config.Proxy, DialContext: dial,
-	}).NewClientConn(ctx, to.Scheme, to.Host)
+	})
+	if proxy := through.Proxy; proxy != nil { // NewClientConn would ask it about the host without the port.
+		through.Proxy = func(*http.Request) (*url.URL, error) { return proxy(&http.Request{URL: to}) }
+	}
+	conn, err := through.NewClientConn(ctx, to.Scheme, to.Host)
 	if err != nil {
 		return nil, err
 	}

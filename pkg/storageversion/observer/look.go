@@ -216,6 +216,7 @@ func readResources(
 ) {
 	document.Resources = map[schema.GroupResource]storageversion.Resource{}
 	document.FailedGroups = map[string]string{}
+	allFailed := len(document.Serves) > 0
 	for _, gv := range document.Serves {
 		list, err := from.Resources(ctx, gv)
 		if documents.NotServed(err) || !isBuiltIn(gv) {
@@ -226,15 +227,19 @@ func readResources(
 		}
 		if err != nil {
 			document.FailedGroups[gv.Group] = err.Error()
+			continue
 		}
+		allFailed = false
 	}
 	_, document.ServesStorageVersions = document.Resources[storageVersionsResource]
-	if len(document.Resources) == 0 && len(document.FailedGroups) == 0 {
-		*document = storageversion.Document{
-			Failure: "they have no storage version hashes, because the feature gate StorageVersionHash of the API server is off",
-		}
+	if len(document.Resources) == 0 && !allFailed {
+		*document = storageversion.Document{Failure: noHashes}
 	}
 }
+
+// noHashes is the failure of a server that does not say what it writes. While it lives, it goes on like this.
+const noHashes = "they have no storage version hashes. Switch the feature gate StorageVersionHash of the API server " +
+	"on, if it is off"
 
 // maxHashLength is how long a hash in a StorageState may be. Those of kube-apiserver have 12 characters.
 const maxHashLength = 64

@@ -90,8 +90,13 @@ func TestDocuments(t *testing.T) {
 		"a server that reports no hashes is not read": {
 			serves: []schema.GroupVersion{appsV1},
 			served: served{appsV1: {stored("deployments", "Deployment", "", "list", "update")}},
-			want: storageversion.Document{Failure: "they have no storage version hashes, because the feature gate " +
-				"StorageVersionHash of the API server is off"},
+			want:   storageversion.Document{Failure: noHashes},
+		},
+		"a server that reports no hashes is not read either if one group fails": {
+			serves:  []schema.GroupVersion{appsV1, publishingV1},
+			served:  served{appsV1: {stored("deployments", "Deployment", "", "list", "update")}},
+			failing: publishingV1,
+			want:    storageversion.Document{Failure: noHashes},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

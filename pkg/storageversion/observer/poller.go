@@ -173,6 +173,9 @@ func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
 	failed := p.last.Incomplete()
 	return len(failed) == 0 || slices.ContainsFunc(failed, func(address string) bool {
 		before := p.last.Documents[address]
+		if before.Failure == noHashes {
+			return false // Another process may say more, and its Lease causes a look.
+		}
 		now := p.readServer(ctx, address, p.last.Direct)
 		return now.Failure == "" && (before.Failure != "" || len(now.FailedGroups) < len(before.FailedGroups))
 	})
