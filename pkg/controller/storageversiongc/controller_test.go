@@ -122,7 +122,7 @@ func TestWhatALeaseReadingProves(t *testing.T) {
 		answer error
 		want   presence
 	}{
-		{"it is there, though not cached", nil, present},
+		{"it is there, though not cached", nil, presentUnwatched},
 		{"it does not exist", apierrors.NewNotFound(leases, "server"), absent},
 		{"another lease does not exist", apierrors.NewNotFound(leases, "other"), unknown},
 		{"something else does not exist",

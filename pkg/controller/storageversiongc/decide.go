@@ -45,7 +45,8 @@ const (
 	// before recheckInterval: otherwise an API server that is slow for long would get a list each second for nothing.
 	maxGap = 2500 * time.Millisecond
 
-	// recheckInterval is how often the controller asks for a StorageVersion API that is not served at the moment.
+	// recheckInterval is how often the controller reads what no event announces: Leases that the informer does not select,
+	// and a StorageVersion API that is not served at the moment.
 	recheckInterval = time.Minute
 
 	// A write that the API server has refused, for example because a permission is missing, is repeated after
@@ -63,6 +64,8 @@ const (
 	unknown presence = iota
 	absent
 	present
+	// presentUnwatched is a Lease that exists but is not in the informer, so its deletion causes no event.
+	presentUnwatched
 )
 
 // observation is everything a decision depends on.
@@ -153,10 +156,13 @@ func decide(obs observation) decision {
 		return d
 	}
 	for _, serverID := range serverIDs(obs.storageVersions) {
-		if obs.leases[serverID] == unknown {
+		switch obs.leases[serverID] {
+		case unknown:
 			// Do nothing and remember nothing. What prevented the read of this Lease may also prevent a living server from
 			// writing its own Lease.
 			return decision{heldBy: sets.New(leaseUnknown), next: never}
+		case presentUnwatched:
+			d.next = recheckInterval
 		}
 	}
 

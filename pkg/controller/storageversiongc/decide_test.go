@@ -110,6 +110,14 @@ func TestDecide(t *testing.T) {
 		want: decision{heldBy: none, next: never,
 			memory: memory{at: at(100), absentSince: missedSince(at(0))}},
 	}, {
+		name: "a lease that lives out of the informer's sight keeps its entry, and is looked at again without an event",
+		obs: observation{
+			storageVersions: objects(healthy),
+			leases:          map[string]presence{"living": present, "living-2": presentUnwatched},
+		},
+		want: decision{heldBy: none, next: recheckInterval,
+			memory: memory{at: at(100), absentSince: missedSince(at(0))}},
+	}, {
 		name: "a lease missing for the first time is remembered, and nothing else",
 		obs: observation{
 			storageVersions: objects(mixed),

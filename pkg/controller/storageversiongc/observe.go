@@ -92,7 +92,7 @@ func (c *Controller) lease(ctx context.Context, serverID string) (presence, erro
 	_, err := c.client.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, serverID, metav1.GetOptions{})
 	switch {
 	case err == nil:
-		return present, nil
+		return presentUnwatched, nil
 	case controller.SaysMissing(err, leaseResource, serverID):
 		return absent, nil
 	default:

@@ -26,6 +26,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // history is a second, dumber way to know what may go: the readings of each Lease, one after the other.
@@ -85,7 +86,7 @@ func randomWalk(t *testing.T, seed uint64, steps int) (removals int) {
 	for range steps {
 		now = now.Add(time.Duration(rng.Int64N(int64(4 * time.Second))))
 		obs := observation{
-			storageVersions: randomObjects(rng, servers),
+			storageVersions: randomObjects(rng, now, servers),
 			leases:          map[string]presence{},
 			began:           now,
 			now:             now.Add(time.Duration(rng.Int64N(int64(readTimeout)))),
@@ -94,7 +95,7 @@ func randomWalk(t *testing.T, seed uint64, steps int) (removals int) {
 		now = obs.now
 		for _, id := range servers {
 			if rng.IntN(20) == 0 {
-				lives[id] = presence(rng.IntN(3))
+				lives[id] = presence(rng.IntN(4))
 			} else if lives[id] == unknown {
 				lives[id] = absent
 			}
@@ -140,6 +141,8 @@ func checkEffect(t *testing.T, obs observation, h history, e effect) (removed in
 	}
 	kept := withoutServers(entries, e.serverIDs)
 	switch {
+	case len(entries) == 0 && obs.now.Sub(e.object.CreationTimestamp.Time) < grace:
+		t.Errorf("%s is deleted, although a server may be about to fill it", e.object.Name)
 	case e.action == deleteObject && len(kept) > 0:
 		t.Errorf("%s has entries that stay, %v, and is deleted", e.object.Name, kept)
 	case e.action == removeEntries && len(kept) == 0:
@@ -155,7 +158,7 @@ func checkEffect(t *testing.T, obs observation, h history, e effect) (removed in
 	return len(e.serverIDs)
 }
 
-func randomObjects(rng *rand.Rand, servers []string) []*apiserverinternalv1alpha1.StorageVersion {
+func randomObjects(rng *rand.Rand, now time.Time, servers []string) []*apiserverinternalv1alpha1.StorageVersion {
 	var all []*apiserverinternalv1alpha1.StorageVersion
 	for i := range 1 + rng.IntN(4) {
 		var entries []apiserverinternalv1alpha1.ServerStorageVersion
@@ -166,6 +169,7 @@ func randomObjects(rng *rand.Rand, servers []string) []*apiserverinternalv1alpha
 			}
 		}
 		object := published(fmt.Sprintf("apps.r%d", i), entries...)
+		object.CreationTimestamp = metav1.NewTime(now.Add(-time.Duration(rng.Int64N(int64(2 * grace)))))
 		if rng.IntN(2) == 0 {
 			object = withMarker(object)
 		}
