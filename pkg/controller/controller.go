@@ -19,6 +19,7 @@ package controller
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -56,8 +57,12 @@ var ErrFieldsRefused = errors.New("the API server refused fields of an object: t
 	migrationv1alpha1.GroupName + " were replaced by others, such as those of kube-storage-version-migrator. Apply " +
 	"those of this release")
 
-func fieldsRefused(err error) bool {
-	return apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "strict decoding error")
+// FieldsRefused returns ErrFieldsRefused with the answer of the API server if that is what err is, otherwise nil.
+func FieldsRefused(err error) error {
+	if apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "strict decoding error") {
+		return fmt.Errorf("%w: %w", ErrFieldsRefused, err)
+	}
+	return nil
 }
 
 // SaysMissing reports whether err is the API server's own statement that this very object does not exist. A proxy, or a

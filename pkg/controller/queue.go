@@ -130,8 +130,8 @@ func (q *Queue[K]) workOn(
 	again, err := q.Handle(ctx, key)
 	switch {
 	case ctx.Err() != nil:
-	case fieldsRefused(err):
-		end(fmt.Errorf("%w: %w", ErrFieldsRefused, err))
+	case FieldsRefused(err) != nil:
+		end(FieldsRefused(err))
 	case errors.Is(err, ErrOutdated):
 		q.AddRateLimited(key)
 	case err != nil:

@@ -143,7 +143,7 @@ func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 // them, and writes the condition.
 func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error {
 	m := r.status.stored
-	if m.Begun() && !r.task.Stuck() {
+	if m.Begun() && !r.alreadyExplained(&m.Status) {
 		logger := klog.FromContext(ctx)
 		if storageversion.Expires(r.resource) {
 			logger = logger.V(4) // This repeats until the last old object has expired.

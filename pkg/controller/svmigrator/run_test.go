@@ -18,16 +18,21 @@ package svmigrator
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/clock"
 
@@ -152,6 +157,40 @@ func TestStatusThatNoMigratorWrote(t *testing.T) {
 				t.Errorf("%d lists, and the error is %v", lists, err)
 			}
 		})
+	}
+}
+
+// TestPostponedAgain runs a migration that was postponed because of kube-controller-manager. If all objects are done,
+// it may be postponed again and again. Then its condition stays as it is, and the log does not say that it continues.
+func TestPostponedAgain(t *testing.T) {
+	const inTree = migrationv1alpha1.MigrationReasonAwaitingInTree
+	now := metav1.NewTime(noon)
+	for done, want := range map[*metav1.Time]struct {
+		lines  int
+		reason string
+	}{
+		&now: {0, inTree},
+		nil:  {1, migrationv1alpha1.MigrationReasonRewriting},
+	} {
+		m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Status.StartTime, m.Status.Target, m.Status.SweepCompletionTime = &now, boundTo(3), done
+			awaiting(waitDecision(inTree, "it waits"))(&m.Status, noon)
+		})
+		s, ctx := newStage(t, m)
+		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+		r := s.run(m)
+		r.postponedFor = inTree
+		if err := r.bindTarget(klog.NewContext(ctx, logger), toV2); err != nil && !errors.Is(err, errStopped) {
+			t.Fatal(err)
+		}
+		lines := strings.Count(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "Migration continues")
+		status := &r.status.stored.Status
+		says := slices.ContainsFunc(status.Conditions, func(c migrationv1alpha1.MigrationCondition) bool {
+			return c.Status == corev1.ConditionTrue && c.Reason == want.reason
+		})
+		if lines != want.lines || !says {
+			t.Errorf("done at %v: %d lines, want %d, and the conditions are %+v", done, lines, want.lines, status.Conditions)
+		}
 	}
 }
 

@@ -159,7 +159,7 @@ func (s *space) admit(ctx context.Context) *Decision {
 			s.read(ctx)
 		}
 		s.mu.Lock()
-		s.growth.measuring = false
+		s.growth.measuring = s.pause != nil
 		s.mu.Unlock()
 	}
 	return s.paused()
@@ -174,14 +174,14 @@ func (s *space) paused() *Decision {
 	return &s.pause.why
 }
 
-// startMeasurement starts a new measurement if nothing was read or written for spaceForgotten. It reports whether it
-// did.
+// startMeasurement starts a new measurement if nothing was read or written for spaceForgotten, or if a pause ended the
+// last one. It reports whether it did.
 func (s *space) startMeasurement() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.env.clock.Now()
 	idle := now.Sub(s.writtenAt) > spaceForgotten && now.Sub(s.readAt) > spaceForgotten
-	if s.pause != nil || !idle {
+	if s.pause != nil || !idle && !s.growth.measuring {
 		return false
 	}
 	s.growth.files, s.growth.measuring = map[string]*databaseFile{}, true
@@ -206,10 +206,12 @@ func (s *space) read(ctx context.Context) {
 	case len(sizes.files) > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")
 	case len(s.growth.files) > 0, !errors.Is(err, errNoSize) && retry.Unanswered(err):
-		if s.pause == nil { // Each new message would be written to the status of each migration.
-			s.startPause(&spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
-				"no API server reports the size of etcd's database. Rewriting continues when one does: %v", err)})
+		if s.pause != nil { // A new message would be written to the status of each migration.
+			s.unreported.Failed(ctx, "unanswered", "No API server reports the size of etcd's database", "err", err)
+			return
 		}
+		s.startPause(&spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+			"no API server reports the size of etcd's database. Rewriting continues when one does: %v", err)})
 		return
 	default:
 		s.unreported.Failed(ctx, "unreported", "The API servers do not report the size of etcd's database, so the migrator "+

@@ -99,7 +99,7 @@ func family(name, etcd string, bytes float64) *dto.MetricFamily {
 }
 
 // TestFirstReadings has an API server that reports the size of another member of etcd each time. The file of the first
-// one is smaller than that of the second by more than a file may grow.
+// one is smaller than that of the second by more than a file may grow. At first no server answers.
 func TestFirstReadings(t *testing.T) {
 	var members []reply
 	for _, mebibytes := range []float64{8, 10, 8} {
@@ -110,6 +110,13 @@ func TestFirstReadings(t *testing.T) {
 	e := &environment{observer: told, clock: testingclock.NewFakeClock(time.Now())}
 	e.options.MaxStorageGrowth = mebibyte
 	s := newSpace(klog.Background(), e, func() {})
+	answering := told.servers
+	told.servers = tell(t, reply{code: http.StatusServiceUnavailable}).servers
+	if s.admit(t.Context()) == nil {
+		t.Error("no server answers, and migrations begin")
+	}
+	told.servers = answering
+	s.tryResume(t.Context()) // This reads one member only.
 	if pause := s.admit(t.Context()); pause != nil {
 		t.Errorf("nothing was rewritten yet, and migrations pause: %s", pause.Message)
 	}

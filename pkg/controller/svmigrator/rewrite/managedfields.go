@@ -18,6 +18,7 @@ package rewrite
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +37,11 @@ func (r *rewriter) servedAfter(ctx context.Context) ([]string, error) {
 	if r.resource.ReadServed == nil {
 		return nil, nil
 	}
-	return r.resource.ReadServed(ctx)
+	served, err := r.resource.ReadServed(ctx)
+	if err != nil && ctx.Err() == nil {
+		err = fmt.Errorf("reading the CustomResourceDefinition: %v", err) // It must not count as an answer about an object.
+	}
+	return served, err
 }
 
 // cleaned returns the managedFields that the rewrite must write, or nil if they stay as they are. It drops entries
