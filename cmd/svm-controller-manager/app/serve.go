@@ -47,7 +47,9 @@ func serve(ctx context.Context, c *options.Config, health *health) (<-chan struc
 		close(closed)
 		return closed, nil
 	}
-	publishConfig(c)
+	if err := publishConfig(c); err != nil {
+		return nil, err
+	}
 	liveness := controllerhealthz.NewMutableHealthzHandler(health.liveness()...)
 	mux := genericcontrollermanager.NewBaseHandler(&c.Generic.Debugging, liveness)
 	healthz.InstallLivezHandler(mux, health.liveness()...)
@@ -67,9 +69,8 @@ func serve(ctx context.Context, c *options.Config, health *health) (<-chan struc
 	return stopped, nil
 }
 
-// publishConfig shows the configuration on the configz page. The libraries only get values of their own, and the one
-// name, so nothing can fail.
-func publishConfig(c *options.Config) {
+// publishConfig shows the configuration on the configz page. A process can do that once.
+func publishConfig(c *options.Config) error {
 	var generic cmconfigv1alpha1.GenericControllerManagerConfiguration
 	convert := cmconfigv1alpha1.
 		Convert_config_GenericControllerManagerConfiguration_To_v1alpha1_GenericControllerManagerConfiguration
@@ -80,6 +81,8 @@ func publishConfig(c *options.Config) {
 		"apiVersion": configzName + "/v1alpha1", "kind": "ControllerManagerConfiguration", "generic": content,
 	}}
 	z, err := configz.New(configzName)
-	utilruntime.Must(err)
-	utilruntime.Must(z.Set(page))
+	if err != nil {
+		return fmt.Errorf("registering configz: %w", err)
+	}
+	return z.Set(page)
 }
