@@ -57,6 +57,9 @@ func (p *protocol) convicts(text string) error {
 	return nil
 }
 
+// shortGrace is that of judges before whom nobody needs time to find out.
+const shortGrace = 6
+
 // testTheJudgeConvicts plays controllers that break P1, because a judge that never finds anything is none. No manager
 // runs.
 func testTheJudgeConvicts(t *testing.T, c *cluster) {
@@ -70,8 +73,8 @@ func testTheJudgeConvicts(t *testing.T, c *cluster) {
 		c.createStoredAs(t, r, "new", "v2")
 	}
 	guilty, innocent := &protocol{}, &protocol{}
-	startJudgeFor(t, guilty, c, hasty, forgetful)
-	startJudgeFor(t, innocent, c, honestly)
+	startJudgeFor(t, guilty, shortGrace, c, hasty, forgetful)
+	startJudgeFor(t, innocent, shortGrace, c, honestly)
 
 	c.record(t, forgetful, forgetful.hash("v2"))
 	c.record(t, hasty, v1alpha1.Unknown, hasty.hash("v2"), hasty.hash("v1"))
@@ -104,7 +107,7 @@ func testTheJudgeConvicts(t *testing.T, c *cluster) {
 		return nil
 	})
 	c.record(t, honestly, honestly.hash("v2"))
-	framework.During(t, (grace+10)*judgeInterval, func(context.Context) error {
+	framework.During(t, (shortGrace+10)*judgeInterval, func(context.Context) error {
 		innocent.mu.Lock()
 		defer innocent.mu.Unlock()
 		return errors.Join(complaints(innocent.found)...)

@@ -31,10 +31,9 @@ import (
 
 const (
 	judgeInterval = 500 * time.Millisecond
-	// grace is how often the judge may find an encoding in etcd of which the state says nothing: for 70 seconds, because
-	// the manager doubts a state when the documents of a server that came are missing for a minute. It counts looks, not
-	// seconds: on a machine on which the controller is slow, the judge is slow too.
-	grace = 140
+	// usualGrace is 70 seconds, because the manager doubts a state when the documents of a server that came are missing
+	// for a minute.
+	usualGrace = 140
 )
 
 // judge compares all the time what is stored in etcd with what the states say of it.
@@ -50,6 +49,9 @@ type judge struct {
 	court   court
 	cluster *cluster
 	judged  []*judgedResource
+	// grace is at how many looks in a row the judge may find an encoding in etcd that the state does not cover. It counts
+	// looks, not seconds: on a machine on which the controller is slow, the judge is slow too.
+	grace int
 }
 
 // court hears the judge: a test, or in the judge's own test whoever wants to know.
@@ -72,13 +74,13 @@ type judgedResource struct {
 // startJudge judges until the end of the test.
 func startJudge(t *testing.T, c *cluster, resources ...resource) {
 	t.Helper()
-	startJudgeFor(t, t, c, resources...)
+	startJudgeFor(t, t, usualGrace, c, resources...)
 }
 
-// startJudgeFor judges until the end of the test, and tells the court.
-func startJudgeFor(t *testing.T, hearing court, c *cluster, resources ...resource) {
+// startJudgeFor judges with this grace until the end of the test, and tells the court.
+func startJudgeFor(t *testing.T, hearing court, grace int, c *cluster, resources ...resource) {
 	t.Helper()
-	j := &judge{court: hearing, cluster: c}
+	j := &judge{court: hearing, cluster: c, grace: grace}
 	for _, r := range resources {
 		one := &judgedResource{resource: r, missing: map[string]int{}, told: map[string]bool{}}
 		// What parts before this one wrote was judged, and etcd may have forgotten what was stored then.
@@ -252,7 +254,7 @@ func (j *judge) compare(ctx context.Context, r *judgedResource) error {
 		if covers(state, hash) {
 			continue
 		}
-		if r.missing[hash]++; r.missing[hash] > grace && !r.told[hash] {
+		if r.missing[hash]++; r.missing[hash] > j.grace && !r.told[hash] {
 			r.told[hash] = true
 			j.violated("%s is stored as %s %s, which %d looks in a row found missing in %s",
 				o.Key, o.Encoding, hash, r.missing[hash], words(state))
