@@ -31,7 +31,8 @@ ELSEWHERE   := simulation chaos upgrade e2e $(addprefix integration/,$(OF_MANAGE
 IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)) $(PLAIN),$(TESTED))
 # What is tested without servers: in packages of one goroutine the race detector has nothing to find.
 PLAIN        = $(shell go list ./hack/... ./test/bench ./test/chaos/failpoint ./test/chaos/validate ./test/e2e/specs \
-	./test/e2e/suite $(addprefix ./cmd/kubectl-svm/app/,assess denied history plan preflight status steer))
+	./test/e2e/suite ./test/integration/framework \
+	$(addprefix ./cmd/kubectl-svm/app/,assess denied history plan preflight status steer))
 # The first one takes longest.
 RACED        = $(filter-out $(PLAIN),$(shell go list ./pkg/storageversion/observer ./cmd/... ./pkg/... \
 	sigs.k8s.io/svm-api/...))

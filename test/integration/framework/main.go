@@ -22,10 +22,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-
-	"golang.org/x/sync/semaphore"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
@@ -72,29 +69,3 @@ func build(packages []string) error {
 
 // Binary is the path of a program that Main built.
 func Binary(name string) string { return filepath.Join(os.Getenv(binariesEnv), name) }
-
-// Test is one of those that run beside each other.
-type Test struct {
-	Name string
-	// Servers is how many API servers it starts.
-	Servers int64
-	Run     func(t *testing.T)
-}
-
-// RunTogether runs each test on a control plane of its own, as many at once as there is room for API servers, in order.
-// The tests wait most of the time, but a machine that is too busy would make judges of time unjust.
-func RunTogether(t *testing.T, room int64, tests []Test) {
-	t.Helper()
-	free := semaphore.NewWeighted(room)
-	var running sync.WaitGroup
-	defer running.Wait()
-	for _, test := range tests {
-		if err := free.Acquire(t.Context(), test.Servers); err != nil {
-			t.Fatal(err)
-		}
-		running.Go(func() {
-			defer free.Release(test.Servers)
-			t.Run(test.Name, test.Run)
-		})
-	}
-}

@@ -26,17 +26,17 @@ func TestMain(m *testing.M) { framework.Main(m, []string{"sample-apiserver"}) }
 
 // TestTrigger begins with the tests that take longest.
 func TestTrigger(t *testing.T) {
-	framework.RunTogether(t, 6, []framework.Test{
+	framework.RunTogether(t, 7, []framework.Test{
 		{Name: "UpgradeSeenInStorageVersions", Servers: 3, Run: testUpgradeSeenInStorageVersions},
 		{Name: "UpgradeSeenInDiscovery", Servers: 3, Run: testUpgradeSeenInDiscovery},
+		{Name: "CustomResources", Servers: 1, Run: onOne(
+			1, part{"TheJudgeConvicts", testTheJudgeConvicts}, part{"Definitions", testDefinitions}, part{"Reins", testReins},
+		)},
 		{Name: "ThreeServers", Servers: 3, Run: onOne(
 			3, part{"IdleCost", testIdleCost}, part{"Restarts", testRestarts},
 		)},
 		{Name: "ServersBehindALoadBalancer", Servers: 3, Run: testServersBehindALoadBalancer},
 		{Name: "Aggregated", Servers: 1, Run: testAggregatedServer},
-		{Name: "CustomResources", Servers: 1, Run: onOne(
-			1, part{"TheJudgeConvicts", testTheJudgeConvicts}, part{"Definitions", testDefinitions}, part{"Reins", testReins},
-		)},
 		{Name: "Installation", Servers: 1, Run: onOne(
 			1, part{"First", testFirstInstallation}, part{"Absence", testAbsence},
 		)},
