@@ -26,7 +26,9 @@ RACE    ?= $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 OF_MANAGERS := svmigrator svmtrigger monitoring plugin install manager api
 # All others with tests: what they are about runs in their own process. Those of upgrades and of the conformance suite
 # have targets of their own.
-TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' ./test/...)
+# The observer's take longest.
+TESTED       = $(shell go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}' \
+	./test/integration/observer ./test/...)
 ELSEWHERE   := simulation chaos upgrade e2e $(addprefix integration/,$(OF_MANAGERS))
 IN_PROCESS   = $(filter-out $(addprefix %/test/,$(ELSEWHERE)) $(PLAIN),$(TESTED))
 # What is tested without servers: in packages of one goroutine the race detector has nothing to find.
