@@ -40,8 +40,9 @@ RACED        = $(filter-out $(PLAIN),$(shell go list ./pkg/storageversion/observ
 	sigs.k8s.io/svm-api/...))
 
 TEST := go test -vet=off
-# Real servers never behave twice in the same way, so a result from Go's cache would say nothing.
-INTEGRATION := $(TEST) -count=1 -timeout 3h -run '$(FOCUS)'
+# Real servers never behave twice in the same way, so a result from Go's cache would say nothing. Parallel tests wait
+# most of the time: more of them than there are processors run at once.
+INTEGRATION := $(TEST) -count=1 -timeout 3h -parallel 4 -run '$(FOCUS)'
 
 .DEFAULT_GOAL := help
 
