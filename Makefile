@@ -42,7 +42,7 @@ RACED        = $(filter-out $(PLAIN),$(shell go list ./pkg/storageversion/observ
 TEST := go test -vet=off
 # Real servers never behave twice in the same way, so a result from Go's cache would say nothing. Parallel tests wait
 # most of the time: more of them than there are processors run at once.
-INTEGRATION := $(TEST) -count=1 -timeout 3h -parallel 4 -run '$(FOCUS)'
+INTEGRATION := $(TEST) -count=1 -timeout 45m -parallel 4 -run '$(FOCUS)'
 
 .DEFAULT_GOAL := help
 
