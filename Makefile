@@ -159,6 +159,7 @@ chaos-in-short: test-binaries
 
 .PHONY: upgrade
 upgrade: ## Upgrade servers of Kubernetes 1.34 to 1.37 and roll them back, which it builds first; FOCUS= as above
+	hack/verify-modules.sh test/controlplane/binaries/v1.*
 	hack/build-controlplane.sh etcd kube-apiserver kube-apiserver-1.34 kube-apiserver-1.35 kube-apiserver-1.36 \
 		kubectl kube-controller-manager
 	hack/build-managers.sh
