@@ -6,8 +6,8 @@ set -o nounset -o pipefail
 name="$1"
 shift
 echo "==> ${name}"
-# What tests, the Go compiler and the race detector say.
-said='^ *--- FAIL|^ +[a-z0-9_]+\.go:[0-9]+: |^FAIL|^panic: |WARNING: DATA RACE|\.go:[0-9]+:[0-9]+: '
+# What tests, the Go compiler, the race detector and hack/verify.sh say.
+said='^ *--- FAIL|^ +[a-z0-9_]+\.go:[0-9]+: |^FAIL|^panic: |WARNING: DATA RACE|^failed: |\.go:[0-9]+:[0-9]+: '
 output="$(mktemp)"
 trap 'rm -f "${output}"' EXIT
 code=0
