@@ -56,6 +56,7 @@ func TestTheFenceDeniesObjects(t *testing.T) {
 		"a namespace, and then others": {objects: 400, of: 200, from: 50, to: 200, tried: 400},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			r := newFakeRun(0, nil)
 			r.list = func(context.Context, string) (sweep.Chunk, error) {
 				chunk := sweep.Chunk{ResourceVersion: "1"}
@@ -96,6 +97,7 @@ func TestTheFenceDeniesObjects(t *testing.T) {
 
 // TestOneObjectThatFailsIsGivenUpOnAlthoughOthersWait has runs that end early, again and again.
 func TestOneObjectThatFailsIsGivenUpOnAlthoughOthersWait(t *testing.T) {
+	t.Parallel()
 	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
 		if name == "object-07" {
 			return failing(internal)
@@ -119,6 +121,7 @@ func TestOneObjectThatFailsIsGivenUpOnAlthoughOthersWait(t *testing.T) {
 
 // TestFailuresBeforeAnInterruptionDoNotCount interrupts the run for longer than an outage may last.
 func TestFailuresBeforeAnInterruptionDoNotCount(t *testing.T) {
+	t.Parallel()
 	interrupted := noon.Add(10 * time.Second)
 	again := interrupted.Add(2 * outageAtMost)
 	r := newFakeRun(40, func(name string, n int, now time.Time) attempt {
@@ -162,6 +165,7 @@ func TestFailuresOfObjectsInFlightDoNotCount(t *testing.T) {
 
 // TestSecondSweepInAnOutage lists all objects again. It must not take objects for denied because of an outage.
 func TestSecondSweepInAnOutage(t *testing.T) {
+	t.Parallel()
 	r := newFakeRun(40, func(name string, n int, now time.Time) attempt {
 		if now.Before(noon.Add(10 * time.Minute)) {
 			return failing(internal)

@@ -104,6 +104,7 @@ func TestObjectsThatNeedNoRewriteHaveAnOutcome(t *testing.T) {
 		RetryingDenied: {{Outcome: sweep.Rewritten, Final: true}}, // The second has an outcome from the first sweep.
 	} {
 		t.Run(string(state), func(t *testing.T) {
+			t.Parallel()
 			r := newFakeRun(0, fine)
 			r.normal = state
 			r.list = func(context.Context, string) (sweep.Chunk, error) {

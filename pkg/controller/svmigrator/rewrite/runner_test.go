@@ -145,6 +145,7 @@ func TestOneObjectThatFailsIsGivenUpOn(t *testing.T) {
 }
 
 func testGivenUpOn(t *testing.T, answer attempt) {
+	t.Parallel()
 	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
 		if name == "object-07" {
 			return answer
@@ -165,6 +166,7 @@ func testGivenUpOn(t *testing.T, answer attempt) {
 }
 
 func TestManyObjectsThatFailAreGivenUpOn(t *testing.T) {
+	t.Parallel()
 	r := newFakeRun(40, func(name string, n int, now time.Time) attempt {
 		if name >= "object-10" {
 			return failing(internal)
@@ -184,6 +186,7 @@ func TestManyObjectsThatFailAreGivenUpOn(t *testing.T) {
 }
 
 func TestObjectsThatFailOnceMoreAreDenied(t *testing.T) {
+	t.Parallel()
 	r := newFakeRun(15, func(string, int, time.Time) attempt { return failing(internal) })
 	r.normal, r.impatient = RetryingDenied, true
 	if err := r.play(t, outageAtMost); err != nil {
@@ -195,6 +198,7 @@ func TestObjectsThatFailOnceMoreAreDenied(t *testing.T) {
 }
 
 func TestReportsThatItIsStuck(t *testing.T) {
+	t.Parallel()
 	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
 		if now.Before(noon.Add(2 * StuckAfter)) {
 			return failing(unreachable)
@@ -214,6 +218,7 @@ func TestReportsThatItIsStuck(t *testing.T) {
 }
 
 func TestYieldsToOthers(t *testing.T) {
+	t.Parallel()
 	r := newFakeRun(20, func(string, int, time.Time) attempt { return failing(unreachable) })
 	if err := r.play(t, 2*StuckAfter); !errors.Is(err, errStopped) {
 		t.Fatalf("nobody waits, and it ended with %v", err)
