@@ -114,7 +114,7 @@ func testStorageMigrating(t *testing.T, c *cluster) {
 	t.Logf("the migration waits: %s", waits.Message)
 	s.judge.stored(t, s.encoding("v2"))
 	said := time.Now()
-	framework.During(t, 2*inTreeLook, func(context.Context) error {
+	framework.During(t, inTreeLook, func(context.Context) error {
 		if versions := s.storedVersions(t, s.custom); !sameStrings(versions, "v1", "v2") {
 			return fmt.Errorf("status.storedVersions is %v already", versions)
 		}
@@ -134,9 +134,9 @@ func testStorageMigrating(t *testing.T, c *cluster) {
 // backsOff wants that a run which fails again and again is tried ever more rarely: after 1, 2, 4, 8 seconds.
 func backsOff(t *testing.T, c *cluster, since time.Time) {
 	t.Helper()
-	const most = 10 // within half a minute, which has thirty seconds
+	const most = 10 // in sixteen seconds
 	var runs int
-	framework.During(t, 30*time.Second, func(context.Context) error {
+	framework.During(t, 16*time.Second, func(context.Context) error {
 		counts, err := c.Requests(controlplane.RequestFilter{
 			Since: since, Users: []string{framework.ManagerUser}, Verbs: []string{"list"},
 			Resources: []schema.GroupResource{{Group: "storagemigration.k8s.io", Resource: "storageversionmigrations"}},

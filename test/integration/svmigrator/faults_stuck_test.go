@@ -193,7 +193,7 @@ func testStatusCannotBeWritten(t *testing.T, c *cluster) {
 	})
 	c.said(t, unsaved.Resource, "StatusNotWritten", 1, forbidding)
 	// Longer than what the migration waits for until it may write.
-	framework.During(t, 10*settle, func(context.Context) error {
+	framework.During(t, 4*settle, func(context.Context) error {
 		if n := unsaved.writes.count(); n > 0 {
 			return fmt.Errorf("%d objects were rewritten", n)
 		}
