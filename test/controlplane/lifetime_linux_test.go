@@ -36,10 +36,13 @@ const (
 	victimEnv    = "SVM_CONTROLPLANE_VICTIM"
 	victimBinEnv = "SVM_CONTROLPLANE_VICTIM_BIN"
 
+	// These are control planes.
 	onHosts    = "hosts"
 	onLoopback = "loopback"
 	unprepared = "unprepared"
-	panicking  = "panicking"
+	// These have programs that do nothing.
+	inNamespaces = "namespaces"
+	panicking    = "panicking"
 
 	nobody = 65534
 )
@@ -52,26 +55,25 @@ type victimReport struct {
 	Dir     string
 }
 
-// beVictim makes this process one that starts a control plane, reports, and waits for its end.
+// beVictim makes this process one that starts others, reports, and waits for its end.
 func beVictim(shape string) {
-	cfg := Config{
-		BinDir: os.Getenv(victimBinEnv), Hosts: shape != onLoopback && shape != panicking,
-		Servers: []Server{{AllowAll: true}}, Environment: CollectLate,
-	}
+	report := victimReport{Pids: []int{os.Getpid()}}
 	var err error
-	if shape == onHosts {
+	if shape == onHosts || shape == inNamespaces {
 		err = EnterNamespaces()
 	}
-	var cp *ControlPlane
 	if err == nil {
-		cp, err = New(context.Background(), cfg)
+		if shape == inNamespaces || shape == panicking {
+			err = report.startSleepers()
+		} else {
+			err = report.startControlPlane(Config{
+				BinDir: os.Getenv(victimBinEnv), Hosts: shape != onLoopback,
+				Servers: []Server{{AllowAll: true}}, Environment: CollectLate,
+			})
+		}
 	}
-	report := victimReport{NoHosts: errors.Is(err, ErrNoHosts)}
 	if err != nil {
-		report.Error = err.Error()
-	} else {
-		report.Dir = cp.Dir()
-		report.Pids = []int{os.Getpid(), cp.Etcd().Process().Pid(), cp.Servers()[0].Process().Pid()}
+		report.Error, report.NoHosts = err.Error(), errors.Is(err, ErrNoHosts)
 	}
 	if err := json.NewEncoder(os.Stdout).Encode(report); err != nil {
 		panic(err)
@@ -83,6 +85,33 @@ func beVictim(shape string) {
 		go func() { panic("as expected by the test") }()
 	}
 	select {}
+}
+
+func (r *victimReport) startControlPlane(cfg Config) error {
+	cp, err := New(context.Background(), cfg)
+	if err != nil {
+		return err
+	}
+	r.Dir = cp.Dir()
+	r.Pids = append(r.Pids, cp.Etcd().Process().Pid(), cp.Servers()[0].Process().Pid())
+	return nil
+}
+
+// startSleepers starts programs as a control plane starts etcd and API servers.
+func (r *victimReport) startSleepers() (err error) {
+	if r.Dir, err = os.MkdirTemp("", "svm-controlplane-"); err != nil {
+		return err
+	}
+	h := &Host{name: "here", thread: newThread(), netns: -1}
+	for range 2 {
+		p, err := startProcess(h, Program{Name: "sleep", Path: "/bin/sleep", Args: []string{"600"}},
+			filepath.Join(r.Dir, "log"))
+		if err != nil {
+			return err
+		}
+		r.Pids = append(r.Pids, p.Pid())
+	}
+	return nil
 }
 
 type victim struct {
@@ -135,10 +164,10 @@ func TestNothingOutlivesTheProcess(t *testing.T) {
 		end         func(t *testing.T, v *victim)
 	}{
 		{"kill -9 of a process with hosts", onHosts, killProcess},
-		{"kill -9 of the run inside of the namespaces", onHosts, func(t *testing.T, v *victim) {
+		{"kill -9 of the run inside of the namespaces", inNamespaces, func(t *testing.T, v *victim) {
 			must(t, syscall.Kill(v.report.Pids[0], syscall.SIGKILL))
 		}},
-		{"an interrupt that nobody handles", onHosts, func(t *testing.T, v *victim) {
+		{"an interrupt that nobody handles", inNamespaces, func(t *testing.T, v *victim) {
 			must(t, v.cmd.Process.Signal(os.Interrupt))
 		}},
 		{"kill -9 of a process with a server on loopback", onLoopback, killProcess},
