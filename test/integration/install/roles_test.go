@@ -121,12 +121,13 @@ func TestBasesRender(t *testing.T) {
 func TestRoles(t *testing.T) {
 	for _, overlay := range []string{"default", "static-pod", "observe-only", "replace-kube-storage-version-migrator"} {
 		t.Run(overlay, func(t *testing.T) {
-			for _, object := range render(t, "overlays/"+overlay) {
+			objects := render(t, "overlays/"+overlay)
+			for _, object := range objects {
 				kind := object.GetKind()
 				if kind != "ClusterRole" && kind != "Role" {
 					continue
 				}
-				role := find[rbacv1.ClusterRole](t, render(t, "overlays/"+overlay), kind, object.GetNamespace(), object.GetName())
+				role := find[rbacv1.ClusterRole](t, objects, kind, object.GetNamespace(), object.GetName())
 				for _, rule := range role.Rules {
 					checkRule(t, role.Name, rule)
 					if overlay == "observe-only" {
