@@ -44,7 +44,7 @@ func checkCutFrom(t *testing.T, cp *ControlPlane) {
 		return err
 	}
 	open := echo(t, client, hostOfFar)
-	must(t, open("before"))
+	eventually(t, "the connection is open", func(context.Context) error { return open("before") })
 
 	must(t, client.CutFrom(hostOfFar))
 	must(t, ask(near.Config(adminUser, adminGroup), testTimeout))

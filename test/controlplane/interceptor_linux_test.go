@@ -188,7 +188,8 @@ func checkDelay(t *testing.T, s *spoiled) {
 	if took := time.Since(began); took < delay || !s.done(t) {
 		t.Errorf("it took %v", took)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), delay/3)
+	s.spoil(Verdict{Delay: testTimeout})
+	ctx, cancel := context.WithTimeout(t.Context(), delay)
 	defer cancel()
 	if err := s.patch(ctx); err == nil || s.done(t) {
 		t.Errorf("a client that did not wait: %v", err)
