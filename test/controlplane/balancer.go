@@ -44,7 +44,6 @@ const (
 type Balancer struct {
 	cp       *ControlPlane
 	listener net.Listener
-	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	ctx      context.Context
 	cancel   context.CancelFunc
 	running  sync.WaitGroup
@@ -66,43 +65,12 @@ func (p *proxied) close() {
 	closeAll(p.client, p.server)
 }
 
-func newBalancer(cp *ControlPlane, listener net.Listener, host *Host) *Balancer {
+func newBalancer(cp *ControlPlane, listener net.Listener) *Balancer {
 	b := &Balancer{cp: cp, listener: listener, healthy: sets.New[*APIServer](), conns: map[*proxied]bool{}}
-	b.dial = (&net.Dialer{}).DialContext
-	if host != nil {
-		b.dial = host.DialContext
-	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	b.running.Go(b.accept)
 	b.running.Go(b.checkAll)
 	return b
-}
-
-// NewBalancer starts one more balancer, in front of servers, or of all if none are named. It lives on the host of that
-// name, which is added if there is none, and goes when that host is cut; an empty name is this process. It ends with
-// the control plane.
-func (cp *ControlPlane) NewBalancer(host string, servers ...*APIServer) (*Balancer, error) {
-	var at *Host
-	address := cp.network.gateway()
-	if host != "" {
-		var err error
-		if at, err = cp.Host(host); err != nil {
-			return nil, err
-		}
-		address = at.address
-	}
-	listen := net.Listen
-	if at != nil {
-		listen = at.Listen
-	}
-	listener, err := listen("tcp", net.JoinHostPort(address, "0"))
-	if err != nil {
-		return nil, fmt.Errorf("starting a balancer: %w", err)
-	}
-	b := newBalancer(cp, listener, at)
-	b.SetBackends(servers...)
-	cp.keepBalancer(b)
-	return b, nil
 }
 
 // Address is where clients connect to.
@@ -190,7 +158,7 @@ func closeAll(conns ...net.Conn) {
 func (b *Balancer) connect(client net.Conn) *proxied {
 	for _, backend := range b.candidates() {
 		ctx, cancel := context.WithTimeout(b.ctx, dialTimeout)
-		server, err := b.dial(ctx, "tcp", backend.endpoint())
+		server, err := (&net.Dialer{}).DialContext(ctx, "tcp", backend.endpoint())
 		cancel()
 		if err != nil {
 			continue

@@ -63,7 +63,7 @@ func (s *APIServer) OutsideConfig(user string, groups ...string) (*rest.Config, 
 	if err != nil {
 		return nil, fmt.Errorf("reaching %s from outside: %w", s.name, err)
 	}
-	b := newBalancer(s.cp, listener, nil)
+	b := newBalancer(s.cp, listener)
 	b.SetBackends(s)
 	s.cp.keepBalancer(b)
 	return s.cp.ConfigVia(b, user, groups...), nil
@@ -79,7 +79,7 @@ func (cp *ControlPlane) outsideBalancer() (*Balancer, error) {
 	if err != nil {
 		return nil, err
 	}
-	cp.outside = newBalancer(cp, listener, nil)
+	cp.outside = newBalancer(cp, listener)
 	cp.balancers = append(cp.balancers, cp.outside)
 	return cp.outside, nil
 }

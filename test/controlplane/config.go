@@ -74,9 +74,6 @@ type Config struct {
 
 // EtcdConfig says how etcd is run.
 type EtcdConfig struct {
-	// Fsync lets etcd wait for the disk as it does in production. Off by default: a test outlives a kill of etcd, not a
-	// power cut.
-	Fsync bool
 	// TLS lets etcd also serve at Etcd.SecureURL, as it does in production: encrypted, and only clients that have a
 	// certificate.
 	TLS bool

@@ -199,7 +199,7 @@ func (cp *ControlPlane) startBalancer(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("starting the balancer: %w", err)
 	}
-	cp.balancer = newBalancer(cp, listener, nil)
+	cp.balancer = newBalancer(cp, listener)
 	return nil
 }
 
@@ -246,7 +246,7 @@ func (cp *ControlPlane) Host(name string) (*Host, error) {
 	return h, nil
 }
 
-// Home is the host that this process is on, and with it the balancers and interceptors that are not elsewhere.
+// Home is the host that this process is on, and with it the balancers, and interceptors that are not elsewhere.
 func (cp *ControlPlane) Home() *Host { return cp.network.home() }
 
 // Servers are the API servers, in the order of Config.Servers.

@@ -52,7 +52,6 @@ func TestThreeServersOnHosts(t *testing.T) {
 		{"every resource has a storage version entry of each server", checkStorageVersions},
 		{"a server listens on its own host only", checkIsolation},
 		{"the balancer goes round, and keeps to the servers it is restricted to", checkBalancer},
-		{"a balancer lives and dies with its host", checkBalancerOnHost},
 		{"those outside of the namespaces have ways in", checkOutside},
 		{"a killed server comes back with its identity and other flags", checkKillAndRestart},
 		{"clients go elsewhere while a server is paused", checkPause},
@@ -188,27 +187,6 @@ func checkBalancer(t *testing.T, cp *ControlPlane) {
 	}
 	cp.Balancer().SetBackends()
 	allAnswer()
-}
-
-func checkBalancerOnHost(t *testing.T, cp *ControlPlane) {
-	b, err := cp.NewBalancer("balancer", cp.Servers()[0], cp.Servers()[2])
-	must(t, err)
-	config := cp.ConfigVia(b, "wanderer", adminGroup)
-	if diff := cmp.Diff([]string{"apiserver-1", "apiserver-3"}, sets.List(servedBy(t, cp, config))); diff != "" {
-		t.Errorf("servers behind the balancer (-want +got):\n%s", diff)
-	}
-	host, err := cp.Host("balancer")
-	must(t, err)
-	must(t, host.Cut())
-	config.Timeout = time.Second
-	if _, err := clientFor(t, config).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err == nil {
-		t.Error("the balancer answered although its host is cut")
-	}
-	must(t, host.Heal())
-	eventually(t, "the balancer answers again", func(ctx context.Context) error {
-		_, err := clientFor(t, config).CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
-		return err
-	})
 }
 
 // checkOutside can only look at the addresses: a test runs inside. The command's tests come from outside.

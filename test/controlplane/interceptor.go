@@ -243,9 +243,6 @@ func (i *Interceptor) pass(w http.ResponseWriter, r *http.Request, v Verdict) {
 			vouch(request.Out.Header, r.TLS.PeerCertificates)
 		},
 		ModifyResponse: func(response *http.Response) error {
-			if err := pause(r.Context(), v.AnswerDelay); err != nil {
-				return err
-			}
 			if v.Cut == CutAfter {
 				return errCut
 			}

@@ -48,8 +48,6 @@ type Program struct {
 	Args []string
 	// Env is added to the environment of this process.
 	Env []string
-	// WorkDir is the working directory; this process's if empty.
-	WorkDir string
 	// Host runs the program on the host of that name, which is added if there is none. Empty runs it where this process
 	// is.
 	Host string
@@ -77,7 +75,6 @@ func startProcess(h *Host, p Program, logPath string) (*Process, error) {
 	defer log.Close()
 	cmd := exec.Command(p.Path, p.Args...)
 	cmd.Env = append(os.Environ(), p.Env...)
-	cmd.Dir = p.WorkDir
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = childAttributes()
 	now, commandLine := time.Now().Format(time.RFC3339Nano), strings.Join(cmd.Args, " ")

@@ -50,8 +50,6 @@ type Verdict struct {
 	// Connection lets Cut reset the client's whole connection, with every other request and watch that shares it.
 	// Otherwise they live on.
 	Connection bool
-	// AnswerDelay passes between the server's answer and what the client sees of it.
-	AnswerDelay time.Duration
 }
 
 // TooManyRequests is the answer of a server that is overloaded.

@@ -18,14 +18,12 @@ package svmtrigger
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
-	"text/tabwriter"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -61,7 +59,6 @@ func testFirstInstallation(t *testing.T, c *cluster) {
 	startMigrator(t, c)
 	framework.Eventually(t, soon, func(context.Context) error { return c.allMigrated(expected) })
 	t.Logf("everything is migrated %v after the start of the manager", time.Since(began).Round(time.Millisecond))
-	t.Log("\n" + table(t, c))
 
 	for _, gr := range expected {
 		want := 1
@@ -179,36 +176,4 @@ func (c *cluster) allMigrated(expected []schema.GroupResource) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// table is what kubectl get shows of the states, but for the ages.
-func table(t *testing.T, c *cluster) string {
-	t.Helper()
-	raw, err := c.Migration.MigrationV1alpha1().RESTClient().Get().Resource("storagestates").
-		SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io").Do(t.Context()).Raw()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var printed metav1.Table
-	if err := json.Unmarshal(raw, &printed); err != nil {
-		t.Fatal(err)
-	}
-	var out strings.Builder
-	writer := tabwriter.NewWriter(&out, 0, 0, 2, ' ', 0)
-	line := func(cell func(i int) any) {
-		for i, column := range printed.ColumnDefinitions {
-			if column.Priority == 0 && column.Type != "date" {
-				_, _ = fmt.Fprintf(writer, "%v\t", cell(i))
-			}
-		}
-		_, _ = fmt.Fprintln(writer)
-	}
-	line(func(i int) any { return strings.ToUpper(printed.ColumnDefinitions[i].Name) })
-	for _, row := range printed.Rows {
-		line(func(i int) any { return row.Cells[i] })
-	}
-	if err := writer.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
 }
