@@ -127,6 +127,18 @@ func StopManager(t *testing.T, process *controlplane.Process) {
 	}
 }
 
+// WhilePaused does what is to be done before the process goes on, however long that takes.
+func WhilePaused(t *testing.T, process *controlplane.Process, do func()) {
+	t.Helper()
+	if err := process.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	do()
+	if err := process.Resume(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // FreeAddress is an address and a port of this host that nothing listens on.
 func FreeAddress(t *testing.T) string {
 	t.Helper()

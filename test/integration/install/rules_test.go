@@ -54,6 +54,7 @@ func TestStaticPod(t *testing.T) {
 	args := slices.DeleteFunc(pod.Spec.Containers[0].Args, func(arg string) bool {
 		return strings.HasPrefix(arg, "--kubeconfig=") || strings.HasPrefix(arg, "--auto-migrate=")
 	})
+	args = append(args, framework.PatientElection...) // The manager is paused for a while.
 	process, port := c.startManager(t, "manager", c.Config(user),
 		append(args, "--auto-migrate=-*", "--max-rewrites-per-second=20")...)
 	c.awaitFenceState(t, port, fence.Missing)
@@ -82,12 +83,12 @@ func TestStaticPod(t *testing.T) {
 		}
 		c.onlyEncodings(t, widgets, before)
 	})
-	t.Run("a policy that comes during the migration", func(t *testing.T) { testPolicyComesLate(t, c) })
+	t.Run("a policy that comes during the migration", func(t *testing.T) { testPolicyComesLate(t, c, process) })
 	framework.StopManager(t, process)
 }
 
 // testPolicyComesLate wants not even the first object to change.
-func testPolicyComesLate(t *testing.T, c *cluster) {
+func testPolicyComesLate(t *testing.T, c *cluster, manager *controlplane.Process) {
 	const count = 150 // in one namespace, so that the rule may be about that
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	for i := range count {
@@ -105,7 +106,7 @@ func testPolicyComesLate(t *testing.T, c *cluster) {
 		}
 		return err
 	})
-	c.Mutate(t, secrets, "labels", "secrets")
+	framework.WhilePaused(t, manager, func() { c.Mutate(t, secrets, "labels", "secrets") })
 	m := c.ended(t, created)
 	mustFail(t, m, v1alpha1.MigrationReasonObjectsDenied, "default/secret-")
 	c.onlyEncodings(t, secrets.GroupResource(), before)

@@ -26,6 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 	"sigs.k8s.io/svm-controller-manager/test/webhook"
 )
 
@@ -41,7 +43,7 @@ var (
 func testChangedByAdmission(t *testing.T, c *cluster) {
 	hook := webhook.Start(t, c.ListenAddress()).Mutation(`[{"op": "add", "path": "/data", "value": {"mutated": "yes"}}]`)
 	c.deploy(t)
-	c.startManager(t, "manager",
+	manager := c.startManager(t, "manager",
 		"--max-rewrites-per-second=20", "--max-concurrent-rewrites=1", "--migration-chunk-size=50")
 	t.Run("a policy for a resource with its status", func(t *testing.T) {
 		c.Mutate(t, deployments, "annotations", "deployments", "deployments/status")
@@ -94,11 +96,11 @@ func testChangedByAdmission(t *testing.T, c *cluster) {
 		judge.stored(t, scrolls.encoding("v2"))
 		judge.onlyEncodings(t, 1)
 	})
-	t.Run("a policy that comes during the migration", func(t *testing.T) { testPolicyComesLate(t, c) })
+	t.Run("a policy that comes during the migration", func(t *testing.T) { testPolicyComesLate(t, c, manager) })
 }
 
 // testPolicyComesLate wants the migration to stop at the first change. One object at a time is in flight here.
-func testPolicyComesLate(t *testing.T, c *cluster) {
+func testPolicyComesLate(t *testing.T, c *cluster, manager *controlplane.Process) {
 	const count = 600
 	tomes := newCustom("tomes", "Tome")
 	c.define(t, tomes)
@@ -106,7 +108,7 @@ func testPolicyComesLate(t *testing.T, c *cluster) {
 	c.flip(t, tomes, "v2")
 	c.migrate(t, "tomes", tomes.WithVersion(""))
 	c.processed(t, "tomes", 20)
-	c.Mutate(t, tomes.WithVersion("v1"), "labels", "tomes", "tomes/status")
+	framework.WhilePaused(t, manager, func() { c.Mutate(t, tomes.WithVersion("v1"), "labels", "tomes", "tomes/status") })
 	m := c.ended(t, "tomes", soon)
 	mustFail(t, m, v1alpha1.MigrationReasonRewritesChangeObjects, "default/tome-", "has changed .metadata.labels")
 	list, err := c.objects(tomes).List(t.Context(), metav1.ListOptions{LabelSelector: "mutated"})

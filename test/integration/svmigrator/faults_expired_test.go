@@ -81,15 +81,11 @@ func testExpiredToken(t *testing.T) {
 // expireTokens takes away what the manager lists while it is paused, so that it cannot be done before that.
 func (c *cluster) expireTokens(t *testing.T, manager *controlplane.Process, r custom) {
 	t.Helper()
-	if err := manager.Pause(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.ExpireContinueTokens(t.Context(), r.WithVersion("v2")); err != nil {
-		t.Fatal(err)
-	}
-	if err := manager.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	framework.WhilePaused(t, manager, func() {
+		if err := c.ExpireContinueTokens(t.Context(), r.WithVersion("v2")); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // testExpiredWhileCleaning expires the tokens of a migration that drops entries of managedFields. Somebody writes the
