@@ -82,6 +82,24 @@ func testSuspend(t *testing.T, c *cluster) {
 	framework.StopManager(t, manager)
 }
 
+// stopWithin is how soon nothing more is written. At the rate of this migration it is well before all is done.
+const stopWithin = 12 * time.Second
+
+// stopped wants that the API server receives no PATCH later than a moment after the event.
+func (s *scene) stopped(t *testing.T, event time.Time) {
+	t.Helper()
+	before := s.patches(t, time.Time{})
+	passes(t, stopWithin+2*time.Second)
+	after := s.patches(t, event)
+	t.Logf("%d PATCH requests came before the event, %d after", before, after)
+	if late := s.patches(t, event.Add(stopWithin)); late > 0 {
+		t.Errorf("%d PATCH requests came later than %v after the event", late, stopWithin)
+	}
+	if count := s.writes.count(); before == 0 || count >= s.n {
+		t.Errorf("the event came when %d of %d objects were written", count, s.n)
+	}
+}
+
 // testManyOfOneResource wants one sweep to do for all migrations that were created before it began.
 func testManyOfOneResource(t *testing.T, c *cluster) {
 	const n, others = 100, 20
