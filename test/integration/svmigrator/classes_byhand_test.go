@@ -196,7 +196,7 @@ func testSubresource(t *testing.T, c *cluster, r custom) {
 // while no manager runs.
 func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) {
 	begunJudge, freshJudge := c.judge(t, begun.GroupResource), c.judge(t, fresh.GroupResource)
-	slow := c.startManager(t, "slow", "--migration-chunk-size=50", "--max-rewrites-per-second=50")
+	slow := c.startManager(t, "slow", "--migration-chunk-size=50", "--max-rewrites-per-second=20")
 	c.migrate(t, "begun", begun.WithVersion(""))
 	c.processed(t, "begun", 100)
 	framework.StopManager(t, slow)
@@ -206,7 +206,7 @@ func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) {
 	t.Logf("the manager was stopped at %s", words(before))
 	encoded := int64(c.encodings(t, begun.GroupResource)[begun.encoding("v2")])
 
-	c.startManager(t, "manager", "--migration-chunk-size=50", "--max-rewrites-per-second=100")
+	c.startManager(t, "manager", "--migration-chunk-size=50", "--max-rewrites-per-second=20")
 	m := c.ended(t, "begun", soon)
 	mustSucceed(t, m)
 	begunJudge.stored(t, begun.encoding("v2"))
