@@ -39,9 +39,6 @@ import (
 const (
 	noteCount      = 60
 	bystanderCount = 400
-	// deniedWithin is how long a migration may take that has little to do, whatever the words of those who deny its
-	// objects. What is taken for an outage is repeated for minutes.
-	deniedWithin = 100 * time.Second
 	// asksForPatience is a wait that a webhook asks for, and that nobody else has to know of.
 	asksForPatience = 15 * time.Second
 	unheldUp        = asksForPatience - 2*time.Second
@@ -135,7 +132,7 @@ func testDeniedInManyWords(t *testing.T, c *cluster) {
 		c.reports(t, "notes", v1alpha1.MigrationRunning, corev1.ConditionTrue, v1alpha1.MigrationReasonRetrying, soon)
 		hook.Behave(webhook.Behaviour{Deny: statuses})
 		decided := time.Now()
-		m := c.ended(t, "notes", deniedWithin)
+		m := c.ended(t, "notes", soon)
 		t.Logf("it took %v, %v of it after the webhook had made up its mind",
 			time.Since(began).Round(time.Millisecond), time.Since(decided).Round(time.Millisecond))
 		mustFail(t, m, v1alpha1.MigrationReasonObjectsDenied, fmt.Sprintf("%d of %d", len(denied), noteCount))
