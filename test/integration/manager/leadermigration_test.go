@@ -62,7 +62,9 @@ func testLeaderMigration(t *testing.T, cp *controlplane.ControlPlane) {
 		cp,
 		framework.Manager,
 		"svm-before",
-		append([]string{"--enable-leader-migration", "--leader-migration-config=" + kubeOwns}, framework.QuickElection...)...)
+		append([]string{
+			"--enable-leader-migration", "--leader-migration-config=" + kubeOwns,
+		}, framework.PatientElection...)...)
 	eventually(t, soon, "the manager leads", func() bool { return before.leads(t, cp) })
 	if before.runs(t, cp, gcController) ||
 		!strings.Contains(before.Log(), "Leader migration gives the controller to another manager") {
@@ -75,7 +77,9 @@ func testLeaderMigration(t *testing.T, cp *controlplane.ControlPlane) {
 		cp,
 		framework.Manager,
 		"svm-after",
-		append([]string{"--enable-leader-migration", "--leader-migration-config=" + svmOwns}, framework.QuickElection...)...)
+		append([]string{
+			"--enable-leader-migration", "--leader-migration-config=" + svmOwns,
+		}, framework.PatientElection...)...)
 	eventually(t, soon, "the manager waits for the shared lease", func() bool {
 		return after.leads(t, cp) && strings.Contains(after.Log(), `lock="kube-system/`+migrationLease+`"`)
 	})
@@ -136,7 +140,7 @@ func startKubeControllerManager(
 		// Leader migration of kube-controller-manager crashes without its token controller.
 		"--controllers=serviceaccount-token-controller," + gcController,
 		"--leader-elect=true", "--enable-leader-migration", "--leader-migration-config=" + migrationConfig,
-	}, framework.QuickElection...)...)
+	}, framework.PatientElection...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
