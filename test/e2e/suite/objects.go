@@ -94,15 +94,15 @@ func (c *Case) create(ctx context.Context, r Resource, namespace, name string) *
 	return object
 }
 
-// own are the objects of a resource that the suite has created.
+// own are the objects of a resource that the suite has created; of a built-in resource without namespaces all objects.
 func (c *Case) own(r Resource) dynamic.ResourceInterface {
-	if strings.HasSuffix(r.Group, "."+groupDomain) {
+	if !r.Namespaced || strings.HasSuffix(r.Group, "."+groupDomain) {
 		return c.Dynamic.Resource(r.At())
 	}
 	return c.Dynamic.Resource(r.At()).Namespace(c.Namespace)
 }
 
-// listAll lists the objects of a resource that the suite has created, in all namespaces.
+// listAll lists the objects of own, in all namespaces.
 func (c *Case) listAll(ctx context.Context, r Resource) (*unstructured.UnstructuredList, error) {
 	all := &unstructured.UnstructuredList{}
 	options := metav1.ListOptions{Limit: page}
