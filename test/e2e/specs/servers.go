@@ -24,6 +24,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 
 	"sigs.k8s.io/svm-controller-manager/test/e2e/suite"
 )
@@ -58,7 +59,7 @@ var policies = suite.Resource{
 	Kind:          "MutatingAdmissionPolicy", Version: v1,
 }
 
-// upgradeHalf has one server of the older release, and returns how to upgrade it.
+// upgradeHalf has one server of the older release, to which some new connections lead, and returns how to upgrade it.
 func upgradeHalf(ctx context.Context, c *suite.Case) (upgrade func(ctx context.Context)) {
 	names, err := c.Control.Servers(ctx)
 	c.Must(err)
@@ -74,17 +75,28 @@ func upgradeHalf(ctx context.Context, c *suite.Case) (upgrade func(ctx context.C
 	}
 	c.CleanUp(func(ctx context.Context) error { upgrade(ctx); return nil })
 	c.Must(c.Control.RestartServer(ctx, last, older))
+	c.AwaitDisagreement(ctx, policies, v1, v1beta)
 	return upgrade
 }
 
-// createPolicies creates policies that change nothing.
+// createPolicies creates policies that change nothing, each on a connection of its own: every server creates some.
 func createPolicies(ctx context.Context, c *suite.Case, count int) {
-	client := c.Kube.AdmissionregistrationV1().MutatingAdmissionPolicies()
+	shared := c.Kube.AdmissionregistrationV1().MutatingAdmissionPolicies()
 	for i := range count {
 		policy := c.IdlePolicy(i)
-		_, err := client.Create(ctx, policy, metav1.CreateOptions{})
+		client, err := kubernetes.NewForConfig(c.NewConnection())
 		c.Must(err)
-		c.CleanUp(func(ctx context.Context) error { return client.Delete(ctx, policy.Name, metav1.DeleteOptions{}) })
+		_, err = client.AdmissionregistrationV1().MutatingAdmissionPolicies().Create(ctx, policy, metav1.CreateOptions{})
+		c.Must(err)
+		c.CleanUp(func(ctx context.Context) error { return shared.Delete(ctx, policy.Name, metav1.DeleteOptions{}) })
+	}
+	if !c.Has(ctx, suite.NeedEtcd) {
+		return
+	}
+	encodings, err := c.Encodings(ctx, policies)
+	c.Must(err)
+	if len(encodings[policies.Encoding(v1beta)]) == 0 {
+		c.Fail("no policy is stored in %s, so this spec would show nothing", v1beta)
 	}
 }
 

@@ -110,8 +110,8 @@ func (c *Case) Fail(format string, args ...any) {
 	ginkgo.Fail(fmt.Sprintf(format, args...))
 }
 
-// has tells whether the run and its cluster meet a need.
-func (c *Case) has(ctx context.Context, need Need) bool {
+// Has tells whether the run and its cluster meet a need.
+func (c *Case) Has(ctx context.Context, need Need) bool {
 	switch need {
 	case NeedEtcd:
 		return c.etcd != nil
@@ -178,16 +178,21 @@ func (c *Case) Everywhere(ctx context.Context, check func(ctx context.Context, c
 	ginkgo.GinkgoHelper()
 	c.Eventually(ctx, func(ctx context.Context) error {
 		for range connections {
-			config := rest.CopyConfig(c.config)
-			// A dialer of its own keeps a client from sharing connections.
-			dialer := &net.Dialer{Timeout: 5 * time.Second}
-			config.Dial = dialer.DialContext
-			if err := check(ctx, config); err != nil {
+			if err := check(ctx, c.NewConnection()); err != nil {
 				return err
 			}
 		}
 		return nil
 	})
+}
+
+// NewConnection is the configuration for clients that share a connection only with each other. A load balancer may hand
+// it to another server than the last one.
+func (c *Case) NewConnection() *rest.Config {
+	config := rest.CopyConfig(c.config)
+	dialer := &net.Dialer{Timeout: 5 * time.Second} // Clients with the same dialer share connections.
+	config.Dial = dialer.DialContext
+	return config
 }
 
 func ignoreMissing(err error) error {

@@ -165,6 +165,27 @@ func discoveredHash(config *rest.Config, r Resource) (string, error) {
 	return "", fmt.Errorf("%s is not in the discovery document", r)
 }
 
+// AwaitDisagreement waits until new connections lead to servers that store a resource in each of these versions.
+func (c *Case) AwaitDisagreement(ctx context.Context, r Resource, versions ...string) {
+	ginkgo.GinkgoHelper()
+	c.Eventually(ctx, func(context.Context) error {
+		var hashes []string
+		for range connections {
+			hash, err := discoveredHash(c.NewConnection(), r)
+			if err != nil {
+				return err
+			}
+			hashes = append(hashes, hash)
+		}
+		for _, version := range versions {
+			if !slices.Contains(hashes, r.Hash(version)) {
+				return fmt.Errorf("no new connection leads to a server that stores %s", r.Encoding(version))
+			}
+		}
+		return nil
+	})
+}
+
 // Store makes the API servers store another version, and returns when they do.
 func (c *Case) Store(ctx context.Context, r Resource, version string) {
 	ginkgo.GinkgoHelper()

@@ -105,7 +105,7 @@ func (s Spec) missing(declared Features) (Feature, bool) {
 // unmet is the first need that is not met.
 func (s Spec) unmet(ctx context.Context, c *Case) (Need, bool) {
 	for _, need := range s.Needs {
-		if !c.has(ctx, need) {
+		if !c.Has(ctx, need) {
 			return need, true
 		}
 	}

@@ -60,7 +60,7 @@ func TestNeeds(t *testing.T) {
 		t.Errorf("the run has not %s", need)
 	}
 	for _, need := range append(all.Needs, NeedEtcd) {
-		if poor.has(t.Context(), need) {
+		if poor.Has(t.Context(), need) {
 			t.Errorf("a run without anything has %s", need)
 		}
 	}
