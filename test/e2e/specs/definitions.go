@@ -57,7 +57,8 @@ var definitions = []suite.Spec{
 	},
 	{
 		Name: "deleted-definitions-end-migrations", Profile: suite.ProfileCRD, Controllers: migrator,
-		Title: "When a definition is deleted, a migration of its resource ends, or goes away", Test: undefined,
+		Title: "When a definition is deleted in the middle, a migration of its resource ends, or goes away",
+		Test:  undefined,
 	},
 }
 
@@ -157,9 +158,12 @@ func undefined(ctx context.Context, c *suite.Case) {
 	c.CreateNamespaces(ctx)
 	r := c.Define(ctx, []string{v1, v2})
 	c.Fill(ctx, r, few)
-	c.Deny(ctx, r)
+	recorder := c.Record(ctx, r)
+	c.LoseWebhook(ctx, r, suite.ObjectName(frozen)) // It keeps the migration from ending.
 	c.Store(ctx, r, v2)
 	migration := c.Start(ctx, r)
+	awaitBegin(ctx, c, migration, recorder)
+	c.Must(notEnded(migration)(ctx))
 	c.Undefine(ctx, r)
 	if outcome := c.Await(ctx, migration); outcome.Succeeded {
 		c.Fail("the migration claims success: %s", outcome.Message)
