@@ -144,10 +144,10 @@ func allowed(ctx context.Context, c *suite.Case, user string, attributes authori
 	return answer.Status.Allowed
 }
 
-// tenants asks about a ServiceAccount without roles, and about the roles that administrators give to users of a
-// namespace: whatever is aggregated into these, all such users have. They may read.
+// tenants asks about a ServiceAccount of a namespace that nobody has given a role, and about the roles that
+// administrators give to users of a namespace: whatever is aggregated into these, all such users have. They may read.
 func tenants(ctx context.Context, c *suite.Case) {
-	const tenant = "system:serviceaccount:default:default"
+	tenant := "system:serviceaccount:" + c.Namespace + ":default"
 	roles := map[string][]rbacv1.PolicyRule{}
 	for _, name := range []string{"admin", "edit", "view"} {
 		roles[name] = aggregated(ctx, c, name)
