@@ -23,7 +23,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned"
@@ -36,6 +38,7 @@ import (
 // migrationAPI is the API group migration.k8s.io, which this project and kube-storage-version-migrator have in common.
 type migrationAPI struct {
 	client client.MigrationV1alpha1Interface
+	kube   kubernetes.Interface
 }
 
 func newMigrationAPI(config *rest.Config) (migrationAPI, error) {
@@ -43,7 +46,11 @@ func newMigrationAPI(config *rest.Config) (migrationAPI, error) {
 	if err != nil {
 		return migrationAPI{}, fmt.Errorf("making a client: %w", err)
 	}
-	return migrationAPI{clients.MigrationV1alpha1()}, nil
+	kube, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return migrationAPI{}, fmt.Errorf("making a client: %w", err)
+	}
+	return migrationAPI{clients.MigrationV1alpha1(), kube}, nil
 }
 
 // Knowledge reads a StorageState.
@@ -84,12 +91,13 @@ func (a migrationAPI) Start(ctx context.Context, resource schema.GroupVersionRes
 	if err != nil {
 		return nil, fmt.Errorf("creating a StorageVersionMigration: %w", err)
 	}
-	return &migration{api: a, name: created.Name}, nil
+	return &migration{api: a, name: created.Name, state: nameOf(resource.GroupResource())}, nil
 }
 
 type migration struct {
-	api  migrationAPI
-	name string
+	api migrationAPI
+	// name is that of the migration, and state that of the record of its resource.
+	name, state string
 }
 
 // Outcome reads the conditions.
@@ -120,9 +128,33 @@ func (m *migration) Outcome(ctx context.Context) (suite.Outcome, error) {
 	if live.Status.Progress != nil {
 		outcome.Processed = &live.Status.Progress.Processed
 	}
-	text, err := json.Marshal(live)
-	outcome.Everything = string(text)
+	if outcome.Ended {
+		outcome.Everything, err = m.everything(ctx, live)
+	}
 	return outcome, err
+}
+
+// everything is the migration, the record of its resource, and the Events about both.
+func (m *migration) everything(ctx context.Context, live *v1alpha1.StorageVersionMigration) (string, error) {
+	about := []metav1.Object{live}
+	state, err := m.api.client.StorageStates().Get(ctx, m.state, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		about = append(about, state)
+	case !apierrors.IsNotFound(err):
+		return "", fmt.Errorf("getting a StorageState: %w", err)
+	}
+	var all []any
+	for _, object := range about {
+		selector := fields.OneTermEqualSelector("involvedObject.uid", string(object.GetUID())).String()
+		events, err := m.api.kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{FieldSelector: selector})
+		if err != nil {
+			return "", fmt.Errorf("listing Events: %w", err)
+		}
+		all = append(all, object, events.Items)
+	}
+	text, err := json.Marshal(all)
+	return string(text), err
 }
 
 // Remove deletes the StorageVersionMigration.

@@ -29,7 +29,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -49,10 +48,7 @@ const (
 )
 
 // SVM is svm-controller-manager, installed with its manifests.
-type SVM struct {
-	migrationAPI
-	kube kubernetes.Interface
-}
+type SVM struct{ migrationAPI }
 
 // NewSVM makes an adapter to svm-controller-manager.
 func NewSVM(config *rest.Config) (*SVM, error) {
@@ -60,11 +56,7 @@ func NewSVM(config *rest.Config) (*SVM, error) {
 	if err != nil {
 		return nil, err
 	}
-	kube, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	return &SVM{api, kube}, nil
+	return &SVM{api}, nil
 }
 
 // Name is the name of the program.

@@ -68,7 +68,7 @@ type Outcome struct {
 	Denied map[types.NamespacedName]string
 	// Processed is how many objects it counts; nil without FeatureProgress.
 	Processed *int64
-	// Everything is all that a user can read about the migration.
+	// Everything is all that users can read about a migration that has ended, also in its record and in Events.
 	Everything string
 }
 
