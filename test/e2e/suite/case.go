@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
@@ -144,10 +145,33 @@ func (c *Case) Eventually(ctx context.Context, check func(ctx context.Context) e
 		Should(gomega.Succeed())
 }
 
-// Consistently wants check to have nothing to complain about for that long.
+// Consistently wants check to have nothing to complain about for that long. Single looks may fail.
 func (c *Case) Consistently(ctx context.Context, period time.Duration, check func(ctx context.Context) error) {
 	ginkgo.GinkgoHelper()
-	gomega.Consistently(ctx, check).WithContext(ctx).WithTimeout(period).WithPolling(poll).Should(gomega.Succeed())
+	looks := 0
+	look := func(ctx context.Context) error {
+		err := check(ctx)
+		if err == nil {
+			looks++
+		}
+		return IgnoreFlakes(err)
+	}
+	gomega.Consistently(ctx, look).WithContext(ctx).WithTimeout(period).WithPolling(poll).Should(gomega.Succeed())
+	if looks == 0 {
+		c.Fail("no look succeeded in %s", period)
+	}
+}
+
+// IgnoreFlakes drops errors that say nothing about the implementation: the connection failed, or a server had no time.
+func IgnoreFlakes(err error) error {
+	var network net.Error
+	switch {
+	case errors.As(err, &network), errors.Is(err, io.ErrUnexpectedEOF),
+		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err),
+		apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
+		return nil
+	}
+	return err
 }
 
 // Stop makes an error end Eventually at once.

@@ -57,7 +57,7 @@ func (c *Case) AwaitAtMost(ctx context.Context, migration Migration, period time
 	var outcome Outcome
 	err := wait.PollUntilContextTimeout(ctx, poll, period, true, func(ctx context.Context) (done bool, err error) {
 		outcome, err = migration.Outcome(ctx)
-		return outcome.Ended, err
+		return outcome.Ended, IgnoreFlakes(err)
 	})
 	if !wait.Interrupted(err) || ctx.Err() != nil {
 		c.Must(err)
