@@ -25,7 +25,6 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 )
@@ -106,13 +105,9 @@ func (c *Case) awaitAnswer(ctx context.Context, r Resource, name string, right f
 
 // dryRun tries an update that changes nothing.
 func (c *Case) dryRun(ctx context.Context, config *rest.Config, r Resource, name string) (map[string]string, error) {
-	client, err := dynamic.NewForConfig(config)
+	objects, err := objectsAt(config, r, c.Namespace)
 	if err != nil {
 		return nil, err
-	}
-	var objects dynamic.ResourceInterface = client.Resource(r.At())
-	if r.Namespaced {
-		objects = client.Resource(r.At()).Namespace(c.Namespace)
 	}
 	object, err := objects.Patch(ctx, name, types.MergePatchType, []byte("{}"),
 		metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})

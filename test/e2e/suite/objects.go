@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 )
 
 const (
@@ -46,10 +47,24 @@ func (c *Case) definitions() definitionclient.CustomResourceDefinitionInterface 
 func (c *Case) Objects(r Resource) dynamic.ResourceInterface { return c.objects(r, c.Namespace) }
 
 func (c *Case) objects(r Resource, namespace string) dynamic.ResourceInterface {
-	if !r.Namespaced {
-		return c.Dynamic.Resource(r.At())
+	return r.in(c.Dynamic, namespace)
+}
+
+// objectsAt is a client with a configuration of its own.
+func objectsAt(config *rest.Config, r Resource, namespace string) (dynamic.ResourceInterface, error) {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
 	}
-	return c.Dynamic.Resource(r.At()).Namespace(namespace)
+	return r.in(client, namespace), nil
+}
+
+// in is a client for objects in a namespace, or in the cluster.
+func (r Resource) in(client dynamic.Interface, namespace string) dynamic.ResourceInterface {
+	if !r.Namespaced {
+		return client.Resource(r.At())
+	}
+	return client.Resource(r.At()).Namespace(namespace)
 }
 
 // ObjectName is the name of one of the objects that Fill creates.

@@ -193,14 +193,26 @@ func (c *Case) Store(ctx context.Context, r Resource, version string) {
 	object := c.create(ctx, r, c.Namespace, probe)
 	c.Must(c.StoreUnseen(ctx, r, version))
 	c.awaitServed(ctx, r, version)
-	// Discovery may be ahead of the handler. The probe is stored anew when the handler has followed.
-	c.Eventually(ctx, func(ctx context.Context) error {
-		written, err := c.objects(r, c.Namespace).
-			Patch(ctx, probe, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
-		if err == nil && written.GetResourceVersion() == object.GetResourceVersion() {
-			err = fmt.Errorf("%s is not stored in %s yet", probe, version)
+	// Discovery may be ahead of the handlers. A server whose handler has not followed stores the probe as before, so that
+	// a write on another one moves it again.
+	last, moved := object.GetResourceVersion(), false
+	c.Everywhere(ctx, func(ctx context.Context, config *rest.Config) error {
+		objects, err := objectsAt(config, r, c.Namespace)
+		if err != nil {
+			return err
 		}
-		return err
+		written, err := objects.Patch(ctx, probe, types.MergePatchType, []byte("{}"), metav1.PatchOptions{})
+		if err != nil {
+			return err
+		}
+		if now := written.GetResourceVersion(); now != last {
+			last, moved = now, true
+			return fmt.Errorf("%s was stored anew", probe)
+		}
+		if !moved {
+			return fmt.Errorf("%s is not stored in %s yet", probe, version)
+		}
+		return nil
 	})
 }
 
