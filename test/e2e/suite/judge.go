@@ -66,7 +66,7 @@ func (c *Case) staleByWriting(ctx context.Context, r Resource) ([]string, error)
 			return nil, err
 		}
 		if written.GetResourceVersion() != object.GetResourceVersion() {
-			stale = append(stale, object.GetNamespace()+"/"+object.GetName())
+			stale = append(stale, nameOfObject(&object))
 		}
 	}
 	return stale, nil

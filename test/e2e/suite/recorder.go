@@ -19,7 +19,6 @@ package suite
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -172,7 +171,7 @@ func (r *Recorder) note(event watch.EventType, object *unstructured.Unstructured
 		if event == watch.Modified {
 			event = watch.Added
 		}
-		known = &history{name: object.GetNamespace() + "/" + object.GetName(), content: content}
+		known = &history{name: nameOfObject(object), content: content}
 		r.seen[object.GetUID()] = known
 	}
 	known.resourceVersion = object.GetResourceVersion()
@@ -185,6 +184,10 @@ func (r *Recorder) note(event watch.EventType, object *unstructured.Unstructured
 		known.changes = append(known.changes, difference(known.content, content))
 		known.content = content
 	}
+}
+
+func nameOfObject(object *unstructured.Unstructured) string {
+	return object.GetNamespace() + "/" + object.GetName()
 }
 
 // contentOf is all that an object says but its resourceVersion.
@@ -214,10 +217,10 @@ func (r *Recorder) catchUp(ctx context.Context) {
 	ginkgo.GinkgoHelper()
 	list, err := r.c.listAll(ctx, r.r)
 	r.c.Must(err)
-	present := map[types.UID]string{}
-	for _, object := range list.Items {
-		if object.GetName() != probe {
-			present[object.GetUID()] = object.GetResourceVersion()
+	present := map[types.UID]*unstructured.Unstructured{}
+	for i := range list.Items {
+		if object := &list.Items[i]; object.GetName() != probe {
+			present[object.GetUID()] = object
 		}
 	}
 	r.c.Eventually(ctx, func(context.Context) error {
@@ -226,9 +229,10 @@ func (r *Recorder) catchUp(ctx context.Context) {
 		if r.err != nil {
 			return Stop(r.err)
 		}
-		for uid, version := range present {
+		for uid, object := range present {
+			version := object.GetResourceVersion()
 			if known := r.seen[uid]; known == nil || known.resourceVersion != version {
-				return fmt.Errorf("the watch has not told of resourceVersion %s of %s", version, uid)
+				return fmt.Errorf("the watch has not told of resourceVersion %s of %s", version, nameOfObject(object))
 			}
 		}
 		for uid, known := range r.seen {
@@ -261,40 +265,61 @@ func (r *Recorder) Unchanged(ctx context.Context) {
 	ginkgo.GinkgoHelper()
 	r.catchUp(ctx)
 	r.askEtcd(ctx)
-	var errs []error
-	for _, known := range r.histories() {
+	r.none(func(known history) string {
 		switch {
-		case known.isProbe():
 		case known.deleted:
-			errs = append(errs, fmt.Errorf("%s was deleted", known.name))
+			return "was deleted"
 		case len(known.changes) > 0:
-			errs = append(errs, fmt.Errorf("%s was changed %s", known.name, known.changes[0]))
+			return "was changed " + known.changes[0]
 		case known.rewrites > 1:
-			errs = append(errs, fmt.Errorf("%s was rewritten %d times", known.name, known.rewrites))
+			return fmt.Sprintf("was rewritten %d times", known.rewrites)
 		}
-	}
-	r.c.Must(errors.Join(errs[:min(len(errs), mostNames)]...))
+		return ""
+	})
 }
 
 // RewrittenOnce wants each object to have been rewritten exactly once and not changed.
 func (r *Recorder) RewrittenOnce(ctx context.Context) {
 	ginkgo.GinkgoHelper()
 	r.Unchanged(ctx)
-	for _, known := range r.histories() {
-		if known.rewrites != 1 && !known.isProbe() {
-			r.c.Fail("%s was rewritten %d times, want once", known.name, known.rewrites)
+	r.none(func(known history) string {
+		if known.rewrites != 1 {
+			return fmt.Sprintf("was rewritten %d times, want once", known.rewrites)
 		}
-	}
+		return ""
+	})
 }
 
 // NotWritten wants no object to have been written at all.
 func (r *Recorder) NotWritten(ctx context.Context) {
 	ginkgo.GinkgoHelper()
 	r.Unchanged(ctx)
-	for _, known := range r.histories() {
-		if known.rewrites != 0 && !known.isProbe() {
-			r.c.Fail("%s was written %d times, want not at all", known.name, known.rewrites)
+	r.none(func(known history) string {
+		if known.rewrites != 0 {
+			return fmt.Sprintf("was written %d times, want not at all", known.rewrites)
 		}
+		return ""
+	})
+}
+
+// none fails the spec if something is wrong with an object other than the probe. It names some of these objects.
+func (r *Recorder) none(wrong func(known history) string) {
+	ginkgo.GinkgoHelper()
+	var complaints []string
+	total := 0
+	for _, known := range r.histories() {
+		if known.isProbe() {
+			continue
+		}
+		total++
+		if complaint := wrong(known); complaint != "" {
+			complaints = append(complaints, known.name+" "+complaint)
+		}
+	}
+	if found := len(complaints); found > 0 {
+		slices.Sort(complaints)
+		r.c.Fail("%d of %d objects, for example:\n%s",
+			found, total, strings.Join(complaints[:min(found, mostNames)], "\n"))
 	}
 }
 
@@ -333,7 +358,7 @@ func (c *Case) Content(ctx context.Context, r Resource) map[string]string {
 	c.Must(err)
 	content := map[string]string{}
 	for i := range list.Items {
-		content[list.Items[i].GetNamespace()+"/"+list.Items[i].GetName()] = contentOf(&list.Items[i])
+		content[nameOfObject(&list.Items[i])] = contentOf(&list.Items[i])
 	}
 	return content
 }
