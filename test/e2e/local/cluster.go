@@ -28,14 +28,19 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/e2e/suite"
 )
 
-// controlSocket is where the suite asks for processes to be ended and started.
-const controlSocket = "control.sock"
+const (
+	// controlSocket is where the suite asks for processes to be ended and started.
+	controlSocket = "control.sock"
+	// interruptedWithin is how long specs that are interrupted may clean up.
+	interruptedWithin = 30 * time.Second
+)
 
 // cluster is a control plane with an implementation. It is the suite's Control.
 type cluster struct {
@@ -138,9 +143,23 @@ func (c *cluster) runSuite(ctx context.Context) error {
 		}
 		args = append(args, "--report-dir="+dir)
 	}
-	command := exec.CommandContext(ctx, o.ginkgo, args...)
+	return runGroup(ctx, o.ginkgo, args...)
+}
+
+// runGroup runs a program as a group of processes that is interrupted when ctx ends. None of them outlives the call.
+func runGroup(ctx context.Context, path string, args ...string) error {
+	command := exec.CommandContext(ctx, path, args...)
 	command.Stdout, command.Stderr = os.Stdout, os.Stderr
-	if err := command.Run(); err != nil {
+	// The ginkgo command does not pass on signals to the processes that run specs.
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	signal := func(s syscall.Signal) error { return syscall.Kill(-command.Process.Pid, s) }
+	command.Cancel = func() error { return signal(syscall.SIGINT) }
+	command.WaitDelay = interruptedWithin
+	err := command.Run()
+	if command.Process != nil {
+		_ = signal(syscall.SIGKILL) // Usually nobody is left.
+	}
+	if err != nil {
 		return fmt.Errorf("running the suite: %w", err)
 	}
 	return nil
