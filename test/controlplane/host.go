@@ -20,8 +20,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 )
 
@@ -103,7 +105,8 @@ func (h *Host) Listen(network, address string) (net.Listener, error) {
 	return listenOnHost(h, network, address)
 }
 
-// givenPorts are the addresses that freePort gave out: whoever got one may not listen on it yet, or at the moment.
+// givenPorts are the addresses that freePort and FreePort gave out: whoever got one may not listen on it yet, or at the
+// moment.
 var givenPorts sync.Map
 
 // freePort finds a port that nothing listens on and nobody was given before.
@@ -121,6 +124,24 @@ func (h *Host) freePort() (int, error) {
 			return address.Port, nil
 		}
 	}
+}
+
+// FreePort finds a port of this machine, at 127.0.0.1, that nothing listens on and nobody was given before. It is below
+// the ports that clients get, so that no client has it before the caller listens.
+func FreePort() (int, error) {
+	for range 100 {
+		port := 20000 + rand.IntN(10000)
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		listener, err := net.Listen("tcp", address)
+		if err != nil {
+			continue
+		}
+		_ = listener.Close()
+		if _, given := givenPorts.LoadOrStore(address, true); !given {
+			return port, nil
+		}
+	}
+	return 0, errors.New("there is no free port")
 }
 
 // loopback is the network of a control plane without hosts: this machine is its only host.

@@ -18,9 +18,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"path/filepath"
 	"strings"
 	"time"
@@ -98,7 +96,7 @@ func (d *demo) startManager(name string) error {
 	if err := d.cp.WriteKubeconfig(kubeconfig, d.cp.Config(identity)); err != nil {
 		return err
 	}
-	port, err := freePort()
+	port, err := controlplane.FreePort()
 	if err != nil {
 		return err
 	}
@@ -194,13 +192,4 @@ func (d *demo) showFirstLook(ctx context.Context) error {
 		d.out.explain("Not migrated yet: %s.", strings.Join(left, ", "))
 	}
 	return nil
-}
-
-func freePort() (port int, err error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
-	}
-	defer func() { err = errors.Join(err, listener.Close()) }()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }

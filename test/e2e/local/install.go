@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -76,7 +75,7 @@ func (c *cluster) awaitDefinitions(ctx context.Context) error {
 
 // startSVM starts the manager with the arguments of the static pod, and some that make it quicker.
 func (c *cluster) startSVM() ([]*controlplane.Process, error) {
-	port, err := freePort()
+	port, err := controlplane.FreePort()
 	if err != nil {
 		return nil, err
 	}
@@ -144,13 +143,4 @@ func (c *cluster) kubectl(ctx context.Context, args ...string) error {
 		return fmt.Errorf("running kubectl %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return nil
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
-	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }

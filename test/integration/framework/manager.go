@@ -19,13 +19,11 @@ package framework
 import (
 	"cmp"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -145,22 +143,11 @@ func FreeAddress(t *testing.T) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(freePort(t)))
 }
 
-var givenPorts sync.Map
-
-// freePort is below the ports that clients get, so that no client has it before the caller listens.
 func freePort(t *testing.T) int {
 	t.Helper()
-	for range 100 {
-		port := 20000 + rand.IntN(10000)
-		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err != nil {
-			continue
-		}
-		_ = listener.Close()
-		if _, given := givenPorts.LoadOrStore(port, true); !given {
-			return port
-		}
+	port, err := controlplane.FreePort()
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("there is no free port")
-	return 0
+	return port
 }
