@@ -39,13 +39,13 @@ var resilience = []suite.Spec{
 	},
 	{
 		Name: "too-many-requests-are-obeyed", Profile: suite.ProfileResilience, Controllers: migrator, Timeout: long,
-		Needs: []suite.Need{suite.NeedWebhooks}, Slow: true,
+		Needs: []suite.Need{suite.NeedWebhooks},
 		Title: "While writes are answered with 429 a migration goes on, with few requests, and succeeds afterwards",
 		Test:  tooMany,
 	},
 	{
 		Name: "killed-migrators-go-on", Profile: suite.ProfileResilience, Controllers: migrator, Timeout: long,
-		Needs: []suite.Need{suite.NeedControl}, Disruptive: true,
+		Needs: []suite.Need{suite.NeedControl}, Disruptive: true, Slow: true,
 		Title: "A migrator that is killed in the middle goes on when it is back, and no object is written twice",
 		Test:  migratorKilled,
 	},

@@ -43,7 +43,7 @@ var rewriting = []suite.Spec{
 		Title: "A second migration succeeds and writes nothing", Test: secondMigration,
 	},
 	{
-		Name: "large-lists-are-rewritten", Profile: suite.ProfileRewrite, Controllers: migrator, Slow: true, Timeout: long,
+		Name: "large-lists-are-rewritten", Profile: suite.ProfileRewrite, Controllers: migrator, Timeout: long,
 		Title: "A list of many pages is rewritten to its last object, each object once", Test: largeList,
 	},
 	{

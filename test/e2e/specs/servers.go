@@ -40,14 +40,14 @@ const (
 var servers = []suite.Spec{
 	{
 		Name: "servers-that-disagree-prevent-success", Profile: suite.ProfileHA, Controllers: migrator, Timeout: long,
-		Needs: []suite.Need{suite.NeedServers}, Disruptive: true, KubeAPIServer: ">= 1.37.0",
+		Needs: []suite.Need{suite.NeedServers}, Disruptive: true, Slow: true, KubeAPIServer: ">= 1.37.0",
 		Title: "While one server is a release behind and writes another encoding, no migration succeeds; " +
 			"after it, all is new",
 		Test: disagree,
 	},
 	{
 		Name: "disagreement-is-recorded", Profile: suite.ProfileHA, Controllers: trigger, Timeout: long,
-		Features: knowledge, Needs: []suite.Need{suite.NeedServers}, Disruptive: true, KubeAPIServer: ">= 1.37.0",
+		Features: knowledge, Needs: []suite.Need{suite.NeedServers}, Disruptive: true, Slow: true, KubeAPIServer: ">= 1.37.0",
 		Title: "While servers disagree the current encoding is Unknown, and the record has all encodings that they write",
 		Test:  disagreementRecorded,
 	},

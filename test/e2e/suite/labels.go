@@ -16,14 +16,14 @@ limitations under the License.
 
 package suite
 
-// Labels of specs. They select specs with --ginkgo.label-filter, for example 'REWRITE && !Slow'.
+// Labels of specs. They select specs with --ginkgo.label-filter, for example 'HA && !Slow'.
 const (
 	// LabelConformance marks specs that are safe on a cluster in use: they touch only objects of their own, clean up,
 	// and run beside each other.
 	LabelConformance = "Conformance"
 	// LabelDisruptive marks specs that disturb other users of the cluster. They run one at a time, and only with control.
 	LabelDisruptive = "Disruptive"
-	// LabelSlow marks specs that take more than a minute, or create thousands of objects.
+	// LabelSlow marks specs that take more than a minute.
 	LabelSlow = "Slow"
 	// labelFeature and labelController are the beginnings of labels with a name.
 	labelFeature    = "Feature:"

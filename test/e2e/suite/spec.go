@@ -41,7 +41,7 @@ type Spec struct {
 	KubeAPIServer string
 	// Disruptive specs disturb other users of the cluster. They need control, which nobody gives for a cluster in use.
 	Disruptive bool
-	// Slow specs take more than a minute, or create thousands of objects.
+	// Slow specs take more than a minute.
 	Slow bool
 	// Timeout is how long the spec may take beyond the patience of the run, which it has for each thing that it waits for.
 	Timeout time.Duration
