@@ -17,15 +17,34 @@ limitations under the License.
 package observer
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 )
+
+// TestProxyOfConnections has a proxy that is asked about the whole address, as NO_PROXY may name a port or IPv6.
+func TestProxyOfConnections(t *testing.T) {
+	for _, host := range []string{"https://api.example.com:6443", "https://[fd00::10]:6443"} {
+		var asked string
+		c, err := newClients(&rest.Config{Host: host, Proxy: func(r *http.Request) (*url.URL, error) {
+			asked = r.URL.Scheme + "://" + r.URL.Host
+			return nil, errors.New("no way")
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.connect(t.Context(), "", false); err == nil || asked != host {
+			t.Errorf("the proxy was asked about %q, want %q; error %v", asked, host, err)
+		}
+	}
+}
 
 // TestConnectionThatServerEnds is noticed, and no other connection takes its place.
 func TestConnectionThatServerEnds(t *testing.T) {

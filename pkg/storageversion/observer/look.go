@@ -232,14 +232,22 @@ func readResources(
 		allFailed = false
 	}
 	_, document.ServesStorageVersions = document.Resources[storageVersionsResource]
-	if len(document.Resources) == 0 && !allFailed {
+	switch {
+	case len(document.Resources) > 0 || allFailed:
+	case len(document.FailedGroups) > 0:
+		*document = storageversion.Document{Failure: fewRead}
+	default:
 		*document = storageversion.Document{Failure: noHashes}
 	}
 }
 
-// noHashes is the failure of a server that does not say what it writes. While it lives, it goes on like this.
-const noHashes = "they have no storage version hashes. Switch the feature gate StorageVersionHash of the API server " +
-	"on, if it is off"
+const (
+	// noHashes is the failure of a server that does not say what it writes. While it lives, it goes on like this.
+	noHashes = "they have no storage version hashes. Switch the feature gate StorageVersionHash of the API server on, if " +
+		"it is off"
+	// fewRead is that of a server of which nobody knows yet whether it says that.
+	fewRead = "some failed, and the others have no storage version hashes"
+)
 
 // maxHashLength is how long a hash in a StorageState may be. Those of kube-apiserver have 12 characters.
 const maxHashLength = 64
