@@ -26,10 +26,13 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
@@ -157,6 +160,24 @@ func TestStatusThatNoMigratorWrote(t *testing.T) {
 				t.Errorf("%d lists, and the error is %v", lists, err)
 			}
 		})
+	}
+}
+
+// TestFieldsThatAreRefused has a definition of another program. Whoever writes the status may keep the error to itself,
+// as reports of a state do, and the controller ends all the same.
+func TestFieldsThatAreRefused(t *testing.T) {
+	m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.Target = boundTo(3) })
+	s, ctx := newStage(t, m)
+	client := fake.NewClientset(m)
+	client.PrependReactor("update", "storageversionmigrations",
+		func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewBadRequest(`strict decoding error: unknown field "status.target"`)
+		})
+	s.env.client = client.MigrationV1alpha1()
+	ctx, s.env.end = context.WithCancelCause(ctx)
+	s.run(m).ReportState(ctx, rewrite.Report{State: rewrite.Rewriting})
+	if cause := context.Cause(ctx); !errors.Is(cause, controller.ErrFieldsRefused) {
+		t.Errorf("the controller ends because of %v", cause)
 	}
 }
 
