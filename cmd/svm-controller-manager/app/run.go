@@ -155,17 +155,17 @@ func (m *manager) run(ctx context.Context) error {
 		// could each run a part of the controllers.
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		var shareds error
+		var sharedErr error
 		var leading sync.WaitGroup
 		leading.Go(func() {
 			defer stop()
 			runShared := func(ctx context.Context, term *leaderTerm) error { return m.runControllers(ctx, shared, term) }
-			shareds = m.lead(ctx, m.Generic.LeaderMigration.LeaderName, m.health.sharedLease, runShared)
+			sharedErr = m.lead(ctx, m.Generic.LeaderMigration.LeaderName, m.health.sharedLease, runShared)
 		})
 		err := m.runControllers(ctx, own, term)
 		stop()
 		leading.Wait()
-		return errors.Join(err, shareds)
+		return errors.Join(err, sharedErr)
 	}
 	return m.lead(ctx, m.Generic.LeaderElection.ResourceName, m.health.ownLease, runAll)
 }
