@@ -243,8 +243,8 @@ func readResources(
 
 const (
 	// noHashes is the failure of a server that does not say what it writes. While it lives, it goes on like this.
-	noHashes = "they have no storage version hashes. Switch the feature gate StorageVersionHash of the API server on, if " +
-		"it is off"
+	noHashes = "they have no storage version hashes. Switch the feature gate StorageVersionHash of the API server on, " +
+		"if it is off"
 	// fewRead is that of a server of which nobody knows yet whether it says that.
 	fewRead = "some failed, and the others have no storage version hashes"
 )
