@@ -114,11 +114,11 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	state := in.State
 	switch {
 	case state == nil || state.UID != target.StorageStateUID:
-		return failDecision(migrationv1alpha1.MigrationReasonTargetChanged,
-			"the StorageState that the migration was made for is gone, and its epochs with it. "+restarts)
+		return in.outdated(migrationv1alpha1.MigrationReasonTargetChanged,
+			"the StorageState that the migration was made for is gone, and its epochs with it")
 	case state.Status.Epoch > *target.Epoch:
-		return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
-			"the servers did not agree on %s all the time: the migration is for epoch %d, and epoch %d has begun. "+restarts,
+		return in.outdated(migrationv1alpha1.MigrationReasonAgreementLost,
+			"the servers did not agree on %s all the time: the migration is for epoch %d, and epoch %d has begun",
 			versionName(target), *target.Epoch, state.Status.Epoch)
 	case state.Status.Epoch < *target.Epoch:
 		// The cache is late.
@@ -148,6 +148,15 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 				"Run the trigger, or create a migration without spec.target", versionName(target))
 	}
 	return d
+}
+
+// outdated returns the decision about a migration whose epoch is over. The trigger deletes those that it created. If the
+// migrator was first and failed them, each rolling upgrade would leave failed migrations behind.
+func (in *Input) outdated(reason, format string, args ...any) Decision {
+	if in.HasTrigger && in.Migration.ByTrigger() {
+		return awaitAgreement(format+". The trigger replaces the migration", args...)
+	}
+	return failDecision(reason, format+". "+restarts, args...)
 }
 
 // stateUpdatedWithin is longer than a trigger in another process needs to update a StorageState.

@@ -177,8 +177,12 @@ func TestDecide(t *testing.T) {
 		},
 		"it fails when a new epoch began": {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(4, v2, metav1.ConditionTrue),
+			want: Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost, message: "epoch 4",
+		},
+		"it waits for the trigger to delete it when a new epoch began": {
+			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(4, v2, metav1.ConditionTrue),
 			hasTrigger: true,
-			want:       Fail, reason: migrationv1alpha1.MigrationReasonAgreementLost, message: "epoch 4",
+			want:       Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "trigger replaces",
 		},
 		"it waits where the cache has an older epoch": {
 			migration: byTrigger, observed: observed(written(9, 2, v2)), state: stateAt(2, v1, metav1.ConditionTrue),
@@ -230,8 +234,12 @@ func TestDecide(t *testing.T) {
 			want:       Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged,
 		},
 		"it fails when its state is gone": {
-			migration: byTrigger, observed: observed(written(9, 2, v2)), hasTrigger: true,
+			migration: byTrigger, observed: observed(written(9, 2, v2)),
 			want: Fail, reason: migrationv1alpha1.MigrationReasonTargetChanged, message: "gone",
+		},
+		"it waits for the trigger to delete it when its state is gone": {
+			migration: byTrigger, observed: observed(written(9, 2, v2)), hasTrigger: true,
+			want: Wait, reason: migrationv1alpha1.MigrationReasonAwaitingAgreement, message: "gone",
 		},
 		"one made by hand takes the epoch of the state": {
 			migration: made(nil), observed: observed(written(9, 2, v2)), state: stateAt(7, v2, metav1.ConditionTrue),
