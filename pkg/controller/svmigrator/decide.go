@@ -150,8 +150,8 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 	return d
 }
 
-// outdated returns the decision about a migration whose epoch is over. The trigger deletes those that it created. If the
-// migrator was first and failed them, each rolling upgrade would leave failed migrations behind.
+// outdated returns the decision about a migration whose epoch is over. The trigger deletes those that it created. If
+// the migrator was first and failed them, each rolling upgrade would leave failed migrations behind.
 func (in *Input) outdated(reason, format string, args ...any) Decision {
 	if in.HasTrigger && in.Migration.ByTrigger() {
 		return awaitAgreement(format+". The trigger replaces the migration", args...)
