@@ -45,7 +45,8 @@ const (
 	// CustomResourceDefinition when no object is stored in them any more.
 	CRDStoredVersionsPruning featuregate.Feature = "CRDStoredVersionsPruning"
 	// CRDManagedFieldsCleaning lets the migrator remove entries of managedFields that name a version which is not served
-	// any more. The API server refuses server-side apply of custom resources with such an entry. This changes objects.
+	// any more. When that version leaves the definition, the API server refuses server-side apply of custom resources with
+	// such an entry. This changes objects.
 	CRDManagedFieldsCleaning featuregate.Feature = "CRDManagedFieldsCleaning"
 )
 

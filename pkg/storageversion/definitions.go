@@ -39,6 +39,7 @@ func (d definitions) observe(o *Observation) {
 	if definition.Established && len(definition.ServedVersions) > 0 {
 		o.Presence = Served
 	}
+	o.Definitions = len(d)
 	o.Served, o.Defined = slices.Clone(definition.ServedVersions), slices.Clone(definition.DefinedVersions)
 	o.StoredVersionsManager = definition.StoredVersionsManager
 	versions := slices.Concat(definition.ServedVersions, definition.StoredVersions, []string{definition.StorageVersion})
@@ -46,7 +47,8 @@ func (d definitions) observe(o *Observation) {
 }
 
 // DefinitionDeleted reports whether the resource was custom, as earlier evidence may show, and its definition was
-// deleted. The API server deletes the objects first.
+// deleted. The API server deletes the objects first, unless somebody takes its finalizer away by hand. Then nobody can
+// reach the objects.
 func (o *Observation) DefinitionDeleted(earlier *migrationv1alpha1.StorageEvidence) bool {
 	if o.Presence == Deleted {
 		return true

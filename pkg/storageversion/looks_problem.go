@@ -23,6 +23,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/sets"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
@@ -65,18 +67,17 @@ func (l *looks) problemWithoutLost(now time.Time, group string) *Problem {
 	return l.problemOfCount(now, group)
 }
 
-// needed returns the addresses of the last look from which a complete look needs documents.
+// needed returns the addresses of the last look from which a complete look needs documents: all but those of servers
+// that departed lately. A server may live at an address that nobody who has a Lease advertises.
 func (l *looks) needed() []string {
 	if !l.byAddress {
 		return l.addresses
 	}
-	var own []string
-	for _, process := range l.servers.living {
-		if address := l.advertised[process.Identity]; slices.Contains(l.addresses, address) {
-			own = append(own, address)
-		}
+	departed := sets.Set[string]{}
+	for identity := range l.servers.departed {
+		departed.Insert(l.advertised[identity])
 	}
-	return own
+	return slices.DeleteFunc(slices.Clone(l.addresses), departed.Has)
 }
 
 // problemOfCount returns why a server may live that no address of the last look leads to, or nil.

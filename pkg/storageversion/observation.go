@@ -80,6 +80,8 @@ type Observation struct {
 	Served []string
 	// Defined are the versions of the CustomResourceDefinition, served or not.
 	Defined []string
+	// Definitions is how many CustomResourceDefinitions the cluster has, if the resource is custom.
+	Definitions int
 	// SharedWith are other resources that are the same objects in the same storage.
 	SharedWith []schema.GroupResource
 	// Primary is the resource that is migrated on behalf of all that share the storage. It is Resource itself if no

@@ -20,7 +20,7 @@ import "time"
 
 const (
 	// DefaultSettlePeriod is the default request timeout of an API server (60 s), in which a write may land in the
-	// encoding that was chosen at its start, plus 5 s for all servers to notice a change of a CustomResourceDefinition.
+	// encoding that was chosen at its start, plus 5 s for the API server to act on what its discovery document says.
 	DefaultSettlePeriod = 65 * time.Second
 	// DefaultPollInterval is how often API servers publish their StorageVersions again, so that every source is read
 	// at least as often.

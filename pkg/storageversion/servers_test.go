@@ -115,3 +115,13 @@ func TestRelistForgetsWhereServersMoved(t *testing.T) {
 		t.Errorf("the run has to begin with what was seen after the relist, got %+v", evidence)
 	}
 }
+
+// TestAServerWithoutALease has one that an admission webhook refused a Lease, next to one that has it.
+func TestAServerWithoutALease(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	looksAt(s, map[string]Document{"of-a": writes(appsV1), "another": {Failure: "connection refused"}}, "a/1")
+	expect(t, s, deployments, unseen)
+	looksAt(s, map[string]Document{"of-a": writes(appsV1), "another": writes(appsV1beta1)}, "a/1")
+	expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}))
+}

@@ -40,12 +40,19 @@ import (
 // of a change through a watch, which may be late by any time. Until then they write the old version, and a write that
 // they have accepted may reach etcd up to a request timeout later. So the migrator asks every server, and a migration
 // starts when all of them have followed for a settle period.
+//
+// A server answers from its discovery document, which is ahead of what it writes: it replaces the handlers of changed
+// definitions one after the other, and each waits while requests have others built anew. How long that takes depends
+// on how many definitions changed, so the settle period is longer by handlerPeriod for each definition of the cluster.
 
 const (
 	followersQueueName = rewrite.Subsystem + "_followers"
 	// If a server does not follow yet, all are asked again after followRetry, doubling up to maxFollowRetry.
 	followRetry    = 2 * time.Second
 	maxFollowRetry = 30 * time.Second
+	// handlerPeriod is how long a server with two cores needs to replace the handler of a definition of 200 kB. Most are
+	// a tenth of that.
+	handlerPeriod = 100 * time.Millisecond
 	// followersWorkers is more than one, because a server may not answer.
 	followersWorkers = 4
 )
@@ -181,7 +188,7 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 		return decision // It started, so all servers followed.
 	}
 	now, known := f.env.clock.Now(), f.stateOf(&observation)
-	start := known.since.Add(f.env.options.SettlePeriod)
+	start := known.since.Add(f.env.options.SettlePeriod + time.Duration(observation.Definitions)*handlerPeriod)
 	switch {
 	case known.lag != nil:
 		advice := ""
@@ -212,10 +219,10 @@ func (e *environment) everyServerFollows(
 	if err := e.observer.CanAskEach(); err != nil {
 		return err
 	}
-	mustReport := slices.Contains(e.observer.Observe(resource).Served,
-		strings.TrimPrefix(target.EncodingVersion, resource.Group+"/"))
+	observation := e.observer.Observe(resource)
+	mustReport := slices.Contains(observation.Served, strings.TrimPrefix(target.EncodingVersion, resource.Group+"/"))
 	return e.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
-		hash, err := hashAt(ctx, server, resource)
+		hash, err := hashAt(ctx, server, &observation)
 		switch {
 		case err != nil:
 			return err
@@ -228,15 +235,12 @@ func (e *environment) everyServerFollows(
 	})
 }
 
-// hashAt returns the hash of the storage version that a server reports. It is empty if the storage version is not
-// served.
-func hashAt(ctx context.Context, server documents.Reader, resource schema.GroupResource) (string, error) {
-	versions, err := server.Versions(ctx, resource.Group)
-	if err != nil {
-		return "", err
-	}
-	for _, version := range versions {
-		served, err := server.ServedAt(ctx, resource.WithVersion(version))
+// hashAt returns the hash of the storage version that a server reports of a custom resource. It is empty if the storage
+// version is not served. A server that does not follow the definition yet may serve versions that are not served any
+// more. The document of the group is not asked for its versions: APIServices make it, and may be late.
+func hashAt(ctx context.Context, server documents.Reader, o *storageversion.Observation) (string, error) {
+	for _, version := range slices.Concat(o.Served, o.Defined) {
+		served, err := server.ServedAt(ctx, o.Resource.WithVersion(version))
 		if err != nil {
 			return "", err
 		}
@@ -244,5 +248,5 @@ func hashAt(ctx context.Context, server documents.Reader, resource schema.GroupR
 			return served.StorageVersionHash, nil // It is the same at every version.
 		}
 	}
-	return "", nil
+	return "", errors.New("it does not serve the resource yet")
 }

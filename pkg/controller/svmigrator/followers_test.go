@@ -18,11 +18,19 @@ package svmigrator
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	testingclock "k8s.io/utils/clock/testing"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -98,5 +106,82 @@ func TestGenerationsThatSayTheSame(t *testing.T) {
 	f.known.Store(widgets, &followState{definition: identify(sighting(3, v1)), since: since, served: []string{"v1", "v2"}})
 	if got := followed(sighting(3, v1), sighting(4, v1)); !got.IsZero() {
 		t.Errorf("a version is not served any more, and the servers count as followers since %v", got)
+	}
+}
+
+// manyDefinitions is an Observer of servers that agree, in a cluster with many CustomResourceDefinitions.
+type manyDefinitions struct{ agreeing }
+
+func (manyDefinitions) Observe(resource schema.GroupResource) storageversion.Observation {
+	o := agreeing{}.Observe(resource)
+	o.Definitions = 900
+	return o
+}
+
+// TestServersThatChangeManyHandlers has as many definitions as a server needs 90 s for. Its discovery document shows a
+// new version before its handler writes it.
+func TestServersThatChangeManyHandlers(t *testing.T) {
+	const settle = time.Minute
+	e := &environment{observer: manyDefinitions{}, clock: testingclock.NewFakeClock(noon.Add(settle + 89*time.Second))}
+	e.options.SettlePeriod = settle
+	f := newFollowers(e, func(schema.GroupResource) {})
+	observation := e.observer.Observe(widgets)
+	f.known.Store(widgets, &followState{definition: definitionOf(&observation), since: noon})
+	decision := f.gate(made(nil), toV2)
+	if want := noon.Add(settle + 90*time.Second); decision.Verdict != Wait || !decision.DecideAt.Equal(want) {
+		t.Errorf("the decision is %+v, want to wait until %s", decision, want)
+	}
+	e.clock = testingclock.NewFakeClock(decision.DecideAt)
+	if decision := f.gate(made(nil), toV2); decision.Verdict != Go {
+		t.Errorf("the decision is %+v", decision)
+	}
+}
+
+// readerOf reads documents of a server that a test made.
+func readerOf(t *testing.T, server *httptest.Server) documents.Reader {
+	t.Helper()
+	config := &rest.Config{Host: server.URL}
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return documents.Reader{Client: client, Timeout: time.Minute}
+}
+
+// TestHashAt asks a server that has no document of the group: an APIService is late, or was made by somebody.
+func TestHashAt(t *testing.T) {
+	v1, v2 := "/apis/"+widgets.Group+"/v1", "/apis/"+widgets.Group+"/v2"
+	for name, test := range map[string]struct {
+		hashes  map[string]string // by document
+		want    string
+		wantErr string
+	}{
+		"the same at each version":                          {hashes: map[string]string{v1: "new", v2: "new"}, want: "new"},
+		"it serves the version that is not served any more": {hashes: map[string]string{v1: "old"}, want: "old"},
+		"the storage version is not served":                 {hashes: map[string]string{v2: ""}},
+		"it does not know the definition":                   {wantErr: "does not serve the resource yet"},
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			hash, served := test.hashes[r.URL.Path]
+			if !served {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(metav1.APIResourceList{
+				TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList"},
+				APIResources: []metav1.APIResource{{Name: widgets.Resource, StorageVersionHash: hash}},
+			})
+		}))
+		observation := storageversion.Observation{
+			Resource: widgets, Served: []string{"v2"}, Defined: []string{"v1", "v2"},
+		}
+		got, err := hashAt(t.Context(), readerOf(t, server), &observation)
+		server.Close()
+		if got != test.want || (err == nil) != (test.wantErr == "") ||
+			err != nil && !strings.Contains(err.Error(), test.wantErr) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
 	}
 }

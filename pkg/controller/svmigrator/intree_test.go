@@ -20,13 +20,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
-	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
-
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 func TestInTreeMigrationThatRuns(t *testing.T) {
@@ -71,13 +66,7 @@ func TestInTreeMigrationThatRuns(t *testing.T) {
 				}
 			}))
 			t.Cleanup(server.Close)
-			config := &rest.Config{Host: server.URL}
-			config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-			client, err := rest.UnversionedRESTClientFor(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			c := &environment{documents: documents.Reader{Client: client, Timeout: time.Minute}}
+			c := &environment{documents: readerOf(t, server)}
 			got, err := c.runningInTree(t.Context(), schema.GroupResource{Group: "a", Resource: "widgets"})
 			if (err != nil) != test.fails {
 				t.Fatalf("the error is %v", err)

@@ -232,13 +232,7 @@ func TestCompactionByOthers(t *testing.T) {
 		}
 	}))
 	t.Cleanup(server.Close)
-	config := &rest.Config{Host: server.URL}
-	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	client, err := rest.UnversionedRESTClientFor(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newSpace(klog.Background(), &environment{documents: documents.Reader{Client: client}}, func() {})
+	s := newSpace(klog.Background(), &environment{documents: readerOf(t, server)}, func() {})
 	s.startPause(&spacePause{})
 	for range 3 {
 		if s.compactedSince(t.Context(), s.pause) {

@@ -27,8 +27,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// When a version of a custom resource is not served any more, the API server refuses server-side apply of objects whose
-// managedFields name it. A migration drops such entries if the feature gate is on. This file says when one is due.
+// When a version leaves the definition of a custom resource, the API server refuses server-side apply of objects whose
+// managedFields name it. A migration drops entries of versions that are not served any more, if the feature gate is on:
+// nobody can write such an entry anew. This file says when one is due.
 
 // cleansManagedFields reports whether migrations of the resource clean managedFields.
 func (e *evaluation) cleansManagedFields() bool {
@@ -148,7 +149,7 @@ func (e *evaluation) cleanedInVain(m *migrationv1alpha1.StorageVersionMigration)
 func (e *evaluation) managedFieldsCondition() metav1.Condition {
 	if e.cleaningDue() {
 		return no(e.step.Reason, "Objects may name "+strings.Join(e.unservedVersions(), ", ")+" in metadata.managedFields. "+
-			"The API server refuses to apply them while that version is not served. "+e.step.Message)
+			"If that version leaves the definition, the API server refuses to apply them. "+e.step.Message)
 	}
 	return yes(migrationv1alpha1.StateReasonOnlyServedVersions,
 		"The last migration left no version in metadata.managedFields that is not served.")

@@ -143,7 +143,7 @@ func (e *evaluation) namedInManagedFields() string {
 		return ""
 	}
 	return " But when the objects were migrated, metadata.managedFields of some named " + strings.Join(names, ", ") +
-		". If such a version is not served any more, the API server refuses to apply these objects. Run kubectl svm " +
+		". If such a version leaves the definition, the API server refuses to apply these objects. Run kubectl svm " +
 		"preflight before you drop it."
 }
 

@@ -185,8 +185,9 @@ func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
 // how it encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves, and its
 // version. Behind shared addresses a look does the same.
 func (p *discoveryPoller) worthLooking(ctx context.Context) bool {
-	return len(p.living()) == 0 || p.last.Shared || p.last.HasAnonymous() || len(p.last.Incomplete()) > 0 ||
-		p.servedChanged(ctx)
+	living := len(p.living())
+	return living == 0 || living < len(p.last.Documents) || p.last.Shared || p.last.HasAnonymous() ||
+		len(p.last.Incomplete()) > 0 || p.servedChanged(ctx)
 }
 
 // servedChanged says whether a server serves other built-in group versions than for the last look, or has another

@@ -219,6 +219,6 @@ func (fs *Findings) aboutUnserved(name, version string, objects int64) {
 		return
 	}
 	fs.add(Warning, CodeManagedFieldsNotServed, name, "managedFields of %d objects name %s. The API server refuses "+
-		"server-side apply of these objects once it does not serve that version any more. Apply them at another version "+
+		"server-side apply of these objects once that version has left the definition. Apply them at another version "+
 		"first, or let the manager clean them: docs/tasks.md, Clean managedFields", objects, version)
 }

@@ -241,10 +241,10 @@ func (fs *Findings) aboutStoredVersions(d Definition, state *migrationv1alpha1.S
 // aboutManagedFields is about objects that cannot be applied on the server any more.
 func (fs *Findings) aboutManagedFields(d Definition, state *migrationv1alpha1.StorageState) {
 	for _, counted := range state.Status.ManagedFieldsVersions {
-		if counted.Objects > 0 && !slices.Contains(d.ServedVersions(), counted.Version) {
-			fs.add(Warning, CodeManagedFieldsNotServed, d.Name, "managedFields of %d objects name %s, which is not served. "+
-				"The API server refuses server-side apply of them. Let the manager clean them: docs/tasks.md, Clean managedFields",
-				counted.Objects, counted.Version)
+		if counted.Objects > 0 && !d.Has(counted.Version) {
+			fs.add(Warning, CodeManagedFieldsNotServed, d.Name, "managedFields of %d objects name %s, which has left the "+
+				"definition. The API server refuses server-side apply of them. Let the manager clean them: docs/tasks.md, "+
+				"Clean managedFields", counted.Objects, counted.Version)
 		}
 	}
 }

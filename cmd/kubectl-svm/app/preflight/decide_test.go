@@ -90,6 +90,14 @@ func widgets(stored []string, versions ...string) *Definition {
 	return d
 }
 
+// unserving makes a definition serve a version no more.
+func unserving(version string, d *Definition) *Definition {
+	for i := range d.Spec.Versions {
+		d.Spec.Versions[i].Served = d.Spec.Versions[i].Served && d.Spec.Versions[i].Name != version
+	}
+	return d
+}
+
 const definitionUID = "the widgets"
 
 var (
@@ -112,8 +120,8 @@ func TestSnapshot(t *testing.T) {
 	}
 	denied := migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{Name: "widgets-1", UID: "1"}}
 	denied.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: 3}
-	unserved := with(state("Widget", "widgets.example.com", v1), agreed, migrated)
-	unserved.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v1alpha1", Objects: 7}}
+	dropped := with(state("Widget", "widgets.example.com", v1), agreed, migrated)
+	dropped.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v1alpha1", Objects: 7}}
 	ofAnother := with(state("Widget", "widgets.example.com", v1), migrated)
 	ofAnother.Status.Epoch = 0
 	states := func(states ...migrationv1alpha1.StorageState) Snapshot {
@@ -163,10 +171,13 @@ func TestSnapshot(t *testing.T) {
 			with(state("Widget", "widgets.example.com", v1), agreed, migrated)).States,
 			Definitions: []Definition{*widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}},
 			[]string{"WARNING StoredVersionsNotPruned widgets.example.com"}},
-		{"managedFields of a version that is not served", Snapshot{Now: now, Manager: running,
-			States:      []migrationv1alpha1.StorageState{unserved},
+		{"managedFields of a version that has left the definition", Snapshot{Now: now, Manager: running,
+			States:      []migrationv1alpha1.StorageState{dropped},
 			Definitions: []Definition{*widgets([]string{"v1"}, "v1")}},
 			[]string{"WARNING ManagedFieldsNotServed widgets.example.com"}},
+		{"managedFields of a version that is only not served", Snapshot{Now: now, Manager: running,
+			States:      []migrationv1alpha1.StorageState{dropped},
+			Definitions: []Definition{*unserving("v1alpha1", widgets([]string{"v1"}, "v1", "v1alpha1"))}}, nil},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {

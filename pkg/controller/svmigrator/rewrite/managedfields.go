@@ -45,8 +45,8 @@ func (r *rewriter) servedAfter(ctx context.Context) ([]string, error) {
 }
 
 // cleaned returns the managedFields that the rewrite must write, or nil if they stay as they are. It drops entries
-// whose version is not served any more. The API server cannot convert such an entry, and refuses server-side apply of
-// an object that has one.
+// whose version is not served any more. When that version leaves the definition, the API server cannot convert such an
+// entry, and refuses server-side apply of an object that has one.
 func (r *rewriter) cleaned(live *metav1.PartialObjectMetadata, served []string) []metav1.ManagedFieldsEntry {
 	kept := slices.DeleteFunc(slices.Clone(live.ManagedFields), r.namesOther(served))
 	if len(kept) == len(live.ManagedFields) {

@@ -198,8 +198,8 @@ type StorageStateStatus struct {
 	StorageSharedWith []string `json:"storageSharedWith,omitempty"`
 	// managedFieldsVersions counts the objects of a custom resource whose metadata.managedFields name a version of it, as
 	// the last complete migration found them. Objects may have been applied at any served version since.
-	// The API server refuses server-side apply of an object whose managedFields name a version that is not served. At most
-	// 32 versions are listed.
+	// The API server refuses server-side apply of an object whose managedFields name a version that has left the
+	// definition. At most 32 versions are listed.
 	// +optional
 	// +listType=map
 	// +listMapKey=version

@@ -70,8 +70,8 @@ type StorageStateStatusApplyConfiguration struct {
 	StorageSharedWith []string `json:"storageSharedWith,omitempty"`
 	// managedFieldsVersions counts the objects of a custom resource whose metadata.managedFields name a version of it, as
 	// the last complete migration found them. Objects may have been applied at any served version since.
-	// The API server refuses server-side apply of an object whose managedFields name a version that is not served. At most
-	// 32 versions are listed.
+	// The API server refuses server-side apply of an object whose managedFields name a version that has left the
+	// definition. At most 32 versions are listed.
 	ManagedFieldsVersions []ManagedFieldsVersionApplyConfiguration `json:"managedFieldsVersions,omitempty"`
 	// migration is the latest migration that the trigger created in the current epoch, or a later one by a person that
 	// brought all objects of a custom resource to the current encoding. The name of the trigger's next migration follows
