@@ -54,6 +54,8 @@ type Config struct {
 	// Hosts gives every API server, and etcd, a host of its own: network, address, host name. It needs namespaces: see
 	// Main and EnterNamespaces.
 	Hosts bool
+	// IPv6 gives the hosts addresses of IPv6 instead of IPv4. It implies Hosts.
+	IPv6 bool
 	// AdvertiseBalancer makes all servers advertise the address of the balancer, so that the EndpointSlices of the API
 	// have that address only. It implies Hosts.
 	AdvertiseBalancer bool
@@ -130,7 +132,7 @@ func (cfg Config) complete() (Config, error) {
 		servers = []Server{{}}
 	}
 	cfg.Servers = make([]Server, 0, len(servers))
-	cfg.Hosts = cfg.Hosts || cfg.AdvertiseBalancer || len(servers) > 1
+	cfg.Hosts = cfg.Hosts || cfg.IPv6 || cfg.AdvertiseBalancer || len(servers) > 1
 	if cfg.StartTimeout == 0 {
 		cfg.StartTimeout = defaultStartTimeout
 	}

@@ -115,7 +115,7 @@ func (cp *ControlPlane) start(ctx context.Context) error {
 
 func (cp *ControlPlane) makeNetwork() (err error) {
 	if cp.config.Hosts {
-		cp.network, err = newBridge()
+		cp.network, err = newBridge(cp.config.IPv6)
 	} else {
 		cp.network, err = newLoopback()
 	}
@@ -123,8 +123,8 @@ func (cp *ControlPlane) makeNetwork() (err error) {
 }
 
 // newBridge keeps a nil pointer from becoming a network that is not nil.
-func newBridge() (network, error) {
-	n, err := newBridgeNetwork()
+func newBridge(ipv6 bool) (network, error) {
+	n, err := newBridgeNetwork(ipv6)
 	if err != nil {
 		return nil, err
 	}

@@ -23,6 +23,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -31,19 +32,22 @@ import (
 )
 
 const (
-	// Every control plane of this process has a /24 of its own inside the process's namespace, where no other address
-	// lives.
-	subnetFormat = "10.77.%d"
-	maxSubnets   = 250
-	maxHosts     = 253
-	hostLink     = "eth0"
+	// Every control plane of this process has a subnet of its own inside the process's namespace, where no other address
+	// lives: a /24, or a /64 of IPv6.
+	formatIPv4 = "10.77.%d.%%d/24"
+	formatIPv6 = "fd77:%d::%%d/64"
+	maxSubnets = 250
+	maxHosts   = 253
+	hostLink   = "eth0"
+	// gatewayNumber is that of this process in the subnet. Hosts have the numbers after it.
+	gatewayNumber = 1
 )
 
 var subnets atomic.Int32
 
 // bridgeNetwork is a switch in this process's network namespace with a wire to every host.
 type bridgeNetwork struct {
-	subnet string
+	format string // of addresses with their prefix length
 	bridge *netlink.Bridge
 	here   *Host
 
@@ -51,7 +55,7 @@ type bridgeNetwork struct {
 	hosts []*Host
 }
 
-func newBridgeNetwork() (*bridgeNetwork, error) {
+func newBridgeNetwork(ipv6 bool) (*bridgeNetwork, error) {
 	if err := entered(); err != nil {
 		return nil, err
 	}
@@ -63,14 +67,18 @@ func newBridgeNetwork() (*bridgeNetwork, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the host name: %w", err)
 	}
-	n := &bridgeNetwork{subnet: fmt.Sprintf(subnetFormat, index)}
+	format := formatIPv4
+	if ipv6 {
+		format = formatIPv6
+	}
+	n := &bridgeNetwork{format: fmt.Sprintf(format, index)}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = fmt.Sprintf("cp%d", index)
 	n.bridge = &netlink.Bridge{LinkAttrs: attrs}
 	if err := netlink.LinkAdd(n.bridge); err != nil {
 		return nil, fmt.Errorf("adding a bridge: %w", err)
 	}
-	if err := setUp(n.bridge, n.gateway()); err != nil {
+	if err := setUp(n.bridge, n.prefix(gatewayNumber)); err != nil {
 		return nil, errors.Join(err, netlink.LinkDel(n.bridge))
 	}
 	n.here = &Host{name: name, address: n.gateway(), thread: newThread(), netns: -1, link: attrs.Name}
@@ -79,25 +87,34 @@ func newBridgeNetwork() (*bridgeNetwork, error) {
 
 func (n *bridgeNetwork) home() *Host { return n.here }
 
-func (n *bridgeNetwork) gateway() string { return n.subnet + ".1" }
+// prefix returns an address with the length of the prefix of the subnet.
+func (n *bridgeNetwork) prefix(number int) string { return fmt.Sprintf(n.format, number) }
+
+func (n *bridgeNetwork) address(number int) string {
+	address, _, _ := strings.Cut(n.prefix(number), "/")
+	return address
+}
+
+func (n *bridgeNetwork) gateway() string { return n.address(gatewayNumber) }
 
 func (n *bridgeNetwork) add(name string) (*Host, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	number := len(n.hosts) + 2
+	number := len(n.hosts) + gatewayNumber + 1
 	if number > maxHosts {
 		return nil, fmt.Errorf("adding host %s: there are %d already", name, len(n.hosts))
 	}
-	h := &Host{name: name, address: fmt.Sprintf("%s.%d", n.subnet, number), thread: newThread(), netns: -1, link: hostLink}
+	h := &Host{name: name, address: n.address(number), thread: newThread(), netns: -1, link: hostLink}
 	n.hosts = append(n.hosts, h)
-	if err := n.connect(h, fmt.Sprintf("%sh%d", n.bridge.Name, number)); err != nil {
+	if err := n.connect(h, number); err != nil {
 		return nil, fmt.Errorf("adding host %s: %w", name, err)
 	}
 	return h, nil
 }
 
-// connect gives h its namespaces and a wire whose end here is called link.
-func (n *bridgeNetwork) connect(h *Host, link string) error {
+// connect gives h its namespaces and a wire.
+func (n *bridgeNetwork) connect(h *Host, number int) error {
+	link := fmt.Sprintf("%sh%d", n.bridge.Name, number) // its end here
 	if err := h.thread.do(h.unshare); err != nil {
 		return err
 	}
@@ -114,7 +131,7 @@ func (n *bridgeNetwork) connect(h *Host, link string) error {
 	if err := h.wire(true); err != nil {
 		return err
 	}
-	return h.thread.do(func() error { return h.configure(n.gateway()) })
+	return h.thread.do(func() error { return h.configure(n.prefix(number), n.gateway()) })
 }
 
 // unshare moves the thread of h, on which it runs, to a network and a host name of its own.
@@ -134,7 +151,7 @@ func (h *Host) unshare() error {
 }
 
 // configure runs on the thread of h.
-func (h *Host) configure(gateway string) error {
+func (h *Host) configure(prefix, gateway string) error {
 	if err := setLoopbackUp(); err != nil {
 		return err
 	}
@@ -142,7 +159,7 @@ func (h *Host) configure(gateway string) error {
 	if err != nil {
 		return fmt.Errorf("looking for %s: %w", hostLink, err)
 	}
-	if err := setUp(link, h.address); err != nil {
+	if err := setUp(link, prefix); err != nil {
 		return err
 	}
 	route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: net.ParseIP(gateway)}
@@ -182,13 +199,14 @@ func setLoopbackUp() error {
 	return nil
 }
 
-func setUp(link netlink.Link, address string) error {
-	addr, err := netlink.ParseAddr(address + "/24")
+func setUp(link netlink.Link, prefix string) error {
+	addr, err := netlink.ParseAddr(prefix)
 	if err != nil {
-		return fmt.Errorf("parsing address %s: %w", address, err)
+		return fmt.Errorf("parsing address %s: %w", prefix, err)
 	}
+	addr.Flags = unix.IFA_F_NODAD // Nobody else has it, and whether that is so takes IPv6 a second.
 	if err := netlink.AddrAdd(link, addr); err != nil {
-		return fmt.Errorf("adding address %s: %w", address, err)
+		return fmt.Errorf("adding address %s: %w", prefix, err)
 	}
 	if err := netlink.LinkSetUp(link); err != nil {
 		return fmt.Errorf("setting link %s up: %w", link.Attrs().Name, err)

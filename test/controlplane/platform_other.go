@@ -47,7 +47,7 @@ func takeOutsideListener() (net.Listener, error) { return nil, errPlatform }
 
 type bridgeNetwork struct{ network }
 
-func newBridgeNetwork() (*bridgeNetwork, error) { return nil, errPlatform }
+func newBridgeNetwork(bool) (*bridgeNetwork, error) { return nil, errPlatform }
 
 func plugNeighbour(*Host, *Host, bool) error { return errPlatform }
 

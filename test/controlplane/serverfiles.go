@@ -28,9 +28,11 @@ const (
 	// serverDNSName is what every server's certificate is for.
 	serverDNSName        = "kubernetes.default.svc"
 	serviceAccountIssuer = "https://" + serverDNSName
-	// serviceSubnet must not meet the addresses of hosts.
-	serviceSubnet       = "10.96.0.0/16"
-	firstServiceAddress = "10.96.0.1"
+	// Services must not meet the addresses of hosts.
+	serviceSubnet     = "10.96.0.0/16"
+	firstService      = "10.96.0.1"
+	serviceSubnetIPv6 = "fd96::/112"
+	firstServiceIPv6  = "fd96::1"
 )
 
 // serverFiles are the files that one API server is started with.
@@ -55,6 +57,10 @@ func newServerFiles(cp *ControlPlane, s *APIServer) (serverFiles, error) {
 	if cp.config.Hosts {
 		reconciler = "lease"
 	}
+	services := serviceSubnet
+	if cp.config.IPv6 {
+		services = serviceSubnetIPv6
+	}
 	ca := cp.pkiPath(caCertificate)
 	f.args = arguments{
 		"--etcd-servers=" + cp.etcd.URL(),
@@ -62,7 +68,7 @@ func newServerFiles(cp *ControlPlane, s *APIServer) (serverFiles, error) {
 		"--advertise-address=" + s.advertised(),
 		"--secure-port=" + strconv.Itoa(s.port),
 		"--endpoint-reconciler-type=" + reconciler,
-		"--service-cluster-ip-range=" + serviceSubnet,
+		"--service-cluster-ip-range=" + services,
 		"--tls-cert-file=" + filepath.Join(f.dir, "serving.crt"),
 		"--tls-private-key-file=" + filepath.Join(f.dir, "serving.key"),
 		"--client-ca-file=" + ca,
@@ -94,7 +100,7 @@ func newServerFiles(cp *ControlPlane, s *APIServer) (serverFiles, error) {
 func (cp *ControlPlane) servingNames(h *Host) []string {
 	return []string{
 		serverDNSName, "kubernetes.default", "kubernetes", "localhost", h.name,
-		h.address, cp.network.gateway(), "127.0.0.1", firstServiceAddress,
+		h.address, cp.network.gateway(), "127.0.0.1", firstService, firstServiceIPv6,
 	}
 }
 

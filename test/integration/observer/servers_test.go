@@ -18,6 +18,7 @@ package observer
 
 import (
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -32,10 +33,10 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 )
 
-// TestThreeServers has no StorageVersion API: the observer asks each server at its own address.
+// TestThreeServers has no StorageVersion API: the observer asks each server at its own address, which is one of IPv6.
 func TestThreeServers(t *testing.T) {
 	t.Parallel()
-	cp := controlplane.Start(t, controlplane.Config{Hosts: true, Servers: []controlplane.Server{open, open, open}})
+	cp := controlplane.Start(t, controlplane.Config{IPv6: true, Servers: []controlplane.Server{open, open, open}})
 	s := startObserver(t, cp.Config(observerUser, "system:masters"), observer.Options{})
 
 	t.Run("every server is asked at its own address", func(t *testing.T) {
@@ -49,7 +50,6 @@ func TestThreeServers(t *testing.T) {
 	})
 	t.Run("a server that reports no hashes is unread", func(t *testing.T) { testWithoutHashes(t, s, cp.Servers()[2]) })
 	t.Run("polls cost three requests a server", func(t *testing.T) { testPolls(t, cp) })
-	t.Run("aggregated resources", func(t *testing.T) { testAggregatedResources(t, s, cp) })
 	var crashed *controlplane.APIServer
 	t.Run("a server takes the place of one that crashed", func(t *testing.T) { crashed = testReplacement(t, s, cp) })
 	t.Run("custom resources", func(t *testing.T) { testCustomResources(t, s, cp) })
@@ -145,6 +145,7 @@ func TestPublishingServers(t *testing.T) {
 	if _, listened := s.LastRead()[migrationv1alpha1.EvidenceFromStorageVersion]; !listened {
 		t.Error("StorageVersions were never heard of")
 	}
+	t.Run("aggregated resources", func(t *testing.T) { testAggregatedResources(t, s, cp) })
 	s.stop()
 }
 
@@ -188,7 +189,7 @@ func checkEvidence(t *testing.T, s *observed, cp *controlplane.ControlPlane) {
 		identities = append(identities, e.Identity)
 	}
 	for _, server := range cp.Servers() {
-		wantAddresses = append(wantAddresses, server.Address()+":6443")
+		wantAddresses = append(wantAddresses, net.JoinHostPort(server.Address(), "6443"))
 		wantIdentities = append(wantIdentities, server.Identity())
 	}
 	slices.Sort(wantAddresses)
