@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 
+	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
@@ -52,7 +53,7 @@ func (c *Controller) act(ctx context.Context, d *decision) error {
 		case apierrors.IsConflict(err):
 			logger.V(4).Info("The storage version has changed; will decide again", "action", e.action)
 			d.hold(conflict)
-		case apierrors.IsNotFound(err):
+		case controller.SaysMissing(err, apiserverinternalv1alpha1.Resource("storageversions"), e.object.Name):
 			logger.V(4).Info("The storage version is gone", "action", e.action)
 		default:
 			errs = append(errs, fmt.Errorf("%s of storage version %q: %w", e.action, e.object.Name, err))

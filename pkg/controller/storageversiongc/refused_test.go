@@ -18,6 +18,7 @@ package storageversiongc
 
 import (
 	"errors"
+	"net/http"
 	"testing"
 	"time"
 
@@ -80,6 +81,9 @@ func TestWriteThatFailsDoesNotKeepBackTheRest(t *testing.T) {
 	for name, answer := range map[string]error{
 		"it fails":   apierrors.NewInternalError(errors.New("no")),
 		"is refused": apierrors.NewForbidden(schema.GroupResource{}, "apps.a", errors.New("no")),
+		// The API is off on this server. Another one has answered the list.
+		"is not served": apierrors.NewGenericServerResponse(http.StatusNotFound, "delete",
+			schema.GroupResource{}, "", "", 0, true),
 	} {
 		t.Run(name, func(t *testing.T) { testWriteThatFails(t, answer) })
 	}
