@@ -183,6 +183,8 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 func describeLibraryFlags(fss *cliflag.NamedFlagSets) {
 	fss.FlagSet("generic").Lookup("kube-api-content-type").Usage =
 		"Content type of requests sent to the API server. If it is empty, each client chooses."
+	fss.FlagSet("generic").Lookup("controller-start-interval").Usage =
+		"Each controller starts a random time of one to two intervals after the process became leader."
 	authentication := fss.FlagSet("authentication")
 	authentication.Lookup("authentication-kubeconfig").Usage =
 		"Path to the kubeconfig file of the API server that reviews tokens and has the client CA of the cluster. " +
@@ -210,8 +212,13 @@ func (o *Options) Validate() error {
 		validateObservation(o.Observation),
 		features.DefaultMutableFeatureGate.Validate(),
 	)
-	if o.ShutdownTimeout < 0 {
-		errs = append(errs, fmt.Errorf("--controller-shutdown-timeout must not be negative, got %v", o.ShutdownTimeout))
+	for flag, value := range map[string]time.Duration{
+		"controller-shutdown-timeout": o.ShutdownTimeout,
+		"min-resync-period":           o.Generic.MinResyncPeriod.Duration, // Informers would resync without a pause.
+	} {
+		if value < 0 {
+			errs = append(errs, fmt.Errorf("--%s must not be negative, got %v", flag, value))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.controllers.Options)) {
 		errs = append(errs, o.controllers.Options[name].Validate()...)
@@ -237,6 +244,10 @@ func (o *Options) validateElection() []error {
 	if election := o.Generic.LeaderElection; election.LeaderElect {
 		lease, deadline := election.LeaseDuration.Duration, election.RenewDeadline.Duration
 		period := election.RetryPeriod.Duration
+		if election.ResourceName == "" || election.ResourceNamespace == "" {
+			errs = append(errs, errors.New("--leader-elect-resource-name and --leader-elect-resource-namespace must not "+
+				"be empty: without both there is no lease, and the process would stand by forever"))
+		}
 		// The lease object holds whole seconds, and other candidates go by it.
 		if lease.Truncate(time.Second) <= deadline {
 			errs = append(errs, fmt.Errorf("--leader-elect-lease-duration (%v), in whole seconds, "+

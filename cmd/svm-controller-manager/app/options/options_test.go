@@ -119,6 +119,18 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			args: []string{"--controller-shutdown-timeout=-1s"},
 			want: []string{"--controller-shutdown-timeout must not be negative"},
 		},
+		"a negative resync period": {
+			args: []string{"--min-resync-period=-1s"},
+			want: []string{"--min-resync-period must not be negative"},
+		},
+		"a lease without a name": {
+			args: []string{"--leader-elect-resource-name="},
+			want: []string{"--leader-elect-resource-name and --leader-elect-resource-namespace must not be empty"},
+		},
+		"a lease without a namespace": {
+			args: []string{"--leader-elect-resource-namespace="},
+			want: []string{"--leader-elect-resource-name and --leader-elect-resource-namespace must not be empty"},
+		},
 		"a wrong flag of a controller": {
 			args: []string{"--a-count=0"},
 			want: []string{errCount.Error()},
