@@ -65,6 +65,8 @@ func testAllowed(t *testing.T, c *cluster, client dynamic.Interface) {
 		}
 	}
 	mustDeny(t, "another Lease", create(lease+"{name: other, namespace: kube-system}"))
+	mustDeny(t, "its Lease as the identity of an API server", create(lease+"{name: svm-controller-manager, "+
+		"namespace: kube-system, labels: {apiserver.kubernetes.io/identity: kube-apiserver}}"))
 	mustDeny(t, "its Lease elsewhere", create(lease+"{name: svm-controller-manager, namespace: default}"))
 	mustDeny(t, "an event of somebody else", create(event+"somebody}"))
 

@@ -50,7 +50,7 @@ const builtInHeader = `# Generated: go test ./test/integration/install -run Test
 # - patch: the rewrite. The fence lets it change nothing. Through the status, if the resource itself is refused.
 # With the permission for namespaces the manager also checks the fence: a dry run of a label for kube-system.
 # Events are listed only: they expire. Admission objects (admissionregistration.k8s.io) are left out, because whoever
-# may patch them can remove the fence, and no policy can guard them.
+# may patch policies can remove the fence, which is not asked about policies and their bindings.
 `
 
 // TestBuiltInRole compares the role with what kube-apiserver serves when all its APIs are on.
