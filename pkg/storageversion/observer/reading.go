@@ -100,7 +100,7 @@ func (r *reading) tried(err error) {
 // late records that a watch is open, and has not shown since a time what is there.
 func (r *reading) late(since time.Time, err error) {
 	r.update(func(now time.Time) storageversion.Changes {
-		r.unreadable = true
+		r.failingSince, r.unreadable = since, true
 		return r.tell(now, storageversion.Unreadable{Failure: err.Error(), Since: since})
 	})
 }

@@ -200,6 +200,12 @@ func TestWatchOfLeasesThatHangs(t *testing.T) {
 	if read := c.LastRead()[migrationv1alpha1.EvidenceFromServerDiscovery]; read.After(began) {
 		t.Errorf("all was read at %v, and the server started at %v", read, began)
 	}
+	since := c.Observe(deployments).Problem.Since
+	c.clock.Step(time.Second)
+	c.Observer.leases.reading.tried(errors.New("the watch broke"))
+	if o := c.Observe(deployments); o.Problem == nil || !o.Problem.Since.Equal(since) {
+		t.Errorf("the problem began at %v. When the watch broke as well, it is %v", since, o.Problem)
+	}
 	c.host.change(func() {
 		c.leases.silent = false
 		c.hold(0, 2)
