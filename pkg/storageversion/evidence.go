@@ -91,8 +91,8 @@ func (s *Sighting) IsRecord(recorded migrationv1alpha1.StorageEvidence) bool {
 //
 // The same evidence may be in several sightings. Its time tells which one was recorded, unless another process recorded
 // it by its own clock. Then the first one counts, or none if the record may be older than all of them. So later may
-// have too many sightings. In one rare case it has too few: servers change and change back, so two sightings are equal.
-// Another process records only the first one. And its clock is ahead by exactly the time between the two.
+// have too many sightings. It has too few only if servers changed and changed back, so that two sightings are equal,
+// another process recorded the first of them, and its clock was ahead by exactly the time between the two.
 func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (later []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
 	if at := slices.IndexFunc(all, func(s Sighting) bool { return s.IsRecord(recorded) }); at >= 0 {

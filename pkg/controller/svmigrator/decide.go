@@ -172,7 +172,7 @@ func decideUnbound(in Input) Decision {
 		if evidence := m.Status.Evidence; evidence != nil && len(in.Observation.Sightings) > 0 &&
 			!in.wroteOnlySinceRecord(*evidence, started.StorageVersionHash, false) {
 			return failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
-				"the servers did not write %s from the start of the migration to its end. "+restarts, versionName(started))
+				"since the migration started, not all servers have written %s all the time. "+restarts, versionName(started))
 		}
 		if doubt := reasonToWait(in, started.StorageVersionHash); doubt != nil {
 			return *doubt

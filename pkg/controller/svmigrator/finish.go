@@ -95,8 +95,8 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	}
 	observation := r.env.observer.Observe(r.resource)
 	if from := observation.CertainFrom; r.env.clock.Now().Before(from) {
-		return fmt.Errorf("the last read may have met the successor of an API server that crashed. At %s it is known "+
-			"whether it did", from.UTC().Format(time.RFC3339))
+		return fmt.Errorf("an API server may have crashed and started again just before it was read. The migration can "+
+			"end at %s at the earliest, when that is certain", from.UTC().Format(time.RFC3339))
 	}
 	switch r.served.Class {
 	case storageversion.Custom:

@@ -96,8 +96,8 @@ func (e *evaluation) events() []Event {
 	if lost := lostVersions(old.Evidence, next.Evidence); len(lost) > 0 && !next.Migrated() &&
 		e.in.Observation.StoredVersionsManager != controller.MigratorFieldManager {
 		add(corev1.EventTypeWarning, eventStoredVersionsShortened, "Somebody removed "+strings.Join(lost, ", ")+
-			" from status.storedVersions of the CustomResourceDefinition. Objects may still be stored in what was removed. It "+
-			"stays among the persisted encodings until a migration succeeds.")
+			" from status.storedVersions of the CustomResourceDefinition. Objects may still be stored in these versions. "+
+			"They stay among the persisted encodings until a migration succeeds.")
 	}
 	if ref := next.Migration; ref != nil && e.latest != nil && (old.Migration == nil || old.Migration.Name != ref.Name) {
 		add(corev1.EventTypeNormal, eventMigrationDue, "The migration "+ref.Name+" was created to bring all objects to "+

@@ -252,8 +252,8 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 		if same && known.renewed.Equal(one.renewed) {
 			one.renewedAt = known.renewedAt
 		} else if d.listed && !one.renewed.IsZero() {
-			// Whether another host's clock was right shows at the next renewal, within ten seconds. Where the Lease names an
-			// address, the clock does not decide alone.
+			// The age is by the clock of another host. The next renewal, within ten seconds, corrects it. If the Lease names an
+			// address, the age is limited, so that the server counts as gone only if its address is gone too.
 			age := newest.Sub(one.renewed)
 			if one.address != "" {
 				age = min(age, goneAfter+time.Second)
