@@ -33,10 +33,12 @@ const (
 	root      = "../../../"
 	manifests = root + "build/manifests/monitoring/"
 	handbook  = "docs/monitoring.md"
-	playFile  = "testdata/rules_test.yaml"
 
 	sources = "https://github.com/kubernetes-sigs/svm-controller-manager/blob/main/"
 )
+
+// playFiles are what promtool plays.
+var playFiles = []string{"testdata/rules_test.yaml", "testdata/rules_days_test.yaml"}
 
 // prometheusRule is the part of a PrometheusRule that Prometheus reads from a file.
 type prometheusRule struct {
@@ -60,7 +62,7 @@ type rule struct {
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// play is a file of promtool test rules.
+// play is one of them.
 type play struct {
 	Tests []struct {
 		Alerts []struct {
@@ -78,32 +80,33 @@ func TestRules(t *testing.T) {
 	promtool(t, nil, "check", "rules", writeRules(t, dir, "checked.yaml", rules))
 	// The play would have to repeat the annotations.
 	writeRules(t, dir, "rules.yaml", changed(rules, func(r *rule) { r.Annotations = nil }))
-	copied := filepath.Join(dir, "rules_test.yaml")
-	if err := os.WriteFile(copied, read(t, playFile), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	promtool(t, nil, "test", "rules", copied)
-
-	var played play
-	if err := yaml.Unmarshal(read(t, playFile), &played); err != nil {
-		t.Fatal(err)
-	}
 	fires, silent := map[string]bool{}, map[string]bool{}
-	for _, test := range played.Tests {
-		for _, a := range test.Alerts {
-			fires[a.Alert] = fires[a.Alert] || len(a.Expected) > 0
-			silent[a.Alert] = silent[a.Alert] || len(a.Expected) == 0
+	for _, file := range playFiles {
+		copied := filepath.Join(dir, filepath.Base(file))
+		if err := os.WriteFile(copied, read(t, file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		promtool(t, nil, "test", "rules", copied)
+		var played play
+		if err := yaml.Unmarshal(read(t, file), &played); err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range played.Tests {
+			for _, a := range test.Alerts {
+				fires[a.Alert] = fires[a.Alert] || len(a.Expected) > 0
+				silent[a.Alert] = silent[a.Alert] || len(a.Expected) == 0
+			}
 		}
 	}
 	for _, r := range rules.all() {
 		if !fires[r.Alert] || !silent[r.Alert] {
-			t.Errorf("%s must have a case in which %s fires (%t), and one in which it is silent (%t)",
-				playFile, r.Alert, fires[r.Alert], silent[r.Alert])
+			t.Errorf("%v must have a case in which %s fires (%t), and one in which it is silent (%t)",
+				playFiles, r.Alert, fires[r.Alert], silent[r.Alert])
 		}
 		delete(fires, r.Alert)
 	}
 	if len(fires) > 0 {
-		t.Errorf("%s has cases of alerts that do not exist: %v", playFile, fires)
+		t.Errorf("%v have cases of alerts that do not exist: %v", playFiles, fires)
 	}
 }
 
