@@ -25,6 +25,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
 // This file keeps migrations from repeating work. A person can create many migrations of one resource. The first that
@@ -115,6 +117,15 @@ func triedAll(m *migrationv1alpha1.StorageVersionMigration) bool {
 	failed := m.Status.Condition(migrationv1alpha1.MigrationFailed)
 	return m.HasCondition(migrationv1alpha1.MigrationFailed) && m.Status.SweepCompletionTime != nil && namesDenied(m) &&
 		failed.Reason == migrationv1alpha1.MigrationReasonObjectsDenied
+}
+
+// positionAfter returns where a migration begins that follows one with denied objects.
+func positionAfter(before *migrationv1alpha1.StorageVersionMigration) sweep.Position {
+	position := sweep.Position{Baseline: before.Status.BaselineResourceVersion}
+	if allDenied(before) != nil {
+		position.Versions = positionOf(&before.Status).Versions // A list would count them again.
+	}
+	return position
 }
 
 // allDenied returns the objects that were denied, or nil if the status does not name all of them.

@@ -187,7 +187,7 @@ func (r *migrationRun) verifyAndPruneDefinition(ctx context.Context, observation
 		r.env.recordEvent(r.status.stored, corev1.EventTypeNormal, EventStoredVersionsPruned,
 			fmt.Sprintf("status.storedVersions of the CustomResourceDefinition is %q now. It was %q.", after, before))
 		return nil
-	case apierrors.IsConflict(err):
+	case apierrors.IsConflict(err) && !controller.Refused(err): // A webhook may deny with any code.
 		return fmt.Errorf("pruning status.storedVersions: %w", controller.ErrOutdated)
 	case rewrite.Classify(err, live.Metadata.Name).Passes():
 		return fmt.Errorf("pruning status.storedVersions: %w", err)

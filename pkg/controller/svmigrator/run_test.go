@@ -19,18 +19,21 @@ package svmigrator
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
@@ -46,7 +49,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // agreeing is an Observer of servers that have long written v2 of widgets.
@@ -211,6 +216,59 @@ func TestPostponedAgain(t *testing.T) {
 		})
 		if lines != want.lines || !says {
 			t.Errorf("done at %v: %d lines, want %d, and the conditions are %+v", done, lines, want.lines, status.Conditions)
+		}
+	}
+}
+
+// TestPositionAfterDeniedObjects begins a migration after one with denied objects. If the status of that one names all
+// of them, nothing is listed, and what it counted stays. Otherwise a list counts everything anew.
+func TestPositionAfterDeniedObjects(t *testing.T) {
+	const most = migrationv1alpha1.MaxDeniedObjects
+	counts := map[string]int64{"v1alpha1": 1}
+	for denied, want := range map[int64]sweep.Position{
+		most: {Baseline: "5", Versions: counts}, most + 1: {Baseline: "5"},
+	} {
+		before := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Status = migrationv1alpha1.StorageVersionMigrationStatus{
+				BaselineResourceVersion: "5", SweepCompletionTime: new(metav1.NewTime(noon)),
+				Progress:              &migrationv1alpha1.MigrationProgress{Processed: denied, Denied: denied},
+				DeniedObjects:         make([]migrationv1alpha1.DeniedObject, most),
+				ManagedFieldsVersions: []migrationv1alpha1.ManagedFieldsVersion{{Version: "v1alpha1", Objects: 1}},
+			}
+		})
+		if diff := cmp.Diff(want, positionAfter(before)); diff != "" {
+			t.Errorf("after %d denied objects (-want +got):\n%s", denied, diff)
+		}
+	}
+}
+
+// TestPruningThatIsNotDone has the API server refuse to prune status.storedVersions with 409. If somebody wrote the
+// definition, the check has to be repeated. If a webhook denies it, the migration succeeds in spite of that.
+func TestPruningThatIsNotDone(t *testing.T) {
+	for message, want := range map[string]error{
+		"the object has been modified":                        controller.ErrOutdated,
+		`admission webhook "x" denied the request: no, never`: nil,
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			if r.Method == http.MethodGet {
+				_, _ = fmt.Fprint(w, `{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",`+
+					`"metadata":{"name":"widgets.example.com","uid":"widgets","generation":1,"resourceVersion":"7"},`+
+					`"spec":{"group":"example.com","names":{"plural":"widgets","kind":"Widget"},`+
+					`"versions":[{"name":"v2","served":true,"storage":true}]},"status":{"storedVersions":["v1","v2"]}}`)
+				return
+			}
+			w.WriteHeader(http.StatusConflict)
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Conflict","code":409,`+
+				`"message":%q}`, message)
+		}))
+		defer server.Close()
+		m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.Target = boundTo(3) })
+		s, ctx := newStage(t, m)
+		kube := kubernetes.NewForConfigOrDie(&rest.Config{Host: server.URL})
+		s.env.documents = documents.Reader{Client: kube.Discovery().RESTClient(), Timeout: readTimeout}
+		if err := s.run(m).verifyAndPruneDefinition(ctx, s.env.observer.Observe(widgets)); !errors.Is(err, want) {
+			t.Errorf("%s: the error is %v, want %v", message, err, want)
 		}
 	}
 }
