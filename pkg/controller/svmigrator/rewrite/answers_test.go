@@ -17,17 +17,21 @@ limitations under the License.
 package rewrite
 
 import (
+	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 // TestAnswersOfAnotherKind has a proxy answer every request with 200 and something else than what was asked for. None
@@ -95,5 +99,71 @@ func TestWriteThatNobodyAnswers(t *testing.T) {
 		if a := w.rewrite(t.Context(), object); a.outcome != sweep.NoOutcome || a.failure.kind != want {
 			t.Errorf("after %d tries the failure is %v, want %v", tries, a.failure.kind, want)
 		}
+	}
+}
+
+// TestFailuresOfAggregatedServers wants the pacer, which all migrations share, to learn of no failure that is that of
+// the server behind the API server.
+func TestFailuresOfAggregatedServers(t *testing.T) {
+	const status = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`
+	for name, test := range map[string]struct {
+		code            int
+		reason          metav1.StatusReason
+		message         string
+		direct, through failureKind
+	}{
+		"it does not answer":       {503, "ServiceUnavailable", "error trying to reach service", overloaded, behindAway},
+		"it knows nobody":          {401, "Unauthorized", "Unauthorized", unauthenticated, behindAway},
+		"its etcd has no leader":   {500, "", "etcdserver: no leader", overloaded, behindAway},
+		"its etcd is full":         {500, "", "etcdserver: mvcc: database space exceeded", storageFull, behindAway},
+		"the API server is loaded": {429, "TooManyRequests", "too many requests", overloaded, overloaded},
+		"a webhook is away":        {500, "InternalError", "failed calling webhook", internal, internal},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(test.code)
+				_, _ = fmt.Fprintf(w, status, test.code, test.reason, test.message)
+			}))
+			defer server.Close()
+			e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for class, want := range map[storageversion.Class]failureKind{
+				storageversion.Custom: test.direct, storageversion.Aggregated: test.through,
+			} {
+				w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: class}, "")
+				w.rehearsals.Store("", &rehearsed{way: mergeWay, next: math.MaxInt})
+				object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
+				w.keep(object, &metav1.PartialObjectMetadata{}, nil)
+				a := w.rewrite(t.Context(), object)
+				if quiet := a.paceResult().Signal == pacer.OK; a.failure.kind != want || want == behindAway && !quiet {
+					t.Errorf("%v: the failure is %v, want %v, and it shows the pacer nothing: %t", class, a.failure.kind, want, quiet)
+				}
+			}
+		})
+	}
+}
+
+// TestAggregatedServerThatAsksToWait wants no other object to be sent meanwhile.
+func TestAggregatedServerThatAsksToWait(t *testing.T) {
+	const wait = 20 * time.Second
+	early := 0
+	r := newFakeRun(50, func(_ string, _ int, now time.Time) attempt {
+		if left := wait - now.Sub(noon); left > 0 {
+			early++
+			a := failing(behindAway)
+			a.failure.retryAfter = left
+			return a
+		}
+		return attempt{outcome: sweep.Rewritten}
+	})
+	r.lane = pacer.New(pacer.Options{MaxConcurrent: 1, Unpaced: true, Clock: r.fake}).Lane()
+	if err := r.play(t, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if early > 3 { // One was in flight, and others may have been on their way.
+		t.Errorf("%d objects were sent before the server wanted them", early)
 	}
 }

@@ -50,7 +50,8 @@ const (
 	// storageFull: etcd accepts no writes, because its database has reached the quota. That passes when an administrator
 	// has freed space.
 	storageFull failureKind = "StorageFull"
-	// behindAway: the aggregated server behind the API server does not answer. The API server itself is fine.
+	// behindAway: the aggregated server behind the API server does not answer, asks for fewer requests, or cannot write.
+	// The API server itself is fine.
 	behindAway failureKind = "BehindAway"
 	// unauthenticated: the API server does not accept the credentials. That may pass with the next token.
 	unauthenticated failureKind = "Unauthenticated"
@@ -112,8 +113,8 @@ func Classify(err error, name string) Failure {
 	case denied:
 		f.kind = refused
 	case code == http.StatusTooManyRequests, code == http.StatusServiceUnavailable, code == http.StatusGatewayTimeout,
-		apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
-		f.kind, f.timedOut = overloaded, code == http.StatusGatewayTimeout || apierrors.IsTimeout(err)
+		apierrors.IsServerTimeout(err):
+		f.kind, f.timedOut = overloaded, code == http.StatusGatewayTimeout
 	case code == http.StatusNotFound && documents.PageNotFound(err):
 		f.kind = resourceGone
 	case code != http.StatusInternalServerError && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
@@ -202,8 +203,6 @@ type consequence struct {
 	denies bool
 	// readsObject means that the answer proves nothing, so the object is read.
 	readsObject bool
-	// mayBeBehind means that an aggregated server may be the reason, instead of the API server in front of it.
-	mayBeBehind bool
 	// mayBeObject means that the object may be the reason, so that the runner gives up on it some time.
 	mayBeObject bool
 	// restartsList means that a list has to begin anew.
@@ -217,9 +216,9 @@ type consequence struct {
 // consequences has what follows from each kind of failure.
 var consequences = map[failureKind]consequence{
 	interrupted:     {signal: pacer.Abandoned},
-	unreachable:     {passes: true, signal: pacer.Unreachable, mayBeBehind: true},
-	unauthenticated: {passes: true, signal: pacer.Unreachable, mayBeBehind: true},
-	overloaded:      {passes: true, signal: pacer.Overloaded, mayBeBehind: true},
+	unreachable:     {passes: true, signal: pacer.Unreachable},
+	unauthenticated: {passes: true, signal: pacer.Unreachable},
+	overloaded:      {passes: true, signal: pacer.Overloaded},
 	storageFull:     {passes: true, signal: pacer.Overloaded},
 	behindAway:      {passes: true},
 	internal:        {passes: true, mayBeObject: true},

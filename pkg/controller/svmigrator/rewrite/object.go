@@ -45,10 +45,11 @@ import (
 
 // rewriter writes single objects without changing them.
 //
-// For such a write, the API server encodes the object anew, and stores it only if the bytes differ from the stored
-// ones. The merge patch has uid and resourceVersion, and nothing else. If somebody wrote the object after it was
-// listed, the patch is a conflict. Nothing is left to do then, because all servers write the target encoding. Because
-// of the uid, the patch does not write a new object of the same name. A merge patch never creates an object.
+// For such a write, the API server encodes the object anew. It stores the object only if the bytes differ from the
+// stored ones, or if these were encrypted with an old key. The merge patch has uid and resourceVersion, and nothing
+// else. If somebody wrote the object after it was listed, the patch is a conflict. Nothing is left to do then, because
+// all servers write the target encoding. Because of the uid, the patch does not write a new object of the same name. A
+// merge patch never creates an object.
 type rewriter struct {
 	client   rest.Interface
 	resource Resource
@@ -145,7 +146,7 @@ func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) 
 		a = r.resolve(ctx, object, a.failure)
 	}
 	fromBehind := a.failure.answered && a.failure.reason != metav1.StatusReasonTooManyRequests && r.aggregated()
-	if fromBehind && consequences[a.failure.kind].mayBeBehind {
+	if signal := consequences[a.failure.kind].signal; fromBehind && signal != pacer.OK {
 		a.failure.kind = behindAway // An aggregated server that does not answer must not slow down other migrations.
 	}
 	return a

@@ -95,6 +95,9 @@ type sweepRunner struct {
 
 	// objectRetry and listRetry describe the latest failures. No list is sent before listRetry.Next.
 	objectRetry, listRetry Retry
+	// heldUntil is when the aggregated server behind the API server wants requests again, as it said. No object is sent
+	// before.
+	heldUntil time.Time
 	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a permission.
 	denials, forbidden int
 	// fenced are the objects that the fence has denied in a row.
@@ -137,7 +140,7 @@ func (r *sweepRunner) run(ctx context.Context) error {
 func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick <-chan time.Time) error {
 	now := r.clock.Now()
 	object := r.sweep.Next(now)
-	if object == nil {
+	if object == nil || now.Before(r.heldUntil) {
 		work = nil // blocks
 	}
 	select {
@@ -253,6 +256,9 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 			r.done(ctx, a)
 			return nil
 		}
+	}
+	if a.failure.kind == behindAway && a.failure.retryAfter > 0 {
+		r.heldUntil = now.Add(a.failure.retryAfter) // The pacer would hold the other migrations as well.
 	}
 	next := now.Add(max(RetryDelay(a.object.Tries+1), a.failure.retryAfter))
 	r.sweep.Retry(a.object, next)
