@@ -44,6 +44,8 @@ const (
 	object         = `{` + meta + `{"name":"a","uid":"1","resourceVersion":"7"}}`
 	managed        = `{` + meta + `{"name":"a","uid":"1","resourceVersion":"7",` +
 		`"managedFields":[{"manager":"m","operation":"Update","apiVersion":"example.com/v0"}]}}`
+	second   = `{` + meta + `{"name":"b","uid":"2","resourceVersion":"7"}}`
+	labelled = `{` + meta + `{"name":"b","uid":"2","resourceVersion":"7","labels":{"by":"a-rule"}}}`
 )
 
 // fakeServer is an API server with one object of each resource. It serves these documents, in JSON, and answers 503 at
@@ -51,6 +53,8 @@ const (
 type fakeServer struct {
 	documents map[string]string
 	object    string
+	// labels means that there is a second object, to which a rule adds a label.
+	labels bool
 	// sealed refuses rewrites of objects, unless they go to the status.
 	sealed bool
 
@@ -111,6 +115,9 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			s.patched = append(s.patched, r.URL.Path)
 		}
 		body = object
+		if strings.HasSuffix(r.URL.Path, "/b") {
+			body = labelled
+		}
 		if s.sealed && !strings.HasSuffix(r.URL.Path, "/status") {
 			w.WriteHeader(http.StatusForbidden)
 			body = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"sealed"}`
@@ -119,7 +126,11 @@ func (s *fakeServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		body = s.object
 	case r.URL.Query().Has("limit"):
 		body = `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1",` +
-			`"metadata":{"resourceVersion":"9"},"items":[` + s.object + `]}`
+			`"metadata":{"resourceVersion":"9"},"items":[` + s.object
+		if s.labels {
+			body += "," + second
+		}
+		body += "]}"
 	default:
 		w.WriteHeader(http.StatusNotFound)
 		body = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":404,"reason":"NotFound","message":"none"}`
@@ -165,7 +176,7 @@ func TestDryRunRehearsesTheRun(t *testing.T) {
 		served                   []string
 		resource                 string // Otherwise the widgets.
 		definition, object, says string
-		sealed                   bool
+		labels, sealed           bool
 		exit                     int
 		patched                  []string
 	}{
@@ -178,6 +189,10 @@ func TestDryRunRehearsesTheRun(t *testing.T) {
 		"managedFields would be lost": {
 			served: both, definition: stored + "," + served, object: managed, exit: cli.ExitNotSafe,
 			says: "API servers before 1.37 remove all managedFields", patched: atAlpha,
+		},
+		"a rule changes an object, and not the first one": {
+			served: both, definition: stored + "," + served, labels: true, exit: cli.ExitNotSafe,
+			says: "would change .metadata.labels", patched: []string{atAlpha[0], "/apis/example.com/v1alpha1/widgets/b"},
 		},
 		"a policy is about the objects, not about their status": {
 			served: []string{both[0] + " " + document("widgets/status", "")}, sealed: true,
@@ -197,7 +212,7 @@ func TestDryRunRehearsesTheRun(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newFakeServer(test.served...)
-			if s.sealed = test.sealed; test.object != "" {
+			if s.labels, s.sealed = test.labels, test.sealed; test.object != "" {
 				s.object = test.object
 			}
 			if test.resource == "" {

@@ -160,14 +160,22 @@ func (r *rewriter) accepted(
 	a := attempt{object: object, outcome: sweep.Rewritten, latency: latency}
 	if written.ResourceVersion == object.ResourceVersion {
 		a.outcome = sweep.AlreadyCurrent
-		return a
+		if !r.resource.DryRun { // A dry run stores nothing, so its answer always has the version of before.
+			return a
+		}
 	}
 	a.revision = r.revision(written)
 	before := object.Extra.(*original)
-	if changed := before.differs(fingerprintOf(&written.ObjectMeta)); changed != "" {
-		a.failure = r.changing(object, "has changed", changed)
-	} else if before.managed && len(written.ManagedFields) == 0 {
-		a.failure = r.changing(object, "has removed", lostFields)
+	does, changed := "has changed", before.differs(fingerprintOf(&written.ObjectMeta))
+	if changed == "" && before.managed && len(written.ManagedFields) == 0 {
+		does, changed = "has removed", lostFields
+	}
+	switch {
+	case changed == "":
+	case r.resource.DryRun:
+		return r.wouldChange(object, changed)
+	default:
+		a.failure = r.changing(object, does, changed)
 	}
 	return a
 }

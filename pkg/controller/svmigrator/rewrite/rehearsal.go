@@ -19,7 +19,6 @@ package rewrite
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -34,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
@@ -46,8 +46,8 @@ import (
 // change the object. The rewriter looks for such changes in two ways:
 //
 //   - It sends some rewrites as a dry run first, and compares the whole object before and after. It does so for the
-//     first object of each namespace, for every hundredth after it, and for each object whose managedFields name a
-//     version that the CustomResourceDefinition lacks.
+//     first object of each namespace, for every hundredth after it, for each object whose managedFields name a version
+//     that the CustomResourceDefinition lacks, and for each object whose rewrite the fence has denied.
 //   - It compares the metadata in the answer to each rewrite with the metadata that was listed: see fingerprint. This
 //     also finds a rule that was made later or that applies only to some objects, but only after it has changed an
 //     object.
@@ -87,7 +87,8 @@ func hasUntypedParts(resource schema.GroupResource) bool {
 const fencedOff = fence.DeniedChange
 
 // lostFields is the field that a rewrite would empty. API servers before 1.37 drop all entries if they cannot convert
-// the object to the version that an entry names.
+// the object to the version that an entry names. All API servers do so, but not in a dry run, if the object with them
+// is too large for etcd.
 const lostFields = ".metadata.managedFields"
 
 // rehearsed is what dry runs have shown about one namespace.
@@ -174,7 +175,8 @@ func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 		"shows of it"
 	const lost = "API servers before 1.37 remove all managedFields if they cannot convert the object to the version " +
 		"that an entry names: because the CustomResourceDefinition lacks that version, or because the conversion webhook " +
-		"fails. Put it back, or let the manager clean managedFields (docs/tasks.md), then retry"
+		"fails. Put it back, or let the manager clean managedFields (docs/tasks.md), then retry. Any API server removes " +
+		"them if the object is too large for etcd in its new encoding"
 	const uncleaned = "The fence refuses to let this manager clean managedFields. Let it (docs/tasks.md, Clean " +
 		"managedFields), then retry"
 	kept := object.Extra.(*original)
@@ -198,7 +200,7 @@ func decode(answer rest.Result) (*unstructured.Unstructured, error) {
 	}
 	raw, _ := answer.Raw() // Error has returned its error, with more of the API server's answer.
 	object := &unstructured.Unstructured{}
-	if err := json.Unmarshal(raw, &object.Object); err != nil {
+	if err := utiljson.Unmarshal(raw, &object.Object); err != nil { // This one rounds no integers.
 		return nil, fmt.Errorf("decoding an object: %w", err)
 	}
 	if object.GetUID() == "" {

@@ -18,10 +18,15 @@ package rewrite
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
@@ -56,6 +61,31 @@ func TestDifference(t *testing.T) {
 				t.Errorf("the difference is at %q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// TestRoundedIntegers has a rule round an integer that a float64 cannot hold.
+func TestRoundedIntegers(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		big := int64(1)<<53 + 1
+		if request.Method == http.MethodPatch {
+			big--
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"kind":"Widget","apiVersion":"example.com/v1","metadata":{"name":"w","uid":"u",`+
+			`"resourceVersion":"4"},"spec":{"big":%d}}`, big)
+	}))
+	defer server.Close()
+	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
+	object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
+	w.keep(object, &metav1.PartialObjectMetadata{}, nil)
+	a := w.rewrite(t.Context(), object)
+	if a.failure.kind != changing || !strings.Contains(a.failure.message, ".spec.big") {
+		t.Errorf("the failure is %v", a.failure)
 	}
 }
 
