@@ -68,8 +68,9 @@ limitations under the License.
 // It never
 //
 //   - reads the body of an object, neither in a list nor in an answer, except to compare it with the answer to a dry
-//     run. Each run does that for the first object of each namespace, for every hundredth after it, and for each object
-//     whose managedFields name a version that the CustomResourceDefinition lacks, unless these are cleaned;
+//     run. Each run does that for the first object of each namespace, for every hundredth after it, for each object
+//     whose managedFields name a version that the CustomResourceDefinition lacks, unless these are cleaned, and for
+//     each object whose rewrite the fence has denied;
 //   - takes an error for an outcome: an object is gone only if the API server says so;
 //   - prunes status.storedVersions after a failure, or if somebody wrote the definition after it was read;
 //   - creates a migration, or writes a StorageState.

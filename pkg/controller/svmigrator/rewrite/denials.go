@@ -65,8 +65,8 @@ type fencedRow struct {
 
 func (f *fencedRow) reset() { *f = fencedRow{} }
 
-// add adds an object. It returns an error if the row shows that a rule changes all objects: it has fencedAtLeast
-// objects of several namespaces, or as many that are in no namespace, and none was stored.
+// add adds an object. It returns an error if the row shows that a rule changes all objects: if it has fencedAtLeast
+// objects, and these are of several namespaces. Objects without a namespace show that only if none was stored.
 func (f *fencedRow) add(a attempt, noneStored bool) error {
 	f.objects, f.last = f.objects+1, a.failure
 	if f.namespaces == nil {

@@ -51,7 +51,7 @@ const (
 	reportPeriod = 250 * time.Millisecond
 	// ReportAfter is how long requests must have failed before the state says so.
 	ReportAfter = 5 * time.Second
-	// StuckAfter is how long a task must have made no progress to be stuck. It is longer than any request takes.
+	// StuckAfter is how long a task must have made no progress to be stuck. It is longer than any single request takes.
 	StuckAfter = listTimeout + 5*time.Second
 )
 

@@ -135,8 +135,7 @@ func (s *Sweep) List() (token string, wanted bool) {
 }
 
 // Listed takes the chunk that was listed. It returns the objects that need no rewrite, because they are newer than the
-// baseline: their outcome is WrittenByOthers. There are such objects only in a list that continued after its token had
-// expired, or that was restarted.
+// baseline: their outcome is WrittenByOthers. The first list has none, unless the sweep began with a baseline.
 func (s *Sweep) Listed(c Chunk) (skipped []*Object) {
 	s.listing = false
 	if s.position.Baseline == "" {
