@@ -26,6 +26,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/util/json"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -78,7 +79,8 @@ func Count(ctx context.Context, etcd clientv3.KV, q Question, progress func(obje
 		kept := Kept{Place: placeOf(string(kv.Key), prefix), Form: FormOf(kv.Value).named(kv.Value, q.Keys)}
 		if kept.Place == states {
 			var state migrationv1alpha1.StorageState
-			if kept.Format == JSON && json.Unmarshal(kv.Value, &state) == nil {
+			if kept.Format == JSON && json.Unmarshal(kv.Value, &state) == nil ||
+				kept.Format == CBOR && direct.Unmarshal(kv.Value, &state) == nil {
 				survey.States = append(survey.States, state)
 			} else {
 				survey.StatesUnread++
@@ -146,7 +148,7 @@ func (k Kept) isOneOf(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		resource := schema.ParseGroupResource(name)
 		return resource.Resource == k.Resource &&
-			(k.Group == resource.Group || k.Group == "" || resource.Group == "")
+			(k.Group == resource.Group || k.Group == "" && withoutGroup(resource.Group) || resource.Group == "")
 	})
 }
 

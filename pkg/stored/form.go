@@ -25,6 +25,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/cbor/direct"
 	"k8s.io/apimachinery/pkg/util/json"
 	kmstypes "k8s.io/apiserver/pkg/storage/value/encrypt/envelope/kmsv2/v2"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
 // Format is how the bytes of an object are to be read.
@@ -167,16 +169,25 @@ func placeOf(key, prefix string) Place {
 	return place
 }
 
+// withoutGroup reports whether keys of a group may lack the group. Those of kube-apiserver do, and a newer one may have
+// more groups.
+func withoutGroup(group string) bool {
+	return group == "" || releases.BuiltIn(group) || strings.HasSuffix(group, ".k8s.io")
+}
+
 // folders returns the prefixes of the keys under which objects of a resource may be. Other objects may be there too.
 func (p Place) folders(prefix string) []string {
-	folders := []string{p.Resource + "/"}
-	for folder, resource := range specialFolders {
-		if resource == p.Resource {
-			folders = append(folders, folder+"/")
+	var folders []string
+	if withoutGroup(p.Group) {
+		folders = append(folders, p.Resource+"/")
+		for folder, resource := range specialFolders {
+			if resource == p.Resource {
+				folders = append(folders, folder+"/")
+			}
 		}
-	}
-	if p.Resource == "endpoints" {
-		folders = append(folders, "services/endpoints/")
+		if p.Resource == "endpoints" {
+			folders = append(folders, "services/endpoints/")
+		}
 	}
 	if p.Group != "" {
 		folders = append(folders, p.Group+"/"+p.Resource+"/", p.Group+"/"+p.Group+"/"+p.Resource+"/")
