@@ -93,9 +93,7 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 	if change.Webhook, err = o.checkWebhook(ctx, file); err != nil {
 		return Change{}, err
 	}
-	if change.Live != nil && slices.ContainsFunc(change.Live.ServedVersions(), func(version string) bool {
-		return !slices.Contains(file.ServedVersions(), version)
-	}) {
+	if change.Live != nil && len(change.unserved()) > 0 {
 		change.ManagedFields, change.Uncounted = o.countManagedFields(ctx, *change.Live)
 	}
 	return change, ctx.Err()
@@ -118,10 +116,8 @@ func (o *Options) dryRun(ctx context.Context, object *unstructured.Unstructured)
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("it does not serve %s", gvr.GroupVersion()), nil
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
-		return err.Error(), nil
-	case apierrors.IsForbidden(err):
-		// An admission webhook or policy answers the same as the authorizer.
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err):
+		// An admission webhook or policy answers that it is forbidden, as the authorizer does.
 		return err.Error(), nil
 	case err != nil:
 		return "", fmt.Errorf("dry run of CustomResourceDefinition %q: %w", object.GetName(), cli.Explain(err))

@@ -93,12 +93,21 @@ func decideChange(in Change) Findings {
 		}
 	}
 	found.aboutUncounted(name, in.Uncounted)
-	for _, version := range in.Live.ServedVersions() {
-		if !slices.Contains(in.File.ServedVersions(), version) {
-			found.aboutUnserved(name, version, in.ManagedFields[version])
-		}
+	for _, version := range in.unserved() {
+		found.aboutUnserved(name, version, in.ManagedFields[version])
 	}
 	return found
+}
+
+// unserved returns the versions that the file removes, or stops to serve.
+func (in *Change) unserved() (versions []string) {
+	served := in.File.ServedVersions()
+	for _, v := range in.Live.Spec.Versions {
+		if !in.File.Has(v.Name) || v.Served && !slices.Contains(served, v.Name) {
+			versions = append(versions, v.Name)
+		}
+	}
+	return versions
 }
 
 // permits reports whether rules allow what a migration does with a resource.

@@ -99,6 +99,11 @@ func TestDrop(t *testing.T) {
 	}
 }
 
+func unservedLast(d *Definition) *Definition {
+	d.Spec.Versions[len(d.Spec.Versions)-1].Served = false
+	return d
+}
+
 func TestChange(t *testing.T) {
 	converted := widgets(nil, "v1", "v1alpha1")
 	converted.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
@@ -130,6 +135,13 @@ func TestChange(t *testing.T) {
 			[]string{"ERROR VersionMayBeStored widgets.example.com"}},
 		{"the webhook is missing", Change{File: converted, Webhook: "it does not exist", Live: converted},
 			[]string{"ERROR ConversionWebhookMissing widgets.example.com"}},
+		{"managedFields name a version that is dropped and was not served", Change{File: widgets(nil, "v1"),
+			Live: unservedLast(widgets([]string{"v1"}, "v1", "v1alpha1")), State: ptr.To(with(
+				state("Widget", "widgets.example.com", "example.com/v1"), safe)),
+			ManagedFields: map[string]int64{"v1alpha1": 2}}, []string{"WARNING ManagedFieldsNotServed widgets.example.com"}},
+		{"a version that is not served stays", Change{File: unservedLast(widgets(nil, "v1", "v1alpha1")),
+			Live:          unservedLast(widgets([]string{"v1"}, "v1", "v1alpha1")),
+			ManagedFields: map[string]int64{"v1alpha1": 2}}, nil},
 		{"managedFields name a version that is dropped", Change{File: widgets(nil, "v1"),
 			Live:          widgets([]string{"v1"}, "v1", "v1alpha1"),
 			ManagedFields: map[string]int64{"v1alpha1": 2, "v1": 5}}, []string{

@@ -90,7 +90,13 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 	// A version that nobody knows any more is a hash, which says nothing about a group.
 	version, _ := schema.ParseGroupVersion(encoding)
 	if !releases.BuiltIn(state.GroupResource().Group) {
-		if target.Serves != nil && !target.Serves[hash] {
+		switch {
+		case target.Serves[hash]:
+		case ofKubeAPIServer(state):
+			fs.add(Error, CodeEncodingUnreadable, state.Name, "objects may be stored as %s. It is not known whether %s can "+
+				"read them, because this plugin has no data of the group. Run a plugin that knows the release of the API "+
+				"servers, and read the release notes", encoding, target.Name)
+		case target.Serves != nil:
 			fs.add(Warning, CodeEncodingNotServed, state.Name, "objects may be stored as %s, which %s does not serve. It "+
 				"can read them only if its CustomResourceDefinition has the version", encoding, target.Name)
 		}
@@ -128,6 +134,13 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 			"Enable %s with --runtime-config, and the feature gate of the resource if there is one. Until then no client "+
 			"can read its objects", target.Name, strings.Join(onRequest, " or "))
 	}
+}
+
+// ofKubeAPIServer reports whether kube-apiserver itself has the resource, and no definition or aggregated server.
+func ofKubeAPIServer(state *migrationv1alpha1.StorageState) bool {
+	evidence := state.Status.Evidence
+	return evidence != nil && (evidence.Source == migrationv1alpha1.EvidenceFromServerDiscovery ||
+		evidence.Source == migrationv1alpha1.EvidenceFromStorageVersion)
 }
 
 // supportOf returns what a target does with an encoding of kube-apiserver.

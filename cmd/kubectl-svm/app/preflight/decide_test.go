@@ -67,6 +67,11 @@ func state(kind, resource string, versions ...string) migrationv1alpha1.StorageS
 	return s
 }
 
+func ofKubeAPIServerItself(s migrationv1alpha1.StorageState) migrationv1alpha1.StorageState {
+	s.Status.Evidence = &migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromServerDiscovery}
+	return s
+}
+
 func with(s migrationv1alpha1.StorageState, conditions ...metav1.Condition) migrationv1alpha1.StorageState {
 	s.Status.Conditions = conditions
 	return s
@@ -234,6 +239,11 @@ func TestTarget(t *testing.T) {
 			"mutatingadmissionpolicies.admissionregistration.k8s.io", "admissionregistration.k8s.io/v1"),
 			TargetServer{Release: 35, Serves: serving("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy").Serves},
 			[]string{"ERROR EncodingUnreadable mutatingadmissionpolicies.admissionregistration.k8s.io"}},
+		{"a group of kube-apiserver that nobody knows",
+			ofKubeAPIServerItself(state("Foo", "foos.new.k8s.io", "new.k8s.io/v1")), releaseTarget(37),
+			[]string{"ERROR EncodingUnreadable foos.new.k8s.io"}},
+		{"the same, and the server serves the version",
+			ofKubeAPIServerItself(state("Foo", "foos.new.k8s.io", "new.k8s.io/v1")), serving("new.k8s.io/v1", "Foo"), nil},
 		{"a server that does not", state("Widget", "widgets.example.com", "example.com/v1"),
 			TargetServer{Release: 37, Serves: map[string]bool{}}, []string{"WARNING EncodingNotServed widgets.example.com"}},
 	}
