@@ -26,6 +26,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/discovery"
@@ -102,9 +103,26 @@ func TestNamesOfResources(t *testing.T) {
 	}
 }
 
+// TestGroupThatIsMissing has a migration that lacks the group of the resource. Others mean that resource all the same.
+func TestGroupThatIsMissing(t *testing.T) {
+	mistaken, only := schema.GroupResource{Resource: "widgets"}, schema.GroupResource{Resource: "gizmos"}
+	for _, ended := range []bool{true, false} {
+		c, needed := catalog(t), sets.New(mistaken, only)
+		if c.Add(mistaken, only); ended {
+			needed.Clear()
+		}
+		c.markGone(needed)
+		for name, want := range map[string]string{"widgets": "widgets.example.com", "gizmos": "gizmos"} {
+			if got, err := c.Resolve([]string{name}); err != nil || join(got) != want {
+				t.Errorf("the migration has ended: %t. %s means %v and the error %v, want %s", ended, name, got, err, want)
+			}
+		}
+	}
+}
+
 func TestResourcesThatAreServed(t *testing.T) {
 	widgets := catalog(t).Find(schema.GroupResource{Group: "example.com", Resource: "widgets"})
-	if widgets == nil || strings.Join(widgets.Versions, ",") != "v1,v1alpha1" || widgets.Kind != "Widget" {
+	if widgets == nil || strings.Join(widgets.Versions, ",") != "v1,v1alpha1" {
 		t.Errorf("got %+v, want widgets in v1 and v1alpha1", widgets)
 	}
 }
@@ -195,9 +213,9 @@ func TestTables(t *testing.T) {
 		colour bool
 		want   string
 	}{
-		{"", false, "NAME     WHY\na        well\nlonger   bad ^[[2J...\n"},
-		{Wide, false, "NAME     WHY             EPOCH\na        well            1\nlonger   bad ^[[2J...    2\n"},
-		{"", true, "NAME     WHY\na        well\n\x1b[31mlonger   bad ^[[2J...\x1b[0m\n"},
+		{"", false, "NAME     WHY\na        well\nlonger   bad ^[[2J news\n"},
+		{Wide, false, "NAME     WHY              EPOCH\na        well             1\nlonger   bad ^[[2J news   2\n"},
+		{"", true, "NAME     WHY\na        well\n\x1b[31mlonger   bad ^[[2J news\x1b[0m\n"},
 	} {
 		var out bytes.Buffer
 		env := &Env{IOStreams: genericiooptions.IOStreams{Out: &out}, Colour: test.colour}

@@ -116,6 +116,10 @@ func (c *Cluster) RequireState(resource schema.GroupResource) (*migrationv1alpha
 		return nil, fmt.Errorf("%s has no StorageState: the API server does not serve it, and only migrations that have "+
 			"ended name it", resource)
 	}
+	if c.Catalog.Unstored(resource) {
+		return nil, fmt.Errorf("%s has no StorageState, because its API server does not publish in which version it "+
+			"stores the objects", resource)
+	}
 	return nil, fmt.Errorf("%s has no StorageState yet: the trigger creates it. "+
 		"\"kubectl svm status\" shows whether a manager runs", resource)
 }

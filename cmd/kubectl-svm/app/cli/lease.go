@@ -38,7 +38,7 @@ func (l *ManagerLease) AddTo(flags *pflag.FlagSet) {
 	l.NamespacedName = types.NamespacedName{Namespace: metav1.NamespaceSystem, Name: names.Manager}
 	flags.Var(l, "manager-lease",
 		"Lease that the leading manager holds, as NAMESPACE/NAME. The command reads it to see whether a manager runs. "+
-			"Empty means that managers run without leader election.")
+			"Give an empty value if the managers run without leader election.")
 }
 
 // String returns the value of the flag.
@@ -78,8 +78,5 @@ func (c *Clients) Lease(ctx context.Context, l ManagerLease) (*coordinationv1.Le
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, err
-	}
-	return lease, nil
+	return lease, err
 }

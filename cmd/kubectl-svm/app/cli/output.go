@@ -102,7 +102,13 @@ func (o *Output) PrintTable(env *Env, columns []Column, rows []Row) error {
 		table.ColumnDefinitions = append(table.ColumnDefinitions, definition)
 	}
 	for _, row := range rows {
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: row.Cells})
+		cells := slices.Clone(row.Cells)
+		for i, cell := range cells {
+			if text, is := cell.(string); is {
+				cells[i] = strings.ReplaceAll(text, "\n", " ") // The printer cuts what follows.
+			}
+		}
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 	}
 	var text bytes.Buffer
 	tabs := printers.GetNewTabWriter(&text)

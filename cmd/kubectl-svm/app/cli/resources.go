@@ -35,8 +35,6 @@ const All = "all"
 // Resource is a resource whose objects can be migrated, as the API server serves it.
 type Resource struct {
 	schema.GroupResource
-	// Kind is the kind of its objects.
-	Kind string
 	// Versions are the versions in which it is served, the preferred one first.
 	Versions []string
 	// ShortNames are other names of it, its singular among them.
@@ -75,7 +73,7 @@ func Discover(ctx context.Context, client discovery.DiscoveryInterfaceWithContex
 				resource := schema.GroupResource{Group: group.Name, Resource: r.Name}
 				if found[resource] == nil {
 					names := append(slices.Clone(r.ShortNames), r.SingularName)
-					found[resource] = &Resource{GroupResource: resource, Kind: r.Kind, ShortNames: names}
+					found[resource] = &Resource{GroupResource: resource, ShortNames: names}
 				}
 				found[resource].Versions = append(found[resource].Versions, version.Version)
 			}
@@ -180,14 +178,17 @@ func (c *Catalog) Resolve(names []string) ([]schema.GroupResource, error) {
 func (c *Catalog) match(name string) ([]schema.GroupResource, error) {
 	group, wholeGroup := strings.CutPrefix(name, "*.")
 	several := NamesSeveral(name)
-	if exact := schema.ParseGroupResource(name); c.Find(exact) != nil {
+	exact := schema.ParseGroupResource(name)
+	if r := c.Find(exact); r != nil && (r.Group != "" || len(r.Versions) > 0) {
 		return []schema.GroupResource{exact}, nil
 	}
 	var matches, unstored []schema.GroupResource
 	for _, r := range c.resources {
 		named := name == All || wholeGroup && r.Group == group || !wholeGroup && r.hasName(name)
+		// Nobody serves it without a group: a migration lacks the group of the resource that it is for.
+		mistaken := !several && r.GroupResource == exact && len(r.Versions) == 0
 		switch {
-		case named && r.Unstored:
+		case named && (r.Unstored || mistaken):
 			unstored = append(unstored, r.GroupResource)
 		case named:
 			matches = append(matches, r.GroupResource)

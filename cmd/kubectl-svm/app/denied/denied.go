@@ -239,8 +239,8 @@ func (o *Options) printDenied(all []Denied) error {
 	}
 	for _, d := range all {
 		if more := d.Total - int64(len(d.Objects)); more > 0 {
-			fmt.Fprintf(o.Out, "... and %d more of %s. The log of svm-controller-manager names the first 100 of a run.\n",
-				more, d.Resource)
+			fmt.Fprintf(o.Out, "... and %d more of %s. A migration names at most %d: the next one names others.\n",
+				more, d.Resource, migrationv1alpha1.MaxDeniedObjects)
 		}
 	}
 	fmt.Fprintln(o.Out, "\nWhat to do:")

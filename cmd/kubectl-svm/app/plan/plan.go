@@ -24,7 +24,6 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -37,7 +36,9 @@ const (
 why. The last lines are the commands for what the trigger does not do by itself. The command changes nothing.
 
 The plan follows from the StorageStates. The command compares them with the CustomResourceDefinitions, if you may list
-these. It does not ask the API servers again what they write.`
+these. It does not ask the API servers again what they write.
+
+Exit codes: 0 the plan is printed, 1 an error.`
 	example = `  # What happens next
   kubectl svm plan
 
@@ -60,6 +61,9 @@ type Plan struct {
 	Manager assess.Manager `json:"manager"`
 	// Unknown says what could not be read, or nothing.
 	Unknown string `json:"unknown,omitempty"`
+
+	// unaided means that a person has to act, and that no command of this plugin does it.
+	unaided bool
 }
 
 // Step is what happens next to one resource.
@@ -109,9 +113,7 @@ func (o *Options) Run(ctx context.Context) error {
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
 	plan.Manager = assess.ManagerOf(lease, err, cluster.States, now)
 	unknown := o.Unlisted(cluster.Catalog)
-	if unread := cluster.DefinitionsUnread; !apierrors.IsForbidden(unread) {
-		unknown = errors.Join(unknown, unread)
-	}
+	unknown = errors.Join(unknown, cluster.DefinitionsUnread)
 	if unknown != nil {
 		plan.Unknown = unknown.Error()
 	}
@@ -139,6 +141,7 @@ func newPlan(resources []assess.Resource, named bool) *Plan {
 		plan.Steps = append(plan.Steps, newStep(r))
 		if r.Attention == assess.Act { // The trigger does the others by itself.
 			helped = append(helped, r)
+			plan.unaided = plan.unaided || r.Verb == "" && r.Permission == ""
 		}
 	}
 	plan.Commands = append(plan.Commands, assess.Commands(helped, known)...)
@@ -211,11 +214,22 @@ func (o *Options) print(plan *Plan) error {
 			o.Paint(cli.Red, plan.Manager.Message))
 		return err
 	}
-	if len(plan.Commands) == 0 {
-		_, err := fmt.Fprintln(o.Out, "\nNo action is needed. To follow the steps, run:\n  kubectl svm status --watch")
-		return err
-	}
-	_, err := fmt.Fprintf(o.Out, "\nRun these commands for what the trigger does not do by itself:\n  %s\n",
-		strings.Join(plan.Commands, "\n  "))
+	_, err := fmt.Fprint(o.Out, advice(plan))
 	return err
+}
+
+// advice says what a person has to do.
+func advice(plan *Plan) string {
+	text := ""
+	if plan.unaided {
+		text = "\nA person has to act where the action is \"nothing\" and no command follows.\n" +
+			"What to do is in the messages of kubectl svm plan -o wide.\n"
+	}
+	switch {
+	case len(plan.Commands) > 0:
+		text += "\nThe trigger does not do the rest by itself. Run:\n  " + strings.Join(plan.Commands, "\n  ") + "\n"
+	case !plan.unaided:
+		text = "\nNo action is needed. To follow the steps, run:\n  kubectl svm status --watch\n"
+	}
+	return text
 }

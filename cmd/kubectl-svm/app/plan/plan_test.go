@@ -74,9 +74,18 @@ anvils.example.com   v1,v2   v2    nothing: --auto-migrate leaves it out   NotSe
 bolts.example.com    v1,v2   v2    nothing: paused by a person             Paused
 drills.example.com   v1,v2   v2    a migration starts in 3h                Soaking
 
-Run these commands for what the trigger does not do by itself:
+The trigger does not do the rest by itself. Run:
   kubectl svm migrate anvils.example.com
   kubectl svm resume bolts.example.com
+`},
+		{"only a person can act", leads, []assess.Resource{
+			running, resource("drills.example.com", assess.Act, "ServersUnseen", "a server does not answer", ""),
+		}, `RESOURCE             FROM    TO    ACTION                              WHY
+cogs.example.com     v1,v2   v2    the migration ends in 5m            MigrationRunning
+drills.example.com   v1,v2   v2    nothing: a server does not answer   ServersUnseen
+
+A person has to act where the action is "nothing" and no command follows.
+What to do is in the messages of kubectl svm plan -o wide.
 `},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -111,25 +111,26 @@ func (o *Options) Validate() error {
 
 // Run prints the report. It prints what can be read, also if a part cannot.
 func (o *Options) Run(ctx context.Context) error {
-	report, err := o.gather(ctx)
-	if err != nil {
+	report := o.gather(ctx)
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err = o.Output.PrintData(o.Env, report)
+	err := o.Output.PrintData(o.Env, report)
 	if err == nil && len(report.Problems) > 0 {
 		err = errors.New("a part of the report could not be read: the report says which, and why")
 	}
 	return err
 }
 
-func (o *Options) gather(ctx context.Context) (*Report, error) {
-	server, err := o.Clients.Discovery.ServerVersionWithContext(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("asking the API server for its version: %w", cli.Explain(err))
-	}
+func (o *Options) gather(ctx context.Context) *Report {
 	r := &Report{
-		Time: metav1.NewTime(o.Clock.Now().UTC()), PluginVersion: version.Get().GitVersion, ServerVersion: server.GitVersion,
+		Time: metav1.NewTime(o.Clock.Now().UTC()), PluginVersion: version.Get().GitVersion,
 		Findings: preflight.Findings{}, States: []State{}, Migrations: []Migration{},
+	}
+	if server, err := o.Clients.Discovery.ServerVersionWithContext(ctx); err != nil {
+		r.addProblem("version of the API server", cli.Explain(err))
+	} else {
+		r.ServerVersion = server.GitVersion
 	}
 	checks := &preflight.Options{NamedOptions: o.NamedOptions, ManagerLease: o.ManagerLease}
 	if found, err := checks.Find(ctx); err != nil {
@@ -154,7 +155,7 @@ func (o *Options) gather(ctx context.Context) (*Report, error) {
 		survey, err := (&verify.Options{Env: o.Env, Etcd: o.Etcd}).Survey(ctx)
 		r.addEtcd(&survey, err)
 	}
-	return r, nil
+	return r
 }
 
 func (r *Report) addProblem(what string, err error) {

@@ -77,7 +77,7 @@ func (f files) save(m *migrationv1alpha1.StorageVersionMigration) error {
 	if err != nil {
 		return fmt.Errorf("encoding the progress: %w", err)
 	}
-	// Renamed into place, so that a crash leaves either the old file or the new one.
+	// Renamed into place, so that the file is either the old or the new one if this process is killed.
 	temporary := fmt.Sprintf("%s.%d.new", path, os.Getpid())
 	if err := os.WriteFile(temporary, content, 0o600); err != nil {
 		return fmt.Errorf("saving the progress: %w", err)

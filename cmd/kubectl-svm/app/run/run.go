@@ -53,10 +53,11 @@ aggregated API server does not answer, the command does nothing. --allow-incompl
 
 If a manager runs, use "kubectl svm migrate" instead.
 
-Progress is saved in a file for each resource: after each chunk of objects, but at most twice a second, and up to five
-seconds later if objects are denied. You can interrupt the command at any time, and continue with --resume. It repeats
-the requests since progress was last saved. If API servers were restarted meanwhile, or etcd was restored, the command
-starts over. The API server does not store an object again if it is already stored in the new version.
+Progress is saved in a file for each resource, after a chunk of objects and at most twice a second. While objects are
+denied it is saved less often, at least every five seconds. You can interrupt the command at any time, and continue with
+--resume. It repeats the requests since progress was last saved. If API servers were restarted meanwhile, or etcd was
+restored, the command starts over. The API server does not store an object again if it is already stored in the new
+version.
 
 Exit codes: 0 all succeeded, 1 error, 2 a migration failed, 3 timeout. Denied objects are printed.`
 	example = `  # Would the API server accept all rewrites? Nothing is stored
@@ -219,8 +220,8 @@ func (o *Options) prepare(
 				"start over", kept.path(gr))
 		case m != nil && !current.continues(m):
 			_, _ = fmt.Fprintf(o.ErrOut, "%s: starting over, because API servers were restarted or etcd was restored since "+
-				"the last run. Before Kubernetes 1.36 every run starts over. Objects that are already stored in the new "+
-				"version are not written again.\n", gr)
+				"the last run, or that was of another cluster. Before Kubernetes 1.36 every run starts over. Objects that are "+
+				"already stored in the new version are not written again.\n", gr)
 			m = nil
 		case m == nil && o.Resume:
 			_, _ = fmt.Fprintf(o.ErrOut, "%s: nothing was saved in %s, so the migration starts from the beginning.\n",
