@@ -50,8 +50,8 @@ type builtIn struct {
 	migratable bool
 	// lastRead is what the last complete look said, nil if there was none.
 	lastRead *Sighting
-	// recentHashes are all encodings read since a server departed whose address may still answer. Its answer may have been
-	// counted in the place of a living server's.
+	// recentHashes are the encodings that were read while the address of a departed server may still have answered. A
+	// living server may write any of them, because the departed one may have answered in its place.
 	recentHashes sets.Set[Encoding]
 }
 

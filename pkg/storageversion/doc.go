@@ -36,8 +36,9 @@ limitations under the License.
 //
 //   - Custom resources: the definition, which servers follow. Every change of its spec raises the generation by one, so
 //     the generation shows whether a change went by unseen. An entry that left status.storedVersions proves nothing.
-//   - Built-in resources, if every living server publishes StorageVersions: these objects. A server publishes before it
-//     writes, and every publication that changes something moves the resource version.
+//   - Built-in resources, if every living server publishes StorageVersions, and a look has read the same processes:
+//     these objects. A server publishes before it writes, except for Leases in kube-system and its own namespaces, and
+//     every publication that changes something moves the resource version.
 //   - Other built-in resources: the discovery documents of every server, read at its own address, or on a connection
 //     that stays with it. What a process writes never changes, so a complete look stays true for as long as the same
 //     processes live.

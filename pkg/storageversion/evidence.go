@@ -18,6 +18,7 @@ package storageversion
 
 import (
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
@@ -59,7 +60,7 @@ func Durable(e migrationv1alpha1.StorageEvidence) bool {
 }
 
 // Continues reports whether two evidences prove that in between, when nobody watched, nothing was written but the
-// encodings that these two show.
+// encodings that these two show, unless a server of another identity came and went for good.
 func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	if recorded.Source != first.Source || !Durable(recorded) || !Durable(first) {
 		return false
@@ -86,13 +87,34 @@ func (s *Sighting) IsRecord(recorded migrationv1alpha1.StorageEvidence) bool {
 	return s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime) && SameEvidence(s.Evidence, recorded)
 }
 
+// OfOtherServer reports whether an aggregated server took the resource over or handed it over since evidence was
+// recorded, or whether an aggregated server that the record lacks has it now. Then the objects may be in another
+// storage. The address of an aggregated server begins with that of its Service.
+func OfOtherServer(recorded, now migrationv1alpha1.StorageEvidence) bool {
+	aggregated := func(e migrationv1alpha1.StorageEvidence) bool {
+		return e.Source == migrationv1alpha1.EvidenceFromAggregatedDiscovery
+	}
+	if !aggregated(recorded) || !aggregated(now) {
+		return aggregated(recorded) != aggregated(now)
+	}
+	server := func(e migrationv1alpha1.EndpointEvidence) string {
+		service, _, _ := strings.Cut(e.Address, "/apis/")
+		return service
+	}
+	return slices.ContainsFunc(now.Endpoints, func(is migrationv1alpha1.EndpointEvidence) bool {
+		return !slices.ContainsFunc(recorded.Endpoints, func(was migrationv1alpha1.EndpointEvidence) bool {
+			return server(was) == server(is)
+		})
+	})
+}
+
 // SightingsSince returns the sightings that came after the recorded evidence. known is false if nothing
 // connects the evidence with the sightings: then anything may have happened in between.
 //
-// The same evidence may be in several sightings. Its time tells which one was recorded, unless another process recorded
-// it by its own clock. Then the first one counts, or none if the record may be older than all of them. So later may
-// have too many sightings. It has too few only if servers changed and changed back, so that two sightings are equal,
-// another process recorded the first of them, and its clock was ahead by exactly the time between the two.
+// The same evidence may be in several sightings. Its time tells which one was recorded, if this process recorded it.
+// Otherwise the first one counts, or none if the record may be older than all of them. So later may have too many
+// sightings. It has too few only if another process recorded the first of two equal sightings, and its clock was ahead
+// by exactly the time between the two.
 func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (later []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
 	if at := slices.IndexFunc(all, func(s Sighting) bool { return s.IsRecord(recorded) }); at >= 0 {

@@ -85,7 +85,8 @@ type Document struct {
 	// Held says that a connection to the process is kept, and that ConnectionLost reports its end. That is done where the
 	// Lease may outlive its process.
 	Held bool
-	// ServesStorageVersions says that the server takes part in the StorageVersion API.
+	// ServesStorageVersions says that the server serves the StorageVersion API. Whether it publishes what it writes
+	// depends on its feature gates, which no document shows.
 	ServesStorageVersions bool
 }
 

@@ -289,10 +289,14 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 	}
 }
 
-// published reports whether a StorageVersion shows what is written of a built-in resource.
+// published reports whether a StorageVersion shows what is written of a built-in resource. It may lack the entry of a
+// living server, because others remove entries too. So the last complete look must have read the same processes, and
+// what it read counts as well.
 func (l *Ledger) published(resource schema.GroupResource) bool {
 	_, exists := l.publications.objects[resource]
-	return exists && l.builtIns.resources[resource].kind != "" && l.publications.complete()
+	read := l.builtIns.resources[resource].lastRead
+	return exists && l.publications.complete() && read != nil &&
+		slices.Equal(read.Evidence.Servers, l.servers.evidence().Servers)
 }
 
 // publishedSighting returns what the StorageVersions of a resource, and of those that share its storage, say. It adds

@@ -73,6 +73,19 @@ func TestStorageVersions(t *testing.T) {
 		s.SetStorageVersion(s.tick(), "apps.deployments", object("2", "a=apps/v1"), true)
 		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}), []string{appsV1})
 	})
+	t.Run("an entry that is missing is not what its server writes", func(t *testing.T) {
+		s := newStory()
+		s.servers(true, "a/1", "b/1", "c/1")
+		s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "b=apps/v1", "c=apps/v1"), false)
+		s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "b=batch/v1", "c=batch/v1"), false)
+		s.SetStorageVersionsServed(s.tick(), true)
+		s.looks(at(publishing(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/1", "b/1", "c/1")
+		expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}))
+		s.SetServers(s.tick(), processesOf([]string{"a/1", "b/1"}), true)
+		if o := s.Observe(s.now, deployments); o.AllWrite(appsV1) {
+			t.Errorf("all servers write v1: %+v", o)
+		}
+	})
 	t.Run("servers that published all they wrote may leave together", func(t *testing.T) {
 		s := newStory()
 		s.servers(true, "a/1", "b/1", "c/1")

@@ -100,8 +100,11 @@ func (e *evaluation) events() []Event {
 			"They stay among the persisted encodings until a migration succeeds.")
 	}
 	if ref := next.Migration; ref != nil && e.latest != nil && (old.Migration == nil || old.Migration.Name != ref.Name) {
-		add(corev1.EventTypeNormal, eventMigrationDue, "The migration "+ref.Name+" was created to bring all objects to "+
-			next.CurrentEncodingVersion+".")
+		purpose := "bring all objects to " + next.CurrentEncodingVersion
+		if next.Migrated() {
+			purpose = "remove versions that are not served from metadata.managedFields"
+		}
+		add(corev1.EventTypeNormal, eventMigrationDue, "The migration "+ref.Name+" was created to "+purpose+".")
 	}
 	if backoff := next.Backoff; backoff != nil && (old.Backoff == nil || old.Backoff.Failures < backoff.Failures) {
 		add(corev1.EventTypeWarning, eventMigrationFailed, e.failureMessage())

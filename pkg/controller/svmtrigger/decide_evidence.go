@@ -115,8 +115,7 @@ func (e *evaluation) recordCurrentSince() {
 // recordEvidence records the evidence.
 func (e *evaluation) recordEvidence() {
 	// Unchanged evidence keeps the time at which it was seen first, maybe by another process.
-	if len(e.in.Observation.Sightings) > 0 &&
-		(e.sawMore || e.old.Evidence == nil || !storageversion.SameEvidence(*e.old.Evidence, e.last.Evidence)) {
+	if e.sawMore {
 		e.next.Evidence = e.last.Evidence.DeepCopy()
 	}
 }
@@ -161,7 +160,8 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 	if sightings, connected := storageversion.SightingsSince(*recorded, all); connected {
 		return sightings, e.tooOld(recorded)
 	}
-	return all, storageversion.Durable(*recorded) || storageversion.Anonymous(*recorded) || e.tooOld(recorded)
+	return all, storageversion.Durable(*recorded) || storageversion.Anonymous(*recorded) || e.tooOld(recorded) ||
+		storageversion.OfOtherServer(*recorded, all[0].Evidence)
 }
 
 // tooOld reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.
@@ -216,10 +216,8 @@ func (e *evaluation) current() string {
 		return storageversion.Unknown
 	case len(e.last.Writing) == 1:
 		return e.last.Writing[0]
-	case e.old.CurrentStorageVersionHash == "":
-		return storageversion.Unknown
 	default:
-		return e.old.CurrentStorageVersionHash
+		return cmp.Or(e.old.CurrentStorageVersionHash, storageversion.Unknown)
 	}
 }
 

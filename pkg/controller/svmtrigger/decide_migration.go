@@ -87,8 +87,8 @@ func (e *evaluation) acceptProof() {
 }
 
 // proves reports whether a migration succeeded, was for the current encoding in this epoch, and began when no write in
-// another encoding could land behind it. No migration is bound to an epoch before its state says that the servers
-// agree.
+// another encoding could land behind it: the migrator begins no migration of an epoch before the stored state says that
+// the servers agree.
 func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 	return m.HasCondition(migrationv1alpha1.MigrationSucceeded) && e.storage().targets(m, m.Status.Target) &&
 		m.Status.Target.StorageVersionHash == e.next.CurrentStorageVersionHash && m.Status.StartTime != nil &&
@@ -133,7 +133,8 @@ func (e *evaluation) planDeletions() {
 	e.decision.DeleteReason = reasonNothingDue
 	for _, m := range e.in.Migrations {
 		bound := m.Bound()
-		if bound == nil || !m.ByTrigger() || m.GroupResource() != e.in.Observation.Resource || m.Finished() {
+		if bound == nil || !m.ByTrigger() || m.GroupResource() != e.in.Observation.Resource || m.Finished() ||
+			m.DeletionTimestamp != nil {
 			continue
 		}
 		outdated := bound.StorageStateUID != e.in.State.UID || *bound.Epoch != e.next.Epoch

@@ -24,7 +24,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -292,45 +291,6 @@ func TestServersThatCannotBeSeen(t *testing.T) {
 		d.Status.Epoch != 2 || d.Status.CurrentStorageVersionHash != storageversion.Unknown {
 		t.Errorf("a new server that cannot be asked may write anything: %+v", d.Status)
 	}
-}
-
-func TestReplicasThatNobodyAsked(t *testing.T) {
-	l := newLife(t)
-	l.unwatched()
-	v1Only := schema.GroupVersion{Group: widgets.Group, Version: "v1"}
-	answers := func(unasked string) {
-		l.ledger.SetAggregated(l.in.Now, v1Only, &storageversion.AggregatedDocument{
-			Address: "widgets/api:443", WhyReplicasDiffer: unasked, Resources: map[schema.GroupResource]storageversion.Resource{
-				widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
-			},
-		})
-	}
-	migrated := func(epoch int64) {
-		t.Helper()
-		answers("")
-		l.decide()
-		l.after(time.Minute)
-		l.succeeds()
-		l.after(time.Second)
-		l.in.Now = l.in.Now.Add(time.Second)
-		answers("") // The servers were asked after the migration had ended.
-		l.decide()
-		l.expect(epoch, v1, v1)
-	}
-	migrated(1)
-	answers("two revisions answer")
-	l.decide()
-	l.expect(2, storageversion.Unknown, v1, storageversion.Unknown)
-	// The rollout is taken back.
-	answers("")
-	l.decide()
-	l.expect(3, v1, v1, storageversion.Unknown)
-	migrated(3)
-	// Nobody decides while the next one lasts.
-	answers("two revisions answer")
-	answers("")
-	l.decide()
-	l.expect(4, v1, v1, storageversion.Unknown)
 }
 
 func TestSuccessWaitsForTheLookToBeConfirmed(t *testing.T) {

@@ -19,6 +19,7 @@ package svmtrigger
 import (
 	"context"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	clienttesting "k8s.io/client-go/testing"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -45,6 +47,12 @@ func (f *fixture) run(t *testing.T) {
 	f.factory.StartWithContext(ctx)
 	done := make(chan struct{})
 	go func() { defer close(done); _ = f.Run(ctx) }()
+	// The fake client shows no watch what happened before it.
+	for watches := 0; watches < 2; time.Sleep(time.Millisecond) {
+		watches = len(slices.DeleteFunc(f.client.Actions(), func(a clienttesting.Action) bool {
+			return a.GetVerb() != "watch"
+		}))
+	}
 	t.Cleanup(func() {
 		cancel()
 		<-done

@@ -1,0 +1,112 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmtrigger
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+func TestReplicasThatNobodyAsked(t *testing.T) {
+	l := newLife(t)
+	l.unwatched()
+	v1Only := schema.GroupVersion{Group: widgets.Group, Version: "v1"}
+	answers := func(unasked string) {
+		l.ledger.SetAggregated(l.in.Now, v1Only, &storageversion.AggregatedDocument{
+			Address: "widgets/api:443", WhyReplicasDiffer: unasked, Resources: map[schema.GroupResource]storageversion.Resource{
+				widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
+			},
+		})
+	}
+	migrated := func(epoch int64) {
+		t.Helper()
+		answers("")
+		l.decide()
+		l.after(time.Minute)
+		l.succeeds()
+		l.after(time.Second)
+		l.in.Now = l.in.Now.Add(time.Second)
+		answers("") // The servers were asked after the migration had ended.
+		l.decide()
+		l.expect(epoch, v1, v1)
+	}
+	migrated(1)
+	answers("two revisions answer")
+	l.decide()
+	l.expect(2, storageversion.Unknown, v1, storageversion.Unknown)
+	// The rollout is taken back.
+	answers("")
+	l.decide()
+	l.expect(3, v1, v1, storageversion.Unknown)
+	migrated(3)
+	// Nobody decides while the next one lasts.
+	answers("two revisions answer")
+	answers("")
+	l.decide()
+	l.expect(4, v1, v1, storageversion.Unknown)
+}
+
+// TestServiceThatMovesWhileNobodyWatches has an APIService lead to another server after a short time without a manager.
+func TestServiceThatMovesWhileNobodyWatches(t *testing.T) {
+	for name, test := range map[string]struct {
+		version, address string
+		definition       bool
+		epoch            int64
+	}{
+		"the same server":                 {"v1", "widgets/api:443", false, 1},
+		"the same with a further version": {"v2", "widgets/api:443", false, 1},
+		"another server":                  {"v1", "widgets/other:443", false, 2},
+		"a definition":                    {definition: true, epoch: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLife(t)
+			answers := func(version, address string) {
+				l.unwatched()
+				l.ledger.SetAggregated(l.in.Now, schema.GroupVersion{Group: widgets.Group, Version: version},
+					&storageversion.AggregatedDocument{Address: address, Resources: map[schema.GroupResource]storageversion.Resource{
+						widgets: {Kind: "Widget", Versions: []string{version}, Hash: v1, Migratable: true},
+					}})
+			}
+			answers("v1", "widgets/api:443")
+			l.decide()
+			l.after(time.Minute)
+			l.succeeds()
+			l.after(time.Second)
+			l.in.Now = l.in.Now.Add(time.Second)
+			answers("v1", "widgets/api:443")
+			l.decide()
+			l.expect(1, v1, v1)
+			l.memory = Memory{}
+			if test.definition {
+				l.unwatched()
+				l.define()
+			} else {
+				answers(test.version, test.address)
+			}
+			l.decide()
+			if test.epoch == 1 {
+				l.expect(1, v1, v1)
+				return
+			}
+			l.expect(test.epoch, v1, v1, storageversion.Unknown)
+		})
+	}
+}
