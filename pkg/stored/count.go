@@ -142,13 +142,15 @@ func (k Kept) group() string {
 	return schema.FromAPIVersionAndKind(k.APIVersion, k.Kind).Group
 }
 
-// isOneOf reports whether one of the names is that of the resource. Objects may be stored in another group than that of
-// the resource, and encrypted ones do not tell any. So the group counts only where the key has it.
+// isOneOf reports whether one of the names is that of the resource. kube-apiserver may store objects in another group
+// than that of the resource, and encrypted ones do not tell any. So for its groups only the group in the key counts.
+// Keys of other groups have the group, except for those of a few aggregated servers, whose objects have to tell it.
 func (k Kept) isOneOf(names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		resource := schema.ParseGroupResource(name)
 		return resource.Resource == k.Resource &&
-			(k.Group == resource.Group || k.Group == "" && withoutGroup(resource.Group) || resource.Group == "")
+			(resource.Group == "" || k.Group == resource.Group ||
+				k.Group == "" && (withoutGroup(resource.Group) || k.group() == resource.Group))
 	})
 }
 

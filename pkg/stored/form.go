@@ -169,25 +169,21 @@ func placeOf(key, prefix string) Place {
 	return place
 }
 
-// withoutGroup reports whether keys of a group may lack the group. Those of kube-apiserver do, and a newer one may have
-// more groups.
+// withoutGroup reports whether kube-apiserver has the group, or a newer one may have it. Its keys lack the group.
 func withoutGroup(group string) bool {
 	return group == "" || releases.BuiltIn(group) || strings.HasSuffix(group, ".k8s.io")
 }
 
 // folders returns the prefixes of the keys under which objects of a resource may be. Other objects may be there too.
 func (p Place) folders(prefix string) []string {
-	var folders []string
-	if withoutGroup(p.Group) {
-		folders = append(folders, p.Resource+"/")
-		for folder, resource := range specialFolders {
-			if resource == p.Resource {
-				folders = append(folders, folder+"/")
-			}
+	folders := []string{p.Resource + "/"}
+	for folder, resource := range specialFolders {
+		if resource == p.Resource {
+			folders = append(folders, folder+"/")
 		}
-		if p.Resource == "endpoints" {
-			folders = append(folders, "services/endpoints/")
-		}
+	}
+	if p.Resource == "endpoints" {
+		folders = append(folders, "services/endpoints/")
 	}
 	if p.Group != "" {
 		folders = append(folders, p.Group+"/"+p.Resource+"/", p.Group+"/"+p.Group+"/"+p.Resource+"/")

@@ -115,13 +115,11 @@ func TestPlaceOf(t *testing.T) {
 
 func TestFoldersOf(t *testing.T) {
 	want := []string{
-		"/registry/controllers/", "/registry/endpoints/", "/registry/example.com/example.com/widgets/",
-		"/registry/example.com/widgets/", "/registry/migration.k8s.io/migration.k8s.io/storagestates/",
-		"/registry/migration.k8s.io/storagestates/", "/registry/replicationcontrollers/", "/registry/services/",
-		"/registry/storagestates/",
+		"/registry/controllers/", "/registry/endpoints/",
+		"/registry/migration.k8s.io/migration.k8s.io/storagestates/", "/registry/migration.k8s.io/storagestates/",
+		"/registry/replicationcontrollers/", "/registry/services/", "/registry/storagestates/",
 	}
-	got := foldersOf("/registry",
-		[]string{"widgets.example.com", "services", "endpoints", "replicationcontrollers", "services"})
+	got := foldersOf("/registry", []string{"services", "endpoints", "replicationcontrollers", "services"})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("folders (-want +got):\n%s", diff)
 	}
@@ -131,11 +129,15 @@ func TestFoldersOf(t *testing.T) {
 func TestGroupsOfNames(t *testing.T) {
 	core := Kept{Place: Place{"", "services"}, Form: Form{Format: Encrypted}}
 	custom := Kept{Place: Place{"serving.knative.dev", "services"}, Form: Form{Format: JSON}}
-	for name, want := range map[string][2]bool{
-		"services": {true, true}, "services.serving.knative.dev": {false, true}, "services.serving.knative.dv": {},
-		"services.apps": {true, false}, // Keys of kube-apiserver do not tell the group.
+	// The keys of some aggregated servers lack the group, and the object tells it.
+	bare := Kept{Place: Place{"", "services"}, Form: Form{Format: JSON, APIVersion: "bare.example.com/v1", Kind: "S"}}
+	for name, want := range map[string][3]bool{
+		"services": {true, true, true}, "services.serving.knative.dev": {false, true, false},
+		"services.serving.knative.dv": {}, "services.bare.example.com": {false, false, true},
+		"services.apps": {true, false, true}, // Keys of kube-apiserver do not tell the group.
 	} {
-		if got := [2]bool{core.isOneOf([]string{name}), custom.isOneOf([]string{name})}; got != want {
+		names := []string{name}
+		if got := [3]bool{core.isOneOf(names), custom.isOneOf(names), bare.isOneOf(names)}; got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}

@@ -190,8 +190,8 @@ func (o *Options) checkKeys(survey *stored.Survey) error {
 	for _, name := range o.Names {
 		if len(o.WithoutKeys) > 0 && !survey.HasObjects(name) {
 			return fmt.Errorf("no object of %q was read, so this proves nothing about its keys. Name the plural and the group "+
-				"of the resource. If the API servers have --etcd-servers-overrides, run the command for that etcd too. If there "+
-				"is no object, leave the name out", name)
+				"of the resource, or the plural alone if the keys of its API server lack the group. If the API servers have "+
+				"--etcd-servers-overrides, run the command for that etcd too. If there is no object, leave the name out", name)
 		}
 	}
 	return nil

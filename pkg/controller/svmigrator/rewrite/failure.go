@@ -50,8 +50,8 @@ const (
 	// storageFull: etcd accepts no writes, because its database has reached the quota. That passes when an administrator
 	// has freed space.
 	storageFull failureKind = "StorageFull"
-	// behindAway: the aggregated server behind the API server does not answer, asks for fewer requests, or cannot write.
-	// The API server itself is fine.
+	// behindAway: the aggregated server behind the API server does not answer, cannot write, or asks to wait, but not with
+	// 429, which the API server may have sent. The API server itself is fine.
 	behindAway failureKind = "BehindAway"
 	// unauthenticated: the API server does not accept the credentials. That may pass with the next token.
 	unauthenticated failureKind = "Unauthenticated"
