@@ -19,6 +19,7 @@ package svmigrator
 import (
 	"context"
 	"fmt"
+	"math/bits"
 	"strings"
 	"testing"
 	"time"
@@ -100,12 +101,13 @@ func testStorageMigrating(t *testing.T, c *cluster) {
 	if _, err := c.Etcd().Client().Put(t.Context(), brokenInTree, "\xd9\xd9\xf7\xa1"); err != nil {
 		t.Fatal(err)
 	}
+	began := time.Now()
 	c.startManager(t, "manager")
 	s.migrate(t)
 	failing := c.reports(t, s.Resource, v1alpha1.MigrationWaiting, corev1.ConditionTrue, v1alpha1.MigrationReasonRetrying,
 		soon)
 	t.Logf("nobody can read the in-tree migrations: %s", failing.Message)
-	backsOff(t, c, failing.LastUpdateTime.Time)
+	backsOff(t, c, began)
 	if _, err := c.Etcd().Client().Delete(t.Context(), brokenInTree); err != nil {
 		t.Fatal(err)
 	}
@@ -132,22 +134,23 @@ func testStorageMigrating(t *testing.T, c *cluster) {
 }
 
 // backsOff wants that a run which fails again and again is tried ever more rarely: after 1, 2, 4, 8 seconds.
-func backsOff(t *testing.T, c *cluster, since time.Time) {
+func backsOff(t *testing.T, c *cluster, began time.Time) {
 	t.Helper()
-	const most = 10 // in sixteen seconds
+	const enough = 5
 	var runs int
-	framework.During(t, 16*time.Second, func(context.Context) error {
+	framework.Eventually(t, soon, func(context.Context) error {
 		counts, err := c.Requests(controlplane.RequestFilter{
-			Since: since, Users: []string{framework.ManagerUser}, Verbs: []string{"list"},
+			Since: began, Users: []string{framework.ManagerUser}, Verbs: []string{"list"},
 			Resources: []schema.GroupResource{{Group: "storagemigration.k8s.io", Resource: "storageversionmigrations"}},
 		})
-		if runs = counts.Total(); err == nil && runs > most {
-			err = fmt.Errorf("%d runs have failed in %v", runs, time.Since(since).Round(time.Second))
+		if runs = counts.Total(); err == nil && runs < enough {
+			err = fmt.Errorf("only %d runs have failed", runs)
 		}
 		return err
 	})
-	if runs < 2 {
-		t.Errorf("%d runs have failed, so nothing was tried again", runs)
+	since := time.Since(began)
+	if most := 1 + bits.Len(uint(since.Seconds())); runs > most {
+		t.Errorf("%d runs have failed in %v: more than %d", runs, since, most)
 	}
 }
 
