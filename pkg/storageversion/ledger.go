@@ -90,10 +90,10 @@ func (l *Ledger) all() resourceSet {
 // SetServers records which processes of kube-apiserver live. unbroken means that every Lease that came and went since
 // the last call is known.
 //
-// The order matters. The evidence and the publications are taken before the change, because afterwards they have no
-// processes that left. looks.forget comes last: noteDeparture still has to find out whether the process was read.
+// The order matters. The evidence is taken before the change, because afterwards it has no processes that left.
+// looks.forget comes last: noteDeparture still has to find out whether the process was read.
 func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Changes {
-	departure, published := Sighting{Evidence: l.servers.evidence()}, l.publications.complete()
+	departure := Sighting{Evidence: l.servers.evidence()}
 	left, came, changed := l.servers.set(now, living, unbroken)
 	if !changed {
 		return nil
@@ -107,7 +107,7 @@ func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Chan
 			l.sightings.restart(resource)
 		}
 	}
-	if len(left) > 0 && !published {
+	if len(left) > 0 {
 		departure.UnreadDeparted = left
 		l.noteDeparture(now, departure)
 	}
