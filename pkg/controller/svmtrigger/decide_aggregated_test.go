@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -107,6 +108,38 @@ func TestServiceThatMovesWhileNobodyWatches(t *testing.T) {
 				return
 			}
 			l.expect(test.epoch, v1, v1, storageversion.Unknown)
+		})
+	}
+}
+
+// TestServerThatStopsToPublishHashes has an aggregated server that publishes no hash for many polls.
+func TestServerThatStopsToPublishHashes(t *testing.T) {
+	for _, ahead := range []time.Duration{0, time.Hour} {
+		t.Run("the clock of the writer was ahead by "+ahead.String(), func(t *testing.T) {
+			l := newLife(t)
+			l.unwatched()
+			answers := func(document storageversion.AggregatedDocument) {
+				document.Address = "widgets/api:443"
+				l.ledger.SetAggregated(l.in.Now, schema.GroupVersion{Group: widgets.Group, Version: "v1"}, &document)
+				l.decide()
+			}
+			with := storageversion.AggregatedDocument{Resources: map[schema.GroupResource]storageversion.Resource{
+				widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
+			}}
+			without := storageversion.AggregatedDocument{WithoutHash: sets.New(widgets)}
+			answers(with)
+			l.expect(1, v1, storageversion.Unknown, v1)
+			l.in.State.Status.LastHeartbeatTime.Time = l.in.State.Status.LastHeartbeatTime.Add(ahead)
+			for range 5 {
+				l.in.Now = l.in.Now.Add(periods.Poll)
+				answers(without)
+				l.expect(2, storageversion.Unknown, storageversion.Unknown, v1)
+			}
+			for range 2 {
+				l.in.Now = l.in.Now.Add(periods.Poll)
+				answers(with)
+				l.expect(3, v1, storageversion.Unknown, v1)
+			}
 		})
 	}
 }

@@ -87,10 +87,6 @@ func (e *evaluation) beginEpoch() {
 		}
 		e.next.Epoch++
 		e.next.Migration, e.next.Backoff = nil, nil
-		if e.inFuture(e.old.LastHeartbeatTime.Time) {
-			// Otherwise each decision would find the evidence too old and begin another epoch, until the next look succeeds.
-			e.next.LastHeartbeatTime = metav1.NewTime(e.in.Observation.ReadAt.Truncate(time.Second))
-		}
 	}
 	if e.newEpoch || e.old.EpochStartTime == nil {
 		began := metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now))
@@ -166,9 +162,10 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 
 // tooOld reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.
 // What happened before the epoch began does not matter any more. A record from the future was made by another clock,
-// and nobody knows how old it is.
+// and nobody knows how old it is. The first complete observation after a problem is what it is compared with. Until
+// then each decision would begin another epoch, because no heartbeat is recorded.
 func (e *evaluation) tooOld(recorded *migrationv1alpha1.StorageEvidence) bool {
-	if storageversion.Durable(*recorded) {
+	if storageversion.Durable(*recorded) || e.in.Observation.Problem != nil {
 		return false
 	}
 	seen := e.old.LastHeartbeatTime.Time
