@@ -60,7 +60,7 @@ func checkCutFrom(t *testing.T, cp *ControlPlane) {
 	eventually(
 		t,
 		"the server answers again",
-		func(context.Context) error { return ask(far.Config(adminUser, adminGroup), time.Second) },
+		func(context.Context) error { return ask(far.Config(adminUser, adminGroup), testTimeout) },
 	)
 	eventually(t, "the open connection goes on", func(context.Context) error { return open("after") })
 
@@ -70,7 +70,7 @@ func checkCutFrom(t *testing.T, cp *ControlPlane) {
 	}
 	must(t, ask(far.Config(adminUser, adminGroup), testTimeout))
 	must(t, cp.Home().HealFrom(client))
-	eventually(t, "the balancer answers again", func(context.Context) error { return ask(cp.AdminConfig(), time.Second) })
+	eventually(t, "the balancer answers again", func(context.Context) error { return ask(cp.AdminConfig(), testTimeout) })
 }
 
 // echo opens a connection from one host to another, which sends back what it gets, and returns what sends a word over

@@ -34,7 +34,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/test/samples"
 )
 
-const testTimeout = time.Minute
+const testTimeout = 10 * time.Minute
 
 var oxen = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "oxen"}
 

@@ -45,6 +45,10 @@ type Behaviour struct {
 	Hang bool
 }
 
+// timeoutSeconds is how long API servers wait for the answer of a hook for admission. They allow no more. By default it
+// is 10 seconds, for which the process of the test may stand still on a busy machine.
+const timeoutSeconds = int32(30)
+
 // answerer answers the review in the body of a request with a value to send as JSON.
 type answerer func(body []byte, b Behaviour) (any, error)
 

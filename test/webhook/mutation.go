@@ -54,6 +54,7 @@ func (h *Hook) MutatingWebhook(
 		Rules:                   rules,
 		FailurePolicy:           ptr.To(admissionregistrationv1.Fail),
 		SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+		TimeoutSeconds:          ptr.To(timeoutSeconds),
 		AdmissionReviewVersions: []string{"v1"},
 	}
 }

@@ -25,6 +25,7 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 )
 
 // Validation adds a hook that validates admission requests. It allows everything that Refuse and Deny do not name.
@@ -63,6 +64,7 @@ func (h *Hook) ValidatingWebhook(
 		Rules:                   rules,
 		FailurePolicy:           &fail,
 		SideEffects:             &none,
+		TimeoutSeconds:          ptr.To(timeoutSeconds),
 		AdmissionReviewVersions: []string{"v1"},
 	}
 }

@@ -133,6 +133,14 @@ func TestSourceThatCannotBeRead(t *testing.T) {
 			c := newReadingCluster(t)
 			began := c.clock.Now()
 			c.broken(tc.path, tc.code)
+			asked := func() int { return c.host.count(tc.path) + c.host.count(tc.path+"?watch") }
+			before := asked()
+			c.until(t, func() error { // The time in which requests fail begins now.
+				if asked() == before {
+					return errors.New("nobody has asked again")
+				}
+				return nil
+			})
 			c.pass(t, storageversion.DefaultPollInterval-time.Minute, func() error { return c.each(c.whole) })
 
 			out := func() error {

@@ -99,7 +99,11 @@ func TestDefinitionsOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, cp, ours...)
-	after := records(t, states)
+	var after map[string]record
+	eventually(t, soon, "the API server reads all fields again", func() bool {
+		after = records(t, states)
+		return len(after) >= len(recorded)
+	})
 	for name, before := range recorded {
 		if after[name].uid != before.uid || after[name].epoch < before.epoch {
 			t.Errorf("the state %s had %+v, and has %+v after the definitions were replaced for a while",

@@ -320,9 +320,10 @@ func testPlugin(t *testing.T, cp *controlplane.ControlPlane) {
 	eventually(t, soon, "the controllers that waited run", func() bool {
 		return p.runs(t, cp, "waiter-controller") && p.runs(t, cp, triggerController) && p.runs(t, cp, migratorController)
 	})
-	if code, body := p.get(t, nil, "/readyz?verbose"); code != 200 || !strings.Contains(body, "[+]"+check+" ok") {
-		t.Errorf("/readyz answers %d:\n%s", code, body)
-	}
+	eventually(t, soon, "the manager is ready", func() bool {
+		code, body := p.get(t, nil, "/readyz?verbose")
+		return code == 200 && strings.Contains(body, "[+]"+check+" ok")
+	})
 	framework.StopManager(t, p.Process)
 
 	writer := startManager(t, cp, pluginBinary, "plugin-writer", "--controllers=writer", "--write-interval=0s")

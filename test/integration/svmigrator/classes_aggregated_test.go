@@ -46,19 +46,7 @@ func testAggregated(t *testing.T) {
 	if _, err := c.StartSampleServer(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
-	client := c.Dynamic.Resource(flunders.WithVersion("v1beta1")).Namespace(metav1.NamespaceDefault)
-	for i := range flunderCount {
-		flunder := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": controlplane.SampleGroup + "/v1beta1", "kind": "Flunder",
-			"metadata": map[string]any{
-				"name":   fmt.Sprintf("flunder-%02d", i),
-				"labels": map[string]any{"number": fmt.Sprint(i)},
-			},
-		}}
-		if _, err := client.Create(t.Context(), flunder, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c.createFlunders(t)
 	c.storeAs(t, flunders, "v1beta1")
 	judge := c.judge(t, flunders)
 	judge.stored(t, controlplane.SampleGroup+"/v1beta1")
@@ -79,6 +67,23 @@ func testAggregated(t *testing.T) {
 	framework.StopManager(t, manager)
 
 	t.Run("a change that was not looked at yet", func(t *testing.T) { testAggregatedChange(t, c) })
+}
+
+func (c *cluster) createFlunders(t *testing.T) {
+	t.Helper()
+	client := c.Dynamic.Resource(flunders.WithVersion("v1beta1")).Namespace(metav1.NamespaceDefault)
+	for i := range flunderCount {
+		flunder := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": controlplane.SampleGroup + "/v1beta1", "kind": "Flunder",
+			"metadata": map[string]any{
+				"name":   fmt.Sprintf("flunder-%02d", i),
+				"labels": map[string]any{"number": fmt.Sprint(i)},
+			},
+		}}
+		if _, err := client.Create(t.Context(), flunder, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
 }
 
 // testAggregatedChange has an aggregated server write another encoding than it did when the manager looked, which is

@@ -56,7 +56,7 @@ func (c *cluster) suspend(t *testing.T, name string, suspend bool) {
 func testSuspend(t *testing.T, c *cluster) {
 	const n = 400
 	s := c.stage(t, "hammocks", "Hammock", n)
-	manager := c.startManager(t, "suspend", steadily(20, "--migration-chunk-size=50")...)
+	manager := c.startManager(t, "suspend", steadily(5, "--migration-chunk-size=50")...)
 	s.migrate(t)
 	s.writes.reach(t, n/5, soon)
 	c.suspend(t, s.Resource, true)
@@ -102,14 +102,14 @@ func (s *scene) stopped(t *testing.T, event time.Time) {
 
 // testManyOfOneResource wants one sweep to do for all migrations that were created before it began.
 func testManyOfOneResource(t *testing.T, c *cluster) {
-	const n, others = 100, 20
+	const n, others = 60, 20
 	s := c.stage(t, "crowds", "Crowd", n)
 	for i := range others {
 		c.migrate(t, fmt.Sprintf("crowd-%d", i), s.WithVersion(""))
 	}
 	began := time.Now()
 	s.migrate(t)
-	manager := c.startManager(t, "many", steadily(5)...) // so that all others can say that they wait
+	manager := c.startManager(t, "many", steadily(1)...) // so that all others can say that they wait
 	framework.Eventually(t, soon, func(ctx context.Context) error { return s.allButOneWait(ctx, others) })
 	s.judgeOfMany(t, others)
 	lists, err := c.Requests(controlplane.RequestFilter{
@@ -119,7 +119,8 @@ func testManyOfOneResource(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if lists.Total() > 3 { // The first may have been asked for twice.
+	// The first may have been asked for twice. One that said late that it waits may run by itself.
+	if lists.Total() > others/3 {
 		t.Errorf("%d migrations listed the objects %d times", others+1, lists.Total())
 	}
 	framework.StopManager(t, manager)
@@ -128,11 +129,11 @@ func testManyOfOneResource(t *testing.T, c *cluster) {
 // testResumedMeanwhile suspends a migration and resumes it while another one of the resource runs. The servers may have
 // got a new encryption key in between, so it must not succeed with the other one, as a third one does.
 func testResumedMeanwhile(t *testing.T, c *cluster) {
-	s := c.stage(t, "latecomers", "Latecomer", 100)
+	s := c.stage(t, "latecomers", "Latecomer", 60)
 	for _, name := range []string{"latecomer-1", "latecomer-2", "latecomer-3"} {
 		c.migrate(t, name, s.WithVersion(""))
 	}
-	manager := c.startManager(t, "meanwhile", steadily(5)...)
+	manager := c.startManager(t, "meanwhile", steadily(1)...)
 	var first string
 	var waiting []string
 	framework.Eventually(t, soon, func(ctx context.Context) (err error) {
@@ -231,7 +232,7 @@ func testSmallBesideBig(t *testing.T, c *cluster) {
 	big, small := c.stage(t, "whales", "Whale", 600), c.stage(t, "shrimps", "Shrimp", 20)
 	big.migrate(t)
 	c.migrate(t, "whales-again", big.WithVersion(""))
-	manager := c.startManager(t, "turns", steadily(40, "--concurrent-migrations=1", "--migration-turn=1s",
+	manager := c.startManager(t, "turns", steadily(15, "--concurrent-migrations=1", "--migration-turn=1s",
 		"--migration-chunk-size=50")...)
 	big.writes.reach(t, 10, soon)
 	small.migrate(t)

@@ -36,7 +36,7 @@ import (
 const (
 	toolCount = 60
 	pinCount  = 40
-	beadCount = 300
+	beadCount = 400
 
 	// definitionComes is how long a resource that nobody serves is waited for: its definition may be created with the
 	// migration.
@@ -196,7 +196,7 @@ func testSubresource(t *testing.T, c *cluster, r custom) {
 // while no manager runs.
 func testNonsenseInStatus(t *testing.T, c *cluster, begun, fresh custom) {
 	begunJudge, freshJudge := c.judge(t, begun.GroupResource), c.judge(t, fresh.GroupResource)
-	slow := c.startManager(t, "slow", "--migration-chunk-size=50", "--max-rewrites-per-second=20")
+	slow := c.startManager(t, "slow", "--migration-chunk-size=50", "--max-rewrites-per-second=5")
 	c.migrate(t, "begun", begun.WithVersion(""))
 	c.processed(t, "begun", 100)
 	framework.StopManager(t, slow)

@@ -69,6 +69,7 @@ func testConversionWebhook(t *testing.T, c *cluster) {
 	})
 	t.Run("it breaks and is slow", func(t *testing.T) {
 		c.flip(t, h.custom, "v1")
+		h.hook.Behave(webhook.Behaviour{Delay: time.Second}) // so that it does not end before it breaks
 		judge := h.start(t, "breaks")
 		c.processed(t, "breaks", 1)
 		h.breaks(t, "breaks")

@@ -45,7 +45,7 @@ func testTakenVersion(t *testing.T, c *cluster) {
 	c.define(t, r)
 	c.fill(t, r, "object", objects)
 	c.flip(t, r, "v2")
-	c.startManager(t, "manager", "--migration-chunk-size=50", "--max-rewrites-per-second=20")
+	c.startManager(t, "manager", "--migration-chunk-size=50", "--max-rewrites-per-second=10")
 	c.migrate(t, r.String(), r.WithVersion(""))
 	c.processed(t, r.String(), 50)
 

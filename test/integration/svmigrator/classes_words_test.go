@@ -40,7 +40,7 @@ const (
 	noteCount      = 60
 	bystanderCount = 400
 	// asksForPatience is a wait that a webhook asks for, and that nobody else has to know of.
-	asksForPatience = 15 * time.Second
+	asksForPatience = 45 * time.Second
 	unheldUp        = asksForPatience - 2*time.Second
 	sealedNote      = "note-00059"
 )

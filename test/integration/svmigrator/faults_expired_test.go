@@ -39,8 +39,9 @@ func testExpiredToken(t *testing.T) {
 	)
 	// The tokens expire at once, and not when the server's cache looks at it.
 	c := startCluster(t, controlplane.Server{FeatureGates: map[string]bool{"ListFromCacheSnapshot": false}})
-	args := steadily(40, fmt.Sprintf("--migration-chunk-size=%d", chunkSize))
-	manager := c.startManager(t, "manager", args...)
+	chunks := fmt.Sprintf("--migration-chunk-size=%d", chunkSize)
+	slowly := steadily(8, chunks) // so that it does not end before its token expires
+	manager := c.startManager(t, "manager", slowly...)
 
 	first := c.stage(t, "letters", "Letter", objects)
 	first.migrate(t)
@@ -56,7 +57,7 @@ func testExpiredToken(t *testing.T) {
 
 	framework.StopManager(t, manager)
 	testExpiredWhileCleaning(t, c)
-	manager = c.startManager(t, "second", args...)
+	manager = c.startManager(t, "second", slowly...)
 
 	// The token that was saved is one of those that expire.
 	second := c.stage(t, "parcels", "Parcel", objects)
@@ -68,7 +69,7 @@ func testExpiredToken(t *testing.T) {
 	if err := c.ExpireContinueTokens(t.Context(), second.WithVersion("v2")); err != nil {
 		t.Fatal(err)
 	}
-	heir := c.startManager(t, "heir", args...)
+	heir := c.startManager(t, "heir", chunks)
 	m, _ = second.succeeded(t, soon, 1)
 	if patches := second.patches(t, time.Time{}); patches > objects+chunkSize {
 		t.Errorf("%d objects got %d PATCH requests, with one chunk done again: %s", objects, patches, words(m))

@@ -37,7 +37,7 @@ func testNetworkCut(t *testing.T) {
 	s := c.stage(t, "islands", "Island", objects)
 	manager := c.startProcess(t, framework.Process{
 		Name: "manager-1", Host: "manager-1", Config: c.Config(framework.ManagerUser, framework.Masters),
-		Args: steadily(75, "--migration-chunk-size=50"),
+		Args: steadily(10, "--migration-chunk-size=50"),
 	})
 	s.migrate(t)
 	s.writes.reach(t, objects/5+newMoments(t).IntN(objects/5), soon)
@@ -56,7 +56,7 @@ func testNetworkCut(t *testing.T) {
 		passes(t, underway)
 	}
 	passes(t, cutFor-underway)
-	if count := s.writes.count(); count != written || count >= objects {
+	if count := s.writes.count(); count > written+onTheirWay || count >= objects {
 		t.Errorf("%d objects were written when the cut began and %d when it ended, of %d", written, count, objects)
 	}
 	if !manager.Running() {

@@ -38,13 +38,16 @@ var faultSeed = flag.Int64(
 	"the seed of the moments at which the tests break things. 0 stands for the time",
 )
 
+// onTheirWay is how many requests of a manager may be on their way.
+const onTheirWay = 16
+
 // steadily has a manager rewrite perSecond objects in a second, however busy the machine is with other tests, to which
 // it would give way else.
 func steadily(perSecond int, args ...string) []string {
 	return append(
 		[]string{
 			"--unpaced-rewrites",
-			"--max-concurrent-rewrites=16",
+			fmt.Sprintf("--max-concurrent-rewrites=%d", onTheirWay),
 			fmt.Sprintf("--max-rewrites-per-second=%d", perSecond),
 		},
 		args...)

@@ -55,11 +55,11 @@ func testEachKilled(t *testing.T, c *cluster) {
 	process := framework.Process{
 		Name:   "manager",
 		Config: gate.Config(framework.ManagerUser, framework.Masters),
-		Args:   steadily(200, "--migration-chunk-size=150"),
+		Args:   steadily(100, "--migration-chunk-size=150"),
 	}
 	manager := c.startProcess(t, process)
 	s.migrate(t)
-	for i, moment := range among(moments, faults, 50, objects-300) {
+	for i, moment := range among(moments, faults, 50, objects/2) {
 		s.writes.reach(t, min(max(moment, s.writes.count()+20), objects), soon)
 		down := time.Second + time.Duration(moments.Int64N(int64(3*time.Second)))
 		switch i % 3 {

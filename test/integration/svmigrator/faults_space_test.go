@@ -108,19 +108,26 @@ func testSpaceInEtcd(t *testing.T) {
 // moveEvents gives events an etcd of their own.
 func moveEvents(t *testing.T, cp *controlplane.ControlPlane) {
 	t.Helper()
-	binary, err := controlplane.Binary("etcd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	clients, peers := "http://"+framework.FreeAddress(t), "http://"+framework.FreeAddress(t)
-	cp.Run(t, "etcd-of-events", binary, "--name=events", "--data-dir="+t.TempDir(), "--log-level=warn",
-		"--listen-client-urls="+clients, "--advertise-client-urls="+clients,
-		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster=events="+peers)
+	clients := startEtcd(t, cp, "etcd-of-events")
 	if err := cp.Servers()[0].Restart(func(s *controlplane.Server) {
 		s.ExtraArgs = append(s.ExtraArgs, "--etcd-servers-overrides=/events#"+clients)
 	}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// startEtcd starts a further etcd, and returns its URL.
+func startEtcd(t *testing.T, cp *controlplane.ControlPlane, name string, args ...string) (url string) {
+	t.Helper()
+	binary, err := controlplane.Binary("etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clients, peers := "http://"+framework.FreeAddress(t), "http://"+framework.FreeAddress(t)
+	cp.Run(t, name, binary, append(args, "--name="+name, "--data-dir="+t.TempDir(), "--log-level=warn",
+		"--listen-client-urls="+clients, "--advertise-client-urls="+clients,
+		"--listen-peer-urls="+peers, "--initial-advertise-peer-urls="+peers, "--initial-cluster="+name+"="+peers)...)
+	return clients
 }
 
 // compact drops the old revisions of all objects.

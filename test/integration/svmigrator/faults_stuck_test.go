@@ -41,7 +41,7 @@ import (
 const (
 	stuckObjects = 200
 	// passedBy is how long a migration may wait for places that others hold who get nowhere, until it has ended itself.
-	passedBy = 5 * time.Minute
+	passedBy = 6 * time.Minute
 	// toldWithin is how soon a migration says what holds up its end.
 	toldWithin = 3 * time.Minute
 	// forbidding is what servers of these tests answer to what they refuse.
@@ -56,7 +56,7 @@ func testStuckMigrations(t *testing.T) {
 	hook := server.Conversion(webhook.SameFields)
 	unwritten, unlisted := c.stageConverted(t, "mirrors", "Mirror", hook), c.stageConverted(t, "echoes", "Echo", hook)
 	healthy := c.stage(t, "walkers", "Walker", stuckObjects)
-	c.startManager(t, "manager", steadily(30, "--concurrent-migrations=2", "--migration-chunk-size=50")...)
+	c.startManager(t, "manager", steadily(8, "--concurrent-migrations=2", "--migration-chunk-size=50")...)
 
 	unwritten.migrate(t)
 	unwritten.writes.reach(t, stuckObjects/4, soon)

@@ -34,7 +34,7 @@ const turnObjects = 500
 // testTurnsOfEvents takes migrations the ground from under their feet, several at the same time.
 func testTurnsOfEvents(t *testing.T) {
 	c := startCluster(t)
-	manager := c.startManager(t, "manager", steadily(30, "--concurrent-migrations=6", "--migration-chunk-size=50")...)
+	manager := c.startManager(t, "manager", steadily(12, "--concurrent-migrations=6", "--migration-chunk-size=50")...)
 	turns := []struct {
 		name, plural, kind string
 		run                func(t *testing.T, s *scene)
@@ -163,8 +163,8 @@ func secondMigration(t *testing.T, s *scene) {
 	s.judge.onlyEncodings(t, 1)
 }
 
-// stops wants requests for objects to end before all are written, which takes more than ten seconds at the
-// rate of these migrations.
+// stops wants requests for objects to end before all are written, which takes half a minute at the rate of
+// these migrations.
 func (s *scene) stops(t *testing.T) {
 	t.Helper()
 	before, last := s.patches(t, time.Time{}), -1

@@ -60,6 +60,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "SlowList", Servers: 1, Run: testSlowList},
 		{Name: "BuiltIn", Servers: 1, Run: testBuiltIn},
 		{Name: "Aggregated", Servers: 1, Run: testAggregated},
+		{Name: "FullBehind", Servers: 1, Run: testFullBehind},
 		{Name: "Forbidden", Servers: 1, Run: testForbidden},
 		{Name: "OthersWrite", Servers: 1, Run: testOthersWrite},
 	})

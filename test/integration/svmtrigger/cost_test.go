@@ -71,9 +71,10 @@ func testIdleCost(t *testing.T, c *cluster) {
 	before, began := c.allStates(), c.mark(t)
 	polling := time.Now()
 	framework.During(t, pollWindow, func(context.Context) error { return c.nothingDoubted(before, began) })
+	polled := time.Since(polling)
 	polls := c.requestsOf(t, framework.ManagerUser, polling, time.Now())
-	t.Logf("in %v at a poll interval of %v: %s", pollWindow, quickPoll, describe(polls))
-	round := float64(polls.Total()) / float64(pollWindow/quickPoll)
+	t.Logf("in %v at a poll interval of %v: %s", polled.Round(time.Second), quickPoll, describe(polls))
+	round := float64(polls.Total()) * float64(quickPoll) / float64(polled)
 	theirs := float64(c.pollOnce(t)) * roundsAnHour
 	framework.StopManager(t, quick)
 

@@ -87,6 +87,7 @@ func (c *cluster) replace(t *testing.T, crashed *controlplane.APIServer) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.awaitHolder(t, added, "")
 	c.slowest = max(c.slowest, time.Since(began))
 	framework.Eventually(t, soon, func(ctx context.Context) error { return c.everyStateKnows(ctx, added) })
 	if _, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), crashed.Identity(),
@@ -97,7 +98,7 @@ func (c *cluster) replace(t *testing.T, crashed *controlplane.APIServer) {
 
 // everyStateKnows complains unless the evidence of every built-in resource names the process of the server that runs.
 func (c *cluster) everyStateKnows(ctx context.Context, server *controlplane.APIServer) error {
-	lease, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, server.Identity(), metav1.GetOptions{})
+	holder, err := c.holder(ctx, server)
 	if err != nil {
 		return err
 	}
@@ -107,9 +108,9 @@ func (c *cluster) everyStateKnows(ctx context.Context, server *controlplane.APIS
 			continue
 		}
 		if !slices.ContainsFunc(evidence.Servers, func(known v1alpha1.ServerEvidence) bool {
-			return known.Incarnation == *lease.Spec.HolderIdentity
+			return known.Incarnation == holder
 		}) {
-			return fmt.Errorf("the state of %s does not know %s", name, *lease.Spec.HolderIdentity)
+			return fmt.Errorf("the state of %s does not know %s", name, holder)
 		}
 	}
 	return nil

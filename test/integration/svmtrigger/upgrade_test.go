@@ -25,6 +25,7 @@ import (
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -154,11 +155,40 @@ const slowRestart = 30 * time.Second
 
 func (c *cluster) restart(t *testing.T, server *controlplane.APIServer, change func(*controlplane.Server)) {
 	t.Helper()
+	before, err := c.holder(t.Context(), server)
+	if err != nil {
+		t.Fatal(err)
+	}
 	began := time.Now()
 	if err := server.Restart(change); err != nil {
 		t.Fatal(err)
 	}
+	c.awaitHolder(t, server, before)
 	c.slowest = max(c.slowest, time.Since(began))
+}
+
+// holder names the process that holds the identity Lease of a server. It is empty if there is no Lease.
+func (c *cluster) holder(ctx context.Context, server *controlplane.APIServer) (string, error) {
+	lease, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, server.Identity(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", err
+	}
+	return *lease.Spec.HolderIdentity, nil
+}
+
+// awaitHolder waits until another process holds the Lease of a server. A server may be ready long before it does.
+func (c *cluster) awaitHolder(t *testing.T, server *controlplane.APIServer, before string) {
+	t.Helper()
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		now, err := c.holder(ctx, server)
+		if err == nil && (now == "" || now == before) {
+			err = fmt.Errorf("%q still holds the Lease of %s", now, server.Address())
+		}
+		return err
+	})
 }
 
 // mayDoubt tells whether a server took so long to restart that the controller was right to doubt what it writes.

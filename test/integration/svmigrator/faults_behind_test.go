@@ -1,0 +1,138 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/test/controlplane"
+	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
+)
+
+const (
+	flundersInEtcd = "/registry-sample/" + controlplane.SampleGroup + "/flunders/"
+	flundersBefore = controlplane.SampleGroup + "/v1beta1"
+	flundersAfter  = controlplane.SampleGroup + "/v1alpha1"
+)
+
+// testFullBehind has an aggregated server whose own etcd is full. Its migration waits, and another one does not.
+func testFullBehind(t *testing.T) {
+	const neighbours = 4000 // With a pace that has fallen to its lowest, this takes longer than "soon".
+	c := startCluster(t, controlplane.Server{})
+	url := startEtcd(t, c.ControlPlane, "etcd-of-flunders", "--quota-backend-bytes=8388608")
+	etcd, err := clientv3.New(clientv3.Config{Endpoints: []string{url}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = etcd.Close() })
+	if _, err := c.StartSampleServer(t.Context(), "", "--etcd-servers="+url); err != nil {
+		t.Fatal(err)
+	}
+	c.createFlunders(t)
+	for _, object := range flundersIn(t, etcd) {
+		raw := strings.Replace(string(object.Value), flundersAfter, flundersBefore, 1)
+		if _, err := etcd.Put(t.Context(), string(object.Key), raw); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fillEtcd(t, etcd)
+	s := c.stage(t, "neighbours", "Neighbour", neighbours)
+	c.startManager(t, "manager")
+	c.migrate(t, "flunders", flunders.WithVersion(""))
+	failing := c.reports(t, "flunders", v1alpha1.MigrationRunning, corev1.ConditionTrue,
+		v1alpha1.MigrationReasonRetrying, soon)
+	t.Logf("the etcd of the aggregated server is full: %s", failing.Message)
+	s.migrate(t)
+	s.succeeded(t, soon, 1)
+	wantFlunders(t, etcd, flundersBefore)
+	emptyEtcd(t, etcd, url)
+	mustSucceed(t, c.ended(t, "flunders", soon))
+	wantFlunders(t, etcd, flundersAfter)
+}
+
+// flundersIn returns what is stored of flunders.
+func flundersIn(t *testing.T, etcd *clientv3.Client) (objects []*mvccpb.KeyValue) {
+	t.Helper()
+	stored, err := etcd.Get(t.Context(), flundersInEtcd, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stored.Kvs
+}
+
+// wantFlunders complains unless all flunders are stored at that version.
+func wantFlunders(t *testing.T, etcd *clientv3.Client, version string) {
+	t.Helper()
+	got := map[string]int{}
+	for _, object := range flundersIn(t, etcd) {
+		var stored metav1.TypeMeta
+		if err := json.Unmarshal(object.Value, &stored); err != nil {
+			t.Fatal(err)
+		}
+		got[stored.APIVersion]++
+	}
+	if want := map[string]int{version: flunderCount}; !maps.Equal(got, want) {
+		t.Errorf("flunders are stored as %v, want %v", got, want)
+	}
+}
+
+const filler = "/filler/"
+
+// fillEtcd writes until etcd accepts no more.
+func fillEtcd(t *testing.T, etcd *clientv3.Client) {
+	t.Helper()
+	for i := 0; ; i++ {
+		_, err := etcd.Put(t.Context(), fmt.Sprint(filler, i), strings.Repeat("x", 100_000))
+		if errors.Is(err, rpctypes.ErrNoSpace) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// emptyEtcd frees space as an administrator does.
+func emptyEtcd(t *testing.T, etcd *clientv3.Client, url string) {
+	t.Helper()
+	if _, err := etcd.Delete(t.Context(), filler, clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	framework.Eventually(t, soon, func(ctx context.Context) error {
+		if err := compact(ctx, etcd); err != nil {
+			return err
+		}
+		if _, err := etcd.Defragment(ctx, url); err != nil {
+			return err
+		}
+		_, err := etcd.AlarmDisarm(ctx, &clientv3.AlarmMember{})
+		return err
+	})
+}
