@@ -133,6 +133,9 @@ func (m *manager) runControllers(ctx context.Context, descriptors []ControllerDe
 		var running []string
 		r.running.Range(func(name, _ any) bool { running = append(running, name.(string)); return true })
 		slices.Sort(running)
+		if len(running) == 0 {
+			running = []string{"an informer or the check of the fence"}
+		}
 		err := fmt.Errorf("%w (%v): %q", errStillRunning, m.ShutdownTimeout, running)
 		if cause := context.Cause(groupCtx); !errors.Is(cause, context.Canceled) {
 			err = errors.Join(cause, err)

@@ -56,7 +56,8 @@ func waitForAPIServer(ctx context.Context, client kubernetes.Interface, host str
 				"check those of --kubeconfig or of the service account", "host", host, "err", err)
 		default:
 			failures.Failed(ctx, "not ready", "Waiting for the API server to become ready; "+
-				"if it is up, check the address in --kubeconfig", "host", host, "err", err)
+				"if it is up, check the address, the CA, the proxy and the credential plugin in the configuration of the manager",
+				"host", host, "err", err)
 		}
 		return false
 	})

@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	"k8s.io/utils/clock"
 
@@ -29,7 +30,7 @@ import (
 )
 
 // termLock is the lease of an election. It restarts the term at each renewal, and ends the election once the term is
-// over. It also keeps the election from logging an error every few seconds while the API server is down.
+// over. It also keeps the election from logging an error every few seconds while the lease cannot be read.
 type termLock struct {
 	resourcelock.Interface
 	term         *leaderTerm
@@ -39,7 +40,7 @@ type termLock struct {
 	label        func()      // sets the labels that the next write gives to the lease
 }
 
-// Get reads the lease. It waits while the API server does not answer.
+// Get reads the lease. It waits while that is not possible.
 //
 // Once the term is over, the process has to end, so that a new one starts: another leader may have been at work. The
 // election would take the lease again as soon as it is free, and the controllers would continue with what they knew
@@ -54,11 +55,10 @@ func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 		case err == nil:
 			failures.Succeeded(ctx, "Reading the leader lease works again")
 			return record, raw, nil
-		case !retry.Unanswered(err):
-			return nil, nil, err
+		case apierrors.IsNotFound(err):
+			return nil, nil, err // The election creates the lease.
 		default:
-			failures.Failed(ctx, "unanswered", "Cannot read the leader lease because the API server does not answer, will retry",
-				"lock", l.Describe(), "err", err)
+			l.logFailure(ctx, &failures, err)
 			if !retry.Sleep(ctx, clock.RealClock{}, l.retryPeriod) {
 				return nil, nil, ctx.Err()
 			}
@@ -66,6 +66,15 @@ func (l *termLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord,
 	}
 	l.stopElection()
 	return nil, nil, errTermOver
+}
+
+func (l *termLock) logFailure(ctx context.Context, failures *retry.Streak, err error) {
+	kind, message := "refused", "The API server refuses to let this process read the leader lease, will retry. Check the "+
+		"credentials of the manager, and its permissions for Leases"
+	if retry.Unanswered(err) {
+		kind, message = "unanswered", "Cannot read the leader lease because the API server does not answer, will retry"
+	}
+	failures.Failed(ctx, kind, message, "lock", l.Describe(), "err", err)
 }
 
 // Create takes a lease that does not exist.

@@ -52,6 +52,10 @@ type aggregatedReader struct {
 	// services are those of all group versions that ever had an APIService, because documents list a group version for a
 	// while when its APIService is gone. Guarded by facts.mu.
 	services map[schema.GroupVersion]service
+	// begun numbers reads of documents in the order in which they began. told is the number of the latest one that the
+	// Ledger knows of. The poll and a migration may read at the same time. Guarded by facts.mu.
+	begun int
+	told  map[schema.GroupVersion]int
 }
 
 // service is who serves a group version.
@@ -147,6 +151,10 @@ func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersi
 	document := &storageversion.AggregatedDocument{
 		Address: address, Resources: map[schema.GroupResource]storageversion.Resource{},
 	}
+	r.mu.Lock()
+	r.begun++
+	number := r.begun
+	r.mu.Unlock()
 	list, err := r.host.Resources(ctx, gv)
 	if ctx.Err() != nil {
 		return ctx.Err() // An interrupted request says nothing about the server.
@@ -176,6 +184,10 @@ func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersi
 		if r.services[gv].address != address {
 			return nil // Another server serves it now. Its APIService has raised wake.
 		}
+		if number < r.told[gv] {
+			return nil // The Ledger knows already what a later read has shown.
+		}
+		r.told[gv] = number
 		return r.ledger.SetAggregated(now, gv, document)
 	})
 	return cmp.Or(err, unknown)

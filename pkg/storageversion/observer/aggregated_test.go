@@ -202,6 +202,7 @@ func TestReplicasOfAggregatedServers(t *testing.T) {
 		endpoints []object
 		pods      map[string]object // their metadata
 		unasked   string
+		forbidden bool // whether a Pod may not be read
 	}{
 		"no endpoints":                  {},
 		"one Pod":                       {endpoints: []object{pod("a")}},
@@ -221,12 +222,17 @@ func TestReplicasOfAggregatedServers(t *testing.T) {
 				"a": owner("StatefulSet", "1", hashed("x")), "b": owner("StatefulSet", "1", hashed("y"))}},
 		"Pods of another workload": {endpoints: []object{pod("a"), pod("b")}, unasked: "2 revisions",
 			pods: map[string]object{"a": {"uid": "a"}, "b": {"uid": "b"}}},
-		"Pods that may not be read": {endpoints: []object{pod("a"), pod("b")}, unasked: "Allow the manager"},
+		"Pods that may not be read": {endpoints: []object{pod("a"), pod("b")}, forbidden: true,
+			unasked: "Allow the manager"},
+		"Pods that are gone": {endpoints: []object{pod("a"), pod("b")}, unasked: "The manager asks again"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t, 0)
 			c.host.change(func() {
 				c.sampleSlices.put("api", object{"addressType": "IPv4", "endpoints": test.endpoints})
+				if test.forbidden {
+					c.host.failing[samplePodsPath+"a"] = http.StatusForbidden
+				}
 				for pod, metadata := range test.pods {
 					c.host.documents[samplePodsPath+pod] = marshal(object{
 						"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})

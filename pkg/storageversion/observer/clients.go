@@ -62,8 +62,8 @@ type clients struct {
 	// host asks whichever server answers behind the configured host.
 	host documents.Reader
 
-	// hostConfig is the configuration for the configured host, direct that for a server at its own address. direct only
-	// lacks the address.
+	// hostConfig is the configuration for the configured host, direct that for a server at its own address. direct keeps
+	// the configured host instead of an address, because a credential plugin may choose credentials by it.
 	hostConfig *rest.Config
 	direct     *rest.Config
 	directHTTP *http.Client
@@ -137,7 +137,6 @@ func directConfig(config *rest.Config) *rest.Config {
 	if direct.Dial == nil {
 		direct.Dial = (&net.Dialer{Timeout: connectTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
-	direct.Host = ""
 	direct.ServerName = serverName
 	return direct
 }

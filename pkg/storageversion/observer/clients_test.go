@@ -37,7 +37,7 @@ func TestClientsOfSingleServers(t *testing.T) {
 		Impersonate:   rest.ImpersonationConfig{UserName: "somebody"},
 	}
 	direct := directConfig(configured)
-	if direct.ServerName != "kubernetes.default.svc" || direct.Host != "" {
+	if direct.ServerName != "kubernetes.default.svc" || direct.Host != configured.Host {
 		t.Errorf("server name %q, host %q", direct.ServerName, direct.Host)
 	}
 	request := &http.Request{URL: &url.URL{Scheme: "https", Host: "10.0.0.1"}}

@@ -52,9 +52,9 @@ type connection struct {
 func (c *clients) connect(ctx context.Context, address string, direct bool) (*connection, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	config, to := c.hostConfig, c.host.Client.Get().URL()
+	config, at, to := c.hostConfig, c.hostConfig, c.host.Client.Get().URL()
 	if direct {
-		config, to = c.directTo(address), &url.URL{Scheme: "https", Host: address}
+		config, at, to = c.direct, c.directTo(address), &url.URL{Scheme: "https", Host: address}
 	}
 	if to.Port() == "" {
 		to.Host += ":" // This stands for the port of the scheme.
@@ -86,7 +86,7 @@ func (c *clients) connect(ctx context.Context, address string, direct bool) (*co
 	})
 	transport, err := rest.HTTPWrappersForConfig(config, conn)
 	if err == nil {
-		one.reader, err = newReader(config, &http.Client{Transport: transport})
+		one.reader, err = newReader(at, &http.Client{Transport: transport})
 	}
 	if err != nil {
 		one.close()
@@ -118,6 +118,6 @@ func readStart(ctx context.Context, from documents.Reader) (string, error) {
 
 // refused reports whether it is of no use to ask again. An answer that was cut off is no reason not to.
 func refused(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || apierrors.IsNotFound(err) ||
-		errors.Is(err, errNoStart) || errors.Is(err, proto.Error)
+	return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || errors.Is(err, errNoStart) ||
+		errors.Is(err, proto.Error)
 }

@@ -22,11 +22,16 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // TestProxyOfConnections has a proxy that is asked about the whole address, as NO_PROXY may name a port or IPv6.
@@ -81,5 +86,48 @@ func TestConnectionThatServerEnds(t *testing.T) {
 				t.Error("a connection was made again")
 			}
 		})
+	}
+}
+
+// TestCredentialPluginThatNeedsItsCluster has a credential plugin that chooses credentials by the configured host.
+func TestCredentialPluginThatNeedsItsCluster(t *testing.T) {
+	s := newFakeServer(t)
+	s.documents["/version"] = `{"gitVersion":"v1.37.1"}`
+	plugin := filepath.Join(t.TempDir(), "plugin")
+	script := fmt.Sprintf(`#!/bin/sh
+case "$KUBERNETES_EXEC_INFO" in
+*'"server":"%s"'*) ;;
+*) echo "no credentials for this cluster: $KUBERNETES_EXEC_INFO" >&2; exit 1 ;;
+esac
+echo '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"x"}}'
+`, s.URL)
+	if err := os.WriteFile(plugin, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	config := s.config()
+	config.ExecProvider = &clientcmdapi.ExecConfig{
+		Command: plugin, APIVersion: "client.authentication.k8s.io/v1", ProvideClusterInfo: true,
+		InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+	}
+	c, err := newClients(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.closeIdleConnections()
+	direct, err := c.reader(s.address(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	one, err := c.connect(t.Context(), s.address(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer one.close()
+	for where, from := range map[string]documents.Reader{
+		"at the configured host": c.host, "at its own address": direct, "on a connection of its own": one.reader,
+	} {
+		if _, err := from.ServerVersion(t.Context()); err != nil {
+			t.Errorf("%s: %v", where, err)
+		}
 	}
 }

@@ -118,7 +118,8 @@ func (h *holds) keep(ctx context.Context, name string, held *hold) {
 	})
 }
 
-// awaitEnd returns when the connection ended, or does not work.
+// awaitEnd returns when the connection ended, or does not work any more. An API server verifies the client certificate
+// of a connection at each request, so it accepts none after that certificate has expired.
 func (h *holds) awaitEnd(ctx context.Context, held *hold) {
 	ticker := h.clock.NewTicker(holdInterval)
 	defer ticker.Stop()
@@ -130,8 +131,9 @@ func (h *holds) awaitEnd(ctx context.Context, held *hold) {
 			return
 		case <-ticker.C():
 			var answer apierrors.APIStatus
-			if _, err := held.reader.ServerVersion(ctx); err != nil && !errors.As(err, &answer) {
-				return // Any answer, also a refusal, comes from the process at the other end.
+			_, err := held.reader.ServerVersion(ctx)
+			if err != nil && !errors.As(err, &answer) || apierrors.IsUnauthorized(err) {
+				return // Any other answer, also a refusal, shows that the process at the other end lives.
 			}
 		}
 	}

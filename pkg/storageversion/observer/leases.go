@@ -183,8 +183,9 @@ func (w *leaseWatcher) check(ctx context.Context) error {
 func (w *leaseWatcher) current(ctx context.Context) bool {
 	err := w.check(ctx)
 	switch {
-	case !errors.Is(err, errWatchLate):
+	case err == nil:
 		w.lateSince = time.Time{}
+	case !errors.Is(err, errWatchLate): // This list shows nothing.
 	case w.lateSince.IsZero():
 		w.lateSince = w.clock.Now()
 	default:

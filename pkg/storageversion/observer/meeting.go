@@ -25,6 +25,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 const (
@@ -107,8 +109,12 @@ func (m *meeting) unmet() string {
 	case len(m.met) >= m.wanted:
 		return ""
 	case m.refused != nil:
+		help := "Make sure that the API server itself answers /metrics there, and no proxy"
+		if apierrors.IsForbidden(m.refused) {
+			help = "Allow the manager to get /metrics"
+		}
 		return fmt.Sprintf("the API servers share %s, and the manager cannot find out which of them answers there: %v. "+
-			"Allow the manager to get /metrics, or %s", m.where(), m.refused, ownAddresses)
+			"%s, or %s", m.where(), m.refused, help, ownAddresses)
 	default:
 		started := cmp.Or(strings.Join(slices.Sorted(maps.Keys(m.met)), ", "), "no known time")
 		return fmt.Sprintf("the API servers share %s, and the manager made %d connections and reached only %d of them "+

@@ -87,7 +87,7 @@ func New(config *rest.Config, options Options) (*Observer, error) {
 		storageVersions: &storageVersionWatcher{facts: f, source: c.storageVersions, served: newSignal()},
 		aggregated: &aggregatedReader{
 			facts: f, apiServices: c.apiServices, host: c.host, replicas: c.replicas, wake: newSignal(),
-			services: map[schema.GroupVersion]service{},
+			services: map[schema.GroupVersion]service{}, told: map[schema.GroupVersion]int{},
 		},
 	}
 	o.leases = &leaseWatcher{

@@ -152,7 +152,7 @@ func (p *discoveryPoller) unasked(addresses []string) error {
 			return err
 		}
 	}
-	if shares, _ := look.SharesAddresses(addresses); shares && !p.allMet {
+	if shares, _ := look.SharesAddresses(addresses); shares {
 		return fmt.Errorf("%d API servers live, and the manager cannot ask each of them", len(look.Living))
 	}
 	if missing := look.Missing(addresses); len(missing) > 0 {
@@ -185,16 +185,18 @@ func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
 // how it encodes. Where Leases tell processes apart it is therefore enough to compare what each server serves, and its
 // version. Behind shared addresses a look does the same.
 func (p *discoveryPoller) worthLooking(ctx context.Context) bool {
-	living := len(p.living())
+	current, living := p.leases.current(ctx), len(p.living()) // A look believes the watch too, so it is checked first.
 	return living == 0 || living < len(p.last.Documents) || p.last.Shared || p.last.HasAnonymous() ||
-		len(p.last.Incomplete()) > 0 || p.servedChanged(ctx)
+		len(p.last.Incomplete()) > 0 || p.servedChanged(ctx, current)
 }
 
 // servedChanged says whether a server serves other built-in group versions than for the last look, or has another
 // version: from Kubernetes 1.35 on, a server that fails to delete its Lease when it starts keeps the holder of it. It
 // asks one server after the other, because the answers are large if there are many custom resources.
-func (p *discoveryPoller) servedChanged(ctx context.Context) bool {
-	logger, all := klog.FromContext(ctx), p.leases.current(ctx)
+//
+// all says whether everything could be read so far.
+func (p *discoveryPoller) servedChanged(ctx context.Context, all bool) bool {
+	logger := klog.FromContext(ctx)
 	for address, before := range p.last.Documents {
 		var now []schema.GroupVersion
 		var version string

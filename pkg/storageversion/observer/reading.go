@@ -31,8 +31,8 @@ import (
 // watch every minute.
 const longestAnswerGap = 90 * time.Second
 
-// reading tells the Ledger that a source cannot be read, when attempts have failed for a poll interval. Such a source
-// counts for as long as one that is polled and has not changed.
+// reading tells the Ledger that a source cannot be read, when attempts have failed for a poll interval. Until
+// then, what was read last counts, as it does between two polls.
 //
 // Each resource of the class is written about then, and there may be thousands. So only the time counts in which an API
 // server answered something. While none answers nobody can read what is written, and when they are back, everything can
@@ -71,7 +71,8 @@ func (r *reading) applied() {
 }
 
 // tried records an attempt to read. A watch that begins ends the failures. But what was missed comes only now, or the
-// API server says that it has forgotten it. So an unreadable source stays one until a change is applied.
+// API server says that it has forgotten it. So once the Ledger knows that the source is unreadable, only an applied
+// change ends that.
 func (r *reading) tried(err error) {
 	r.update(func(now time.Time) storageversion.Changes {
 		if err == nil || !retry.Unanswered(err) {

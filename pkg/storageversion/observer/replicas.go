@@ -24,6 +24,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -46,8 +47,11 @@ func (r *replicas) whyReplicasDiffer(ctx context.Context, service types.Namespac
 	ctx, cancel := context.WithTimeout(ctx, 2*requestTimeout)
 	defer cancel()
 	unknown := func(err error) (string, error) {
-		return fmt.Sprintf("the replicas of the server behind the Service %s are not known: %v. Allow the manager to list "+
-			"EndpointSlices and to get Pods in the namespace of the Service", service, err), err
+		help := "The manager asks again"
+		if apierrors.IsForbidden(err) {
+			help = "Allow the manager to list EndpointSlices and to get Pods in the namespace of the Service"
+		}
+		return fmt.Sprintf("the replicas of the server behind the Service %s are not known: %v. %s", service, err, help), err
 	}
 	list, err := r.kube.DiscoveryV1().EndpointSlices(service.Namespace).List(ctx,
 		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service.Name})

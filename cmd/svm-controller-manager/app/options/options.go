@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net"
 	"slices"
 	"strings"
@@ -205,6 +206,7 @@ func (o *Options) Validate() error {
 		o.Generic.Validate(o.controllers.Names, o.controllers.DisabledByDefault, o.controllers.Aliases),
 		o.validateControllers(),
 		o.validateElection(),
+		o.validateConnection(),
 		o.SecureServing.Validate(),
 		o.Authentication.Validate(),
 		o.Authorization.Validate(),
@@ -231,12 +233,25 @@ func (o *Options) validateControllers() []error {
 	aliases := slices.Sorted(maps.Keys(o.controllers.Aliases))
 	for _, item := range o.Generic.Controllers {
 		name := strings.TrimPrefix(item, "-")
-		if name != "*" && !slices.Contains(o.controllers.Names, name) && !slices.Contains(aliases, name) {
+		if item != "*" && !slices.Contains(o.controllers.Names, name) && !slices.Contains(aliases, name) {
 			return []error{fmt.Errorf("--controllers: the known controllers are %q, with the aliases %q",
 				o.controllers.Names, aliases)}
 		}
 	}
 	return nil
+}
+
+// validateConnection checks how often clients may send requests. A client would name no flag.
+func (o *Options) validateConnection() []error {
+	var errs []error
+	connection := o.Generic.ClientConnection
+	if math.IsNaN(float64(connection.QPS)) {
+		errs = append(errs, errors.New("--kube-api-qps must be a number"))
+	}
+	if connection.QPS > 0 && connection.Burst <= 0 {
+		errs = append(errs, fmt.Errorf("--kube-api-burst must be positive while --kube-api-qps is, got %d", connection.Burst))
+	}
+	return errs
 }
 
 func (o *Options) validateElection() []error {

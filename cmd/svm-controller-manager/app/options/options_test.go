@@ -85,6 +85,18 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			want: []string{`"c" is not in the list of known controllers`,
 				`--controllers: the known controllers are ["a-controller" "b-controller"], with the aliases ["a"]`},
 		},
+		"not all controllers": {
+			args: []string{"--controllers=*,-*"},
+			want: []string{`--controllers: the known controllers are ["a-controller" "b-controller"], with the aliases ["a"]`},
+		},
+		"no requests at once": {
+			args: []string{"--kube-api-burst=0"},
+			want: []string{"--kube-api-burst must be positive while --kube-api-qps is, got 0"},
+		},
+		"a rate that is no number": {
+			args: []string{"--kube-api-qps=NaN"},
+			want: []string{"--kube-api-qps must be a number"},
+		},
 		"a kubeconfig that is not there": {
 			args: []string{"--kubeconfig=/does/not/exist"},
 			want: []string{"--kubeconfig: ", "no such file"},
