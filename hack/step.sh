@@ -11,7 +11,7 @@ said='^ *--- FAIL|^ +[a-z0-9_]+\.go:[0-9]+: |^FAIL|^panic: |WARNING: DATA RACE|^
 output="$(mktemp)"
 trap 'rm -f "${output}"' EXIT
 code=0
-"$@" 2>&1 | tee "${output}" || code=$?
+"$@" 2>&1 | tee -i "${output}" || code=$? # After Ctrl-C it still shows what the command says while it ends.
 result=passed
 if ((code != 0)); then
   result=FAILED

@@ -17,6 +17,7 @@ limitations under the License.
 package implementations
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -103,12 +104,18 @@ func (s *SVM) awaitRules(ctx context.Context, resource schema.GroupVersionResour
 	allows := func(rule rbacv1.PolicyRule) bool {
 		return slices.Contains(rule.APIGroups, resource.Group) && slices.Contains(rule.Resources, resource.Resource)
 	}
+	var last error
 	err := wait.PollUntilContextTimeout(ctx, poll, aggregatedWithin, true, func(ctx context.Context) (bool, error) {
-		role, err := s.kube.RbacV1().ClusterRoles().Get(ctx, customRole, metav1.GetOptions{})
-		return err == nil && slices.ContainsFunc(role.Rules, allows), nil
+		var role *rbacv1.ClusterRole
+		role, last = s.kube.RbacV1().ClusterRoles().Get(ctx, customRole, metav1.GetOptions{})
+		if apierrors.IsNotFound(last) || apierrors.IsForbidden(last) {
+			return false, last // It does not help to wait.
+		}
+		return last == nil && slices.ContainsFunc(role.Rules, allows), nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until %s has the rules for %s: %w", customRole, resource, err)
+		return fmt.Errorf("waiting until the ClusterRole %s, which the manifests install, has the rules for %s: %w", customRole,
+			resource, cmp.Or(last, err))
 	}
 	return nil
 }

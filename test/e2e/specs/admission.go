@@ -64,11 +64,12 @@ func deniedNoSuccess(ctx context.Context, c *suite.Case) {
 	r, recorder, _ := denied(ctx, c)
 	migration := c.Start(ctx, r)
 	awaitBegin(ctx, c, migration, recorder)
-	if outcome := c.AwaitAtMost(ctx, migration, c.Options.Patience/2); outcome.Succeeded {
-		c.Fail("the migration claims success: %s", outcome.Message)
-	}
+	outcome := c.AwaitAtMost(ctx, migration, c.Options.Patience/2)
 	if recorder.WasRewritten(suite.ObjectName(frozen)) {
 		c.Fail("the object was rewritten, so this spec has shown nothing")
+	}
+	if outcome.Succeeded {
+		c.Fail("the migration claims success: %s", outcome.Message)
 	}
 }
 
@@ -104,6 +105,7 @@ func deniedNamed(ctx context.Context, c *suite.Case) {
 func deniedMended(ctx context.Context, c *suite.Case) {
 	r, recorder, allow := denied(ctx, c)
 	migration := c.Start(ctx, r)
+	awaitBegin(ctx, c, migration, recorder)
 	c.AwaitAtMost(ctx, migration, c.Options.Patience/2)
 	allow(ctx)
 	// It may have ended, or end now, without success. Then the next one has to succeed.

@@ -97,6 +97,7 @@ func notPruned(ctx context.Context, c *suite.Case) {
 		}
 		return err
 	}
+	awaitBegin(ctx, c, migration, recorder)
 	c.AwaitAtMost(ctx, migration, c.Options.Patience/2)
 	c.Consistently(ctx, while, hasOld)
 	if recorder.WasRewritten(suite.ObjectName(frozen)) {

@@ -46,13 +46,13 @@ var resilience = []suite.Spec{
 	{
 		Name: "killed-migrators-go-on", Profile: suite.ProfileResilience, Controllers: migrator, Timeout: long,
 		Needs: []suite.Need{suite.NeedControl}, Disruptive: true, Slow: true,
-		Title: "A migrator that is killed in the middle goes on when it is back, and no object is written twice",
+		Title: "When a migrator that was killed in the middle is back, the migration succeeds, and each object was stored once",
 		Test:  migratorKilled,
 	},
 	{
 		Name: "killed-servers-are-survived", Profile: suite.ProfileResilience, Controllers: migrator, Timeout: long,
 		Needs: []suite.Need{suite.NeedServers}, Disruptive: true,
-		Title: "When an API server is killed in the middle and comes back, the migration succeeds", Test: serverKilled,
+		Title: "When each API server in turn is killed in the middle and comes back, the migration succeeds", Test: serverKilled,
 	},
 }
 
@@ -112,8 +112,9 @@ func tooMany(ctx context.Context, c *suite.Case) {
 	})
 	before = hook.Requests()
 	c.Consistently(ctx, while, notEnded(migration))
-	// Who obeys tries each object twice at most. Who does not tries one after the other as quickly as it can.
-	const most = 6 * few
+	// Who obeys tries each object twice at most, and some of them on the way. Who does not tries one after the other as
+	// quickly as it can.
+	const most = 3 * few
 	if tried := hook.Requests() - before; tried > most {
 		c.Fail("%d writes were tried in %s although each answer asks to wait %d s", tried, while, retryAfter)
 	}
@@ -174,11 +175,12 @@ func migratorKilled(ctx context.Context, c *suite.Case) {
 func serverKilled(ctx context.Context, c *suite.Case) {
 	names, err := c.Control.Servers(ctx)
 	c.Must(err)
-	last := names[len(names)-1]
 	r, migration, recorder := inTheMiddle(ctx, c, func() {
-		outage(ctx, c,
-			func(ctx context.Context) error { return c.Control.KillServer(ctx, last) },
-			func(ctx context.Context) error { return c.Control.RestartServer(ctx, last, "") })
+		for _, name := range names { // Nobody knows which of them the migrator uses.
+			outage(ctx, c,
+				func(ctx context.Context) error { return c.Control.KillServer(ctx, name) },
+				func(ctx context.Context) error { return c.Control.RestartServer(ctx, name, "") })
+		}
 	})
 	// A migration during which a server was not seen may end without success. Then the next one has to succeed.
 	if outcome := c.Await(ctx, migration); !outcome.Succeeded {

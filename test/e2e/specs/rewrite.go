@@ -19,12 +19,13 @@ package specs
 import (
 	"context"
 	"fmt"
-	"maps"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -170,11 +171,16 @@ func withWriters(ctx context.Context, c *suite.Case) {
 				select {
 				case <-stop:
 					return
-				default:
+				case <-time.After(20 * time.Millisecond): // The cluster has others to serve.
 				}
 				name, note, err := write(ctx, c, r, writer, round)
 				mu.Lock()
-				if wrote[name] = note; err != nil {
+				switch {
+				case err == nil:
+					wrote[name] = note
+				case suite.IgnoreFlakes(err) == nil:
+					delete(wrote, name) // Nobody knows whether it was written.
+				default:
 					failures = append(failures, err)
 				}
 				mu.Unlock()
@@ -187,11 +193,14 @@ func withWriters(ctx context.Context, c *suite.Case) {
 	c.AwaitSuccess(ctx, migration)
 	end() // Without etcd the judge writes the objects itself.
 	c.AllStored(ctx, r, v2)
-	if len(failures) > 0 {
+	switch {
+	case len(failures) > 0:
 		c.Fail("a writer was refused: %v", failures[0])
+	case len(wrote) == 0:
+		c.Fail("nothing was written during the migration, so this spec has shown nothing")
 	}
 	kept := c.Content(ctx, r)
-	for name, note := range maps.All(wrote) {
+	for name, note := range wrote {
 		content, exists := kept[c.Namespace+"/"+name]
 		if exists != (note != "") || !strings.Contains(content, note) {
 			c.Fail("%s was last written as %q, and is %q", name, note, content)
@@ -214,7 +223,11 @@ func write(ctx context.Context, c *suite.Case, r suite.Resource, writer, round i
 		return name, note, err
 	case round > 10 && round%10 == 0:
 		name = fmt.Sprintf("new-%d-%d", writer, round-1)
-		return name, "", objects.Delete(ctx, name, metav1.DeleteOptions{})
+		err = objects.Delete(ctx, name, metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			err = nil // Nobody knew whether it was created.
+		}
+		return name, "", err
 	}
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{"note":%q}}}`, note)
 	_, err = objects.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})

@@ -233,8 +233,11 @@ func private(ctx context.Context, c *suite.Case) {
 	c.Register(ctx, r, hook.ValidatingWebhook(""), name, secret)
 	c.Store(ctx, r, v2)
 	migration := c.Start(ctx, r)
-	if outcome := c.Await(ctx, migration); outcome.Succeeded {
+	switch outcome := c.Await(ctx, migration); {
+	case outcome.Succeeded:
 		c.Fail("the migration claims success: %s", outcome.Message)
+	case outcome.Everything == "":
+		c.Fail("the adapter tells nothing of what users can read, so this spec would show nothing")
 	}
 	// Events come late.
 	c.Consistently(ctx, while, func(ctx context.Context) error {

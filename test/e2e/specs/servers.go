@@ -33,7 +33,8 @@ const (
 	// older is a release that stores policies in another encoding than the next one does.
 	older  = "1.36"
 	v1beta = "v1beta1"
-	// disagreement is how long servers disagree. Some migrators begin a minute late.
+	// disagreement is how long servers disagree at least. It is half of the patience, if that is more: some migrators
+	// begin minutes late.
 	disagreement = 90 * time.Second
 )
 
@@ -105,7 +106,7 @@ func disagree(ctx context.Context, c *suite.Case) {
 	upgrade := upgradeHalf(ctx, c)
 	createPolicies(ctx, c, few)
 	migration := c.Start(ctx, policies)
-	c.Consistently(ctx, disagreement, func(ctx context.Context) error { return suite.NoSuccess(ctx, migration) })
+	c.Consistently(ctx, max(disagreement, c.Options.Patience/2), func(ctx context.Context) error { return suite.NoSuccess(ctx, migration) })
 	upgrade(ctx)
 	// A migration that was asked for while servers disagreed may have ended.
 	c.Eventually(ctx, func(ctx context.Context) error {

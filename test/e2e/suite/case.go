@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
@@ -44,8 +45,9 @@ const (
 	groupDomain    = "conformance.example.com"
 	namespaceStart = "svm-conformance-"
 	// connections is how often a question is asked that all API servers have to answer alike: each time on a new
-	// connection, which a load balancer hands to another server.
-	connections = 6
+	// connection, which a load balancer hands to another server. With three servers, one that hands them out at random
+	// leaves one out in one of forty cases.
+	connections = 12
 )
 
 // Case is what one spec works with.
@@ -141,22 +143,38 @@ func (c *Case) Has(ctx context.Context, need Need) bool {
 // Eventually waits until check has nothing to complain about, for the patience of the run.
 func (c *Case) Eventually(ctx context.Context, check func(ctx context.Context) error) {
 	ginkgo.GinkgoHelper()
-	gomega.Eventually(ctx, check).WithContext(ctx).WithTimeout(c.Options.Patience).WithPolling(poll).
-		Should(gomega.Succeed())
+	var last error
+	c.explained(&last).Eventually(ctx, func(ctx context.Context) error { last = check(ctx); return last }).
+		WithTimeout(c.Options.Patience).WithPolling(poll).Should(gomega.Succeed())
+}
+
+// explained makes assertions that fail with the words of the last error alone. Gomega would print the error as Go sees
+// it, too.
+func (c *Case) explained(last *error) gomega.Gomega {
+	return gomega.NewGomega(func(gomega string, _ ...int) {
+		ginkgo.GinkgoHelper()
+		if *last == nil {
+			c.Fail("%s", gomega)
+		}
+		what, _, _ := strings.Cut(gomega, "\n")
+		c.Fail("%s\n%v", what, *last)
+	})
 }
 
 // Consistently wants check to have nothing to complain about for that long. Single looks may fail.
 func (c *Case) Consistently(ctx context.Context, period time.Duration, check func(ctx context.Context) error) {
 	ginkgo.GinkgoHelper()
 	looks := 0
+	var last error
 	look := func(ctx context.Context) error {
 		err := check(ctx)
 		if err == nil {
 			looks++
 		}
-		return IgnoreFlakes(err)
+		last = IgnoreFlakes(err)
+		return last
 	}
-	gomega.Consistently(ctx, look).WithContext(ctx).WithTimeout(period).WithPolling(poll).Should(gomega.Succeed())
+	c.explained(&last).Consistently(ctx, look).WithTimeout(period).WithPolling(poll).Should(gomega.Succeed())
 	if looks == 0 {
 		c.Fail("no look succeeded in %s", period)
 	}
@@ -197,7 +215,7 @@ func (c *Case) CreateNamespaces(ctx context.Context, words ...string) []string {
 }
 
 // Everywhere waits until check succeeds on several new connections in a row. What one API server knows already, another
-// may learn a moment later.
+// may learn a moment later. check makes one client: a second one would have a connection of its own.
 func (c *Case) Everywhere(ctx context.Context, check func(ctx context.Context, config *rest.Config) error) {
 	ginkgo.GinkgoHelper()
 	c.Eventually(ctx, func(ctx context.Context) error {
@@ -210,12 +228,12 @@ func (c *Case) Everywhere(ctx context.Context, check func(ctx context.Context, c
 	})
 }
 
-// NewConnection is the configuration for clients that share a connection only with each other. A load balancer may hand
-// it to another server than the last one.
+// NewConnection is the configuration for one client with a connection of its own. A load balancer may hand it to
+// another server than the last one.
 func (c *Case) NewConnection() *rest.Config {
 	config := rest.CopyConfig(c.config)
-	dialer := &net.Dialer{Timeout: 5 * time.Second} // Clients with the same dialer share connections.
-	config.Dial = dialer.DialContext
+	dialer := &net.Dialer{Timeout: 5 * time.Second}
+	config.Dial = dialer.DialContext // Clients with a dialer share no connections.
 	return config
 }
 

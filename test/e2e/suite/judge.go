@@ -73,15 +73,25 @@ func (c *Case) staleByWriting(ctx context.Context, r Resource) ([]string, error)
 }
 
 func (c *Case) staleInEtcd(ctx context.Context, r Resource, version string) ([]string, error) {
+	list, err := c.listAll(ctx, r)
+	if err != nil {
+		return nil, err
+	}
 	encodings, err := c.Encodings(ctx, r)
 	if err != nil {
 		return nil, err
 	}
 	var stale []string
+	found := 0
 	for encoding, keys := range encodings {
+		found += len(keys)
 		if encoding != r.Encoding(version) {
 			stale = append(stale, keys...)
 		}
+	}
+	if found < len(list.Items) {
+		return nil, fmt.Errorf("etcd has %d keys under %s, and the API server lists %d objects: are --etcd-endpoints and "+
+			"--etcd-prefix those of this cluster?", found, c.keysOf(r), len(list.Items))
 	}
 	return stale, nil
 }
@@ -90,10 +100,19 @@ func (c *Case) staleInEtcd(ctx context.Context, r Resource, version string) ([]s
 // NeedEtcd.
 func (c *Case) Encodings(ctx context.Context, r Resource) (map[string][]string, error) {
 	encodings := map[string][]string{}
-	return encodings, c.eachStored(ctx, r, func(_ string, kv *mvccpb.KeyValue) {
+	unreadable := ""
+	err := c.eachStored(ctx, r, func(_ string, kv *mvccpb.KeyValue) {
 		form := stored.FormOf(kv.Value)
+		if form.APIVersion == "" {
+			unreadable = string(kv.Key)
+		}
 		encodings[form.APIVersion] = append(encodings[form.APIVersion], string(kv.Key))
 	})
+	if err == nil && unreadable != "" {
+		err = fmt.Errorf("nobody can read %s in etcd, maybe because it is encrypted: run the suite without --etcd-endpoints",
+			unreadable)
+	}
+	return encodings, err
 }
 
 // writes reads from etcd how often each object of a resource was written, by its namespace and name; nil without access
@@ -106,13 +125,18 @@ func (c *Case) writes(ctx context.Context, r Resource) (map[string]int64, error)
 	return writes, c.eachStored(ctx, r, func(name string, kv *mvccpb.KeyValue) { writes[name] = kv.Version })
 }
 
-// eachStored reads the objects of a resource from etcd, as of one revision.
-func (c *Case) eachStored(ctx context.Context, r Resource, visit func(name string, kv *mvccpb.KeyValue)) error {
+// keysOf is what the keys of a resource in etcd begin with.
+func (c *Case) keysOf(r Resource) string {
 	prefix := strings.TrimSuffix(c.Options.EtcdPrefix, "/") + "/"
 	if strings.HasSuffix(r.Group, "."+groupDomain) {
 		prefix += r.Group + "/"
 	}
-	prefix += r.Resource + "/"
+	return prefix + r.Resource + "/"
+}
+
+// eachStored reads the objects of a resource from etcd, as of one revision.
+func (c *Case) eachStored(ctx context.Context, r Resource, visit func(name string, kv *mvccpb.KeyValue)) error {
+	prefix := c.keysOf(r)
 	from, end := prefix, clientv3.GetPrefixRangeEnd(prefix)
 	for revision := int64(0); ; {
 		answer, err := c.etcd.Get(ctx, from, clientv3.WithRange(end), clientv3.WithLimit(page), clientv3.WithRev(revision))

@@ -34,6 +34,7 @@ import (
 const (
 	defaultPatience = 5 * time.Minute
 	defaultObjects  = 1100
+	leastObjects    = 100
 	etcdDialTimeout = 10 * time.Second
 )
 
@@ -76,7 +77,7 @@ func (o *Options) AddFlags(flags *flag.FlagSet) {
 	flags.StringVar(&o.Identity, "identity", "", "user name of the implementation, for specs about permissions")
 	flags.StringVar(&o.WebhookAddress, "webhook-address", "", "IP address of this machine that API servers reach")
 	flags.DurationVar(&o.Patience, "patience", defaultPatience, "how long to wait for the implementation")
-	flags.IntVar(&o.Objects, "objects", defaultObjects, "how many objects a large list has")
+	flags.IntVar(&o.Objects, "objects", defaultObjects, "how many objects a large list has, at least 100")
 	flags.StringVar(&o.ImplementationVersion, "implementation-version", "", "its version, for the report")
 	flags.StringVar(&o.Mode, "mode", "", "how the implementation is run, for the report")
 	flags.StringVar(&o.ReportDir, "report-dir", "", "folder for report.yaml and junit.xml; none are written without it")
@@ -124,8 +125,8 @@ func (o *Options) validate() error {
 	if o.Patience <= 0 {
 		errs = append(errs, errors.New("--patience must be positive"))
 	}
-	if o.Objects < 1 {
-		errs = append(errs, errors.New("--objects must be positive"))
+	if o.Objects < leastObjects {
+		errs = append(errs, fmt.Errorf("--objects must be at least %d, so that a migration can be interrupted", leastObjects))
 	}
 	return errors.Join(errs...)
 }

@@ -259,7 +259,7 @@ func (r *Recorder) askEtcd(ctx context.Context) {
 	}
 }
 
-// Unchanged wants no object to have been changed, created or deleted since the recorder began, and no object to have
+// Unchanged wants no object to have been changed or deleted since the recorder began, and no object to have
 // been rewritten more than once. Objects that the suite itself created meanwhile to follow a definition do not count.
 func (r *Recorder) Unchanged(ctx context.Context) {
 	ginkgo.GinkgoHelper()

@@ -127,9 +127,9 @@ func reportSpec(s Spec, declared Features, from types.SpecReport) ReportedSpec {
 	default:
 		reported.Result = Skipped
 		if reported.Message = strings.TrimPrefix(from.Failure.Message, skipped); reported.Message == "" {
-			reported.Message = "not selected"
+			reported.Message = "not selected, or the run ended before it"
 			if s.KubeAPIServer != "" {
-				reported.Message = "not selected, or the version of kube-apiserver is not " + s.KubeAPIServer
+				reported.Message += ", or the version of kube-apiserver is not " + s.KubeAPIServer
 			}
 		}
 	}

@@ -86,7 +86,7 @@ func TestReport(t *testing.T) {
 	wantMessages := map[string]string{
 		"core": "", "declared": "", "passed": "", "failed": "too late", "skipped": "no etcd",
 		"other":      "the feature Fence is not declared",
-		"unselected": "not selected, or the version of kube-apiserver is not >= 9.0.0",
+		"unselected": "not selected, or the run ended before it, or the version of kube-apiserver is not >= 9.0.0",
 		"unknown":    "the feature Knowledge is not declared",
 	}
 	if diff := cmp.Diff(wantMessages, messages); diff != "" {

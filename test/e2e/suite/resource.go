@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/onsi/ginkgo/v2"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -130,14 +131,14 @@ func (c *Case) Prepare(ctx context.Context, r Resource) {
 // awaitServed waits until all servers serve a resource and say that they store that version.
 func (c *Case) awaitServed(ctx context.Context, r Resource, stored string) {
 	ginkgo.GinkgoHelper()
-	c.Everywhere(ctx, func(ctx context.Context, config *rest.Config) error {
+	c.Everywhere(ctx, func(_ context.Context, config *rest.Config) error {
 		hash, err := discoveredHash(config, r)
-		if err != nil {
-			return err
+		if err == nil && hash != r.Hash(stored) {
+			err = fmt.Errorf("the discovery document of %s does not say yet that %s is stored", r, stored)
 		}
-		if hash != r.Hash(stored) {
-			return fmt.Errorf("the discovery document of %s does not say yet that %s is stored", r, stored)
-		}
+		return err
+	})
+	c.Everywhere(ctx, func(ctx context.Context, config *rest.Config) error {
 		client, err := dynamic.NewForConfig(config)
 		if err != nil {
 			return err
@@ -258,6 +259,15 @@ func (c *Case) StoredVersions(ctx context.Context, r Resource) ([]string, error)
 	return live.Status.StoredVersions, nil
 }
 
+// Created is when the definition of a resource was created, by the clock of an API server.
+func (c *Case) Created(ctx context.Context, r Resource) (time.Time, error) {
+	live, err := c.definitions().Get(ctx, r.String(), metav1.GetOptions{})
+	if err != nil {
+		return time.Time{}, err
+	}
+	return live.CreationTimestamp.Time, nil
+}
+
 // SetStoredVersions sets status.storedVersions, as people do by hand.
 func (c *Case) SetStoredVersions(ctx context.Context, r Resource, versions ...string) error {
 	patch, err := json.Marshal(map[string]any{"status": map[string]any{"storedVersions": versions}})
@@ -268,7 +278,7 @@ func (c *Case) SetStoredVersions(ctx context.Context, r Resource, versions ...st
 	return err
 }
 
-// Undefine deletes the definition of a resource, and waits until it is gone.
+// Undefine deletes the definition of a resource, and waits until it is gone and no API server serves the resource.
 func (c *Case) Undefine(ctx context.Context, r Resource) {
 	ginkgo.GinkgoHelper()
 	c.Must(ignoreMissing(c.definitions().Delete(ctx, r.String(), metav1.DeleteOptions{})))
@@ -278,5 +288,16 @@ func (c *Case) Undefine(ctx context.Context, r Resource) {
 			return nil
 		}
 		return errors.Join(fmt.Errorf("the definition of %s still exists", r), err)
+	})
+	c.Everywhere(ctx, func(ctx context.Context, config *rest.Config) error {
+		client, err := dynamic.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		_, err = client.Resource(r.At()).List(ctx, metav1.ListOptions{Limit: 1})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(fmt.Errorf("%s is still served", r), err)
 	})
 }

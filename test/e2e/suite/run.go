@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/onsi/ginkgo/v2"
 	"github.com/onsi/ginkgo/v2/reporters"
@@ -38,6 +39,8 @@ const (
 	kubeAPIServer = "kube-apiserver"
 	// waits is how many times a spec may wait as long as the patience of the run.
 	waits = 3
+	// cleanUpWithin is how long it may take to undo one thing.
+	cleanUpWithin = 3 * time.Minute
 )
 
 // Run runs specs against the implementation that the given function makes, as the test t of a test binary. The binary
@@ -68,6 +71,9 @@ func Run(t *testing.T, o Options, implement func(*rest.Config) (Implementation, 
 		t.Fatal(err)
 	}
 	gomega.RegisterFailHandler(ginkgo.Fail)
+	if ginkgo.GinkgoParallelProcess() == 1 {
+		fmt.Println("The specs run on the cluster at", config.Host)
+	}
 	var shared *Case
 	ginkgo.BeforeSuite(func(ctx ginkgo.SpecContext) {
 		shared, err = newCase(o, config, implementation)
@@ -147,9 +153,9 @@ func (c *Case) CleanUp(undo func(ctx context.Context) error) {
 	cleanUp(func(ctx context.Context) error { return ignoreMissing(undo(ctx)) })
 }
 
-// cleanUp runs undo after the spec, whatever becomes of it.
+// cleanUp runs undo after the spec, whatever becomes of it. It tries again if that fails.
 func cleanUp(undo func(ctx context.Context) error) {
 	ginkgo.DeferCleanup(func(ctx ginkgo.SpecContext) {
-		gomega.Expect(undo(ctx)).To(gomega.Succeed())
-	}, ginkgo.NodeTimeout(defaultPatience))
+		gomega.Eventually(ctx, undo).WithTimeout(cleanUpWithin).WithPolling(time.Second).Should(gomega.Succeed())
+	}, ginkgo.NodeTimeout(2*cleanUpWithin))
 }

@@ -20,6 +20,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -142,7 +143,8 @@ func TestSecurePort(t *testing.T) {
 	})
 }
 
-// testUnreadyObserver starts a manager that may not list definitions, and then allows that.
+// testUnreadyObserver starts a manager that may do nothing, then one thing after the other, but not list definitions
+// before the end.
 func testUnreadyObserver(t *testing.T, cp *controlplane.ControlPlane, c kubernetes.Interface) {
 	const name = "narrow"
 	all := []string{"*"}
@@ -158,6 +160,17 @@ func testUnreadyObserver(t *testing.T, cp *controlplane.ControlPlane, c kubernet
 	if err != nil {
 		t.Fatal(err)
 	}
+	process, port := framework.StartManager(t, cp, framework.Process{
+		Name: name, Program: framework.Manager, Config: cp.Config(name), Args: framework.QuickElection,
+	})
+	p := &managerProcess{Process: process, name: name, port: port}
+	eventually(t, soon, "the log says that the lease may not be read", func() bool {
+		return strings.Contains(p.Log(), "refuses to let this process read the leader lease")
+	})
+	time.Sleep(longEnoughToLoop)
+	if n := strings.Count(p.Log(), "leases.coordination.k8s.io"); n > 1 {
+		t.Errorf("the log says %d times that the lease may not be read:\n%s", n, p.Log())
+	}
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
@@ -166,10 +179,6 @@ func testUnreadyObserver(t *testing.T, cp *controlplane.ControlPlane, c kubernet
 	if _, err := c.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	process, port := framework.StartManager(t, cp, framework.Process{
-		Name: name, Program: framework.Manager, Config: cp.Config(name), Args: []string{"--leader-elect=false"},
-	})
-	p := &managerProcess{Process: process, name: name, port: port}
 	const missing = `User "narrow" cannot list resource "customresourcedefinitions"`
 	eventually(t, soon, "the log says what is missing", func() bool {
 		return strings.Contains(strings.ReplaceAll(p.Log(), `\"`, `"`), missing)
