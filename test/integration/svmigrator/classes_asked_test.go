@@ -56,7 +56,7 @@ func (c *cluster) suspend(t *testing.T, name string, suspend bool) {
 func testSuspend(t *testing.T, c *cluster) {
 	const n = 400
 	s := c.stage(t, "hammocks", "Hammock", n)
-	manager := c.startManager(t, "suspend", steadily(5, "--migration-chunk-size=50")...)
+	manager := c.startManager(t, "suspend", steadily(8, "--migration-chunk-size=50")...)
 	s.migrate(t)
 	s.writes.reach(t, n/5, soon)
 	c.suspend(t, s.Resource, true)
@@ -102,7 +102,7 @@ func (s *scene) stopped(t *testing.T, event time.Time) {
 
 // testManyOfOneResource wants one sweep to do for all migrations that were created before it began.
 func testManyOfOneResource(t *testing.T, c *cluster) {
-	const n, others = 60, 20
+	const n, others = 40, 20
 	s := c.stage(t, "crowds", "Crowd", n)
 	for i := range others {
 		c.migrate(t, fmt.Sprintf("crowd-%d", i), s.WithVersion(""))
@@ -129,7 +129,7 @@ func testManyOfOneResource(t *testing.T, c *cluster) {
 // testResumedMeanwhile suspends a migration and resumes it while another one of the resource runs. The servers may have
 // got a new encryption key in between, so it must not succeed with the other one, as a third one does.
 func testResumedMeanwhile(t *testing.T, c *cluster) {
-	s := c.stage(t, "latecomers", "Latecomer", 60)
+	s := c.stage(t, "latecomers", "Latecomer", 40)
 	for _, name := range []string{"latecomer-1", "latecomer-2", "latecomer-3"} {
 		c.migrate(t, name, s.WithVersion(""))
 	}

@@ -40,10 +40,10 @@ func TestMigrator(t *testing.T) {
 			part{"WithTrigger", testWithTrigger}, part{"StorageMigrating", testStorageMigrating},
 			part{"Tidy", testTidy}, part{"InTreeMigrator", testInTreeMigrator},
 		)},
+		{Name: "Asked", Servers: 1, Run: onOne(part{"Asked", testAsked}, part{"TakenVersion", testTakenVersion})},
 		{Name: "People", Servers: 1, Run: onOne(
 			part{"MadeByHand", testMadeByHand},
-			part{"TogetherWithItsDefinition", testTogetherWithItsDefinition}, part{"Asked", testAsked},
-			part{"TakenVersion", testTakenVersion}, part{"OtherVersion", testOtherVersion},
+			part{"TogetherWithItsDefinition", testTogetherWithItsDefinition}, part{"OtherVersion", testOtherVersion},
 		)},
 		{Name: "Killed", Servers: 1, Run: onHost(
 			part{"Manager", testManagerKilled}, part{"Each", testEachKilled},
