@@ -32,18 +32,19 @@ var (
 	errProcessEnded = errPlatform
 )
 
-func checkPlatform() error                       { return errPlatform }
-func onMainThread() bool                         { return false }
-func childAttributes() *syscall.SysProcAttr      { return nil }
-func killGroup(int) error                        { return errPlatform }
-func terminate(int) error                        { return errPlatform }
-func pauseGroup(int) error                       { return errPlatform }
-func resumeGroup(int) error                      { return errPlatform }
-func usageOf(int) (Usage, error)                 { return Usage{}, errPlatform }
-func peakOf(*os.ProcessState) int64              { return 0 }
-func entered() error                             { return errPlatform }
-func enterNamespaces() error                     { return errPlatform }
-func takeOutsideListener() (net.Listener, error) { return nil, errPlatform }
+func checkPlatform() error                          { return errPlatform }
+func onMainThread() bool                            { return false }
+func childAttributes() *syscall.SysProcAttr         { return nil }
+func killGroup(int) error                           { return errPlatform }
+func terminate(int) error                           { return errPlatform }
+func pauseGroup(int) error                          { return errPlatform }
+func resumeGroup(int) error                         { return errPlatform }
+func usageOf(int) (Usage, error)                    { return Usage{}, errPlatform }
+func peakOf(*os.ProcessState) int64                 { return 0 }
+func takeTurn(context.Context, int) (func(), error) { return nil, errPlatform }
+func entered() error                                { return errPlatform }
+func enterNamespaces() error                        { return errPlatform }
+func takeOutsideListener() (net.Listener, error)    { return nil, errPlatform }
 
 type bridgeNetwork struct{ network }
 
