@@ -114,8 +114,8 @@ func (s *SVM) awaitRules(ctx context.Context, resource schema.GroupVersionResour
 		return last == nil && slices.ContainsFunc(role.Rules, allows), nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until the ClusterRole %s, which the manifests install, has the rules for %s: %w", customRole,
-			resource, cmp.Or(last, err))
+		return fmt.Errorf("waiting until the ClusterRole %s, which the manifests install, has the rules for %s: %w",
+			customRole, resource, cmp.Or(last, err))
 	}
 	return nil
 }

@@ -46,13 +46,15 @@ var resilience = []suite.Spec{
 	{
 		Name: "killed-migrators-go-on", Profile: suite.ProfileResilience, Controllers: migrator, Timeout: long,
 		Needs: []suite.Need{suite.NeedControl}, Disruptive: true, Slow: true,
-		Title: "When a migrator that was killed in the middle is back, the migration succeeds, and each object was stored once",
-		Test:  migratorKilled,
+		Title: "When a migrator that was killed in the middle is back, the migration succeeds, and each object was stored " +
+			"once",
+		Test: migratorKilled,
 	},
 	{
 		Name: "killed-servers-are-survived", Profile: suite.ProfileResilience, Controllers: migrator, Timeout: long,
 		Needs: []suite.Need{suite.NeedServers}, Disruptive: true,
-		Title: "When each API server in turn is killed in the middle and comes back, the migration succeeds", Test: serverKilled,
+		Title: "When each API server in turn is killed in the middle and comes back, the migration succeeds",
+		Test:  serverKilled,
 	},
 }
 

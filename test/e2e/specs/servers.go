@@ -106,7 +106,9 @@ func disagree(ctx context.Context, c *suite.Case) {
 	upgrade := upgradeHalf(ctx, c)
 	createPolicies(ctx, c, few)
 	migration := c.Start(ctx, policies)
-	c.Consistently(ctx, max(disagreement, c.Options.Patience/2), func(ctx context.Context) error { return suite.NoSuccess(ctx, migration) })
+	c.Consistently(ctx, max(disagreement, c.Options.Patience/2), func(ctx context.Context) error {
+		return suite.NoSuccess(ctx, migration)
+	})
 	upgrade(ctx)
 	// A migration that was asked for while servers disagreed may have ended.
 	c.Eventually(ctx, func(ctx context.Context) error {
