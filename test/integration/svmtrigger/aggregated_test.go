@@ -18,7 +18,6 @@ package svmtrigger
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -61,8 +60,7 @@ func testAggregatedServer(t *testing.T) {
 	startJudge(t, c, flunders)
 	startMigrator(t, c)
 	const poll = 20 * time.Second
-	manager := c.startManager(t, "manager",
-		"--poll-interval="+poll.String(), "--auto-migrate=*."+controlplane.SampleGroup)
+	c.startManager(t, "manager", "--poll-interval="+poll.String(), "--auto-migrate=*."+controlplane.SampleGroup)
 
 	for _, r := range []resource{flunders, fischers} {
 		framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1alpha1") })
@@ -86,7 +84,7 @@ func testAggregatedServer(t *testing.T) {
 	if err := c.says(flunders, v1alpha1.StorageStateServed, metav1.ConditionFalse); err == nil {
 		t.Error("a resource that cannot be discovered counts as one that is not served")
 	}
-	if sample, err = c.StartSampleServer(t.Context(), ""); err != nil {
+	if _, err := c.StartSampleServer(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	framework.Eventually(t, soon, func(context.Context) error {
@@ -100,27 +98,4 @@ func testAggregatedServer(t *testing.T) {
 	if got := fmt.Sprint(c.migrationsAfter(began)); got != "[]" {
 		t.Logf("after the gap, in which the aggregated server was a new process: %s", got)
 	}
-
-	framework.StopManager(t, manager)
-	t.Run("APIServices that move while nobody watches", func(t *testing.T) { testServiceMoves(t, c, sample) })
-}
-
-// testServiceMoves has the APIServices lead to another port before the next manager starts. That may be another server
-// with another storage, so anything may be stored.
-func testServiceMoves(t *testing.T, c *cluster, sample *controlplane.Process) {
-	before, began := c.state(flunders.String()).Status.Epoch, c.mark(t)
-	if err := sample.Stop(); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := c.StartSampleServer(t.Context(), ""); err != nil {
-		t.Fatal(err)
-	}
-	// The absence of a manager is too short to matter at that interval.
-	c.startManager(t, "manager-after-the-move", "--poll-interval=1h", "--auto-migrate=*."+controlplane.SampleGroup)
-	framework.Eventually(t, soon, func(context.Context) error {
-		if epoch := c.state(flunders.String()).Status.Epoch; epoch == before {
-			return fmt.Errorf("the epoch is still %d", epoch)
-		}
-		return errors.Join(c.migrated(flunders, "v1alpha1"), c.migrationCount(flunders, began, 1))
-	})
 }
