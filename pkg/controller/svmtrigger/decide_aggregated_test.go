@@ -20,8 +20,11 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -141,5 +144,33 @@ func TestServerThatStopsToPublishHashes(t *testing.T) {
 				l.expect(3, v1, storageversion.Unknown, v1)
 			}
 		})
+	}
+}
+
+// TestOldRecordDuringProblem has a problem while a record counts that is older than a poll. If the latest evidence can
+// be compared, it takes the place of the record, and no later decision would notice how old that was.
+func TestOldRecordDuringProblem(t *testing.T) {
+	hour := metav1.NewTime(start.Add(-time.Hour))
+	recorded := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromAggregatedDiscovery}
+	durable := migrationv1alpha1.StorageEvidence{Source: migrationv1alpha1.EvidenceFromCustomResourceDefinition,
+		CustomResourceDefinition: &migrationv1alpha1.CustomResourceDefinitionEvidence{}}
+	for _, test := range []struct {
+		problem *storageversion.Problem
+		latest  migrationv1alpha1.StorageEvidence
+		tooOld  bool
+	}{
+		{nil, recorded, true},
+		{&storageversion.Problem{}, recorded, false},
+		{&storageversion.Problem{}, durable, true},
+	} {
+		e := evaluation{
+			in: Input{Now: start, Periods: periods,
+				Observation: storageversion.Observation{ReadAt: start, Problem: test.problem}},
+			old:  &migrationv1alpha1.StorageStateStatus{LastHeartbeatTime: hour},
+			last: storageversion.Sighting{Evidence: test.latest},
+		}
+		if got := e.tooOld(&recorded); got != test.tooOld {
+			t.Errorf("problem %v, latest from %s: too old %t", test.problem, test.latest.Source, got)
+		}
 	}
 }

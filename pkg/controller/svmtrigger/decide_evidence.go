@@ -162,10 +162,12 @@ func (e *evaluation) unrecorded() (sightings []storageversion.Sighting, gap bool
 
 // tooOld reports whether the recorded evidence cannot be compared with later evidence, and is too old to be trusted.
 // What happened before the epoch began does not matter any more. A record from the future was made by another clock,
-// and nobody knows how old it is. The first complete observation after a problem is what it is compared with. Until
-// then each decision would begin another epoch, because no heartbeat is recorded.
+// and nobody knows how old it is. While there is a problem no heartbeat is recorded, so each decision would begin
+// another epoch. Then the first complete observation decides, unless evidence that can be compared takes the place of
+// the record before.
 func (e *evaluation) tooOld(recorded *migrationv1alpha1.StorageEvidence) bool {
-	if storageversion.Durable(*recorded) || e.in.Observation.Problem != nil {
+	later := e.in.Observation.Problem != nil && !e.evidenceComparable()
+	if storageversion.Durable(*recorded) || later {
 		return false
 	}
 	seen := e.old.LastHeartbeatTime.Time
