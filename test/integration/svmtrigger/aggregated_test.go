@@ -18,6 +18,7 @@ package svmtrigger
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -60,7 +61,8 @@ func testAggregatedServer(t *testing.T) {
 	startJudge(t, c, flunders)
 	startMigrator(t, c)
 	const poll = 20 * time.Second
-	c.startManager(t, "manager", "--poll-interval="+poll.String(), "--auto-migrate=*."+controlplane.SampleGroup)
+	manager := c.startManager(t, "manager",
+		"--poll-interval="+poll.String(), "--auto-migrate=*."+controlplane.SampleGroup)
 
 	for _, r := range []resource{flunders, fischers} {
 		framework.Eventually(t, soon, func(context.Context) error { return c.migrated(r, "v1alpha1") })
@@ -84,7 +86,7 @@ func testAggregatedServer(t *testing.T) {
 	if err := c.says(flunders, v1alpha1.StorageStateServed, metav1.ConditionFalse); err == nil {
 		t.Error("a resource that cannot be discovered counts as one that is not served")
 	}
-	if _, err := c.StartSampleServer(t.Context(), ""); err != nil {
+	if sample, err = c.StartSampleServer(t.Context(), ""); err != nil {
 		t.Fatal(err)
 	}
 	framework.Eventually(t, soon, func(context.Context) error {
@@ -98,4 +100,31 @@ func testAggregatedServer(t *testing.T) {
 	if got := fmt.Sprint(c.migrationsAfter(began)); got != "[]" {
 		t.Logf("after the gap, in which the aggregated server was a new process: %s", got)
 	}
+
+	framework.StopManager(t, manager)
+	t.Run("APIServices that move while nobody watches", func(t *testing.T) { testServiceMoves(t, c, sample) })
+}
+
+// testServiceMoves has the APIServices lead to another port before the next manager starts. That may be another server
+// with another storage, so anything may be stored.
+func testServiceMoves(t *testing.T, c *cluster, sample *controlplane.Process) {
+	before, began := c.state(flunders.String()).Status.Epoch, c.mark(t)
+	if err := sample.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.StartSampleServer(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	// The absence of a manager is too short to matter at that interval. What the migration proves counts only after the
+	// next poll, which never comes here.
+	c.startManager(t, "manager-after-the-move", "--poll-interval=1h", "--auto-migrate=*."+controlplane.SampleGroup)
+	framework.Eventually(t, soon, func(context.Context) error {
+		if epoch := c.state(flunders.String()).Status.Epoch; epoch == before {
+			return fmt.Errorf("the epoch is still %d", epoch)
+		}
+		if certain(c.state(flunders.String())) {
+			return errors.New("the state excludes encodings")
+		}
+		return c.migrationCount(flunders, began, 1)
+	})
 }
