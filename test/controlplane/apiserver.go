@@ -142,6 +142,12 @@ func (s *APIServer) Heal() error { return s.host.Heal() }
 // Restart starts the server again, after stopping it if it runs, and waits until it is ready. change, which may be nil,
 // changes how it is run; a new name is ignored.
 func (s *APIServer) Restart(change func(*Server)) error {
+	// While it waits for its turn the server still runs.
+	release, err := takeTurn(context.Background(), starts())
+	if err != nil {
+		return err
+	}
+	defer release()
 	if err := s.Stop(); err != nil && s.Process().Running() {
 		return err
 	}
@@ -163,11 +169,11 @@ func (s *APIServer) Restart(change func(*Server)) error {
 // comeUp waits until the server is ready. On a slow machine kube-apiserver ends if one of its hooks takes too long. It
 // is started again then, as a kubelet does.
 func (s *APIServer) comeUp(ctx context.Context) error {
-	const starts = 3
+	const most = 3
 	for n := 1; ; n++ {
 		err := s.Ready(ctx)
 		hook := err != nil && !s.Process().Running() && strings.Contains(err.Error(), "PostStartHook")
-		if !hook || n == starts {
+		if !hook || n == most {
 			return err
 		}
 		if err := s.start(); err != nil {

@@ -23,6 +23,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -71,6 +72,14 @@ func New(ctx context.Context, cfg Config) (*ControlPlane, error) {
 	if err := buildMissing(cfg.BinDir, etcdBinary, serverBinary); err != nil {
 		return nil, err
 	}
+	release, err := takeTurn(ctx, starts())
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := awaitCalm(ctx); err != nil {
+		return nil, err
+	}
 	cp := &ControlPlane{config: cfg, hosts: map[string]*Host{}}
 	if err := cp.start(ctx); err != nil {
 		if cp.temporary {
@@ -80,6 +89,10 @@ func New(ctx context.Context, cfg Config) (*ControlPlane, error) {
 	}
 	return cp, nil
 }
+
+// starts is how many control planes and servers start at a time. A server that starts needs a processor for seconds. If
+// many start at once, hooks of theirs take too long, they end and are started again, and none of them gets anywhere.
+func starts() int { return runtime.NumCPU() }
 
 func (cp *ControlPlane) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cp.config.StartTimeout)
@@ -215,6 +228,11 @@ func (cp *ControlPlane) AddServer(ctx context.Context, spec Server) (*APIServer,
 	if taken := slices.ContainsFunc(cp.Servers(), func(s *APIServer) bool { return s.name == spec.Name }); taken {
 		return nil, fmt.Errorf("adding a server: the name %q is taken", spec.Name)
 	}
+	release, err := takeTurn(ctx, starts())
+	if err != nil {
+		return nil, err
+	}
+	defer release()
 	s, err := cp.startServer(spec)
 	if err != nil {
 		return nil, fmt.Errorf("adding server %s: %w", spec.Name, err)

@@ -22,7 +22,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"syscall"
 	"time"
@@ -48,30 +47,6 @@ func killGroup(pid int) error { return signalGroup(pid, syscall.SIGKILL) }
 func terminate(pid int) error {
 	// A stopped process would sleep on the signal.
 	return errors.Join(signalGroup(pid, syscall.SIGTERM), signalGroup(pid, syscall.SIGCONT))
-}
-
-// takeTurn waits until fewer than most others have a turn, in all processes with the same temporary folder, and returns
-// how to end the turn. The turn of a process ends with it.
-func takeTurn(ctx context.Context, most int) (release func(), err error) {
-	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
-		for i := range most {
-			path := filepath.Join(os.TempDir(), fmt.Sprintf("svm-controlplane-turn-%d", i))
-			file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o666)
-			if err != nil {
-				return false, err
-			}
-			if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-				release = func() { _ = file.Close() }
-				return true, nil
-			}
-			_ = file.Close()
-		}
-		return false, nil
-	})
-	if err != nil {
-		return nil, fmt.Errorf("waiting for others that start a control plane: %w", err)
-	}
-	return release, nil
 }
 
 // pauseGroup returns when the process has really stopped: the signal only asks for it.

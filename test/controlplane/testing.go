@@ -18,7 +18,6 @@ package controlplane
 
 import (
 	"path/filepath"
-	"runtime"
 	"slices"
 	"testing"
 )
@@ -33,14 +32,7 @@ var CollectLate = []string{"GOGC=off", "GOMEMLIMIT=768MiB"}
 func Start(t testing.TB, cfg Config) *ControlPlane {
 	t.Helper()
 	cfg.Environment = slices.Concat(CollectLate, cfg.Environment)
-	// A server that starts needs a processor for seconds. If many start at once, hooks of theirs take too long, they end
-	// and are started again, and none of them gets anywhere.
-	release, err := takeTurn(t.Context(), runtime.NumCPU())
-	if err != nil {
-		t.Fatal(err)
-	}
 	cp, err := New(t.Context(), cfg)
-	release()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,3 +45,18 @@ func TestTurns(t *testing.T) {
 	}
 	third()
 }
+
+func TestCalm(t *testing.T) {
+	n, err := runnable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n < 1 {
+		t.Errorf("%d threads run, without the one that asks", n)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := awaitCalm(ended); err == nil {
+		t.Error("a start that was given up waited for a calm machine without an error")
+	}
+}

@@ -94,7 +94,9 @@ func testServerPushesBack(t *testing.T, c *cluster) {
 	m, _ := refused.succeeded(t, soon, 1)
 	t.Logf("%d refusals in %v; the next write came %v after, the end with %d objects more %v: %s",
 		len(arrivals), away, first, burdens-written, time.Since(recovering), words(m))
-	if m.Status.Progress.Rewritten != burdens || m.Status.Progress.Retried == 0 {
+	// On a slow machine a server loses answers on its own.
+	p := m.Status.Progress
+	if p.Rewritten+p.WrittenByOthers != burdens || p.WrittenByOthers > p.Retried || p.Retried == 0 {
 		t.Errorf("all objects were to be rewritten, some of them later: %s", words(m))
 	}
 	losesAnswers(t, lossy, server)
@@ -116,11 +118,11 @@ func losesAnswers(t *testing.T, s *scene, server *moody) {
 	p := m.Status.Progress
 	t.Logf("%d answers of %d were lost; %s", lost, len(arrivals), words(m))
 	// A second try that begins with a dry run finds out by that, and no other PATCH follows.
-	if lost < s.n/10 || len(arrivals) < s.n || len(arrivals) > s.n+lost || p.Retried != int64(lost) {
+	if lost < s.n/10 || len(arrivals) < s.n || len(arrivals) > s.n+int(p.Retried) || p.Retried < int64(lost) {
 		t.Errorf("of %d PATCH requests for %d objects %d got no answer: %s", len(arrivals), s.n, lost, words(m))
 	}
 	// One whose answer was lost is found to be written when it is tried again.
-	if p.Rewritten+p.WrittenByOthers != int64(s.n) || p.WrittenByOthers == 0 || p.WrittenByOthers > int64(lost) {
+	if p.Rewritten+p.WrittenByOthers != int64(s.n) || p.WrittenByOthers == 0 || p.WrittenByOthers > p.Retried {
 		t.Errorf("of %d objects the answers for %d were lost: %s", s.n, lost, words(m))
 	}
 }
