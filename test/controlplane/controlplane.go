@@ -61,6 +61,11 @@ type ControlPlane struct {
 // New starts a control plane and returns when all its servers are ready. Close ends it; nothing of it outlives this
 // process in any case. It wraps ErrNoHosts in its error if only that is the matter.
 func New(ctx context.Context, cfg Config) (*ControlPlane, error) {
+	return newWhen(ctx, cfg, func(context.Context) error { return nil })
+}
+
+// newWhen is New. It waits for calm when it has its turn.
+func newWhen(ctx context.Context, cfg Config, calm func(context.Context) error) (*ControlPlane, error) {
 	if err := checkPlatform(); err != nil {
 		return nil, err
 	}
@@ -77,7 +82,7 @@ func New(ctx context.Context, cfg Config) (*ControlPlane, error) {
 		return nil, err
 	}
 	defer release()
-	if err := awaitCalm(ctx); err != nil {
+	if err := calm(ctx); err != nil {
 		return nil, err
 	}
 	cp := &ControlPlane{config: cfg, hosts: map[string]*Host{}}

@@ -18,6 +18,7 @@ package controlplane
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -30,22 +31,21 @@ import (
 )
 
 const (
-	// crowd is how many threads a processor may have to run when a control plane starts. With more, hooks of
-	// kube-apiserver take longer than it allows. A start itself adds two or three.
+	// crowd is how many threads a processor may have to run when the control plane of a test starts. With many more,
+	// hooks of kube-apiserver take longer than it allows. A start itself adds two or three.
 	crowd = 3
 	// crowdSamples are taken at intervals of pollInterval.
 	crowdSamples = 10
 	// crowdPatience bounds the wait, as the crowd may have nothing to do with control planes.
-	crowdPatience = 90 * time.Second
+	crowdPatience = 10 * time.Minute
 )
 
-// takeTurn waits until fewer than most others of this user have a turn, in all processes with the same folder for
-// temporary files, and returns how to end the turn. The turn of a process ends with it.
+// takeTurn waits until fewer than most others have a turn, in all processes with the same folder for temporary files,
+// and returns how to end the turn. The turn of a process ends with it.
 func takeTurn(ctx context.Context, most int) (release func(), err error) {
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
 		for i := range most {
-			path := filepath.Join(os.TempDir(), fmt.Sprintf("svm-controlplane-turn-%d-%d", os.Getuid(), i))
-			file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+			file, err := openForAll(filepath.Join(os.TempDir(), fmt.Sprintf("svm-controlplane-turn-%d", i)))
 			if err != nil {
 				return false, err
 			}
@@ -61,6 +61,19 @@ func takeTurn(ctx context.Context, most int) (release func(), err error) {
 		return nil, fmt.Errorf("waiting for others that start an API server: %w", err)
 	}
 	return release, nil
+}
+
+// openForAll opens a file that any user may lock. It creates the file only if it is missing: Linux lets nobody, not
+// even root, open the file of another user with O_CREAT in a folder such as /tmp.
+func openForAll(path string) (*os.File, error) {
+	file, err := os.Open(path)
+	if !errors.Is(err, os.ErrNotExist) {
+		return file, err
+	}
+	if file, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644); err != nil {
+		return nil, err
+	}
+	return file, file.Chmod(0o644) // also with a strict umask
 }
 
 // awaitCalm waits until the processors have less to do, but not for ever.
