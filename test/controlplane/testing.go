@@ -26,9 +26,9 @@ import (
 // never do, and it is a quarter of the processor time of their start.
 var CollectLate = []string{"GOGC=off", "GOMEMLIMIT=768MiB"}
 
-// Start is New for tests, with CollectLate, when the machine has time for it. It fails the test if the control plane does
-// not come up, and ends everything with the test. A server that ended although nobody asked it to fails the test. After
-// a failure the logs stay, and the test tells where.
+// Start is New for tests, with CollectLate, when the machine has time for it. It fails the test if the control plane
+// does not come up, and ends everything with the test. A server that ended although nobody asked it to fails the test.
+// After a failure the logs stay, and the test tells where.
 func Start(t testing.TB, cfg Config) *ControlPlane {
 	t.Helper()
 	cfg.Environment = slices.Concat(CollectLate, cfg.Environment)
