@@ -29,7 +29,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/informers"
 	coordinformers "k8s.io/client-go/informers/coordination/v1"
 	"k8s.io/client-go/kubernetes"
@@ -80,7 +79,6 @@ type runner struct {
 	shared     ControllerContext
 	client     kubernetes.Interface
 	factories  []informerFactory
-	discovery  discovery.DiscoveryInterfaceWithContext
 	stopEvents func()
 	metrics    *controllersmetrics.ControllerManagerMetrics
 
@@ -158,13 +156,6 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 	if err != nil {
 		return nil, fmt.Errorf("making a client for informers: %w", err)
 	}
-	// An API server that hangs must not keep a controller waiting for long.
-	forDiscovery := restclient.CopyConfig(forInformers)
-	forDiscovery.Timeout = requestTimeout
-	discoveryClient, err := discovery.NewDiscoveryClientForConfig(forDiscovery)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for discovery: %w", err)
-	}
 	// Informers of several managers must not list in step.
 	resync := wait.Jitter(m.Generic.MinResyncPeriod.Duration, 1)
 	builtIn := informers.NewSharedInformerFactoryWithOptions(client, resync, informers.WithTransform(withoutManagedFields))
@@ -191,7 +182,6 @@ func (m *manager) newRunner(ctx context.Context, term *leaderTerm) (*runner, err
 		},
 		client:     client,
 		factories:  []informerFactory{builtIn, leases, migrations},
-		discovery:  discoveryClient,
 		stopEvents: stopEvents,
 		metrics:    controllersmetrics.NewControllerManagerMetrics(names.Manager),
 	}, nil
@@ -211,7 +201,7 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 		return nil // The manager stops.
 	}
 	for _, need := range d.Needs {
-		if err := waitForNeed(controllerCtx, r.discovery, need); err != nil {
+		if err := waitForNeed(controllerCtx, r.client.Discovery(), need); err != nil {
 			return nil // The manager stops.
 		}
 		r.health.missing.Delete(checkName(d, need))

@@ -31,7 +31,8 @@ import (
 )
 
 const (
-	// requestTimeout bounds one request. An API server that accepts a connection and then says nothing counts as down.
+	// requestTimeout bounds the requests of one attempt. An API server that accepts a connection and then says nothing
+	// counts as down.
 	requestTimeout = 5 * time.Second
 
 	// The manager asks again after firstInterval, and then after twice as long each time, up to one of the other two.
@@ -70,7 +71,7 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterfaceWithCon
 		longest = longestOptionalInterval
 	}
 	var failures retry.Streak
-	return askUntil(ctx, longest, func(context.Context) bool { // Each request of the client has a timeout.
+	return askUntil(ctx, longest, func(ctx context.Context) bool {
 		found, missing, err := definition.Of(ctx, client, need.Wanted)
 		switch {
 		case found == definition.Fits:
