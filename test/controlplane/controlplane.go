@@ -43,6 +43,7 @@ type ControlPlane struct {
 	config    Config
 	dir       string
 	temporary bool // dir is ours to remove
+	leave     func()
 	authority *authority
 	network   network
 	etcd      *Etcd
@@ -61,11 +62,13 @@ type ControlPlane struct {
 // New starts a control plane and returns when all its servers are ready. Close ends it; nothing of it outlives this
 // process in any case. It wraps ErrNoHosts in its error if only that is the matter.
 func New(ctx context.Context, cfg Config) (*ControlPlane, error) {
-	return newWhen(ctx, cfg, func(context.Context) error { return nil })
+	return newWhen(ctx, cfg, func(context.Context) (func(), error) { return func() {}, nil })
 }
 
-// newWhen is New. It waits for calm when it has its turn.
-func newWhen(ctx context.Context, cfg Config, calm func(context.Context) error) (*ControlPlane, error) {
+// newWhen is New. It waits for calm when it has its turn, and calls what calm returned after the control plane ended.
+func newWhen(
+	ctx context.Context, cfg Config, calm func(context.Context) (leave func(), err error),
+) (*ControlPlane, error) {
 	if err := checkPlatform(); err != nil {
 		return nil, err
 	}
@@ -82,10 +85,11 @@ func newWhen(ctx context.Context, cfg Config, calm func(context.Context) error) 
 		return nil, err
 	}
 	defer release()
-	if err := calm(ctx); err != nil {
+	leave, err := calm(ctx)
+	if err != nil {
 		return nil, err
 	}
-	cp := &ControlPlane{config: cfg, hosts: map[string]*Host{}}
+	cp := &ControlPlane{config: cfg, leave: leave, hosts: map[string]*Host{}}
 	if err := cp.start(ctx); err != nil {
 		if cp.temporary {
 			err = fmt.Errorf("%w (the logs are kept in %s)", err, cp.dir)
@@ -320,6 +324,7 @@ func (cp *ControlPlane) close(keepLogs bool) error {
 		return nil
 	}
 	cp.closed = true
+	defer cp.leave()
 	balancers, proxies, processes, servers := cp.balancers, cp.proxies, cp.processes, cp.servers
 	cp.mu.Unlock()
 

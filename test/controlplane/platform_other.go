@@ -42,7 +42,7 @@ func resumeGroup(int) error                         { return errPlatform }
 func usageOf(int) (Usage, error)                    { return Usage{}, errPlatform }
 func peakOf(*os.ProcessState) int64                 { return 0 }
 func takeTurn(context.Context, int) (func(), error) { return nil, errPlatform }
-func awaitCalm(context.Context) error               { return errPlatform }
+func awaitCalm(context.Context) (func(), error)     { return nil, errPlatform }
 func entered() error                                { return errPlatform }
 func enterNamespaces() error                        { return errPlatform }
 func takeOutsideListener() (net.Listener, error)    { return nil, errPlatform }

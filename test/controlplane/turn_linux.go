@@ -24,7 +24,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -36,31 +35,70 @@ const (
 	crowd = 3
 	// crowdSamples are taken at intervals of pollInterval.
 	crowdSamples = 10
-	// crowdPatience bounds the wait, as the crowd may have nothing to do with control planes.
-	crowdPatience = 10 * time.Minute
+	// seats is how many control planes of tests a processor has at least, however busy the machine is: what keeps it busy
+	// may have nothing to do with them.
+	seats = 3
 )
 
 // takeTurn waits until fewer than most others have a turn, in all processes with the same folder for temporary files,
 // and returns how to end the turn. The turn of a process ends with it.
 func takeTurn(ctx context.Context, most int) (release func(), err error) {
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
-		for i := range most {
-			file, err := openForAll(filepath.Join(os.TempDir(), fmt.Sprintf("svm-controlplane-turn-%d", i)))
-			if err != nil {
-				return false, err
-			}
-			if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
-				release = func() { _ = file.Close() }
-				return true, nil
-			}
-			_ = file.Close()
-		}
-		return false, nil
+		release, err = lockOneOf("turn", most)
+		return release != nil, err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("waiting for others that start an API server: %w", err)
 	}
 	return release, nil
+}
+
+// awaitCalm waits until the processors have little to do, or a seat is free. It returns how to leave the seat.
+func awaitCalm(ctx context.Context) (leave func(), err error) {
+	var samples []int
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
+		if leave, err = lockOneOf("seat", seats*runtime.NumCPU()); leave != nil || err != nil {
+			return true, err
+		}
+		n, err := runnable()
+		samples = append(samples, n)
+		return isCalm(samples), err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("waiting for a machine with time for another control plane: %w", err)
+	}
+	if leave == nil {
+		leave = func() {}
+	}
+	return leave, nil
+}
+
+// isCalm tells whether the last samples are low.
+func isCalm(samples []int) bool {
+	first := len(samples) - crowdSamples
+	if first < 0 {
+		return false
+	}
+	sum := 0
+	for _, n := range samples[first:] {
+		sum += n
+	}
+	return sum <= crowdSamples*crowd*runtime.NumCPU()
+}
+
+// lockOneOf locks one of n files that nobody else has locked. Without one it returns nil.
+func lockOneOf(name string, n int) (unlock func(), err error) {
+	for i := range n {
+		file, err := openForAll(filepath.Join(os.TempDir(), fmt.Sprintf("svm-controlplane-%s-%d", name, i)))
+		if err != nil {
+			return nil, err
+		}
+		if unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			return func() { _ = file.Close() }, nil
+		}
+		_ = file.Close()
+	}
+	return nil, nil
 }
 
 // openForAll opens a file that any user may lock. It creates the file only if it is missing: Linux lets nobody, not
@@ -74,31 +112,6 @@ func openForAll(path string) (*os.File, error) {
 		return nil, err
 	}
 	return file, file.Chmod(0o644) // also with a strict umask
-}
-
-// awaitCalm waits until the processors have less to do, but not for ever.
-func awaitCalm(ctx context.Context) error {
-	most := crowdSamples * crowd * runtime.NumCPU()
-	var samples []int
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, crowdPatience, true, func(context.Context) (bool, error) {
-		n, err := runnable()
-		if err != nil {
-			return false, err
-		}
-		samples = append(samples, n)
-		if len(samples) < crowdSamples {
-			return false, nil
-		}
-		sum := 0
-		for _, n := range samples[len(samples)-crowdSamples:] {
-			sum += n
-		}
-		return sum <= most, nil
-	})
-	if wait.Interrupted(err) && ctx.Err() == nil {
-		return nil
-	}
-	return err
 }
 
 // runnable counts the threads on this machine that run or could run.

@@ -18,6 +18,8 @@ package controlplane
 
 import (
 	"context"
+	"runtime"
+	"slices"
 	"testing"
 	"time"
 )
@@ -47,6 +49,7 @@ func TestTurns(t *testing.T) {
 }
 
 func TestCalm(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
 	n, err := runnable()
 	if err != nil {
 		t.Fatal(err)
@@ -54,9 +57,47 @@ func TestCalm(t *testing.T) {
 	if n < 1 {
 		t.Errorf("%d threads run, without the one that asks", n)
 	}
+	most := crowd * runtime.NumCPU()
+	busy, calm := slices.Repeat([]int{most + 1}, crowdSamples), slices.Repeat([]int{most}, crowdSamples)
+	for _, samples := range [][]int{nil, calm[1:], busy, slices.Concat(calm, busy)} {
+		if isCalm(samples) {
+			t.Errorf("%v: a machine that is busy, or not known, counts as calm", samples)
+		}
+	}
+	for _, samples := range [][]int{calm, slices.Concat(busy, calm)} {
+		if !isCalm(samples) {
+			t.Errorf("%v: a calm machine counts as busy", samples)
+		}
+	}
+}
+
+func TestSeats(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	all := make([]func(), seats*runtime.NumCPU())
+	for i := range all {
+		began := time.Now()
+		leave, err := awaitCalm(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(began); waited >= pollInterval*crowdSamples {
+			t.Errorf("somebody waited %v for free seat %d", waited, i)
+		}
+		all[i] = leave
+	}
+	if unlock, err := lockOneOf("seat", len(all)); err != nil || unlock != nil {
+		t.Errorf("there is one more seat, error %v", err)
+	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := awaitCalm(ended); err == nil {
-		t.Error("a start that was given up waited for a calm machine without an error")
+	if _, err := awaitCalm(ended); err == nil {
+		t.Error("a start that was given up waited for a seat without an error")
+	}
+	all[0]()
+	leave, err := awaitCalm(ended)
+	if err != nil {
+		t.Errorf("a seat that somebody left is not free: %v", err)
+	} else {
+		leave()
 	}
 }
