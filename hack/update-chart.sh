@@ -56,8 +56,14 @@ sed -i -f - "${TEMPLATES}/deployment.yaml" <<'EOF'
 s/replicas: 2/replicas: {{ .Values.replicas }}/
 s/image: svm-controller-manager$/image: {{ .Values.image.repository }}\
 {{- with .Values.image.digest }}@{{ . }}{{ else }}:{{ .Values.image.tag }}{{ end }}/
-s/priorityClassName: .*/priorityClassName: {{ .Values.priorityClassName }}/
+s/^ *priorityClassName: .*/{{- with .Values.priorityClassName }}\
+      priorityClassName: {{ . }}\
+{{- end }}/
 s/values: \[system-cluster-critical\]/values: [{{ .Values.priorityClassName }}]/
+/^# Some clusters, GKE/i\
+{{- if .Values.priorityClassName }}
+/scopeName: PriorityClass/a\
+{{- end }}
 s/^      labels:$/{{- with .Values.podAnnotations }}\
       annotations: {{- toYaml . | nindent 8 }}\
 {{- end }}\
@@ -75,7 +81,17 @@ s/^      serviceAccountName: .*/&\
 /^      tolerations:$/,/^      containers:$/c\
       tolerations: {{- toYaml .Values.tolerations | nindent 6 }}\
       securityContext: {{- toYaml .Values.podSecurityContext | nindent 8 }}\
+{{- with .Values.extraVolumes }}\
+      volumes: {{- toYaml . | nindent 6 }}\
+{{- end }}\
       containers:
+/^        ports:$/i\
+{{- with .Values.extraEnv }}\
+        env: {{- toYaml . | nindent 8 }}\
+{{- end }}\
+{{- with .Values.extraVolumeMounts }}\
+        volumeMounts: {{- toYaml . | nindent 8 }}\
+{{- end }}
 /^        resources:$/,/^          limits: /c\
         resources: {{- toYaml .Values.resources | nindent 10 }}
 /^        # Admission objects/d

@@ -33,8 +33,8 @@ const (
 	// crowd is how many threads a processor may have to run when the control plane of a test starts. With many more,
 	// hooks of kube-apiserver take longer than it allows. A start itself adds two or three.
 	crowd = 3
-	// crowdSamples are taken at intervals of pollInterval.
-	crowdSamples = 10
+	// crowdSamples are taken at intervals of pollInterval, for longer than the bursts in which processes want to run.
+	crowdSamples = 50
 	// seats is how many control planes of tests a processor has at least, however busy the machine is: what keeps it busy
 	// may have nothing to do with them.
 	seats = 3

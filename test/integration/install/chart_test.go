@@ -79,12 +79,20 @@ func TestChartPods(t *testing.T) {
 		"tolerations":       []any{map[string]any{"operator": "Exists"}},
 		"imagePullSecrets":  []any{map[string]any{"name": "registry"}},
 		"priorityClassName": "mine",
+		"volumes":           []any{map[string]any{"name": "ca", "emptyDir": map[string]any{}}},
 	}
 	values := map[string]any{
 		"podAnnotations": map[string]any{"who": "me: \"I\""}, "affinity": map[string]any{"nodeAffinity": nil},
 		"podSecurityContext": map[string]any{"runAsUser": nil, "runAsGroup": nil, "fsGroupChangePolicy": "Always"},
 	}
 	maps.Copy(values, want)
+	delete(values, "volumes")
+	values["extraVolumes"] = want["volumes"]
+	ofContainer := map[string]any{
+		"env":          []any{map[string]any{"name": "GODEBUG", "value": "fips140=on"}},
+		"volumeMounts": []any{map[string]any{"name": "ca", "mountPath": "/ca"}},
+	}
+	values["extraEnv"], values["extraVolumeMounts"] = ofContainer["env"], ofContainer["volumeMounts"]
 	deployment := byName(renderChart(t, values))["Deployment/"+namespace+"/svm-controller-manager"]
 	pod, _, err := unstructured.NestedMap(deployment, "spec", "template", "spec")
 	if err != nil {
@@ -93,6 +101,12 @@ func TestChartPods(t *testing.T) {
 	annotations, _, err := unstructured.NestedMap(deployment, "spec", "template", "metadata", "annotations")
 	if err != nil {
 		t.Fatal(err)
+	}
+	container := pod["containers"].([]any)[0].(map[string]any)
+	for field, value := range ofContainer {
+		if diff := cmp.Diff(value, container[field]); diff != "" {
+			t.Errorf("-values +%s of the container:\n%s", field, diff)
+		}
 	}
 	want["affinity"] = map[string]any{}
 	want["securityContext"] = map[string]any{
@@ -108,6 +122,21 @@ func TestChartPods(t *testing.T) {
 	}
 	if diff := cmp.Diff(values["podAnnotations"], any(annotations)); diff != "" {
 		t.Errorf("-values +annotations:\n%s", diff)
+	}
+}
+
+// TestChartWithoutPriorityClass wants neither the class nor a quota of it.
+func TestChartWithoutPriorityClass(t *testing.T) {
+	for _, none := range []any{nil, ""} {
+		objects := byName(renderChart(t, map[string]any{"priorityClassName": none}))
+		name, found, err := unstructured.NestedFieldNoCopy(objects["Deployment/"+namespace+"/svm-controller-manager"],
+			"spec", "template", "spec", "priorityClassName")
+		if err != nil || found {
+			t.Errorf("with %v the class is %v, %v", none, name, err)
+		}
+		if quota := objects["ResourceQuota/"+namespace+"/svm-controller-manager"]; quota != nil {
+			t.Errorf("with %v there is a quota: %v", none, quota)
+		}
 	}
 }
 

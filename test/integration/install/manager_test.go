@@ -33,7 +33,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -72,28 +71,6 @@ func TestManager(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("default", func(t *testing.T) { testDefault(t, c) })
-}
-
-func testObserveOnly(t *testing.T, c *cluster) {
-	process, _ := c.startManager(t, "observer", c.accountConfig(t, account), deploymentArgs(t, "observe-only")...)
-	framework.Eventually(t, soon, func(ctx context.Context) error {
-		return c.migratedReason(ctx, widgets, v1alpha1.StateReasonNotSelected)
-	})
-	if plan := c.plan(t); !strings.Contains(plan, observesOnly) {
-		t.Errorf("the plan does not tell that nobody migrates:\n%s", plan)
-	}
-	framework.StopManager(t, process)
-	own := sets.New("storagestates", "leases", "events", "subjectaccessreviews", "tokenreviews")
-	c.eachRequest(t, time.Time{}, func(event *auditv1.Event) {
-		reads := slices.Contains([]string{"get", "list", "watch"}, event.Verb)
-		if !reads && (event.ObjectRef == nil || !own.Has(event.ObjectRef.Resource)) {
-			t.Errorf("the observer writes: %s %s", event.Verb, event.RequestURI)
-		}
-	})
-	migrations, err := c.Migrations().List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(migrations.Items) != 1 { // that of the samples
-		t.Errorf("there are %d migrations, %v", len(migrations.Items), err)
-	}
 }
 
 func testDefault(t *testing.T, c *cluster) {
