@@ -26,6 +26,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -46,6 +47,7 @@ const (
 	// inTreeGroup has a resource of the name of ours, which kubectl prefers.
 	inTreeGroup     = "storagemigration.k8s.io"
 	apiregistration = "apiregistration.k8s.io"
+	longestCommand  = 2 * time.Minute
 )
 
 // elsewhere are folders with what this control plane lacks: definitions of the Prometheus operator, the namespace of
@@ -188,10 +190,14 @@ func (k *kubectl) run(t *testing.T, command string) map[string]int {
 	if err := sharedPlane.WriteKubeconfig(kubeconfig, sharedPlane.Config(user, "system:masters")); err != nil {
 		t.Fatal(err)
 	}
-	shell := exec.CommandContext(t.Context(), "sh", "-ec", command)
+	// Some wait for what only other controllers do.
+	ctx, cancel := context.WithTimeout(t.Context(), longestCommand)
+	defer cancel()
+	shell := exec.CommandContext(ctx, "sh", "-ec", command)
+	shell.WaitDelay = time.Second // What the shell has started keeps its output open.
 	shell.Dir, shell.Env = root, []string{"KUBECONFIG=" + kubeconfig, "HOME=" + folder, "PATH=" + k.path}
 	if out, err := shell.CombinedOutput(); err != nil {
-		t.Errorf("%v:\n%s", err, out)
+		t.Errorf("%v, within %v:\n%s", err, longestCommand, out)
 	}
 	groups := map[string]int{}
 	err := poll(t.Context(), func(context.Context) (bool, error) {
