@@ -65,7 +65,7 @@ func New(ctx context.Context, cfg Config) (*ControlPlane, error) {
 	return newWhen(ctx, cfg, func(context.Context) (func(), error) { return func() {}, nil })
 }
 
-// newWhen is New. It waits for calm when it has its turn, and calls what calm returned after the control plane ended.
+// newWhen is New. It waits for calm first, and calls what calm returned after the control plane has ended.
 func newWhen(
 	ctx context.Context, cfg Config, calm func(context.Context) (leave func(), err error),
 ) (*ControlPlane, error) {
@@ -80,15 +80,17 @@ func newWhen(
 	if err := buildMissing(cfg.BinDir, etcdBinary, serverBinary); err != nil {
 		return nil, err
 	}
-	release, err := takeTurn(ctx, starts())
-	if err != nil {
-		return nil, err
-	}
-	defer release()
+	// Before the turn: a server that starts again must not wait for a calm machine.
 	leave, err := calm(ctx)
 	if err != nil {
 		return nil, err
 	}
+	release, err := takeTurn(ctx, starts())
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	defer release()
 	cp := &ControlPlane{config: cfg, leave: leave, hosts: map[string]*Host{}}
 	if err := cp.start(ctx); err != nil {
 		if cp.temporary {

@@ -43,18 +43,17 @@ const (
 // takeTurn waits until fewer than most others have a turn, in all processes with the same folder for temporary files,
 // and returns how to end the turn. The turn of a process ends with it.
 func takeTurn(ctx context.Context, most int) (release func(), err error) {
-	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
-		release, err = lockOneOf("turn", most)
-		return release != nil, err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("waiting for others that start an API server: %w", err)
-	}
-	return release, nil
+	return awaitOneOf(ctx, "turn", most)
 }
 
-// awaitCalm waits until the processors have little to do, or a seat is free. It returns how to leave the seat.
+// awaitCalm waits until the processors have little to do, or a seat is free. It returns how to leave the seat. One
+// control plane waits at a time, so that the next one notices what this one adds.
 func awaitCalm(ctx context.Context) (leave func(), err error) {
+	next, err := awaitOneOf(ctx, "next", 1)
+	if err != nil {
+		return nil, err
+	}
+	defer next()
 	var samples []int
 	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
 		if leave, err = lockOneOf("seat", seats*runtime.NumCPU()); leave != nil || err != nil {
@@ -84,6 +83,17 @@ func isCalm(samples []int) bool {
 		sum += n
 	}
 	return sum <= crowdSamples*crowd*runtime.NumCPU()
+}
+
+func awaitOneOf(ctx context.Context, name string, n int) (unlock func(), err error) {
+	err = wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
+		unlock, err = lockOneOf(name, n)
+		return unlock != nil, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("waiting for others that start an API server: %w", err)
+	}
+	return unlock, nil
 }
 
 // lockOneOf locks one of n files that nobody else has locked. Without one it returns nil.
