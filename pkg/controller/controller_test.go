@@ -29,6 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 	testingclock "k8s.io/utils/clock/testing"
 )
 
@@ -90,6 +91,25 @@ func TestWork(t *testing.T) {
 				t.Errorf("calls of the queue differ (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestTimeoutOfASync has a request that nobody answers. The worker goes on after the timeout, and tries the key again.
+func TestTimeoutOfASync(t *testing.T) {
+	queue := &recordingQueue{TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueue(
+		workqueue.DefaultTypedControllerRateLimiter[string]())}
+	queue.Add("a")
+	worked := Queue[string]{queue, QueueOptions[string]{
+		Clock: clock.RealClock{}, Timeout: time.Millisecond,
+		Handle: func(ctx context.Context, _ string) (time.Time, error) {
+			queue.ShutDown()
+			<-ctx.Done()
+			return time.Time{}, ctx.Err()
+		},
+	}}
+	worked.work(t.Context(), func(error) { t.Error("the controller ends") })
+	if diff := cmp.Diff([]string{"backoff a"}, queue.calls); diff != "" {
+		t.Errorf("calls of the queue differ (-want +got):\n%s", diff)
 	}
 }
 

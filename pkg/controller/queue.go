@@ -32,8 +32,15 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// logInterval is how often a worker logs failures of one reason.
-const logInterval = time.Minute
+const (
+	// logInterval is how often a worker logs failures of one reason.
+	logInterval = time.Minute
+
+	// SyncTimeout is a Timeout for what sends a few requests, each of which the API server ends within a minute. Without
+	// it one answer with "Retry-After: 86400", which client-go waits for, or a proxy that answers nothing, would stop a
+	// worker for as long.
+	SyncTimeout = 5 * time.Minute
+)
 
 // Queue is a queue of keys with the function that handles them.
 type Queue[K comparable] struct {
@@ -49,6 +56,8 @@ type QueueOptions[K comparable] struct {
 	// Handle does the work for one key. again is when to handle the key again if nothing changes; the zero time means
 	// never.
 	Handle func(ctx context.Context, key K) (again time.Time, err error)
+	// Timeout is after what time the context of a call of Handle ends. Zero means never.
+	Timeout time.Duration
 	// Workers is how many keys are handled at a time.
 	Workers int
 	// MinRetry is how long a key waits after Handle has failed. It doubles with each failure in a row of that key, up to
@@ -123,11 +132,20 @@ func (q *Queue[K]) work(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
+func (q *Queue[K]) handle(ctx context.Context, key K) (time.Time, error) {
+	if q.Timeout > 0 {
+		timed, cancel := context.WithTimeout(ctx, q.Timeout)
+		defer cancel()
+		ctx = timed
+	}
+	return q.Handle(ctx, key)
+}
+
 func (q *Queue[K]) workOn(
 	ctx context.Context, end context.CancelCauseFunc, key K, logged map[metav1.StatusReason]time.Time,
 ) {
 	defer q.Done(key)
-	again, err := q.Handle(ctx, key)
+	again, err := q.handle(ctx, key)
 	switch {
 	case ctx.Err() != nil:
 	case FieldsRefused(err) != nil:

@@ -82,7 +82,8 @@ func New(
 		synced:          []cache.InformerSynced{leases.Informer().HasSynced, storageVersions.Informer().HasSynced},
 	}
 	c.queue = controller.NewQueue(controller.QueueOptions[string]{
-		Name: subsystem, Clock: clk, Handle: c.handle, Workers: 1, MinRetry: minBackoff, MaxRetry: maxBackoff,
+		Name: subsystem, Clock: clk, Handle: c.handle, Timeout: controller.SyncTimeout, Workers: 1,
+		MinRetry: minBackoff, MaxRetry: maxBackoff,
 	})
 
 	// The handlers do not look at the objects, so they cannot misread a tombstone or a resync. The sync finds out from the

@@ -134,8 +134,8 @@ func New(
 		}
 	})
 	c.queue = controller.NewQueue(controller.QueueOptions[string]{
-		Name: queueName, Clock: c.env.clock, Handle: c.sync, Workers: syncWorkers,
-		MinRetry: minRetry, MaxRetry: maxRetry,
+		Name: queueName, Clock: c.env.clock, Handle: c.sync, Timeout: controller.SyncTimeout,
+		Workers: syncWorkers, MinRetry: minRetry, MaxRetry: maxRetry,
 	})
 	c.ready = controller.NewQueue(controller.QueueOptions[string]{
 		Name: readyName, Clock: c.env.clock, Handle: c.runMigration, Workers: options.ConcurrentMigrations,

@@ -46,6 +46,8 @@ func (e *environment) decide(ctx context.Context, m *migrationv1alpha1.StorageVe
 // decideLive decides from the StorageState on the API server. It takes the StorageState for absent only if the API
 // server says so.
 func (e *environment) decideLive(ctx context.Context, m *migrationv1alpha1.StorageVersionMigration) (Decision, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	name := m.GroupResource().String()
 	state, err := e.client.StorageStates().Get(ctx, name, metav1.GetOptions{})
 	if controller.StateMissing(err, name) {

@@ -109,7 +109,8 @@ func New(
 		memory:          Memory{},
 	}
 	c.queue = controller.NewQueue(controller.QueueOptions[schema.GroupResource]{
-		Name: subsystem, Clock: clk, Handle: c.sync, Workers: 1, MinRetry: minRetry, MaxRetry: maxRetry,
+		Name: subsystem, Clock: clk, Handle: c.sync, Timeout: controller.SyncTimeout, Workers: 1,
+		MinRetry: minRetry, MaxRetry: maxRetry,
 	})
 	observer.Subscribe(c.queue.Add)
 	// The worker begins when c.synced is true, which is after every object in the caches was enqueued.

@@ -47,7 +47,8 @@ limitations under the License.
 //   - Every migration that is due is created. The migrator alone orders them.
 //   - After a failure the next attempt waits, each time twice as long, unless an administrator asks for it.
 //   - It creates no migration of a resource while --auto-migrate excludes it, spec.paused of its state is true, or the
-//     state has the annotation migration.k8s.io/paused=true. It still observes and reports the resource.
+//     state has the annotation migration.k8s.io/paused with any value but a spelling of false. It still observes and
+//     reports the resource.
 //   - It sends an event after it has stored what the event reports.
 //
 // It never

@@ -191,8 +191,8 @@ type StorageVersionMigrationStatus struct {
 	Progress *MigrationProgress `json:"progress,omitempty"`
 	// managedFieldsVersions counts, by version of a custom resource, the objects whose metadata.managedFields still name
 	// that version after this migration. It counts an object when it is listed.
-	// The API server refuses server-side apply of an object whose managedFields name a version that is not served. At most
-	// 32 versions are listed.
+	// The API server refuses server-side apply of an object whose managedFields name a version that has left the
+	// definition. At most 32 versions are listed.
 	// +optional
 	// +listType=map
 	// +listMapKey=version

@@ -44,8 +44,8 @@ type StorageVersionMigrationStatusApplyConfiguration struct {
 	Progress *MigrationProgressApplyConfiguration `json:"progress,omitempty"`
 	// managedFieldsVersions counts, by version of a custom resource, the objects whose metadata.managedFields still name
 	// that version after this migration. It counts an object when it is listed.
-	// The API server refuses server-side apply of an object whose managedFields name a version that is not served. At most
-	// 32 versions are listed.
+	// The API server refuses server-side apply of an object whose managedFields name a version that has left the
+	// definition. At most 32 versions are listed.
 	ManagedFieldsVersions []ManagedFieldsVersionApplyConfiguration `json:"managedFieldsVersions,omitempty"`
 	// deniedObjects names objects that the API server refuses to rewrite, or that it has failed to rewrite for long, at
 	// most 100 of them. progress.denied has the number of all.
