@@ -129,7 +129,7 @@ func decideWithoutDefinition(in Input) Decision {
 		d.State = DeleteState
 	}
 	for _, m := range in.Migrations {
-		if m.GroupResource() == in.Observation.Resource && !m.Finished() && m.ByTrigger() {
+		if m.GroupResource() == in.Observation.Resource && !m.Finished() && m.ByTrigger() && m.DeletionTimestamp == nil {
 			d.Delete = append(d.Delete, m)
 		}
 	}
@@ -160,7 +160,7 @@ func (e *evaluation) planWrite() {
 	if !differs && !due {
 		return
 	}
-	if e.in.Observation.Problem == nil {
+	if !heartbeat.IsZero() {
 		e.next.LastHeartbeatTime = metav1.NewTime(heartbeat.Truncate(time.Second))
 	}
 	e.decision.State = UpdateState
@@ -199,13 +199,13 @@ func (e *evaluation) createsFirst() bool {
 }
 
 // heartbeat returns the time to record as that of the latest observation, and whether it has to be recorded now
-// although nothing changed. Without a complete observation there is none.
+// although nothing changed. Without a complete observation there is none, and the time is zero.
 func (e *evaluation) heartbeat() (observed time.Time, due bool) {
 	if e.in.Observation.Problem != nil {
 		return time.Time{}, false
 	}
 	if !e.evidenceComparable() {
-		// A poll is the event that calls for the next decision.
+		// A poll is the event that calls for the next decision. While nothing has been read there is no time.
 		observed = e.in.Observation.ReadAt
 		return observed, !observed.Before(e.old.LastHeartbeatTime.Add(e.in.Periods.Poll / 2))
 	}
@@ -226,9 +226,13 @@ func (e *evaluation) inFuture(at time.Time) bool {
 }
 
 // evidenceComparable reports whether later evidence can show that nothing happened in between. Other evidence proves
-// nothing but the moment at which it was seen.
+// nothing but the moment at which it was seen. Before the first sighting the recorded evidence counts.
 func (e *evaluation) evidenceComparable() bool {
-	return e.last.Evidence.Source == "" || storageversion.Durable(e.last.Evidence)
+	evidence := e.last.Evidence
+	if recorded := e.old.Evidence; evidence.Source == "" && recorded != nil {
+		evidence = *recorded
+	}
+	return evidence.Source == "" || storageversion.Durable(evidence)
 }
 
 // decideAt has the resource decided on again at a time that is still to come.

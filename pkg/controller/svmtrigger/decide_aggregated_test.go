@@ -147,6 +147,44 @@ func TestServerThatStopsToPublishHashes(t *testing.T) {
 	}
 }
 
+// TestServerThatPublishesNoHashAfterARestart has a manager begin while an aggregated server publishes no hash, for
+// longer than a heartbeat takes.
+func TestServerThatPublishesNoHashAfterARestart(t *testing.T) {
+	l := newLife(t)
+	l.unwatched()
+	answers := func(resources map[schema.GroupResource]storageversion.Resource, without ...schema.GroupResource) {
+		l.ledger.SetAggregated(l.in.Now, schema.GroupVersion{Group: widgets.Group, Version: "v1"},
+			&storageversion.AggregatedDocument{
+				Address: "widgets/api:443", Resources: resources, WithoutHash: sets.New(without...),
+			})
+		l.decide()
+	}
+	served := map[schema.GroupResource]storageversion.Resource{
+		widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
+	}
+	answers(served)
+	l.after(time.Minute)
+	l.succeeds()
+	l.after(time.Second)
+	l.in.Now = l.in.Now.Add(time.Second)
+	answers(served)
+	l.expect(1, v1, v1)
+	confirmed := l.in.State.Status.LastHeartbeatTime
+
+	l.unwatched()
+	l.memory = Memory{}
+	l.lookWithout()
+	for range 6 {
+		l.in.Now = l.in.Now.Add(periods.Poll)
+		answers(nil, widgets)
+	}
+	if got := l.in.State.Status.LastHeartbeatTime; !got.Equal(&confirmed) {
+		t.Errorf("the heartbeat is of %s, although the server was read last at %s", got, confirmed)
+	}
+	answers(served)
+	l.expect(2, v1, v1, storageversion.Unknown)
+}
+
 // TestOldRecordDuringProblem has a problem while a record counts that is older than a poll. If the latest evidence can
 // be compared, it takes the place of the record, and no later decision would notice how old that was.
 func TestOldRecordDuringProblem(t *testing.T) {

@@ -72,7 +72,7 @@ func (e *evaluation) recordSightings() {
 			return len(s.Writing) > 0 && !s.WritesOnly(e.old.CurrentStorageVersionHash)
 		})
 	if len(persisted) > migrationv1alpha1.MaxPersistedStorageVersionHashes {
-		persisted = []string{storageversion.Unknown, current}
+		persisted = normalized([]string{storageversion.Unknown, current})
 	}
 	e.next.PersistedStorageVersionHashes = persisted
 	e.next.CurrentStorageVersionHash = current

@@ -39,6 +39,15 @@ func (l *life) look(version string, started time.Time) {
 	})
 }
 
+// lookWithout shows the ledger that the only server does not serve the resource.
+func (l *life) lookWithout() {
+	servers := []storageversion.Process{{Identity: "a", Incarnation: "1"}}
+	l.ledger.SetServers(l.in.Now, servers, true)
+	l.ledger.SetLook(l.in.Now, storageversion.Look{Living: servers, Direct: true,
+		Documents: map[string]storageversion.Document{"10.0.0.1": {Version: "v1.37.0"}},
+	})
+}
+
 // TestProcessThatAnotherReplacedUnwatched has two managers see the same server under the same Lease.
 func TestProcessThatAnotherReplacedUnwatched(t *testing.T) {
 	never := time.Time{}

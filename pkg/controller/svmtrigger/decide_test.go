@@ -18,12 +18,15 @@ package svmtrigger
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -247,6 +250,7 @@ func TestDefinitionDeleted(t *testing.T) {
 	l.decide()
 	l.after(time.Minute)
 	l.ledger.SetCustomResource(l.in.Now, widgets, nil)
+	held := l.migration().DeepCopy()
 	l.decide()
 	if l.in.State != nil || len(l.in.Migrations) != 0 {
 		t.Errorf("state %v and migrations %v have to go", l.in.State, l.in.Migrations)
@@ -255,6 +259,37 @@ func TestDefinitionDeleted(t *testing.T) {
 	l.decide()
 	if _, remembered := l.memory[widgets]; remembered {
 		t.Error("what is gone is remembered")
+	}
+	held.DeletionTimestamp = &metav1.Time{Time: l.in.Now} // A finalizer keeps it.
+	l.in.Migrations = []*migrationv1alpha1.StorageVersionMigration{held}
+	if d := Decide(l.in); len(d.Delete) > 0 {
+		t.Errorf("%s is deleted once more", held.Name)
+	}
+}
+
+// TestMoreEncodingsThanTheAPIAllows has one more encoding than a state may list, while the servers agree or not.
+func TestMoreEncodingsThanTheAPIAllows(t *testing.T) {
+	for replicasDiffer, want := range map[string][]string{
+		"":              {storageversion.Unknown, v1},
+		"two revisions": {storageversion.Unknown},
+	} {
+		l := newLife(t)
+		l.unwatched()
+		l.ledger.SetAggregated(l.in.Now, schema.GroupVersion{Group: widgets.Group, Version: "v1"},
+			&storageversion.AggregatedDocument{Address: "widgets/api:443", WhyReplicasDiffer: replicasDiffer,
+				Resources: map[schema.GroupResource]storageversion.Resource{
+					widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
+				}})
+		l.in.State = newState(Input{Observation: storageversion.Observation{Resource: widgets}})
+		for i := range migrationv1alpha1.MaxPersistedStorageVersionHashes {
+			l.in.State.Status.PersistedStorageVersionHashes = append(l.in.State.Status.PersistedStorageVersionHashes,
+				strconv.Itoa(i))
+		}
+		l.in.Now = l.in.Now.Add(periods.Patience)
+		l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
+		if got := Decide(l.in).Status.PersistedStorageVersionHashes; !slices.Equal(got, want) {
+			t.Errorf("replicas differ: %q, persisted %q, want %q", replicasDiffer, got, want)
+		}
 	}
 }
 
