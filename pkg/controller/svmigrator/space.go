@@ -236,9 +236,11 @@ func (s *space) startPause(p *spacePause) {
 	s.stopRuns()
 }
 
-// sizes asks all API servers. If no server reports the size of a database file, the error says why.
+// sizes asks all API servers. If no server reports the size of a database file, the error says why: it is that of a
+// server that did not answer, if there is one, because that server may report the size later.
 func (s *space) sizes(ctx context.Context) (sizes, error) {
 	var mu sync.Mutex
+	var unanswered error
 	all := sizes{files: map[string]int64{}, objects: map[schema.GroupResource]objectSizes{}}
 	err := s.env.observer.AskEach(ctx, func(ctx context.Context, server documents.Reader) error {
 		families, err := server.Families(ctx, objectsMetric, bytesMetric, sizeMetric)
@@ -248,9 +250,12 @@ func (s *space) sizes(ctx context.Context) (sizes, error) {
 		if err == nil && families[sizeMetric] == nil || errors.Is(err, proto.Error) {
 			return errNoSize // An answer that is not protobuf has no size, and later answers will have none.
 		}
+		if err != nil && retry.Unanswered(err) {
+			unanswered = err
+		}
 		return err
 	})
-	return all, cmp.Or(err, errNoSize)
+	return all, cmp.Or(unanswered, err, errNoSize)
 }
 
 // tryResume ends the pause if its cause is gone.
