@@ -203,17 +203,18 @@ func (s *Survey) Underestimates() []Underestimate {
 }
 
 // statesOf returns the StorageStates that may be about these objects: that of the same group and resource. Objects of
-// kube-apiserver may be stored in another group than that of their resource, and then it is one with the same resource.
+// kube-apiserver may be stored in another group than that of their resource, and then it is one of kube-apiserver with
+// the same resource.
 func (s *Survey) statesOf(kept Kept) []*migrationv1alpha1.StorageState {
 	var sameName []*migrationv1alpha1.StorageState
 	for i := range s.States {
 		state := &s.States[i]
-		resource := state.GroupResource()
+		resource, evidence := state.GroupResource(), state.Status.Evidence
 		switch {
 		case resource.Resource != kept.Resource:
 		case resource.Group == kept.group():
 			return []*migrationv1alpha1.StorageState{state}
-		case kept.Group == "":
+		case kept.Group == "" && (evidence == nil || storageversion.WrittenByServers(*evidence)):
 			sameName = append(sameName, state)
 		}
 	}

@@ -154,6 +154,12 @@ func TestUnderestimates(t *testing.T) {
 	kept := func(group, resource, apiVersion, kind string) Kept {
 		return Kept{Place: Place{group, resource}, Form: Form{Format: JSON, APIVersion: apiVersion, Kind: kind}, Objects: 3}
 	}
+	ofServers := state("networking.k8s.io", "ingresses", hashOf("networking.k8s.io", "v1", "Ingress"))
+	ofServers.Status.Evidence = &migrationv1alpha1.StorageEvidence{
+		Source: migrationv1alpha1.EvidenceFromServerDiscovery}
+	ofDefinition := state("serving.knative.dev", "services", hashOf("serving.knative.dev", "v1", "Service"))
+	ofDefinition.Status.Evidence = &migrationv1alpha1.StorageEvidence{
+		Source: migrationv1alpha1.EvidenceFromCustomResourceDefinition}
 	tests := []struct {
 		name   string
 		kept   Kept
@@ -173,9 +179,9 @@ func TestUnderestimates(t *testing.T) {
 		{"a state of another group", kept("example.com", "widgets", "example.com/v1", "Widget"),
 			[]migrationv1alpha1.StorageState{state("example.org", "widgets", "x")}, nil},
 		{"stored in the group that the resource had", kept("", "ingresses", "extensions/v1beta1", "Ingress"),
-			[]migrationv1alpha1.StorageState{
-				state("networking.k8s.io", "ingresses", hashOf("networking.k8s.io", "v1", "Ingress"))},
-			[]string{"ingresses.networking.k8s.io"}},
+			[]migrationv1alpha1.StorageState{ofServers}, []string{"ingresses.networking.k8s.io"}},
+		{"a custom resource of the same name", kept("", "services", "v1", "Service"),
+			[]migrationv1alpha1.StorageState{ofDefinition}, nil},
 		{"storage that two resources share", kept("", "events", "v1", "Event"), []migrationv1alpha1.StorageState{
 			state("events.k8s.io", "events", hashOf("", "v1", "Event")), state("", "events", hashOf("", "v1", "Event"))}, nil},
 	}
