@@ -53,6 +53,8 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"migrate --all --except=a --timeout=1s": "--timeout needs --wait",
 		"preflight --kubernetes-version=":       "--kubernetes-version is empty: give it a value, or leave it out",
 		"preflight --drop-version= --file=":     "is empty",
+		"migrate ''":                            "an argument is empty: give it a value, or leave it out",
+		"run ''":                                "an argument is empty",
 		"migrate --all --except=":               "--except is empty",
 		"verify --etcd-endpoints=http://127.0.0.1:1 --without-key=":        "--without-key is empty",
 		"verify --etcd-endpoints=http://127.0.0.1:1 --without-key=aescbc:": "--without-key=aescbc: is not a key",
@@ -60,7 +62,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"run a --max-rewrites-per-second=1e-11":                            "must be zero, which is no bound, or between",
 	} {
 		streams, _, _, errOut := genericiooptions.NewTestIOStreams()
-		if code := Run(t.Context(), streams, strings.Fields(args)); code != 1 || !strings.Contains(errOut.String(), want) {
+		line := strings.Fields(strings.ReplaceAll(args, "''", "UNSET"))
+		for i := range line {
+			line[i] = strings.ReplaceAll(line[i], "UNSET", "")
+		}
+		if code := Run(t.Context(), streams, line); code != 1 || !strings.Contains(errOut.String(), want) {
 			t.Errorf("%s: exit code %d, %q lacks %q", args, code, errOut, want)
 		}
 	}

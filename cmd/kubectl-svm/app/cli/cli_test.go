@@ -45,6 +45,7 @@ func catalog(t *testing.T) *Catalog {
 			{Name: "secrets", SingularName: "secret", Kind: "Secret", Verbs: readWrite},
 			{Name: "secrets/status", Kind: "Secret", Verbs: readWrite},
 			{Name: "bindings", Kind: "Binding", Verbs: metav1.Verbs{"create"}},
+			{Name: "bells\a", Kind: "Bell", Verbs: readWrite},
 			{Name: "componentstatuses", Kind: "ComponentStatus", Verbs: metav1.Verbs{"get", "list"}},
 		}},
 		{GroupVersion: "events.k8s.io/v1", APIResources: []metav1.APIResource{

@@ -18,6 +18,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -38,6 +39,9 @@ type Options interface {
 // Command lets a command run a verb.
 func Command(o Options, cmd *cobra.Command) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if slices.Contains(args, "") {
+			return errors.New("an argument is empty: give it a value, or leave it out")
+		}
 		if err := checkEmptyFlags(cmd); err != nil {
 			return err
 		}
@@ -52,7 +56,7 @@ func Command(o Options, cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// mayBeEmpty are flags that an empty value does not change the question of.
+// mayBeEmpty are flags for which an empty value is one of those that people may mean.
 var mayBeEmpty = []string{"manager-lease", "output", "cacert", "cert", "key", "other-server-ca"}
 
 // checkEmptyFlags returns an error if another flag of the verb has an empty value, for example that of a variable that

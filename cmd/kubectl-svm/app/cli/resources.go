@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/discovery"
 )
 
@@ -90,9 +91,10 @@ func Discover(ctx context.Context, client discovery.DiscoveryInterfaceWithContex
 	return catalog, nil
 }
 
-// migratable reports whether clients can list and rewrite objects. Subresources have a slash in the name.
+// migratable reports whether clients can list and rewrite objects. Subresources have a slash in the name. Nobody checks
+// the names that an aggregated server chooses, and one that cannot be the name of a StorageState may upset a terminal.
 func migratable(r metav1.APIResource) bool {
-	return slices.Contains(r.Verbs, "list") && !strings.Contains(r.Name, "/") &&
+	return slices.Contains(r.Verbs, "list") && len(validation.IsDNS1123Label(r.Name)) == 0 &&
 		(slices.Contains(r.Verbs, "patch") || slices.Contains(r.Verbs, "update"))
 }
 

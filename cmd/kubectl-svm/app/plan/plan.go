@@ -207,6 +207,11 @@ func (o *Options) print(plan *Plan) error {
 	if err := o.Output.PrintTable(o.Env, columns, rows); err != nil {
 		return err
 	}
+	if plan.Manager.Help != "" {
+		_, err := fmt.Fprintf(o.Out, "\n%s If none runs, none of this happens.\n%s", o.Paint(cli.Red, plan.Manager.Message),
+			advice(plan))
+		return err
+	}
 	if !plan.Manager.Migrates() {
 		_, err := fmt.Fprintf(o.Out, "\n%s None of this happens until a manager runs the trigger and the migrator.\n"+
 			"If one is installed, docs/troubleshooting.md says where to look.\n"+

@@ -65,6 +65,17 @@ If one is installed, docs/troubleshooting.md says where to look.
 If none is, docs/install.md says how to make a kustomization with your image. Then run:
   kubectl apply -k .
 `},
+		{"nobody knows whether a manager runs", assess.Manager{Help: "set the clocks", Message: "It is not known."},
+			[]assess.Resource{
+				resource("bolts.example.com", assess.Act, "Paused", "paused by a person", "resume"),
+			}, `RESOURCE            FROM    TO    ACTION                        WHY
+bolts.example.com   v1,v2   v2    nothing: paused by a person   Paused
+
+It is not known. If none runs, none of this happens.
+
+The trigger does not do the rest by itself. Run:
+  kubectl svm resume bolts.example.com
+`},
 		{"commands", leads, []assess.Resource{
 			resource("anvils.example.com", assess.Act, "NotSelectedForMigration", "--auto-migrate leaves it out", "migrate"),
 			resource("bolts.example.com", assess.Act, "Paused", "paused by a person", "resume"),

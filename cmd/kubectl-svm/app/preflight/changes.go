@@ -22,6 +22,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -116,13 +117,24 @@ func (o *Options) dryRun(ctx context.Context, object *unstructured.Unstructured)
 	switch {
 	case apierrors.IsNotFound(err):
 		return fmt.Sprintf("it does not serve %s", gvr.GroupVersion()), nil
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsForbidden(err):
-		// An admission webhook or policy answers that it is forbidden, as the authorizer does.
+	case refuses(err):
 		return err.Error(), nil
 	case err != nil:
 		return "", fmt.Errorf("dry run of CustomResourceDefinition %q: %w", object.GetName(), cli.Explain(err))
 	}
 	return "", nil
+}
+
+// refuses reports whether an API server refuses a definition. Admission may answer with any code of 4xx, also with that
+// of the authorizer, and a webhook that fails is answered with 500.
+func refuses(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return false
+	}
+	code := status.Status().Code
+	return code >= http.StatusBadRequest && code <= http.StatusInternalServerError &&
+		code != http.StatusUnauthorized && code != http.StatusTooManyRequests
 }
 
 // checkWebhook returns what is wrong with the conversion webhook of a definition, or nothing.

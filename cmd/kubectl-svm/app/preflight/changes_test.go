@@ -17,6 +17,7 @@ limitations under the License.
 package preflight
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"testing"
@@ -24,7 +25,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -130,5 +133,27 @@ func TestOtherServerCannotBeReached(t *testing.T) {
 	_, err := o.askServer(t.Context(), "https://127.0.0.1:1")
 	if err == nil || !strings.Contains(err.Error(), "--other-server and --other-server-ca select it") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestRefuses tells an answer about a definition from none. An answer is a finding, so the others are still printed.
+func TestRefuses(t *testing.T) {
+	crds := schema.GroupResource{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"}
+	for _, test := range []struct {
+		err  error
+		want bool
+	}{
+		{apierrors.NewForbidden(crds, "a", errors.New("a policy denies it")), true},
+		{apierrors.NewMethodNotSupported(crds, "patch"), true},
+		{apierrors.NewGenericServerResponse(418, "patch", crds, "a", "a webhook denies it", 0, true), true},
+		{apierrors.NewInternalError(errors.New("failed calling webhook")), true},
+		{apierrors.NewUnauthorized("the token has expired"), false},
+		{apierrors.NewTooManyRequests("later", 1), false},
+		{apierrors.NewServiceUnavailable("shutting down"), false},
+		{errors.New("connection refused"), false},
+	} {
+		if got := refuses(test.err); got != test.want {
+			t.Errorf("%v: it refuses: %t", test.err, got)
+		}
 	}
 }

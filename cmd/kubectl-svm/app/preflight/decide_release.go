@@ -118,7 +118,8 @@ func (fs *Findings) aboutEncoding(state *migrationv1alpha1.StorageState, hash, e
 	case support.Reads == releases.No:
 		fs.add(Error, CodeEncodingUnreadable, state.Name, "objects may be stored as %s, which %s cannot read. %s",
 			encoding, target.Name, migrate)
-	case support.Serves == releases.No && (!target.unknown() || target.Serves != nil) && !servesAnother(kind, target):
+	case support.Serves == releases.No && (!target.unknown() || target.Serves != nil) && !servesAnother(kind, target) &&
+		!servesAnother(schema.GroupVersionKind{Group: state.GroupResource().Group, Kind: kind.Kind}, target):
 		help := "Delete them first"
 		if target.unknown() { // It may serve a version that there are no data of.
 			help = "Use a plugin that knows the release, or keep a release that serves them"

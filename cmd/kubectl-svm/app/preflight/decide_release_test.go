@@ -49,6 +49,8 @@ func TestBuiltInTarget(t *testing.T) {
 		{"not served for long, and read all the same", definition, releaseTarget(37), nil},
 		{"the same, in a release to come", definition, releaseTarget(38), []string{"ERROR ReleaseUnknown"}},
 		{"the same, before the data", definition, releaseTarget(29), []string{"ERROR ReleaseUnknown"}},
+		{"stored in the group that the resource had", state("Ingress", "ingresses.networking.k8s.io", "extensions/v1beta1"),
+			releaseTarget(37), nil},
 		{"not there yet", state("ServiceCIDR", cidrs, "networking.k8s.io/v1"), releaseTarget(29),
 			[]string{"ERROR ReleaseUnknown", "ERROR EncodingUnreadable " + cidrs}},
 		{"not there yet either", state("ValidatingAdmissionPolicy", policies, "admissionregistration.k8s.io/v1"),

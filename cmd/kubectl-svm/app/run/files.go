@@ -77,13 +77,24 @@ func (f files) save(m *migrationv1alpha1.StorageVersionMigration) error {
 	if err != nil {
 		return fmt.Errorf("encoding the progress: %w", err)
 	}
-	// Renamed into place, so that the file is either the old or the new one if this process is killed.
+	// Renamed into place when it is on the disk, so that the file is either the old or the new one if this process is
+	// killed, or the machine loses power.
 	temporary := fmt.Sprintf("%s.%d.new", path, os.Getpid())
-	if err := os.WriteFile(temporary, content, 0o600); err != nil {
-		return fmt.Errorf("saving the progress: %w", err)
+	err = writeToDisk(temporary, content)
+	if err == nil {
+		err = os.Rename(temporary, path)
 	}
-	if err := os.Rename(temporary, path); err != nil {
+	if err != nil {
 		return fmt.Errorf("saving the progress: %w", err)
 	}
 	return nil
+}
+
+func writeToDisk(path string, content []byte) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(content)
+	return errors.Join(err, file.Sync(), file.Close())
 }

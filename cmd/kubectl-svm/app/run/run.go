@@ -54,7 +54,7 @@ aggregated API server does not answer, the command does nothing. --allow-incompl
 If a manager runs, use "kubectl svm migrate" instead.
 
 Progress is saved in a file for each resource, after a chunk of objects and at most twice a second. While objects are
-denied it is saved less often, at least every five seconds. You can interrupt the command at any time, and continue with
+denied it is saved less often, at least every six seconds. You can interrupt the command at any time, and continue with
 --resume. It repeats the requests since progress was last saved. If API servers were restarted meanwhile, or etcd was
 restored, the command starts over. The API server does not store an object again if it is already stored in the new
 version.
