@@ -29,7 +29,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// validateUpdate is what the definition of StorageStates allows, in the order of docs/designs/0001-api.md.
+// validateUpdate is what the definition of StorageStates allows, in the order of docs/designs/api.md.
 func validateUpdate(before, after *migrationv1alpha1.StorageStateStatus) error {
 	persisted, current := after.PersistedStorageVersionHashes, after.CurrentStorageVersionHash
 	in := func(list []string) func(string) bool { return func(h string) bool { return !slices.Contains(list, h) } }

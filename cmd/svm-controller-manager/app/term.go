@@ -30,9 +30,10 @@ var errTermOver = errors.New("this process does not hold the leader lease any mo
 // leaderTerm is the time during which a leader may write. It ends by itself unless the lease is renewed.
 //
 // The context of a leader ends as well when the lease is lost, but only after the election has noticed. A process that
-// was stopped for a minute (a paused virtual machine, a debugger, a starved host) wakes up in the middle of a
+// was stopped for a minute (by a debugger, a starved host, a machine that sleeps) wakes up in the middle of a
 // controller while another leader is at work. Its next write must not go out. A term compares clocks before each write,
-// so it does not depend on another goroutine having run first.
+// so it does not depend on another goroutine having run first. It notices nothing if all clocks of the machine stood
+// still, as in a virtual machine that was paused and whose time nobody has corrected yet.
 type leaderTerm struct {
 	clock    clock.PassiveClock
 	duration time.Duration

@@ -135,8 +135,8 @@ func (c *collector) write(e effect) {
 	}
 }
 
-// TestEveryInterleavingWithAReturningServer tries every order of the requests of a server that comes back and of two
-// syncs. Once it has published, the server must be in the object, whatever happened in between and after.
+// TestEveryInterleavingWithAReturningServer tries every order of the requests of a server that comes back and of
+// three syncs. Once it has published, the server must be in the object, whatever happened in between and after.
 func TestEveryInterleavingWithAReturningServer(t *testing.T) {
 	const collectorSteps, serverSteps = 9, 7
 	for _, others := range [][]apiserverinternalv1alpha1.ServerStorageVersion{nil, {entry("living", "v1")}} {
