@@ -95,8 +95,9 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 		"How many objects the migrator lists at a time. It saves its progress after such a chunk, at most twice a second. "+
 			"After a crash it repeats what came after that.")
 	fs.Var(&o.storageGrowth, "max-storage-growth",
-		"By how many bytes rewrites may enlarge the database file of etcd, for example 128Mi. Then all migrations pause "+
-			"until etcd is compacted, and from then on reuse only the space that compactions free. Zero means no limit.")
+		"By how many bytes rewrites may enlarge the database file of etcd, for example 128Mi, before all migrations pause "+
+			"until etcd is compacted. After each pause the file may grow by a sixteenth of that, up to twice as many bytes. "+
+			"From then on migrations reuse only the space that compactions free. Zero means no limit.")
 	fs.DurationVar(&o.FinishedTTL, "finished-migration-ttl", o.FinishedTTL,
 		"How long the migrator keeps a StorageVersionMigration that has ended. It keeps one that names denied objects "+
 			"until a newer one of its resource has ended or the CustomResourceDefinition is deleted. Zero keeps all of them "+

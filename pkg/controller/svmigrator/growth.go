@@ -17,6 +17,8 @@ limitations under the License.
 package svmigrator
 
 import (
+	"cmp"
+
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -77,10 +79,10 @@ func labelsOf(metric *dto.Metric) map[string]string {
 type growth struct {
 	// bound is by how many bytes a file may grow before the first pause.
 	bound int64
-	// measuring is set during the first readings.
-	measuring bool
-	files     map[string]*databaseFile // by the ID of the etcd
-	objects   map[schema.GroupResource]objectSizes
+	// measuring is set during the first readings. before are the files of the measurement before.
+	measuring     bool
+	files, before map[string]*databaseFile // by the ID of the etcd
+	objects       map[schema.GroupResource]objectSizes
 	// rewrittenBytes is an estimate of the bytes that were rewritten since the last reading.
 	rewrittenBytes int64
 	// budget is how many bytes may be rewritten before the next reading.
@@ -88,6 +90,9 @@ type growth struct {
 	// maxUnsized is how many objects of unknown size may be rewritten before the next reading. Each of them counts as a
 	// share of the budget.
 	maxUnsized int64
+	// sincePause is an estimate of the bytes that were rewritten since the last pause ended. room is how many of them fit
+	// into the free pages of a file that must not grow any more, or zero while all may grow.
+	sincePause, room int64
 }
 
 // databaseFile has sizes of a database file in bytes: when it was first and last read, and at which rewriting pauses.
@@ -108,9 +113,14 @@ func (g *growth) rewritten(resource schema.GroupResource) bool {
 	case size.all <= g.bound/2:
 		atMost = mostRewrites
 	}
-	g.rewrittenBytes += max(size.average, g.budget/atMost+1)
+	share := g.budget/atMost + 1
+	g.rewrittenBytes += max(size.average, share)
+	g.sincePause += cmp.Or(size.average, share)
 	return g.rewrittenBytes >= g.budget
 }
+
+// roomUsed reports whether the free pages of a file that must not grow any more are used up.
+func (g *growth) roomUsed() bool { return g.room > 0 && g.sincePause >= g.room }
 
 // unread reports whether so much was rewritten since the last reading that nothing more may be before the next one.
 func (g *growth) unread() bool { return g.rewrittenBytes >= g.bound/4 }
@@ -142,13 +152,48 @@ func (g *growth) read(now sizes, rewritten int64) (full *databaseFile) {
 // readSoon makes the next reading come early.
 func (g *growth) readSoon() { g.budget, g.maxUnsized = g.margin()/4, fewRewrites }
 
-// resume sets the limits for the time until the next pause. A file that has reached its limit may grow by the margin.
-// If it grows that much, it has no free pages left.
+// resume sets the limits for the time until the next pause, after a compaction. A file that has reached its limit may
+// grow by the margin. If it grows that much, it has no free pages left.
+//
+// So the file grows by a margin for each pause. That ends at twice the bound: from then on a pause begins before the
+// free pages are used up. Only what was rewritten since the last pause has used them, so as much has room again, less
+// what others write. If the file grows nevertheless, there is less room.
 func (g *growth) resume() {
 	for _, f := range g.files {
-		f.limit = max(f.limit, f.last+g.margin())
+		if f.last < f.limit {
+			continue
+		}
+		f.limit = f.last + g.margin()
+		switch {
+		case f.limit <= f.first+2*g.bound:
+		case g.room == 0:
+			g.room = max(g.bound/4, g.sincePause*3/4)
+		default:
+			g.room = max(g.margin(), g.room*3/4)
+		}
 	}
+	g.sincePause = 0
 	g.readSoon()
+}
+
+// startMeasurement begins the first readings, when etcd was compacted since the last rewrite.
+func (g *growth) startMeasurement() {
+	if !g.measuring {
+		g.before = g.files
+	}
+	g.files, g.measuring = map[string]*databaseFile{}, true
+	g.sincePause, g.room = 0, 0
+}
+
+// endMeasurement ends the first readings. Unless somebody defragmented a file, the free pages of the measurement before
+// are still in it. So it may grow by no more than it could before. What others wrote meanwhile does not count.
+func (g *growth) endMeasurement() {
+	g.measuring = false
+	for id, f := range g.files {
+		if before := g.before[id]; before != nil && before.last <= f.last {
+			f.first, f.limit = f.last-(before.last-before.first), f.last+(before.limit-before.last)
+		}
+	}
 }
 
 // margin is how many bytes are rewritten between two readings, unless the next reading must come early.

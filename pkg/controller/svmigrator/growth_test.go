@@ -123,3 +123,61 @@ func TestReadingThatTakesLong(t *testing.T) {
 		t.Errorf("%d bytes count as rewritten since the reading began, want %d", g.rewrittenBytes, want)
 	}
 }
+
+// etcdFile is the database file of an etcd that nobody defragments.
+type etcdFile struct{ size, free, garbage int64 }
+
+func (f *etcdFile) write(size int64) {
+	f.garbage += size
+	if f.free >= size {
+		f.free -= size
+	} else {
+		f.size += size
+	}
+}
+
+func (f *etcdFile) compact() { f.free, f.garbage = f.free+f.garbage, 0 }
+
+// TestTheFileStopsToGrow rewrites many times more than the bound, in migrations that are more than an hour apart.
+func TestTheFileStopsToGrow(t *testing.T) {
+	const bound, object = 128 * mebibyte, 100_000
+	for name, test := range map[string]struct {
+		told   objectSizes
+		others int64 // for each rewrite
+	}{
+		"objects of a known size":    {told: objectSizes{object, 1 << 40}},
+		"objects of an unknown size": {},
+		"others write as much":       {told: objectSizes{object, 1 << 40}, others: object},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file, g := etcdFile{size: 1 << 30}, newGrowth(bound)
+			read := func() *databaseFile {
+				return g.read(sizes{
+					files:   map[string]int64{"etcd": file.size},
+					objects: map[schema.GroupResource]objectSizes{widgets: test.told},
+				}, g.rewrittenBytes)
+			}
+			for migration := range 6 {
+				g.startMeasurement()
+				read()
+				g.endMeasurement()
+				pauses := 0
+				for range 50_000 {
+					file.write(object + test.others)
+					full := g.rewritten(widgets) && read() != nil
+					if full || g.roomUsed() {
+						pauses++
+						file.compact()
+						g.resume()
+					}
+				}
+				file.compact()
+				grown := (file.size - 1<<30) / mebibyte
+				t.Logf("migration %d: %d pauses, the file has grown by %d MiB", migration, pauses, grown)
+				if grown > 5*bound/2/mebibyte || pauses > 100 {
+					t.Errorf("the file has grown by %d MiB after %d pauses", grown, pauses)
+				}
+			}
+		})
+	}
+}

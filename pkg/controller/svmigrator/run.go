@@ -218,7 +218,8 @@ func (r *migrationRun) SavePosition(ctx context.Context, position sweep.Position
 // ObjectDone counts the object, and records an event if it was denied for good.
 func (r *migrationRun) ObjectDone(result rewrite.Result) {
 	outcomes.WithLabelValues(result.Outcome.String()).Inc()
-	if result.Outcome == sweep.Rewritten {
+	// The answer to an earlier attempt may have been lost.
+	if result.Outcome == sweep.Rewritten || result.Outcome == sweep.WrittenByOthers && result.Object.Tries > 0 {
 		r.env.space.rewritten(r.resource)
 	}
 	if result.Outcome != sweep.Denied {

@@ -67,6 +67,9 @@ const (
 	definitionsPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 	oneDefinition   = "metadata.name=storageversionmigrations.migration.k8s.io"
 
+	rewritingContinues = "Rewriting continues when etcd has been compacted, because that frees space in the file. " +
+		"kube-apiserver compacts etcd every five minutes by default"
+
 	mebibyte = 1 << 20
 )
 
@@ -95,9 +98,9 @@ type space struct {
 // spacePause is a time in which nothing is rewritten.
 type spacePause struct {
 	why Decision
-	// full means that a file has grown too much. Any other pause ends when an API server reports the size.
+	// full means that a file has grown too much, or would. Any other pause ends when an API server reports the size.
 	full bool
-	// revision is the revision of etcd after the file had grown, or empty while it is not known. The pause ends when etcd
+	// revision is the revision of etcd after the pause had begun, or empty while it is not known. The pause ends when etcd
 	// has been compacted at a later revision.
 	revision string
 }
@@ -133,7 +136,16 @@ func (s *space) rewritten(resource schema.GroupResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writtenAt = s.env.clock.Now()
-	if s.growth.bound == 0 || !s.growth.rewritten(resource) {
+	if s.growth.bound == 0 {
+		return
+	}
+	due := s.growth.rewritten(resource)
+	if s.growth.roomUsed() && s.pause == nil {
+		s.startPause(&spacePause{full: true, why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
+			"the database file of etcd has grown by all that --max-storage-growth allows, and what was rewritten since etcd "+
+				"was compacted has used up the free space in it. "+rewritingContinues)})
+	}
+	if !due {
 		return
 	}
 	if s.growth.unread() && s.pause == nil {
@@ -159,7 +171,9 @@ func (s *space) admit(ctx context.Context) *Decision {
 			s.read(ctx)
 		}
 		s.mu.Lock()
-		s.growth.measuring = s.pause != nil
+		if s.pause == nil {
+			s.growth.endMeasurement()
+		}
 		s.mu.Unlock()
 	}
 	return s.paused()
@@ -184,7 +198,7 @@ func (s *space) startMeasurement() bool {
 	if s.pause != nil || !idle && !s.growth.measuring {
 		return false
 	}
-	s.growth.files, s.growth.measuring = map[string]*databaseFile{}, true
+	s.growth.startMeasurement()
 	return true
 }
 
@@ -223,9 +237,7 @@ func (s *space) read(ctx context.Context) {
 	if full != nil && s.pause == nil {
 		s.startPause(&spacePause{full: true, why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 			"the database file of etcd has grown by %d MiB to %d MiB since rewriting began, which is all that "+
-				"--max-storage-growth allows. Rewriting continues when etcd has been compacted, because that frees space in the "+
-				"file. kube-apiserver compacts etcd every five minutes by default",
-			(full.last-full.first)/mebibyte, full.last/mebibyte)})
+				"--max-storage-growth allows. "+rewritingContinues, (full.last-full.first)/mebibyte, full.last/mebibyte)})
 	}
 }
 
