@@ -42,12 +42,16 @@ func (r *sweepRunner) refusesAll(a attempt) error {
 	case a.outcome != sweep.Denied || !a.failure.lacksPermission("patch"):
 		return nil
 	}
-	if r.forbidden++; r.forbidden < forbiddenAtLeast || r.stored() > 0 {
+	r.forbidden, r.forbiddenBy = r.forbidden+1, a.failure
+	if r.forbidden < forbiddenAtLeast || r.stored() > 0 {
 		return nil // Only some namespaces are forbidden, or the permission was revoked during the run.
 	}
+	return r.refusal(fmt.Sprintf("any object, so only %d were tried", r.forbidden))
+}
+
+func (r *sweepRunner) refusal(what string) error {
 	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
-		"The API server refuses to rewrite any object, so only %d were tried: %s%s", r.forbidden, a.failure,
-		a.failure.remedy())}
+		"The API server refuses to rewrite %s: %s%s", what, r.forbiddenBy, r.forbiddenBy.remedy())}
 }
 
 // stored is how many objects are known to be stored in the target encoding.
@@ -80,13 +84,19 @@ func (f *fencedRow) add(a attempt, noneStored bool) error {
 	return nil
 }
 
-// changesAll returns an error if the fence has denied all objects. A rule changes them.
-func (r *sweepRunner) changesAll() error {
-	counts := r.sweep.Progress().Counts
-	if r.fenced.objects == 0 || r.stored() > 0 || int64(r.fenced.objects) < counts[sweep.Denied] {
+// deniesAll returns an error if all objects were denied for one reason: because a rule changes them, as the fence has
+// shown, or because the permission is missing.
+func (r *sweepRunner) deniesAll() error {
+	denied := int(r.sweep.Progress().Counts[sweep.Denied])
+	switch {
+	case denied == 0, r.stored() > 0:
 		return nil
+	case r.fenced.objects >= denied:
+		return r.fenced.last.changesObjects()
+	case r.forbidden >= denied && r.task.Only == nil: // Otherwise all others are stored.
+		return r.refusal("any object")
 	}
-	return r.fenced.last.changesObjects()
+	return nil
 }
 
 // givesUpOn reports whether the API server has failed on the object for so long that other objects must not wait for it

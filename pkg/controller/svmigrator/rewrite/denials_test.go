@@ -25,6 +25,8 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
@@ -80,7 +82,7 @@ func TestTheFenceDeniesObjects(t *testing.T) {
 			}
 			err := r.play(t, time.Hour)
 			if err == nil {
-				err = r.changesAll()
+				err = r.deniesAll()
 			}
 			var ended *PermanentError
 			if errors.As(err, &ended) != test.ends ||
@@ -90,6 +92,44 @@ func TestTheFenceDeniesObjects(t *testing.T) {
 			// Up to a hundred requests are in flight, and the runner may be behind with their results.
 			if tried < test.tried || tried > test.tried+1000 {
 				t.Errorf("%d objects were tried, want about %d", tried, test.tried)
+			}
+		})
+	}
+}
+
+// TestPermissionThatIsMissing wants the migration to say so, also if it has fewer objects than end a run.
+func TestPermissionThatIsMissing(t *testing.T) {
+	forbidden := attempt{outcome: sweep.Denied, failure: Failure{
+		kind: refused, reason: metav1.StatusReasonForbidden, message: `user "manager" cannot patch resource "widgets"`,
+	}}
+	for name, test := range map[string]struct {
+		allowed string
+		only    bool
+		ends    bool
+	}{
+		"all objects":                 {ends: true},
+		"all but one":                 {allowed: "object-03"},
+		"all that were denied before": {only: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newFakeRun(5, func(name string, n int, now time.Time) attempt {
+				if name == test.allowed {
+					return fine(name, n, now)
+				}
+				return forbidden
+			})
+			if test.only {
+				r.task.Only = []migrationv1alpha1.DeniedObject{{}}
+			}
+			if err := r.play(t, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+			err := r.deniesAll()
+			if ended := (*PermanentError)(nil); errors.As(err, &ended) != test.ends ||
+				test.ends && (ended.Reason != migrationv1alpha1.MigrationReasonRewritesRefused ||
+					!strings.Contains(ended.Message, "kubectl svm rbac")) {
+				t.Errorf("it ended with %v", err)
 			}
 		})
 	}

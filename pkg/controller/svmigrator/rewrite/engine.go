@@ -124,7 +124,7 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 		}
 		err := r.run(ctx)
 		if err == nil {
-			err = r.changesAll()
+			err = r.deniesAll()
 		}
 		if err != nil {
 			return err

@@ -40,7 +40,9 @@ func messageOf(status metav1.Status) string {
 		if cause.Field == "" {
 			return status.Message // A policy denied the request, not the schema, and wrote the message.
 		}
-		fields = append(fields, cause.Field+": "+withoutValue(cause.Message))
+		// What follows the first line is a diff of the old and the new object.
+		message, _, _ := strings.Cut(withoutValue(cause.Message), "\n")
+		fields = append(fields, cause.Field+": "+message)
 	}
 	return fmt.Sprintf("%s %q is invalid: %s", status.Details.Kind, status.Details.Name, strings.Join(fields, ", "))
 }

@@ -40,7 +40,9 @@ func TestMessagesHaveNoValues(t *testing.T) {
 		},
 		"spec.password: Duplicate value":              {field.Duplicate(path, "secret")},
 		"spec.password: Required value: it is needed": {field.Required(path, "it is needed")},
-		"spec.password: Forbidden: it is immutable":   {field.Forbidden(path, "it is immutable")},
+		"spec.password: Forbidden: it is immutable": {
+			field.Forbidden(path, "it is immutable"), field.Forbidden(path, "it is immutable\n  password: secret"),
+		},
 	} {
 		for _, err := range errs {
 			invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Vault"}, "one", field.ErrorList{err})

@@ -98,8 +98,10 @@ type sweepRunner struct {
 	// heldUntil is when the aggregated server behind the API server wants requests again, as it said. No object is sent
 	// before.
 	heldUntil time.Time
-	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a permission.
+	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a permission,
+	// the last time by forbiddenBy.
 	denials, forbidden int
+	forbiddenBy        Failure
 	// fenced are the objects that the fence has denied in a row.
 	fenced fencedRow
 	// impatient means that the runner gives up on an object even if many objects fail.
