@@ -141,13 +141,16 @@ func (f *followers) matters(resource schema.GroupResource) bool {
 // stateOf returns what is known about the definition that was observed. It is the zero value if the servers were not
 // asked yet. What is known about an earlier generation still holds if all generations since have the same encoding: a
 // server that follows one of them writes what all of them say. If one of them drops a version, clients may still write
-// at that version for a while, and the servers are asked anew.
+// at that version for a while, and the servers are asked anew. So they are if a server has come since.
 func (f *followers) stateOf(o *storageversion.Observation) followState {
 	loaded, ok := f.known.Load(o.Resource)
 	if !ok {
 		return followState{}
 	}
 	known, hash := *loaded.(*followState), lastWritten(*o)
+	if !known.since.IsZero() && o.ServersSince.After(known.since) {
+		return followState{} // A server that was frozen may have come back, and may not follow.
+	}
 	asked := slices.IndexFunc(o.Sightings, func(s storageversion.Sighting) bool { return identify(s) == known.definition })
 	if asked < 0 || slices.ContainsFunc(o.Sightings[asked:], func(s storageversion.Sighting) bool {
 		return !s.WroteOnly(hash)

@@ -107,6 +107,15 @@ func TestGenerationsThatSayTheSame(t *testing.T) {
 	if got := followed(sighting(3, v1), sighting(4, v1)); !got.IsZero() {
 		t.Errorf("a version is not served any more, and the servers count as followers since %v", got)
 	}
+	f.known.Store(widgets, &followState{definition: identify(sighting(3, v1)), since: since})
+	for late, want := range map[time.Duration]time.Time{0: since, time.Second: {}} {
+		got := f.stateOf(&storageversion.Observation{
+			Resource: widgets, Sightings: sightings(sighting(3, v1)), ServersSince: since.Add(late),
+		}).since
+		if !got.Equal(want) {
+			t.Errorf("a server came %s after the servers were asked: they count as followers since %v", late, got)
+		}
+	}
 }
 
 // manyDefinitions is an Observer of servers that agree, in a cluster with many CustomResourceDefinitions.
