@@ -128,8 +128,15 @@ func newState(in Input) *migrationv1alpha1.StorageState {
 	return state
 }
 
+// maxDeletions is how many migrations one sync deletes. Whoever may create migrations may create thousands that are
+// outdated, and one worker decides about all resources.
+const maxDeletions = 20
+
 func (c *Controller) deleteMigrations(ctx context.Context, d Decision) error {
-	for _, migration := range d.Delete {
+	for i, migration := range d.Delete {
+		if i == maxDeletions {
+			return controller.ErrOutdated // The next sync deletes others.
+		}
 		err := c.client.StorageVersionMigrations().Delete(ctx, migration.Name, metav1.DeleteOptions{
 			// Somebody may suspend it at this moment.
 			Preconditions: &metav1.Preconditions{UID: &migration.UID, ResourceVersion: &migration.ResourceVersion},

@@ -18,6 +18,7 @@ package svmtrigger
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -47,6 +48,13 @@ func TestAct(t *testing.T) {
 	moved := stateOf(widgets, "8")
 	second := stateOf(widgets, "7")
 	second.Status.Migration = &migrationv1alpha1.MigrationReference{Name: "first", UID: "uid-first"}
+	var many []*migrationv1alpha1.StorageVersionMigration
+	var deletions []string
+	for i := range maxDeletions + 1 {
+		name := fmt.Sprintf("outdated-%02d", i)
+		many = append(many, migrationOf(widgets, name))
+		deletions = append(deletions, fmt.Sprintf("delete storageversionmigrations %[1]s if uid-%[1]s@5", name))
+	}
 
 	for name, tc := range map[string]struct {
 		stored   []runtime.Object
@@ -148,6 +156,10 @@ func TestAct(t *testing.T) {
 				"delete storageversionmigrations one if uid-one@5",
 				"delete storageversionmigrations two if uid-two@5",
 			},
+		},
+		"no more than a few are deleted at a time": {
+			stored: []runtime.Object{state}, state: state, decision: Decision{Delete: many, Create: migration},
+			want: deletions[:maxDeletions], outdated: true,
 		},
 		"a migration is created while the state is what was decided on": {
 			stored: []runtime.Object{state}, state: state,

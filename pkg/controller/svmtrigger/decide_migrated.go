@@ -53,6 +53,7 @@ func (e *evaluation) decideNextStep() {
 // condition that uses its answer says first what is wrong with the objects.
 func (e *evaluation) nextStep() metav1.Condition {
 	o, primary, m, backoff := &e.in.Observation, e.in.PrimaryState, e.underWay, e.next.Backoff
+	held := e.in.State.Spec.Paused || e.in.State.PausedByAnnotation() || !e.in.AutoMigrate
 	switch {
 	case o.Presence == storageversion.NotServed:
 		return no(migrationv1alpha1.StateReasonNotServed,
@@ -72,7 +73,7 @@ func (e *evaluation) nextStep() metav1.Condition {
 			" and are migrated with it.")
 	case m != nil:
 		return no(whatHappensTo(m, storageversion.Expires(o.Resource)))
-	case backoff != nil && (backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
+	case !held && backoff != nil && (backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
 		return no(migrationv1alpha1.StateReasonMigrationFailed, e.failureMessage())
 	case !e.agreed:
 		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")

@@ -54,7 +54,14 @@ func TestReins(t *testing.T) {
 			l.reasons(migrationv1alpha1.StateReasonServersAgree, tc.reason, tc.reason)
 			l.in.State.Annotations, l.in.AutoMigrate, l.in.State.Spec.Paused = nil, true, false
 			l.decide()
-			l.migration()
+			// A failure does not hide that no other migration follows.
+			l.ends(l.migration(), migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationReasonObjectsDenied)
+			l.after(time.Second)
+			l.reasons(migrationv1alpha1.StateReasonServersAgree, migrationv1alpha1.StateReasonMigrationFailed,
+				migrationv1alpha1.StateReasonMigrationFailed)
+			tc.set(&l.in)
+			l.after(time.Second)
+			l.reasons(migrationv1alpha1.StateReasonServersAgree, tc.reason, tc.reason)
 		})
 	}
 	t.Run("not paused by an annotation", func(t *testing.T) {
