@@ -231,10 +231,12 @@ func remark(migrations []*migrationv1alpha1.StorageVersionMigration) string {
 	if len(migrations) == 0 || !migrations[0].HasCondition(migrationv1alpha1.MigrationFailed) {
 		return ""
 	}
-	failed := Describe(migrations[0])
-	return fmt.Sprintf("All objects are stored in the current version. But the newest migration failed: if it was for a "+
-		"new encryption key, some objects may still use the old key. %s failed, %s: %s", failed.Name, failed.Reason,
-		failed.Message)
+	failed, effect := Describe(migrations[0]), "if it was for a new encryption key, some objects may still use the old key"
+	if migrations[0].ByTrigger() {
+		effect = "managedFields may still have entries of versions that are not served"
+	}
+	return fmt.Sprintf("All objects are stored in the current version. But the newest migration failed: %s. %s failed, "+
+		"%s: %s", effect, failed.Name, failed.Reason, failed.Message)
 }
 
 // Doubt says why a StorageState is too old to rely on, or nothing. The trigger writes it at least once an hour.

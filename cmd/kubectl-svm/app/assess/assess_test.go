@@ -86,6 +86,10 @@ func TestWhatHappensNext(t *testing.T) {
 			"MigrationFailed", "not tried again by itself", "kubectl svm retry widgets"},
 		{"failed and paused", "MigrationFailed", "", denied, func(s *state) { s.Spec.Paused = true }, Act,
 			"MigrationFailed", "1,200 objects denied; paused by a person", "kubectl svm denied widgets"},
+		{"paused after a failure", "Paused", "", denied, func(s *state) { s.Spec.Paused = true }, Act, "Paused",
+			"1,200 objects denied; paused by a person", "kubectl svm denied widgets"},
+		{"left out after a failure", "NotSelectedForMigration", "", denied, backoff(at(time.Hour)), Act,
+			"NotSelectedForMigration", "1,200 objects denied; --auto-migrate leaves it out", "kubectl svm denied widgets"},
 		{"paused by annotation before the servers agree", "AwaitingAgreement", "Settling", nil, func(s *state) {
 			s.Annotations = map[string]string{migrationv1alpha1.PausedAnnotation: "yes, please"}
 		}, Act, "Settling", "paused by a person", "kubectl svm resume widgets"},

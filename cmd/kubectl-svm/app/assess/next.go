@@ -44,9 +44,9 @@ func (r *Resource) conclude(now time.Time) {
 		r.setNext(timeIn(r.Message), now, "a migration starts")
 		r.Verb = "migrate"
 	case migrationv1alpha1.StateReasonPaused:
-		r.awaitPerson("paused by a person", "resume")
+		r.concludeHeld("paused by a person", "resume")
 	case migrationv1alpha1.StateReasonNotSelected:
-		r.awaitPerson("--auto-migrate leaves it out", "migrate")
+		r.concludeHeld("--auto-migrate leaves it out", "migrate")
 	case migrationv1alpha1.StateReasonMigrationSuspended:
 		r.awaitPerson("suspended by a person", "resume")
 	case migrationv1alpha1.StateReasonNotServed:
@@ -60,12 +60,17 @@ func (r *Resource) conclude(now time.Time) {
 		r.Permission = permission(r.GroupResource)
 	}
 	if Paused(r.State) && !slices.Contains(unpausable, r.Reason) && (r.Migration == nil || r.Migration.Ended()) {
-		r.NextTime = nil
-		r.awaitPerson("paused by a person", "resume")
-		if m := r.Migration; m != nil && m.Denied > 0 {
-			r.awaitPerson(denied(m)+"; paused by a person", "denied")
-		}
+		r.concludeHeld("paused by a person", "resume")
 	}
+}
+
+// concludeHeld is about a resource of which no migration is created until a person acts. The last one may have failed.
+func (r *Resource) concludeHeld(why, verb string) {
+	if m := r.Migration; m != nil && m.Denied > 0 {
+		why, verb = denied(m)+"; "+why, "denied"
+	}
+	r.NextTime = nil
+	r.awaitPerson(why, verb)
 }
 
 // unpausable are the reasons of resources that say that they are paused, or that no migration follows even if they are

@@ -36,7 +36,15 @@ func (m *Migration) Outline(interactive bool) string {
 	if m.State == migrationv1alpha1.MigrationRunning && m.PercentComplete != nil && !interactive {
 		text += fmt.Sprint(*m.PercentComplete / percentStep)
 	}
+	if m.Waits() {
+		text += m.Message
+	}
 	return text
+}
+
+// Waits reports whether the migration waits for something other than its turn. That may need a person if it lasts.
+func (m *Migration) Waits() bool {
+	return m != nil && m.State == migrationv1alpha1.MigrationWaiting && m.Reason != migrationv1alpha1.MigrationReasonQueued
 }
 
 // Progress is how far the migration is, in one line: a bar, a rate and the end. It is empty if it does not run, or if

@@ -62,8 +62,9 @@ type Plan struct {
 	// Unknown says what could not be read, or nothing.
 	Unknown string `json:"unknown,omitempty"`
 
-	// unaided means that a person has to act, and that no command of this plugin does it.
-	unaided bool
+	// unaided means that a person has to act, and that no command of this plugin does it. waits means that a migration
+	// waits for something that may need a person.
+	unaided, waits bool
 }
 
 // Step is what happens next to one resource.
@@ -139,6 +140,7 @@ func newPlan(resources []assess.Resource, named bool) *Plan {
 			continue
 		}
 		plan.Steps = append(plan.Steps, newStep(r))
+		plan.waits = plan.waits || r.Attention == assess.Wait && r.Migration.Waits()
 		if r.Attention == assess.Act { // The trigger does the others by itself.
 			helped = append(helped, r)
 			plan.unaided = plan.unaided || r.Verb == "" && r.Permission == ""
@@ -233,6 +235,9 @@ func advice(plan *Plan) string {
 	switch {
 	case len(plan.Commands) > 0:
 		text += "\nThe trigger does not do the rest by itself. Run:\n  " + strings.Join(plan.Commands, "\n  ") + "\n"
+	case plan.waits:
+		text += "\nA migration waits. If that lasts, a person may have to act: kubectl svm plan -o wide says what it waits " +
+			"for.\n"
 	case !plan.unaided:
 		text = "\nNo action is needed. To follow the steps, run:\n  kubectl svm status --watch\n"
 	}

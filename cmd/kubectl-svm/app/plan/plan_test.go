@@ -37,6 +37,8 @@ func resource(name string, attention assess.Attention, reason, next, verb string
 
 func TestScreens(t *testing.T) {
 	running := resource("cogs.example.com", assess.Wait, "MigrationRunning", "the migration ends in 5m", "")
+	waits := resource("gems.example.com", assess.Wait, "MigrationQueued", "the migration waits: AwaitingStorageSpace", "")
+	waits.Migration = &assess.Migration{State: "Waiting", Reason: "AwaitingStorageSpace"}
 	leads := assess.Manager{Running: true, Message: "The manager a leads."}
 	observes := assess.Manager{Running: true, ObservesOnly: true, Message: "The manager a only observes."}
 	for _, test := range []struct {
@@ -54,6 +56,11 @@ cogs.example.com   v1,v2   v2    the migration ends in 5m   MigrationRunning
 
 No action is needed. To follow the steps, run:
   kubectl svm status --watch
+`},
+		{"a migration waits", leads, []assess.Resource{waits}, `RESOURCE           FROM    TO    ACTION                                               WHY
+gems.example.com   v1,v2   v2    migrate: the migration waits: AwaitingStorageSpace   MigrationQueued
+
+A migration waits. If that lasts, a person may have to act: kubectl svm plan -o wide says what it waits for.
 `},
 		{"nobody migrates", observes, []assess.Resource{
 			resource("anvils.example.com", assess.Act, "NotSelectedForMigration", "--auto-migrate leaves it out", "migrate"),

@@ -66,20 +66,34 @@ func decideTarget(in Snapshot, target TargetServer) Findings {
 	found.aboutManager(in)
 	found.aboutMissing(in)
 	for i := range in.States {
-		state := &in.States[i]
-		found.aboutDoubt(in, state)
-		if !servesAgain(state, target) {
-			found.aboutAgreement(state)
+		found = append(found, decideTargetOf(in, &in.States[i], target)...)
+	}
+	return found
+}
+
+// decideTargetOf is about one resource. No release of Kubernetes decides which versions of custom resources, and of
+// resources of aggregated servers, can be read. So nothing about them is an error.
+func decideTargetOf(in Snapshot, state *migrationv1alpha1.StorageState, target TargetServer) Findings {
+	var found Findings
+	found.aboutDoubt(in, state)
+	if !servesAgain(state, target) {
+		found.aboutAgreement(state)
+	}
+	for j, hash := range state.Status.PersistedStorageVersionHashes {
+		if j < len(state.Status.PersistedEncodingVersions) && hash != migrationv1alpha1.Unknown {
+			found.aboutEncoding(state, hash, state.Status.PersistedEncodingVersions[j], target)
 		}
-		for j, hash := range state.Status.PersistedStorageVersionHashes {
-			if j < len(state.Status.PersistedEncodingVersions) && hash != migrationv1alpha1.Unknown {
-				found.aboutEncoding(state, hash, state.Status.PersistedEncodingVersions[j], target)
-			}
-		}
-		if hashes := state.Status.PersistedStorageVersionHashes; len(hashes) == 0 ||
-			slices.Contains(hashes, migrationv1alpha1.Unknown) {
-			found.add(Error, CodeEncodingsUnknown, state.Name, "objects may be stored in versions that were not "+
-				"recorded, so it is not known whether %s can read them. Wait until they are migrated", target.Name)
+	}
+	byRelease := releases.BuiltIn(state.GroupResource().Group) || state.Status.Evidence == nil || ofKubeAPIServer(state)
+	if hashes := state.Status.PersistedStorageVersionHashes; byRelease &&
+		(len(hashes) == 0 || slices.Contains(hashes, migrationv1alpha1.Unknown)) {
+		found.add(Error, CodeEncodingsUnknown, state.Name, "objects may be stored in versions that were not recorded, so "+
+			"it is not known whether %s can read them. Before an upgrade, wait until they are migrated. Before a roll back, "+
+			"read docs/tasks.md, Roll back", target.Name)
+	}
+	for i := range found {
+		if !byRelease {
+			found[i].Level = Warning
 		}
 	}
 	return found

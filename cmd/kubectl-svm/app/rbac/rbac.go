@@ -64,7 +64,8 @@ func NewCommand(env *cli.Env) *cobra.Command {
 	})
 	cmd.Flags().BoolVar(&o.Admission, "admission", false, "Print the ClusterRole for admission objects instead.")
 	cmd.Flags().BoolVar(&o.AllowIncomplete, "allow-incomplete", false,
-		"Print the role even if an aggregated API server does not answer. The role then lacks its resources.")
+		"Print the role even if an aggregated API server does not answer. The role then lacks its resources, and whoever "+
+			"applies it takes away what an earlier one allowed for them.")
 	o.Output.AddTo(cmd, cli.YAML, cli.JSON)
 	return cmd
 }
@@ -78,7 +79,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return fmt.Errorf("the API server could not list all its resources, so the role would lack the permissions "+
 			"for the others: %w\nTo print it anyway: --allow-incomplete", err)
 	case discovery.IsGroupDiscoveryFailedError(err):
-		o.Notef("The role lacks the resources that the API server could not list: %v", err)
+		o.Notef("The role lacks the resources that the API server could not list, also if an earlier one has them: %v", err)
 	case err != nil:
 		return fmt.Errorf("reading which resources the API server serves: %w", err)
 	}

@@ -141,5 +141,8 @@ func describeChange(r *assess.Resource, progress string) string {
 	if r.Next != "" {
 		text += ", " + r.Next
 	}
+	if r.Migration.Waits() {
+		text += ": " + r.Migration.Message
+	}
 	return text
 }

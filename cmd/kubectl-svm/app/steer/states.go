@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -87,8 +88,13 @@ func (o *options) retryTrigger(ctx context.Context, cluster *cli.Cluster, resour
 	if err := o.Clients.PatchState(ctx, resource, fmt.Sprintf(`{"spec":{"retryToken":%q}}`, token)); err != nil {
 		return err
 	}
-	if assess.Paused(state) {
+	migrated := meta.FindStatusCondition(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
+	switch {
+	case assess.Paused(state):
 		fmt.Fprintf(o.ErrOut, "%s is paused, so nothing starts: kubectl svm resume %s\n", state.Name, state.Name)
+	case migrated != nil && migrated.Reason == migrationv1alpha1.StateReasonNotSelected:
+		fmt.Fprintf(o.ErrOut, "--auto-migrate leaves %s out, so nothing starts: kubectl svm migrate %s\n", state.Name,
+			state.Name)
 	}
 	fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s retried\n", state.Name)
 	fmt.Fprintf(o.ErrOut, "To follow it: kubectl svm status %s --watch\n", state.Name)
@@ -128,6 +134,9 @@ func (o *options) pause(ctx context.Context, cluster *cli.Cluster) error {
 				fmt.Fprintf(o.ErrOut, "The migration %s continues. To stop it: kubectl svm suspend %s\n", m.Name, m.Name)
 			}
 		}
+	}
+	if unlisted := o.Unlisted(cluster.Catalog); unlisted != nil {
+		errs = append(errs, fmt.Errorf("others may not be paused, because %w", unlisted))
 	}
 	return errors.Join(errs...)
 }
