@@ -39,11 +39,17 @@ build_with_progress() {
 # build_programs OS/ARCH PROGRAM... builds programs of cmd/ as they are released, into _output/programs/OS-ARCH. They
 # depend on the sources, the release of Go and LDFLAGS, but not on the folder, on Git or on the user's settings.
 build_programs() {
-  local platform="$1"
+  local platform="$1" setting
   shift
   (
-    export GOOS="${platform%/*}" GOARCH="${platform#*/}" CGO_ENABLED=0
-    unset GOFLAGS GOEXPERIMENT GOAMD64 GOARM64
+    # GOENV=off leaves out what `go env -w` has set. These settings are kept: they say which release of Go builds, where
+    # modules are fetched from, and where caches are.
+    for setting in GOTOOLCHAIN GOPROXY GONOPROXY GOPRIVATE GOSUMDB GONOSUMDB GOINSECURE GOAUTH GOVCS \
+      GOPATH GOMODCACHE GOCACHE GOTMPDIR; do
+      export "${setting}=$(go env "${setting}")"
+    done
+    export GOENV=off GOOS="${platform%/*}" GOARCH="${platform#*/}" CGO_ENABLED=0
+    unset GOFLAGS GOEXPERIMENT GOFIPS140 GOAMD64 GOARM64 GOWORK
     build_with_progress "$* for ${platform}" -trimpath -buildvcs=false -ldflags "${LDFLAGS} -s -w" \
       -o "_output/programs/${GOOS}-${GOARCH}/" -- "${@/#/./cmd/}"
   )
