@@ -38,6 +38,8 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2/ktesting"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 )
 
 // fixture is a controller whose caches are filled by hand and whose clock stands still.
@@ -86,6 +88,13 @@ func (f *fixture) cache(t *testing.T, cached ...runtime.Object) {
 		if err := indexer.Add(object); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestSyncsEnd wants a limit for syncs: a request that nobody answers must not hold up the only worker for ever.
+func TestSyncsEnd(t *testing.T) {
+	if f := newFixture(t); f.queue.Timeout != controller.SyncTimeout {
+		t.Errorf("a sync ends after %v, want %v", f.queue.Timeout, controller.SyncTimeout)
 	}
 }
 

@@ -22,10 +22,16 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/ptr"
 
+	"sigs.k8s.io/svm-api/client/clientset/versioned/fake"
+	"sigs.k8s.io/svm-api/client/informers/externalversions"
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
@@ -99,5 +105,29 @@ func TestOneThatHasBegunWaitsForNoOther(t *testing.T) {
 	})
 	if other := c.ahead(m); other != "" {
 		t.Errorf("it waits for %q", other)
+	}
+}
+
+// silent is an Observer that tells of no change.
+type silent struct{ Observer }
+
+func (silent) Subscribe(func(schema.GroupResource)) {}
+
+// TestSyncsEnd wants a limit for syncs: requests that nobody answers must not hold up all workers for ever. A run may
+// take days.
+func TestSyncsEnd(t *testing.T) {
+	client := fake.NewClientset()
+	c, err := New(t.Context(), Clients{Migrations: client.MigrationV1alpha1(), Objects: &rest.Config{}},
+		externalversions.NewSharedInformerFactory(client, 0).Migration().V1alpha1(), silent{}, record.NewFakeRecorder(1),
+		Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, queue := range []controller.AnyQueue{c.queue, c.ready, c.followers.queue} {
+		t.Cleanup(queue.ShutDown)
+	}
+	if c.queue.Timeout != controller.SyncTimeout || c.ready.Timeout != 0 {
+		t.Errorf("a sync ends after %v and a run after %v, want %v and never", c.queue.Timeout, c.ready.Timeout,
+			controller.SyncTimeout)
 	}
 }

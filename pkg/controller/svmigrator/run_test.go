@@ -168,15 +168,18 @@ func TestStatusThatNoMigratorWrote(t *testing.T) {
 	}
 }
 
-// TestFieldsThatAreRefused has a definition of another program. Whoever writes the status may keep the error to itself,
-// as reports of a state do, and the controller ends all the same.
+// TestFieldsThatAreRefused has a definition of another program. The API server refuses fields if it is asked to, and
+// otherwise drops them. Whoever writes the status may keep the error to itself, as reports of a state do, and the
+// controller ends all the same.
 func TestFieldsThatAreRefused(t *testing.T) {
 	m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.Target = boundTo(3) })
 	s, ctx := newStage(t, m)
 	client := fake.NewClientset(m)
 	client.PrependReactor("update", "storageversionmigrations",
-		func(clienttesting.Action) (bool, runtime.Object, error) {
-			return true, nil, apierrors.NewBadRequest(`strict decoding error: unknown field "status.target"`)
+		func(action clienttesting.Action) (bool, runtime.Object, error) {
+			options := action.(clienttesting.UpdateActionImpl).GetUpdateOptions()
+			return options.FieldValidation == metav1.FieldValidationStrict, nil,
+				apierrors.NewBadRequest(`strict decoding error: unknown field "status.target"`)
 		})
 	s.env.client = client.MigrationV1alpha1()
 	ctx, s.env.end = context.WithCancelCause(ctx)

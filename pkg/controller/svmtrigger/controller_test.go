@@ -21,10 +21,22 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
+
+// TestSyncsEnd wants a limit for syncs: a request that nobody answers must not hold up the only worker for ever.
+func TestSyncsEnd(t *testing.T) {
+	if f := newFixture(t); f.queue.Timeout != controller.SyncTimeout {
+		t.Errorf("a sync ends after %v, want %v", f.queue.Timeout, controller.SyncTimeout)
+	}
+}
 
 // TestNextSyncWaitsForTheLastWrite has a cache that is behind: nothing is decided on a state that was replaced.
 func TestNextSyncWaitsForTheLastWrite(t *testing.T) {
@@ -118,5 +130,36 @@ func TestNameDoesNotWaitForThePrimary(t *testing.T) {
 	f.decide = func(Input) Decision { decided = true; return Decision{} }
 	if _, err := f.sync(f.ctx, widgets); err != nil || !decided {
 		t.Errorf("decided: %t, %v", decided, err)
+	}
+}
+
+// TestFieldsThatAreRefused has definitions of another program. The API server refuses fields if it is asked to, and
+// otherwise drops them.
+func TestFieldsThatAreRefused(t *testing.T) {
+	state := stateOf(widgets, "7")
+	for name, decision := range map[string]Decision{
+		"a state is created":     {State: CreateState},
+		"a status is written":    {State: UpdateState},
+		"a migration is created": {Create: migrationOf(widgets, "due")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, state)
+			f.cache(t, state)
+			f.client.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				validation := ""
+				switch a := action.(type) {
+				case clienttesting.CreateActionImpl:
+					validation = a.GetCreateOptions().FieldValidation
+				case clienttesting.UpdateActionImpl:
+					validation = a.GetUpdateOptions().FieldValidation
+				}
+				return validation == metav1.FieldValidationStrict, nil,
+					apierrors.NewBadRequest(`strict decoding error: unknown field "spec.target"`)
+			})
+			f.decide = func(Input) Decision { return decision }
+			if _, err := f.sync(f.ctx, widgets); controller.FieldsRefused(err) == nil {
+				t.Errorf("the error is %v", err)
+			}
+		})
 	}
 }

@@ -46,6 +46,7 @@ var (
 // life is that of one resource, its state and its migrations, with an API server that stores what is decided.
 type life struct {
 	t          *testing.T
+	resource   schema.GroupResource
 	ledger     *storageversion.Ledger
 	definition storageversion.CustomResource
 	// sharedBy is the name that stands for all of the storage, if it is another.
@@ -59,7 +60,7 @@ type life struct {
 }
 
 func newLife(t *testing.T) *life {
-	l := &life{t: t, ledger: storageversion.NewLedger(time.Minute), memory: Memory{}}
+	l := &life{t: t, resource: widgets, ledger: storageversion.NewLedger(time.Minute), memory: Memory{}}
 	l.in = Input{AutoMigrate: true, Now: start, Periods: periods}
 	l.definition = storageversion.CustomResource{UID: "crd", Generation: 1, Group: "example.com",
 		Kind:           "Widget",
@@ -98,7 +99,7 @@ func (l *life) uid() types.UID {
 func (l *life) decide() Decision {
 	l.t.Helper()
 	for range 10 {
-		l.in.Observation = l.ledger.Observe(l.in.Now, widgets)
+		l.in.Observation = l.ledger.Observe(l.in.Now, l.resource)
 		if l.in.PrimaryState != nil {
 			l.in.Observation.Primary, l.in.Observation.SharedWith = l.sharedBy, []schema.GroupResource{l.sharedBy}
 		}

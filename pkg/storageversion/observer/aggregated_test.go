@@ -26,6 +26,7 @@ import (
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -140,6 +141,32 @@ func TestAggregatedServers(t *testing.T) {
 			t.Errorf("the last look still counts, that at %v", at)
 		}
 	})
+	c.stop()
+}
+
+// TestAggregatedDocumentThatLosesItsHash has a server that stops to say what it writes. From then on it may write
+// anything.
+func TestAggregatedDocumentThatLosesItsHash(t *testing.T) {
+	c := newCluster(t, 1)
+	c.host.change(func() {
+		c.host.documents[sampleV1Path] = resourcesDocument("flunders", "Flunder", sampleV1)
+		c.register(sampleV1, "", sample)
+	})
+	c.run(t)
+	c.until(t, c.sampled(sampleV1))
+	c.host.change(func() {
+		c.host.documents[sampleV1Path] = marshal(metav1.APIResourceList{
+			TypeMeta:     metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"},
+			APIResources: []metav1.APIResource{stored("flunders", "Flunder", "", "list", "update")},
+		})
+	})
+	if err := c.ReadAggregated(t.Context(), sampleV1.Group); err != nil {
+		t.Fatal(err)
+	}
+	o := c.Observe(flunders)
+	if last, _ := o.Last(); !slices.Equal(last.Writing, []string{storageversion.Unknown}) {
+		t.Errorf("presence %q, written %q", o.Presence, last.Writing)
+	}
 	c.stop()
 }
 

@@ -19,6 +19,7 @@ package observer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -59,6 +60,35 @@ func TestAnswersOfServersWithoutALease(t *testing.T) {
 	c.clock.Step(goneAfter)
 	if err := errors.Join(ask(), c.CanAskEach()); err != nil {
 		t.Errorf("%v later: %v", goneAfter, err)
+	}
+	c.stop()
+}
+
+// TestBalancerThatSpreadsRequests has requests on one connection reach two servers, which are met behind one address.
+// No answer shows which of them gave it, neither in a look nor when somebody asks each of them.
+func TestBalancerThatSpreadsRequests(t *testing.T) {
+	c := newCluster(t, 2)
+	spread := c.behindOne()
+	spread(true)
+	c.run(t)
+	c.until(t, func() error {
+		if p := c.Observe(deployments).Problem; p == nil || !strings.Contains(p.Message, errMixed.Error()) {
+			return fmt.Errorf("the problem is %+v", p)
+		}
+		return nil
+	})
+	spread(false)
+	c.until(t, c.encodings(1))
+	c.clock.Step(goneAfter)
+	ask := func() error {
+		return c.AskEach(t.Context(), func(context.Context, documents.Reader) error { return nil })
+	}
+	if err := ask(); err != nil {
+		t.Error(err)
+	}
+	spread(true)
+	if err := ask(); !errors.Is(err, errMixed) {
+		t.Errorf("the error is %v, want %v", err, errMixed)
 	}
 	c.stop()
 }

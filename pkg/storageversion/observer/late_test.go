@@ -71,22 +71,26 @@ func TestLateWatchIsAlwaysNoticed(t *testing.T) {
 	}
 }
 
-// behindOne has all servers answer at the address of the first one, on one connection after the other.
-func (c *cluster) behindOne() {
+// behindOne has all servers answer at the address of the first one, on one connection after the other. While requests
+// are spread, those on each connection go from one server to the next as well.
+func (c *cluster) behindOne() (spread func(bool)) {
 	var mu sync.Mutex
-	answers := map[string]*fakeServer{} // by who asks
+	spreads, turns := false, map[string]int{} // by who asks
 	for i, s := range c.servers {
 		s.started = noon.Add(time.Duration(i) * time.Second)
 	}
 	c.servers[0].Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
-		s, known := answers[r.RemoteAddr]
-		if !known {
-			s = c.servers[len(answers)%len(c.servers)]
-			answers[r.RemoteAddr] = s
+		turn, known := turns[r.RemoteAddr]
+		switch {
+		case !known:
+			turn = len(turns)
+		case spreads:
+			turn++
 		}
+		turns[r.RemoteAddr] = turn
 		mu.Unlock()
-		s.ServeHTTP(w, r)
+		c.servers[turn%len(c.servers)].ServeHTTP(w, r)
 	})
 	c.host.change(func() {
 		for i := range c.servers {
@@ -94,6 +98,11 @@ func (c *cluster) behindOne() {
 		}
 		c.publishAddresses(c.servers[0])
 	})
+	return func(requests bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		spreads = requests
+	}
 }
 
 // TestLateWatchAndBusyServer has every second list of Leases refused, which does not show that the watch has caught up.

@@ -57,7 +57,8 @@ cogs.example.com   v1,v2   v2    the migration ends in 5m   MigrationRunning
 No action is needed. To follow the steps, run:
   kubectl svm status --watch
 `},
-		{"a migration waits", leads, []assess.Resource{waits}, `RESOURCE           FROM    TO    ACTION                                               WHY
+		{"a migration waits", leads, []assess.Resource{waits},
+			`RESOURCE           FROM    TO    ACTION                                               WHY
 gems.example.com   v1,v2   v2    migrate: the migration waits: AwaitingStorageSpace   MigrationQueued
 
 A migration waits. If that lasts, a person may have to act: kubectl svm plan -o wide says what it waits for.

@@ -38,6 +38,8 @@ func TestAQuietServerIsUsed(t *testing.T) {
 	}
 }
 
+// TestOthersComeFirstForAnHour has others who only read. It hardly matters whether they are noticed, because sprints
+// that are too fast do not go on either.
 func TestOthersComeFirstForAnHour(t *testing.T) {
 	for _, cores := range []int{1, 2, 4} {
 		for name, alone := range map[string]time.Duration{"there from the start": 0, "come later": time.Minute} {
@@ -56,6 +58,23 @@ func TestOthersComeFirstForAnHour(t *testing.T) {
 					t.Errorf("%.0f objects/s at first, %.0f after %v", first, last, longTime)
 				}
 			})
+		}
+	}
+}
+
+// TestOthersWhoWriteComeFirst wants pauses where requests queue. Otherwise the migration is as fast as without them.
+func TestOthersWhoWriteComeFirst(t *testing.T) {
+	for _, cores := range []int{1, 2} {
+		rate := func(options Options) float64 {
+			w := newWorld(t, options, cores)
+			m := w.migrate(work, away)
+			w.others, w.writers = 0.6*float64(cores)/otherWork.Seconds(), true
+			w.run(30 * time.Second)
+			return w.rate(time.Minute, m)
+		}
+		polite, without := rate(Options{}), rate(Options{MaxConcurrent: 1, Unpaced: true})
+		if polite > 0.88*without {
+			t.Errorf("%d cores: %.0f objects/s beside others who write, %.0f without pauses", cores, polite, without)
 		}
 	}
 }
@@ -109,23 +128,28 @@ func TestTheLimitStaysWithinItsBounds(t *testing.T) {
 	}
 }
 
-// TestWritersEndSprints lets others come to a server that has room for them.
+// TestWritersEndSprints lets others come to a server that has room for them, when sprints have just begun.
 func TestWritersEndSprints(t *testing.T) {
 	for _, writers := range []bool{false, true} {
 		w := newWorld(t, Options{}, 16)
 		m := w.migrate(work, away)
 		w.run(time.Minute)
 		alone := w.rate(time.Minute, m)
-		w.others, w.writers = 2*fewWrites, writers
+		l, left := &w.scheduler.limiter, 0
+		for l.sprints < sprintsAfter[2] {
+			w.run(time.Millisecond)
+		}
+		w.others, w.writers = 5*fewWrites, writers
 		for end := w.now.Add(3 * time.Second); w.now.Before(end) && !m.lane.pattern.writers.noticed(); {
+			left = l.sprints
 			w.run(time.Millisecond)
 		}
 		noticed := m.lane.pattern.writers.noticed()
 		if noticed != writers {
 			t.Errorf("others who come are noticed by their writes: %t; they write: %t", noticed, writers)
 		}
-		if noticed && w.scheduler.limiter.limit != politeLimit {
-			t.Errorf("the limit is %v when others begin to write", w.scheduler.limiter.limit)
+		if noticed && (left == 0 || l.sprints > 0 || l.limit != politeLimit) {
+			t.Errorf("others begin to write: %d sprints were left, then %d, and the limit is %v", left, l.sprints, l.limit)
 		}
 		w.run(time.Minute)
 		if beside := w.rate(time.Minute, m); beside < 0.8*alone {

@@ -1,0 +1,100 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package svmigrator
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+)
+
+// readLate is an Observer of an aggregated server of widgets. Whoever reads it finds out what it writes now, or gets an
+// error. Until then it seems to write v2.
+type readLate struct {
+	agreeing
+	now  string
+	err  error
+	read bool
+}
+
+func (o *readLate) CheckServers(context.Context) error { return nil }
+
+func (o *readLate) ReadAggregated(_ context.Context, group string) error {
+	o.read = group == widgets.Group
+	return o.err
+}
+
+func (o *readLate) Observe(resource schema.GroupResource) storageversion.Observation {
+	observation := o.agreeing.Observe(resource)
+	observation.Class = storageversion.Aggregated
+	if o.read && o.err == nil {
+		observation.Sightings[0].Writing = []string{o.now}
+	}
+	return observation
+}
+
+// TestAggregatedServerIsReadAtTheEnd has all objects of a migration done. What was known of the aggregated server may
+// be out of date by then.
+func TestAggregatedServerIsReadAtTheEnd(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		document := `{"kind":"APIGroup","apiVersion":"v1","versions":[{"version":"v2"}]}`
+		if r.URL.Path == "/apis/example.com/v2" {
+			document = `{"kind":"APIResourceList","apiVersion":"v1",` +
+				`"resources":[{"name":"widgets","verbs":["list","patch"]}]}`
+		}
+		_, _ = w.Write([]byte(document))
+	}))
+	t.Cleanup(server.Close)
+	away := errors.New("away")
+	for name, test := range map[string]struct {
+		observer readLate
+		want     error
+		succeeds bool
+	}{
+		"it writes the same":         {observer: readLate{now: v2}, succeeds: true},
+		"it writes something else":   {observer: readLate{now: v1}, want: errStopped},
+		"it cannot be read any more": {observer: readLate{err: away}, want: away},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
+				m.Status.StartTime = new(metav1.NewTime(noon))
+				m.Status.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: v2, EncodingVersion: "example.com/v2"}
+			})
+			s, ctx := newStage(t, m)
+			s.env.observer, s.env.documents = &test.observer, readerOf(t, server)
+			r := s.run(m)
+			r.served = rewrite.Resource{GroupVersionResource: widgets.WithVersion("v2"), Class: storageversion.Aggregated}
+			if err := r.tryFinish(ctx); !errors.Is(err, test.want) {
+				t.Errorf("the error is %v, want %v", err, test.want)
+			}
+			if r.status.stored.HasCondition(migrationv1alpha1.MigrationSucceeded) != test.succeeds {
+				t.Errorf("the conditions are %+v", r.status.stored.Status.Conditions)
+			}
+		})
+	}
+}
