@@ -45,6 +45,10 @@ const (
 	managedFields = "managed fields"
 	// rewriter is the field manager of rewrites.
 	rewriter = "storage-version-migrator"
+	// unprotected are objects of kinds that samples.Objects lacks. API servers protect those that they make themselves,
+	// and do not ask the fence about their deletion.
+	unprotected = "apiVersion: v1\nkind: Namespace\nmetadata: {name: sample}\n---\n" +
+		"apiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {name: sample}\nvalue: 1\n"
 )
 
 // metadataChanges are changes that every kind of object could get.
@@ -82,9 +86,7 @@ func TestFence(t *testing.T) {
 	c := startCluster(t, everything)
 	c.apply(t, "static-pod")
 	c.createObjects(t)
-	// The API server itself protects those that it makes against deletion, before it asks the fence.
-	c.kubectl(t, "", "create", "namespace", "sample")
-	c.kubectl(t, "", "create", "priorityclass", "sample", "--value=1")
+	c.kubectl(t, unprotected, "create", "-f", "-")
 	c.allow(t, "custom", install.NewRole(install.Resources(c.documents(t))))
 	c.awaitFence(t, c.Config(user))
 	client, err := dynamic.NewForConfig(c.Config(user))
