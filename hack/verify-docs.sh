@@ -15,8 +15,8 @@ done
 
 existing '*.md' | xargs go run ./hack/doccheck
 
-# Rows of tables and lines with a URL cannot be broken. docs/flags.md is generated. The linter limits lines
-# of Go.
+# Rows of tables and lines with a URL cannot be broken. docs/flags.md is generated. The linter limits
+# lines of Go.
 long="$(existing '*.md' '*.sh' ':!:docs/flags.md' |
   LC_ALL=C.UTF-8 xargs grep -HnE '^.{121,}' | grep -vE '^[^:]*:[0-9]+: *\||https?:' || true)"
 if [[ -n "${long}" ]]; then

@@ -44,8 +44,9 @@ limitations under the License.
 //     when Restart returns the server is ready.
 //   - Cut loses packets without an answer, as an unplugged cable does; neither side is told. Connections that were open
 //     continue after Heal if that comes soon enough. CutFrom does so between two hosts only.
-//   - Config, through the balancer, reaches servers that are ready, as far as the balancer knows: it looks four times a
-//     second, and gives up on a silent one after three seconds. A client's connection stays with one server.
+//   - Config, through the balancer, reaches servers that are ready, as far as the balancer knows: it looks once a
+//     second, four times while one is not ready, and gives up on a silent one after ten seconds. A client's
+//     connection stays with one server.
 //   - An Interceptor does what it is told from the first request after Intercept has returned. What it cuts with
 //     CutBefore no server has seen, and what it cuts with CutAfter a server has answered.
 //   - Stored and Requests only read. Stored reads one revision of etcd.
