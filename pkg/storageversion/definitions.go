@@ -39,7 +39,6 @@ func (d definitions) observe(o *Observation) {
 	if definition.Established && len(definition.ServedVersions) > 0 {
 		o.Presence = Served
 	}
-	o.Definitions = len(d)
 	o.Served, o.Defined = slices.Clone(definition.ServedVersions), slices.Clone(definition.DefinedVersions)
 	o.StoredVersionsManager = definition.StoredVersionsManager
 	versions := slices.Concat(definition.ServedVersions, definition.StoredVersions, []string{definition.StorageVersion})

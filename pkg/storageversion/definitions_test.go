@@ -20,6 +20,8 @@ import (
 	"slices"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
@@ -113,5 +115,18 @@ func TestDefinitionWithoutServedVersions(t *testing.T) {
 		StorageVersion: "v1", DefinedVersions: []string{"v1"}, StoredVersions: []string{"v1"}, Established: true})
 	if o := s.Observe(s.now, widgets); o.Presence != NotServed {
 		t.Errorf("the observation is %+v", o)
+	}
+}
+
+// TestDefinitionsThatExist counts definitions. Those that were deleted do not count.
+func TestDefinitionsThatExist(t *testing.T) {
+	s := newStory()
+	for generation := range int64(2) {
+		s.SetCustomResource(s.tick(), widgets, widget(generation+1, "v1", "v1"))
+		s.SetCustomResource(s.tick(), schema.GroupResource{Group: "example.com", Resource: "gadgets"}, widget(1, "v1", "v1"))
+	}
+	s.SetCustomResource(s.tick(), schema.GroupResource{Group: "example.com", Resource: "gadgets"}, nil)
+	if got := s.Observe(s.now, widgets).Definitions; got != 1 {
+		t.Errorf("%d definitions exist, want 1", got)
 	}
 }

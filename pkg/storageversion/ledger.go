@@ -35,9 +35,11 @@ type Ledger struct {
 	builtIns     *builtIns     // asks servers, looks, sharing
 	publications *publications // asks servers
 	definitions  definitions
-	aggregated   aggregated
-	sightings    sightings
-	unreadable   unreadable
+	// existingDefinitions is how many of the definitions exist.
+	existingDefinitions int
+	aggregated          aggregated
+	sightings           sightings
+	unreadable          unreadable
 	// departedUnread are the processes that left and may have written resources that no document has shown yet. When such
 	// a resource becomes known, its sightings begin with them.
 	departedUnread []Sighting
@@ -239,6 +241,12 @@ func (l *Ledger) SetCustomResource(now time.Time, resource schema.GroupResource,
 	last, exists := l.sightings.last(resource)
 	if definition == nil || exists && !Continues(last.Evidence, definition.sighting().Evidence) {
 		l.sightings.restart(resource)
+	}
+	if l.definitions[resource] != nil {
+		l.existingDefinitions--
+	}
+	if definition != nil {
+		l.existingDefinitions++
 	}
 	l.definitions[resource] = definition
 	return l.note(now, l.dropBuiltIns(resource.Group).Insert(resource))
