@@ -223,7 +223,10 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 	if ctx.Err() != nil {
 		return nil // The manager stops.
 	}
-	return err
+	if err == nil {
+		err = errors.New("it ended, although nobody stopped it")
+	}
+	return fmt.Errorf("running controller %q: %w", d.Name, err)
 }
 
 // makeController makes a controller and starts the informers that it asked for. All controllers share these, so they

@@ -31,7 +31,7 @@ import (
 // Controller is what a constructor returns.
 type Controller interface {
 	// Run works until ctx ends. It returns when all its goroutines have ended, and writes nothing after that. If it
-	// returns an error before ctx has ended, the manager ends.
+	// returns before ctx has ended, the manager ends.
 	Run(ctx context.Context) error
 }
 

@@ -17,8 +17,11 @@ limitations under the License.
 package app
 
 import (
+	"context"
+	"strings"
 	"testing"
 
+	restclient "k8s.io/client-go/rest"
 	"k8s.io/controller-manager/config"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
@@ -42,5 +45,25 @@ func TestControllersOfAnotherManager(t *testing.T) {
 	own, shared := m.splitByLease(t.Context())
 	if len(own) != 1 || len(shared) != 1 || len(m.selected) != 2 {
 		t.Errorf("%d of its own, %d shared, %d selected", len(own), len(shared), len(m.selected))
+	}
+}
+
+type brief struct{}
+
+func (brief) Run(context.Context) error { return nil }
+
+// TestControllerThatEnds has a controller that returns although nobody stops it. The manager must not go on without it.
+func TestControllerThatEnds(t *testing.T) {
+	m := &manager{Config: &options.Config{Kubeconfig: &restclient.Config{Host: "127.0.0.1:1"}}}
+	r, err := m.newRunner(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.stopEvents()
+	err = r.runController(t.Context(), ControllerDescriptor{
+		Name: "brief", New: func(context.Context, ControllerContext) (Controller, error) { return brief{}, nil },
+	})
+	if err == nil || !strings.Contains(err.Error(), "brief") {
+		t.Errorf("the error is %v", err)
 	}
 }
