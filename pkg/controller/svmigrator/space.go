@@ -85,8 +85,10 @@ type space struct {
 	due chan struct{}
 	// unreported logs whether the API servers report the size.
 	unreported retry.Streak
-	// measuring is held during the first readings. No run writes before they are done.
-	measuring sync.Mutex
+	// compaction logs whether a compaction of etcd can be noticed.
+	compaction retry.Streak
+	// measurementMu is held while a run makes the first readings. Other runs wait for them.
+	measurementMu sync.Mutex
 
 	mu        sync.Mutex
 	growth    growth
@@ -164,14 +166,14 @@ func (s *space) admit(ctx context.Context) *Decision {
 	if s.growth.bound == 0 {
 		return nil
 	}
-	s.measuring.Lock()
-	defer s.measuring.Unlock()
+	s.measurementMu.Lock()
+	defer s.measurementMu.Unlock()
 	if s.startMeasurement() {
 		for i := 0; i < firstReadings && s.paused() == nil; i++ {
 			s.read(ctx)
 		}
 		s.mu.Lock()
-		if s.pause == nil {
+		if s.pause == nil && ctx.Err() == nil { // Otherwise the next run measures.
 			s.growth.endMeasurement()
 		}
 		s.mu.Unlock()
@@ -279,7 +281,7 @@ func (s *space) tryResume(ctx context.Context) {
 	case p == nil:
 	case !p.full:
 		s.read(ctx)
-	case s.compactedSince(ctx, p) && retry.Sleep(ctx, s.env.clock, spaceRetry): // Meanwhile etcd frees the pages.
+	case s.checkCompacted(ctx, p) && retry.Sleep(ctx, s.env.clock, spaceRetry): // Meanwhile etcd frees the pages.
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.logger.Info("etcd was compacted, migrations continue")
@@ -288,9 +290,9 @@ func (s *space) tryResume(ctx context.Context) {
 	}
 }
 
-// compactedSince reports whether etcd was compacted since the pause began. Then a list at the revision that etcd had at
-// the beginning fails, because the revision has expired.
-func (s *space) compactedSince(ctx context.Context, p *spacePause) bool {
+// checkCompacted reports whether etcd was compacted since the pause began. The first call notes the revision that etcd
+// has. After a compaction a list at that revision fails, because the revision has expired.
+func (s *space) checkCompacted(ctx context.Context, p *spacePause) bool {
 	request := s.env.documents.Client.Get().AbsPath(definitionsPath).Param("fieldSelector", oneDefinition).
 		SetHeader("Accept", runtime.ContentTypeJSON+documents.AsMetadataList).
 		Timeout(readTimeout).MaxRetries(0)
@@ -304,13 +306,15 @@ func (s *space) compactedSince(ctx context.Context, p *spacePause) bool {
 		body, _ := result.Raw()
 		err = json.Unmarshal(body, list)
 	}
+	expired := apierrors.IsResourceExpired(err) || apierrors.IsGone(err)
 	switch {
+	case err != nil && !expired:
+		s.compaction.Failed(ctx, "unknown", "It is not known whether etcd was compacted, so all migrations stay paused; "+
+			"will retry", "err", err)
+		return false
 	case err == nil && p.revision == "":
 		p.revision = list.ResourceVersion
-	case apierrors.IsResourceExpired(err), apierrors.IsGone(err):
-		return true
-	case err != nil:
-		s.logger.V(2).Info("Looking for a compaction of etcd failed, will retry", "err", err)
 	}
-	return false
+	s.compaction.Succeeded(ctx, "It is known again whether etcd was compacted")
+	return expired
 }
