@@ -112,10 +112,10 @@ func TestFailuresOfAggregatedServers(t *testing.T) {
 		message         string
 		direct, through failureKind
 	}{
-		"it does not answer":       {503, "ServiceUnavailable", "error trying to reach service", overloaded, behindAway},
-		"it knows nobody":          {401, "Unauthorized", "Unauthorized", unauthenticated, behindAway},
-		"its etcd has no leader":   {500, "", "etcdserver: no leader", overloaded, behindAway},
-		"its etcd is full":         {500, "", "etcdserver: mvcc: database space exceeded", storageFull, behindAway},
+		"it does not answer":       {503, "ServiceUnavailable", "error trying to reach service", overloaded, aggregatedAway},
+		"it knows nobody":          {401, "Unauthorized", "Unauthorized", unauthenticated, aggregatedAway},
+		"its etcd has no leader":   {500, "", "etcdserver: no leader", overloaded, aggregatedAway},
+		"its etcd is full":         {500, "", "etcdserver: mvcc: database space exceeded", storageFull, aggregatedAway},
 		"the API server is loaded": {429, "TooManyRequests", "too many requests", overloaded, overloaded},
 		"a webhook is away":        {500, "InternalError", "failed calling webhook", internal, internal},
 	} {
@@ -138,7 +138,7 @@ func TestFailuresOfAggregatedServers(t *testing.T) {
 				object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
 				w.keep(object, &metav1.PartialObjectMetadata{}, nil)
 				a := w.rewrite(t.Context(), object)
-				if quiet := a.paceResult().Signal == pacer.OK; a.failure.kind != want || want == behindAway && !quiet {
+				if quiet := a.paceResult().Signal == pacer.OK; a.failure.kind != want || want == aggregatedAway && !quiet {
 					t.Errorf("%v: the failure is %v, want %v, and it shows the pacer nothing: %t", class, a.failure.kind, want, quiet)
 				}
 			}
@@ -153,7 +153,7 @@ func TestAggregatedServerThatAsksToWait(t *testing.T) {
 	r := newFakeRun(50, func(_ string, _ int, now time.Time) attempt {
 		if left := wait - now.Sub(noon); left > 0 {
 			early++
-			a := failing(behindAway)
+			a := failing(aggregatedAway)
 			a.failure.retryAfter = left
 			return a
 		}

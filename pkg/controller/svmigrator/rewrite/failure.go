@@ -50,9 +50,11 @@ const (
 	// storageFull: etcd accepts no writes, because its database has reached the quota. That passes when an administrator
 	// has freed space.
 	storageFull failureKind = "StorageFull"
-	// behindAway: the aggregated server behind the API server does not answer, cannot write, or asks to wait, but not with
+	// aggregatedAway: the aggregated server behind the API server does not answer, cannot write, or asks to wait, but not with
 	// 429, which the API server may have sent. The API server itself is fine.
-	behindAway failureKind = "BehindAway"
+	aggregatedAway failureKind = "AggregatedServerAway"
+	// definitionUnread: the CustomResourceDefinition could not be read, so nothing was sent for the object.
+	definitionUnread failureKind = "DefinitionUnread"
 	// unauthenticated: the API server does not accept the credentials. That may pass with the next token.
 	unauthenticated failureKind = "Unauthenticated"
 	// internal: the API server failed on this request. That may pass, for example when a webhook answers again.
@@ -167,6 +169,8 @@ func classifyUnanswered(err error) Failure {
 	switch {
 	case errors.Is(err, context.Canceled):
 		f.kind = interrupted
+	case errors.Is(err, errDefinitionUnread):
+		f.kind = definitionUnread
 	case errors.Is(err, errUnidentified), errors.Is(err, errSameToken):
 		f.kind = unsupported
 	case runtime.IsNotRegisteredError(err):
@@ -220,11 +224,13 @@ var consequences = map[failureKind]consequence{
 	unauthenticated: {passes: true, signal: pacer.Unreachable},
 	overloaded:      {passes: true, signal: pacer.Overloaded},
 	storageFull:     {passes: true, signal: pacer.Overloaded},
-	behindAway:      {passes: true},
-	internal:        {passes: true, mayBeObject: true},
-	conflicting:     {readsObject: true},
-	objectGone:      {readsObject: true},
-	tokenExpired:    {restartsList: true},
+	aggregatedAway:  {passes: true},
+	// Nothing is known about writes of objects.
+	definitionUnread: {passes: true},
+	internal:         {passes: true, mayBeObject: true},
+	conflicting:      {readsObject: true},
+	objectGone:       {readsObject: true},
+	tokenExpired:     {restartsList: true},
 	refused: {denies: true, ends: PermanentError{migrationv1alpha1.MigrationReasonListRefused,
 		"The API server refuses to list the objects"}},
 	resourceGone: {ends: PermanentError{migrationv1alpha1.MigrationReasonResourceNotServed,

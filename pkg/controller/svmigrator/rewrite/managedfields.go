@@ -18,6 +18,7 @@ package rewrite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -29,6 +30,8 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
+var errDefinitionUnread = errors.New("reading the CustomResourceDefinition")
+
 // servedAfter returns the versions whose entries of managedFields stay, or nil if all entries stay. Call it after the
 // entries were read. An API server serves a version only if the definition said so before, and the definition is read
 // from etcd. So an entry that somebody has just written at a new version stays, although no watch may show the version
@@ -39,7 +42,7 @@ func (r *rewriter) servedAfter(ctx context.Context) ([]string, error) {
 	}
 	served, err := r.resource.ReadServed(ctx)
 	if err != nil && ctx.Err() == nil {
-		err = fmt.Errorf("reading the CustomResourceDefinition: %v", err) // It must not count as an answer about an object.
+		err = fmt.Errorf("%w: %v", errDefinitionUnread, err) // It must not count as an answer about an object.
 	}
 	return served, err
 }

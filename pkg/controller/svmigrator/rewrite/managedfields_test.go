@@ -25,10 +25,12 @@ import (
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -89,4 +91,12 @@ func TestEntriesOfVersionsThatAreServedAnew(t *testing.T) {
 		t.Fatal(a.failure)
 	}
 	check(chunk.Objects[0], "v2", "v3", "v4")
+
+	w.resource.ReadServed = func(context.Context) ([]string, error) {
+		return nil, apierrors.NewTooManyRequests("later", 7)
+	}
+	_, a := w.read(t.Context(), chunk.Objects[0])
+	if a.outcome != sweep.NoOutcome || a.failure.kind != definitionUnread || a.paceResult().Signal != pacer.OK {
+		t.Errorf("the definition cannot be read, and the attempt is %+v", a)
+	}
 }

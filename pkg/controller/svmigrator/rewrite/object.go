@@ -147,7 +147,7 @@ func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) 
 	}
 	fromBehind := a.failure.answered && a.failure.reason != metav1.StatusReasonTooManyRequests && r.aggregated()
 	if signal := consequences[a.failure.kind].signal; fromBehind && signal != pacer.OK {
-		a.failure.kind = behindAway // An aggregated server that does not answer must not slow down other migrations.
+		a.failure.kind = aggregatedAway // An aggregated server that does not answer must not slow down other migrations.
 	}
 	return a
 }

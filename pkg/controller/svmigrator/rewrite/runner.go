@@ -259,7 +259,7 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 			return nil
 		}
 	}
-	if a.failure.kind == behindAway && a.failure.retryAfter > 0 {
+	if a.failure.kind == aggregatedAway && a.failure.retryAfter > 0 {
 		r.heldUntil = now.Add(a.failure.retryAfter) // The pacer would hold the other migrations as well.
 	}
 	next := now.Add(max(RetryDelay(a.object.Tries+1), a.failure.retryAfter))
