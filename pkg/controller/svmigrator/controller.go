@@ -153,8 +153,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer gauges.Hide(c)
 	var watching sync.WaitGroup
 	defer watching.Wait()
-	ctx, c.env.end = context.WithCancelCause(ctx)
-	defer c.env.end(nil)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	watching.Go(func() { c.env.space.run(ctx) })
 	return controller.Run(ctx, c.synced, func() { gauges.Show(c) }, c.queue, c.ready, c.followers.queue)
 }

@@ -18,6 +18,7 @@ package svmigrator
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -26,6 +27,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
@@ -64,7 +66,7 @@ func (c *Controller) endCovered(ctx context.Context, run *migrationRun) {
 		if err == nil && status.stored.Generation == generation {
 			err = status.write(ctx, coveredBy(first))
 		}
-		if err != nil {
+		if err != nil && !errors.Is(err, errMigrationGone) && !errors.Is(err, controller.ErrOutdated) {
 			utilruntime.HandleErrorWithContext(ctx, err, "Ending a covered migration failed, so it will run by itself",
 				"covered", m.Name)
 		}

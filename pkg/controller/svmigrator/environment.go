@@ -17,7 +17,6 @@ limitations under the License.
 package svmigrator
 
 import (
-	"context"
 	"time"
 
 	"k8s.io/client-go/tools/record"
@@ -45,8 +44,6 @@ type environment struct {
 	clock     clock.WithTicker
 	options   Options
 	space     *space
-	// end ends the controller. Run sets it.
-	end context.CancelCauseFunc
 	// inTree logs whether in-tree migrations can be listed.
 	inTree retry.Streak
 }

@@ -52,7 +52,8 @@ func (r *migrationRun) finish(ctx context.Context) error {
 		err := r.tryFinish(ctx)
 		var later *postponed
 		switch {
-		case err == nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.As(err, &later):
+		case err == nil, errors.Is(err, errStopped), errors.Is(err, errMigrationGone), errors.As(err, &later),
+			controller.FieldsRefused(err) != nil:
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)

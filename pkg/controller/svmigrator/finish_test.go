@@ -41,8 +41,6 @@ type readLate struct {
 	read bool
 }
 
-func (o *readLate) CheckServers(context.Context) error { return nil }
-
 func (o *readLate) ReadAggregated(_ context.Context, group string) error {
 	o.read = group == widgets.Group
 	return o.err

@@ -57,6 +57,10 @@ import (
 // agreeing is an Observer of servers that have long written v2 of widgets.
 type agreeing struct{ Observer }
 
+func (agreeing) CheckServers(context.Context) error { return nil }
+
+func (agreeing) ReadAggregated(context.Context, string) error { return nil }
+
 func (agreeing) Observe(schema.GroupResource) storageversion.Observation {
 	seen := metav1.NewTime(noon)
 	return storageversion.Observation{
@@ -169,8 +173,8 @@ func TestStatusThatNoMigratorWrote(t *testing.T) {
 }
 
 // TestFieldsThatAreRefused has a definition of another program. The API server refuses fields if it is asked to, and
-// otherwise drops them. Whoever writes the status may keep the error to itself, as reports of a state do, and the
-// controller ends all the same.
+// otherwise drops them. Every write on which a run depends returns the error, and the end of a migration is not
+// repeated. The queue ends the controller because of such an error.
 func TestFieldsThatAreRefused(t *testing.T) {
 	m := made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Status.Target = boundTo(3) })
 	s, ctx := newStage(t, m)
@@ -182,10 +186,16 @@ func TestFieldsThatAreRefused(t *testing.T) {
 				apierrors.NewBadRequest(`strict decoding error: unknown field "status.target"`)
 		})
 	s.env.client = client.MigrationV1alpha1()
-	ctx, s.env.end = context.WithCancelCause(ctx)
-	s.run(m).ReportState(ctx, rewrite.Report{State: rewrite.Rewriting})
-	if cause := context.Cause(ctx); !errors.Is(cause, controller.ErrFieldsRefused) {
-		t.Errorf("the controller ends because of %v", cause)
+	for name, write := range map[string]func(r *migrationRun) error{
+		"the target":   func(r *migrationRun) error { return r.bindTarget(ctx, toV2) },
+		"the position": func(r *migrationRun) error { return r.SavePosition(ctx, sweep.Position{Complete: true}) },
+		"the end":      func(r *migrationRun) error { return r.finish(ctx) },
+	} {
+		r := s.run(m)
+		r.task = rewrite.NewTask(storageversion.BuiltIn, sweep.Position{})
+		if err := write(r); controller.FieldsRefused(err) == nil {
+			t.Errorf("%s: the error is %v", name, err)
+		}
 	}
 }
 
