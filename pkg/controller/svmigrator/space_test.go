@@ -99,8 +99,8 @@ func family(name, etcd string, bytes float64) *dto.MetricFamily {
 }
 
 // TestFirstReadings has an API server that reports the size of another member of etcd each time. The file of the first
-// one is smaller than that of the second by more than a file may grow. At first no server answers. Then somebody suspends
-// the first migration during its readings.
+// one is smaller than that of the second by more than a file may grow. At first no server answers. Then somebody
+// suspends the first migration during its readings.
 func TestFirstReadings(t *testing.T) {
 	var members []reply
 	for _, mebibytes := range []float64{8, 10, 8} {
