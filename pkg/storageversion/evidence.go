@@ -81,8 +81,8 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	}
 }
 
-// IsRecord reports whether this very sighting was recorded, and not another one with the same evidence. Then this
-// process recorded it, or another one that saw it in the same second by its own clock.
+// IsRecord reports whether the record was made from this sighting, and not from another one with the same evidence. Then
+// this manager made it, or another manager that first saw the evidence in the same second by its own clock.
 func (s *Sighting) IsRecord(recorded migrationv1alpha1.StorageEvidence) bool {
 	return s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime) && SameEvidence(s.Evidence, recorded)
 }
@@ -111,9 +111,9 @@ func OfOtherServer(recorded, now migrationv1alpha1.StorageEvidence) bool {
 // SightingsSince returns the sightings that came after the recorded evidence. known is false if nothing
 // connects the evidence with the sightings: then anything may have happened in between.
 //
-// The same evidence may be in several sightings. Its time tells which one was recorded, if this process recorded it.
+// The same evidence may be in several sightings. Its time tells which one was recorded, if this manager recorded it.
 // Otherwise the first one counts, or none if the record may be older than all of them. So later may have too many
-// sightings. It has too few only if another process recorded the first of two equal sightings, and its clock was ahead
+// sightings. It has too few only if another manager recorded the first of two equal sightings, and its clock was ahead
 // by exactly the time between the two.
 func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) (later []Sighting, known bool) {
 	same := func(s Sighting) bool { return SameEvidence(s.Evidence, recorded) }
@@ -141,7 +141,7 @@ func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) 
 	}
 }
 
-// mayBeOlder reports whether an evidence may have been recorded before the first sighting of this process. The clocks
+// mayBeOlder reports whether an evidence may have been recorded before the first sighting of this manager. The clocks
 // of two processes do not tell that. But a server process that was not there yet was recorded later, and so was a later
 // generation.
 func mayBeOlder(recorded, first migrationv1alpha1.StorageEvidence) bool {

@@ -40,8 +40,8 @@ type Ledger struct {
 	aggregated          aggregated
 	sightings           sightings
 	unreadable          unreadable
-	// departedUnread are the processes that left and may have written resources that no document has shown yet. When such
-	// a resource becomes known, its sightings begin with them.
+	// departedUnread has a sighting for each time that processes left which may have written resources that no document
+	// has shown yet. When such a resource becomes known, its sightings begin with these.
 	departedUnread []Sighting
 	// replaced is when a process was last found to be replaced by one that has its Lease. connectionLost is when a
 	// connection to a process ended last, which counts until a look has shown whether the process was replaced.

@@ -67,7 +67,7 @@ func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) 
 		unread = append(unread, l.processes.forget(look.Documents)...)
 	}
 	if first {
-		unread = nil // Whoever keeps a record compares it with the processes that were met.
+		unread = nil // What is recorded of a resource shows which processes were known before.
 	}
 	if doubtful = l.missedDeparture(now); doubtful {
 		l.doubtAll()
@@ -202,7 +202,7 @@ func (l *looks) mayStandIn(now time.Time) bool {
 }
 
 // missedDeparture reports whether earlier looks may have counted a server that is gone. This is possible only shortly
-// after the start: a server that left before this process began may have answered in an earlier look, and been counted
+// after the start: a server that left before this manager began may have answered in an earlier look, and been counted
 // for a living one that has no address yet. It shows when a later look meets fewer addresses than were counted.
 func (l *looks) missedDeparture(now time.Time) bool {
 	read := sets.Set[Process]{}

@@ -65,8 +65,9 @@ type Observation struct {
 	StoredVersionsManager string
 	// ReadAt is when the source was last read in full, or Time if it is watched. Zero if it was never read.
 	ReadAt time.Time
-	// CertainFrom is the time from which on the last sighting certainly is of the processes that live. A server answers
-	// before it renews its Lease, so a look may read the successor of a process that crashed. Zero if there is no doubt.
+	// CertainFrom is when it becomes certain that the last sighting describes the processes that live. Before that, a
+	// process may have crashed and its successor may have answered, because a server answers before it renews its Lease.
+	// It is zero if there is no doubt.
 	CertainFrom time.Time
 	// UnreadLiving are the living processes that no complete look has read (only where looks are the evidence), and
 	// processes whose connection ended. The latter have the name of their document as identity.
@@ -87,7 +88,7 @@ type Observation struct {
 	// Primary is the resource that is migrated on behalf of all that share the storage. It is Resource itself if no
 	// other shares it.
 	Primary schema.GroupResource
-	// ServersSince is when a process of kube-apiserver came or left last, as far as this process knows. The end of a
+	// ServersSince is when a process of kube-apiserver came or left last, as far as this manager knows. The end of a
 	// connection counts as well until a look shows that the process is the same: one of an old release may have the Lease
 	// of the process before it.
 	ServersSince time.Time
@@ -97,7 +98,7 @@ type Observation struct {
 type Sighting struct {
 	// Evidence identifies what was read. No two sightings of an observation have the same FirstObservedTime.
 	Evidence migrationv1alpha1.StorageEvidence
-	// Since is when this process saw it first, by its own clock.
+	// Since is when this manager saw it first, by its own clock.
 	Since time.Time
 	// Writing are the encodings that servers write, sorted. One means that they agree, none that nobody writes.
 	Writing []Encoding

@@ -59,7 +59,8 @@ var states = Place{Group: migrationv1alpha1.GroupName, Resource: "storagestates"
 type Question struct {
 	// Prefix is that of all keys of the API servers, for example /registry.
 	Prefix string
-	// Names are the resources, each with its group, which resources of kube-apiserver do not need. None means all.
+	// Names are the resources to count, as resource.group. The group may be left out for resources of kube-apiserver. No
+	// names means all resources.
 	Names []string
 	// Keys are encryption keys that the survey must tell apart even if their names have colons, for example aescbc:a:b.
 	Keys []string

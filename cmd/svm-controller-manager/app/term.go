@@ -56,11 +56,11 @@ func (t *leaderTerm) end() { t.closed.Store(true) }
 func (t *leaderTerm) begun() bool { return t.renewal.Load() != nil }
 
 // lost reports whether the term has begun and is over.
-func (t *leaderTerm) lost() bool { return t.begun() && t.over() }
+func (t *leaderTerm) lost() bool { return t.begun() && t.mayNotWrite() }
 
-// over reports whether the leader must not write. It compares wall clock times as well as monotonic ones, because the
+// mayNotWrite reports whether the leader must not write. It compares wall clock times as well as monotonic ones, because the
 // monotonic clock stands still while a machine is suspended.
-func (t *leaderTerm) over() bool {
+func (t *leaderTerm) mayNotWrite() bool {
 	now, renewal := t.clock.Now(), t.renewal.Load()
 	return t.closed.Load() || renewal == nil ||
 		now.Sub(*renewal) >= t.duration || now.Round(0).Sub(renewal.Round(0)) >= t.duration
@@ -79,7 +79,7 @@ type guardedTransport struct {
 // RoundTrip implements http.RoundTripper.
 func (g guardedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	read := request.Method == http.MethodGet || request.Method == http.MethodHead
-	if read || !g.term.over() {
+	if read || !g.term.mayNotWrite() {
 		return g.next.RoundTrip(request)
 	}
 	if request.Body != nil {

@@ -118,7 +118,7 @@ func (l *termLock) afterRun(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, errStillRunning):
 		return err
-	case l.term.over() || err == nil && ctx.Err() == nil:
+	case l.term.mayNotWrite() || err == nil && ctx.Err() == nil:
 		// If nobody asked the process to stop and there is no error, only the loss of the lease can have ended run.
 		return errors.Join(errLeaseLost, err)
 	default:

@@ -46,7 +46,7 @@ func (c *Controller) act(ctx context.Context, d *decision) error {
 		switch {
 		case err == nil:
 			c.record(ctx, e)
-		case controller.Refused(err): // Its code may say anything.
+		case controller.Refused(err): // This comes first: a webhook may deny with any status code, also 404 and 409.
 			utilruntime.HandleErrorWithContext(ctx, err, "The API server refuses to change a storage version, will retry",
 				"storageVersion", klog.KObj(e.object), "action", e.action)
 			wasRefused = true

@@ -37,8 +37,8 @@ limitations under the License.
 //
 // It promises
 //
-//   - It removes an entry only after no read found the Lease of that name in kube-system for at least [grace], while
-//     the API server answered all the time, and only if the Lease is still missing after the marker is in place.
+//   - It removes an entry only if every read for at least [grace] found that the Lease of that name is missing from
+//     kube-system, the API server answered all that time, and the Lease is still missing after the marker is in place.
 //   - A Lease that could not be read is not a Lease that is missing. One read without an answer ends the sync without a
 //     write, and every grace period starts again.
 //   - A Lease that exists stands for a living server, whatever its labels, its holder and its age are.

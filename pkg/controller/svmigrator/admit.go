@@ -163,7 +163,7 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	}
 	// There are no events about changes of aggregated servers, so read what the server writes now.
 	unread := r.env.observer.ReadAggregated(ctx, r.resource.Group)
-	observation := r.env.observer.Observe(r.resource) // The decision knows no less.
+	observation := r.env.observer.Observe(r.resource) // Before the decision, which is then at least as recent.
 	decision, err := r.env.decide(ctx, r.status.stored)
 	if err != nil {
 		return false, err

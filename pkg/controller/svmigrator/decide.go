@@ -39,7 +39,7 @@ type Input struct {
 	Observation storageversion.Observation
 	// State is the StorageState of the resource, or nil if there is none.
 	State *migrationv1alpha1.StorageState
-	// HasTrigger means that this process runs the trigger too. Then there will be a StorageState.
+	// HasTrigger means that this manager runs the trigger too. Then there will be a StorageState.
 	HasTrigger bool
 	// Settle is how long all servers must have written one encoding before they count as agreed.
 	Settle time.Duration
@@ -159,7 +159,7 @@ func (in *Input) outdated(reason, format string, args ...any) Decision {
 	return failDecision(reason, format+". "+restarts, args...)
 }
 
-// stateUpdatedWithin is longer than a trigger in another process needs to update a StorageState.
+// stateUpdatedWithin is longer than a trigger in another manager needs to update a StorageState.
 const stateUpdatedWithin = 15 * time.Minute
 
 // decideUnbound decides about a migration that a person created, or that was started without a StorageState. Without an
@@ -237,7 +237,7 @@ func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, h
 	if state.Status.Evidence == nil || len(sightings) == 0 {
 		return false
 	}
-	// Evidence that is not durable counts if the heartbeat of the state is no earlier than when this process saw it. Times
+	// Evidence that is not durable counts if the heartbeat of the state is no earlier than when this manager saw it. Times
 	// in StorageStates have whole seconds.
 	firstSeen := sightings[0].Evidence.FirstObservedTime.Truncate(time.Second)
 	heartbeat := state.Status.LastHeartbeatTime.Time
@@ -256,7 +256,7 @@ func (in *Input) wroteOnlySinceRecord(
 	if !known || slices.ContainsFunc(later, func(s storageversion.Sighting) bool { return !s.WroteOnly(hash) }) {
 		return false
 	}
-	// Evidence that another process recorded can be compared only if it is durable.
+	// Evidence that another manager recorded can be compared only if it is durable.
 	return heartbeatCovers || storageversion.Durable(recorded) ||
 		slices.ContainsFunc(sightings, func(s storageversion.Sighting) bool { return s.IsRecord(recorded) })
 }

@@ -56,7 +56,7 @@ type Options struct {
 	MaxStorageGrowth int64
 	// SettlePeriod is how long all servers must have written one encoding before they count as agreed.
 	SettlePeriod time.Duration
-	// HasTrigger means that this process runs the trigger too.
+	// HasTrigger means that this manager runs the trigger too.
 	HasTrigger bool
 }
 

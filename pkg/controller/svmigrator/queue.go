@@ -78,7 +78,7 @@ func rankOf(
 	return r
 }
 
-// readyOrder implements workqueue.Queue. Pop compares the ranks, not Push, because they change while names wait.
+// readyOrder implements workqueue.Queue. Ranks change while names wait, so Pop compares them and Push does not.
 type readyOrder struct {
 	names []string
 	rank  func(name string) rank

@@ -51,7 +51,7 @@ func (c *Controller) writeState(ctx context.Context, in Input, d Decision) error
 	resource, state := in.Observation.Resource, in.State
 	stored, err := c.storeState(ctx, in, d)
 	switch {
-	case controller.Refused(err): // Its code may say anything.
+	case controller.Refused(err): // This comes first: a webhook may deny with any status code, also 404 and 409.
 		about := state
 		if about == nil {
 			about = newState(in) // Events may be about what could not be created.
@@ -117,7 +117,7 @@ func (c *Controller) storeState(
 	}
 }
 
-// newState returns a state with what people wrote on the one that was deleted, if this process saw it.
+// newState returns a state with what people wrote on the one that was deleted, if this manager saw it.
 func newState(in Input) *migrationv1alpha1.StorageState {
 	resource := in.Observation.Resource
 	state := &migrationv1alpha1.StorageState{ObjectMeta: metav1.ObjectMeta{Name: resource.String()}}
@@ -173,7 +173,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 	created, err := c.client.StorageVersionMigrations().Create(ctx, d.Create,
 		metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict})
 	if apierrors.IsAlreadyExists(err) {
-		err = controller.ErrOutdated // Another process has created it. When the cache shows it, the next decision records it.
+		err = controller.ErrOutdated // Another manager has created it. When the cache shows it, the next decision records it.
 	}
 	if err != nil {
 		return fmt.Errorf("creating migration %q: %w", d.Create.Name, err)
@@ -188,7 +188,7 @@ func (c *Controller) createMigration(ctx context.Context, in Input, d Decision) 
 // confirmState reads the state, because a creation has no preconditions:
 //
 //  1. The cache shows epoch 3, which justifies a migration to v1.
-//  2. Another process recorded epoch 4, in which v2 is current.
+//  2. Another manager recorded epoch 4, in which v2 is current.
 //  3. A migration to v1 would be created although the state rules it out, and the migrator could begin it.
 //
 // The migrator and the next decision would find out. Reading makes that rare, and keeps a former leader from creating

@@ -85,7 +85,7 @@ type evaluation struct {
 
 	// recordAgreement finds out:
 
-	// agreed is true if all servers have written the current encoding for the settle period. If this process has to wait
+	// agreed is true if all servers have written the current encoding for the settle period. If this manager has to wait
 	// for that, the period ends at agreedFrom.
 	agreed     bool
 	agreedFrom time.Time

@@ -139,7 +139,7 @@ func (e *evaluation) cleanedInVain(m *migrationv1alpha1.StorageVersionMigration)
 		return false
 	}
 	if e.generationOf(m) == now.CustomResourceDefinition.Generation {
-		return seen.Ran // Before this process started, the feature gate may have been off.
+		return seen.Ran // Before this manager started, the feature gate may have been off.
 	}
 	return now.FirstObservedTime != nil && m.Status.CompletionTime != nil &&
 		m.Status.CompletionTime.After(now.FirstObservedTime.Time)

@@ -110,7 +110,7 @@ func (e *evaluation) recordCurrentSince() {
 
 // recordEvidence records the evidence.
 func (e *evaluation) recordEvidence() {
-	// Unchanged evidence keeps the time at which it was seen first, maybe by another process.
+	// Unchanged evidence keeps the time at which it was seen first, maybe by another manager.
 	if e.sawMore {
 		e.next.Evidence = e.last.Evidence.DeepCopy()
 	}
@@ -129,7 +129,7 @@ func (e *evaluation) recordAgreement() {
 		since = since.Add(ahead)
 	}
 	e.agreedFrom = since.Add(e.in.Periods.Settle)
-	// What an earlier process found out in this epoch still counts.
+	// What an earlier manager found out in this epoch still counts.
 	settled := meta.IsStatusConditionTrue(e.old.Conditions, migrationv1alpha1.StorageStateAgreed) ||
 		!e.in.Now.Before(e.agreedFrom)
 	e.agreed = o.AllWrite(e.next.CurrentStorageVersionHash) && !e.newEpoch && settled

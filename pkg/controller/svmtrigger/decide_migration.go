@@ -97,7 +97,7 @@ func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
 
 // beganAgreed reports whether a migration of the primary began when the servers agreed in the epoch of this resource,
 // which may be younger than that of the primary. It compares the start time with the clock of this host only if this
-// process has seen the epoch begin, and if nobody has set the clock since. Otherwise what counts is when this process
+// manager has seen the epoch begin, and if nobody has set the clock since. Otherwise what counts is when this manager
 // saw the migration first. At worst that costs another migration.
 func (e *evaluation) beganAgreed(m *migrationv1alpha1.StorageVersionMigration) bool {
 	oneClock := e.in.EpochWatched && !e.clockSet() && !e.inFuture(m.Status.StartTime.Time)

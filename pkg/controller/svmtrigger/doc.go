@@ -24,7 +24,7 @@ limitations under the License.
 //   - StorageVersionMigrations, whoever created them.
 //
 // A sync observes, decides and acts. [Decide] is a pure function with all rules. A sync of a resource waits until the
-// caches show what this process wrote about it.
+// caches show what this manager wrote about it.
 //
 // It writes
 //
@@ -42,7 +42,7 @@ limitations under the License.
 //   - Every write of a StorageState has the uid and the resourceVersion of the decision as preconditions, and every
 //     deletion of a migration too. A conflict leads to another decision.
 //   - It creates a migration only if the API server confirms the state of the decision. The name of the migration
-//     follows from the state, so there is one for each attempt, whenever the process crashes. The next write records
+//     follows from the state, so there is one for each attempt, whenever the manager crashes. The next write records
 //     it.
 //   - Every migration that is due is created. The migrator alone orders them.
 //   - After a failure the next attempt waits, each time twice as long, unless an administrator asks for it.
@@ -56,7 +56,7 @@ limitations under the License.
 //   - reads or writes an object of the resources that it knows about;
 //   - deletes a finished migration, or one whose spec names no epoch, as those of people do;
 //   - takes what it could not read for absent, or what a cache lacks for deleted;
-//   - keeps in memory what it must not lose. A new process goes on from the record. Where the record is not enough, it
+//   - keeps in memory what it must not lose. A new leader goes on from the record. Where the record is not enough, it
 //     assumes that objects may be stored in any encoding.
 //
 // Permissions: storagestates get, list, watch, create, delete; storagestates/status update; storageversionmigrations

@@ -27,24 +27,24 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// Memory has the times at which this process first saw the facts that it decides on. Times in objects are by the clocks
-// of other hosts, and the clock of this host may be set. Only the time that has passed in this process shows that a
+// Memory has the times at which this manager first saw the facts that it decides on. Times in objects are by the clocks
+// of other hosts, and the clock of this host may be set. Only the time that has passed in this manager shows that a
 // period is over.
 type Memory map[schema.GroupResource]seenTimes
 
-// seenTimes are when this process first saw the state and the migrations of one resource.
+// seenTimes are when this manager first saw the state and the migrations of one resource.
 type seenTimes struct {
 	state        types.UID
 	epoch        int64
 	epochAt      time.Time
-	epochWatched bool // it began while the process watched
+	epochWatched bool // it began while this manager watched
 	migrations   map[types.UID]MigrationSeen
 	// last is the state as it was last seen.
 	last *migrationv1alpha1.StorageState
 }
 
-// MigrationSeen is when a process first saw a migration, and when it first saw it finished. FinishedAt is zero if the
-// migration is not finished. Ran means that it was not finished when the process started.
+// MigrationSeen is when a manager first saw a migration, and when it first saw it finished. FinishedAt is zero if the
+// migration is not finished. Ran means that it was not finished when the manager started.
 type MigrationSeen struct {
 	At, FinishedAt time.Time
 	Ran            bool
@@ -57,7 +57,7 @@ func (m Memory) Forget(resource schema.GroupResource) {
 	m[resource] = one
 }
 
-// Recall sets the fields of an input that depend on when this process saw things.
+// Recall sets the fields of an input that depend on when this manager saw things.
 func (m Memory) Recall(in *Input) {
 	before, watched := m[in.Observation.Resource]
 	now := seenTimes{epochAt: in.Now, epochWatched: watched, migrations: map[types.UID]MigrationSeen{}, last: before.last}

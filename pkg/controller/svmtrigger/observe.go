@@ -33,7 +33,7 @@ type Input struct {
 	Observation storageversion.Observation
 	// State is the StorageState of the resource, nil if there is none.
 	State *migrationv1alpha1.StorageState
-	// Deleted is the last state that this process has seen, if State is nil.
+	// Deleted is the last state that this manager has seen, if State is nil.
 	Deleted *migrationv1alpha1.StorageState
 	// PrimaryState is the StorageState of Observation.Primary where that is another resource, nil if there is none.
 	PrimaryState *migrationv1alpha1.StorageState
@@ -45,11 +45,11 @@ type Input struct {
 	CleanManagedFields bool
 	// Now is the time of the decision.
 	Now time.Time
-	// EpochSeenAt is when this process first saw the epoch of State, by its own clock.
+	// EpochSeenAt is when this manager first saw the epoch of State, by its own clock.
 	EpochSeenAt time.Time
-	// EpochWatched is true if the epoch began while this process watched the resource.
+	// EpochWatched is true if the epoch began while this manager watched the resource.
 	EpochWatched bool
-	// MigrationsSeen is when this process first saw each of the migrations, by their UIDs.
+	// MigrationsSeen is when this manager first saw each of the migrations, by their UIDs.
 	MigrationsSeen map[types.UID]MigrationSeen
 	Periods        Periods
 }

@@ -21,7 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 )
 
-// ownWrites remembers what this process wrote last about each resource until a cache shows it, so that no decision is
+// ownWrites remembers what this manager wrote last about each resource until a cache shows it, so that no decision is
 // made on what is there no longer. Without it, a decision on epoch 3 could delete the migration of epoch 4, and each
 // migration would be created twice, in vain the second time.
 type ownWrites struct {

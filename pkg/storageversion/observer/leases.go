@@ -102,7 +102,7 @@ func (w *leaseWatcher) lookBack(
 	klog.FromContext(ctx).V(4).Info("Asked etcd who held identity Leases before", "requests", h.requests,
 		"earlier", earlier, "err", err)
 	switch {
-	case first: // The first set that counts has a process of every identity.
+	case first: // Sets in which a server is missing are older than the cluster is now.
 		return slices.DeleteFunc(earlier, func(lived []storageversion.Process) bool { return len(lived) < len(living) }), true
 	case err != nil:
 		return w.leases.withRecentHolders(living), false

@@ -44,12 +44,12 @@ type Options struct {
 	// Clock is the real one if nil.
 	Clock clock.WithTicker
 	// Restored is called when somebody has restored etcd from a backup, if it is not nil. The error says so. Nothing that
-	// this process knows of the cluster counts then, and its watches may be silent for ever.
+	// this manager knows of the cluster counts then, and its watches may be silent for ever.
 	Restored func(error)
 }
 
 // ErrRestored says that etcd was restored from a backup.
-var ErrRestored = errors.New("etcd was restored from a backup, so what this process knows is of another time. " +
+var ErrRestored = errors.New("etcd was restored from a backup, so what this manager knows is of another time. " +
 	"This process ends, and the next one reads everything again")
 
 // Observer knows how the servers of a cluster encode every resource. Any goroutine may call its methods at any time.
@@ -122,8 +122,8 @@ func (o *Observer) Run(ctx context.Context) {
 }
 
 // Subscribe makes the Observer call changed for every resource of which the observation may have changed, and at
-// every poll for resources that an unchanged document confirms. changed must be quick, and must not call Subscribe.
-// It is not called for earlier changes.
+// every poll for resources that an unchanged document confirms. changed must be quick. It is not called for earlier
+// changes.
 func (o *Observer) Subscribe(changed func(schema.GroupResource)) {
 	o.facts.mu.Lock()
 	defer o.facts.mu.Unlock()

@@ -182,7 +182,7 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	second := task.deniedSweep.Position()
 	swept.Counts = mergeRetried(swept.Counts, second.Counts)
 	swept.Retried += second.Retried
-	if second.Counts[sweep.Denied] <= denied { // Else objects that are stored are among those that it could not reach.
+	if second.Counts[sweep.Denied] <= denied { // Otherwise the second sweep also denied objects that the first one stored.
 		swept.Denied = second.Denied
 	}
 	klog.FromContext(ctx).Info("Tried denied objects once more",

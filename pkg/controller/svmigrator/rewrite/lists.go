@@ -157,7 +157,7 @@ func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 		r.listTries, r.listRetry, r.endingSince, r.newToken = 0, Retry{}, time.Time{}, false
 		r.task.progressed(r.clock.Now())
 		for _, object := range r.sweep.Listed(l.chunk) {
-			if !r.retriesDenied() && r.restarts == 0 { // Else it may have an outcome already.
+			if !r.retriesDenied() && r.restarts == 0 { // After a restart it may have been counted.
 				r.migration.ObjectDone(Result{Object: object, Outcome: sweep.WrittenByOthers})
 			}
 		}

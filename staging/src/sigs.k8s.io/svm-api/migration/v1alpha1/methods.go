@@ -50,7 +50,7 @@ func (m *StorageVersionMigration) Finished() bool {
 	return m.HasCondition(MigrationSucceeded) || m.HasCondition(MigrationFailed)
 }
 
-// Begun reports whether the migrator has begun the migration. Before that, what else its status says was left there by
+// Begun reports whether the migrator has begun the migration. Before that, everything else in its status was written by
 // somebody else, and proves nothing.
 func (m *StorageVersionMigration) Begun() bool {
 	return m.Status.StartTime != nil && m.Status.Target != nil
@@ -79,8 +79,7 @@ func (m *StorageVersionMigration) ByTrigger() bool {
 	return m.Spec.Target != nil && m.Spec.Target.Epoch != nil
 }
 
-// PausedByAnnotation reports whether the annotation keeps the trigger from creating migrations. Any value does, but for
-// those that strconv.ParseBool reads as false.
+// PausedByAnnotation reports whether the annotation keeps the trigger from creating migrations.
 func (s *StorageState) PausedByAnnotation() bool {
 	value, annotated := s.Annotations[PausedAnnotation]
 	paused, err := strconv.ParseBool(value)

@@ -118,8 +118,8 @@ type GroupVersionResource struct {
 	Group string `json:"group,omitempty"`
 	// version is the version that the migrator uses to list and to write the objects. If it is empty, the migrator chooses
 	// a served one, preferably that of the target. It has no influence on the encoding in which objects are stored. Custom
-	// resources are written at their storage version, because at another one they could lose fields. Only if it is not
-	// served, and a webhook converts the objects, are they written at another one.
+	// resources are written at their storage version, because at another one they could lose fields. If it is not
+	// served, and a webhook converts the objects, they are written at another served version.
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Version string `json:"version,omitempty"`
@@ -174,7 +174,7 @@ type StorageVersionMigrationStatus struct {
 	Conditions []MigrationCondition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 	// target is the encoding in which this migration stores every object: spec.target, or the encoding that was current at
 	// the start. The migrator sets it once, before it rewrites the first object. A success proves something about what is
-	// stored only if this is set. Without it, the migrator that reported the success does not know targets.
+	// stored only if this is set: a migrator that does not set it has not checked what the servers write.
 	// +optional
 	Target *MigrationTarget `json:"target,omitempty"`
 	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if

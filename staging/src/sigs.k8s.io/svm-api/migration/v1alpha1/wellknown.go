@@ -56,17 +56,17 @@ const (
 
 // Annotations that administrators and the kubectl plugin set on a StorageState.
 const (
-	// PausedAnnotation keeps the trigger from creating migrations of the resource, like spec.paused. Any value does, but
-	// for those that strconv.ParseBool reads as false.
+	// PausedAnnotation keeps the trigger from creating migrations of the resource, like spec.paused. Every value pauses
+	// the resource, except those that strconv.ParseBool reads as false.
 	PausedAnnotation = "migration.k8s.io/paused"
 	// RetryAnnotation requests another attempt at once, like spec.retryToken. Its value is opaque and is truncated to
 	// MaxRetryLength.
 	RetryAnnotation = "migration.k8s.io/retry"
 )
 
-// Types of the conditions of a StorageVersionMigration. The migrator has not seen a migration without conditions. It
-// keeps at most one of these True, and does not touch a migration that is Succeeded or Failed. The API server enforces
-// neither.
+// Types of the conditions of a StorageVersionMigration. A migration without any of them is one that the migrator has not
+// seen yet. The migrator keeps at most one of them True, and does not change a migration that is Succeeded or Failed.
+// The API server enforces neither.
 const (
 	// MigrationWaiting means that nothing is rewritten now. Its reason and message say what the migration waits for.
 	MigrationWaiting MigrationConditionType = "Waiting"

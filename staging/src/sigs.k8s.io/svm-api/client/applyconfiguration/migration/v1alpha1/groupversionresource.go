@@ -28,8 +28,8 @@ type GroupVersionResourceApplyConfiguration struct {
 	Group *string `json:"group,omitempty"`
 	// version is the version that the migrator uses to list and to write the objects. If it is empty, the migrator chooses
 	// a served one, preferably that of the target. It has no influence on the encoding in which objects are stored. Custom
-	// resources are written at their storage version, because at another one they could lose fields. Only if it is not
-	// served, and a webhook converts the objects, are they written at another one.
+	// resources are written at their storage version, because at another one they could lose fields. If it is not
+	// served, and a webhook converts the objects, they are written at another served version.
 	Version *string `json:"version,omitempty"`
 	// resource is the plural name of the resource in lower case, for example deployments. It cannot be a subresource,
 	// because subresources have no storage of their own. A rule requires it at creation. The schema does not require it,

@@ -40,8 +40,9 @@ type StorageEvidenceApplyConfiguration struct {
 	CustomResourceDefinition *CustomResourceDefinitionEvidenceApplyConfiguration `json:"customResourceDefinition,omitempty"`
 	// servers are the servers that were alive. If the source names servers, each has what it writes.
 	Servers []ServerEvidenceApplyConfiguration `json:"servers,omitempty"`
-	// endpoints are the addresses whose discovery documents were read, each with what the document shows. With the source
-	// CustomResourceDefinition they are the versions that an aggregated server serves instead of the servers.
+	// endpoints are the addresses whose discovery documents were read, each with what the document shows. If the source is
+	// CustomResourceDefinition, they are the versions that an APIService hands to an aggregated server, so that
+	// kube-apiserver does not answer for them.
 	Endpoints []EndpointEvidenceApplyConfiguration `json:"endpoints,omitempty"`
 }
 

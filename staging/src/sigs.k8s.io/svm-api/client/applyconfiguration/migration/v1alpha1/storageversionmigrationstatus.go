@@ -32,7 +32,7 @@ type StorageVersionMigrationStatusApplyConfiguration struct {
 	Conditions []MigrationConditionApplyConfiguration `json:"conditions,omitempty"`
 	// target is the encoding in which this migration stores every object: spec.target, or the encoding that was current at
 	// the start. The migrator sets it once, before it rewrites the first object. A success proves something about what is
-	// stored only if this is set. Without it, the migrator that reported the success does not know targets.
+	// stored only if this is set: a migrator that does not set it has not checked what the servers write.
 	Target *MigrationTargetApplyConfiguration `json:"target,omitempty"`
 	// evidence is what showed, at the start, that the servers agree on the target. The migration succeeds only if
 	// everything that was observed from then to its end shows this encoding alone.
