@@ -81,8 +81,8 @@ func Continues(recorded, first migrationv1alpha1.StorageEvidence) bool {
 	}
 }
 
-// IsRecord reports whether the record was made from this sighting, and not from another one with the same evidence. Then
-// this manager made it, or another manager that first saw the evidence in the same second by its own clock.
+// IsRecord reports whether the record was made from this sighting, and not from another one with the same evidence.
+// Then this manager made it, or another manager that first saw the evidence in the same second by its own clock.
 func (s *Sighting) IsRecord(recorded migrationv1alpha1.StorageEvidence) bool {
 	return s.Evidence.FirstObservedTime.Equal(recorded.FirstObservedTime) && SameEvidence(s.Evidence, recorded)
 }

@@ -58,8 +58,8 @@ func (t *leaderTerm) begun() bool { return t.renewal.Load() != nil }
 // lost reports whether the term has begun and is over.
 func (t *leaderTerm) lost() bool { return t.begun() && t.mayNotWrite() }
 
-// mayNotWrite reports whether the leader must not write. It compares wall clock times as well as monotonic ones, because the
-// monotonic clock stands still while a machine is suspended.
+// mayNotWrite reports whether the leader must not write. It compares wall clock times as well as monotonic ones,
+// because the monotonic clock stands still while a machine is suspended.
 func (t *leaderTerm) mayNotWrite() bool {
 	now, renewal := t.clock.Now(), t.renewal.Load()
 	return t.closed.Load() || renewal == nil ||
