@@ -42,6 +42,8 @@ type aggregatedVersion struct {
 	readAt time.Time // when a document was read last that stands for all replicas
 	// withdrawn is whether the group version has no APIService any more. Then nobody reads it again.
 	withdrawn bool
+	// leadsTo is the address of the last document, also if that could not be read.
+	leadsTo string
 	// moved is whether the APIService leads to another server than the one that the last document is from. The other
 	// server may have another storage.
 	moved bool
@@ -53,7 +55,7 @@ type aggregatedVersion struct {
 }
 
 // set records a document; nil means that no APIService hands the group version to an aggregated server anymore. It
-// returns the resources that it is about.
+// returns the resources that it is about: those of the group, because another version may serve them too.
 func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *AggregatedDocument) resourceSet {
 	known, exists := a[gv]
 	if document == nil && !exists {
@@ -69,7 +71,9 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	if document != nil && (!exists || known.withdrawn) {
 		known.handedSince = now
 	}
-	known.withdrawn = document == nil
+	if known.withdrawn = document == nil; document != nil {
+		known.leadsTo = document.Address
+	}
 	switch {
 	case document == nil:
 		known.Resources, known.Failure, known.WhyReplicasDiffer, known.moved = resources, "", "", false
@@ -90,7 +94,11 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 		}
 	}
 	a[gv] = known
-	return sets.KeySet(known.Resources)
+	about := resourceSet{}
+	for _, version := range a.group(gv.Group) {
+		about = about.Union(sets.KeySet(a[version].Resources))
+	}
+	return about
 }
 
 // handed reports whether an APIService hands the group version to an aggregated server.
@@ -159,14 +167,34 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 			hash = Unknown
 			writing = append(writing, hash)
 		}
-		// One service may serve several versions. An address in an evidence must be unique.
-		address := known.Address + "/apis/" + gv.String()
-		address = address[max(0, len(address)-maxAddressLength):]
-		evidence.Endpoints = append(evidence.Endpoints,
-			migrationv1alpha1.EndpointEvidence{Address: address, StorageVersionHash: hash})
+		evidence.Endpoints = append(evidence.Endpoints, endpoint(known.Address, gv, hash))
+	}
+	for _, gv := range a.unreadBeside(resource) {
+		writing = append(writing, Unknown)
+		evidence.Endpoints = append(evidence.Endpoints, endpoint(a[gv].leadsTo, gv, Unknown))
 	}
 	complete := !failed || slices.Contains(writing, Unknown)
 	return Sighting{Evidence: evidence, Writing: sortedSet(writing)}, complete
+}
+
+// endpoint returns the evidence of one version. One service may serve several, and an address must be unique there.
+func endpoint(service string, gv schema.GroupVersion, hash Encoding) migrationv1alpha1.EndpointEvidence {
+	address := service + "/apis/" + gv.String()
+	return migrationv1alpha1.EndpointEvidence{
+		Address: address[max(0, len(address)-maxAddressLength):], StorageVersionHash: hash,
+	}
+}
+
+// unreadBeside returns the versions of the group that may have the resource too: an APIService leads to a server whose
+// document could not be read, and which is none of the servers that are known to have the resource.
+func (a aggregated) unreadBeside(resource schema.GroupResource) []schema.GroupVersion {
+	having := a.versions(resource)
+	return slices.DeleteFunc(a.group(resource.Group), func(gv schema.GroupVersion) bool {
+		unread := a[gv].Failure != "" && a[gv].leadsTo != a[gv].Address
+		return !unread || slices.ContainsFunc(having, func(other schema.GroupVersion) bool {
+			return other == gv || a[other].leadsTo == a[gv].leadsTo
+		})
+	})
 }
 
 // inFrontOf returns the versions of a definition that APIServices hand to aggregated servers. Nobody reaches the custom
@@ -208,6 +236,9 @@ func (a aggregated) observe(o *Observation) {
 				"too long, so nobody knows in which encoding the server writes it. Make the server publish it as before"}
 		}
 	}
+	for _, gv := range a.unreadBeside(o.Resource) {
+		o.Problem = a[gv].problem(gv)
+	}
 	if o.ReadAt.IsZero() {
 		o.ReadAt = withdrawn
 	}
@@ -237,7 +268,7 @@ func (a aggregated) problem(group string) *Problem {
 	return nil
 }
 
-func (v *aggregatedVersion) problem(gv schema.GroupVersion) *Problem {
+func (v aggregatedVersion) problem(gv schema.GroupVersion) *Problem {
 	if v.Failure == "" {
 		return &Problem{
 			Reason: migrationv1alpha1.StateReasonServersUnseen, Message: v.WhyReplicasDiffer, Since: v.failingSince,

@@ -263,3 +263,23 @@ func TestAggregatedResourceWithoutItsHash(t *testing.T) {
 		t.Errorf("resources that are not stored are observed: %v", s.Resources())
 	}
 }
+
+// TestNewAPIServiceOfAKnownGroup adds a version to a group. What serves it may write something else, unless it is the
+// server that is known.
+func TestNewAPIServiceOfAKnownGroup(t *testing.T) {
+	v1 := schema.GroupVersion{Group: "wardle.example.com", Version: "v1"}
+	v2 := schema.GroupVersion{Group: "wardle.example.com", Version: "v2"}
+	document := &AggregatedDocument{Address: "wardle/api:443", Resources: map[schema.GroupResource]Resource{
+		flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: flunderV1, Migratable: true},
+	}}
+	s := newStory()
+	s.SetAggregated(s.tick(), v1, document)
+	s.SetAggregated(s.tick(), v2, &AggregatedDocument{Address: "wardle/api:443", Failure: "503"})
+	expect(t, s, flunders, "", []string{flunderV1})
+	s.SetAggregated(s.tick(), v2, &AggregatedDocument{Address: "wardle/new:443", Failure: "503"})
+	s.SetAggregated(s.tick(), v1, document)
+	unread := []string{Unknown, flunderV1}
+	expect(t, s, flunders, failed, []string{flunderV1}, unread)
+	s.SetAggregated(s.tick(), v2, &AggregatedDocument{Address: "wardle/new:443"}) // It has other resources only.
+	expect(t, s, flunders, "", []string{flunderV1}, unread, []string{flunderV1})
+}

@@ -51,9 +51,9 @@ func Durable(e migrationv1alpha1.StorageEvidence) bool {
 	case migrationv1alpha1.EvidenceFromCustomResourceDefinition:
 		return e.CustomResourceDefinition != nil
 	case migrationv1alpha1.EvidenceFromServerDiscovery:
-		return len(e.Servers) > 0 && !slices.ContainsFunc(e.Servers, func(s migrationv1alpha1.ServerEvidence) bool {
-			return s.Incarnation == ""
-		})
+		// More addresses than servers mean that a server has no Lease, so nothing tells its processes apart.
+		return len(e.Servers) > 0 && len(e.Endpoints) <= len(e.Servers) &&
+			!slices.ContainsFunc(e.Servers, func(s migrationv1alpha1.ServerEvidence) bool { return s.Incarnation == "" })
 	default:
 		return false
 	}

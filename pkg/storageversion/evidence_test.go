@@ -152,3 +152,17 @@ func TestSightingsSinceRecordOfAnotherProcess(t *testing.T) {
 		})
 	}
 }
+
+// TestServerWithoutALease has one server with a Lease and one without. Nobody knows which processes the second one had
+// while nobody watched.
+func TestServerWithoutALease(t *testing.T) {
+	for documents, durable := range map[int]bool{1: true, 2: false} {
+		s := newStory()
+		s.servers(true, "a/1")
+		s.looks(at([]Document{writes(appsV1), writes(appsV1)}[:documents]...), "a/1")
+		last, _ := lastOf(s.Observe(s.now, deployments).Sightings)
+		if got := Durable(last.Evidence); got != durable {
+			t.Errorf("%d servers, of which one has a Lease: durable is %v", documents, got)
+		}
+	}
+}

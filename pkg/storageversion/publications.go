@@ -75,6 +75,13 @@ func (p *publications) sighting(resource schema.GroupResource, kind string) Sigh
 			Identity: identity, Incarnation: p.servers.incarnation(identity), StorageVersionHash: hash,
 		})
 	}
+	// A server that does not serve the resource has no entry. Its next process may serve it.
+	for _, process := range p.servers.living {
+		if _, published := object.Encodings[process.Identity]; !published {
+			sighting.Evidence.Servers = append(sighting.Evidence.Servers,
+				migrationv1alpha1.ServerEvidence{Identity: process.Identity, Incarnation: process.Incarnation})
+		}
+	}
 	sighting.Evidence.Servers = atMost(sighting.Evidence.Servers, migrationv1alpha1.MaxEvidenceServers)
 	return sighting
 }

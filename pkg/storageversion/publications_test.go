@@ -21,6 +21,8 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
 func TestStorageVersions(t *testing.T) {
@@ -113,6 +115,22 @@ func TestStorageVersions(t *testing.T) {
 		s.servers(true, "a/2", "b/2", "c/1")
 		s.looks(at(writes(appsV1beta1), publishing(appsV1), publishing(appsV1)), "a/2", "b/2", "c/1")
 		expect(t, s, deployments, "", []string{appsV1}, sortedSet([]string{appsV1, appsV1beta1}))
+	})
+	t.Run("a server that does not serve the resource is in the evidence", func(t *testing.T) {
+		evidence := func(c string) migrationv1alpha1.StorageEvidence {
+			s, other := newStory(), publishing(appsV1)
+			delete(other.Resources, deployments)
+			s.servers(true, "a/1", c)
+			s.SetStorageVersion(s.tick(), "apps.deployments", object("1", "a=apps/v1"), false)
+			s.SetStorageVersion(s.tick(), "batch.jobs", object("2", "a=batch/v1", "c=batch/v1"), false)
+			s.SetStorageVersionsServed(s.tick(), true)
+			s.looks(at(publishing(appsV1), other), "a/1", c)
+			last, _ := lastOf(s.Observe(s.now, deployments).Sightings)
+			return last.Evidence
+		}
+		if !Continues(evidence("c/1"), evidence("c/1")) || Continues(evidence("c/1"), evidence("c/3")) {
+			t.Error("c/1 counts as the same process as c/3, and c/2 between them may have served and written anything")
+		}
 	})
 	t.Run("nobody publishes what an aggregated server writes", func(t *testing.T) {
 		s, gv := newStory(), schema.GroupVersion{Group: flunders.Group, Version: "v1"}

@@ -35,14 +35,15 @@ const maxSightings = 64
 // two of them can have gone unseen, except where a sighting says so.
 type sightings map[schema.GroupResource][]Sighting
 
-// append adds a sighting unless the last one is the same. The same evidence may come back later, so each
-// sighting gets a time that no other sighting of the resource has, in the whole seconds that the API stores.
+// append adds a sighting unless the last one says the same. Each departure is a sighting of its own, because what the
+// process wrote may land until long after it. The same evidence may come back later, so each sighting gets a time that
+// no other sighting of the resource has, in the whole seconds that the API stores.
 func (s sightings) append(now time.Time, resource schema.GroupResource, sighting Sighting) {
 	row := s[resource]
 	seen := migrationv1alpha1.RoundUp(now)
 	if last, exists := s.last(resource); exists {
-		if SameEvidence(last.Evidence, sighting.Evidence) && slices.Equal(last.Writing, sighting.Writing) {
-			row[len(row)-1].UnreadDeparted = slices.Concat(last.UnreadDeparted, sighting.UnreadDeparted)
+		if SameEvidence(last.Evidence, sighting.Evidence) && slices.Equal(last.Writing, sighting.Writing) &&
+			len(sighting.UnreadDeparted) == 0 {
 			return
 		}
 		if next := last.Evidence.FirstObservedTime.Add(time.Second); seen.Before(next) {
@@ -61,5 +62,5 @@ func (s sightings) last(resource schema.GroupResource) (Sighting, bool) {
 // restart forgets what was seen before a time in which nobody watched.
 func (s sightings) restart(resource schema.GroupResource) { delete(s, resource) }
 
-// newest returns as many sightings as are kept.
-func newest(row []Sighting) []Sighting { return row[max(0, len(row)-maxSightings):] }
+// newest returns as many sightings, or other facts, as are kept.
+func newest[T any](row []T) []T { return row[max(0, len(row)-maxSightings):] }
