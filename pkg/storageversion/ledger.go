@@ -52,7 +52,7 @@ type Ledger struct {
 // server's Lease is gone.
 func NewLedger(linger time.Duration) *Ledger {
 	l := &Ledger{
-		servers:     &servers{linger: linger, departed: map[string]time.Time{}},
+		servers:     &servers{linger: linger, departed: map[string]time.Time{}, left: map[Process]time.Time{}},
 		sharing:     sharing{},
 		definitions: definitions{},
 		aggregated:  aggregated{},

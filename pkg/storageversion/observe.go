@@ -38,6 +38,7 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 		Primary:   resource,
 
 		ServersSince: l.serversSince(),
+		Returns:      l.servers.returns,
 	}
 	switch o.Class {
 	case Custom:

@@ -35,7 +35,10 @@ type servers struct {
 	living []Process // in order
 	// departed is when an identity lost its Lease. The address of a departed server may still answer, and a look may
 	// take the answer for one of a server that came and has no address yet.
-	departed  map[string]time.Time
+	departed map[string]time.Time
+	// left is when each process left that has not come back.
+	left      map[Process]time.Time
+	returns   []Return
 	firstSet  time.Time // when the living became known; zero until then
 	changed   time.Time // when a process came or left last
 	hadLeases bool      // any server ever had a Lease; without Leases one server is assumed
@@ -54,10 +57,14 @@ func (s *servers) set(now time.Time, living []Process, unbroken bool) (left []Pr
 		s.firstSet = now
 	}
 	for _, process := range left {
-		s.departed[process.Identity] = now
+		s.departed[process.Identity], s.left[process] = now, now
 	}
 	for process := range next {
 		delete(s.departed, process.Identity)
+		if at, back := s.left[process]; back {
+			s.returns = newest(append(s.returns, Return{Identity: process.Identity, Left: at, Back: now}))
+			delete(s.left, process)
+		}
 	}
 	s.changed, s.hadLeases = now, s.hadLeases || len(next) > 0
 	s.living = slices.SortedFunc(maps.Keys(next), func(a, b Process) int {

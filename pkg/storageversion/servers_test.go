@@ -125,3 +125,41 @@ func TestAServerWithoutALease(t *testing.T) {
 	looksAt(s, map[string]Document{"of-a": writes(appsV1), "another": writes(appsV1beta1)}, "a/1")
 	expect(t, s, deployments, "", sortedSet([]string{appsV1, appsV1beta1}))
 }
+
+// TestServerThatComesBack leaves and comes back as the same process, and then as another one.
+func TestServerThatComesBack(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1", "b/1")
+	s.servers(true, "a/1")
+	left := s.now
+	s.servers(true, "a/1", "b/1")
+	want := []Return{{Identity: "b", Left: left, Back: s.now}}
+	s.servers(true, "a/1")
+	s.servers(true, "a/1", "b/2")
+	if got := s.Observe(s.now, widgets).Returns; !slices.Equal(got, want) {
+		t.Errorf("returns: got %v, want %v", got, want)
+	}
+}
+
+// TestServerThatLeavesTwice has a server leave unread, come back and leave again, while another one is not ready. Each
+// time its last writes may land until a settle period later.
+func TestServerThatLeavesTwice(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	s.looks(at(writes(appsV1)), "a/1")
+	var left []time.Time
+	for range 2 {
+		s.servers(true, "a/1", "b/1", "c/1")
+		s.servers(true, "a/1", "c/1")
+		left = append(left, s.now)
+	}
+	var unread []time.Time
+	for _, sighting := range s.Observe(s.now, deployments).Sightings {
+		if len(sighting.UnreadDeparted) > 0 {
+			unread = append(unread, sighting.Since)
+		}
+	}
+	if !slices.Equal(unread, left) {
+		t.Errorf("departures at %v, want %v", unread, left)
+	}
+}

@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -94,5 +95,52 @@ func TestAggregatedServerIsReadAtTheEnd(t *testing.T) {
 				t.Errorf("the conditions are %+v", r.status.stored.Status.Conditions)
 			}
 		})
+	}
+}
+
+// TestServerThatComesBackDuringAMigration has a server that counted as gone when the migration began. It was frozen, so
+// it may write what an earlier definition said before it follows, as it does at the end. One that leaves and comes back
+// during the migration was asked before.
+func TestServerThatComesBackDuringAMigration(t *testing.T) {
+	both := []storageversion.Process{serverA, serverB}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1",
+			"metadata":{"uid":"widgets","generation":5},"status":{"storedVersions":["v2"]},"spec":{"group":"example.com",
+			"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v2","served":true,"storage":true}]}}`))
+	}))
+	t.Cleanup(server.Close)
+	for name, test := range map[string]struct {
+		leaves time.Duration // after the migration began
+		known  bool          // this manager began it
+		want   migrationv1alpha1.MigrationConditionType
+	}{
+		"it was away at the beginning":                      {-time.Minute, true, migrationv1alpha1.MigrationFailed},
+		"it was away when another manager began":            {-time.Minute, false, migrationv1alpha1.MigrationFailed},
+		"it left after the beginning":                       {time.Minute, true, migrationv1alpha1.MigrationSucceeded},
+		"it left after another manager began the migration": {time.Minute, false, migrationv1alpha1.MigrationSucceeded},
+	} {
+		o := newKnown(both...)
+		began := o.clock.Now()
+		observation := o.Observe(widgets)
+		last, _ := observation.Last()
+		s, ctx := stageOf(t, o, made(func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Status.StartTime, m.Status.Evidence = new(metav1.NewTime(began)), &last.Evidence
+			m.Status.Target = &migrationv1alpha1.MigrationTarget{
+				StorageVersionHash: last.Writing[0], EncodingVersion: "example.com/v2",
+			}
+		}))
+		s.env.documents = readerOf(t, server)
+		r := s.run(s.env.caches.Migration("m"))
+		r.served = rewrite.Resource{GroupVersionResource: widgets.WithVersion("v2"), Class: storageversion.Custom}
+		if test.known {
+			r.beganAt = began
+		}
+		o.SetServers(began.Add(test.leaves), both[:1], true)
+		o.SetServers(began.Add(2*time.Minute), both, true)
+		o.clock.SetTime(began.Add(time.Hour))
+		if err := r.tryFinish(ctx); err != nil || !r.status.stored.HasCondition(test.want) {
+			t.Errorf("%s: the error is %v, and the conditions are %+v", name, err, r.status.stored.Status.Conditions)
+		}
 	}
 }

@@ -60,6 +60,9 @@ const (
 // errLags says that a server does not follow the CustomResourceDefinition yet.
 var errLags = errors.New("it does not follow the CustomResourceDefinition yet")
 
+// errReturned says that a server came back during the migration.
+var errReturned = errors.New("nobody could ask it whether it follows the CustomResourceDefinition")
+
 // followers knows since when all API servers have followed the definitions of the resources that are to be migrated.
 type followers struct {
 	env   *environment
@@ -113,9 +116,13 @@ func (f *followers) ask(ctx context.Context, resource schema.GroupResource) (aga
 	target := &migrationv1alpha1.MigrationTarget{
 		StorageVersionHash: hash, EncodingVersion: hashName(&observation, hash),
 	}
+	began := f.env.clock.Now()
 	found := followState{
 		definition: definitionOf(&observation), served: observation.Served,
 		lag: f.env.everyServerFollows(ctx, resource, target),
+	}
+	if found.lag == nil && f.env.observer.Observe(resource).ServersSince.After(began) {
+		found.lag = errors.New("an API server started or ended while they were asked")
 	}
 	if now := f.env.clock.Now(); found.lag == nil {
 		found.since = now
@@ -151,7 +158,12 @@ func (f *followers) stateOf(o *storageversion.Observation) followState {
 	if !known.since.IsZero() && o.ServersSince.After(known.since) {
 		return followState{} // A server that was frozen may have come back, and may not follow.
 	}
-	asked := slices.IndexFunc(o.Sightings, func(s storageversion.Sighting) bool { return identify(s) == known.definition })
+	// There are several sightings of one definition if an APIService was in front of it. The last of them counts: what the
+	// servers follow does not depend on APIServices.
+	asked := len(o.Sightings) - 1
+	for asked >= 0 && identify(o.Sightings[asked]) != known.definition {
+		asked--
+	}
 	if asked < 0 || slices.ContainsFunc(o.Sightings[asked:], func(s storageversion.Sighting) bool {
 		return !s.WroteOnly(hash)
 	}) {
@@ -201,7 +213,7 @@ func (f *followers) gate(m *migrationv1alpha1.StorageVersionMigration, decision 
 		decision = awaitAgreement("%v. The migration starts when every server has written %s for the settle period%s",
 			known.lag, versionName(decision.Target), advice)
 	case known.since.IsZero():
-		f.queue.Add(resource)
+		f.queue.AddAfter(resource, minRetry) // not at once, because this is decided again when they were asked
 		decision = awaitAgreement("the API servers are being asked whether they follow the CustomResourceDefinition")
 		decision.DecideAt = now.Add(maxFollowRetry) // decideAgain is called earlier, when they were asked.
 	case now.Before(start):

@@ -194,3 +194,92 @@ func TestHashAt(t *testing.T) {
 		}
 	}
 }
+
+// known is an Observer of what a Ledger knows. All servers follow every definition, and meanwhile happens while they
+// are asked.
+type known struct {
+	Observer
+	*storageversion.Ledger
+	clock     *testingclock.FakeClock
+	meanwhile func()
+	asked     int
+}
+
+func (o *known) Observe(resource schema.GroupResource) storageversion.Observation {
+	return o.Ledger.Observe(o.clock.Now(), resource)
+}
+
+func (*known) CanAskEach() error { return nil }
+
+func (o *known) AskEach(context.Context, func(context.Context, documents.Reader) error) error {
+	o.asked++
+	o.meanwhile()
+	return nil
+}
+
+func (*known) CheckServers(context.Context) error { return nil }
+
+func (*known) ReadAggregated(context.Context, string) error { return nil }
+
+// newKnown returns the Observer of a cluster with the given servers, which has had the definition of widgets for an
+// hour.
+func newKnown(servers ...storageversion.Process) *known {
+	clk := testingclock.NewFakeClock(noon)
+	o := &known{Ledger: storageversion.NewLedger(90 * time.Second), clock: clk, meanwhile: func() {}}
+	o.SetServers(clk.Now(), servers, true)
+	o.SetCustomResource(clk.Now(), widgets, &storageversion.CustomResource{
+		UID: "widgets", Generation: 5, Group: widgets.Group, Kind: "Widget", StorageVersion: "v2",
+		ServedVersions: []string{"v2"}, DefinedVersions: []string{"v2"}, StoredVersions: []string{"v2"}, Established: true,
+	})
+	clk.Step(time.Hour)
+	return o
+}
+
+var serverA, serverB = storageversion.Process{Identity: "a", Incarnation: "1"},
+	storageversion.Process{Identity: "b", Incarnation: "1"}
+
+// stageOf returns a migrator that waits for a settle period of one minute in the cluster.
+func stageOf(t *testing.T, o *known, m *migrationv1alpha1.StorageVersionMigration) (*stage, context.Context) {
+	t.Helper()
+	s, ctx := newStage(t, m)
+	s.env.observer, s.env.clock, s.env.options.SettlePeriod = o, o.clock, time.Minute
+	return s, ctx
+}
+
+// TestAPIServiceThatWasInFront creates an APIService in front of a definition and deletes it. What the servers follow
+// does not depend on that.
+func TestAPIServiceThatWasInFront(t *testing.T) {
+	o := newKnown(serverA)
+	s, ctx := stageOf(t, o, made(nil))
+	v2 := widgets.WithVersion("v2").GroupVersion()
+	o.SetAggregated(o.clock.Now(), v2, &storageversion.AggregatedDocument{Address: "x", Failure: "503"})
+	o.SetAggregated(o.clock.Now(), v2, nil)
+	f := newFollowers(s.env, func(schema.GroupResource) {})
+	if _, err := f.ask(ctx, widgets); err != nil {
+		t.Fatal(err)
+	}
+	o.clock.Step(2 * time.Minute)
+	if d := f.gate(made(nil), toV2); d.Verdict != Go {
+		t.Errorf("all servers have followed for two minutes, and the decision is %+v", d)
+	}
+}
+
+// TestServerThatComesWhileServersAreAsked was not asked.
+func TestServerThatComesWhileServersAreAsked(t *testing.T) {
+	o := newKnown(serverA)
+	s, ctx := stageOf(t, o, made(nil))
+	f := newFollowers(s.env, func(schema.GroupResource) {})
+	o.meanwhile = func() {
+		o.clock.Step(time.Second)
+		o.SetServers(o.clock.Now(), []storageversion.Process{serverA, serverB}, true)
+		o.clock.Step(time.Second)
+	}
+	again, err := f.ask(ctx, widgets)
+	if err != nil || again.IsZero() {
+		t.Errorf("all are asked again at %v, and the error is %v", again, err)
+	}
+	o.clock.Step(2 * time.Minute)
+	if d := f.gate(made(nil), toV2); d.Verdict == Go {
+		t.Error("the migration starts although b was never asked")
+	}
+}

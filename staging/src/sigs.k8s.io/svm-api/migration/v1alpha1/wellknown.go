@@ -65,8 +65,8 @@ const (
 )
 
 // Types of the conditions of a StorageVersionMigration. If a migration has none of them, the migrator has not seen it
-// yet. The migrator keeps at most one of them True, and does not change a migration that is Succeeded or Failed. The API
-// server enforces neither.
+// yet. The migrator keeps at most one of them True, and does not change a migration that is Succeeded or Failed. The
+// API server enforces neither.
 const (
 	// MigrationWaiting means that nothing is rewritten now. Its reason and message say what the migration waits for.
 	MigrationWaiting MigrationConditionType = "Waiting"
