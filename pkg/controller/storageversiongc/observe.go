@@ -48,7 +48,7 @@ func (c *Controller) suspicious() bool {
 
 // observe reads all StorageVersions and then every Lease that they name. The order matters:
 //
-//  1. A server registers its Lease and then publishes its entry.
+//  1. A server publishes its entry only while there is a Lease of its name.
 //  2. So the Lease of each entry in the list existed before the list was read.
 //  3. So a Lease that is missing after the list has gone. If observe read the Lease before the list, the server could
 //     have registered and published between the two reads.

@@ -237,9 +237,9 @@ func (in *Input) stateCoversObservation(state *migrationv1alpha1.StorageState, h
 	if state.Status.Evidence == nil || len(sightings) == 0 {
 		return false
 	}
-	// Evidence that is not durable counts if the heartbeat of the state is no earlier than when this manager saw it. Times
-	// in StorageStates have whole seconds.
-	firstSeen := sightings[0].Evidence.FirstObservedTime.Truncate(time.Second)
+	// Evidence that is not durable counts if the heartbeat of the state is no earlier than when this manager saw it. A
+	// heartbeat is rounded down to whole seconds.
+	firstSeen := sightings[0].Since.Truncate(time.Second)
 	heartbeat := state.Status.LastHeartbeatTime.Time
 	// A time in the future comes from another clock, or from this clock before it was set back.
 	heartbeatCovers := !heartbeat.Before(firstSeen) && !heartbeat.After(in.Now.Add(controller.ClockTolerance))

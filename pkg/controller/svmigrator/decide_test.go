@@ -76,10 +76,12 @@ func stateAt(epoch int64, current string, agreed metav1.ConditionStatus) *migrat
 	}
 }
 
-// polled is a sighting of an aggregated resource a minute before noon.
+// polled is a sighting of an aggregated resource half a second after a minute before noon.
 func polled(minutesAgo int) storageversion.Sighting {
 	s := written(minutesAgo, 0, v2)
 	s.Evidence.Source, s.Evidence.CustomResourceDefinition = migrationv1alpha1.EvidenceFromAggregatedDiscovery, nil
+	s.Since = s.Since.Add(time.Second / 2)
+	s.Evidence.FirstObservedTime = new(metav1.NewTime(migrationv1alpha1.RoundUp(s.Since)))
 	return s
 }
 
