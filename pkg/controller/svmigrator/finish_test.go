@@ -110,17 +110,21 @@ func TestServerThatComesBackDuringAMigration(t *testing.T) {
 			"names":{"plural":"widgets","kind":"Widget"},"versions":[{"name":"v2","served":true,"storage":true}]}}`))
 	}))
 	t.Cleanup(server.Close)
+	const failed, succeeded = migrationv1alpha1.MigrationFailed, migrationv1alpha1.MigrationSucceeded
 	for name, test := range map[string]struct {
 		leaves time.Duration // after the migration began
 		known  bool          // this manager began it
+		lag    error
 		want   migrationv1alpha1.MigrationConditionType
 	}{
-		"it was away at the beginning":                      {-time.Minute, true, migrationv1alpha1.MigrationFailed},
-		"it was away when another manager began":            {-time.Minute, false, migrationv1alpha1.MigrationFailed},
-		"it left after the beginning":                       {time.Minute, true, migrationv1alpha1.MigrationSucceeded},
-		"it left after another manager began the migration": {time.Minute, false, migrationv1alpha1.MigrationSucceeded},
+		"it was away at the beginning":                      {leaves: -time.Minute, known: true, want: failed},
+		"it was away when another manager began":            {leaves: -time.Minute, known: false, want: failed},
+		"it left after the beginning":                       {leaves: time.Minute, known: true, want: succeeded},
+		"it left after another manager began the migration": {leaves: time.Minute, known: false, want: succeeded},
+		"it does not follow":                                {leaves: time.Minute, known: true, lag: errLags, want: failed},
 	} {
 		o := newKnown(both...)
+		o.lag = test.lag
 		began := o.clock.Now()
 		observation := o.Observe(widgets)
 		last, _ := observation.Last()

@@ -195,14 +195,14 @@ func TestHashAt(t *testing.T) {
 	}
 }
 
-// known is an Observer of what a Ledger knows. All servers follow every definition, and meanwhile happens while they
-// are asked.
+// known is an Observer of what a Ledger knows. All servers follow every definition, unless there is a lag, and meanwhile
+// happens while they are asked.
 type known struct {
 	Observer
 	*storageversion.Ledger
 	clock     *testingclock.FakeClock
 	meanwhile func()
-	asked     int
+	lag       error
 }
 
 func (o *known) Observe(resource schema.GroupResource) storageversion.Observation {
@@ -212,9 +212,8 @@ func (o *known) Observe(resource schema.GroupResource) storageversion.Observatio
 func (*known) CanAskEach() error { return nil }
 
 func (o *known) AskEach(context.Context, func(context.Context, documents.Reader) error) error {
-	o.asked++
 	o.meanwhile()
-	return nil
+	return o.lag
 }
 
 func (*known) CheckServers(context.Context) error { return nil }

@@ -27,8 +27,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/test/controlplane"
 	"sigs.k8s.io/svm-controller-manager/test/integration/framework"
 )
@@ -38,7 +40,8 @@ const countsAsGone = 90 * time.Second
 
 // testServerLagsAtEnd has a server freeze before the storage version of a definition changes, for so long that it
 // counts as gone, and thaw in the middle of the migration. It could not be asked at the start, and it writes the old
-// version until it hears of the change. As long as it may come back at any time, the migration waits.
+// version until it hears of the change, which it does before the end. As long as it may come back at any time, the
+// migration waits.
 func testServerLagsAtEnd(t *testing.T, l *lagging) {
 	const objects = 40
 	c, r := l.cluster, newCustom("sleepers", "Sleeper")
@@ -83,20 +86,48 @@ func testServerLagsAtEnd(t *testing.T, l *lagging) {
 	}
 	c.awaitReady(t, quick.Address(), sleeper.Address())
 	writeThrough(t, sleeper, r, "late")
+	if stored := c.encodings(t, r.GroupResource); stored[r.encoding("v1")] == 0 {
+		t.Fatalf("the server that thawed does not write v1: stored are %v", stored)
+	}
+	l.etcd.releaseWatches()
+	awaitFollowing(t, sleeper, r, "v2")
 	half.goOn.Store(true)
 
 	m := c.ended(t, "lags-at-end", soon)
 	if versions := c.storedVersions(t, r); !sameStrings(versions, "v1", "v2") {
 		t.Errorf("status.storedVersions is %v while a server writes v1", versions)
 	}
-	mustFail(t, m, v1alpha1.MigrationReasonAgreementLost, sleeper.Address())
+	mustFail(t, m, v1alpha1.MigrationReasonAgreementLost, sleeper.Identity())
 
-	l.etcd.releaseWatches()
 	c.migrate(t, "after-it-woke", r.WithVersion(""))
 	mustSucceed(t, c.ended(t, "after-it-woke", soon))
 	if stored := c.encodings(t, r.GroupResource); stored[r.encoding("v2")] != objects+1 {
 		t.Errorf("stored are %v, want %d in v2", stored, objects+1)
 	}
+}
+
+// awaitFollowing waits until discovery of that server shows a storage version.
+func awaitFollowing(t *testing.T, server *controlplane.APIServer, r custom, version string) {
+	t.Helper()
+	client, err := discovery.NewDiscoveryClientForConfig(server.Config("reader", framework.Masters))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gv := r.WithVersion(version).GroupVersion()
+	want := storageversion.Hash(gv, r.kind)
+	framework.Eventually(t, soon, func(context.Context) error {
+		list, err := client.ServerResourcesForGroupVersion(gv.String())
+		if err != nil {
+			return err
+		}
+		follows := slices.ContainsFunc(list.APIResources, func(resource metav1.APIResource) bool {
+			return resource.Name == r.Resource && resource.StorageVersionHash == want
+		})
+		if !follows {
+			return fmt.Errorf("the server writes something else: %+v", list.APIResources)
+		}
+		return nil
+	})
 }
 
 // testOwnServerLags has the server that the manager uses hear of nothing, while another server restarts. The migration
