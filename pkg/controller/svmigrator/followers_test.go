@@ -195,8 +195,8 @@ func TestHashAt(t *testing.T) {
 	}
 }
 
-// known is an Observer of what a Ledger knows. All servers follow every definition, unless there is a lag, and meanwhile
-// happens while they are asked.
+// known is an Observer of what a Ledger knows. All servers follow every definition, unless there is a lag, and
+// meanwhile happens while they are asked.
 type known struct {
 	Observer
 	*storageversion.Ledger
