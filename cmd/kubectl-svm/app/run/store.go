@@ -25,7 +25,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/discovery"
 
 	"sigs.k8s.io/svm-api/client/clientset/versioned"
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
@@ -33,8 +32,13 @@ import (
 )
 
 // store has the migrations of this process, in the place of an API server. The migrator reads and writes them here, as
-// it does in a cluster. There are no StorageStates, so the migrator relies on what it observes itself.
+// it does in a cluster. There are no StorageStates, so the migrator relies on what it observes itself. The store is all
+// clients on the way to a migration, with the methods that the migrator calls. The others are nil.
 type store struct {
+	versioned.Interface
+	migrationclient.MigrationV1alpha1Interface
+	migrationclient.StorageVersionMigrationInterface
+
 	// save keeps a migration for another process. It is called for each change, before others see it.
 	save func(*migrationv1alpha1.StorageVersionMigration) error
 
@@ -43,8 +47,6 @@ type store struct {
 	migrations map[string]*migrationv1alpha1.StorageVersionMigration
 	watchers   *watch.Broadcaster
 }
-
-var _ versioned.Interface = &store{}
 
 func newStore(save func(*migrationv1alpha1.StorageVersionMigration) error) *store {
 	return &store{
@@ -85,74 +87,55 @@ func (s *store) copies() []migrationv1alpha1.StorageVersionMigration {
 	return all
 }
 
-// Discovery implements versioned.Interface. Nobody calls it.
-func (s *store) Discovery() discovery.DiscoveryInterfaces { return nil }
-
-// MigrationV1alpha1 implements versioned.Interface.
-func (s *store) MigrationV1alpha1() migrationclient.MigrationV1alpha1Interface {
-	return storeClient{store: s}
-}
-
 // IsWatchListSemanticsUnSupported makes informers list before they watch.
 func (s *store) IsWatchListSemanticsUnSupported() bool { return true }
 
-// storeClient has the methods of the client that the migrator calls. The others are nil.
-type storeClient struct {
-	migrationclient.MigrationV1alpha1Interface
-	store *store
-}
+func (s *store) MigrationV1alpha1() migrationclient.MigrationV1alpha1Interface { return s }
 
-func (c storeClient) StorageVersionMigrations() migrationclient.StorageVersionMigrationInterface {
-	return storedMigrations{store: c.store}
-}
+func (s *store) StorageVersionMigrations() migrationclient.StorageVersionMigrationInterface { return s }
 
-func (c storeClient) StorageStates() migrationclient.StorageStateInterface { return noStates{} }
+func (s *store) StorageStates() migrationclient.StorageStateInterface { return noStates{} }
 
-type storedMigrations struct {
-	migrationclient.StorageVersionMigrationInterface
-	store *store
-}
-
-func (c storedMigrations) Get(
+func (s *store) Get(
 	_ context.Context, name string, _ metav1.GetOptions,
 ) (*migrationv1alpha1.StorageVersionMigration, error) {
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
-	m, exists := c.store.migrations[name]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m, exists := s.migrations[name]
 	if !exists {
 		return nil, apierrors.NewNotFound(migrationv1alpha1.Resource("storageversionmigrations"), name)
 	}
 	return m.DeepCopy(), nil
 }
 
-func (c storedMigrations) List(
+func (s *store) List(
 	context.Context, metav1.ListOptions,
 ) (*migrationv1alpha1.StorageVersionMigrationList, error) {
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return &migrationv1alpha1.StorageVersionMigrationList{
-		ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(c.store.version)}, Items: c.store.copies(),
+		ListMeta: metav1.ListMeta{ResourceVersion: strconv.Itoa(s.version)}, Items: s.copies(),
 	}, nil
 }
 
 // Watch begins with what is stored: a change between the list and the watch must not be lost.
-func (c storedMigrations) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
+func (s *store) Watch(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var first []watch.Event
-	for _, m := range c.store.copies() {
+	for _, m := range s.copies() {
 		first = append(first, watch.Event{Type: watch.Modified, Object: &m})
 	}
-	return c.store.watchers.WatchWithPrefix(first)
+	return s.watchers.WatchWithPrefix(first)
 }
 
-func (c storedMigrations) UpdateStatus(
+func (s *store) UpdateStatus(
 	_ context.Context, changed *migrationv1alpha1.StorageVersionMigration, _ metav1.UpdateOptions,
 ) (*migrationv1alpha1.StorageVersionMigration, error) {
-	c.store.mu.Lock()
-	defer c.store.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	resource := migrationv1alpha1.Resource("storageversionmigrations")
-	before, exists := c.store.migrations[changed.Name]
+	before, exists := s.migrations[changed.Name]
 	switch {
 	case !exists:
 		return nil, apierrors.NewNotFound(resource, changed.Name)
@@ -161,11 +144,11 @@ func (c storedMigrations) UpdateStatus(
 	}
 	after := before.DeepCopy()
 	after.Status = *changed.Status.DeepCopy()
-	if err := c.store.save(after); err != nil {
+	if err := s.save(after); err != nil {
 		return nil, err
 	}
-	c.store.put(after)
-	if err := c.store.watchers.Action(watch.Modified, after.DeepCopy()); err != nil {
+	s.put(after)
+	if err := s.watchers.Action(watch.Modified, after.DeepCopy()); err != nil {
 		return nil, err
 	}
 	return after.DeepCopy(), nil
