@@ -20,10 +20,8 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"os"
 
-	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/cli-runtime/pkg/printers"
@@ -32,6 +30,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/term"
 	"k8s.io/utils/clock"
 	migrationclient "sigs.k8s.io/svm-api/client/clientset/versioned/typed/migration/v1alpha1"
 )
@@ -64,13 +63,16 @@ type Clients struct {
 
 // NewEnv returns the Env of a real process.
 func NewEnv(streams genericiooptions.IOStreams, flags genericclioptions.RESTClientGetter) *Env {
+	_, _, noTerminal := term.TerminalSize(streams.Out)
+	width, _, notInteractive := term.TerminalSize(streams.ErrOut)
+	dumb := os.Getenv("TERM") == "dumb"
 	return &Env{
 		IOStreams:   streams,
 		Clock:       clock.RealClock{},
 		Connect:     func() (*Clients, error) { return connect(flags) },
-		Colour:      isTerminal(streams.Out) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb",
-		Interactive: isTerminal(streams.ErrOut) && os.Getenv("TERM") != "dumb",
-		Width:       width(streams.ErrOut),
+		Colour:      noTerminal == nil && os.Getenv("NO_COLOR") == "" && !dumb,
+		Interactive: notInteractive == nil && !dumb,
+		Width:       width,
 	}
 }
 
@@ -118,19 +120,4 @@ func (e *Env) Overwrite(line string) {
 func (e *Env) Notef(format string, args ...any) {
 	e.Overwrite("")
 	_, _ = fmt.Fprintln(e.ErrOut, printers.EscapeTerminal(fmt.Sprintf(format, args...)))
-}
-
-// isTerminal reports whether a person sees what is written to w at once.
-func isTerminal(w io.Writer) bool {
-	file, isFile := w.(*os.File)
-	return isFile && term.IsTerminal(int(file.Fd()))
-}
-
-// width returns how many characters fit into a line of the terminal behind w. It is zero if there is none.
-func width(w io.Writer) int {
-	if file, isFile := w.(*os.File); isFile {
-		columns, _, _ := term.GetSize(int(file.Fd())) // It is zero after an error.
-		return max(0, columns)
-	}
-	return 0
 }
