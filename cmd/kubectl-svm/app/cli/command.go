@@ -17,9 +17,11 @@ limitations under the License.
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -36,8 +38,8 @@ type Options interface {
 	Run(ctx context.Context) error
 }
 
-// Command lets a command run a verb.
-func Command(o Options, cmd *cobra.Command) *cobra.Command {
+// Command lets a command run a verb. It returns the first error of writing to Out, so a verb need not look for one.
+func Command(env *Env, o Options, cmd *cobra.Command) *cobra.Command {
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if slices.Contains(args, "") {
 			return errors.New("an argument is empty: give it a value, or leave it out")
@@ -51,9 +53,24 @@ func Command(o Options, cmd *cobra.Command) *cobra.Command {
 		if err := o.Validate(); err != nil {
 			return err
 		}
-		return o.Run(cmd.Context())
+		out := &checkedWriter{Writer: env.Out}
+		env.Out = out
+		err := o.Run(cmd.Context())
+		return cmp.Or(out.err, err)
 	}
 	return cmd
+}
+
+// checkedWriter remembers the first error.
+type checkedWriter struct {
+	io.Writer
+	err error
+}
+
+func (w *checkedWriter) Write(text []byte) (int, error) {
+	n, err := w.Writer.Write(text)
+	w.err = cmp.Or(w.err, err)
+	return n, err
 }
 
 // mayBeEmpty are flags for which an empty value is one of those that people may mean.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 )
@@ -65,17 +66,14 @@ func (o *Output) Validate() error {
 // Structured reports whether the output is for programs.
 func (o *Output) Structured() bool { return o.Format == JSON || o.Format == YAML }
 
-// PrintData prints a value as JSON or as YAML.
-func (o *Output) PrintData(env *Env, value any) error {
+// PrintData prints a value as JSON or as YAML. The types of all values can be encoded.
+func (o *Output) PrintData(env *Env, value any) {
 	data, err := json.MarshalIndent(value, "", "  ")
 	if err == nil && o.Format == YAML {
 		data, err = yaml.JSONToYAML(data)
 	}
-	if err != nil {
-		return fmt.Errorf("encoding the output: %w", err)
-	}
-	_, err = fmt.Fprintf(env.Out, "%s\n", bytes.TrimRight(data, "\n"))
-	return err
+	utilruntime.Must(err)
+	fmt.Fprintf(env.Out, "%s\n", bytes.TrimRight(data, "\n"))
 }
 
 // Column is one column of a table.
@@ -92,7 +90,7 @@ type Row struct {
 }
 
 // PrintTable prints a table as kubectl does.
-func (o *Output) PrintTable(env *Env, columns []Column, rows []Row) error {
+func (o *Output) PrintTable(env *Env, columns []Column, rows []Row) {
 	table := &metav1.Table{}
 	for _, column := range columns {
 		definition := metav1.TableColumnDefinition{Name: column.Name, Type: "string"}
@@ -111,25 +109,16 @@ func (o *Output) PrintTable(env *Env, columns []Column, rows []Row) error {
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells})
 	}
 	var text bytes.Buffer
-	tabs := printers.GetNewTabWriter(&text)
 	printer := printers.NewTablePrinter(printers.PrintOptions{Wide: o.Format == Wide})
-	if err := printer.PrintObj(table, tabs); err != nil {
-		return fmt.Errorf("printing a table: %w", err)
-	}
-	if err := tabs.Flush(); err != nil {
-		return fmt.Errorf("printing a table: %w", err)
-	}
+	utilruntime.Must(printer.PrintObj(table, &text)) // A buffer takes everything.
 	// The printer escapes colours inside cells. It prints one line for the header and one for each row.
 	for i, line := range strings.Split(strings.TrimRight(text.String(), "\n"), "\n") {
 		line = strings.TrimRight(line, " ")
 		if i > 0 && i <= len(rows) {
 			line = env.Paint(rows[i-1].Colour, line)
 		}
-		if _, err := fmt.Fprintln(env.Out, line); err != nil {
-			return err
-		}
+		fmt.Fprintln(env.Out, line)
 	}
-	return nil
 }
 
 // Colour is an SGR parameter of terminals, or empty.

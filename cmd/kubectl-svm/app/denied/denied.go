@@ -75,7 +75,7 @@ type Object struct {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
-	cmd := cli.Command(o, &cobra.Command{
+	cmd := cli.Command(env, o, &cobra.Command{
 		Use:     "denied [MIGRATION|RESOURCE...]",
 		Short:   "List objects that the API server refuses to rewrite, and what to do",
 		Long:    long,
@@ -105,14 +105,14 @@ func (o *Options) Run(ctx context.Context) error {
 		all = append(all, denied)
 	}
 	if o.Output.Structured() {
-		err = o.Output.PrintData(o.Env, all)
+		o.Output.PrintData(o.Env, all)
 	} else {
-		err = o.print(all)
+		o.print(all)
 	}
-	if err == nil && len(all) > 0 {
+	if len(all) > 0 {
 		return cli.NotSafe()
 	}
-	return err
+	return nil
 }
 
 // selected returns the migrations with denied objects that a person means, and those that failed for another reason.
@@ -190,7 +190,7 @@ func newDenied(m *migrationv1alpha1.StorageVersionMigration) Denied {
 	return d
 }
 
-func (o *Options) print(all []Denied) error {
+func (o *Options) print(all []Denied) {
 	var denied, failed []Denied
 	for _, d := range all {
 		if d.Failure == "" {
@@ -201,16 +201,15 @@ func (o *Options) print(all []Denied) error {
 	}
 	if len(denied) == 0 {
 		fmt.Fprintln(o.Out, "No objects are denied.")
-	} else if err := o.printDenied(denied); err != nil {
-		return err
+	} else {
+		o.printDenied(denied)
 	}
 	for _, d := range failed {
 		fmt.Fprintf(o.Out, "The migration %s of %s failed, %s\n", d.Migration, d.Resource, printers.EscapeTerminal(d.Failure))
 	}
-	return nil
 }
 
-func (o *Options) printDenied(all []Denied) error {
+func (o *Options) printDenied(all []Denied) {
 	columns := []cli.Column{
 		{Name: "Resource"}, {Name: "Namespace"}, {Name: "Name"}, {Name: "Refused by"}, {Name: "Reason"},
 		{Name: "Message", Wide: true},
@@ -234,9 +233,7 @@ func (o *Options) printDenied(all []Denied) error {
 		}
 		retries = append(retries, "kubectl svm retry "+d.Resource)
 	}
-	if err := o.Output.PrintTable(o.Env, columns, rows); err != nil {
-		return err
-	}
+	o.Output.PrintTable(o.Env, columns, rows)
 	for _, d := range all {
 		if more := d.Total - int64(len(d.Objects)); more > 0 {
 			fmt.Fprintf(o.Out, "... and %d more of %s. A migration names at most %d: the next one names others.\n",
@@ -255,5 +252,4 @@ func (o *Options) printDenied(all []Denied) error {
 	for _, retry := range slices.Compact(retries) {
 		fmt.Fprintln(o.Out, "  "+retry)
 	}
-	return nil
 }

@@ -26,7 +26,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -51,7 +50,7 @@ type Options struct {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
-	cmd := cli.Command(o, &cobra.Command{
+	cmd := cli.Command(env, o, &cobra.Command{
 		Use:               "history [RESOURCE...]",
 		Short:             "List migrations, also those that have ended",
 		Long:              long,
@@ -76,23 +75,23 @@ func (o *Options) Run(ctx context.Context) error {
 		return !o.WantsAll() && !slices.Contains(resources, m.GroupResource())
 	})
 	cli.NewestFirst(migrations)
-	return o.print(migrations)
+	o.print(migrations)
+	return nil
 }
 
-func (o *Options) print(migrations []migrationv1alpha1.StorageVersionMigration) error {
+func (o *Options) print(migrations []migrationv1alpha1.StorageVersionMigration) {
 	switch {
 	case o.Output.Structured():
-		return o.Output.PrintData(o.Env, cli.ListOf(migrations))
+		o.Output.PrintData(o.Env, cli.ListOf(migrations))
+		return
 	case o.Output.Format == cli.Name:
 		for i := range migrations {
-			if err := (&printers.NamePrinter{}).PrintObj(cli.WithKind(&migrations[i]), o.Out); err != nil {
-				return err
-			}
+			fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s\n", migrations[i].Name)
 		}
-		return nil
+		return
 	case len(migrations) == 0:
-		_, err := fmt.Fprintln(o.ErrOut, "No migrations found.")
-		return err
+		fmt.Fprintln(o.ErrOut, "No migrations found.")
+		return
 	}
 	columns := []cli.Column{
 		{Name: "Name"}, {Name: "Resource"}, {Name: "To"}, {Name: "State"}, {Name: "Reason"}, {Name: "Objects"},
@@ -102,7 +101,7 @@ func (o *Options) print(migrations []migrationv1alpha1.StorageVersionMigration) 
 	for i := range migrations {
 		rows = append(rows, o.row(&migrations[i]))
 	}
-	return o.Output.PrintTable(o.Env, columns, rows)
+	o.Output.PrintTable(o.Env, columns, rows)
 }
 
 func (o *Options) row(m *migrationv1alpha1.StorageVersionMigration) cli.Row {

@@ -78,7 +78,7 @@ type Options struct {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
-	cmd := cli.Command(o, &cobra.Command{
+	cmd := cli.Command(env, o, &cobra.Command{
 		Use:               "migrate RESOURCE... | --all [--builtin] [--custom] [--aggregated] [--except=RESOURCE,...]",
 		Short:             "Migrate resources now",
 		Long:              long,
@@ -169,11 +169,11 @@ func (o *Options) migrate(ctx context.Context, cluster *cli.Cluster, resources [
 		failed = fmt.Errorf("%d of %d migrations were not created", len(resources)-len(created), len(resources))
 	}
 	if o.Output.Structured() {
-		err = o.Output.PrintData(o.Env, cli.ListOf(created))
+		o.Output.PrintData(o.Env, cli.ListOf(created))
 	}
-	if err == nil && o.Wait {
+	if o.Wait {
 		err = o.wait(ctx, cluster, created)
-	} else if err == nil && o.DryRun == "" {
+	} else if o.DryRun == "" {
 		fmt.Fprintln(o.ErrOut, "To follow them: kubectl svm status --watch")
 	}
 	return cmp.Or(failed, err)

@@ -86,7 +86,7 @@ type Step struct {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
-	cmd := cli.Command(o, &cobra.Command{
+	cmd := cli.Command(env, o, &cobra.Command{
 		Use:               "plan [RESOURCE...]",
 		Short:             "Show what the trigger will do and why, and the commands for the rest",
 		Long:              long,
@@ -122,9 +122,11 @@ func (o *Options) Run(ctx context.Context) error {
 		return err // Something may have been left out.
 	}
 	if o.Output.Structured() {
-		return o.Output.PrintData(o.Env, plan)
+		o.Output.PrintData(o.Env, plan)
+	} else {
+		o.print(plan)
 	}
-	return o.print(plan)
+	return nil
 }
 
 // newPlan makes a step of each resource that is not safe, or that the person named.
@@ -187,15 +189,13 @@ func emptySummary(plan *Plan) string {
 	return "Nothing to do: every object is stored in the version that the servers write."
 }
 
-func (o *Options) print(plan *Plan) error {
+func (o *Options) print(plan *Plan) {
 	if len(plan.Steps) == 0 {
-		_, err := fmt.Fprintln(o.Out, o.Paint(cli.Plain, emptySummary(plan)))
-		return err
+		fmt.Fprintln(o.Out, o.Paint(cli.Plain, emptySummary(plan)))
+		return
 	}
 	if plan.Unknown != "" {
-		if _, err := fmt.Fprintf(o.Out, "%s\n\n", o.Paint(cli.Plain, "Warning: "+plan.Unknown)); err != nil {
-			return err
-		}
+		fmt.Fprintf(o.Out, "%s\n\n", o.Paint(cli.Plain, "Warning: "+plan.Unknown))
 	}
 	columns := []cli.Column{
 		{Name: "Resource"}, {Name: "From"}, {Name: "To"}, {Name: "Action"}, {Name: "Why"}, {Name: "Message", Wide: true},
@@ -206,23 +206,18 @@ func (o *Options) print(plan *Plan) error {
 			s.Resource, s.shortFrom, s.shortTo, s.Action, s.Reason, s.Message,
 		}})
 	}
-	if err := o.Output.PrintTable(o.Env, columns, rows); err != nil {
-		return err
-	}
-	if plan.Manager.Help != "" {
-		_, err := fmt.Fprintf(o.Out, "\n%s If none runs, none of this happens.\n%s", o.Paint(cli.Red, plan.Manager.Message),
-			advice(plan))
-		return err
-	}
-	if !plan.Manager.Migrates() {
-		_, err := fmt.Fprintf(o.Out, "\n%s None of this happens until a manager runs the trigger and the migrator.\n"+
+	o.Output.PrintTable(o.Env, columns, rows)
+	switch message := o.Paint(cli.Red, plan.Manager.Message); {
+	case plan.Manager.Help != "":
+		fmt.Fprintf(o.Out, "\n%s If none runs, none of this happens.\n%s", message, advice(plan))
+	case !plan.Manager.Migrates():
+		fmt.Fprintf(o.Out, "\n%s None of this happens until a manager runs the trigger and the migrator.\n"+
 			"If one is installed, docs/troubleshooting.md says where to look.\n"+
 			"If none is, docs/install.md says how to make a kustomization with your image. Then run:\n  kubectl apply -k .\n",
-			o.Paint(cli.Red, plan.Manager.Message))
-		return err
+			message)
+	default:
+		fmt.Fprint(o.Out, advice(plan))
 	}
-	_, err := fmt.Fprint(o.Out, advice(plan))
-	return err
 }
 
 // advice says what a person has to do.

@@ -20,7 +20,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 )
@@ -136,16 +135,12 @@ func (fs Findings) sorted() Findings {
 }
 
 func (o *Options) print(findings Findings) error {
-	switch {
-	case o.Output.Structured():
+	if o.Output.Structured() {
 		if findings == nil {
 			findings = Findings{}
 		}
-		if err := o.Output.PrintData(o.Env, map[string]Findings{"findings": findings}); err != nil {
-			return err
-		}
-	default:
-		var text strings.Builder
+		o.Output.PrintData(o.Env, map[string]Findings{"findings": findings})
+	} else {
 		for _, f := range findings {
 			colour := cli.Plain
 			switch f.Level {
@@ -154,16 +149,13 @@ func (o *Options) print(findings Findings) error {
 			case Warning:
 				colour = cli.Yellow
 			}
-			fmt.Fprintln(&text, o.Paint(colour, f.String()))
+			fmt.Fprintln(o.Out, o.Paint(colour, f.String()))
 		}
 		errors, warnings := findings.Count(Error), findings.Count(Warning)
 		if errors+warnings == 0 {
-			fmt.Fprintln(&text, "The command found nothing that stands in the way.")
+			fmt.Fprintln(o.Out, "The command found nothing that stands in the way.")
 		} else {
-			fmt.Fprintf(&text, "Errors: %d, warnings: %d. %s explains the codes.\n", errors, warnings, Documentation)
-		}
-		if _, err := fmt.Fprint(o.Out, text.String()); err != nil {
-			return err
+			fmt.Fprintf(o.Out, "Errors: %d, warnings: %d. %s explains the codes.\n", errors, warnings, Documentation)
 		}
 	}
 	if findings.Count(Error) > 0 {

@@ -74,7 +74,7 @@ type droppedVersion struct{ resource, version string }
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
-	cmd := cli.Command(o, &cobra.Command{
+	cmd := cli.Command(env, o, &cobra.Command{
 		Use:               "preflight",
 		Short:             "Report what stands in the way of an upgrade or of a change of a definition",
 		Long:              long,

@@ -54,7 +54,7 @@ type Options struct {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env, Output: cli.Output{Format: cli.YAML}}}
-	cmd := cli.Command(o, &cobra.Command{
+	cmd := cli.Command(env, o, &cobra.Command{
 		Use:               "rbac",
 		Short:             "Print a ClusterRole for the custom resources of the cluster",
 		Long:              long,
@@ -89,5 +89,6 @@ func (o *Options) Run(ctx context.Context) error {
 		fmt.Fprintln(o.ErrOut, "With this role the manager could remove its fence. To delete it when the migrations have "+
 			"ended: kubectl svm rbac --admission | kubectl delete -f -")
 	}
-	return o.Output.PrintData(o.Env, role)
+	o.Output.PrintData(o.Env, role)
+	return nil
 }

@@ -87,7 +87,7 @@ type Migration struct {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env, Output: cli.Output{Format: cli.YAML}}}
-	cmd := cli.Command(o, &cobra.Command{
+	cmd := cli.Command(env, o, &cobra.Command{
 		Use:               "report",
 		Short:             "Print everything that a ticket needs",
 		Long:              long,
@@ -115,11 +115,11 @@ func (o *Options) Run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	err := o.Output.PrintData(o.Env, report)
-	if err == nil && len(report.Problems) > 0 {
-		err = errors.New("a part of the report could not be read: the report says which, and why")
+	o.Output.PrintData(o.Env, report)
+	if len(report.Problems) > 0 {
+		return errors.New("a part of the report could not be read: the report says which, and why")
 	}
-	return err
+	return nil
 }
 
 func (o *Options) gather(ctx context.Context) *Report {

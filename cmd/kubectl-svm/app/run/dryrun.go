@@ -50,9 +50,7 @@ func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) 
 		}
 		if instead != nil {
 			refused = refused || instead.Verdict == svmigrator.Fail
-			if err := o.tell(gr, instead.Message); err != nil {
-				return err
-			}
+			o.tell(gr, instead.Message)
 			continue
 		}
 		rehearsal := &rehearsal{reporter: reporter{Env: o.Env}, m: &migrationv1alpha1.StorageVersionMigration{}}
@@ -64,21 +62,17 @@ func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) 
 			err = nil // What was found until now is printed.
 		}
 		if permanent := (*rewrite.PermanentError)(nil); errors.As(err, &permanent) {
-			refused = true
-			err = o.tell(gr, permanent.Message)
+			refused, err = true, nil
+			o.tell(gr, permanent.Message)
 		}
 		if err != nil {
 			return err
 		}
 		counts := rehearsal.counts
 		refused = refused || counts[sweep.Denied] > 0
-		if err := o.tell(gr, fmt.Sprintf("the API server would accept %d of %d rewrites",
-			counts.Processed()-counts[sweep.Denied], counts.Processed())); err != nil {
-			return err
-		}
-		if err := o.printDenied(rehearsal.m); err != nil {
-			return err
-		}
+		o.tell(gr, fmt.Sprintf("the API server would accept %d of %d rewrites",
+			counts.Processed()-counts[sweep.Denied], counts.Processed()))
+		o.printDenied(rehearsal.m)
 		if timedOut {
 			return cli.Timeout("--timeout has passed before all objects of %s were tried", gr)
 		}
@@ -90,9 +84,8 @@ func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) 
 }
 
 // tell prints what a dry run has found out about a resource.
-func (o *Options) tell(gr schema.GroupResource, message string) error {
-	_, err := fmt.Fprintln(o.Out, o.Paint(cli.Plain, fmt.Sprintf("%s: dry run: %s", gr, message)))
-	return err
+func (o *Options) tell(gr schema.GroupResource, message string) {
+	fmt.Fprintln(o.Out, o.Paint(cli.Plain, fmt.Sprintf("%s: dry run: %s", gr, message)))
 }
 
 // rehearsal is the rewrite.Migration of a dry run. It keeps nothing.

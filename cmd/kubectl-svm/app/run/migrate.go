@@ -175,12 +175,8 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 			text += fmt.Sprintf(" (%s: %d rewritten, %d already current, %d written by others, %d gone, %d denied)",
 				assess.FormatObjects(p.Processed), p.Rewritten, p.AlreadyCurrent, p.WrittenByOthers, p.Gone, p.Denied)
 		}
-		if _, err := fmt.Fprintln(o.Out, o.Paint(colour, text)); err != nil {
-			return err
-		}
-		if err := o.printDenied(m); err != nil {
-			return err
-		}
+		fmt.Fprintln(o.Out, o.Paint(colour, text))
+		o.printDenied(m)
 	}
 	switch {
 	case unfinished && cli.TimedOut(ctx):
@@ -204,14 +200,14 @@ func outcome(ended migrationv1alpha1.MigrationCondition) string {
 }
 
 // printDenied prints the objects that the API server refuses to rewrite.
-func (o *Options) printDenied(m *migrationv1alpha1.StorageVersionMigration) error {
+func (o *Options) printDenied(m *migrationv1alpha1.StorageVersionMigration) {
 	if len(m.Status.DeniedObjects) == 0 {
-		return nil
+		return
 	}
 	columns := []cli.Column{{Name: "Namespace"}, {Name: "Name"}, {Name: "Reason"}, {Name: "Message"}}
 	var rows []cli.Row
 	for _, d := range m.Status.DeniedObjects {
 		rows = append(rows, cli.Row{Cells: []any{d.Namespace, d.Name, string(d.Reason), d.Message}})
 	}
-	return o.Output.PrintTable(o.Env, columns, rows)
+	o.Output.PrintTable(o.Env, columns, rows)
 }

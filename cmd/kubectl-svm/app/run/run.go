@@ -94,7 +94,7 @@ func NewCommand(env *cli.Env) *cobra.Command {
 		Pace: pacer.Options{MaxConcurrent: pacer.DefaultMaxConcurrent}, SettlePeriod: storageversion.DefaultSettlePeriod,
 	}}
 	o.growth.Quantity = resource.MustParse(svmigrator.DefaultMaxStorageGrowth)
-	cmd := cli.Command(o, &cobra.Command{
+	cmd := cli.Command(env, o, &cobra.Command{
 		Use:               "run RESOURCE...",
 		Short:             "Rewrite objects from this terminal, without a manager",
 		Long:              long,

@@ -39,27 +39,23 @@ const mostAlike = 5
 
 var colours = map[assess.Attention]cli.Colour{assess.Act: cli.Red, assess.Wait: cli.Yellow}
 
-func (o *Options) print(report *Report) error {
-	switch {
+func (o *Options) print(report *Report) {
+	switch shown := o.shown(report); {
 	case o.Output.Structured():
 		report.doubt()
-		return o.Output.PrintData(o.Env, report)
+		o.Output.PrintData(o.Env, report)
+		return
 	case o.Output.Format == cli.Name:
-		for _, r := range o.shown(report) {
-			if _, err := fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s\n", r.Name); err != nil {
-				return err
-			}
+		for _, r := range shown {
+			fmt.Fprintf(o.Out, "storagestate.migration.k8s.io/%s\n", r.Name)
 		}
-		return nil
-	}
-	if shown := o.shown(report); len(shown) > 0 {
-		if err := o.printTable(report, shown); err != nil {
-			return err
-		}
+		return
+	case len(shown) > 0:
+		o.printTable(report, shown)
 		fmt.Fprintln(o.Out)
 	}
 	o.explain(report)
-	return o.conclude(report)
+	o.conclude(report)
 }
 
 // shown are the resources of the table. Those that are safe are in it only if the person named resources.
@@ -75,7 +71,7 @@ func (o *Options) shown(report *Report) []assess.Resource {
 	return report.Resources
 }
 
-func (o *Options) printTable(report *Report, resources []assess.Resource) error {
+func (o *Options) printTable(report *Report, resources []assess.Resource) {
 	columns := []cli.Column{
 		{Name: "Resource"}, {Name: "Safe"}, {Name: "Stored"}, {Name: "Written"}, {Name: "Agreed"}, {Name: "Reason"},
 		{Name: "Next"}, {Name: "Migration", Wide: true}, {Name: "Epoch", Wide: true}, {Name: "Source", Wide: true},
@@ -101,7 +97,7 @@ func (o *Options) printTable(report *Report, resources []assess.Resource) error 
 		}
 		resources = resources[n:]
 	}
-	return o.Output.PrintTable(o.Env, columns, rows)
+	o.Output.PrintTable(o.Env, columns, rows)
 }
 
 // alike reports whether the same happens to two resources, or the same helps.
@@ -198,7 +194,7 @@ func (o *Options) paragraphs(report *Report) (paragraphs [][]*assess.Resource) {
 }
 
 // conclude prints whether a manager runs, and the answer.
-func (o *Options) conclude(report *Report) error {
+func (o *Options) conclude(report *Report) {
 	manager, summary := cli.Plain, cli.Yellow
 	if !report.Manager.Running {
 		manager = cli.Red
@@ -211,7 +207,5 @@ func (o *Options) conclude(report *Report) error {
 	if report.Manager.Fence != "" {
 		fmt.Fprintln(o.Out, report.Manager.Fence)
 	}
-	_, err := fmt.Fprintf(o.Out, "%s\n%s\n", o.Paint(manager, report.Manager.Message),
-		o.Paint(summary, report.Summary))
-	return err
+	fmt.Fprintf(o.Out, "%s\n%s\n", o.Paint(manager, report.Manager.Message), o.Paint(summary, report.Summary))
 }

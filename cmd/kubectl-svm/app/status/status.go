@@ -65,7 +65,7 @@ type Options struct {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{NamedOptions: cli.NamedOptions{Env: env}}
-	cmd := cli.Command(o, &cobra.Command{
+	cmd := cli.Command(env, o, &cobra.Command{
 		Use:               "status [RESOURCE...]",
 		Short:             "Show whether it is safe to upgrade, and what happens next",
 		Long:              long,
@@ -111,9 +111,7 @@ func (o *Options) run(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err // Something may have been left out.
 	}
-	if err := o.print(report); err != nil {
-		return err
-	}
+	o.print(report)
 	switch {
 	case report.Safe:
 		return nil

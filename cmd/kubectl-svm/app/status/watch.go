@@ -70,7 +70,8 @@ func (o *Options) watch(ctx context.Context, cluster *cli.Cluster, report *Repor
 	case err != nil:
 		return err
 	}
-	return o.conclude(report)
+	o.conclude(report)
+	return nil
 }
 
 // reportChanges prints a line for each resource that has changed since it was last printed. At first it prints none,

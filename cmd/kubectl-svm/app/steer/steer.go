@@ -37,7 +37,7 @@ type verb struct {
 func NewCommands(env *cli.Env) []*cobra.Command {
 	var commands []*cobra.Command
 	for _, v := range []verb{retry, pause, resume, suspend} {
-		commands = append(commands, cli.Command(&options{cli.NamedOptions{Env: env}, v.run}, &cobra.Command{
+		commands = append(commands, cli.Command(env, &options{cli.NamedOptions{Env: env}, v.run}, &cobra.Command{
 			Use: v.use, Short: v.short, Long: v.long, Example: v.example, ValidArgsFunction: v.complete(env),
 		}))
 	}

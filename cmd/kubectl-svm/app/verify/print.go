@@ -18,7 +18,6 @@ package verify
 
 import (
 	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -104,11 +103,9 @@ func (o *Options) print(survey *stored.Survey, err error) error {
 	o.Overwrite("")
 	result := ResultOf(survey, err)
 	if o.Output.Structured() {
-		if err := o.Output.PrintData(o.Env, result); err != nil {
-			return err
-		}
-	} else if err := o.printText(survey, result); err != nil {
-		return err
+		o.Output.PrintData(o.Env, result)
+	} else {
+		o.printText(survey, result)
 	}
 	forbidden := func(key string) bool { return result.countEncryptedWith(key) > 0 }
 	if len(result.Unclaimed) > 0 || result.countUnreadable() > 0 || slices.ContainsFunc(o.WithoutKeys, forbidden) {
@@ -117,7 +114,7 @@ func (o *Options) print(survey *stored.Survey, err error) error {
 	return nil
 }
 
-func (o *Options) printText(survey *stored.Survey, result Result) error {
+func (o *Options) printText(survey *stored.Survey, result Result) {
 	columns := []cli.Column{
 		{Name: "Resource"}, {Name: "Version"}, {Name: "Encrypted with"}, {Name: "Objects"},
 		{Name: "Kind", Wide: true}, {Name: "Format", Wide: true},
@@ -133,43 +130,38 @@ func (o *Options) printText(survey *stored.Survey, result Result) error {
 		rows = append(rows, row)
 	}
 	if len(rows) > 0 {
-		if err := o.Output.PrintTable(o.Env, columns, rows); err != nil {
-			return err
-		}
+		o.Output.PrintTable(o.Env, columns, rows)
 	}
-	var text strings.Builder
-	fmt.Fprintf(&text, "\n%s at revision %d of etcd.\n", assess.FormatObjects(result.Objects), result.FirstRevision)
+	fmt.Fprintf(o.Out, "\n%s at revision %d of etcd.\n", assess.FormatObjects(result.Objects), result.FirstRevision)
 	if result.LastRevision != result.FirstRevision {
-		fmt.Fprintf(&text, "etcd was compacted meanwhile, so the last objects were read at revision %d. Every object "+
+		fmt.Fprintf(o.Out, "etcd was compacted meanwhile, so the last objects were read at revision %d. Every object "+
 			"that existed during the whole run was counted.\n", result.LastRevision)
 	}
 	if n := result.countUnreadable(); n > 0 {
-		fmt.Fprintln(&text, o.Paint(cli.Red, fmt.Sprintf("%s cannot be read: the bytes are neither protobuf, "+
+		fmt.Fprintln(o.Out, o.Paint(cli.Red, fmt.Sprintf("%s cannot be read: the bytes are neither protobuf, "+
 			"JSON nor CBOR of an object, nor encrypted. API servers cannot read them either.", assess.FormatObjects(n))))
 	}
-	o.printKeys(&text, result)
+	o.printKeys(result)
 	switch {
 	case result.NotCompared:
-		fmt.Fprintln(&text, "Nothing was compared with StorageStates.")
+		fmt.Fprintln(o.Out, "Nothing was compared with StorageStates.")
 	case len(survey.States) == 0:
-		fmt.Fprintln(&text, "There are no StorageStates to compare with.")
+		fmt.Fprintln(o.Out, "There are no StorageStates to compare with.")
 	case len(result.Unclaimed) == 0:
-		fmt.Fprintln(&text, "No StorageState omits a version that was found.")
+		fmt.Fprintln(o.Out, "No StorageState omits a version that was found.")
 	}
 	for _, u := range result.Unclaimed {
-		fmt.Fprintln(&text, o.Paint(cli.Red, fmt.Sprintf("StorageState %s claims only %s, but etcd has %s "+
+		fmt.Fprintln(o.Out, o.Paint(cli.Red, fmt.Sprintf("StorageState %s claims only %s, but etcd has %s "+
 			"as %s.", u.StorageState, strings.Join(u.Claims, ", "), assess.FormatObjects(u.Objects), u.Version)))
 	}
 	if len(result.Unclaimed) > 0 {
-		fmt.Fprintln(&text, "The manager records a new version some seconds after it changes. If the same is printed a "+
+		fmt.Fprintln(o.Out, "The manager records a new version some seconds after it changes. If the same is printed a "+
 			"minute later,\ndo not rely on these StorageStates. Delete them: the manager then starts over.")
 	}
-	_, err := fmt.Fprint(o.Out, text.String())
-	return err
 }
 
 // printKeys prints for each key of --without-key whether objects are encrypted with it.
-func (o *Options) printKeys(text io.Writer, result Result) {
+func (o *Options) printKeys(result Result) {
 	object := "object"
 	if len(o.Names) > 0 {
 		object += " of " + strings.Join(o.Names, ", ")
@@ -177,14 +169,14 @@ func (o *Options) printKeys(text io.Writer, result Result) {
 	for _, key := range o.WithoutKeys {
 		switch n := result.countEncryptedWith(key); {
 		case n > 0 && key == notEncrypted:
-			_, _ = fmt.Fprintln(text, o.Paint(cli.Red, "Not encrypted: "+assess.FormatObjects(n)+"."))
+			fmt.Fprintln(o.Out, o.Paint(cli.Red, "Not encrypted: "+assess.FormatObjects(n)+"."))
 		case n > 0:
-			_, _ = fmt.Fprintln(text, o.Paint(cli.Red,
+			fmt.Fprintln(o.Out, o.Paint(cli.Red,
 				"Encrypted with "+key+": "+assess.FormatObjects(n)+". Keep this key."))
 		case key == notEncrypted:
-			_, _ = fmt.Fprintf(text, "Every %s is encrypted.\n", object)
+			fmt.Fprintf(o.Out, "Every %s is encrypted.\n", object)
 		default:
-			_, _ = fmt.Fprintf(text, "No %s is encrypted with %s.\n", object, key)
+			fmt.Fprintf(o.Out, "No %s is encrypted with %s.\n", object, key)
 		}
 	}
 }

@@ -115,7 +115,7 @@ func (e *Etcd) Validate() error {
 // NewCommand returns the command.
 func NewCommand(env *cli.Env) *cobra.Command {
 	o := &Options{Env: env}
-	cmd := cli.Command(o, &cobra.Command{
+	cmd := cli.Command(env, o, &cobra.Command{
 		Use:               "verify --etcd-endpoints=URL,... [RESOURCE...]",
 		Short:             "Count the objects in etcd by version and encryption key",
 		Long:              long,
