@@ -25,8 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
-	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
-
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
@@ -53,8 +51,7 @@ func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) 
 			o.tell(gr, instead.Message)
 			continue
 		}
-		rehearsal := &rehearsal{reporter: reporter{Env: o.Env}, m: &migrationv1alpha1.StorageVersionMigration{}}
-		rehearsal.m.Name = gr.String()
+		rehearsal := &rehearsal{reporter: reporter{Env: o.Env}, resource: gr.String()}
 		err = engine.Run(ctx, rewrite.NewTask(found.Class, sweep.Position{}), *found, rehearsal)
 		o.Overwrite("")
 		timedOut := err != nil && cli.TimedOut(ctx)
@@ -68,11 +65,11 @@ func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) 
 		if err != nil {
 			return err
 		}
-		counts := rehearsal.counts
+		counts := rehearsal.position.Counts
 		refused = refused || counts[sweep.Denied] > 0
 		o.tell(gr, fmt.Sprintf("the API server would accept %d of %d rewrites",
 			counts.Processed()-counts[sweep.Denied], counts.Processed()))
-		o.printDenied(rehearsal.m)
+		o.printDenied(rehearsal.position.Denied)
 		if timedOut {
 			return cli.Timeout("--timeout has passed before all objects of %s were tried", gr)
 		}
@@ -91,13 +88,13 @@ func (o *Options) tell(gr schema.GroupResource, message string) {
 // rehearsal is the rewrite.Migration of a dry run. It keeps nothing.
 type rehearsal struct {
 	reporter
-	m      *migrationv1alpha1.StorageVersionMigration
-	counts sweep.Counts
+	resource string
+	position sweep.Position
 }
 
 func (r *rehearsal) SavePosition(_ context.Context, position sweep.Position) error {
-	r.counts, r.m.Status.DeniedObjects = position.Counts, position.Denied
-	r.Overwrite(fmt.Sprintf("%s: %d dry runs", r.m.Name, position.Counts.Processed()))
+	r.position = position
+	r.Overwrite(fmt.Sprintf("%s: %d dry runs", r.resource, position.Counts.Processed()))
 	return nil
 }
 
@@ -107,7 +104,7 @@ func (r *rehearsal) ReportState(_ context.Context, report rewrite.Report) {
 	retrying := report.State == rewrite.RetryingRequests || report.State == rewrite.Stuck
 	if now := r.Clock.Now(); retrying && now.Sub(r.saidAt) >= reportEvery {
 		r.saidAt = now
-		r.Notef("%s: %s", r.m.Name, report.Retry)
+		r.Notef("%s: %s", r.resource, report.Retry)
 	}
 }
 

@@ -176,7 +176,7 @@ func (o *Options) conclude(ctx context.Context, ended []migrationv1alpha1.Storag
 				assess.FormatObjects(p.Processed), p.Rewritten, p.AlreadyCurrent, p.WrittenByOthers, p.Gone, p.Denied)
 		}
 		fmt.Fprintln(o.Out, o.Paint(colour, text))
-		o.printDenied(m)
+		o.printDenied(m.Status.DeniedObjects)
 	}
 	switch {
 	case unfinished && cli.TimedOut(ctx):
@@ -200,13 +200,13 @@ func outcome(ended migrationv1alpha1.MigrationCondition) string {
 }
 
 // printDenied prints the objects that the API server refuses to rewrite.
-func (o *Options) printDenied(m *migrationv1alpha1.StorageVersionMigration) {
-	if len(m.Status.DeniedObjects) == 0 {
+func (o *Options) printDenied(denied []migrationv1alpha1.DeniedObject) {
+	if len(denied) == 0 {
 		return
 	}
 	columns := []cli.Column{{Name: "Namespace"}, {Name: "Name"}, {Name: "Reason"}, {Name: "Message"}}
 	var rows []cli.Row
-	for _, d := range m.Status.DeniedObjects {
+	for _, d := range denied {
 		rows = append(rows, cli.Row{Cells: []any{d.Namespace, d.Name, string(d.Reason), d.Message}})
 	}
 	o.Output.PrintTable(o.Env, columns, rows)

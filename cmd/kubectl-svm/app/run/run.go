@@ -228,19 +228,10 @@ func (o *Options) prepare(
 				gr, o.StateDir)
 		}
 		if m == nil {
-			m = &migrationv1alpha1.StorageVersionMigration{
-				TypeMeta: metav1.TypeMeta{
-					APIVersion: migrationv1alpha1.SchemeGroupVersion.String(), Kind: "StorageVersionMigration",
-				},
-				ObjectMeta: metav1.ObjectMeta{
-					Name: gr.String(), UID: uuid.NewUUID(),
-					// In the order of their names.
-					CreationTimestamp: metav1.NewTime(o.Clock.Now().Add(time.Duration(i) * time.Millisecond)),
-				},
-				Spec: migrationv1alpha1.StorageVersionMigrationSpec{
-					Resource: migrationv1alpha1.GroupVersionResource{Group: gr.Group, Resource: gr.Resource},
-				},
-			}
+			m = cli.WithKind(cli.NewMigration(gr))
+			m.Name, m.GenerateName, m.UID = gr.String(), "", uuid.NewUUID()
+			// In the order of their names.
+			m.CreationTimestamp = metav1.NewTime(o.Clock.Now().Add(time.Duration(i) * time.Millisecond))
 		}
 		current.stamp(m)
 		migrations = append(migrations, m)
