@@ -23,9 +23,12 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 )
 
 // Options of a verb.
@@ -89,4 +92,95 @@ func checkEmptyFlags(cmd *cobra.Command) (err error) {
 		}
 	})
 	return err
+}
+
+// NamedOptions are the options that most verbs have. Verbs with flags of their own add them, and check them.
+type NamedOptions struct {
+	*Env
+	Clients *Clients
+	// Names are what the person named.
+	Names []string
+	// Output is empty for verbs that print no objects.
+	Output Output
+	// AllowIncomplete is for verbs that refuse to leave out what the API server could not list.
+	AllowIncomplete bool
+}
+
+// Selected returns the resources that a person named. No name means all.
+func (o *NamedOptions) Selected(cluster *Cluster) ([]schema.GroupResource, error) {
+	names := o.Names
+	if len(names) == 0 {
+		names = []string{All}
+	}
+	return cluster.Catalog.Resolve(names)
+}
+
+// WantsAll reports whether the person asked for all resources.
+func (o *NamedOptions) WantsAll() bool {
+	return len(o.Names) == 0 || slices.ContainsFunc(o.Names, IsAll)
+}
+
+// IsAll reports whether a name stands for all resources.
+func IsAll(name string) bool { return strings.EqualFold(name, All) }
+
+// NamesSeveral reports whether a name stands for any number of resources.
+func NamesSeveral(name string) bool { return IsAll(name) || strings.HasPrefix(name, "*.") }
+
+// Unlisted returns an error if the API server could not list resources that the person asked for: any resource, or
+// those of a group whose pattern they named. A resource that they named is known.
+func (o *NamedOptions) Unlisted(catalog *Catalog) error {
+	failed := (*discovery.ErrGroupDiscoveryFailed)(nil)
+	if o.WantsAll() || !errors.As(catalog.Incomplete, &failed) {
+		return catalog.Incomplete
+	}
+	wanted := map[schema.GroupVersion]error{}
+	for version, err := range failed.Groups {
+		if slices.ContainsFunc(o.Names, func(name string) bool { return strings.EqualFold(name, "*."+version.Group) }) {
+			wanted[version] = err
+		}
+	}
+	if len(wanted) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the API server could not list all its resources: %w",
+		&discovery.ErrGroupDiscoveryFailed{Groups: wanted})
+}
+
+// AddAllowIncomplete adds the flag of verbs that migrate.
+func (o *NamedOptions) AddAllowIncomplete(flags *pflag.FlagSet) {
+	flags.BoolVar(&o.AllowIncomplete, "allow-incomplete", o.AllowIncomplete,
+		"Migrate the others even if the API server could not list all its resources.")
+}
+
+// CheckComplete returns an error if resources that the person asked for would be left out, because the API server could
+// not list them.
+func (o *NamedOptions) CheckComplete(catalog *Catalog) error {
+	unlisted := o.Unlisted(catalog)
+	switch {
+	case unlisted == nil:
+		return nil
+	case o.AllowIncomplete:
+		o.Notef("Warning: some resources are left out, because %v", unlisted)
+		return nil
+	}
+	return fmt.Errorf("nothing was done, because %w\nTo migrate those that it could list, use --allow-incomplete",
+		unlisted)
+}
+
+// Complete fills the options from the arguments.
+func (o *NamedOptions) Complete(args []string) (err error) {
+	o.Names = args
+	o.Clients, err = o.Connect()
+	return err
+}
+
+// Validate checks the options before any request is sent.
+func (o *NamedOptions) Validate() error { return o.Output.Validate() }
+
+// RequireNames returns an error if the person named nothing.
+func (o *NamedOptions) RequireNames() error {
+	if len(o.Names) == 0 {
+		return errors.New("name at least one resource, as in widgets.example.com; \"kubectl svm status all\" lists them")
+	}
+	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"net/url"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/cli-runtime/pkg/printers"
 )
 
@@ -103,4 +104,22 @@ func ExitCode(err error, errOut io.Writer) int {
 		fmt.Fprintln(errOut, "error:", printers.EscapeTerminal(printed.Error())) // It may quote a webhook.
 	}
 	return code
+}
+
+// Explain adds advice to an error of the API server, if there is any.
+func Explain(err error) error { return ExplainOf(err, "--server, --kubeconfig and --context") }
+
+// ExplainOf does that for the API server that these flags select.
+func ExplainOf(err error, flags string) error {
+	switch {
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("%w\nAsk an administrator of the cluster for this permission; "+
+			"docs/kubectl-svm.md lists those that each command needs", err)
+	case apierrors.IsUnauthorized(err):
+		return fmt.Errorf("%w\nThe API server does not accept the credentials of the kubeconfig: log in again", err)
+	case errors.As(err, new(*url.Error)):
+		return fmt.Errorf("%w\nThe API server could not be reached. %s select it", err, flags)
+	default:
+		return err
+	}
 }

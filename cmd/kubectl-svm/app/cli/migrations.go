@@ -18,9 +18,14 @@ package cli
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
@@ -49,4 +54,51 @@ func NewestFirst(migrations []migrationv1alpha1.StorageVersionMigration) {
 // Ago says how long ago a moment was, as kubectl does.
 func Ago(now, then time.Time) string {
 	return duration.HumanDuration(max(0, now.Sub(then)))
+}
+
+// PatchState changes the StorageState of a resource by a merge patch in JSON.
+func (c *Clients) PatchState(ctx context.Context, resource schema.GroupResource, patch string) error {
+	_, err := c.Migration.StorageStates().Patch(ctx, resource.String(), types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("changing the StorageState %s: %w", resource, Explain(err))
+	}
+	return nil
+}
+
+// longestPrefix leaves room for what the API server appends to the name of a migration.
+const longestPrefix = 200
+
+// NewMigration returns a migration of a resource as a person asks for it: without a target.
+func NewMigration(resource schema.GroupResource) *migrationv1alpha1.StorageVersionMigration {
+	name := resource.String()
+	return &migrationv1alpha1.StorageVersionMigration{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: name[:min(len(name), longestPrefix)] + "-"},
+		Spec: migrationv1alpha1.StorageVersionMigrationSpec{Resource: migrationv1alpha1.GroupVersionResource{
+			Group: resource.Group, Resource: resource.Resource,
+		}},
+	}
+}
+
+// CreateMigration creates a migration of a resource. dryRun may be metav1.DryRunAll.
+func (c *Clients) CreateMigration(
+	ctx context.Context, resource schema.GroupResource, dryRun ...string,
+) (*migrationv1alpha1.StorageVersionMigration, error) {
+	created, err := c.Migration.StorageVersionMigrations().Create(ctx, NewMigration(resource),
+		metav1.CreateOptions{FieldManager: FieldManager, DryRun: dryRun})
+	if err != nil {
+		return nil, fmt.Errorf("creating a migration of %s: %w", resource, Explain(err))
+	}
+	return WithKind(created), nil
+}
+
+// SetSuspend suspends or resumes a migration.
+func (c *Clients) SetSuspend(ctx context.Context, name string, suspend bool) error {
+	patch := fmt.Appendf(nil, `{"spec":{"suspend":%t}}`, suspend)
+	_, err := c.Migration.StorageVersionMigrations().Patch(ctx, name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("changing the migration %s: %w", name, Explain(err))
+	}
+	return nil
 }

@@ -18,14 +18,17 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/pager"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
@@ -106,4 +109,24 @@ func askUnhashed(
 	}
 	asked.Wait()
 	return unhashed
+}
+
+// ReadDefinitions reads the metadata of all CustomResourceDefinitions into the cluster. A StorageState that is older
+// than the definition is no proof: the servers may write another version by now.
+func (c *Clients) ReadDefinitions(ctx context.Context, cluster *Cluster) {
+	found := map[string]*metav1.ObjectMeta{}
+	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return c.Metadata.Resource(definitions).List(ctx, options)
+	})
+	err := list.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		if d, is := object.(*metav1.PartialObjectMetadata); is {
+			found[d.Name] = &metav1.ObjectMeta{Name: d.Name, UID: d.UID, Generation: d.Generation}
+		}
+		return nil
+	})
+	if err != nil {
+		cluster.DefinitionsUnread = fmt.Errorf("listing CustomResourceDefinitions: %w", Explain(err))
+		return // Those that were read before are still better than none.
+	}
+	cluster.Definitions, cluster.DefinitionsUnread = found, nil
 }

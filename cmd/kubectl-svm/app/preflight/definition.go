@@ -17,11 +17,21 @@ limitations under the License.
 package preflight
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
@@ -72,4 +82,92 @@ func (d *Definition) hash(version string) string {
 // converts reports whether a webhook converts between versions.
 func (d *Definition) converts() bool {
 	return d.Spec.Conversion != nil && d.Spec.Conversion.Strategy == apiextensionsv1.WebhookConverter
+}
+
+const (
+	definitionKind = "CustomResourceDefinition"
+	// sniffLength is how many bytes decide whether a file is YAML or JSON.
+	sniffLength = 4096
+)
+
+// manifests are the definitions of files, and how many objects of other kinds were passed over.
+type manifests struct {
+	definitions []*unstructured.Unstructured
+	others      int
+}
+
+// readManifests reads files, directories with all that is in them, and "-" for the standard input.
+func readManifests(paths []string, in io.Reader) (manifests, error) {
+	var read manifests
+	for _, path := range paths {
+		if path == "-" {
+			if err := read.readFrom(in); err != nil {
+				return read, fmt.Errorf("reading the standard input: %w", err)
+			}
+			continue
+		}
+		err := filepath.WalkDir(path, func(file string, entry os.DirEntry, err error) error {
+			extension := strings.ToLower(filepath.Ext(file))
+			isManifest := slices.Contains([]string{".yaml", ".yml", ".json"}, extension)
+			if err != nil || entry.IsDir() || !isManifest && file != path {
+				return err
+			}
+			content, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			if err := read.readFrom(bytes.NewReader(content)); err != nil {
+				return fmt.Errorf("reading %s: %w", file, err)
+			}
+			return nil
+		})
+		if err != nil {
+			return read, err
+		}
+	}
+	return read, nil
+}
+
+// readFrom reads a stream of documents.
+func (m *manifests) readFrom(in io.Reader) error {
+	decoder := utilyaml.NewYAMLOrJSONDecoder(in, sniffLength)
+	for {
+		object := &unstructured.Unstructured{}
+		switch err := decoder.Decode(&object.Object); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := m.add(object); err != nil {
+			return err
+		}
+	}
+}
+
+func (m *manifests) add(object *unstructured.Unstructured) error {
+	switch {
+	case len(object.Object) == 0: // Templates leave empty documents.
+	case object.IsList():
+		return object.EachListItem(func(item runtime.Object) error {
+			return m.add(item.(*unstructured.Unstructured))
+		})
+	case object.GetKind() == definitionKind && object.GroupVersionKind().Group == apiextensionsv1.GroupName:
+		m.definitions = append(m.definitions, object)
+	default:
+		m.others++
+	}
+	return nil
+}
+
+// decodeDefinition reads a definition of a file.
+func decodeDefinition(object *unstructured.Unstructured) (Definition, error) {
+	var d Definition
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &d.CustomResourceDefinition)
+	if err != nil {
+		return Definition{}, fmt.Errorf("reading CustomResourceDefinition %q: %w", object.GetName(), err)
+	}
+	d.Name = d.Spec.Names.Plural + "." + d.Spec.Group           // The API server refuses another one.
+	d.Status = apiextensionsv1.CustomResourceDefinitionStatus{} // A status in a file says nothing.
+	return d, nil
 }
