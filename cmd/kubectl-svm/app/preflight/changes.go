@@ -19,7 +19,6 @@ package preflight
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -30,7 +29,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
@@ -107,12 +105,8 @@ func (o *Options) dryRun(ctx context.Context, object *unstructured.Unstructured)
 	applied := object.DeepCopy()
 	unstructured.RemoveNestedField(applied.Object, "status")
 	unstructured.RemoveNestedField(applied.Object, "metadata", "managedFields")
-	body, err := json.Marshal(applied.Object)
-	if err != nil {
-		return "", fmt.Errorf("encoding CustomResourceDefinition %q: %w", object.GetName(), err)
-	}
-	_, err = o.Clients.Dynamic.Resource(gvr).Patch(ctx, object.GetName(), types.ApplyPatchType, body, metav1.PatchOptions{
-		DryRun: []string{metav1.DryRunAll}, Force: ptr.To(true), FieldManager: dryRunManager,
+	_, err = o.Clients.Dynamic.Resource(gvr).Apply(ctx, object.GetName(), applied, metav1.ApplyOptions{
+		DryRun: []string{metav1.DryRunAll}, Force: true, FieldManager: dryRunManager,
 	})
 	switch {
 	case apierrors.IsNotFound(err):
