@@ -38,9 +38,18 @@ type Definition struct {
 			Plural string `json:"plural"`
 			Kind   string `json:"kind"`
 		} `json:"names"`
-		Versions   []definitionVersion `json:"versions"`
+		Versions   []DefinitionVersion `json:"versions"`
 		Conversion struct {
 			Strategy string `json:"strategy"`
+			Webhook  struct {
+				ClientConfig struct {
+					// Service is nil if the webhook has a URL.
+					Service *struct {
+						Namespace string `json:"namespace"`
+						Name      string `json:"name"`
+					} `json:"service"`
+				} `json:"clientConfig"`
+			} `json:"webhook"`
 		} `json:"conversion"`
 	} `json:"spec"`
 	Status struct {
@@ -49,8 +58,8 @@ type Definition struct {
 	} `json:"status"`
 }
 
-// definitionVersion is one version, without its schema.
-type definitionVersion struct {
+// DefinitionVersion is one version, without its schema.
+type DefinitionVersion struct {
 	Name    string `json:"name"`
 	Served  bool   `json:"served"`
 	Storage bool   `json:"storage"`
@@ -78,9 +87,15 @@ func (d *Definition) StorageVersion() string {
 }
 
 // Hash is the hash of the encoding that API servers write.
-func (d *Definition) Hash() string {
-	return storageversion.Hash(schema.GroupVersion{Group: d.Spec.Group, Version: d.StorageVersion()}, d.Spec.Names.Kind)
+func (d *Definition) Hash() string { return d.HashAt(d.StorageVersion()) }
+
+// HashAt is the hash of the encoding at a version.
+func (d *Definition) HashAt(version string) string {
+	return storageversion.Hash(schema.GroupVersion{Group: d.Spec.Group, Version: version}, d.Spec.Names.Kind)
 }
+
+// Has reports whether there is a version, served or not.
+func (d *Definition) Has(version string) bool { return slices.Contains(d.DefinedVersions(), version) }
 
 // DefinedVersions are all versions.
 func (d *Definition) DefinedVersions() []string {

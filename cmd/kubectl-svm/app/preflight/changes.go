@@ -34,6 +34,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/install"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 const (
@@ -84,7 +85,7 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 	if err != nil {
 		return Change{}, err
 	}
-	change := snapshot.change(file.Name)
+	change := snapshot.change(file.Resource().String())
 	change.File = &file
 	if change.Refusal, err = o.dryRun(ctx, object); err != nil {
 		return Change{}, err
@@ -132,13 +133,10 @@ func refuses(err error) bool {
 }
 
 // checkWebhook returns what is wrong with the conversion webhook of a definition, or nothing.
-func (o *Options) checkWebhook(ctx context.Context, d Definition) (problem string, err error) {
-	if !d.converts() || d.Spec.Conversion.Webhook == nil || d.Spec.Conversion.Webhook.ClientConfig == nil {
-		return "", nil
-	}
+func (o *Options) checkWebhook(ctx context.Context, d documents.Definition) (problem string, err error) {
 	service := d.Spec.Conversion.Webhook.ClientConfig.Service
-	if service == nil {
-		return "", nil // It has a URL, which this machine need not be able to reach.
+	if !d.ConvertedByWebhook() || service == nil {
+		return "", nil // If it has a URL, this machine need not be able to reach that.
 	}
 	name := service.Namespace + "/" + service.Name
 	_, err = o.Clients.Kube.CoreV1().Services(service.Namespace).Get(ctx, service.Name, metav1.GetOptions{})
@@ -167,7 +165,9 @@ func (o *Options) checkWebhook(ctx context.Context, d Definition) (problem strin
 // countManagedFields counts the objects of a resource by the versions that their managedFields name. It lists their
 // metadata. It returns why they could not be listed, or nothing: a broken conversion webhook must not hide what else
 // was found.
-func (o *Options) countManagedFields(ctx context.Context, d Definition) (counts map[string]int64, problem string) {
+func (o *Options) countManagedFields(
+	ctx context.Context, d documents.Definition,
+) (counts map[string]int64, problem string) {
 	served := d.ServedVersions()
 	if len(served) == 0 {
 		return nil, ""
@@ -242,9 +242,9 @@ func (s *Snapshot) denied(name string) int64 {
 }
 
 // definition returns the definition of a name, or nil.
-func (s *Snapshot) definition(name string) *Definition {
+func (s *Snapshot) definition(name string) *documents.Definition {
 	for i := range s.Definitions {
-		if s.Definitions[i].Name == name {
+		if s.Definitions[i].Resource().String() == name {
 			return &s.Definitions[i]
 		}
 	}

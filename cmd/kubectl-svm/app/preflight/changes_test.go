@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/install"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 func TestWithoutDefinitions(t *testing.T) {
@@ -113,7 +114,7 @@ func TestDropAfterDenial(t *testing.T) {
 // TestDropWithoutManager wants the answer of status: nobody would notice a change.
 func TestDropWithoutManager(t *testing.T) {
 	in := Snapshot{
-		Now: now, Definitions: []Definition{*widgets([]string{"v1"}, "v1", "v1alpha1")},
+		Now: now, Definitions: []documents.Definition{*widgets([]string{"v1"}, "v1", "v1alpha1")},
 		States: []migrationv1alpha1.StorageState{with(state("Widget", "widgets.example.com", "example.com/v1"), safe)},
 	}
 	for want, manager := range map[string]assess.Manager{

@@ -26,18 +26,19 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // Change is a change of a definition, and what the cluster says about it.
 type Change struct {
 	// File is the definition of a file. It is nil if only a version is to be dropped.
-	File *Definition
+	File *documents.Definition
 	// Refusal is the API server's answer to a dry run of the file. It is empty if the API server would take it.
 	Refusal string
 	// Webhook is what is wrong with the conversion webhook of the file, if anything.
 	Webhook string
 	// Live is the definition that the cluster has, or nil.
-	Live *Definition
+	Live *documents.Definition
 	// State is the StorageState of the resource, or nil.
 	State *migrationv1alpha1.StorageState
 	// Doubt says why the StorageState is no proof, or nothing.
@@ -55,7 +56,7 @@ type Change struct {
 // decideChange returns what stands in the way of a definition of a file.
 func decideChange(in Change) Findings {
 	var found Findings
-	name := in.File.Name
+	name := in.File.Resource().String()
 	if in.Refusal != "" {
 		found.add(Error, CodeDefinitionRefused, name, "the API server refuses the definition of the file: %s", in.Refusal)
 	}
@@ -77,7 +78,7 @@ func decideChange(in Change) Findings {
 		found.add(Info, CodeStorageVersionChanges, name, "the storage version changes from %s to %s. The manager then "+
 			"migrates all objects. Do not drop %s before that is done", was, will, was)
 	}
-	if in.Live.converts() && !in.File.converts() && len(in.File.Spec.Versions) > 1 {
+	if in.Live.ConvertedByWebhook() && !in.File.ConvertedByWebhook() && len(in.File.Spec.Versions) > 1 {
 		level, advice := Warning, "Objects that clients write at another version than "+will+" lose these fields"
 		if !in.storedOnlyAs(will) {
 			level = Error
@@ -128,13 +129,13 @@ func permits(rules []rbacv1.PolicyRule, group, resource string) bool {
 // storedOnlyAs reports whether the StorageState proves that every object is stored in a version.
 func (in *Change) storedOnlyAs(version string) bool {
 	return in.State != nil && in.Doubt == "" && unproven(in.State) == "" &&
-		slices.Equal(in.State.Status.PersistedStorageVersionHashes, []string{in.Live.hash(version)})
+		slices.Equal(in.State.Status.PersistedStorageVersionHashes, []string{in.Live.HashAt(version)})
 }
 
 // decideDrop returns whether a version may leave its definition now.
 func decideDrop(in Change, version string) Findings {
 	var found Findings
-	name, encoding := in.Live.Name, in.Live.Spec.Group+"/"+version
+	name, encoding := in.Live.Resource().String(), in.Live.Spec.Group+"/"+version
 	if !in.Live.Has(version) && !slices.Contains(in.Live.Status.StoredVersions, version) {
 		found.add(Error, CodeVersionNotDefined, name, "the CustomResourceDefinition has no version %s. Check the "+
 			"spelling. If the version is already removed, nothing is left to do", version)
@@ -152,7 +153,7 @@ func decideDrop(in Change, version string) Findings {
 
 // aboutDrop adds why a version must not leave its definition.
 func (fs *Findings) aboutDrop(in Change, version string) {
-	name, encoding := in.Live.Name, in.Live.Spec.Group+"/"+version
+	name, encoding := in.Live.Resource().String(), in.Live.Spec.Group+"/"+version
 	switch isWritten := in.Live.StorageVersion() == version; {
 	case isWritten && in.File == nil:
 		fs.add(Error, CodeVersionIsStorageVersion, name, "%s is the storage version: API servers write it. Make another "+
@@ -210,7 +211,7 @@ func unproven(state *migrationv1alpha1.StorageState) string {
 // mayBeStored reports whether the StorageState claims a version.
 func (in *Change) mayBeStored(version string) bool {
 	persisted := in.State.Status.PersistedStorageVersionHashes
-	return len(persisted) == 0 || slices.Contains(persisted, in.Live.hash(version)) ||
+	return len(persisted) == 0 || slices.Contains(persisted, in.Live.HashAt(version)) ||
 		slices.Contains(persisted, migrationv1alpha1.Unknown)
 }
 

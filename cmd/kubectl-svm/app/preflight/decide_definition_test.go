@@ -21,11 +21,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 var safe = condition(migrationv1alpha1.StorageStateSafeToRemoveOldVersions, metav1.ConditionTrue,
@@ -99,14 +99,14 @@ func TestDrop(t *testing.T) {
 	}
 }
 
-func unservedLast(d *Definition) *Definition {
+func unservedLast(d *documents.Definition) *documents.Definition {
 	d.Spec.Versions[len(d.Spec.Versions)-1].Served = false
 	return d
 }
 
 func TestChange(t *testing.T) {
 	converted := widgets(nil, "v1", "v1alpha1")
-	converted.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
+	converted.Spec.Conversion.Strategy = "Webhook"
 	hidden := ptr.To(with(state("Widget", "widgets.example.com", "example.com/v1"), condition(
 		migrationv1alpha1.StorageStateSafeToRemoveOldVersions, metav1.ConditionFalse, "NotServed")))
 	tests := []struct {

@@ -28,6 +28,7 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // Snapshot is the state of a cluster at one moment.
@@ -38,7 +39,7 @@ type Snapshot struct {
 	States     []migrationv1alpha1.StorageState
 	Migrations []migrationv1alpha1.StorageVersionMigration
 	// Definitions are all CustomResourceDefinitions.
-	Definitions []Definition
+	Definitions []documents.Definition
 	// Manager is whether a manager runs.
 	Manager assess.Manager
 	// Missing are the resources that are served and have no StorageState.
@@ -58,7 +59,7 @@ func decideSnapshot(in Snapshot) Findings {
 		found.aboutState(&in.States[i], in.Migrations)
 	}
 	for _, definition := range in.Definitions {
-		state := in.state(definition.Name)
+		state := in.state(definition.Resource().String())
 		if state != nil && in.doubt(state) != "" {
 			state = nil
 		}
@@ -83,7 +84,7 @@ func (s *Snapshot) doubt(state *migrationv1alpha1.StorageState) string {
 			"another controller made it: run a manager whose --controllers include the trigger."
 	}
 	if definition := s.definition(state.Name); definition != nil {
-		if doubt := assess.DoubtByDefinition(state, &definition.ObjectMeta); doubt != "" {
+		if doubt := assess.DoubtByDefinition(state, &definition.Metadata.ObjectMeta); doubt != "" {
 			return doubt
 		}
 	}
@@ -217,32 +218,33 @@ const pruneAdvice = "The manager prunes it after a migration if it has the permi
 	"CRDStoredVersionsPruning is enabled. In that case run: kubectl svm migrate %s --wait"
 
 // aboutStoredVersions is about a definition whose status names more than its storage version.
-func (fs *Findings) aboutStoredVersions(d Definition, state *migrationv1alpha1.StorageState) {
+func (fs *Findings) aboutStoredVersions(d documents.Definition, state *migrationv1alpha1.StorageState) {
 	if state != nil {
 		fs.aboutManagedFields(d, state)
 	}
-	old := slices.DeleteFunc(slices.Clone(d.Status.StoredVersions), func(v string) bool { return v == d.StorageVersion() })
+	name, current := d.Resource().String(), d.StorageVersion()
+	old := slices.DeleteFunc(slices.Clone(d.Status.StoredVersions), func(v string) bool { return v == current })
 	if len(old) == 0 {
 		return
 	}
 	migrated := state != nil &&
 		meta.IsStatusConditionTrue(state.Status.Conditions, migrationv1alpha1.StorageStateMigrated)
 	if migrated {
-		fs.add(Warning, CodeStoredVersionsNotPruned, d.Name, "every object is stored as %s, but status.storedVersions of "+
+		fs.add(Warning, CodeStoredVersionsNotPruned, name, "every object is stored as %s, but status.storedVersions of "+
 			"the CustomResourceDefinition still names %s. The API server refuses a definition without them. "+pruneAdvice,
-			d.StorageVersion(), strings.Join(old, ", "), d.Name)
+			current, strings.Join(old, ", "), name)
 		return
 	}
-	fs.add(Warning, CodeStoredVersionsNotPruned, d.Name, "status.storedVersions of the CustomResourceDefinition names "+
+	fs.add(Warning, CodeStoredVersionsNotPruned, name, "status.storedVersions of the CustomResourceDefinition names "+
 		"%s. The API server refuses a definition without them until a migration has succeeded",
 		strings.Join(old, ", "))
 }
 
 // aboutManagedFields is about objects that cannot be applied on the server any more.
-func (fs *Findings) aboutManagedFields(d Definition, state *migrationv1alpha1.StorageState) {
+func (fs *Findings) aboutManagedFields(d documents.Definition, state *migrationv1alpha1.StorageState) {
 	for _, counted := range state.Status.ManagedFieldsVersions {
 		if counted.Objects > 0 && !d.Has(counted.Version) {
-			fs.add(Warning, CodeManagedFieldsNotServed, d.Name, "managedFields of %d objects name %s, which has left the "+
+			fs.add(Warning, CodeManagedFieldsNotServed, state.Name, "managedFields of %d objects name %s, which has left the "+
 				"definition. The API server refuses server-side apply of them. Let the manager clean them: docs/tasks.md, "+
 				"Clean managedFields", counted.Objects, counted.Version)
 		}

@@ -25,7 +25,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -34,6 +33,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // brief is a finding without its message.
@@ -82,13 +82,12 @@ func condition(of string, status metav1.ConditionStatus, reason string) metav1.C
 }
 
 // widgets is the definition of a custom resource. The first version is the storage version.
-func widgets(stored []string, versions ...string) *Definition {
-	d := &Definition{}
-	d.Name, d.UID, d.Generation, d.Status.StoredVersions = "widgets.example.com", definitionUID, 1, stored
-	d.Spec.Group = "example.com"
-	d.Spec.Names = apiextensionsv1.CustomResourceDefinitionNames{Plural: "widgets", Kind: "Widget"}
+func widgets(stored []string, versions ...string) *documents.Definition {
+	d := &documents.Definition{}
+	d.Metadata.UID, d.Metadata.Generation, d.Status.StoredVersions = definitionUID, 1, stored
+	d.Spec.Group, d.Spec.Names.Plural, d.Spec.Names.Kind = "example.com", "widgets", "Widget"
 	for i, version := range versions {
-		d.Spec.Versions = append(d.Spec.Versions, apiextensionsv1.CustomResourceDefinitionVersion{
+		d.Spec.Versions = append(d.Spec.Versions, documents.DefinitionVersion{
 			Name: version, Served: true, Storage: i == 0,
 		})
 	}
@@ -96,7 +95,7 @@ func widgets(stored []string, versions ...string) *Definition {
 }
 
 // unserving makes a definition serve a version no more.
-func unserving(version string, d *Definition) *Definition {
+func unserving(version string, d *documents.Definition) *documents.Definition {
 	for i := range d.Spec.Versions {
 		d.Spec.Versions[i].Served = d.Spec.Versions[i].Served && d.Spec.Versions[i].Name != version
 	}
@@ -137,8 +136,8 @@ func TestSnapshot(t *testing.T) {
 	later.Now = now.Add(2 * time.Hour)
 	ahead.Now, ahead.Manager = now.Add(-2*time.Hour), assess.Manager{Help: assess.SetClocks, Message: "Clocks differ."}
 	missing.Missing, unknown.Unknown = []string{"a", "b", "c", "d", "e", "f"}, "metrics.k8s.io"
-	changed.Definitions = []Definition{*widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}
-	changed.Definitions[0].Generation++
+	changed.Definitions = []documents.Definition{*widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}
+	changed.Definitions[0].Metadata.Generation++
 	tests := []struct {
 		name string
 		in   Snapshot
@@ -174,15 +173,15 @@ func TestSnapshot(t *testing.T) {
 			[]string{"ERROR ObjectsDenied widgets.example.com"}},
 		{"storedVersions that nobody pruned", Snapshot{Now: now, Manager: running, States: states(
 			with(state("Widget", "widgets.example.com", v1), agreed, migrated)).States,
-			Definitions: []Definition{*widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}},
+			Definitions: []documents.Definition{*widgets([]string{"v1alpha1", "v1"}, "v1", "v1alpha1")}},
 			[]string{"WARNING StoredVersionsNotPruned widgets.example.com"}},
 		{"managedFields of a version that has left the definition", Snapshot{Now: now, Manager: running,
 			States:      []migrationv1alpha1.StorageState{dropped},
-			Definitions: []Definition{*widgets([]string{"v1"}, "v1")}},
+			Definitions: []documents.Definition{*widgets([]string{"v1"}, "v1")}},
 			[]string{"WARNING ManagedFieldsNotServed widgets.example.com"}},
 		{"managedFields of a version that is only not served", Snapshot{Now: now, Manager: running,
 			States:      []migrationv1alpha1.StorageState{dropped},
-			Definitions: []Definition{*unserving("v1alpha1", widgets([]string{"v1"}, "v1", "v1alpha1"))}}, nil},
+			Definitions: []documents.Definition{*unserving("v1alpha1", widgets([]string{"v1"}, "v1", "v1alpha1"))}}, nil},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -338,7 +337,7 @@ items:
 		t.Fatalf("read %d definitions and %d others", len(read.definitions), read.others)
 	}
 	d, err := decodeDefinition(read.definitions[0])
-	if err != nil || d.Name != "widgets.example.com" || d.StorageVersion() != "v1" {
+	if err != nil || d.Resource().String() != "widgets.example.com" || d.StorageVersion() != "v1" {
 		t.Errorf("read %+v, %v", d, err)
 	}
 }

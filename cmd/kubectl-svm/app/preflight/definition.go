@@ -18,6 +18,7 @@ package preflight
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -26,63 +27,12 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
-
-// Definition is a CustomResourceDefinition.
-type Definition struct {
-	apiextensionsv1.CustomResourceDefinition
-}
-
-// slim drops what is large and not needed: a cluster may have thousands of definitions.
-func slim(crd *apiextensionsv1.CustomResourceDefinition) Definition {
-	crd.ManagedFields, crd.Annotations = nil, nil
-	for i := range crd.Spec.Versions {
-		crd.Spec.Versions[i].Schema = nil
-	}
-	return Definition{*crd}
-}
-
-// StorageVersion is the version that API servers write.
-func (d *Definition) StorageVersion() string {
-	version, _ := apihelpers.GetCRDStorageVersion(&d.CustomResourceDefinition) // A definition without one is refused.
-	return version
-}
-
-// ServedVersions are the versions that API servers serve.
-func (d *Definition) ServedVersions() []string {
-	var served []string
-	for _, v := range d.Spec.Versions {
-		if v.Served {
-			served = append(served, v.Name)
-		}
-	}
-	return served
-}
-
-// Has reports whether the definition has a version, served or not.
-func (d *Definition) Has(version string) bool {
-	return slices.ContainsFunc(d.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool {
-		return v.Name == version
-	})
-}
-
-// hash stands for a version of the definition in a StorageState.
-func (d *Definition) hash(version string) string {
-	return storageversion.Hash(schema.GroupVersion{Group: d.Spec.Group, Version: version}, d.Spec.Names.Kind)
-}
-
-// converts reports whether a webhook converts between versions.
-func (d *Definition) converts() bool {
-	return d.Spec.Conversion != nil && d.Spec.Conversion.Strategy == apiextensionsv1.WebhookConverter
-}
 
 const (
 	definitionKind = "CustomResourceDefinition"
@@ -152,7 +102,7 @@ func (m *manifests) add(object *unstructured.Unstructured) error {
 		return object.EachListItem(func(item runtime.Object) error {
 			return m.add(item.(*unstructured.Unstructured))
 		})
-	case object.GetKind() == definitionKind && object.GroupVersionKind().Group == apiextensionsv1.GroupName:
+	case object.GetKind() == definitionKind && object.GroupVersionKind().Group == documents.DefinitionsV1.Group:
 		m.definitions = append(m.definitions, object)
 	default:
 		m.others++
@@ -161,13 +111,14 @@ func (m *manifests) add(object *unstructured.Unstructured) error {
 }
 
 // decodeDefinition reads a definition of a file.
-func decodeDefinition(object *unstructured.Unstructured) (Definition, error) {
-	var d Definition
-	err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &d.CustomResourceDefinition)
-	if err != nil {
-		return Definition{}, fmt.Errorf("reading CustomResourceDefinition %q: %w", object.GetName(), err)
+func decodeDefinition(object *unstructured.Unstructured) (d documents.Definition, err error) {
+	content, err := object.MarshalJSON()
+	if err == nil {
+		err = json.Unmarshal(content, &d)
 	}
-	d.Name = d.Spec.Names.Plural + "." + d.Spec.Group           // The API server refuses another one.
-	d.Status = apiextensionsv1.CustomResourceDefinitionStatus{} // A status in a file says nothing.
+	if err != nil {
+		return d, fmt.Errorf("reading CustomResourceDefinition %q: %w", object.GetName(), err)
+	}
+	d.Status.StoredVersions, d.Status.Conditions = nil, nil // A status in a file says nothing.
 	return d, nil
 }

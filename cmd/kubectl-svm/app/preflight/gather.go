@@ -21,16 +21,18 @@ import (
 	"errors"
 	"fmt"
 
-	apiextensions "k8s.io/apiextensions-apiserver/pkg/client/clientset/clientset/typed/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/assess"
 	"sigs.k8s.io/svm-controller-manager/cmd/kubectl-svm/app/cli"
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // definitionsPerList is how many definitions are listed at a time. They are large.
@@ -75,25 +77,29 @@ func (s *Snapshot) recordMissing(catalog *cli.Catalog) {
 	}
 }
 
-func (o *Options) definitions(ctx context.Context) ([]Definition, error) {
-	client, err := apiextensions.NewForConfig(o.Clients.Config)
+func (o *Options) definitions(ctx context.Context) ([]documents.Definition, error) {
+	transport, err := rest.HTTPClientFor(o.Clients.Config)
 	if err != nil {
 		return nil, err
 	}
-	var definitions []Definition
-	options := metav1.ListOptions{Limit: definitionsPerList}
-	for {
-		list, err := client.CustomResourceDefinitions().List(ctx, options)
-		if err != nil {
-			return nil, fmt.Errorf("listing CustomResourceDefinitions: %w", cli.Explain(err))
-		}
-		for i := range list.Items {
-			definitions = append(definitions, slim(&list.Items[i]))
-		}
-		if options.Continue = list.Continue; options.Continue == "" {
-			return definitions, nil
-		}
+	client, err := documents.NewClient(o.Clients.Config, transport, documents.DefinitionsV1)
+	if err != nil {
+		return nil, err
 	}
+	var definitions []documents.Definition
+	list := pager.New(func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+		return client.Get().Resource("customresourcedefinitions").
+			SpecificallyVersionedParams(&options, metav1.ParameterCodec, metav1.SchemeGroupVersion).Do(ctx).Get()
+	})
+	list.PageSize = definitionsPerList
+	err = list.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error {
+		definitions = append(definitions, *object.(*documents.Definition))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing CustomResourceDefinitions: %w", cli.Explain(err))
+	}
+	return definitions, nil
 }
 
 // otherServerFlags select another API server, and the CA that it is verified with.
