@@ -169,19 +169,20 @@ func compareKept(a, b Kept) int {
 	)
 }
 
-// Underestimate is a StorageState that does not claim a form in which objects are stored.
-type Underestimate struct {
-	// State is the name of the StorageState.
-	State string
+// Unclaimed is a version in which objects are stored, and that their StorageState does not claim.
+type Unclaimed struct {
+	// StorageState is its name.
+	StorageState string `json:"storageState"`
 	// Claims are the versions in which it says that objects may be stored.
-	Claims []string
-	Kept   Kept
+	Claims  []string `json:"claims"`
+	Version string   `json:"version"`
+	Objects int64    `json:"objects"`
 }
 
-// Underestimates compares what was found with what the StorageStates claim. Encrypted objects do not tell their
-// version, so they cannot be compared.
-func (s *Survey) Underestimates() []Underestimate {
-	var found []Underestimate
+// Unclaimed compares what was found with what the StorageStates claim. Encrypted objects do not tell their version, so
+// they cannot be compared.
+func (s *Survey) Unclaimed() []Unclaimed {
+	found := []Unclaimed{}
 	for _, kept := range s.Kept {
 		if kept.APIVersion == "" {
 			continue
@@ -196,8 +197,9 @@ func (s *Survey) Underestimates() []Underestimate {
 		if len(of) == 0 || slices.ContainsFunc(of, claims) {
 			continue
 		}
-		found = append(found, Underestimate{
-			State: of[0].Name, Claims: of[0].Status.PersistedEncodingVersions, Kept: kept,
+		found = append(found, Unclaimed{
+			StorageState: of[0].Name, Claims: of[0].Status.PersistedEncodingVersions,
+			Version: kept.APIVersion, Objects: kept.Objects,
 		})
 	}
 	return found

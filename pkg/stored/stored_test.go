@@ -143,7 +143,7 @@ func TestGroupsOfNames(t *testing.T) {
 	}
 }
 
-func TestUnderestimates(t *testing.T) {
+func TestUnclaimed(t *testing.T) {
 	state := func(group, resource string, hashes ...string) migrationv1alpha1.StorageState {
 		s := migrationv1alpha1.StorageState{}
 		s.Spec.Resource = migrationv1alpha1.GroupResource{Group: group, Resource: resource}
@@ -189,11 +189,11 @@ func TestUnderestimates(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			survey := Survey{Kept: []Kept{test.kept}, States: test.states}
 			var got []string
-			for _, u := range survey.Underestimates() {
-				got = append(got, u.State)
+			for _, u := range survey.Unclaimed() {
+				got = append(got, u.StorageState)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("underestimates (-want +got):\n%s", diff)
+				t.Errorf("unclaimed (-want +got):\n%s", diff)
 			}
 		})
 	}

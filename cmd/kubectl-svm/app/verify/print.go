@@ -50,17 +50,12 @@ type Stored struct {
 }
 
 // Unclaimed is a version that a StorageState should claim.
-type Unclaimed struct {
-	StorageState string   `json:"storageState"`
-	Claims       []string `json:"claims"`
-	Version      string   `json:"version"`
-	Objects      int64    `json:"objects"`
-}
+type Unclaimed = stored.Unclaimed
 
 // ResultOf returns what was found, without contents of objects. The error is that of Survey, if there is one.
 func ResultOf(survey *stored.Survey, err error) Result {
 	result := Result{
-		FirstRevision: survey.First, LastRevision: survey.Last, Stored: []Stored{}, Unclaimed: []Unclaimed{},
+		FirstRevision: survey.First, LastRevision: survey.Last, Stored: []Stored{}, Unclaimed: survey.Unclaimed(),
 		NotCompared: err != nil,
 	}
 	for _, kept := range survey.Kept {
@@ -68,11 +63,6 @@ func ResultOf(survey *stored.Survey, err error) Result {
 		result.Stored = append(result.Stored, Stored{
 			Resource: kept.Name(), Version: kept.APIVersion, Kind: kept.Kind, Format: string(kept.Format),
 			EncryptedWith: encryption(kept.Form), Objects: kept.Objects,
-		})
-	}
-	for _, u := range survey.Underestimates() {
-		result.Unclaimed = append(result.Unclaimed, Unclaimed{
-			StorageState: u.State, Claims: u.Claims, Version: u.Kept.APIVersion, Objects: u.Kept.Objects,
 		})
 	}
 	return result
