@@ -98,8 +98,9 @@ s/^      serviceAccountName: .*/&\
 s/^        - --auto-migrate=.*/{{- if .Values.observeOnly }}\
         - --auto-migrate=-*\
         - --controllers=svmtrigger\
-{{- else }}\
+{{- end }}\
 {{- range .Values.args }}\
+{{- if not (and $.Values.observeOnly (or (hasPrefix "--auto-migrate" .) (hasPrefix "--controllers" .))) }}\
         - {{ printf "%q" . }}\
 {{- end }}\
 {{- end }}/

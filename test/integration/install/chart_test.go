@@ -39,6 +39,7 @@ var ofHelm = template.FuncMap{
 		text, err := yaml.Marshal(value)
 		return strings.TrimSuffix(string(text), "\n"), err
 	},
+	"hasPrefix": func(prefix, text string) bool { return strings.HasPrefix(text, prefix) },
 	"nindent": func(spaces int, text string) string {
 		indent := "\n" + strings.Repeat(" ", spaces)
 		return indent + strings.ReplaceAll(text, "\n", indent)
@@ -59,6 +60,21 @@ func TestChart(t *testing.T) {
 				t.Errorf("-overlay +chart:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestChartObservesWithFlags wants a manager that only observes to take all flags but those that would let it migrate.
+func TestChartObservesWithFlags(t *testing.T) {
+	deployment := byName(renderChart(t, map[string]any{
+		"observeOnly": true, "args": []any{"--auto-migrate=*", "--controllers=*", "--settle-period=95s"},
+	}))["Deployment/"+namespace+"/svm-controller-manager"]
+	containers, _, err := unstructured.NestedSlice(deployment, "spec", "template", "spec", "containers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []any{"--auto-migrate=-*", "--controllers=svmtrigger", "--settle-period=95s"}
+	if diff := cmp.Diff(want, containers[0].(map[string]any)["args"]); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 
