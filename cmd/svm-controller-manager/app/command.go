@@ -53,6 +53,8 @@ func NewControllerManagerCommand(more ...ControllerDescriptor) *cobra.Command {
 		Long:    longDescription,
 		Version: version.Get().String(),
 		Args:    cobra.NoArgs,
+		// The usage is longer than a screen, and would hide the error.
+		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// This comes first, because everything after it may log.
 			if err := logsapi.ValidateAndApply(o.Logs, features.DefaultFeatureGate); err != nil {

@@ -47,6 +47,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/names"
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/observer"
 )
 
@@ -87,6 +88,11 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 		// The observer runs as long as the process, whoever leads. A leader that started to observe only when it took over
 		// would not know what the API servers did before. It would have to assume the worst, and migrate everything each
 		// time a node goes down. The observer only reads, so no term has to guard it.
+		if c.Observation.SettlePeriod < storageversion.DefaultSettlePeriod {
+			logger.Info("--settle-period is shorter than the default. Unless the API servers have a short --request-timeout, "+
+				"objects may be stored in an old version after their migration, and nobody notices",
+				"settlePeriod", c.Observation.SettlePeriod, "default", storageversion.DefaultSettlePeriod)
+		}
 		kubeconfig := restclient.AddUserAgent(restclient.CopyConfig(m.Kubeconfig), names.Manager+"/observer")
 		m.observer, err = observer.New(kubeconfig, observer.Options{
 			PollInterval: m.Observation.PollInterval, Restored: fail,

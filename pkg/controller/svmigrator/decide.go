@@ -224,8 +224,9 @@ func (in *Input) awaitLastWrites() *Decision {
 	if o.Class == storageversion.Aggregated || !in.Now.Before(start) {
 		return nil
 	}
-	d := awaitAgreement("an API server started or ended lately. The migration starts at %s, when writes that began "+
-		"earlier have ended, because it may be for a new encryption key", start.UTC().Format(time.RFC3339))
+	d := awaitAgreement("no API server has started or ended since %s, and what happened before that is not known. "+
+		"The migration starts at %s, when writes that began earlier have ended, because it may be for a new encryption key",
+		o.ServersSince.UTC().Format(time.RFC3339), start.UTC().Format(time.RFC3339))
 	d.DecideAt = start
 	return &d
 }

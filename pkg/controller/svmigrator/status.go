@@ -131,7 +131,11 @@ func (e *environment) recordTransition(ctx context.Context, before, m *migration
 		result = status.Condition(migrationv1alpha1.MigrationFailed)
 		eventType, event, message = corev1.EventTypeWarning, EventFailed, result.Reason+": "
 	}
-	logger.Info("Migration ended", "status", result.Type, "reason", result.Reason, "progress", status.Progress)
+	if result.Type == migrationv1alpha1.MigrationFailed {
+		logger.Error(nil, "Migration failed", "reason", result.Reason, "message", result.Message, "progress", status.Progress)
+	} else {
+		logger.Info("Migration succeeded", "reason", result.Reason, "progress", status.Progress)
+	}
 	resource := m.GroupResource().String()
 	if !m.Begun() {
 		resource = "" // The migration never began, so the resource may be made up. Labels would stay in memory for ever.

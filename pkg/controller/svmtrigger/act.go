@@ -144,7 +144,11 @@ func (c *Controller) deleteMigrations(ctx context.Context, d Decision) error {
 		switch {
 		case err == nil:
 			migrationsDeleted.WithLabelValues(string(d.DeleteReason)).Inc()
-			klog.FromContext(ctx).V(2).Info("Deleted migration", "migration", klog.KObj(migration), "uid", migration.UID,
+			logger := klog.FromContext(ctx)
+			if !migration.Begun() {
+				logger = logger.V(2) // A rolling upgrade leaves many.
+			}
+			logger.Info("Deleted migration", "migration", klog.KObj(migration), "uid", migration.UID,
 				"reason", d.DeleteReason)
 		case controller.MigrationMissing(err, migration.Name), apierrors.IsConflict(err):
 			// It is gone, and another one may have its name, or it has changed, and is decided on again.
