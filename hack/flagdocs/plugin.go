@@ -46,6 +46,8 @@ The kubectl plugin of svm-controller-manager. Put ` + "`kubectl-svm`" + ` and ` 
 Tables go to the standard output, progress and hints to the standard error. There is colour on a terminal only, and not
 if ` + "`NO_COLOR`" + ` is set. Nothing clears the screen.
 
+kubectl takes no flags before the name of a plugin, so write them behind ` + "`svm`" + `.
+
 Resources are named as with kubectl: ` + "`widgets`" + `, ` + "`widgets.example.com`" + `, ` + "`widget`" +
 	`, a short name, ` + "`*.example.com`" + `
 for a group, ` + "`*.`" + ` for the core group, ` + "`all`" + `. Only ` + "`verify`" + `, which asks no API server,

@@ -28,12 +28,15 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
 
+// allowAdmission is the command that gives the manager the permission to migrate admission objects.
+const allowAdmission = "kubectl svm rbac --admission | kubectl apply -f -"
+
 // permission is the command that gives the manager the permission to migrate a resource, where the manifests leave that
 // to a person. It is empty for resources that the manifests allow.
 func permission(resource schema.GroupResource) string {
 	switch {
 	case resource.Group == install.AdmissionGroup:
-		return "kubectl svm rbac --admission | kubectl apply -f -"
+		return allowAdmission
 	case releases.BuiltIn(resource.Group):
 		return ""
 	default:
@@ -82,6 +85,9 @@ func Commands(resources []*Resource, known []Resource) []string {
 	}
 	for _, verb := range verbs {
 		lines = append(lines, "kubectl svm "+verb+" "+strings.Join(brief(arguments[verb], known), " "))
+	}
+	if slices.Contains(lines, allowAdmission) { // Whoever has that role can remove the fence.
+		lines = append(lines, "kubectl svm rbac --admission | kubectl delete -f -   # when they have ended or failed")
 	}
 	return lines
 }

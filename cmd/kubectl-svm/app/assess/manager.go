@@ -62,7 +62,7 @@ var fences = map[fence.State]string{
 		"change an object.",
 	fence.Missing: "The fence is missing: the API server would let the manager change objects. " +
 		"Apply it in the way in which it was installed: docs/install.md, The fence.",
-	fence.Unknown: "It is not known whether the fence stands: the log of the manager says why.",
+	fence.Unknown: "It is not known whether the fence stands: the leader has not checked it yet, or its log says why.",
 }
 
 // ManagerOf concludes from the lease of the managers whether one runs. The lease is nil if there is none, or if it was

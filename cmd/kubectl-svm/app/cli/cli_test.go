@@ -226,3 +226,16 @@ func TestTables(t *testing.T) {
 		}
 	}
 }
+
+// TestNamesOfMigrations wants the API server to keep the whole prefix, because it would cut a longer one anywhere.
+func TestNamesOfMigrations(t *testing.T) {
+	for resource, want := range map[schema.GroupResource]string{
+		{Resource: "secrets"}: "secrets-",
+		{Group: "admissionregistration.k8s.io", Resource: "validatingadmissionpolicybindings"}: "validatingadmission" +
+			"policybindings.admissionregistration.k-",
+	} {
+		if got := NewMigration(resource).GenerateName; got != want || len(got) > 58 {
+			t.Errorf("%s: %q, want %q", resource, got, want)
+		}
+	}
+}

@@ -32,7 +32,8 @@ import (
 )
 
 // installDefinitions is the advice if a definition is missing.
-const installDefinitions = "Install the definitions of svm-controller-manager: kubectl apply -k build/manifests/crds"
+const installDefinitions = "svm-controller-manager is not installed in this cluster. Check which cluster the context " +
+	"of the kubeconfig selects. How to install it: docs/install.md"
 
 // Cluster has the resources, the StorageStates and the migrations of a cluster at one moment.
 type Cluster struct {

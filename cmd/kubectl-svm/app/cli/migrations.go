@@ -21,6 +21,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -66,14 +67,15 @@ func (c *Clients) PatchState(ctx context.Context, resource schema.GroupResource,
 	return nil
 }
 
-// longestPrefix leaves room for what the API server appends to the name of a migration.
-const longestPrefix = 200
+// longestPrefix is how much of a name the API server keeps before it appends random characters, less the dash.
+const longestPrefix = 57
 
 // NewMigration returns a migration of a resource as a person asks for it: without a target.
 func NewMigration(resource schema.GroupResource) *migrationv1alpha1.StorageVersionMigration {
 	name := resource.String()
+	name = strings.TrimRight(name[:min(len(name), longestPrefix)], "-.")
 	return &migrationv1alpha1.StorageVersionMigration{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: name[:min(len(name), longestPrefix)] + "-"},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-"},
 		Spec: migrationv1alpha1.StorageVersionMigrationSpec{Resource: migrationv1alpha1.GroupVersionResource{
 			Group: resource.Group, Resource: resource.Resource,
 		}},

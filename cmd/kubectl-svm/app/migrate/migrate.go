@@ -28,7 +28,6 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/cli-runtime/pkg/printers"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -174,7 +173,7 @@ func (o *Options) migrate(ctx context.Context, cluster *cli.Cluster, resources [
 	if o.Wait {
 		err = o.wait(ctx, cluster, created)
 	} else if o.DryRun == "" {
-		fmt.Fprintln(o.ErrOut, "To follow them: kubectl svm status --watch")
+		fmt.Fprintln(o.ErrOut, "To follow them: kubectl svm history. To wait for the end, use --wait")
 	}
 	return cmp.Or(failed, err)
 }
@@ -213,19 +212,17 @@ func (o *Options) create(
 
 // print prints one migration. Output as JSON or YAML is printed at the end, for all migrations together.
 func (o *Options) print(m *migrationv1alpha1.StorageVersionMigration) error {
+	operation := ""
 	switch {
 	case o.Output.Structured():
 		return nil
 	case o.Output.Format == cli.Name:
-		return (&printers.NamePrinter{}).PrintObj(m, o.Out)
+	case o.DryRun != "":
+		operation = " created (" + o.DryRun + " dry run)"
+	default:
+		operation = " created"
 	}
-	operation, name := "created", m.Name
-	if o.DryRun != "" {
-		operation += " (" + o.DryRun + " dry run)"
-	}
-	if name == "" {
-		name = m.GenerateName + "*"
-	}
-	_, err := fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s %s\n", name, operation)
+	name := cmp.Or(m.Name, m.GenerateName+"*")
+	_, err := fmt.Fprintf(o.Out, "storageversionmigration.migration.k8s.io/%s%s\n", name, operation)
 	return err
 }

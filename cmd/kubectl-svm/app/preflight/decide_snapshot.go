@@ -175,6 +175,8 @@ func (fs *Findings) aboutState(
 	if migrated != nil {
 		reason, message = migrated.Reason, migrated.Message
 	}
+	persisted := state.Status.PersistedStorageVersionHashes
+	unknown := len(persisted) == 0 || slices.Contains(persisted, migrationv1alpha1.Unknown)
 	switch reason {
 	case migrationv1alpha1.StateReasonNotServed, migrationv1alpha1.StateReasonAwaitingAgreement:
 		// The condition Agreed says more.
@@ -183,11 +185,12 @@ func (fs *Findings) aboutState(
 		return
 	case migrationv1alpha1.StateReasonPaused, migrationv1alpha1.StateReasonNotSelected,
 		migrationv1alpha1.StateReasonMigrationSuspended:
-		fs.add(Warning, CodeMigrationHeldBack, state.Name, "%s", message)
+		if !unknown {
+			fs.add(Warning, CodeMigrationHeldBack, state.Name, "%s", message)
+		}
 	}
-	persisted := state.Status.PersistedStorageVersionHashes
 	switch {
-	case len(persisted) == 0 || slices.Contains(persisted, migrationv1alpha1.Unknown):
+	case unknown:
 		fs.add(Error, CodeEncodingsUnknown, state.Name, "objects may be stored in versions that were not recorded: %s",
 			message)
 	case len(persisted) > 1:

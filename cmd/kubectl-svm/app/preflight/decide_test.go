@@ -167,6 +167,8 @@ func TestSnapshot(t *testing.T) {
 			[]string{"ERROR ServersDisagree widgets.example.com", "WARNING OldEncodings widgets.example.com"}},
 		{"paused", states(with(state("Widget", "widgets.example.com", old, v1), agreed, notMigrated("Paused"))),
 			[]string{"WARNING MigrationHeldBack widgets.example.com", "WARNING OldEncodings widgets.example.com"}},
+		{"paused, and nothing is known", states(with(state("Widget", "widgets.example.com", migrationv1alpha1.Unknown, v1),
+			agreed, notMigrated("Paused"))), []string{"ERROR EncodingsUnknown widgets.example.com"}},
 		{"a failure", states(failed), []string{"ERROR MigrationFailed widgets.example.com"}},
 		{"denied objects", Snapshot{Now: now, Manager: running, States: []migrationv1alpha1.StorageState{failed},
 			Migrations: []migrationv1alpha1.StorageVersionMigration{denied}},

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -102,7 +103,11 @@ func (o *Options) printTable(report *Report, resources []assess.Resource) {
 
 // alike reports whether the same happens to two resources, or the same helps.
 func alike(a, b *assess.Resource) bool {
-	return a.Attention == b.Attention && a.Agreed == b.Agreed && a.Reason == b.Reason && a.Next == b.Next &&
+	next := a.Next == b.Next
+	if a.NextTime != nil && b.NextTime != nil { // Resources that a manager found together settle within seconds.
+		next = b.NextTime.Sub(a.NextTime.Time).Abs() < time.Minute
+	}
+	return a.Attention == b.Attention && a.Agreed == b.Agreed && a.Reason == b.Reason && next &&
 		a.Reason != migrationv1alpha1.StateReasonMigrationRunning && (a.Attention == assess.Wait || sameHelp(a, b))
 }
 

@@ -325,6 +325,7 @@ widgets.example.com               no     v1,v2    v2        yes      NotSelected
 as.admissionregistration.k8s.io and 6 more: A migration is due, but --auto-migrate leaves the resource out.
   kubectl svm rbac --admission | kubectl apply -f -
   kubectl svm migrate '*.admissionregistration.k8s.io'
+  kubectl svm rbac --admission | kubectl delete -f -   # when they have ended or failed
 
 widgets.example.com: A migration is due, but --auto-migrate leaves the resource out.
   kubectl svm migrate widgets.example.com
@@ -351,5 +352,19 @@ func TestNamesThatMakeTheAnswerUnknown(t *testing.T) {
 		if got := o.report(t.Context(), cluster, nil).Unknown; (got != "") != unknown {
 			t.Errorf("the names %q: the answer is unknown because of %q, want %t", names, got, unknown)
 		}
+	}
+}
+
+// TestSettlingTogether has resources that settle within seconds of each other, as after an installation.
+func TestSettlingTogether(t *testing.T) {
+	settling := func(after time.Duration) *assess.Resource {
+		at := metav1.NewTime(time.Unix(0, 0).Add(after))
+		return &assess.Resource{Attention: assess.Wait, Reason: "Settling", NextTime: &at, Next: "in " + after.String()}
+	}
+	if !alike(settling(time.Minute), settling(time.Minute+2*time.Second)) {
+		t.Error("each resource has a line of its own")
+	}
+	if alike(settling(time.Minute), settling(time.Hour)) {
+		t.Error("one line stands for resources that settle at different times")
 	}
 }
