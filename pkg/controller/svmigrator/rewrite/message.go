@@ -19,6 +19,7 @@ package rewrite
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -48,17 +49,45 @@ func messageOf(status metav1.Status) string {
 }
 
 // withoutValue removes the value from the message about a field. Such a message is the kind of error, the value, and
-// the detail.
+// the detail. Rules of CustomResourceDefinitions leave the value out. Formats repeat it in the detail.
 func withoutValue(message string) string {
 	kind, rest, _ := strings.Cut(message, ": ")
 	if !slices.Contains(valued, kind) {
 		return message
 	}
-	value := rest
-	if quoted, err := strconv.QuotedPrefix(rest); err == nil {
-		value = quoted
-	} else if decoder := json.NewDecoder(strings.NewReader(rest)); decoder.Decode(new(any)) == nil {
-		value = rest[:decoder.InputOffset()]
+	value := valueAt(rest)
+	detail := strings.TrimPrefix(rest, value)
+	if value == "" || detail != "" && !strings.HasPrefix(detail, ": ") {
+		value, detail = "", ": "+rest
 	}
-	return kind + strings.TrimPrefix(rest, value)
+	for _, repeated := range []string{value, strings.Trim(value, `"`)} {
+		if len(repeated) >= shortestValue {
+			detail = strings.ReplaceAll(detail, repeated, "(value)")
+		}
+	}
+	return kind + formatted.ReplaceAllString(detail, "$1")
+}
+
+// shortestValue is the length of a value that is removed from the detail too. A shorter one may be a part of any word.
+const shortestValue = 3
+
+var (
+	// formatted is the end of the detail about a format, which repeats the value.
+	formatted = regexp.MustCompile(`(?s)(must be of type [^:]*): .*$`)
+	// goValue is the beginning of a value that the API server cannot encode, and prints as Go does.
+	goValue = regexp.MustCompile(`^[&*]?[\w\[\]./*]+( \{\})?[{(]`)
+)
+
+// valueAt returns the value at the beginning of a text, or an empty string if there is none.
+func valueAt(text string) string {
+	if quoted, err := strconv.QuotedPrefix(text); err == nil {
+		return quoted
+	}
+	if decoder := json.NewDecoder(strings.NewReader(text)); decoder.Decode(new(any)) == nil {
+		return text[:decoder.InputOffset()]
+	}
+	if goValue.MatchString(text) {
+		return text
+	}
+	return ""
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package rewrite
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -24,6 +25,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
+
+// unencodable is a type that cannot be encoded, as types inside of an API server cannot.
+type unencodable struct{ Password string }
+
+func (unencodable) MarshalJSON() ([]byte, error) { return nil, errors.New("not for the outside") }
 
 // TestMessagesHaveNoValues makes errors as the API server does.
 func TestMessagesHaveNoValues(t *testing.T) {
@@ -34,6 +40,22 @@ func TestMessagesHaveNoValues(t *testing.T) {
 			field.Invalid(path, map[string]any{"a": "secret: {}"}, "must be longer"),
 			field.Invalid(path, []string{"secret"}, "must be longer"),
 			field.Invalid(path, 4711, "must be longer"),
+		},
+		`spec.password: Invalid value: in body must be of type uuid`: {
+			field.Invalid(path, "secret", `in body must be of type uuid: "secret"`),
+			field.Invalid(path, field.OmitValueType{}, `in body must be of type uuid: "secret"`),
+		},
+		`spec.password: Invalid value: (value) is in the dictionary`: {
+			field.Invalid(path, "secret", "secret is in the dictionary"),
+		},
+		`spec.password: Invalid value: 10 characters are needed`: {
+			field.Invalid(path, field.OmitValueType{}, "10 characters are needed"),
+		},
+		`spec.password: Invalid value: size must be more than that: call the storage team`: {
+			field.Invalid(path, field.OmitValueType{}, "size must be more than that: call the storage team"),
+		},
+		`spec.password: Invalid value`: {
+			field.Invalid(path, unencodable{Password: "secret"}, "must be longer"),
 		},
 		`spec.password: Unsupported value: supported values: "a", "b"`: {
 			field.NotSupported(path, "secret", []string{"a", "b"}),

@@ -281,6 +281,21 @@ func TestAnObjectWaitsForItsTime(t *testing.T) {
 	}
 }
 
+// TestFreshObjectsComeFirst has an object whose retry is due before all others were tried. If each try takes long, it
+// must not keep them waiting.
+func TestFreshObjectsComeFirst(t *testing.T) {
+	s, now := twoChunks(t), time.Unix(0, 0)
+	a := take(t, s, now)
+	s.Retry(a, now)
+	now = now.Add(time.Minute)
+	if next := take(t, s, now); next == a {
+		t.Errorf("%s is tried again before others were tried once", a.Name)
+	}
+	if next := take(t, s, now); next != a {
+		t.Errorf("%s is not tried again", a.Name)
+	}
+}
+
 func TestATokenThatExpiredIsReplacedInThePosition(t *testing.T) {
 	s, now := twoChunks(t), time.Unix(0, 0)
 	a, b := take(t, s, now), take(t, s, now)
