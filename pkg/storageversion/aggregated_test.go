@@ -178,7 +178,7 @@ func TestAggregatedServerInFrontOfADefinitionFromTheStart(t *testing.T) {
 		&AggregatedDocument{Address: "other/api:443", Failure: "503"})
 	s.SetCustomResource(s.tick(), widgets, widget(1, "v1", "v1"))
 	later, known := SightingsSince(recorded.Evidence, s.Observe(s.now, widgets).Sightings)
-	if !known || len(later) != 1 || later[0].WroteOnly(widgetV1) {
+	if !known || len(later) != 1 || later[0].ProvesOnly(widgetV1) {
 		t.Errorf("got %v %+v, want the sighting of the other server", known, later)
 	}
 }

@@ -36,7 +36,7 @@ func (o *Observation) AllWrite(hash string) bool {
 func (o *Observation) WroteOnlyFrom(hash string) time.Time {
 	since := o.Time
 	for _, sighting := range slices.Backward(o.Sightings) {
-		if !sighting.WroteOnly(hash) {
+		if !sighting.ProvesOnly(hash) {
 			break
 		}
 		since = sighting.Since

@@ -88,7 +88,7 @@ func (l *Look) Incomplete() []string {
 // HasAnonymous reports whether a document is from a process that neither its Lease nor its start time identifies.
 func (l *Look) HasAnonymous() bool {
 	for _, document := range l.Documents {
-		if document.Failure == "" && document.Started.IsZero() && !IdentifiedByLease(document.Version) {
+		if document.Failure == "" && document.Started.IsZero() && !LeaseIdentifiesProcess(document.Version) {
 			return true
 		}
 	}

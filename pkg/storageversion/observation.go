@@ -121,8 +121,8 @@ type Sighting struct {
 // WritesOnly reports whether the servers write the encoding hash and no other. It says nothing about UnreadDeparted.
 func (s *Sighting) WritesOnly(hash Encoding) bool { return len(s.Writing) == 1 && s.Writing[0] == hash }
 
-// WroteOnly reports whether all servers, also those that left, were seen to write the encoding hash and no other.
-func (s *Sighting) WroteOnly(hash Encoding) bool {
+// ProvesOnly reports whether all servers, also those that left, were seen to write the encoding hash and no other.
+func (s *Sighting) ProvesOnly(hash Encoding) bool {
 	return len(s.UnreadDeparted) == 0 && s.WritesOnly(hash)
 }
 

@@ -34,16 +34,16 @@ var leasesIdentify = version.MajorMinor(1, 35)
 // be rolled back to 1.34, which takes Leases over. One of 1.36 may not.
 var leasesEndWithProcesses = version.MajorMinor(1, 36)
 
-// IdentifiedByLease reports whether the identity Lease of a server of that version tells one process from the next. It
-// does not if the version is not known.
-func IdentifiedByLease(serverVersion string) bool {
+// LeaseIdentifiesProcess reports whether the identity Lease of a server of that version tells one process from the
+// next. It does not if the version is not known.
+func LeaseIdentifiesProcess(serverVersion string) bool {
 	v, err := version.ParseGeneric(serverVersion)
 	return err == nil && v.AtLeast(leasesIdentify)
 }
 
-// MayOutliveProcess reports whether the identity Lease of a server of that version may pass to another process. It may
-// if the version is not known.
-func MayOutliveProcess(serverVersion string) bool {
+// LeaseMayOutliveProcess reports whether the identity Lease of a server of that version may pass to another process. It
+// may if the version is not known.
+func LeaseMayOutliveProcess(serverVersion string) bool {
 	v, err := version.ParseGeneric(serverVersion)
 	return err != nil || !v.AtLeast(leasesEndWithProcesses)
 }
@@ -77,7 +77,7 @@ func (p processes) answer(documents map[string]Document) (unread []Process) {
 			continue
 		}
 		before, met := p[name]
-		now := connectedProcess{started: document.Started, identified: IdentifiedByLease(document.Version)}
+		now := connectedProcess{started: document.Started, identified: LeaseIdentifiesProcess(document.Version)}
 		byLease := now.identified && (!met || before.identified) // Leases tell which processes there were.
 		same := met && before.identified == now.identified && before.started.Equal(now.started) &&
 			(!before.lost || !now.started.IsZero())
@@ -119,7 +119,7 @@ func (p processes) unread() []Process {
 // identify. Only somebody who has watched them since knows whether they are still the same.
 func Anonymous(e migrationv1alpha1.StorageEvidence) bool {
 	return WrittenByServers(e) && slices.ContainsFunc(e.Endpoints, func(endpoint migrationv1alpha1.EndpointEvidence) bool {
-		return !IdentifiedByLease(endpoint.ServerVersion) && endpoint.ProcessStartTime == nil
+		return !LeaseIdentifiesProcess(endpoint.ServerVersion) && endpoint.ProcessStartTime == nil
 	})
 }
 
@@ -127,7 +127,7 @@ func Anonymous(e migrationv1alpha1.StorageEvidence) bool {
 func sameProcesses(a, b []migrationv1alpha1.EndpointEvidence) bool {
 	unidentified := func(all []migrationv1alpha1.EndpointEvidence) []migrationv1alpha1.EndpointEvidence {
 		return slices.DeleteFunc(slices.Clone(all), func(endpoint migrationv1alpha1.EndpointEvidence) bool {
-			return IdentifiedByLease(endpoint.ServerVersion)
+			return LeaseIdentifiesProcess(endpoint.ServerVersion)
 		})
 	}
 	return slices.EqualFunc(unidentified(a), unidentified(b), func(a, b migrationv1alpha1.EndpointEvidence) bool {

@@ -35,10 +35,10 @@ func TestWhatLeasesTell(t *testing.T) {
 		"":                     {false, true},
 		"unknown":              {false, true},
 	} {
-		if got := IdentifiedByLease(version); got != want.identified {
+		if got := LeaseIdentifiesProcess(version); got != want.identified {
 			t.Errorf("%q identifies: %t, want %t", version, got, want.identified)
 		}
-		if got := MayOutliveProcess(version); got != want.mayOutlive {
+		if got := LeaseMayOutliveProcess(version); got != want.mayOutlive {
 			t.Errorf("%q may outlive the process: %t, want %t", version, got, want.mayOutlive)
 		}
 	}

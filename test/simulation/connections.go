@@ -62,7 +62,7 @@ func (o *observer) connect(wanted int) map[string]*server {
 // hold keeps connections to the processes that answered, where others may take over their Leases.
 func (o *observer) hold(look storageversion.Look, from map[string]*server) {
 	for name, document := range look.Documents {
-		if s := from[name]; s != nil && document.Failure == "" && storageversion.MayOutliveProcess(document.Version) {
+		if s := from[name]; s != nil && document.Failure == "" && storageversion.LeaseMayOutliveProcess(document.Version) {
 			document.Held = true
 			look.Documents[name], o.held[name] = document, s
 			o.known[s.source] = true

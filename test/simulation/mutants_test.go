@@ -149,7 +149,7 @@ func takeUIDsForTheSame(w *world, in *svmtrigger.Input) {
 // believeAll gives every migration that succeeded what makes a proof.
 func believeAll(w *world, in *svmtrigger.Input) {
 	changeMigrations(in, func(m *migrationv1alpha1.StorageVersionMigration) {
-		if m.HasCondition(migrationv1alpha1.MigrationSucceeded) {
+		if m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) {
 			m.Status.Target = &migrationv1alpha1.MigrationTarget{
 				StorageVersionHash: in.State.Status.CurrentStorageVersionHash, Epoch: &in.State.Status.Epoch,
 				StorageStateUID: in.State.UID,

@@ -244,7 +244,7 @@ func (j *judge) checkSuccess(ctx context.Context, t *testing.T, m *migration) {
 	j.mu.Lock()
 	known, folder := j.succeeded[m.UID], j.folders[resource]
 	j.mu.Unlock()
-	if known || folder == "" || m.Status.Target == nil || !m.HasCondition(v1alpha1.MigrationSucceeded) {
+	if known || folder == "" || m.Status.Target == nil || !m.IsConditionTrue(v1alpha1.MigrationSucceeded) {
 		return
 	}
 	objects, err := j.StoredUnder(ctx, folder, m.written)
@@ -343,7 +343,7 @@ func (c *cluster) nothingFailed(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range migrations.Items {
-		if m := &migrations.Items[i]; m.HasCondition(v1alpha1.MigrationFailed) {
+		if m := &migrations.Items[i]; m.IsConditionTrue(v1alpha1.MigrationFailed) {
 			t.Errorf("migration %s failed: %+v", m.Name, m.Status.Conditions)
 		}
 	}

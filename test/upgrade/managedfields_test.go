@@ -141,7 +141,7 @@ func (c *cluster) widget(t *testing.T, name string) *unstructured.Unstructured {
 // checkDenied wants objects that cannot be rewritten to be named, with the reason, and the other one to be migrated.
 func checkDenied(m *v1alpha1.StorageVersionMigration, denied bool) error {
 	switch {
-	case !denied && m.HasCondition(v1alpha1.MigrationSucceeded):
+	case !denied && m.IsConditionTrue(v1alpha1.MigrationSucceeded):
 		return nil
 	case denied && len(m.Status.DeniedObjects) == 2 && m.Status.DeniedObjects[0].Name == "old" &&
 		strings.Contains(m.Status.DeniedObjects[0].Message, "clean managedFields") && m.Status.Progress.Rewritten == 1:

@@ -46,7 +46,7 @@ import (
 //  8. Before the first list, the definition of a custom resource is the one that was observed.
 //  9. kube-controller-manager does not migrate the resource (intree.go).
 //  10. The resource is served (locate in served.go).
-//  11. The target and the time of the start are stored (bindTarget).
+//  11. The target and the time of the start are stored (storeTarget).
 
 // sync does everything about a migration that needs no slot. It fails a migration that cannot succeed, writes into the
 // status what a migration waits for, queues a migration that may write, and deletes one that ended long ago.
@@ -203,6 +203,6 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 		return false, r.end(ctx, failed(*missing))
 	}
 	r.prepareTask(ctx, decision)
-	err = r.bindTarget(ctx, decision)
+	err = r.storeTarget(ctx, decision)
 	return err == nil, err
 }

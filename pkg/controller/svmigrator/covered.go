@@ -53,7 +53,7 @@ func (r *migrationRun) findCovered() map[types.UID]int64 {
 // meanwhile, which its generation shows: it may be for a new encryption key.
 func (c *Controller) endCovered(ctx context.Context, run *migrationRun) {
 	first := run.status.stored
-	if !first.HasCondition(migrationv1alpha1.MigrationSucceeded) {
+	if !first.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) {
 		return
 	}
 	for _, m := range c.env.caches.MigrationsOf(run.resource) {
@@ -75,7 +75,7 @@ func (c *Controller) endCovered(ctx context.Context, run *migrationRun) {
 
 // wantsTarget reports whether a migration asks for nothing more than a success with this target.
 func wantsTarget(m *migrationv1alpha1.StorageVersionMigration, target *migrationv1alpha1.MigrationTarget) bool {
-	asked := m.Wanted()
+	asked := m.EffectiveTarget()
 	return asked == nil || asked.StorageVersionHash == target.StorageVersionHash &&
 		(asked.Epoch == nil || target.Epoch != nil && *asked.Epoch == *target.Epoch) &&
 		(asked.StorageStateUID == "" || asked.StorageStateUID == target.StorageStateUID)
@@ -101,7 +101,7 @@ func (r *migrationRun) deniedBefore(
 ) *migrationv1alpha1.StorageVersionMigration {
 	// If managedFields are cleaned, all objects are rewritten: those that the earlier migration has rewritten may name
 	// versions that are not served any more.
-	if !r.status.stored.ByTrigger() || target.Epoch == nil || r.cleans() {
+	if !r.status.stored.HasEpoch() || target.Epoch == nil || r.cleans() {
 		return nil
 	}
 	var last *migrationv1alpha1.StorageVersionMigration
@@ -117,7 +117,7 @@ func (r *migrationRun) deniedBefore(
 // triedAll reports whether a migration has tried all objects, and failed only because some of them were denied.
 func triedAll(m *migrationv1alpha1.StorageVersionMigration) bool {
 	failed := m.Status.Condition(migrationv1alpha1.MigrationFailed)
-	return m.HasCondition(migrationv1alpha1.MigrationFailed) && m.Status.SweepCompletionTime != nil && namesDenied(m) &&
+	return m.IsConditionTrue(migrationv1alpha1.MigrationFailed) && m.Status.SweepCompletionTime != nil && namesDenied(m) &&
 		failed.Reason == migrationv1alpha1.MigrationReasonObjectsDenied
 }
 

@@ -94,14 +94,14 @@ func Decide(in Input) Decision {
 			"the CustomResourceDefinition of %s was deleted, and its objects with it", resource)
 	}
 	var d Decision
-	if target := m.Bound(); target != nil {
+	if target := m.EpochTarget(); target != nil {
 		d = decideBound(in, target)
 	} else {
 		d = decideUnbound(in)
 	}
 	// If a migration of the trigger failed while it is suspended, the trigger would create another one that is not
 	// suspended.
-	if m.Spec.Suspend && (d.Verdict != Fail || m.ByTrigger()) {
+	if m.Spec.Suspend && (d.Verdict != Fail || m.HasEpoch()) {
 		return waitDecision(migrationv1alpha1.MigrationReasonSuspended,
 			"the migration is suspended. Set spec.suspend to false to continue")
 	}
@@ -153,7 +153,7 @@ func decideBound(in Input, target *migrationv1alpha1.MigrationTarget) Decision {
 // outdated returns the decision about a migration whose epoch is over. The trigger deletes those that it created. If
 // the migrator was first and failed them, each rolling upgrade would leave failed migrations behind.
 func (in *Input) outdated(reason, format string, args ...any) Decision {
-	if in.HasTrigger && in.Migration.ByTrigger() {
+	if in.HasTrigger && in.Migration.HasEpoch() {
 		return awaitAgreement(format+". The trigger replaces the migration", args...)
 	}
 	return failDecision(reason, format+". "+restarts, args...)
@@ -254,7 +254,7 @@ func (in *Input) wroteOnlySinceRecord(
 ) bool {
 	sightings := in.Observation.Sightings
 	later, known := storageversion.SightingsSince(recorded, sightings)
-	if !known || slices.ContainsFunc(later, func(s storageversion.Sighting) bool { return !s.WroteOnly(hash) }) {
+	if !known || slices.ContainsFunc(later, func(s storageversion.Sighting) bool { return !s.ProvesOnly(hash) }) {
 		return false
 	}
 	// Evidence that another manager recorded can be compared only if it is durable.

@@ -91,7 +91,7 @@ func TestAggregatedServerIsReadAtTheEnd(t *testing.T) {
 			if err := r.tryFinish(ctx); !errors.Is(err, test.want) {
 				t.Errorf("the error is %v, want %v", err, test.want)
 			}
-			if r.status.stored.HasCondition(migrationv1alpha1.MigrationSucceeded) != test.succeeds {
+			if r.status.stored.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) != test.succeeds {
 				t.Errorf("the conditions are %+v", r.status.stored.Status.Conditions)
 			}
 		})
@@ -143,7 +143,7 @@ func TestServerThatComesBackDuringAMigration(t *testing.T) {
 		o.SetServers(began.Add(test.leaves), both[:1], true)
 		o.SetServers(began.Add(2*time.Minute), both, true)
 		o.clock.SetTime(began.Add(time.Hour))
-		if err := r.tryFinish(ctx); err != nil || !r.status.stored.HasCondition(test.want) {
+		if err := r.tryFinish(ctx); err != nil || !r.status.stored.IsConditionTrue(test.want) {
 			t.Errorf("%s: the error is %v, and the conditions are %+v", name, err, r.status.stored.Status.Conditions)
 		}
 	}

@@ -165,7 +165,7 @@ func (f *followers) stateOf(o *storageversion.Observation) followState {
 		asked--
 	}
 	if asked < 0 || slices.ContainsFunc(o.Sightings[asked:], func(s storageversion.Sighting) bool {
-		return !s.WroteOnly(hash)
+		return !s.ProvesOnly(hash)
 	}) {
 		return followState{}
 	}

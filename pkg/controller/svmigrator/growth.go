@@ -24,12 +24,12 @@ import (
 )
 
 const (
-	// The sizes are read after manyRewrites rewrites or earlier, because some objects may be much larger than the average.
-	// If the average size is not known, they are read after fewRewrites at first. The default margin is the size of more
-	// than fewRewrites objects of 100 kB.
-	fewRewrites, manyRewrites = 50, 500
-	// If all objects of a resource together take at most half the bound, mostRewrites counts instead of manyRewrites.
-	mostRewrites = 5000
+	// The sizes are read after readAfter rewrites or earlier, because some objects may be much larger than the average.
+	// If the average size is not known, they are read after readAfterFirst at first. The default margin is the size of
+	// more than readAfterFirst objects of 100 kB.
+	readAfterFirst, readAfter = 50, 500
+	// If all objects of a resource together take at most half of maxGrowth, readAfterIfSmall counts instead of readAfter.
+	readAfterIfSmall = 5000
 )
 
 // sizes has what the API servers reported at one time, in bytes.
@@ -77,8 +77,8 @@ func labelsOf(metric *dto.Metric) map[string]string {
 // not read after each rewrite: an API server gathers all its metrics for that, which takes as long as a few rewrites,
 // or as a hundred.
 type growth struct {
-	// bound is by how many bytes a file may grow before the first pause.
-	bound int64
+	// maxGrowth is by how many bytes a file may grow before the first pause.
+	maxGrowth int64
 	// measuring is set during the first readings. before are the files of the measurement before.
 	measuring     bool
 	files, before map[string]*databaseFile // by the ID of the etcd
@@ -98,22 +98,22 @@ type growth struct {
 // databaseFile has sizes of a database file in bytes: when it was first and last read, and at which rewriting pauses.
 type databaseFile struct{ first, last, limit int64 }
 
-func newGrowth(bound int64) growth {
-	g := growth{bound: bound, files: map[string]*databaseFile{}}
+func newGrowth(maxGrowth int64) growth {
+	g := growth{maxGrowth: maxGrowth, files: map[string]*databaseFile{}}
 	g.readSoon()
 	return g
 }
 
 // rewritten counts a rewrite. It reports whether the next reading is due.
 func (g *growth) rewritten(resource schema.GroupResource) bool {
-	size, atMost := g.objects[resource], int64(manyRewrites)
+	size, objects := g.objects[resource], int64(readAfter)
 	switch {
 	case size.average == 0:
-		atMost = g.maxUnsized
-	case size.all <= g.bound/2:
-		atMost = mostRewrites
+		objects = g.maxUnsized
+	case size.all <= g.maxGrowth/2:
+		objects = readAfterIfSmall
 	}
-	share := g.budget/atMost + 1
+	share := g.budget/objects + 1
 	g.rewrittenBytes += max(size.average, share)
 	g.sincePause += cmp.Or(size.average, share)
 	return g.rewrittenBytes >= g.budget
@@ -123,7 +123,7 @@ func (g *growth) rewritten(resource schema.GroupResource) bool {
 func (g *growth) roomUsed() bool { return g.room > 0 && g.sincePause >= g.room }
 
 // unread reports whether so much was rewritten since the last reading that nothing more may be before the next one.
-func (g *growth) unread() bool { return g.rewrittenBytes >= g.bound/4 }
+func (g *growth) readingOverdue() bool { return g.rewrittenBytes >= g.maxGrowth/4 }
 
 // read records the sizes that were read. rewritten is what rewrittenBytes was when the reading began. It returns a file
 // that has reached its limit, or nil.
@@ -132,7 +132,7 @@ func (g *growth) read(now sizes, rewritten int64) (full *databaseFile) {
 	for id, size := range now.files {
 		f := g.files[id]
 		if f == nil || g.measuring && size > f.last { // The members of etcd have files of different sizes.
-			f = &databaseFile{first: size, last: size, limit: size + g.bound}
+			f = &databaseFile{first: size, last: size, limit: size + g.maxGrowth}
 			g.files[id] = f
 		}
 		soon = soon || size-f.last > g.margin() || f.limit-size < 2*g.margin()
@@ -142,7 +142,7 @@ func (g *growth) read(now sizes, rewritten int64) (full *databaseFile) {
 		}
 	}
 	g.objects, g.rewrittenBytes = now.objects, g.rewrittenBytes-rewritten
-	g.budget, g.maxUnsized = g.margin(), min(2*g.maxUnsized, manyRewrites)
+	g.budget, g.maxUnsized = g.margin(), min(2*g.maxUnsized, readAfter)
 	if soon {
 		g.readSoon()
 	}
@@ -150,14 +150,14 @@ func (g *growth) read(now sizes, rewritten int64) (full *databaseFile) {
 }
 
 // readSoon makes the next reading come early.
-func (g *growth) readSoon() { g.budget, g.maxUnsized = g.margin()/4, fewRewrites }
+func (g *growth) readSoon() { g.budget, g.maxUnsized = g.margin()/4, readAfterFirst }
 
-// resume sets the limits for the time until the next pause, after a compaction. A file that has reached its limit may
-// grow by the margin. If it grows that much, it has no free pages left.
+// resume sets new limits after a compaction. A file that has reached its limit may grow by one margin more: when it has
+// grown that much, no free page is left in it. So each pause lets the file grow by a margin.
 //
-// So the file grows by a margin for each pause. That ends at twice the bound: from then on a pause begins before the
-// free pages are used up. Only what was rewritten since the last pause has used them, so as much has room again, less
-// what others write. If the file grows nevertheless, there is less room.
+// When the file has grown to twice maxGrowth, it may not grow any more. From then on the migrator rewrites only what
+// fits into the pages that the compaction has freed: at first three quarters of what was rewritten since the last
+// pause, and less each time that the file grows nevertheless.
 func (g *growth) resume() {
 	for _, f := range g.files {
 		if f.last < f.limit {
@@ -165,9 +165,9 @@ func (g *growth) resume() {
 		}
 		f.limit = f.last + g.margin()
 		switch {
-		case f.limit <= f.first+2*g.bound:
+		case f.limit <= f.first+2*g.maxGrowth:
 		case g.room == 0:
-			g.room = max(g.bound/4, g.sincePause*3/4)
+			g.room = max(g.maxGrowth/4, g.sincePause*3/4)
 		default:
 			g.room = max(g.margin(), g.room*3/4)
 		}
@@ -197,4 +197,4 @@ func (g *growth) endMeasurement() {
 }
 
 // margin is how many bytes are rewritten between two readings, unless the next reading must come early.
-func (g *growth) margin() int64 { return g.bound / 16 }
+func (g *growth) margin() int64 { return g.maxGrowth / 16 }

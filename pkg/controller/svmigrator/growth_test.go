@@ -49,7 +49,7 @@ func TestGrowth(t *testing.T) {
 		}
 		g.rewritten(widgets)
 		full := g.read(sizes{files: map[string]int64{"etcd-0": step.last, "etcd-1": step.small}}, g.rewrittenBytes)
-		soon := g.maxUnsized == fewRewrites
+		soon := g.maxUnsized == readAfterFirst
 		if (full != nil) != step.full || soon != step.soon {
 			t.Errorf("step %d, %s: full is %v and soon is %v", i, step.what, full != nil, soon)
 		}
@@ -112,7 +112,7 @@ func TestReadingThatTakesLong(t *testing.T) {
 	}
 	began := g.rewrittenBytes
 	rewrites := 0
-	for ; !g.unread(); rewrites++ {
+	for ; !g.readingOverdue(); rewrites++ {
 		g.rewritten(widgets)
 	}
 	if rewrites < 100 || rewrites > 400 {

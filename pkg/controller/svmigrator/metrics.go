@@ -116,8 +116,8 @@ func collect(c *Controller, gauge controller.Gauge) {
 // hides reports whether a migration is counted instead of another one of its resource. One that waits for the end of
 // the other does not hide it: otherwise no alert would say that the other one makes no progress.
 func hides(m, other *migrationv1alpha1.StorageVersionMigration) bool {
-	runs := m.HasCondition(migrationv1alpha1.MigrationRunning)
-	if runs != other.HasCondition(migrationv1alpha1.MigrationRunning) {
+	runs := m.IsConditionTrue(migrationv1alpha1.MigrationRunning)
+	if runs != other.IsConditionTrue(migrationv1alpha1.MigrationRunning) {
 		return runs
 	}
 	return createdAfter(m, other)
@@ -142,7 +142,7 @@ func collectNewest(
 			continue
 		}
 		for _, condition := range migrationv1alpha1.MigrationConditionTypes {
-			if m.HasCondition(condition) {
+			if m.IsConditionTrue(condition) {
 				resources[state{string(condition), m.Status.Condition(condition).Reason}]++
 			}
 		}

@@ -123,7 +123,7 @@ func TestNewestMigrations(t *testing.T) {
 				{Type: migrationv1alpha1.MigrationConditionType(condition), Status: corev1.ConditionTrue, Reason: reason},
 				{Type: "example.com/Approved", Status: corev1.ConditionTrue, Reason: "ByAnother"},
 			}
-			if !m.HasCondition(migrationv1alpha1.MigrationRunning) {
+			if !m.IsConditionTrue(migrationv1alpha1.MigrationRunning) {
 				m.Status.Conditions = append(m.Status.Conditions, migrationv1alpha1.MigrationCondition{
 					Type: migrationv1alpha1.MigrationRunning, Status: corev1.ConditionFalse, Reason: "Waiting",
 				})

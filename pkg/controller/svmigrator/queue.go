@@ -70,7 +70,7 @@ func rankOf(
 		r.priority = long
 	case m.Begun():
 		r.priority = begun
-	case !m.ByTrigger(), state != nil && len(state.Status.Evidence.StoredVersions()) > 1:
+	case !m.HasEpoch(), state != nil && len(state.Status.Evidence.StoredVersions()) > 1:
 		r.priority = awaited
 	case state != nil && !slices.Contains(state.Status.PersistedStorageVersionHashes, storageversion.Unknown):
 		r.priority = outdated

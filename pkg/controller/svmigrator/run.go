@@ -78,9 +78,9 @@ type migrationRun struct {
 
 	// served is the resource as the engine rewrites it. locate sets it.
 	served rewrite.Resource
-	// bound is the migration with its target, or nil before the target is stored. Other goroutines use it to decide
+	// begun is the migration with its target, or nil before the target is stored. Other goroutines use it to decide
 	// whether the run must stop.
-	bound atomic.Pointer[migrationv1alpha1.StorageVersionMigration]
+	begun atomic.Pointer[migrationv1alpha1.StorageVersionMigration]
 	// ending means that this run is writing the end of the migration.
 	ending atomic.Bool
 
@@ -97,7 +97,7 @@ func (r *migrationRun) run(ctx context.Context) error {
 	if admitted, err := r.admit(ctx); !admitted {
 		return err
 	}
-	defer r.bound.Store(nil)
+	defer r.begun.Store(nil)
 	if storageversion.Expires(r.resource) {
 		return r.tryExpired(ctx)
 	}
@@ -137,9 +137,9 @@ func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 	}
 }
 
-// bindTarget stores the target and the time of the start before any object is written, unless an earlier run has stored
-// them, and writes the condition.
-func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error {
+// storeTarget stores the target and the time of the start before any object is written, unless an earlier run has
+// stored them, and writes the condition.
+func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error {
 	m := r.status.stored
 	if m.Begun() && !r.alreadyExplained(&m.Status) {
 		logger := klog.FromContext(ctx)
@@ -166,15 +166,15 @@ func (r *migrationRun) bindTarget(ctx context.Context, decision Decision) error 
 	if err != nil {
 		return err
 	}
-	r.bound.Store(r.status.stored)
-	// A change that came before the run was bound could not stop it, so decide once more.
+	r.begun.Store(r.status.stored)
+	// A change that came before this could not stop the run, so decide once more.
 	if r.env.decideCached(r.status.stored).Verdict != Go {
 		return errStopped
 	}
 	return nil
 }
 
-// alreadyExplained reports whether the status still says why the last run could not continue. Then bindTarget keeps
+// alreadyExplained reports whether the status still says why the last run could not continue. Then storeTarget keeps
 // that condition until the run makes progress. A run that was postponed before all objects were done makes some now.
 func (r *migrationRun) alreadyExplained(status *migrationv1alpha1.StorageVersionMigrationStatus) bool {
 	return r.saysStuck(status) || status.SweepCompletionTime != nil && r.saysPostponed(status)

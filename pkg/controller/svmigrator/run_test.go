@@ -158,7 +158,7 @@ func TestStatusThatNoMigratorWrote(t *testing.T) {
 			r := s.run(m)
 			r.served = rewrite.Resource{GroupVersionResource: widgets.WithVersion("v2"), Class: storageversion.Custom}
 			r.prepareTask(ctx, toV2)
-			if err := r.bindTarget(ctx, toV2); err != nil && err != errStopped {
+			if err := r.storeTarget(ctx, toV2); err != nil && err != errStopped {
 				t.Fatal(err)
 			}
 			if got := r.status.stored.Status; got.Target == nil || *got.Target.Epoch != 3 ||
@@ -187,7 +187,7 @@ func TestFieldsThatAreRefused(t *testing.T) {
 		})
 	s.env.client = client.MigrationV1alpha1()
 	for name, write := range map[string]func(r *migrationRun) error{
-		"the target":   func(r *migrationRun) error { return r.bindTarget(ctx, toV2) },
+		"the target":   func(r *migrationRun) error { return r.storeTarget(ctx, toV2) },
 		"the position": func(r *migrationRun) error { return r.SavePosition(ctx, sweep.Position{Complete: true}) },
 		"the end":      func(r *migrationRun) error { return r.finish(ctx) },
 	} {
@@ -219,7 +219,7 @@ func TestPostponedAgain(t *testing.T) {
 		logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 		r := s.run(m)
 		r.postponedFor = inTree
-		if err := r.bindTarget(klog.NewContext(ctx, logger), toV2); err != nil && !errors.Is(err, errStopped) {
+		if err := r.storeTarget(klog.NewContext(ctx, logger), toV2); err != nil && !errors.Is(err, errStopped) {
 			t.Fatal(err)
 		}
 		lines := strings.Count(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "Migration continues")
@@ -317,7 +317,7 @@ func TestSuspendedWhileCovered(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if live.HasCondition(migrationv1alpha1.MigrationSucceeded) != want {
+		if live.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) != want {
 			t.Errorf("%s has ended: %v, want %v", name, !want, want)
 		}
 	}

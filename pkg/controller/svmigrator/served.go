@@ -173,7 +173,7 @@ func (c *Controller) checkServed(
 	_, missing, err := findServed(ctx, c.env.documents, c.env.asked(m), "")
 	// The trigger creates no migration of what is not stored, and none such starts. Otherwise somebody is just replacing
 	// an APIService.
-	mayBeUnstored := !m.ByTrigger() && !m.Begun()
+	mayBeUnstored := !m.HasEpoch() && !m.Begun()
 	if err == nil && missing == nil && mayBeUnstored && observation.Presence == storageversion.NotServed {
 		// All servers were read, and none has a storage version of the resource that the API server does serve.
 		missing = new(notStored(resource))

@@ -116,7 +116,7 @@ func newSpace(logger klog.Logger, env *environment, stopRuns func()) *space {
 
 // run reads the sizes when a reading is due, and ends pauses.
 func (s *space) run(ctx context.Context) {
-	if s.growth.bound == 0 {
+	if s.growth.maxGrowth == 0 {
 		return
 	}
 	ticker := s.env.clock.NewTicker(spaceRetry)
@@ -138,7 +138,7 @@ func (s *space) rewritten(resource schema.GroupResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writtenAt = s.env.clock.Now()
-	if s.growth.bound == 0 {
+	if s.growth.maxGrowth == 0 {
 		return
 	}
 	due := s.growth.rewritten(resource)
@@ -150,7 +150,7 @@ func (s *space) rewritten(resource schema.GroupResource) {
 	if !due {
 		return
 	}
-	if s.growth.unread() && s.pause == nil {
+	if s.growth.readingOverdue() && s.pause == nil {
 		s.startPause(&spacePause{why: waitDecision(migrationv1alpha1.MigrationReasonAwaitingStorageSpace,
 			"the API servers do not report the size of etcd's database, or only slowly. Rewriting continues when one has "+
 				"reported it")})
@@ -163,7 +163,7 @@ func (s *space) rewritten(resource schema.GroupResource) {
 
 // admit returns why nothing may be rewritten now, or nil.
 func (s *space) admit(ctx context.Context) *Decision {
-	if s.growth.bound == 0 {
+	if s.growth.maxGrowth == 0 {
 		return nil
 	}
 	s.measurementMu.Lock()

@@ -117,7 +117,7 @@ func (e *environment) recordTransition(ctx context.Context, before, m *migration
 		target := versionName(status.Target)
 		logger.Info("Migration starts", "target", target, "epoch", ptr.Deref(status.Target.Epoch, 0))
 		message := "All objects are being rewritten in " + target + "."
-		if m.HasCondition(migrationv1alpha1.MigrationWaiting) {
+		if m.IsConditionTrue(migrationv1alpha1.MigrationWaiting) {
 			message = status.Condition(migrationv1alpha1.MigrationWaiting).Message
 		}
 		e.recordEvent(m, corev1.EventTypeNormal, EventStarted, message)
@@ -127,7 +127,7 @@ func (e *environment) recordTransition(ctx context.Context, before, m *migration
 	}
 	result := status.Condition(migrationv1alpha1.MigrationSucceeded)
 	eventType, event, message := corev1.EventTypeNormal, EventSucceeded, ""
-	if m.HasCondition(migrationv1alpha1.MigrationFailed) {
+	if m.IsConditionTrue(migrationv1alpha1.MigrationFailed) {
 		result = status.Condition(migrationv1alpha1.MigrationFailed)
 		eventType, event, message = corev1.EventTypeWarning, EventFailed, result.Reason+": "
 	}

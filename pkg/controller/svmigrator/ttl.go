@@ -66,7 +66,8 @@ func namesDenied(m *migrationv1alpha1.StorageVersionMigration) bool {
 // proofPending reports whether the migration proves something that the StorageState does not show yet.
 func proofPending(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState) bool {
 	target := m.Status.Target
-	return m.HasCondition(migrationv1alpha1.MigrationSucceeded) && state != nil && target != nil && target.Epoch != nil &&
+	return m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) && state != nil && target != nil &&
+		target.Epoch != nil &&
 		state.UID == target.StorageStateUID && state.Status.Epoch == *target.Epoch &&
 		!slices.Equal(state.Status.PersistedStorageVersionHashes, []string{target.StorageVersionHash})
 }
@@ -74,7 +75,7 @@ func proofPending(m *migrationv1alpha1.StorageVersionMigration, state *migration
 // failurePending reports whether the trigger has not counted the failure of its migration yet, after which it waits. It
 // counts none while nothing is due.
 func failurePending(m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState) bool {
-	if !m.HasCondition(migrationv1alpha1.MigrationFailed) || state == nil || state.Status.Migration == nil ||
+	if !m.IsConditionTrue(migrationv1alpha1.MigrationFailed) || state == nil || state.Status.Migration == nil ||
 		state.Status.Migration.UID != m.UID {
 		return false
 	}

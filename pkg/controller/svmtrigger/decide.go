@@ -129,7 +129,7 @@ func decideWithoutDefinition(in Input) Decision {
 		d.State = DeleteState
 	}
 	for _, m := range in.Migrations {
-		if m.GroupResource() == in.Observation.Resource && !m.Finished() && m.ByTrigger() && m.DeletionTimestamp == nil {
+		if m.GroupResource() == in.Observation.Resource && !m.Finished() && m.HasEpoch() && m.DeletionTimestamp == nil {
 			d.Delete = append(d.Delete, m)
 		}
 	}

@@ -190,7 +190,7 @@ func (e *evaluation) writtenByServers() bool {
 func (e *evaluation) mayWriteAnything(server storageversion.Process) bool {
 	return e.notRecorded(server) || slices.ContainsFunc(e.old.Evidence.Endpoints,
 		func(endpoint migrationv1alpha1.EndpointEvidence) bool {
-			return storageversion.MayOutliveProcess(endpoint.ServerVersion)
+			return storageversion.LeaseMayOutliveProcess(endpoint.ServerVersion)
 		})
 }
 

@@ -146,11 +146,11 @@ func (e *evaluation) failureMessage() string {
 	}
 	message := fmt.Sprintf("The migration %s failed, and its status says why.", last.Name)
 	switch {
-	case e.next.Migrated() && e.latest != nil && e.latest.HasCondition(migrationv1alpha1.MigrationSucceeded):
+	case e.next.Migrated() && e.latest != nil && e.latest.IsConditionTrue(migrationv1alpha1.MigrationSucceeded):
 		message = fmt.Sprintf("The migration %s succeeded, but may have left entries of versions that are not served: the "+
 			"CustomResourceDefinition changed while it ran, or the feature gate CRDManagedFieldsCleaning was off in the "+
 			"manager that migrated.", last.Name)
-	case e.latest != nil && e.latest.Name == last.Name && e.latest.HasCondition(migrationv1alpha1.MigrationSucceeded):
+	case e.latest != nil && e.latest.Name == last.Name && e.latest.IsConditionTrue(migrationv1alpha1.MigrationSucceeded):
 		message = fmt.Sprintf("The migration %s succeeded, but it began before this manager saw the servers agree.",
 			last.Name)
 	case backoff.Failures > 1:

@@ -90,7 +90,7 @@ func (e *evaluation) acceptProof() {
 // another encoding could land behind it: the migrator begins no migration of an epoch before the stored state says that
 // the servers agree.
 func (e *evaluation) proves(m *migrationv1alpha1.StorageVersionMigration) bool {
-	return m.HasCondition(migrationv1alpha1.MigrationSucceeded) && e.storage().targets(m, m.Status.Target) &&
+	return m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) && e.storage().targets(m, m.Status.Target) &&
 		m.Status.Target.StorageVersionHash == e.next.CurrentStorageVersionHash && m.Status.StartTime != nil &&
 		(e.in.PrimaryState == nil || e.beganAgreed(m))
 }
@@ -132,8 +132,8 @@ func (e *evaluation) confirmed(m *migrationv1alpha1.StorageVersionMigration) boo
 func (e *evaluation) planDeletions() {
 	e.decision.DeleteReason = reasonNothingDue
 	for _, m := range e.in.Migrations {
-		bound := m.Bound()
-		if bound == nil || !m.ByTrigger() || m.GroupResource() != e.in.Observation.Resource || m.Finished() ||
+		bound := m.EpochTarget()
+		if bound == nil || !m.HasEpoch() || m.GroupResource() != e.in.Observation.Resource || m.Finished() ||
 			m.DeletionTimestamp != nil {
 			continue
 		}
@@ -203,8 +203,8 @@ func (e *evaluation) keepsOthersAway(m *migrationv1alpha1.StorageVersionMigratio
 	if m.GroupResource() != storage.resource || m.Finished() || m.DeletionTimestamp != nil {
 		return false // One that is being deleted may stay for long because of finalizers, and the migrator ignores it.
 	}
-	bound := m.Bound()
-	return bound == nil && e.agreed || storage.targets(m, bound) || m.Spec.Suspend && m.ByTrigger()
+	bound := m.EpochTarget()
+	return bound == nil && e.agreed || storage.targets(m, bound) || m.Spec.Suspend && m.HasEpoch()
 }
 
 // attempt returns the attempt of that name, nil if there is none.
@@ -221,7 +221,7 @@ func (e *evaluation) attempt(name string) *migrationv1alpha1.StorageVersionMigra
 func (e *evaluation) countFailure() {
 	m := e.latest
 	if m == nil || !m.Finished() ||
-		e.next.Migrated() && m.HasCondition(migrationv1alpha1.MigrationSucceeded) && !e.cleanedInVain(m) {
+		e.next.Migrated() && m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) && !e.cleanedInVain(m) {
 		return
 	}
 	failures := int32(1)

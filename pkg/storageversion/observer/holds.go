@@ -60,7 +60,7 @@ func (h *holds) identify(
 		return from, who, err
 	}
 	who.Version, err = from.ServerVersion(ctx)
-	if err != nil || !storageversion.MayOutliveProcess(who.Version) {
+	if err != nil || !storageversion.LeaseMayOutliveProcess(who.Version) {
 		return from, who, err
 	}
 	one, err := h.clients.connect(ctx, address, direct)
@@ -79,7 +79,7 @@ func (h *holds) identify(
 func introduce(ctx context.Context, from documents.Reader) (who storageversion.Document, err error) {
 	who.Held = true
 	who.Version, err = from.ServerVersion(ctx)
-	if err != nil || storageversion.IdentifiedByLease(who.Version) {
+	if err != nil || storageversion.LeaseIdentifiesProcess(who.Version) {
 		return who, err
 	}
 	started, err := readStart(ctx, from)

@@ -145,7 +145,7 @@ func (p *discoveryPoller) readProcess(
 		document.Version, err = from.ServerVersion(ctx)
 	}
 	if err == nil {
-		document.Held = storageversion.MayOutliveProcess(document.Version)
+		document.Held = storageversion.LeaseMayOutliveProcess(document.Version)
 		document.Started, err = time.Parse(time.RFC3339Nano, started)
 	}
 	if err != nil {

@@ -201,7 +201,7 @@ func (h *History) AddRevision(r Revision) {
 		if h.rewriting == nil {
 			h.rewriting = map[string]bool{}
 		}
-		if delete(h.rewriting, m.Name); m.StorageVersionMigration != nil && m.HasCondition(v1alpha1.MigrationRunning) {
+		if delete(h.rewriting, m.Name); m.StorageVersionMigration != nil && m.IsConditionTrue(v1alpha1.MigrationRunning) {
 			h.rewriting[m.Name] = true
 		}
 	}

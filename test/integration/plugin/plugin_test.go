@@ -301,7 +301,7 @@ func (c *cluster) awaitFailures(t *testing.T, want int) {
 			if time.Since(m.CreationTimestamp.Time) < time.Second {
 				return fmt.Errorf("%s was created just now", m.Name)
 			}
-			if m.GroupResource() == widgets && m.HasCondition(migrationv1alpha1.MigrationFailed) {
+			if m.GroupResource() == widgets && m.IsConditionTrue(migrationv1alpha1.MigrationFailed) {
 				failed++
 			}
 		}

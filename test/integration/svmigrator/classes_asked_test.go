@@ -169,7 +169,7 @@ func (s *scene) oneRuns(ctx context.Context) (runs string, others []string, err 
 	for i := range all.Items {
 		switch m := &all.Items[i]; {
 		case m.GroupResource() != s.GroupResource, m.Finished():
-		case m.HasCondition(v1alpha1.MigrationRunning):
+		case m.IsConditionTrue(v1alpha1.MigrationRunning):
 			runs = m.Name
 		default:
 			others = append(others, m.Name)

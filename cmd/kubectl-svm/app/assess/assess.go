@@ -228,11 +228,11 @@ func DoubtByDefinition(state *migrationv1alpha1.StorageState, definition *metav1
 
 // remark returns the Remark of a resource that is safe. Its migrations are the newest first.
 func remark(migrations []*migrationv1alpha1.StorageVersionMigration) string {
-	if len(migrations) == 0 || !migrations[0].HasCondition(migrationv1alpha1.MigrationFailed) {
+	if len(migrations) == 0 || !migrations[0].IsConditionTrue(migrationv1alpha1.MigrationFailed) {
 		return ""
 	}
 	failed, effect := Describe(migrations[0]), "if it was for a new encryption key, some objects may still use the old key"
-	if migrations[0].ByTrigger() {
+	if migrations[0].HasEpoch() {
 		effect = "managedFields may still have entries of versions that are not served"
 	}
 	return fmt.Sprintf("All objects are stored in the current version. But the newest migration failed: %s. %s failed, "+
@@ -270,9 +270,9 @@ func latest(
 	succeeded := false // A failure before a success does not matter any more, unless the trigger waits because of it.
 	for _, m := range candidates {
 		switch {
-		case m.HasCondition(migrationv1alpha1.MigrationRunning):
+		case m.IsConditionTrue(migrationv1alpha1.MigrationRunning):
 			return m
-		case m.HasCondition(migrationv1alpha1.MigrationSucceeded):
+		case m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded):
 			succeeded = true
 		case found == nil && (!m.Finished() || !succeeded || failedLast(state, m)):
 			found = m

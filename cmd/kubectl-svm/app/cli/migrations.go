@@ -38,7 +38,7 @@ const Pending migrationv1alpha1.MigrationConditionType = "Pending"
 // CurrentCondition returns the condition of a migration that is True. It returns one of the type Pending if none is.
 func CurrentCondition(m *migrationv1alpha1.StorageVersionMigration) migrationv1alpha1.MigrationCondition {
 	for _, conditionType := range migrationv1alpha1.MigrationConditionTypes {
-		if m.HasCondition(conditionType) {
+		if m.IsConditionTrue(conditionType) {
 			return *m.Status.Condition(conditionType)
 		}
 	}

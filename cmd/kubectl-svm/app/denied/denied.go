@@ -155,12 +155,12 @@ func newestFailed(
 			newest[at] = *m
 		case denied:
 			newest = append(newest, *m)
-		case m.HasCondition(migrationv1alpha1.MigrationFailed) && !seen.Has(resource):
+		case m.IsConditionTrue(migrationv1alpha1.MigrationFailed) && !seen.Has(resource):
 			failed[resource] = len(newest)
 			newest = append(newest, *m)
 		}
 		seen.Insert(resource)
-		if denied || m.HasCondition(migrationv1alpha1.MigrationSucceeded) {
+		if denied || m.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) {
 			known.Insert(resource)
 		}
 	}

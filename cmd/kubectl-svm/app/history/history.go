@@ -113,7 +113,7 @@ func (o *Options) row(m *migrationv1alpha1.StorageVersionMigration) cli.Row {
 		colour = cli.Yellow
 	}
 	by, target, objects, denied := "a person", "", "", ""
-	if m.ByTrigger() {
+	if m.HasEpoch() {
 		by = "the trigger"
 	}
 	if m.Status.Target != nil {

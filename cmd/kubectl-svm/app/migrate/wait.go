@@ -101,7 +101,7 @@ func (w *waiting) look(
 		case m == nil:
 			w.Overwrite("")
 			return fmt.Errorf("the migration %s was deleted, and the command did not see it end", created[i].Name)
-		case m.HasCondition(migrationv1alpha1.MigrationFailed):
+		case m.IsConditionTrue(migrationv1alpha1.MigrationFailed):
 			w.failed = append(w.failed, m)
 		case !m.Finished():
 			w.left = append(w.left, m.Name)

@@ -141,7 +141,7 @@ func (o *Options) follow(ctx context.Context, stored *store, lines <-chan string
 		}
 		all := stored.all()
 		i := slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool {
-			return m.HasCondition(migrationv1alpha1.MigrationRunning)
+			return m.IsConditionTrue(migrationv1alpha1.MigrationRunning)
 		})
 		if i < 0 {
 			i = slices.IndexFunc(all, func(m migrationv1alpha1.StorageVersionMigration) bool { return !m.Finished() })

@@ -90,7 +90,7 @@ func (o *Options) currentOrigin(ctx context.Context) (origin, error) {
 	}
 	// No Lease has the version of its server. Beside a server of 1.35 there may be one of 1.34, which keeps its Lease when
 	// it restarts. Beside a newer one there is none, because API servers differ by one minor version at most.
-	if storageversion.MayOutliveProcess(version.GitVersion) {
+	if storageversion.LeaseMayOutliveProcess(version.GitVersion) {
 		return origin{revision: revision}, nil
 	}
 	var servers []string

@@ -64,8 +64,8 @@ func (o *options) retry(ctx context.Context, cluster *cli.Cluster) error {
 	var errs []error
 	for _, resource := range resources {
 		again := o.retryTrigger
-		if all := cluster.MigrationsOf(resource); len(all) > 0 && !all[0].ByTrigger() &&
-			all[0].HasCondition(migrationv1alpha1.MigrationFailed) {
+		if all := cluster.MigrationsOf(resource); len(all) > 0 && !all[0].HasEpoch() &&
+			all[0].IsConditionTrue(migrationv1alpha1.MigrationFailed) {
 			again = o.retryByHand
 		}
 		errs = append(errs, again(ctx, cluster, resource)) // Whoever names several wants the others to be retried.

@@ -27,8 +27,9 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
-// refusesAll returns an error if the answers so far show that this program cannot write any object of the resource.
-func (r *sweepRunner) refusesAll(a attempt) error {
+// checkAllRefused returns an error if the answers so far show that this program cannot write any object of the
+// resource.
+func (r *sweepRunner) checkAllRefused(a attempt) error {
 	switch {
 	case r.retriesDenied():
 		return nil
@@ -46,10 +47,10 @@ func (r *sweepRunner) refusesAll(a attempt) error {
 	if r.forbidden < forbiddenAtLeast || r.stored() > 0 {
 		return nil // Only some namespaces are forbidden, or the permission was revoked during the run.
 	}
-	return r.refusal(fmt.Sprintf("any object, so only %d were tried", r.forbidden))
+	return r.refusedError(fmt.Sprintf("any object, so only %d were tried", r.forbidden))
 }
 
-func (r *sweepRunner) refusal(what string) error {
+func (r *sweepRunner) refusedError(what string) error {
 	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
 		"The API server refuses to rewrite %s: %s%s", what, r.forbiddenBy, r.forbiddenBy.remedy())}
 }
@@ -79,22 +80,22 @@ func (f *fencedRow) add(a attempt, noneStored bool) error {
 	f.namespaces.Insert(a.object.Namespace)
 	all := noneStored && a.object.Namespace == "" || len(f.namespaces) > 1
 	if f.objects >= fencedAtLeast && all {
-		return a.failure.changesObjects()
+		return a.failure.changesObjectsError()
 	}
 	return nil
 }
 
-// deniesAll returns an error if all objects were denied for one reason: because a rule changes them, as the fence has
-// shown, or because the permission is missing.
-func (r *sweepRunner) deniesAll() error {
+// checkAllDenied returns an error if all objects were denied for one reason: because a rule changes them, as the fence
+// has shown, or because the permission is missing.
+func (r *sweepRunner) checkAllDenied() error {
 	denied := int(r.sweep.Progress().Counts[sweep.Denied])
 	switch {
 	case denied == 0, r.stored() > 0:
 		return nil
 	case r.fenced.objects >= denied:
-		return r.fenced.last.changesObjects()
+		return r.fenced.last.changesObjectsError()
 	case r.forbidden >= denied && r.task.Only == nil: // Otherwise all others are stored.
-		return r.refusal("any object")
+		return r.refusedError("any object")
 	}
 	return nil
 }

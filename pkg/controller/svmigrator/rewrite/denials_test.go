@@ -82,7 +82,7 @@ func TestTheFenceDeniesObjects(t *testing.T) {
 			}
 			err := r.play(t, time.Hour)
 			if err == nil {
-				err = r.deniesAll()
+				err = r.checkAllDenied()
 			}
 			var ended *PermanentError
 			if errors.As(err, &ended) != test.ends ||
@@ -125,7 +125,7 @@ func TestPermissionThatIsMissing(t *testing.T) {
 			if err := r.play(t, time.Hour); err != nil {
 				t.Fatal(err)
 			}
-			err := r.deniesAll()
+			err := r.checkAllDenied()
 			if ended := (*PermanentError)(nil); errors.As(err, &ended) != test.ends ||
 				test.ends && (ended.Reason != migrationv1alpha1.MigrationReasonRewritesRefused ||
 					!strings.Contains(ended.Message, "kubectl svm rbac")) {

@@ -108,7 +108,7 @@ func (e *PermanentError) Error() string { return e.Reason + ": " + e.Message }
 // and the final position is saved. No request is in flight when it returns.
 func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migration) error {
 	if task.changed.kind != "" {
-		return task.changed.ends()
+		return task.changed.permanentError()
 	}
 	lane := e.pacer.Lane()
 	defer lane.Close()
@@ -124,7 +124,7 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 		}
 		err := r.run(ctx)
 		if err == nil {
-			err = r.deniesAll()
+			err = r.checkAllDenied()
 		}
 		if err != nil {
 			return err
@@ -134,7 +134,7 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 }
 
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
-	w := &rewriter{client: e.client, clock: e.clock, resource: resource, baseline: baseline, ways: []way{mergeWay}}
+	w := &rewriter{client: e.client, clock: e.clock, resource: resource, baseline: baseline, ways: []patchWay{mergeWay}}
 	if resource.Class == storageversion.BuiltIn && !hasUntypedParts(resource.GroupResource()) {
 		w.ways = append(w.ways, typedWay)
 	}
@@ -156,7 +156,7 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 	w := e.newRewriter(resource, swept.Baseline)
 	w.again = true
 	if resource.RetryStatus {
-		w.ways = []way{statusWay}
+		w.ways = []patchWay{statusWay}
 	}
 	r := &sweepRunner{clock: e.clock, lane: lane, task: task, migration: m, normal: RetryingDenied}
 	from := sweep.Position{}

@@ -244,16 +244,17 @@ var consequences = map[failureKind]consequence{
 // Passes reports whether the same request may succeed later.
 func (f Failure) Passes() bool { return consequences[f.kind].passes }
 
-// ends returns the error that ends a run because of this failure.
-func (f Failure) ends() *PermanentError {
+// permanentError returns the error that ends a run because of this failure.
+func (f Failure) permanentError() *PermanentError {
 	p := consequences[f.kind].ends
 	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s%s", p.Message, f, f.remedy())}
 }
 
-// changesObjects returns the error that ends a run because a rule changes the objects, although the fence denies that.
-func (f Failure) changesObjects() *PermanentError {
+// changesObjectsError returns the error that ends a run because a rule changes the objects, although the fence denies
+// that.
+func (f Failure) changesObjectsError() *PermanentError {
 	f.kind = changing
-	return f.ends()
+	return f.permanentError()
 }
 
 // String returns the reason and message of the API server's answer, short enough for a condition.

@@ -60,24 +60,23 @@ const maxListBytes = 8 << 20
 // errTooLong says that the answer to a list is longer than maxListBytes.
 var errTooLong = errors.New("the metadata of the objects are too large for one list")
 
-// answerBytes is the key in the context of a request whose answer is bounded. Its value is set to the length.
-type answerBytes struct{}
+// bounded is the key in the context of a request whose answer is bounded.
+type bounded struct{}
 
 // boundedAnswers does not read more than maxListBytes of a bounded answer.
 type boundedAnswers struct{ next http.RoundTripper }
 
 func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
 	response, err := b.next.RoundTrip(request)
-	length, bounded := request.Context().Value(answerBytes{}).(*int)
-	if err != nil || !bounded {
+	if err != nil || request.Context().Value(bounded{}) == nil {
 		return response, err
 	}
 	defer func() { _ = response.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxListBytes+1))
-	switch *length = len(body); {
+	switch {
 	case err != nil:
 		return nil, err
-	case *length > maxListBytes:
+	case len(body) > maxListBytes:
 		return nil, errTooLong
 	}
 	response.Body = io.NopCloser(bytes.NewReader(body))
@@ -104,7 +103,7 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 			return sweep.Chunk{}, errSameToken
 		}
 		limit = min(2*limit, e.chunkSize)
-		if length > 0 && len(list.Items) > 0 {
+		if len(list.Items) > 0 {
 			average := int64(length/len(list.Items) + 1)
 			limit = max(1, min(limit, maxListBytes/2/average))
 		}
@@ -183,7 +182,7 @@ func (r *sweepRunner) listed(ctx context.Context, l listing) error {
 		}
 		r.restart = true
 	default:
-		if err := r.permanent(f); err != nil {
+		if err := r.checkPermanent(f); err != nil {
 			return err
 		}
 	}

@@ -55,7 +55,7 @@ type rewriter struct {
 	resource Resource
 	clock    clock.PassiveClock
 	// ways are those in which the patch may be sent. A rewrite uses the first one that changes nothing.
-	ways []way
+	ways []patchWay
 	// again means that the objects were denied before. If a dry run shows a change then, they stay denied.
 	again      bool
 	rehearsals sync.Map // the *rehearsed of each namespace
@@ -328,7 +328,7 @@ func (r *rewriter) resourceRequest(request *rest.Request, accept string, timeout
 		SetHeader("Accept", accept).MaxRetries(0).Timeout(timeout)
 }
 
-// list returns a chunk of the metadata of all objects in all namespaces, and the length of the answer if it is bounded.
+// list returns a chunk of the metadata of all objects in all namespaces, and the length of the answer.
 func (r *rewriter) list(
 	ctx context.Context, token string, limit int64,
 ) (list *metav1.PartialObjectMetadataList, length int, err error) {
@@ -337,10 +337,12 @@ func (r *rewriter) list(
 		request.Param("continue", token)
 	}
 	if limit > 1 {
-		ctx = context.WithValue(ctx, answerBytes{}, &length)
+		ctx = context.WithValue(ctx, bounded{}, true)
 	}
-	list, err = answerOf[*metav1.PartialObjectMetadataList](request.Do(ctx))
-	return list, length, err
+	result := request.Do(ctx)
+	body, _ := result.Raw() // answerOf returns the error.
+	list, err = answerOf[*metav1.PartialObjectMetadataList](result)
+	return list, len(body), err
 }
 
 // answerOf decodes an answer. Result.Into would take an answer of another kind, for example the Status of a proxy, for
@@ -371,7 +373,7 @@ func (r *rewriter) get(ctx context.Context, object *sweep.Object, accept string)
 
 // patchRequest returns a patch. If the object is gone, the API server answers that it is not found, and creates
 // nothing.
-func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way way, accept string) *rest.Request {
+func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way patchWay, accept string) *rest.Request {
 	request := r.objectRequest(object, r.client.Patch(way.patch), accept, PatchTimeout)
 	if way.subresource != "" {
 		request.SubResource(way.subresource)

@@ -55,8 +55,8 @@ import (
 // rehearsalInterval is how many objects of a namespace there are from one dry run to the next.
 const rehearsalInterval = 100
 
-// way is how a rewrite is sent.
-type way struct {
+// patchWay is how a rewrite is sent.
+type patchWay struct {
 	subresource string
 	patch       types.PatchType
 }
@@ -64,12 +64,12 @@ type way struct {
 var (
 	// mergeWay patches the JSON of the object. A few values of built-in resources come back from JSON as something else:
 	// strings that are not UTF-8, lists that are empty and not absent.
-	mergeWay = way{patch: types.MergePatchType}
+	mergeWay = patchWay{patch: types.MergePatchType}
 	// typedWay patches a built-in object without its JSON. See hasUntypedParts.
-	typedWay = way{patch: types.StrategicMergePatchType}
+	typedWay = patchWay{patch: types.StrategicMergePatchType}
 	// statusWay is the status subresource. Rules that match only the resource do not apply to it, and the API server
 	// encodes the whole object anew there too.
-	statusWay = way{subresource: "status", patch: types.MergePatchType}
+	statusWay = patchWay{subresource: "status", patch: types.MergePatchType}
 )
 
 // notThisWay are failures that are about one way.
@@ -97,7 +97,10 @@ type rehearsed struct {
 	objects int        // how many objects were to be rewritten
 	next    int        // the number of the next object with a dry run
 	// way is the one in which rewrites change nothing. It is the first one until a dry run finds a better one.
-	way way
+	way patchWay
+	// changing is for how many objects in a row the fence has denied every way. From fencedAtLeast on, no object is read
+	// to find another one.
+	changing int
 }
 
 // errWritten says that the object was written after it was listed. After a restart of this program that is true of all
@@ -109,7 +112,7 @@ var errWritten = errors.New("the object was written after it was listed")
 // that the fence has denied the rewrite itself. Then the way that is found counts for this object only.
 func (r *rewriter) rehearse(
 	ctx context.Context, object *sweep.Object, body []byte, fenced bool,
-) (found way, changed string, err error) {
+) (found patchWay, changed string, err error) {
 	known, _ := r.rehearsals.LoadOrStore(object.Namespace, &rehearsed{way: r.ways[0]})
 	n := known.(*rehearsed)
 	n.mu.Lock()
@@ -117,15 +120,21 @@ func (r *rewriter) rehearse(
 	if n.objects++; n.objects < n.next && !fenced && !object.Extra.(*original).namesUndefinedVersion {
 		return n.way, "", nil
 	}
+	if n.changing >= fencedAtLeast {
+		_, err := decode(r.dryRun(ctx, object, body, n.way))
+		if err != nil && fence.Denies(err.Error()) {
+			return patchWay{}, fencedOff, nil
+		}
+	}
 	before, err := decode(r.get(ctx, object, acceptWhole))
 	switch {
 	case err != nil:
-		return way{}, "", err
+		return patchWay{}, "", err
 	case before.GetResourceVersion() != object.ResourceVersion && r.resource.ReadServed == nil:
-		return way{}, "", errWritten
+		return patchWay{}, "", errWritten
 	}
 	for _, way := range r.ways {
-		after, err := decode(r.patchRequest(object, body, way, acceptWhole).Param("dryRun", metav1.DryRunAll).Do(ctx))
+		after, err := decode(r.dryRun(ctx, object, body, way))
 		switch {
 		case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"):
 			klog.FromContext(ctx).V(2).Info("A webhook does not support dry runs, so only the metadata of objects is compared",
@@ -145,15 +154,24 @@ func (r *rewriter) rehearse(
 			path = "" // The fence stands, and compares what is stored. A read may hide fields.
 		}
 		if path == "" {
+			n.changing = 0
 			n.next = n.objects + rehearsalInterval
-			if !fenced && way != typedWay {
+			if !fenced && way != typedWay { // typedWay is for this object: it sorts the fields of parts without a type.
 				n.way = way
 			}
 			return way, "", nil
 		}
 		changed = cmp.Or(changed, path)
 	}
-	return way{}, changed, nil
+	if n.changing++; changed != fencedOff {
+		n.changing = 0
+	}
+	return patchWay{}, changed, nil
+}
+
+// dryRun sends a rewrite that is not stored.
+func (r *rewriter) dryRun(ctx context.Context, object *sweep.Object, body []byte, way patchWay) rest.Result {
+	return r.patchRequest(object, body, way, acceptWhole).Param("dryRun", metav1.DryRunAll).Do(ctx)
 }
 
 // changedBy returns the path of the first field that a rewrite would change, or an empty string. It does not compare

@@ -233,15 +233,15 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 		r.done(ctx, a)
 		r.endingSince = time.Time{}
 		if r.task.changed.kind != "" {
-			return r.task.changed.ends()
+			return r.task.changed.permanentError()
 		}
-		return r.refusesAll(a)
+		return r.checkAllRefused(a)
 	}
 	if a.failure.kind == interrupted {
 		r.sweep.Return(a.object)
 		return nil
 	}
-	if err := r.permanent(a.failure); err != nil {
+	if err := r.checkPermanent(a.failure); err != nil {
 		r.sweep.Return(a.object)
 		return err
 	}
@@ -297,9 +297,9 @@ func (r *sweepRunner) done(ctx context.Context, a attempt) {
 
 func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }
 
-// permanent returns the error that ends the run, or nil if the request has to be repeated. Some failures are permanent
-// only after vanishPatience.
-func (r *sweepRunner) permanent(f Failure) error {
+// checkPermanent returns the error that ends the run, or nil if the request has to be repeated. Some failures are
+// permanent only after vanishPatience.
+func (r *sweepRunner) checkPermanent(f Failure) error {
 	c, now := consequences[f.kind], r.clock.Now()
 	if c.ends.Reason == "" {
 		r.endingSince = time.Time{}
@@ -311,5 +311,5 @@ func (r *sweepRunner) permanent(f Failure) error {
 	if !c.atOnce && now.Sub(r.endingSince) < vanishPatience {
 		return nil
 	}
-	return f.ends()
+	return f.permanentError()
 }

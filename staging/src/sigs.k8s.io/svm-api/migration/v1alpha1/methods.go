@@ -39,15 +39,15 @@ func (s *StorageVersionMigrationStatus) Condition(conditionType MigrationConditi
 	return &s.Conditions[i]
 }
 
-// HasCondition reports whether the condition of the given type is True.
-func (m *StorageVersionMigration) HasCondition(conditionType MigrationConditionType) bool {
+// IsConditionTrue reports whether the condition of the given type is True.
+func (m *StorageVersionMigration) IsConditionTrue(conditionType MigrationConditionType) bool {
 	condition := m.Status.Condition(conditionType)
 	return condition != nil && condition.Status == corev1.ConditionTrue
 }
 
 // Finished reports whether the migration has ended, with success or without.
 func (m *StorageVersionMigration) Finished() bool {
-	return m.HasCondition(MigrationSucceeded) || m.HasCondition(MigrationFailed)
+	return m.IsConditionTrue(MigrationSucceeded) || m.IsConditionTrue(MigrationFailed)
 }
 
 // Begun reports whether the migrator has begun the migration. Before that, everything else in its status was written by
@@ -56,26 +56,26 @@ func (m *StorageVersionMigration) Begun() bool {
 	return m.Status.StartTime != nil && m.Status.Target != nil
 }
 
-// Bound returns the epoch that the migration was made for, or that it began in. It is nil if it is bound to none.
-func (m *StorageVersionMigration) Bound() *MigrationTarget {
-	if target := m.Wanted(); target != nil && target.Epoch != nil {
+// EpochTarget returns the target of the migration if it names an epoch, else nil.
+func (m *StorageVersionMigration) EpochTarget() *MigrationTarget {
+	if target := m.EffectiveTarget(); target != nil && target.Epoch != nil {
 		return target
 	}
 	return nil
 }
 
-// Wanted returns the target of the migration: the one that it began with, or before that the one that its spec asks
-// for. It is nil if any target will do.
-func (m *StorageVersionMigration) Wanted() *MigrationTarget {
+// EffectiveTarget returns the target of the migration: the one that it began with, or before that the one that its spec
+// asks for. It is nil if any target will do.
+func (m *StorageVersionMigration) EffectiveTarget() *MigrationTarget {
 	if m.Begun() {
 		return m.Status.Target
 	}
 	return m.Spec.Target
 }
 
-// ByTrigger reports whether the migration is like those of the trigger: for one epoch of a StorageState. A person may
-// ask for an encoding without one.
-func (m *StorageVersionMigration) ByTrigger() bool {
+// HasEpoch reports whether spec.target names an epoch, as in the migrations of the trigger. A person may ask for an
+// encoding without one.
+func (m *StorageVersionMigration) HasEpoch() bool {
 	return m.Spec.Target != nil && m.Spec.Target.Epoch != nil
 }
 
