@@ -109,7 +109,7 @@ func report(logger klog.Logger, state State, err error) {
 	case Standing:
 		logger.Info("The fence stands: the API server refuses to let this manager change objects", "policy", Policy)
 	case Missing:
-		logger.Error(nil, "The fence is missing: the API server would let this manager change objects. "+
+		logger.Info("The fence is missing: the API server would let this manager change objects. "+
 			"Apply the overlay or the release of Helm that installed it again, and check that the policy names the user of "+
 			"this manager", "policy", Policy)
 	default:

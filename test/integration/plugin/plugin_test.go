@@ -107,7 +107,7 @@ func TestPlugin(t *testing.T) {
 func testDefinitions(t *testing.T, c *cluster) {
 	for _, verb := range []string{"status", "plan", "history", "denied"} {
 		c.svm(t, verb).must(t, 1).tell(t, "does not serve storagestates.migration.k8s.io",
-			"kubectl apply -k build/manifests/crds")
+			"svm-controller-manager is not installed in this cluster")
 	}
 	definitions, err := crds.Objects()
 	if err != nil {
