@@ -137,7 +137,7 @@ func testDefinitions(t *testing.T, c *cluster) {
 		}
 		return nil
 	})
-	c.svm(t, "status").must(t, 1).tell(t, "kubectl apply -k build/manifests/crds")
+	c.svm(t, "status").must(t, 1).tell(t, "or it belongs to kube-storage-version-migrator")
 	c.kubectl(t, administrator, "", "apply", "--server-side", "--force-conflicts", "-k", root+"/build/manifests/crds").
 		must(t, 0)
 	framework.Eventually(t, soon, func(context.Context) error {

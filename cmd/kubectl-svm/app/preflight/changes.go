@@ -87,6 +87,9 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 	}
 	change := snapshot.change(file.Resource().String())
 	change.File = &file
+	if change.Lost, err = lostFields(object); err != nil {
+		return Change{}, err
+	}
 	if change.Refusal, err = o.dryRun(ctx, object); err != nil {
 		return Change{}, err
 	}

@@ -17,7 +17,10 @@ limitations under the License.
 package preflight
 
 import (
+	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -33,6 +36,8 @@ import (
 type Change struct {
 	// File is the definition of a file. It is nil if only a version is to be dropped.
 	File *documents.Definition
+	// Lost are the fields of each version of the file that its storage version lacks.
+	Lost map[string][]string
 	// Refusal is the API server's answer to a dry run of the file. It is empty if the API server would take it.
 	Refusal string
 	// Webhook is what is wrong with the conversion webhook of the file, if anything.
@@ -88,6 +93,7 @@ func decideChange(in Change) Findings {
 			"has one. Without it the API server changes only apiVersion when it converts an object, and drops fields that the "+
 			"other version does not have. %s", advice)
 	}
+	found.aboutLost(in)
 	for _, v := range in.Live.Spec.Versions {
 		if !in.File.Has(v.Name) {
 			found.aboutDrop(in, v.Name)
@@ -124,6 +130,32 @@ func permits(rules []rbacv1.PolicyRule, group, resource string) bool {
 		}
 	}
 	return true
+}
+
+// mostFields is how many lost fields a finding names.
+const mostFields = 5
+
+// aboutLost adds which fields objects lose when they are stored in the storage version of the file.
+func (fs *Findings) aboutLost(in Change) {
+	will := in.File.StorageVersion()
+	for _, version := range slices.Sorted(maps.Keys(in.Lost)) {
+		fields := in.Lost[version]
+		if in.File.ConvertedByWebhook() || len(fields) == 0 {
+			continue
+		}
+		level, when := Warning, "Clients that write at "+version+" lose them"
+		if slices.Contains(append(in.Live.Status.StoredVersions, in.Live.StorageVersion()), version) &&
+			!in.storedOnlyAs(will) {
+			level, when = Error, "Objects may be stored as "+version+", and a migration drops these fields of them for good"
+		}
+		named := strings.Join(fields[:min(len(fields), mostFields)], ", ")
+		if more := len(fields) - mostFields; more > 0 {
+			named += fmt.Sprintf(" and %d more", more)
+		}
+		fs.add(level, CodeFieldsDropped, in.File.Resource().String(), "the storage version %s lacks fields of %s, and no "+
+			"webhook converts: %s. %s. Add the fields to %s, let its schema keep unknown fields, or convert by a webhook",
+			will, version, named, when, will)
+	}
 }
 
 // storedOnlyAs reports whether the StorageState proves that every object is stored in a version.

@@ -70,6 +70,7 @@ const (
 	CodeConversionRemoved        Code = "ConversionRemoved"
 	CodeConversionWebhookMissing Code = "ConversionWebhookMissing"
 	CodeDefinitionRefused        Code = "DefinitionRefused"
+	CodeFieldsDropped            Code = "FieldsDropped"
 	CodeManagerForbidden         Code = "ManagerForbidden"
 	CodeNoDefinitions            Code = "NoDefinitions"
 	CodeNoStorageState           Code = "NoStorageState"
