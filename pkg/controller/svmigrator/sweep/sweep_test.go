@@ -281,18 +281,18 @@ func TestAnObjectWaitsForItsTime(t *testing.T) {
 	}
 }
 
-// TestFreshObjectsComeFirst has an object whose retry is due before all others were tried. If each try takes long, it
-// must not keep them waiting.
+// TestFreshObjectsComeFirst has an object whose retry is due before all others were tried. If the object may be the
+// reason, each try may take long, and must not keep the others waiting.
 func TestFreshObjectsComeFirst(t *testing.T) {
-	s, now := twoChunks(t), time.Unix(0, 0)
-	a := take(t, s, now)
-	s.Retry(a, now)
-	now = now.Add(time.Minute)
-	if next := take(t, s, now); next == a {
-		t.Errorf("%s is tried again before others were tried once", a.Name)
-	}
-	if next := take(t, s, now); next != a {
-		t.Errorf("%s is not tried again", a.Name)
+	for failures, retryFirst := range map[int]bool{0: true, 1: false} {
+		s, now := twoChunks(t), time.Unix(0, 0)
+		a := take(t, s, now)
+		a.Failures = failures
+		s.Retry(a, now)
+		now = now.Add(time.Minute)
+		if first, second := take(t, s, now), take(t, s, now); (first == a) != retryFirst || (second == a) == retryFirst {
+			t.Errorf("after %d failures of its own, %s comes before %s", failures, first.Name, second.Name)
+		}
 	}
 }
 
