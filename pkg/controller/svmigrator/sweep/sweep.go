@@ -188,9 +188,9 @@ func (s *Sweep) startChunk() {
 	s.current.Objects, s.current.counts[WrittenByOthers] = nil, s.current.skipped
 }
 
-// Next returns the object to rewrite next, or nil if there is none at this time. An object that may itself be the reason
-// of its failures comes after all that were not tried yet: otherwise a few objects whose requests hang, one after the
-// other, would keep all others waiting.
+// Next returns the object to rewrite next, or nil if there is none at this time. An object that may itself be the
+// reason of its failures comes after all that were not tried yet: otherwise a few objects whose requests hang, one after
+// the other, would keep all others waiting.
 func (s *Sweep) Next(now time.Time) *Object {
 	c := &s.current
 	switch {
