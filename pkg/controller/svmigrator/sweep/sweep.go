@@ -189,8 +189,8 @@ func (s *Sweep) startChunk() {
 }
 
 // Next returns the object to rewrite next, or nil if there is none at this time. An object that may itself be the
-// reason of its failures comes after all that were not tried yet: otherwise a few objects whose requests hang, one after
-// the other, would keep all others waiting.
+// reason of its failures comes after all that were not tried yet: otherwise a few objects whose requests hang, one
+// after the other, would keep all others waiting.
 func (s *Sweep) Next(now time.Time) *Object {
 	c := &s.current
 	switch {
