@@ -273,6 +273,13 @@ func TestNewAPIServiceOfAKnownGroup(t *testing.T) {
 		flunders: {Kind: "Flunder", Versions: []string{"v1"}, Hash: flunderV1, Migratable: true},
 	}}
 	s := newStory()
+	s.SetAggregated(s.tick(), v2, &AggregatedDocument{Address: "wardle/new:443", Failure: "nobody has asked for it yet"})
+	s.SetAggregated(s.tick(), v1, document)
+	expect(t, s, flunders, failed) // Otherwise each start of a manager would cost a migration.
+	s.SetAggregated(s.tick(), v2, &AggregatedDocument{Address: "wardle/new:443"})
+	expect(t, s, flunders, "", []string{flunderV1})
+
+	s = newStory()
 	s.SetAggregated(s.tick(), v1, document)
 	s.SetAggregated(s.tick(), v2, &AggregatedDocument{Address: "wardle/api:443", Failure: "503"})
 	expect(t, s, flunders, "", []string{flunderV1})

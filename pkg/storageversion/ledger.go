@@ -291,6 +291,9 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 		}
 		return read, complete && l.looks.problemOfProcesses(now, resource.Group) == nil
 	case Aggregated:
+		if _, seen := l.sightings.last(resource); !seen && len(l.aggregated.unreadBeside(resource)) > 0 {
+			return Sighting{}, false // After the start of the manager, not all servers of the group were asked yet.
+		}
 		return l.aggregated.sighting(resource)
 	default:
 		return Sighting{}, false

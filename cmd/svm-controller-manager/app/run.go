@@ -85,14 +85,14 @@ func Run(ctx context.Context, c *options.Config, registry *Registry) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	if slices.ContainsFunc(selected, observes) {
-		// The observer runs as long as the process, whoever leads. A leader that started to observe only when it took over
-		// would not know what the API servers did before. It would have to assume the worst, and migrate everything each
-		// time a node goes down. The observer only reads, so no term has to guard it.
 		if c.Observation.SettlePeriod < storageversion.DefaultSettlePeriod {
 			logger.Info("--settle-period is shorter than the default. Unless the API servers have a short --request-timeout, "+
 				"objects may be stored in an old version after their migration, and nobody notices",
 				"settlePeriod", c.Observation.SettlePeriod, "default", storageversion.DefaultSettlePeriod)
 		}
+		// The observer runs as long as the process, whoever leads. A leader that started to observe only when it took over
+		// would not know what the API servers did before. It would have to assume the worst, and migrate everything each
+		// time a node goes down. The observer only reads, so no term has to guard it.
 		kubeconfig := restclient.AddUserAgent(restclient.CopyConfig(m.Kubeconfig), names.Manager+"/observer")
 		m.observer, err = observer.New(kubeconfig, observer.Options{
 			PollInterval: m.Observation.PollInterval, Restored: fail,

@@ -144,8 +144,8 @@ func (fs *Findings) aboutLost(in Change) {
 			continue
 		}
 		level, when := Warning, "Clients that write at "+version+" lose them"
-		if slices.Contains(append(in.Live.Status.StoredVersions, in.Live.StorageVersion()), version) &&
-			!in.storedOnlyAs(will) {
+		stored := version == in.Live.StorageVersion() || slices.Contains(in.Live.Status.StoredVersions, version)
+		if stored && !in.storedOnlyAs(will) {
 			level, when = Error, "Objects may be stored as "+version+", and a migration drops these fields of them for good"
 		}
 		named := strings.Join(fields[:min(len(fields), mostFields)], ", ")
