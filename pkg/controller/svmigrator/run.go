@@ -231,7 +231,7 @@ func (r *migrationRun) ObjectDone(result rewrite.Result) {
 	if r.denialEvents++; r.denialEvents <= maxDenialEvents {
 		name := klog.KRef(result.Object.Namespace, result.Object.Name)
 		r.env.recordEvent(r.status.stored, corev1.EventTypeWarning, EventObjectDenied,
-			fmt.Sprintf("The API server refuses to rewrite %s: %s", name, result.Refusal))
+			fmt.Sprintf("%s is not rewritten: %s", name, result.Refusal))
 	}
 }
 

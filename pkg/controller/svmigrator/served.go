@@ -119,13 +119,20 @@ func (r *migrationRun) locate(
 
 // findToRewrite is findServed, but a custom resource is migrated at its storage version, whatever version the migration
 // names. At another one each write would remove the fields that the schema of that version does not have, also from
-// objects that are current already. preferred is the storage version if that is known.
+// objects that are current already. preferred is the storage version if that is known. findToRewrite also looks for
+// versions with fields that a rewrite would drop.
 func findToRewrite(
 	ctx context.Context, reader documents.Reader, asked rewrite.Resource, preferred string,
 ) (found *rewrite.Resource, missing *Decision, err error) {
 	found, missing, err = findServed(ctx, reader, asked, preferred)
-	if found != nil && found.Class == storageversion.Custom && found.Version != preferred {
-		return atStorageVersion(ctx, reader, found)
+	if found == nil || found.Class != storageversion.Custom {
+		return found, missing, err
+	}
+	if found.Version != preferred {
+		found, missing, err = atStorageVersion(ctx, reader, found)
+	}
+	if found != nil {
+		found.LossyVersions, err = reader.LossyVersions(ctx, asked.GroupResource())
 	}
 	return found, missing, err
 }

@@ -25,7 +25,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -243,50 +242,4 @@ func (c *cluster) tamper(
 		return err
 	})
 	return m
-}
-
-// testOtherVersion wants custom resources to keep a field that the version which a migration names does not have.
-func testOtherVersion(t *testing.T, c *cluster) {
-	r := newCustom("clocks", "Clock")
-	fields := func(names ...string) *apiextensionsv1.CustomResourceValidation {
-		spec := apiextensionsv1.JSONSchemaProps{Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{}}
-		for _, name := range names {
-			spec.Properties[name] = apiextensionsv1.JSONSchemaProps{Type: "string"}
-		}
-		return &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
-			Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": spec},
-		}}
-	}
-	c.define(t, r, func(d *apiextensionsv1.CustomResourceDefinition) {
-		d.Spec.Versions[0].Schema, d.Spec.Versions[1].Schema = fields("maker"), fields("maker", "timezone")
-	})
-	create := func(version, name string) {
-		clock := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": r.encoding(version), "kind": r.kind, "metadata": map[string]any{"name": name},
-			"spec": map[string]any{"maker": "huygens", "timezone": "UTC"},
-		}}
-		client := c.Dynamic.Resource(r.WithVersion(version)).Namespace(metav1.NamespaceDefault)
-		if _, err := client.Create(t.Context(), clock, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	create("v1", "old")
-	c.flip(t, r, "v2")
-	create("v2", "new")
-	judge := c.judge(t, r.GroupResource)
-	c.startManager(t, "manager")
-
-	c.migrate(t, "by-v1", r.WithVersion("v1"))
-	m := c.ended(t, "by-v1", soon)
-	mustSucceed(t, m)
-	judge.stored(t, r.encoding("v2"))
-	judge.onlyEncodings(t, 1)
-
-	c.ChangeDefinition(t, r.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
-		d.Spec.Versions[1].Served = false
-	})
-	c.migrate(t, "unserved", r.WithVersion(""))
-	m = c.ended(t, "unserved", soon)
-	mustFail(t, m, v1alpha1.MigrationReasonVersionNotServed, `"v2"`, "lose the fields")
-	judge.onlyEncodings(t, 1)
 }

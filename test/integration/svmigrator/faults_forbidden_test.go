@@ -60,7 +60,7 @@ func testForbidden(t *testing.T) {
 	if n := strings.Count(process.Log(), "do not report the size of etcd's database"); n < 1 || n > 3 {
 		t.Errorf("the log says %d times that no server reports the size of etcd's database", n)
 	}
-	if n := strings.Count(process.Log(), "refuses to rewrite an object"); n > objects/10 {
+	if n := strings.Count(process.Log(), "Not rewriting an object"); n > objects/10 {
 		t.Errorf("the log has %d lines about denied objects", n)
 	}
 }

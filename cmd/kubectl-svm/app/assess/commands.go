@@ -24,6 +24,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/install"
 	"sigs.k8s.io/svm-controller-manager/pkg/releases"
 )
@@ -55,6 +56,8 @@ func lacksPermission(m *Migration) bool {
 func AfterFailure(m *migrationv1alpha1.StorageVersionMigration) string {
 	resource, failed := m.GroupResource(), Describe(m)
 	switch again := "kubectl svm migrate " + resource.String() + " --wait"; {
+	case strings.Contains(failed.Message, rewrite.WouldDrop):
+		return "Keep the fields as the message says. Then: " + again
 	case failed.Reason == migrationv1alpha1.MigrationReasonRewritesChangeObjects:
 		return "Change the rule so that it skips the manager (docs/tasks.md says how), or skips updates that change " +
 			"nothing. Then: " + again

@@ -46,6 +46,8 @@ func TestRefusal(t *testing.T) {
 		{"NotFound", `namespaces "lost" not found`, "namespace lost", "Create the namespace again"},
 		{"", "rewriting default/a would change more than its encoding, which the fence refuses. A mutating webhook does that",
 			"the fence", "Read the message"},
+		{"", "rewriting default/a would drop .spec.b for clients of version v1. The schema lacks",
+			"the manager", "lose fields"},
 		{"Forbidden", "exceeded quota", "API server", "Read the message"},
 	} {
 		who, remedy := refusal(migrationv1alpha1.DeniedObject{Reason: test.reason, Message: test.message})

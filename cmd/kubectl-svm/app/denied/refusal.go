@@ -25,6 +25,7 @@ import (
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 )
 
@@ -41,6 +42,9 @@ var (
 func refusal(object migrationv1alpha1.DeniedObject) (who, remedy string) {
 	if strings.Contains(object.Message, fence.DeniedChange) {
 		return "the fence", "Read the message, which says what may be the cause and what helps."
+	}
+	if strings.Contains(object.Message, rewrite.WouldDrop) {
+		return "the manager", "The objects would lose fields that clients read. The message says what helps."
 	}
 	if m := webhookFailed.FindStringSubmatch(object.Message); m != nil {
 		return "webhook " + m[1], "The webhook does not work. Repair it, or exclude these objects from it."

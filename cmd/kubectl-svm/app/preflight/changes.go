@@ -25,9 +25,11 @@ import (
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
@@ -87,9 +89,11 @@ func (o *Options) changeOf(ctx context.Context, object *unstructured.Unstructure
 	}
 	change := snapshot.change(file.Resource().String())
 	change.File = &file
-	if change.Lost, err = lostFields(object); err != nil {
-		return Change{}, err
+	var crd apiextensionsv1.CustomResourceDefinition
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &crd); err != nil {
+		return Change{}, fmt.Errorf("reading CustomResourceDefinition %q: %w", object.GetName(), err)
 	}
+	change.Lost = documents.LostFields(&crd)
 	if change.Refusal, err = o.dryRun(ctx, object); err != nil {
 		return Change{}, err
 	}

@@ -36,7 +36,7 @@ import (
 type Change struct {
 	// File is the definition of a file. It is nil if only a version is to be dropped.
 	File *documents.Definition
-	// Lost are the fields of each version of the file that its storage version lacks.
+	// Lost are the fields of each version of the file that API servers drop when they store an object.
 	Lost map[string][]string
 	// Refusal is the API server's answer to a dry run of the file. It is empty if the API server would take it.
 	Refusal string
@@ -140,13 +140,14 @@ func (fs *Findings) aboutLost(in Change) {
 	will := in.File.StorageVersion()
 	for _, version := range slices.Sorted(maps.Keys(in.Lost)) {
 		fields := in.Lost[version]
-		if in.File.ConvertedByWebhook() || len(fields) == 0 {
+		if len(fields) == 0 {
 			continue
 		}
 		level, when := Warning, "Clients that write at "+version+" lose them"
 		stored := version == in.Live.StorageVersion() || slices.Contains(in.Live.Status.StoredVersions, version)
 		if stored && !in.storedOnlyAs(will) {
-			level, when = Error, "Objects may be stored as "+version+", and a migration drops these fields of them for good"
+			level, when = Error, "Objects may be stored as "+version+": each write drops these fields of them for good. The "+
+				"manager does not rewrite an object that has such fields while "+version+" is served"
 		}
 		named := strings.Join(fields[:min(len(fields), mostFields)], ", ")
 		if more := len(fields) - mostFields; more > 0 {

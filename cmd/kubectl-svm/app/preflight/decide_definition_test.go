@@ -127,8 +127,6 @@ func TestChange(t *testing.T) {
 		{"fields of a version that nothing is stored in", Change{File: widgets(nil, "v1", "v1alpha1"),
 			Live: widgets([]string{"v1"}, "v1", "v1alpha1"), Lost: map[string][]string{"v1alpha1": {".spec.password"}}},
 			[]string{"WARNING FieldsDropped widgets.example.com"}},
-		{"a webhook keeps fields", Change{File: converted, Live: converted,
-			Lost: map[string][]string{"v1alpha1": {".spec.password"}}}, nil},
 		{"conversion is removed", Change{File: widgets(nil, "v1", "v1alpha1"), Live: converted},
 			[]string{"ERROR ConversionRemoved widgets.example.com"}},
 		{"conversion is removed, and objects are old", Change{File: widgets(nil, "v1", "v1alpha1"), Live: converted,

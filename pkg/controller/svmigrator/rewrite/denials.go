@@ -34,12 +34,12 @@ func (r *sweepRunner) checkAllRefused(a attempt) error {
 	case r.retriesDenied():
 		return nil
 	case a.outcome == sweep.Rewritten, a.outcome == sweep.AlreadyCurrent:
-		r.fenced.reset()
+		r.changing.reset()
 		return nil
-	case a.failure.fenced && r.task.Only != nil:
+	case a.failure.changes && r.task.Only != nil:
 		return nil // All others are stored.
-	case a.failure.fenced:
-		return r.fenced.add(a, r.stored() == 0)
+	case a.failure.changes:
+		return r.changing.add(a, r.stored() == 0)
 	case a.outcome != sweep.Denied || !a.failure.lacksPermission("patch"):
 		return nil
 	}
@@ -61,39 +61,40 @@ func (r *sweepRunner) stored() int64 {
 	return counts[sweep.Rewritten] + counts[sweep.AlreadyCurrent] + counts[sweep.WrittenByOthers]
 }
 
-// fencedRow are the objects that the fence has denied since one was stored.
-type fencedRow struct {
+// changingRow are the objects that were denied since one was stored, because a rewrite would change them.
+type changingRow struct {
 	objects    int
 	namespaces sets.Set[string]
 	last       Failure
 }
 
-func (f *fencedRow) reset() { *f = fencedRow{} }
+func (f *changingRow) reset() { *f = changingRow{} }
 
-// add adds an object. It returns an error if the row shows that a rule changes all objects: if it has fencedAtLeast
-// objects, and these are of several namespaces. Objects without a namespace show that only if none was stored.
-func (f *fencedRow) add(a attempt, noneStored bool) error {
+// add adds an object. It returns an error if the row shows that a rewrite changes all objects: if it has
+// changingAtLeast objects, and these are of several namespaces. Objects without a namespace show that only if none was
+// stored.
+func (f *changingRow) add(a attempt, noneStored bool) error {
 	f.objects, f.last = f.objects+1, a.failure
 	if f.namespaces == nil {
 		f.namespaces = sets.Set[string]{}
 	}
 	f.namespaces.Insert(a.object.Namespace)
 	all := noneStored && a.object.Namespace == "" || len(f.namespaces) > 1
-	if f.objects >= fencedAtLeast && all {
+	if f.objects >= changingAtLeast && all {
 		return a.failure.changesObjectsError()
 	}
 	return nil
 }
 
-// checkAllDenied returns an error if all objects were denied for one reason: because a rule changes them, as the fence
-// has shown, or because the permission is missing.
+// checkAllDenied returns an error if all objects were denied for one reason: because a rewrite would change them, or
+// because the permission is missing.
 func (r *sweepRunner) checkAllDenied() error {
 	denied := int(r.sweep.Progress().Counts[sweep.Denied])
 	switch {
 	case denied == 0, r.stored() > 0:
 		return nil
-	case r.fenced.objects >= denied:
-		return r.fenced.last.changesObjectsError()
+	case r.changing.objects >= denied:
+		return r.changing.last.changesObjectsError()
 	case r.forbidden >= denied && r.task.Only == nil: // Otherwise all others are stored.
 		return r.refusedError("any object")
 	}

@@ -34,7 +34,7 @@ import (
 
 // fencedAttempt is what becomes of an object that the fence lets nobody change.
 func fencedAttempt() attempt {
-	return attempt{outcome: sweep.Denied, failure: Failure{kind: refused, message: "would change", fenced: true}}
+	return attempt{outcome: sweep.Denied, failure: Failure{kind: refused, message: "would change", changes: true}}
 }
 
 // TestTheFenceDeniesObjects wants other objects to be rewritten, unless a rule changes all of them.

@@ -54,7 +54,7 @@ type Migration interface {
 type Result struct {
 	Object  *sweep.Object
 	Outcome sweep.Outcome
-	// Refusal is the answer of the API server if the outcome is Denied.
+	// Refusal says why the object is not rewritten if the outcome is Denied. Mostly it is the answer of the API server.
 	Refusal Failure
 	// Final means that the object is not tried again.
 	Final bool
@@ -70,6 +70,9 @@ type Resource struct {
 	RetryStatus bool
 	// DefinedVersions are the versions of the CustomResourceDefinition, or nil if there is none.
 	DefinedVersions []string
+	// LossyVersions are served versions with fields that the API server drops when it stores an object. An object whose
+	// rewrite would drop one is denied.
+	LossyVersions []string
 	// ReadServed reads the served versions from the CustomResourceDefinition on the API server. Entries of managedFields
 	// in other versions are dropped. If it is nil, no entry is dropped.
 	ReadServed func(ctx context.Context) ([]string, error)
@@ -135,6 +138,11 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 	w := &rewriter{client: e.client, clock: e.clock, resource: resource, baseline: baseline, ways: []patchWay{mergeWay}}
+	for _, version := range resource.LossyVersions {
+		view := resource
+		view.Version, view.LossyVersions, view.RetryStatus = version, nil, false
+		w.lossy = append(w.lossy, e.newRewriter(view, baseline))
+	}
 	if resource.Class == storageversion.BuiltIn && !hasUntypedParts(resource.GroupResource()) {
 		w.ways = append(w.ways, typedWay)
 	}

@@ -87,8 +87,8 @@ type Failure struct {
 	timedOut bool
 	// retryAfter is how long the API server asks clients to wait, at most pacer.MaxRetryAfter.
 	retryAfter time.Duration
-	// fenced means that the fence denies what would change the object.
-	fenced bool
+	// changes means that the object is denied because a rewrite would change it. Others may be the same.
+	changes bool
 	// token continues the list whose token expired. It is empty if the server gave none.
 	token string
 }
@@ -250,8 +250,7 @@ func (f Failure) permanentError() *PermanentError {
 	return &PermanentError{p.Reason, fmt.Sprintf("%s: %s%s", p.Message, f, f.remedy())}
 }
 
-// changesObjectsError returns the error that ends a run because a rule changes the objects, although the fence denies
-// that.
+// changesObjectsError returns the error that ends a run because a rewrite would change all objects.
 func (f Failure) changesObjectsError() *PermanentError {
 	f.kind = changing
 	return f.permanentError()

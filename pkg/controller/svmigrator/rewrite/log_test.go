@@ -40,7 +40,7 @@ func TestLogOfManyDeniedObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
-	if lines := strings.Count(log, "refuses to rewrite an object"); lines != maxDenialLines {
+	if lines := strings.Count(log, "Not rewriting an object"); lines != maxDenialLines {
 		t.Errorf("the log has %d lines about denied objects, want %d", lines, maxDenialLines)
 	}
 	last := r.saved[len(r.saved)-1]

@@ -56,6 +56,8 @@ type rewriter struct {
 	clock    clock.PassiveClock
 	// ways are those in which the patch may be sent. A rewrite uses the first one that changes nothing.
 	ways []patchWay
+	// lossy are rewriters at the LossyVersions. They write only dry runs.
+	lossy []*rewriter
 	// again means that the objects were denied before. If a dry run shows a change then, they stay denied.
 	again      bool
 	rehearsals sync.Map // the *rehearsed of each namespace
@@ -101,6 +103,14 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 	if err != nil {
 		a.outcome, a.failure = sweep.Denied, Failure{kind: refused, message: fmt.Sprintf("encoding the patch: %v", err)}
 		return a
+	}
+	for _, other := range r.lossy {
+		switch field, err := other.dropped(ctx, object, body); {
+		case err != nil:
+			return other.failed(ctx, object, err)
+		case field != "":
+			return other.wouldDrop(object, field)
+		}
 	}
 	for fenced := false; ; fenced = true {
 		way, changed, err := r.rehearse(ctx, object, body, fenced)
@@ -201,7 +211,7 @@ func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 	kept := object.Extra.(*original)
 	if what == lostFields || what == fencedOff && kept.managedFields == nil || r.again {
 		a.outcome, a.failure.kind = sweep.Denied, refused
-		a.failure.fenced = what == fencedOff && !kept.namesUndefinedVersion
+		a.failure.changes = what == fencedOff && !kept.namesUndefinedVersion
 	}
 	return a
 }

@@ -98,7 +98,7 @@ type rehearsed struct {
 	next    int        // the number of the next object with a dry run
 	// way is the one in which rewrites change nothing. It is the first one until a dry run finds a better one.
 	way patchWay
-	// changing is for how many objects in a row the fence has denied every way. From fencedAtLeast on, no object is read
+	// changing is for how many objects in a row the fence has denied every way. From changingAtLeast on, no object is read
 	// to find another one.
 	changing int
 }
@@ -120,7 +120,7 @@ func (r *rewriter) rehearse(
 	if n.objects++; n.objects < n.next && !fenced && !object.Extra.(*original).namesUndefinedVersion {
 		return n.way, "", nil
 	}
-	if n.changing >= fencedAtLeast {
+	if n.changing >= changingAtLeast {
 		_, err := decode(r.dryRun(ctx, object, body, n.way))
 		if err != nil && fence.Denies(err.Error()) {
 			return patchWay{}, fencedOff, nil

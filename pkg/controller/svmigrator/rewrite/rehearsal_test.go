@@ -156,14 +156,14 @@ func TestARuleThatChangesAllObjectsOfANamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: storageversion.Custom}, "")
-	for range 2 * fencedAtLeast {
+	for range 2 * changingAtLeast {
 		object := &sweep.Object{Namespace: "a", Name: "w", UID: "u", ResourceVersion: "4"}
 		w.keep(object, &metav1.PartialObjectMetadata{}, nil)
-		if a := w.rewrite(t.Context(), object); a.outcome != sweep.Denied || !a.failure.fenced {
+		if a := w.rewrite(t.Context(), object); a.outcome != sweep.Denied || !a.failure.changes {
 			t.Fatalf("the attempt is %+v", a)
 		}
 	}
-	if reads != fencedAtLeast {
-		t.Errorf("%d objects were read, want %d", reads, fencedAtLeast)
+	if reads != changingAtLeast {
+		t.Errorf("%d objects were read, want %d", reads, changingAtLeast)
 	}
 }

@@ -48,8 +48,8 @@ const (
 	outageAtMost   = 30 * time.Minute
 
 	// If forbiddenAtLeast rewrites lacked the permission and none succeeded, the run fails and tries no other object.
-	// So it does if the fence has denied fencedAtLeast objects in a row: see fencedRow.
-	forbiddenAtLeast, fencedAtLeast = 100, 100
+	// So it does if a rewrite would change changingAtLeast objects in a row: see changingRow.
+	forbiddenAtLeast, changingAtLeast = 100, 100
 	// maxDenialLines is how many denied objects each run logs at the default verbosity.
 	maxDenialLines = 100
 
@@ -102,8 +102,8 @@ type sweepRunner struct {
 	// the last time by forbiddenBy.
 	denials, forbidden int
 	forbiddenBy        Failure
-	// fenced are the objects that the fence has denied in a row.
-	fenced fencedRow
+	// changing are the objects in a row that a rewrite would change.
+	changing changingRow
 	// impatient means that the runner gives up on an object even if many objects fail.
 	impatient bool
 	// endingSince is when an unbroken row of failures began that end the run if they last. It is zero if the last answer
@@ -210,7 +210,7 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 		if r.restart && r.sweep.Unfinished() == 0 {
 			r.restart = false
 			r.sweep.Restart()
-			r.fenced.reset()
+			r.changing.reset()
 			r.forbidden = 0
 			return nil
 		}
@@ -279,7 +279,7 @@ func (r *sweepRunner) done(ctx context.Context, a attempt) {
 		if r.denials++; r.denials > maxDenialLines {
 			logger = logger.V(4)
 		}
-		logger.Info("The API server refuses to rewrite an object", "object", name, "uid", a.object.UID, "answer", a.failure)
+		logger.Info("Not rewriting an object", "object", name, "uid", a.object.UID, "reason", a.failure)
 	case r.retriesDenied():
 		logger.V(2).Info("Rewrote an object that was denied before", "object", name, "outcome", a.outcome)
 	default:

@@ -14,31 +14,43 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package preflight
+package documents
 
 import (
-	"fmt"
+	"context"
 	"maps"
 	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 )
 
-// lostFields returns the fields of each version of a definition that its storage version lacks. Without a conversion
-// webhook the API server drops them when it stores an object.
-func lostFields(object *unstructured.Unstructured) (map[string][]string, error) {
-	var crd apiextensionsv1.CustomResourceDefinition
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object.Object, &crd); err != nil {
-		return nil, fmt.Errorf("reading CustomResourceDefinition %q: %w", object.GetName(), err)
+// LossyVersions returns the served versions of a custom resource that have fields which API servers drop when they
+// store an object.
+func (r Reader) LossyVersions(ctx context.Context, resource schema.GroupResource) (lossy []string, err error) {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := r.decodeJSON(ctx, DefinitionPath(resource), definitionKind, crd); err != nil {
+		return nil, err
 	}
+	lost := LostFields(crd)
+	for _, v := range crd.Spec.Versions {
+		if v.Served && len(lost[v.Name]) > 0 {
+			lossy = append(lossy, v.Name)
+		}
+	}
+	return lossy, nil
+}
+
+// LostFields returns the fields of each version of a definition that its storage version lacks. API servers drop them
+// when they store an object. If a webhook converts the objects, it returns none, because the webhook may keep them.
+func LostFields(crd *apiextensionsv1.CustomResourceDefinition) map[string][]string {
 	all := map[string][]string{}
-	versions := crd.Spec.Versions
+	versions, conversion := crd.Spec.Versions, crd.Spec.Conversion
 	stored := slices.IndexFunc(versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
-	if stored < 0 || crd.Spec.PreserveUnknownFields || versions[stored].Schema == nil {
-		return all, nil
+	if stored < 0 || crd.Spec.PreserveUnknownFields || versions[stored].Schema == nil ||
+		conversion != nil && conversion.Strategy == apiextensionsv1.WebhookConverter {
+		return all
 	}
 	for i := range versions {
 		if schema := versions[i].Schema; schema != nil && schema.OpenAPIV3Schema != nil {
@@ -49,7 +61,7 @@ func lostFields(object *unstructured.Unstructured) (map[string][]string, error) 
 			all[versions[i].Name] = lost(from, versions[stored].Schema.OpenAPIV3Schema, "")
 		}
 	}
-	return all, nil
+	return all
 }
 
 // lost returns the paths of what one schema allows and another one does not keep.
@@ -72,12 +84,11 @@ func lost(from, to *apiextensionsv1.JSONSchemaProps, path string) (paths []strin
 	if from.Items != nil && to.Items != nil {
 		paths = append(paths, lost(from.Items.Schema, to.Items.Schema, path+"[]")...)
 	}
-	anyName := from.AdditionalProperties != nil || ptr.Deref(from.XPreserveUnknownFields, false)
 	switch {
-	case from.AdditionalProperties != nil && to.AdditionalProperties != nil:
-		paths = append(paths, lost(from.AdditionalProperties.Schema, to.AdditionalProperties.Schema, path+".*")...)
-	case anyName && to.AdditionalProperties == nil:
+	case ptr.Deref(from.XPreserveUnknownFields, false), from.AdditionalProperties != nil && to.AdditionalProperties == nil:
 		paths = append(paths, path+".*")
+	case from.AdditionalProperties != nil:
+		paths = append(paths, lost(from.AdditionalProperties.Schema, to.AdditionalProperties.Schema, path+".*")...)
 	}
 	return paths
 }

@@ -14,13 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package preflight
+package documents
 
 import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 )
 
@@ -35,6 +35,7 @@ spec:
       map: {type: object, additionalProperties: {type: string}},
       open: {type: object, x-kubernetes-preserve-unknown-fields: true},
       closed: {type: object, properties: {a: {type: string}}},
+      maps: {type: object, additionalProperties: {type: object, properties: {a: {type: string}}}},
       list: {type: array, items: {type: object, properties: {a: {type: string}}}}}}}
   - name: v1
     schema: {openAPIV3Schema: {type: object, properties: {
@@ -43,18 +44,19 @@ spec:
       map: {type: object, properties: {x: {type: string}}},
       open: {type: object, properties: {x: {type: string}}},
       closed: {type: object, additionalProperties: {type: string}},
+      maps: {type: object, x-kubernetes-preserve-unknown-fields: true},
       list: {type: array, items: {type: object, properties: {a: {type: string}, b: {type: string}}}}}}}
 `
-	var object unstructured.Unstructured
-	if err := yaml.Unmarshal([]byte(definition), &object.Object); err != nil {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.Unmarshal([]byte(definition), crd); err != nil {
 		t.Fatal(err)
 	}
-	got, err := lostFields(&object)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string][]string{"v1": {".closed.*", ".list[].b", ".password"}, "v2": nil}
-	if diff := cmp.Diff(want, got); diff != "" {
+	want := map[string][]string{"v1": {".closed.*", ".list[].b", ".maps.*", ".password"}, "v2": nil}
+	if diff := cmp.Diff(want, LostFields(crd)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
+	}
+	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
+	if lost := LostFields(crd); len(lost) > 0 {
+		t.Errorf("with a webhook that converts: %v", lost)
 	}
 }
