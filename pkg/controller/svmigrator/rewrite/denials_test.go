@@ -220,3 +220,40 @@ func TestSecondSweepInAnOutage(t *testing.T) {
 		t.Errorf("at the end %+v", counts)
 	}
 }
+
+// TestPermissionsThatAreNotKnownYet has an API server that refuses everything until it has read its roles.
+func TestPermissionsThatAreNotKnownYet(t *testing.T) {
+	const objects = 200
+	forbidden := attempt{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
+		message: `widgets "a" is forbidden: User "svm" cannot patch resource "widgets"`}}
+	for name, test := range map[string]struct {
+		lasts                  time.Duration
+		denied, most, requests int64
+	}{
+		"a moment": {3 * time.Second, 0, 0, objects + 50},
+		"for good": {time.Hour, forbiddenAtLeast, 2 * forbiddenAtLeast, 5 * objects},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newFakeRun(objects, func(name string, n int, now time.Time) attempt {
+				if now.Before(noon.Add(test.lasts)) {
+					return forbidden
+				}
+				return fine(name, n, now)
+			})
+			err := r.play(t, time.Minute)
+			if refuses := test.denied > 0; refuses != (err != nil) || errors.Is(err, errStopped) {
+				t.Errorf("it ended with %v", err)
+			}
+			if n := r.sweep.Progress().Counts[sweep.Denied]; n < test.denied || n > test.most {
+				t.Errorf("%d objects are denied, want %d to %d", n, test.denied, test.most)
+			}
+			requests := int64(0)
+			for _, tries := range r.tries {
+				requests += int64(tries)
+			}
+			if requests > test.requests {
+				t.Errorf("%d requests, want at most %d", requests, test.requests)
+			}
+		})
+	}
+}

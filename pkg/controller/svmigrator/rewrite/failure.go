@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -182,15 +183,15 @@ func classifyUnanswered(err error) Failure {
 	return f
 }
 
-// lacksPermission reports whether this program is not allowed to use the verb on objects of the resource.
-func (f Failure) lacksPermission(verb string) bool {
-	return f.kind == refused && f.reason == metav1.StatusReasonForbidden &&
-		strings.Contains(f.message, " cannot "+verb+" resource ")
+// lacksPermission reports whether this program is not allowed to use one of the verbs on objects of the resource.
+func (f Failure) lacksPermission(verbs ...string) bool {
+	named := func(verb string) bool { return strings.Contains(f.message, " cannot "+verb+" resource ") }
+	return f.kind == refused && f.reason == metav1.StatusReasonForbidden && slices.ContainsFunc(verbs, named)
 }
 
 // remedy returns what an administrator can do about a missing permission, or an empty string.
 func (f Failure) remedy() string {
-	if !f.lacksPermission("list") && !f.lacksPermission("patch") {
+	if !f.lacksPermission("list", "get", "patch") {
 		return ""
 	}
 	return `. Allow the manager to get, list and patch the objects; for custom resources, "kubectl svm rbac" prints a ` +

@@ -54,7 +54,8 @@ const (
 	maxDenialLines = 100
 
 	// vanishPatience is how long servers may answer that they do not serve the resource, or that listing its objects is
-	// forbidden, before the run fails. A server that has just started answers like that for a moment.
+	// forbidden, before the run fails, and that writing them is forbidden, before these are denied. A server that has just
+	// started answers like that for a moment.
 	vanishPatience = 15 * time.Second
 )
 
@@ -95,8 +96,8 @@ type sweepRunner struct {
 
 	// objectRetry and listRetry describe the latest failures. No list is sent before listRetry.Next.
 	objectRetry, listRetry Retry
-	// heldUntil is when the aggregated server behind the API server wants requests again, as it said. No object is sent
-	// before.
+	// No object is sent before heldUntil: the aggregated server behind the API server has asked for that, or the
+	// permission was missing.
 	heldUntil time.Time
 	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a permission,
 	// the last time by forbiddenBy.
@@ -106,8 +107,8 @@ type sweepRunner struct {
 	changing changingRow
 	// impatient means that the runner gives up on an object even if many objects fail.
 	impatient bool
-	// endingSince is when an unbroken row of failures began that end the run if they last. It is zero if the last answer
-	// was another one.
+	// endingSince is when an unbroken row of failures began that end the run, or deny objects, if they last. It is zero if
+	// the last answer was another one.
 	endingSince time.Time
 }
 
@@ -229,9 +230,15 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 
 // attempted handles the result of one request.
 func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
+	now := r.clock.Now()
 	if a.outcome != sweep.NoOutcome {
+		if !a.failure.lacksPermission("get", "patch") {
+			r.endingSince = time.Time{}
+		} else if !r.lasts(now) {
+			r.heldUntil = r.retry(ctx, a, now)
+			return nil
+		}
 		r.done(ctx, a)
-		r.endingSince = time.Time{}
 		if r.task.changed.kind != "" {
 			return r.task.changed.permanentError()
 		}
@@ -245,7 +252,6 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 		r.sweep.Return(a.object)
 		return err
 	}
-	now := r.clock.Now()
 	if a.failure.kind == unreachable {
 		a.object.Failures, a.object.FailingSince = 0, time.Time{} // Nobody knows what was wrong with the object meanwhile.
 	}
@@ -262,13 +268,19 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 	if a.failure.kind == aggregatedAway && a.failure.retryAfter > 0 {
 		r.heldUntil = now.Add(a.failure.retryAfter) // The pacer would hold the other migrations as well.
 	}
-	next := now.Add(max(RetryDelay(a.object.Tries+1), a.failure.retryAfter))
+	r.retry(ctx, a, now)
+	return nil
+}
+
+// retry returns when an object is tried again.
+func (r *sweepRunner) retry(ctx context.Context, a attempt, now time.Time) (next time.Time) {
+	next = now.Add(max(RetryDelay(a.object.Tries+1), a.failure.retryAfter))
 	r.sweep.Retry(a.object, next)
 	RetriedRequests.WithLabelValues(string(a.failure.kind)).Inc()
 	name := klog.KRef(a.object.Namespace, a.object.Name)
 	r.objectRetry = Retry{Example: name.String(), Failure: a.failure}
 	klog.FromContext(ctx).V(4).Info("Rewriting failed, will retry", "object", name, "failure", a.failure, "next", next)
-	return nil
+	return next
 }
 
 // done gives an object its outcome.
@@ -300,16 +312,22 @@ func (r *sweepRunner) retriesDenied() bool { return r.normal == RetryingDenied }
 // checkPermanent returns the error that ends the run, or nil if the request has to be repeated. Some failures are
 // permanent only after vanishPatience.
 func (r *sweepRunner) checkPermanent(f Failure) error {
-	c, now := consequences[f.kind], r.clock.Now()
+	c := consequences[f.kind]
 	if c.ends.Reason == "" {
 		r.endingSince = time.Time{}
 		return nil
 	}
-	if r.endingSince.IsZero() {
-		r.endingSince = now
-	}
-	if !c.atOnce && now.Sub(r.endingSince) < vanishPatience {
+	if !r.lasts(r.clock.Now()) && !c.atOnce {
 		return nil
 	}
 	return f.permanentError()
+}
+
+// lasts reports whether the failure that was just seen has lasted for vanishPatience, without another answer in
+// between.
+func (r *sweepRunner) lasts(now time.Time) bool {
+	if r.endingSince.IsZero() {
+		r.endingSince = now
+	}
+	return now.Sub(r.endingSince) >= vanishPatience
 }
