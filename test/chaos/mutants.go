@@ -42,8 +42,8 @@ var Mutants = []Mutant{
 	{
 		Name: "takes an error for an object that is done", Promise: "P2",
 		File: "pkg/controller/svmigrator/rewrite/object.go",
-		Old:  "\ta.failure = Classify(err, object.Name)\n\tswitch c",
-		New: "\tif a.failure = Classify(err, object.Name); a.failure.Passes() {\n\t\ta.outcome = sweep.WrittenByOthers\n" +
+		Old:  "\ta.failure = r.classify(ctx, object, err)\n\tswitch c",
+		New: "\tif a.failure = r.classify(ctx, object, err); a.failure.Passes() {\n\t\ta.outcome = sweep.WrittenByOthers\n" +
 			"\t\treturn a\n\t}\n\tswitch c",
 		Seed: 30, Faults: []string{"validation webhook away", "conversion webhook away", "kill server"},
 	},

@@ -17,11 +17,13 @@ limitations under the License.
 package rewrite
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -75,30 +77,50 @@ func TestAnswersOfAnotherKind(t *testing.T) {
 	}
 }
 
-// TestWriteThatNobodyAnswers has a proxy end the connection whenever an object is written. If its reads are answered
-// all the while, the object is the reason, and the runner gives up on it some time.
-func TestWriteThatNobodyAnswers(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		if request.Method == http.MethodPatch {
-			panic(http.ErrAbortHandler)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1",`+
-			`"metadata":{"name":"w","uid":"u","resourceVersion":"4"}}`)
-	}))
-	defer server.Close()
-	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
-	w.rehearsals.Store("", &rehearsed{way: mergeWay, next: math.MaxInt})
-	for tries, want := range []failureKind{unreachable, unreachable, unreachable, internal} {
-		object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4", Tries: tries}
-		w.keep(object, &metav1.PartialObjectMetadata{}, nil)
-		if a := w.rewrite(t.Context(), object); a.outcome != sweep.NoOutcome || a.failure.kind != want {
-			t.Errorf("after %d tries the failure is %v, want %v", tries, a.failure.kind, want)
-		}
+// TestObjectThatIsCutOff has something in between refuse all requests about one object. The API server answers lists
+// all the while, so the object is the reason, and the runner gives up on it some time.
+func TestObjectThatIsCutOff(t *testing.T) {
+	for name, test := range map[string]struct {
+		refuse http.HandlerFunc
+		kind   failureKind
+	}{
+		"nobody answers": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, unreachable},
+		"a page": {func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "no", http.StatusForbidden)
+		}, unreachable},
+		"a 404 about nothing": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusNotFound)
+			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure",`+
+				`"code":404,"reason":"NotFound"}`)
+		}, resourceGone},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+				if strings.HasSuffix(request.URL.Path, "/w") {
+					test.refuse(w, request)
+					return
+				}
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = io.WriteString(w, `{"kind":"PartialObjectMetadataList","apiVersion":"meta.k8s.io/v1"}`)
+			}))
+			defer server.Close()
+			e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
+			if err != nil {
+				t.Fatal(err)
+			}
+			w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
+			w.rehearsals.Store("", &rehearsed{way: mergeWay, next: math.MaxInt})
+			for tries, want := range []failureKind{test.kind, test.kind, test.kind, internal} {
+				object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4", Tries: tries}
+				w.keep(object, &metav1.PartialObjectMetadata{}, nil)
+				for _, rewrite := range []func(context.Context, *sweep.Object) attempt{w.rewrite, w.rewriteNamed} {
+					if a := rewrite(t.Context(), object); a.outcome != sweep.NoOutcome || a.failure.kind != want {
+						t.Errorf("after %d tries the failure is %v, want %v", tries, a.failure.kind, want)
+					}
+				}
+			}
+		})
 	}
 }
 

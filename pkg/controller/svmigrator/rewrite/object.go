@@ -21,26 +21,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
-	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/controller"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // rewriter writes single objects without changing them.
@@ -146,13 +140,13 @@ func (r *rewriter) failed(ctx context.Context, object *sweep.Object, err error) 
 		a.failure.kind = interrupted
 		return a
 	}
-	a.failure = Classify(err, object.Name)
+	a.failure = r.classify(ctx, object, err)
 	switch c := consequences[a.failure.kind]; {
 	case a.failure.kind == changing:
 		return r.wouldChange(object, fencedOff)
 	case c.denies:
 		a.outcome = sweep.Denied
-	case c.readsObject, a.failure.kind == unreachable && object.Tries >= unreachableTries:
+	case c.readsObject:
 		a = r.resolve(ctx, object, a.failure)
 	}
 	fromBehind := a.failure.answered && a.failure.reason != metav1.StatusReasonTooManyRequests && r.aggregated()
@@ -216,9 +210,21 @@ func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 	return a
 }
 
+// classify is Classify for a request about an object. If the API server was not reached several times, or said that the
+// resource is not served, but lists the resource, the object itself may be the reason: something between here and the
+// API server may refuse its requests.
+func (r *rewriter) classify(ctx context.Context, object *sweep.Object, err error) Failure {
+	f := Classify(err, object.Name)
+	if (f.kind == unreachable || f.kind == resourceGone) && object.Tries >= blamelessTries {
+		if _, _, err := r.list(ctx, "", 1); err == nil {
+			f.kind = internal
+		}
+	}
+	return f
+}
+
 // resolve reads the object to find out what a conflict or a 404 means. The answer alone proves nothing, because
-// admission may answer with these codes too. It also reads the object after several writes without an answer. If the
-// read is answered, the object itself may break the connection.
+// admission may answer with these codes too.
 func (r *rewriter) resolve(ctx context.Context, object *sweep.Object, answer Failure) attempt {
 	live, a := r.read(ctx, object)
 	if live == nil && a.failure.kind != refused {
@@ -266,7 +272,7 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 	case err != nil && ctx.Err() != nil:
 		a.failure.kind = interrupted
 	case err != nil:
-		if a.failure = Classify(err, object.Name); a.failure.kind == objectGone {
+		if a.failure = r.classify(ctx, object, err); a.failure.kind == objectGone {
 			a.outcome = sweep.Gone
 		}
 	case live.UID != object.UID:
@@ -290,108 +296,4 @@ func newer(class storageversion.Class) func(a, b string) bool {
 		order, err := resourceversion.CompareResourceVersion(a, b)
 		return counted && err == nil && order > 0
 	}
-}
-
-const (
-	// PatchTimeout is longer than the 34 s that an API server allows for a patch. So the API server answers before.
-	PatchTimeout = 40 * time.Second
-	// listTimeout is longer than the 60 s that an API server allows for a list by default.
-	listTimeout = 65 * time.Second
-	// readTimeout is for single objects.
-	readTimeout = 15 * time.Second
-	// unreachableTries is more than a server that restarts takes.
-	unreachableTries = 3
-
-	// The rewriter asks for metadata only, except to compare an object with the answer to a dry run. An API server that
-	// cannot send metadata alone refuses the request.
-	acceptObject = runtime.ContentTypeProtobuf + documents.AsMetadata + "," +
-		runtime.ContentTypeJSON + documents.AsMetadata
-	acceptWhole = runtime.ContentTypeJSON
-	acceptList  = runtime.ContentTypeProtobuf + documents.AsMetadataList + "," +
-		runtime.ContentTypeJSON + documents.AsMetadataList
-)
-
-// newObjectsClient returns a client for the metadata of any resource. It has no rate limit, because the pacer limits
-// the rate. It does not repeat requests by itself, so that the pacer sees everything that the server says about its
-// load.
-func newObjectsClient(config *rest.Config) (rest.Interface, error) {
-	config = rest.CopyConfig(config)
-	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
-	config.ContentType = runtime.ContentTypeProtobuf
-	config.NegotiatedSerializer = metainternalversionscheme.Codecs.WithoutConversion()
-	config.GroupVersion = &schema.GroupVersion{}
-	config.APIPath = "/"
-	config.QPS = -1
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return boundedAnswers{next} })
-	// Warnings are about the contents of objects, which only their owners can change.
-	config.WarningHandlerWithContext = rest.NoWarnings{}
-	client, err := rest.RESTClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("making a client for the metadata of objects: %w", err)
-	}
-	return client, nil
-}
-
-// resourceRequest completes a request about the resource with the path, the Accept header and the timeout.
-func (r *rewriter) resourceRequest(request *rest.Request, accept string, timeout time.Duration) *rest.Request {
-	return request.AbsPath(documents.Path(r.resource.GroupVersion())).Resource(r.resource.Resource).
-		SetHeader("Accept", accept).MaxRetries(0).Timeout(timeout)
-}
-
-// list returns a chunk of the metadata of all objects in all namespaces, and the length of the answer.
-func (r *rewriter) list(
-	ctx context.Context, token string, limit int64,
-) (list *metav1.PartialObjectMetadataList, length int, err error) {
-	request := r.resourceRequest(r.client.Get(), acceptList, listTimeout).Param("limit", strconv.FormatInt(limit, 10))
-	if token != "" {
-		request.Param("continue", token)
-	}
-	if limit > 1 {
-		ctx = context.WithValue(ctx, bounded{}, true)
-	}
-	result := request.Do(ctx)
-	body, _ := result.Raw() // answerOf returns the error.
-	list, err = answerOf[*metav1.PartialObjectMetadataList](result)
-	return list, len(body), err
-}
-
-// answerOf decodes an answer. Result.Into would take an answer of another kind, for example the Status of a proxy, for
-// an empty list or for an object without metadata.
-func answerOf[T runtime.Object](result rest.Result) (answer T, err error) {
-	object, err := result.Get()
-	if err != nil {
-		return answer, err
-	}
-	answer, ok := object.(T)
-	if !ok {
-		return answer, fmt.Errorf("the answer is a %T", object)
-	}
-	return answer, nil
-}
-
-// objectRequest completes a request about a single object.
-func (r *rewriter) objectRequest(
-	object *sweep.Object, request *rest.Request, accept string, timeout time.Duration,
-) *rest.Request {
-	return r.resourceRequest(request, accept, timeout).
-		NamespaceIfScoped(object.Namespace, object.Namespace != "").Name(object.Name)
-}
-
-func (r *rewriter) get(ctx context.Context, object *sweep.Object, accept string) rest.Result {
-	return r.objectRequest(object, r.client.Get(), accept, readTimeout).Do(ctx)
-}
-
-// patchRequest returns a patch. If the object is gone, the API server answers that it is not found, and creates
-// nothing.
-func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way patchWay, accept string) *rest.Request {
-	request := r.objectRequest(object, r.client.Patch(way.patch), accept, PatchTimeout)
-	if way.subresource != "" {
-		request.SubResource(way.subresource)
-	}
-	return request.
-		Param("fieldManager", controller.MigratorFieldManager).
-		// An object may have fields that its schema does not have any more. The API server must not refuse it for that, nor
-		// warn.
-		Param("fieldValidation", metav1.FieldValidationIgnore).
-		Body(body)
 }
