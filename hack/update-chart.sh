@@ -46,6 +46,7 @@ template crds .Values.crds.install crds/migration.k8s.io_storage{states,versionm
 sed -i 's|^  annotations:$|&\n    helm.sh/resource-policy: keep|' "${TEMPLATES}/crds.yaml"
 template observe "" rbac/observe/roles.yaml rbac/observe/bindings.yaml
 template migrate "not .Values.observeOnly" rbac/migrate/roles.yaml rbac/migrate/built-in.yaml rbac/migrate/bindings.yaml
+template people "" rbac/people/roles.yaml
 for_account "${TEMPLATES}"/{observe,migrate}.yaml
 template fence .Values.fence fence/policy.yaml
 template priority .Values.priority priority/flowcontrol.yaml

@@ -56,6 +56,18 @@ A resource whose definition was deleted has to be named in full. ` + "`history`"
 
 ## Permissions
 
+The manifests have two ClusterRoles for people without the rights of an administrator. ` +
+	"`svm-controller-manager:view`" + ` is
+for all commands that only read, but ` + "`preflight`, `report` and `verify`. `svm-controller-manager:operate`" +
+	`, bound beside
+it, adds the commands that steer migrations:
+
+` + "```sh" + `
+kubectl create clusterrolebinding svm-view --clusterrole=svm-controller-manager:view --group=developers
+` + "```" + `
+
+What they need in detail:
+
 | to | verbs | resource |
 | --- | --- | --- |
 | read, which all commands but ` + "`run` and `verify`" + ` do | ` + "`list`" + ` | ` +

@@ -42,8 +42,9 @@ const (
 	soon = 10 * time.Minute
 	// settle is the settle period of the manager.
 	settle = 3 * time.Second
-	// administrator and stranger are people who may do everything, and nothing.
-	administrator, stranger = "administrator", "stranger"
+	// administrator and stranger are people who may do everything, and nothing. viewer and operator get the roles of the
+	// manifests.
+	administrator, stranger, viewer, operator = "administrator", "stranger", "viewer", "operator"
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
@@ -60,7 +61,9 @@ func startCluster(t *testing.T) *cluster {
 	t.Helper()
 	cp := controlplane.Start(t, controlplane.Config{})
 	c := &cluster{Cluster: framework.Use(t, cp, cp.AdminConfig()), kubeconfigs: map[string]string{}}
-	for person, groups := range map[string][]string{administrator: {framework.Masters}, stranger: nil} {
+	for person, groups := range map[string][]string{
+		administrator: {framework.Masters}, stranger: nil, viewer: nil, operator: nil,
+	} {
 		path := filepath.Join(t.TempDir(), person)
 		if err := cp.WriteKubeconfig(path, cp.Config(person, groups...)); err != nil {
 			t.Fatal(err)

@@ -114,6 +114,35 @@ func testStranger(t *testing.T, c *cluster) {
 	c.awaitStranger(t, 0, " leads.", "Safe to upgrade")
 }
 
+// testPeople gives two people the roles that the manifests have for them.
+func testPeople(t *testing.T, c *cluster) {
+	c.kubectl(t, administrator, "", "apply", "-f", root+"/build/manifests/rbac/people/roles.yaml").must(t, 0)
+	for person, roles := range map[string][]string{viewer: {"view"}, operator: {"view", "operate"}} {
+		for _, role := range roles {
+			c.kubectl(t, administrator, "", "create", "clusterrolebinding", person+"-"+role,
+				"--clusterrole=svm-controller-manager:"+role, "--user="+person).must(t, 0)
+		}
+	}
+	as := func(person string, args ...string) ran {
+		return c.kubectl(t, person, "", append([]string{"svm"}, args...)...)
+	}
+	framework.Eventually(t, soon, func(context.Context) error { // until the API server knows the bindings
+		if answer := as(operator, "pause", "widgets"); answer.code != 0 {
+			return fmt.Errorf("the operator may not pause: %s", answer)
+		}
+		return nil
+	})
+	as(operator, "resume", "widgets").must(t, 0)
+	as(operator, "migrate", "widgets", "--wait", "--timeout=5m").must(t, 0)
+	as(viewer, "status", "widgets").must(t, 0, " leads.", "Safe to upgrade")
+	as(viewer, "plan", "widgets").must(t, 0)
+	as(viewer, "history", "widgets").must(t, 0, "Succeeded")
+	as(viewer, "denied", "widgets").must(t, 0)
+	as(viewer, "migrate", "widgets").must(t, 1).tell(t, `User "viewer" cannot create resource "storageversionmigrations"`)
+	c.kubectl(t, operator, "", "patch", "storagestates.migration.k8s.io", "widgets.example.com", "--subresource=status",
+		"--type=merge", `--patch={"status":{"persistedStorageVersionHashes":[]}}`).must(t, 1).tell(t, "Forbidden")
+}
+
 // allow lets the stranger do something with resources.
 func (c *cluster) allow(t *testing.T, role, verb, resources string, flags ...string) {
 	t.Helper()

@@ -91,6 +91,7 @@ func TestPlugin(t *testing.T) {
 		{"migrate", "", testMigrate},
 		{"a definition is deleted", "", testDeleted},
 		{"people without permissions", "", testStranger},
+		{"people with the roles of the manifests", "", testPeople},
 		{"names and completion", "", testNames},
 		{"colour", "", testColour},
 		{"the manager ends", "", testManagerEnds},
