@@ -84,7 +84,7 @@ func TestDocumentedCommands(t *testing.T) {
 				about = discoveryv1.GroupName
 			case slices.Contains(fields, "apiservices"):
 				about = apiregistration
-			case slices.Contains(fields, "clusterrole"):
+			case slices.Contains(fields, "clusterrole"), slices.Contains(fields, "clusterrolebinding"):
 				about = rbacv1.GroupName
 			}
 			if groups[about] == 0 {
