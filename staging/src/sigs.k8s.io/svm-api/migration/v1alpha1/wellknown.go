@@ -140,7 +140,8 @@ const (
 	// MigrationReasonRewritesRefused: the controller must not write any object of the resource, because a permission is
 	// missing.
 	MigrationReasonRewritesRefused = "RewritesRefused"
-	// MigrationReasonRewritesChangeObjects: a mutating webhook or policy changes objects when they are rewritten.
+	// MigrationReasonRewritesChangeObjects: a mutating webhook or policy changes objects when they are rewritten, or all
+	// would lose fields.
 	MigrationReasonRewritesChangeObjects = "RewritesChangeObjects"
 	// MigrationReasonTargetChanged: the servers now write another encoding than the target.
 	MigrationReasonTargetChanged = "TargetChanged"
