@@ -228,20 +228,22 @@ func TestPermissionsThatAreNotKnownYet(t *testing.T) {
 		message: `widgets "a" is forbidden: User "svm" cannot patch resource "widgets"`}}
 	for name, test := range map[string]struct {
 		lasts                  time.Duration
+		only                   string
 		denied, most, requests int64
 	}{
-		"a moment": {3 * time.Second, 0, 0, objects + 50},
-		"for good": {time.Hour, forbiddenAtLeast, 2 * forbiddenAtLeast, 5 * objects},
+		"a moment":            {3 * time.Second, "", 0, 0, objects + 50},
+		"for good":            {time.Hour, "", forbiddenAtLeast, 2 * forbiddenAtLeast, 5 * objects},
+		"one object for good": {time.Hour, "object-07", 1, 1, objects + 10},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newFakeRun(objects, func(name string, n int, now time.Time) attempt {
-				if now.Before(noon.Add(test.lasts)) {
+				if now.Before(noon.Add(test.lasts)) && (test.only == "" || test.only == name) {
 					return forbidden
 				}
 				return fine(name, n, now)
 			})
 			err := r.play(t, time.Minute)
-			if refuses := test.denied > 0; refuses != (err != nil) || errors.Is(err, errStopped) {
+			if refuses := test.denied > 1; refuses != (err != nil) || errors.Is(err, errStopped) {
 				t.Errorf("it ended with %v", err)
 			}
 			if n := r.sweep.Progress().Counts[sweep.Denied]; n < test.denied || n > test.most {

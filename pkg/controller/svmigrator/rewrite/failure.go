@@ -88,6 +88,8 @@ type Failure struct {
 	timedOut bool
 	// retryAfter is how long the API server asks clients to wait, at most pacer.MaxRetryAfter.
 	retryAfter time.Duration
+	// verdict means that admission gave the answer.
+	verdict bool
 	// changes means that the object is denied because a rewrite would change it. Others may be the same.
 	changes bool
 	// token continues the list whose token expired. It is empty if the server gave none.
@@ -108,6 +110,7 @@ func Classify(err error, name string) Failure {
 		f.retryAfter = min(time.Duration(seconds)*time.Second, pacer.MaxRetryAfter)
 	}
 	denied := name != "" && controller.DeniedByAdmission(status)
+	f.verdict = denied
 	switch code := int(status.Code); {
 	case fence.Denies(status.Message):
 		f.kind = changing
@@ -186,7 +189,15 @@ func classifyUnanswered(err error) Failure {
 // lacksPermission reports whether this program is not allowed to use one of the verbs on objects of the resource.
 func (f Failure) lacksPermission(verbs ...string) bool {
 	named := func(verb string) bool { return strings.Contains(f.message, " cannot "+verb+" resource ") }
-	return f.kind == refused && f.reason == metav1.StatusReasonForbidden && slices.ContainsFunc(verbs, named)
+	return f.kind == refused && f.reason == metav1.StatusReasonForbidden && !f.verdict &&
+		slices.ContainsFunc(verbs, named)
+}
+
+// unready reports whether an API server answers so when it has just started: it has not read its roles yet, or its
+// admission plugins have not read what they need.
+func (f Failure) unready() bool {
+	return f.lacksPermission("get", "patch") || f.kind == refused && f.reason == metav1.StatusReasonForbidden &&
+		strings.HasSuffix(f.message, "not yet ready to handle request")
 }
 
 // remedy returns what an administrator can do about a missing permission, or an empty string.

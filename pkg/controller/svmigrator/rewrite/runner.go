@@ -96,8 +96,8 @@ type sweepRunner struct {
 
 	// objectRetry and listRetry describe the latest failures. No list is sent before listRetry.Next.
 	objectRetry, listRetry Retry
-	// No object is sent before heldUntil: the aggregated server behind the API server has asked for that, or the
-	// permission was missing.
+	// No object is sent before heldUntil: the aggregated server behind the API server has asked for that, or the API server
+	// has refused all objects so far, and may have just started.
 	heldUntil time.Time
 	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a permission,
 	// the last time by forbiddenBy.
@@ -107,8 +107,8 @@ type sweepRunner struct {
 	changing changingRow
 	// impatient means that the runner gives up on an object even if many objects fail.
 	impatient bool
-	// endingSince is when an unbroken row of failures began that end the run, or deny objects, if they last. It is zero if
-	// the last answer was another one.
+	// endingSince is when an unbroken row of failures began that end the run if they last. It is zero if the last answer
+	// was another one.
 	endingSince time.Time
 }
 
@@ -194,7 +194,7 @@ func (r *sweepRunner) dispatch(ctx context.Context, work <-chan *sweep.Object) {
 func (r *sweepRunner) drain(ctx context.Context) {
 	for r.sweep.InFlight() > 0 {
 		a := <-r.attempts
-		if a.outcome != sweep.NoOutcome {
+		if a.outcome != sweep.NoOutcome && !r.mayBeUnready(a, r.clock.Now()) {
 			r.done(ctx, a)
 		} else {
 			r.sweep.Return(a.object)
@@ -232,12 +232,13 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 	now := r.clock.Now()
 	if a.outcome != sweep.NoOutcome {
-		if !a.failure.lacksPermission("get", "patch") {
-			r.endingSince = time.Time{}
-		} else if !r.lasts(now) {
-			r.heldUntil = r.retry(ctx, a, now)
+		if r.mayBeUnready(a, now) {
+			if next := r.retry(ctx, a, now); r.stored() == 0 && next.After(r.heldUntil) {
+				r.heldUntil = next // The answers are the same for all objects, so one after the other is enough.
+			}
 			return nil
 		}
+		r.endingSince = time.Time{}
 		r.done(ctx, a)
 		if r.task.changed.kind != "" {
 			return r.task.changed.permanentError()
@@ -270,6 +271,13 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 	}
 	r.retry(ctx, a, now)
 	return nil
+}
+
+// mayBeUnready reports whether an object was refused in a way in which an API server refuses everything when it has just
+// started. If objects were denied for that already, the server is not the reason.
+func (r *sweepRunner) mayBeUnready(a attempt, now time.Time) bool {
+	return a.outcome == sweep.Denied && a.failure.unready() && r.forbidden == 0 &&
+		now.Sub(a.object.FirstTry) < vanishPatience
 }
 
 // retry returns when an object is tried again.
@@ -317,17 +325,12 @@ func (r *sweepRunner) checkPermanent(f Failure) error {
 		r.endingSince = time.Time{}
 		return nil
 	}
-	if !r.lasts(r.clock.Now()) && !c.atOnce {
-		return nil
-	}
-	return f.permanentError()
-}
-
-// lasts reports whether the failure that was just seen has lasted for vanishPatience, without another answer in
-// between.
-func (r *sweepRunner) lasts(now time.Time) bool {
+	now := r.clock.Now()
 	if r.endingSince.IsZero() {
 		r.endingSince = now
 	}
-	return now.Sub(r.endingSince) >= vanishPatience
+	if !c.atOnce && now.Sub(r.endingSince) < vanishPatience {
+		return nil
+	}
+	return f.permanentError()
 }
