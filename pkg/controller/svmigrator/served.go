@@ -119,8 +119,7 @@ func (r *migrationRun) locate(
 
 // findToRewrite is findServed, but a custom resource is migrated at its storage version, whatever version the migration
 // names. At another one each write would remove the fields that the schema of that version does not have, also from
-// objects that are current already. preferred is the storage version if that is known. findToRewrite also looks for
-// versions with fields that a rewrite would drop.
+// objects that are current already. preferred is the storage version if that is known.
 func findToRewrite(
 	ctx context.Context, reader documents.Reader, asked rewrite.Resource, preferred string,
 ) (found *rewrite.Resource, missing *Decision, err error) {
@@ -132,7 +131,7 @@ func findToRewrite(
 		found, missing, err = atStorageVersion(ctx, reader, found)
 	}
 	if found != nil {
-		found.LossyVersions, err = reader.LossyVersions(ctx, asked.GroupResource())
+		found.Schemas, err = reader.Schemas(ctx, asked.GroupResource())
 	}
 	return found, missing, err
 }

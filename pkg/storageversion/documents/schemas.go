@@ -21,74 +21,212 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/utils/ptr"
 )
 
-// LossyVersions returns the served versions of a custom resource that have fields which API servers drop when they
-// store an object.
-func (r Reader) LossyVersions(ctx context.Context, resource schema.GroupResource) (lossy []string, err error) {
+// Schemas are the schemas of the versions of a custom resource. By these, API servers change what they read and store:
+//
+//   - To an object that is read from etcd they add the defaults of the version in which it is stored.
+//   - When they convert an object to another version, they drop the fields that this version lacks.
+//
+// So an object that is stored in another version than before may look different, although its rewrite changed nothing.
+type Schemas struct {
+	storage string
+	// byVersion has the schemas of all versions. A version without a schema drops nothing.
+	byVersion map[string]*structuralschema.Structural
+	// Others are the served versions but the storage version. There are none if a webhook converts the objects, because
+	// only the webhook knows what it keeps.
+	Others []string
+	// Lossy are those of Others that have fields which the storage version lacks.
+	Lossy []string
+	// AddsDefaults means that the storage version has defaults that another version lacks.
+	AddsDefaults bool
+}
+
+// Schemas reads the schemas of a custom resource.
+func (r Reader) Schemas(ctx context.Context, resource schema.GroupResource) (*Schemas, error) {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := r.decodeJSON(ctx, DefinitionPath(resource), definitionKind, crd); err != nil {
 		return nil, err
 	}
-	lost := LostFields(crd)
-	for _, v := range crd.Spec.Versions {
-		if v.Served && len(lost[v.Name]) > 0 {
-			lossy = append(lossy, v.Name)
-		}
-	}
-	return lossy, nil
+	return schemasOf(crd), nil
 }
 
-// LostFields returns the fields of each version of a definition that its storage version lacks. API servers drop them
-// when they store an object. If a webhook converts the objects, it returns none, because the webhook may keep them.
+func schemasOf(crd *apiextensionsv1.CustomResourceDefinition) *Schemas {
+	s := &Schemas{byVersion: map[string]*structuralschema.Structural{}}
+	for _, v := range crd.Spec.Versions {
+		if v.Storage {
+			s.storage = v.Name
+		}
+		s.byVersion[v.Name] = structural(crd, v)
+	}
+	lost := LostFields(crd)
+	for _, v := range crd.Spec.Versions {
+		if v.Name == s.storage {
+			continue
+		}
+		if v.Served && !convertedByWebhook(crd) {
+			s.Others = append(s.Others, v.Name)
+			if len(lost[v.Name]) > 0 {
+				s.Lossy = append(s.Lossy, v.Name)
+			}
+		}
+		s.AddsDefaults = s.AddsDefaults || hasOtherDefaults(s.byVersion[s.storage], s.byVersion[v.Name])
+	}
+	return s
+}
+
+func convertedByWebhook(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	conversion := crd.Spec.Conversion
+	return conversion != nil && conversion.Strategy == apiextensionsv1.WebhookConverter
+}
+
+// structural returns the schema of a version as API servers use it, or nil if they do not use it.
+func structural(
+	crd *apiextensionsv1.CustomResourceDefinition, v apiextensionsv1.CustomResourceDefinitionVersion,
+) *structuralschema.Structural {
+	if crd.Spec.PreserveUnknownFields || v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
+		return nil
+	}
+	props := &apiextensions.JSONSchemaProps{}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(
+		v.Schema.OpenAPIV3Schema, props, nil); err != nil {
+		return nil
+	}
+	found, err := structuralschema.NewStructural(props)
+	if err != nil {
+		return nil // Of a definition from before apiextensions.k8s.io/v1, which drops nothing.
+	}
+	return found
+}
+
+// hasOtherDefaults reports whether a schema has a default that another one lacks.
+func hasOtherDefaults(schema, other *structuralschema.Structural) bool {
+	if schema == nil {
+		return false
+	}
+	if other == nil {
+		other = &structuralschema.Structural{}
+	}
+	for name, field := range schema.Properties {
+		same := other.Properties[name]
+		if field.Default.Object != nil && !equality.Semantic.DeepEqual(field.Default.Object, same.Default.Object) ||
+			hasOtherDefaults(&field, &same) {
+			return true
+		}
+	}
+	if schema.AdditionalProperties == nil {
+		return hasOtherDefaults(schema.Items, other.Items)
+	}
+	var same *structuralschema.Structural
+	if other.AdditionalProperties != nil {
+		same = other.AdditionalProperties.Structural
+	}
+	return hasOtherDefaults(schema.AdditionalProperties.Structural, same)
+}
+
+// Convert returns an object as API servers convert it to another version, but for its apiVersion.
+func (s *Schemas) Convert(object map[string]any, to string) map[string]any {
+	converted := runtime.DeepCopyJSON(object)
+	if at := s.byVersion[to]; at != nil {
+		pruning.Prune(converted, at, true)
+		defaulting.PruneNonNullableNullsWithoutDefaults(converted, at)
+		_ = objectmeta.Coerce(nil, converted, at, false, true) // It drops what is not valid, and so has no errors.
+	}
+	return converted
+}
+
+// AfterWrite returns how clients of a version will read an object when it is stored anew. object is how they read it
+// before. If a webhook converts, version must be the storage version.
+func (s *Schemas) AfterWrite(object map[string]any, version string) map[string]any {
+	if version == s.storage {
+		after := runtime.DeepCopyJSON(object)
+		defaulting.Default(after, s.byVersion[version])
+		return after
+	}
+	stored := s.Convert(object, s.storage)
+	defaulting.Default(stored, s.byVersion[s.storage])
+	return s.Convert(stored, version)
+}
+
+// LostFields returns the fields of each version of a definition that API servers may drop or change when they store an
+// object in the storage version. If a webhook converts the objects, it returns none, because the webhook may keep them.
 func LostFields(crd *apiextensionsv1.CustomResourceDefinition) map[string][]string {
 	all := map[string][]string{}
-	versions, conversion := crd.Spec.Versions, crd.Spec.Conversion
+	versions := crd.Spec.Versions
 	stored := slices.IndexFunc(versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
-	if stored < 0 || crd.Spec.PreserveUnknownFields || versions[stored].Schema == nil ||
-		conversion != nil && conversion.Strategy == apiextensionsv1.WebhookConverter {
+	if stored < 0 || convertedByWebhook(crd) {
 		return all
 	}
-	for i := range versions {
-		if schema := versions[i].Schema; schema != nil && schema.OpenAPIV3Schema != nil {
-			from := schema.OpenAPIV3Schema.DeepCopy()
-			maps.DeleteFunc(from.Properties, func(name string, _ apiextensionsv1.JSONSchemaProps) bool {
-				return slices.Contains([]string{"apiVersion", "kind", "metadata"}, name) // Every object has them.
-			})
-			all[versions[i].Name] = lost(from, versions[stored].Schema.OpenAPIV3Schema, "")
+	to := structural(crd, versions[stored])
+	if to == nil {
+		return all
+	}
+	to.XEmbeddedResource = true // The root has apiVersion, kind and metadata, whether the schema says so or not.
+	for _, v := range versions {
+		if from := structural(crd, v); from != nil {
+			from.XEmbeddedResource = true
+			all[v.Name] = lost(from, to, "")
 		}
 	}
 	return all
 }
 
-// lost returns the paths of what one schema allows and another one does not keep.
-func lost(from, to *apiextensionsv1.JSONSchemaProps, path string) (paths []string) {
-	if from == nil || to == nil || ptr.Deref(to.XPreserveUnknownFields, false) {
+// lost returns the paths of what one schema allows and another one may not keep.
+func lost(from, to *structuralschema.Structural, path string) (paths []string) {
+	switch {
+	case from == nil:
 		return nil
+	case to == nil:
+		to = &structuralschema.Structural{} // keeps a value, and nothing in it
+	case from.Nullable && !to.Nullable, from.XEmbeddedResource != to.XEmbeddedResource:
+		return []string{path}
 	}
 	for _, name := range slices.Sorted(maps.Keys(from.Properties)) {
-		field := from.Properties[name]
-		kept, has := to.Properties[name]
-		switch {
-		case has:
-			paths = append(paths, lost(&field, &kept, path+"."+name)...)
-		case to.AdditionalProperties != nil:
-			paths = append(paths, lost(&field, to.AdditionalProperties.Schema, path+"."+name)...)
-		default:
+		if from.XEmbeddedResource && slices.Contains([]string{"apiVersion", "kind", "metadata"}, name) {
+			continue
+		}
+		field, kept := from.Properties[name], to.XPreserveUnknownFields
+		if same, has := to.Properties[name]; has {
+			paths = append(paths, lost(&field, &same, path+"."+name)...)
+		} else if to.AdditionalProperties != nil {
+			paths = append(paths, lost(&field, to.AdditionalProperties.Structural, path+"."+name)...)
+		} else if !kept {
 			paths = append(paths, path+"."+name)
 		}
 	}
-	if from.Items != nil && to.Items != nil {
-		paths = append(paths, lost(from.Items.Schema, to.Items.Schema, path+"[]")...)
+	if from.Items != nil && (to.Items != nil || !to.XPreserveUnknownFields) {
+		paths = append(paths, lost(from.Items, to.Items, path+"[]")...)
+	}
+	return append(paths, lostUnnamed(from, to, path)...)
+}
+
+// lostUnnamed is lost for the fields that a schema allows without naming them.
+func lostUnnamed(from, to *structuralschema.Structural, path string) (paths []string) {
+	if from.XPreserveUnknownFields {
+		if !to.XPreserveUnknownFields {
+			return []string{path + ".*"}
+		}
+		for _, name := range slices.Sorted(maps.Keys(to.Properties)) {
+			if _, named := from.Properties[name]; !named && !to.Properties[name].XPreserveUnknownFields {
+				paths = append(paths, path+"."+name) // The other schema drops what it does not know in there.
+			}
+		}
 	}
 	switch {
-	case ptr.Deref(from.XPreserveUnknownFields, false), from.AdditionalProperties != nil && to.AdditionalProperties == nil:
-		paths = append(paths, path+".*")
-	case from.AdditionalProperties != nil:
-		paths = append(paths, lost(from.AdditionalProperties.Schema, to.AdditionalProperties.Schema, path+".*")...)
+	case from.AdditionalProperties == nil, to.XPreserveUnknownFields && to.AdditionalProperties == nil:
+		return paths
+	case to.AdditionalProperties == nil:
+		return append(paths, path+".*")
+	default:
+		return append(paths, lost(from.AdditionalProperties.Structural, to.AdditionalProperties.Structural, path+".*")...)
 	}
-	return paths
 }

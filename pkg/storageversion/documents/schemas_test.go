@@ -17,10 +17,12 @@ limitations under the License.
 package documents
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 )
 
@@ -58,5 +60,73 @@ spec:
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
 	if lost := LostFields(crd); len(lost) > 0 {
 		t.Errorf("with a webhook that converts: %v", lost)
+	}
+}
+
+// TestLostByShape has fields that both versions have, of which the storage version keeps less.
+func TestLostByShape(t *testing.T) {
+	for _, test := range []struct {
+		name, v1, v2, object, want string
+		lost                       []string
+	}{
+		{"unknown fields are kept, but not in a known one",
+			"{type: object, properties: {a: {type: string}, b: {type: string}}}",
+			"{type: object, properties: {a: {type: string}}}",
+			`{"a":"1","b":"2"}`, `{"a":"1"}`, []string{".x.b"}},
+		{"a field that keeps what it does not know",
+			"{type: object, properties: {a: {type: string}}}", "{type: object, x-kubernetes-preserve-unknown-fields: true}",
+			`{"a":"1"}`, `{"a":"1"}`, nil},
+		{"an object of its own",
+			"{type: object, x-kubernetes-embedded-resource: true, x-kubernetes-preserve-unknown-fields: true}",
+			"{type: object, properties: {data: {type: string}}}",
+			`{"apiVersion":"v1","kind":"K","data":"1"}`, `{"data":"1"}`, []string{".x"}},
+		{"any fields of strings", "{type: object, additionalProperties: {type: object, properties: {a: {type: string}}}}",
+			"{type: object, additionalProperties: true}", `{"k":{"a":"1"}}`, `{"k":{}}`, []string{".x.*.a"}},
+		{"null", "{type: integer, nullable: true}", "{type: integer, default: 5}", `null`, `5`, []string{".x"}},
+		{"items of a list that is none any more", "{type: array, items: {type: object, properties: {a: {type: string}}}}",
+			"{x-kubernetes-int-or-string: true}", `[{"a":"1"}]`, `[{}]`, []string{".x[].a"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			crd := &apiextensionsv1.CustomResourceDefinition{}
+			const definition = `{"spec":{"versions":[
+				{"name":"v1","served":true,"schema":{"openAPIV3Schema":{"type":"object",
+					"x-kubernetes-preserve-unknown-fields":true,"properties":{"x":%s}}}},
+				{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object",
+					"x-kubernetes-preserve-unknown-fields":true,"properties":{"x":%s}}}}]}}`
+			if err := yaml.Unmarshal(fmt.Appendf(nil, definition, test.v1, test.v2), crd); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.lost, LostFields(crd)["v1"]); diff != "" {
+				t.Errorf("lost: -want +got:\n%s", diff)
+			}
+			read := func(text string) (object map[string]any) {
+				if err := utiljson.Unmarshal([]byte(`{"apiVersion":"e/v1","kind":"E","metadata":{"name":"e"},"x":`+text+`}`),
+					&object); err != nil {
+					t.Fatal(err)
+				}
+				return object
+			}
+			if diff := cmp.Diff(read(test.want), schemasOf(crd).AfterWrite(read(test.object), "v1")); diff != "" {
+				t.Errorf("after a write: -want +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAddedDefaults has a storage version with more defaults than the other version.
+func TestAddedDefaults(t *testing.T) {
+	const definition = `{"spec":{"versions":[
+		{"name":"v1","served":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{
+			"list":{"type":"array","items":{"type":"object","properties":{"a":{"type":"string","default":"x"}}}}}}}},
+		{"name":"v2","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{
+			"list":{"type":"array","items":{"type":"object","properties":{"a":{"type":"string","default":%q}}}}}}}}]}}`
+	for value, want := range map[string]bool{"x": false, "y": true} {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.Unmarshal(fmt.Appendf(nil, definition, value), crd); err != nil {
+			t.Fatal(err)
+		}
+		if got := schemasOf(crd).AddsDefaults; got != want {
+			t.Errorf("with the default %q of v2 AddsDefaults is %v", value, got)
+		}
 	}
 }

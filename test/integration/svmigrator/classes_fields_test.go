@@ -17,8 +17,10 @@ limitations under the License.
 package svmigrator
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -131,4 +133,50 @@ func testLostFields(t *testing.T, c *cluster) {
 	c.migrate(t, "nobody-reads-v1", dials.WithVersion(""))
 	mustSucceed(t, c.ended(t, "nobody-reads-v1", soon))
 	judge.stored(t, dials.encoding("v2"))
+}
+
+// testAddedDefaults has a storage version with a default that the other version lacks. A write of the resource would
+// add it to each object that is stored in the other version.
+func testAddedDefaults(t *testing.T, c *cluster) {
+	watches, towers := newCustom("watches", "Watch"), newCustom("towers", "Tower")
+	for _, r := range []custom{watches, towers} {
+		c.defineClocks(t, r, []string{"maker"}, []string{"maker", "era"})
+		for i := range 3 {
+			c.createClock(t, r, "v1", fmt.Sprintf("old-%d", i), map[string]any{"maker": "huygens"})
+		}
+	}
+	c.ChangeDefinition(t, towers.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
+		for i := range d.Spec.Versions {
+			d.Spec.Versions[i].Subresources = nil
+		}
+	})
+	for _, r := range []custom{watches, towers} {
+		c.flip(t, r, "v2")
+	}
+	passes(t, time.Second) // The API server has to follow, so that the new objects have the field.
+	for _, r := range []custom{watches, towers} {
+		c.createClock(t, r, "v2", "new", map[string]any{"maker": "huygens", "era": "ancient"})
+	}
+	c.startManager(t, "manager")
+	for _, r := range []custom{watches, towers} {
+		judge := c.judge(t, r.GroupResource)
+		c.migrate(t, r.Resource, r.WithVersion(""))
+		m := c.ended(t, r.Resource, soon)
+		mustSucceed(t, m)
+		progress(t, m, v1alpha1.MigrationProgress{Rewritten: 3, AlreadyCurrent: 1})
+		judge.stored(t, r.encoding("v2"))
+		judge.onlyEncodings(t, 1)
+	}
+
+	// Where nothing else is possible, the message names the reason.
+	c.flip(t, towers, "v1")
+	passes(t, time.Second)
+	c.createClock(t, towers, "v1", "stuck", map[string]any{"maker": "huygens"})
+	c.flip(t, towers, "v2")
+	c.ChangeDefinition(t, towers.GroupResource, func(d *apiextensionsv1.CustomResourceDefinition) {
+		d.Spec.Versions[0].Served = false
+	})
+	c.migrate(t, "v1-is-not-served", towers.WithVersion(""))
+	mustFail(t, c.ended(t, "v1-is-not-served", soon), v1alpha1.MigrationReasonRewritesChangeObjects,
+		"default/stuck", "The storage version has defaults that other versions lack")
 }

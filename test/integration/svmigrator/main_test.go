@@ -44,7 +44,7 @@ func TestMigrator(t *testing.T) {
 		{Name: "People", Servers: 1, Run: onOne(
 			part{"MadeByHand", testMadeByHand},
 			part{"TogetherWithItsDefinition", testTogetherWithItsDefinition}, part{"OtherVersion", testOtherVersion},
-			part{"LostFields", testLostFields},
+			part{"LostFields", testLostFields}, part{"AddedDefaults", testAddedDefaults},
 		)},
 		{Name: "Killed", Servers: 1, Run: onHost(
 			part{"Manager", testManagerKilled}, part{"Each", testEachKilled},

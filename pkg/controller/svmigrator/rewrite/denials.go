@@ -18,6 +18,7 @@ package rewrite
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -38,6 +39,8 @@ func (r *sweepRunner) checkAllRefused(a attempt) error {
 		return nil
 	case a.failure.changes && r.task.Only != nil:
 		return nil // All others are stored.
+	case a.failure.changes && r.stored() > 0 && strings.Contains(a.failure.message, WouldDrop):
+		return nil // It depends on the object, and no rule is to blame.
 	case a.failure.changes:
 		return r.changing.add(a, r.stored() == 0)
 	case a.outcome != sweep.Denied || !a.failure.lacksPermission("patch"):

@@ -19,6 +19,7 @@ package rewrite
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,6 +33,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/pacer"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // Migration is what an engine needs from the owner of the migration that it runs. The engine calls all methods from one
@@ -70,9 +72,8 @@ type Resource struct {
 	RetryStatus bool
 	// DefinedVersions are the versions of the CustomResourceDefinition, or nil if there is none.
 	DefinedVersions []string
-	// LossyVersions are served versions with fields that the API server drops when it stores an object. An object whose
-	// rewrite would drop one is denied.
-	LossyVersions []string
+	// Schemas are those of a custom resource, otherwise nil. They tell what a rewrite changes although it changes nothing.
+	Schemas *documents.Schemas
 	// ReadServed reads the served versions from the CustomResourceDefinition on the API server. Entries of managedFields
 	// in other versions are dropped. If it is nil, no entry is dropped.
 	ReadServed func(ctx context.Context) ([]string, error)
@@ -138,16 +139,15 @@ func (e *Engine) Run(ctx context.Context, task *Task, resource Resource, m Migra
 
 func (e *Engine) newRewriter(resource Resource, baseline string) *rewriter {
 	w := &rewriter{client: e.client, clock: e.clock, resource: resource, baseline: baseline, ways: []patchWay{mergeWay}}
-	for _, version := range resource.LossyVersions {
-		view := resource
-		view.Version, view.LossyVersions, view.RetryStatus = version, nil, false
-		w.lossy = append(w.lossy, e.newRewriter(view, baseline))
-	}
+	w.whole = make(chan struct{}, wholeObjects)
 	if resource.Class == storageversion.BuiltIn && !hasUntypedParts(resource.GroupResource()) {
 		w.ways = append(w.ways, typedWay)
 	}
 	if resource.RetryStatus {
 		w.ways = append(w.ways, statusWay)
+	}
+	if w.addsDefaults() {
+		slices.Reverse(w.ways) // A merge patch of the resource adds the defaults, one of the status does not.
 	}
 	return w
 }

@@ -50,8 +50,8 @@ type rewriter struct {
 	clock    clock.PassiveClock
 	// ways are those in which the patch may be sent. A rewrite uses the first one that changes nothing.
 	ways []patchWay
-	// lossy are rewriters at the LossyVersions. They write only dry runs.
-	lossy []*rewriter
+	// whole is full while as many objects are read at other versions as may be in memory at once.
+	whole chan struct{}
 	// again means that the objects were denied before. If a dry run shows a change then, they stay denied.
 	again      bool
 	rehearsals sync.Map // the *rehearsed of each namespace
@@ -98,13 +98,11 @@ func (r *rewriter) rewrite(ctx context.Context, object *sweep.Object) attempt {
 		a.outcome, a.failure = sweep.Denied, Failure{kind: refused, message: fmt.Sprintf("encoding the patch: %v", err)}
 		return a
 	}
-	for _, other := range r.lossy {
-		switch field, err := other.dropped(ctx, object, body); {
-		case err != nil:
-			return other.failed(ctx, object, err)
-		case field != "":
-			return other.wouldDrop(object, field)
-		}
+	switch field, version, err := r.dropped(ctx, object); {
+	case err != nil:
+		return r.failed(ctx, object, err)
+	case field != "":
+		return r.wouldDrop(object, field, version)
 	}
 	for fenced := false; ; fenced = true {
 		way, changed, err := r.rehearse(ctx, object, body, fenced)

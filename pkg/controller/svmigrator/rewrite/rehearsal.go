@@ -59,6 +59,8 @@ const rehearsalInterval = 100
 type patchWay struct {
 	subresource string
 	patch       types.PatchType
+	// version is another one than that of the resource, or empty.
+	version string
 }
 
 var (
@@ -133,6 +135,24 @@ func (r *rewriter) rehearse(
 	case before.GetResourceVersion() != object.ResourceVersion && r.resource.ReadServed == nil:
 		return patchWay{}, "", errWritten
 	}
+	found, changed, err = r.tryWays(ctx, object, body, before, n, fenced)
+	if err == nil && changed != "" {
+		other, err := r.wayAtOtherVersion(ctx, object, body, before)
+		if err != nil || other.version != "" {
+			n.changing, n.next = 0, 0
+			return other, "", err
+		}
+		if n.changing++; changed != fencedOff {
+			n.changing = 0
+		}
+	}
+	return found, changed, err
+}
+
+// tryWays sends a dry run in each way until one changes nothing. It returns what rehearse does.
+func (r *rewriter) tryWays(
+	ctx context.Context, object *sweep.Object, body []byte, before *unstructured.Unstructured, n *rehearsed, fenced bool,
+) (found patchWay, changed string, err error) {
 	for _, way := range r.ways {
 		after, err := decode(r.dryRun(ctx, object, body, way))
 		switch {
@@ -149,22 +169,21 @@ func (r *rewriter) rehearse(
 		case err != nil:
 			return way, "", err
 		}
-		path := r.changedBy(before, after)
+		path := r.changedBy(before, after, r.resource.Version)
 		if changed == fencedOff && path != lostFields {
 			path = "" // The fence stands, and compares what is stored. A read may hide fields.
 		}
 		if path == "" {
 			n.changing = 0
-			n.next = n.objects + rehearsalInterval
+			if n.next = n.objects + rehearsalInterval; way == mergeWay && r.addsDefaults() {
+				n.next = 0 // The next object may be stored in another version, and lack defaults.
+			}
 			if !fenced && way != typedWay { // typedWay is for this object: it sorts the fields of parts without a type.
 				n.way = way
 			}
 			return way, "", nil
 		}
 		changed = cmp.Or(changed, path)
-	}
-	if n.changing++; changed != fencedOff {
-		n.changing = 0
 	}
 	return patchWay{}, changed, nil
 }
@@ -174,14 +193,19 @@ func (r *rewriter) dryRun(ctx context.Context, object *sweep.Object, body []byte
 	return r.patchRequest(object, body, way, acceptWhole).Param("dryRun", metav1.DryRunAll).Do(ctx)
 }
 
-// changedBy returns the path of the first field that a rewrite would change, or an empty string. It does not compare
+// changedBy returns the path of the first field that a rewrite would change for clients of a version, or an empty
+// string. It does not compare
 // entries of managedFields, because servers may merge or drop single entries. They drop all entries only of custom
 // resources that they cannot convert, or of built-in resources whose entries no release can read any more.
-func (r *rewriter) changedBy(before, after *unstructured.Unstructured) string {
+func (r *rewriter) changedBy(before, after *unstructured.Unstructured, version string) string {
 	if r.resource.DefinedVersions != nil && len(before.GetManagedFields()) > 0 && len(after.GetManagedFields()) == 0 {
 		return lostFields
 	}
-	return difference(before.Object, after.Object, "")
+	expected := before.Object
+	if r.resource.Schemas != nil {
+		expected = r.resource.Schemas.AfterWrite(expected, version)
+	}
+	return difference(expected, after.Object, "")
 }
 
 // changing returns the failure of a rewrite that changes more than the encoding. does is what it does to the object,
@@ -197,6 +221,11 @@ func (r *rewriter) changing(object *sweep.Object, does, what string) Failure {
 		"them if the object is too large for etcd in its new encoding"
 	const uncleaned = "The fence refuses to let this manager clean managedFields. Let it (docs/tasks.md, Clean " +
 		"managedFields), then retry"
+	if r.addsDefaults() {
+		why = "The storage version has defaults that other versions lack, and a write adds them. Serve the version in " +
+			"which the object is stored, or give the resource a status subresource, then retry. If that is not the reason: " +
+			why
+	}
 	kept := object.Extra.(*original)
 	switch {
 	case what == lostFields:

@@ -25,6 +25,7 @@ import (
 
 	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -123,12 +124,28 @@ func (r *rewriter) get(ctx context.Context, object *sweep.Object, accept string)
 	return r.objectRequest(object, r.client.Get(), accept, readTimeout).Do(ctx)
 }
 
+// getAt returns a whole object at another version.
+func (r *rewriter) getAt(
+	ctx context.Context, object *sweep.Object, version string,
+) (*unstructured.Unstructured, error) {
+	request := r.objectRequest(object, r.client.Get(), acceptWhole, readTimeout)
+	return decode(request.AbsPath(r.path(version)).Do(ctx))
+}
+
+// path is that of the resource's group at a version.
+func (r *rewriter) path(version string) string {
+	return documents.Path(schema.GroupVersion{Group: r.resource.Group, Version: version})
+}
+
 // patchRequest returns a patch. If the object is gone, the API server answers that it is not found, and creates
 // nothing.
 func (r *rewriter) patchRequest(object *sweep.Object, body []byte, way patchWay, accept string) *rest.Request {
 	request := r.objectRequest(object, r.client.Patch(way.patch), accept, PatchTimeout)
 	if way.subresource != "" {
 		request.SubResource(way.subresource)
+	}
+	if way.version != "" {
+		request.AbsPath(r.path(way.version))
 	}
 	return request.
 		Param("fieldManager", controller.MigratorFieldManager).

@@ -96,8 +96,8 @@ type sweepRunner struct {
 
 	// objectRetry and listRetry describe the latest failures. No list is sent before listRetry.Next.
 	objectRetry, listRetry Retry
-	// No object is sent before heldUntil: the aggregated server behind the API server has asked for that, or the API server
-	// has refused all objects so far, and may have just started.
+	// No object is sent before heldUntil: the aggregated server behind the API server has asked for that, or the API
+	// server has refused all objects so far, and may have just started.
 	heldUntil time.Time
 	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a permission,
 	// the last time by forbiddenBy.
@@ -273,8 +273,8 @@ func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
 	return nil
 }
 
-// mayBeUnready reports whether an object was refused in a way in which an API server refuses everything when it has just
-// started. If objects were denied for that already, the server is not the reason.
+// mayBeUnready reports whether an object was refused in a way in which an API server refuses everything when it has
+// just started. If objects were denied for that already, the server is not the reason.
 func (r *sweepRunner) mayBeUnready(a attempt, now time.Time) bool {
 	return a.outcome == sweep.Denied && a.failure.unready() && r.forbidden == 0 &&
 		now.Sub(a.object.FirstTry) < vanishPatience

@@ -1,0 +1,141 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package rewrite
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
+	"sigs.k8s.io/svm-controller-manager/pkg/fence"
+)
+
+// This file is about custom resources whose versions have different schemas. See documents.Schemas.
+//
+// A write drops the fields that the storage version lacks. Clients of another version read them until then, and clients
+// of the storage version never do, so no comparison there shows the loss.
+//
+// A merge patch adds the defaults of the storage version to an object that is stored in another one. Reads will show
+// them anyway, because API servers add the defaults of the version that is stored. But for the API server that is a
+// change: the generation rises, and the fence refuses it. A patch of the status, or one at the version in which the
+// object is stored, adds nothing.
+
+// wholeObjects is how many objects are read at other versions at a time. An object may have a megabyte.
+const wholeObjects = 4
+
+// dropped returns the path of a field that clients of a version read now and would not read after a rewrite, or an
+// empty string.
+func (r *rewriter) dropped(ctx context.Context, object *sweep.Object) (field, version string, err error) {
+	if r.resource.Schemas == nil || len(r.resource.Schemas.Lossy) == 0 {
+		return "", "", nil
+	}
+	select {
+	case <-ctx.Done():
+		return "", "", ctx.Err()
+	case r.whole <- struct{}{}:
+		defer func() { <-r.whole }()
+	}
+	for _, version := range r.resource.Schemas.Lossy {
+		before, err := r.getAt(ctx, object, version)
+		if err != nil {
+			return "", "", err
+		}
+		delete(before.Object, "metadata") // It is the same at all versions.
+		if field := lostBy(before.Object, r.resource.Schemas.AfterWrite(before.Object, version), ""); field != "" {
+			return field, version, nil
+		}
+	}
+	return "", "", nil
+}
+
+// lostBy returns the path of the first field that is lost or has another value afterwards, or an empty string. New
+// fields do not count.
+func lostBy(before, after any, path string) string {
+	a, b := fieldsOf(before), fieldsOf(after)
+	if a == nil {
+		if reflect.DeepEqual(before, after) || b != nil && reflect.TypeOf(before) == reflect.TypeOf(after) {
+			return ""
+		}
+		return path
+	}
+	for _, name := range slices.Sorted(maps.Keys(a)) {
+		kept, exists := b[name]
+		if !exists {
+			return path + name
+		}
+		if field := lostBy(a[name], kept, path+name); field != "" {
+			return field
+		}
+	}
+	return ""
+}
+
+// addsDefaults reports whether a merge patch of the resource may add defaults to objects.
+func (r *rewriter) addsDefaults() bool {
+	return r.resource.Schemas != nil && r.resource.Schemas.AddsDefaults
+}
+
+// wayAtOtherVersion returns a way at a version in which the rewrite changes nothing. before is the object at the
+// version of the resource. Its version is empty if there is no such way. It counts for this object only: another one
+// may have fields that only the storage version has, and a write at another version would drop these.
+func (r *rewriter) wayAtOtherVersion(
+	ctx context.Context, object *sweep.Object, body []byte, before *unstructured.Unstructured,
+) (patchWay, error) {
+	if !r.addsDefaults() {
+		return patchWay{}, nil
+	}
+	for _, version := range r.resource.Schemas.Others {
+		there, err := r.getAt(ctx, object, version)
+		if err != nil {
+			return patchWay{}, err
+		}
+		stored := r.resource.Schemas.Convert(there.Object, r.resource.Version)
+		stored["apiVersion"] = before.GetAPIVersion()
+		if difference(before.Object, stored, "") != "" {
+			continue
+		}
+		way := patchWay{patch: types.MergePatchType, version: version}
+		after, err := decode(r.dryRun(ctx, object, body, way))
+		switch {
+		case err == nil && r.changedBy(there, after, version) == "":
+			return way, nil
+		case err == nil, fence.Denies(err.Error()), slices.Contains(notThisWay, Classify(err, object.Name).kind):
+		default:
+			return patchWay{}, err
+		}
+	}
+	return patchWay{}, nil
+}
+
+// WouldDrop is in the message about an object that would lose a field.
+const WouldDrop = " would drop "
+
+// wouldDrop returns the attempt for an object that would lose a field.
+func (r *rewriter) wouldDrop(object *sweep.Object, field, version string) attempt {
+	return attempt{object: object, outcome: sweep.Denied, failure: Failure{kind: refused, changes: true,
+		message: fmt.Sprintf("rewriting %s%s%s for clients of version %s. The schema of the storage version lacks "+
+			"fields of %s, and no webhook converts. Give the storage version these fields, or add a conversion webhook, or "+
+			"move the values with a client of %s. If nobody needs them, stop serving %s. Then retry",
+			klog.KRef(object.Namespace, object.Name), WouldDrop, field, version, version, version, version)}}
+}
