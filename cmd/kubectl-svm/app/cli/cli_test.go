@@ -21,6 +21,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -201,6 +205,20 @@ func TestExitCodes(t *testing.T) {
 		if code := ExitCode(test.err, &out); code != test.code || out.String() != test.printed {
 			t.Errorf("%v: got code %d and %q, want %d and %q", test.err, code, out.String(), test.code, test.printed)
 		}
+	}
+}
+
+// TestCertificate asks a server whose CA this process does not know. The server answers, so it is no help to say that
+// it could not be reached.
+func TestCertificate(t *testing.T) {
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	_, err := http.Get(server.URL)
+	explained := fmt.Sprint(Explain(err))
+	if !strings.Contains(explained, "its certificate is not accepted") || strings.Contains(explained, "could not be") {
+		t.Errorf("got %s", explained)
 	}
 }
 

@@ -18,6 +18,7 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -117,6 +118,10 @@ func ExplainOf(err error, flags string) error {
 			"docs/kubectl-svm.md lists those that each command needs", err)
 	case apierrors.IsUnauthorized(err):
 		return fmt.Errorf("%w\nThe API server does not accept the credentials of the kubeconfig: log in again", err)
+	case errors.As(err, new(*tls.CertificateVerificationError)):
+		return fmt.Errorf("%w\nThe API server was reached, but its certificate is not accepted: check the CA and the "+
+			"address of the server in the kubeconfig, the clock of this machine, and whether the certificate has expired. "+
+			"%s select the server", err, flags)
 	case errors.As(err, new(*url.Error)):
 		return fmt.Errorf("%w\nThe API server could not be reached. %s select it", err, flags)
 	default:
