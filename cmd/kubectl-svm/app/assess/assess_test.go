@@ -85,9 +85,11 @@ func TestWhatHappensNext(t *testing.T) {
 		{"failed for good", "MigrationFailed", "", in(migrationv1alpha1.MigrationFailed, "ListRefused"), backoff(nil), Act,
 			"MigrationFailed", "not tried again by itself", "kubectl svm retry widgets"},
 		{"failed and paused", "MigrationFailed", "", denied, func(s *state) { s.Spec.Paused = true }, Act,
-			"MigrationFailed", "1,200 objects denied; paused by a person", "kubectl svm denied widgets"},
+			"MigrationFailed", "1,200 objects denied; paused by a person",
+			"kubectl svm denied widgets; kubectl svm resume widgets"},
 		{"paused after a failure", "Paused", "", denied, func(s *state) { s.Spec.Paused = true }, Act, "Paused",
-			"1,200 objects denied; paused by a person", "kubectl svm denied widgets"},
+			"1,200 objects denied; paused by a person",
+			"kubectl svm denied widgets; kubectl svm resume widgets"},
 		{"left out after a failure", "NotSelectedForMigration", "", denied, backoff(at(time.Hour)), Act,
 			"NotSelectedForMigration", "1,200 objects denied; --auto-migrate leaves it out", "kubectl svm denied widgets"},
 		{"paused by annotation before the servers agree", "AwaitingAgreement", "Settling", nil, func(s *state) {

@@ -81,10 +81,12 @@ func Commands(resources []*Resource, known []Resource) []string {
 		if r.Permission != "" && !slices.Contains(lines, r.Permission) {
 			lines = append(lines, r.Permission)
 		}
-		if r.Verb != "" && arguments[r.Verb] == nil {
-			verbs = append(verbs, r.Verb)
+		for _, verb := range r.verbs() {
+			if arguments[verb] == nil {
+				verbs = append(verbs, verb)
+			}
+			arguments[verb] = append(arguments[verb], r)
 		}
-		arguments[r.Verb] = append(arguments[r.Verb], r)
 	}
 	for _, verb := range verbs {
 		lines = append(lines, "kubectl svm "+verb+" "+strings.Join(brief(arguments[verb], known), " "))
@@ -93,6 +95,18 @@ func Commands(resources []*Resource, known []Resource) []string {
 		lines = append(lines, "kubectl svm rbac --admission | kubectl delete -f -   # when they have ended or failed")
 	}
 	return lines
+}
+
+// verbs are the subcommands that help with a resource, in order. Nothing starts while a resource is paused, whatever a
+// person does about its denied objects.
+func (r *Resource) verbs() []string {
+	switch {
+	case r.Verb == "":
+		return nil
+	case r.Verb == "denied" && r.State != nil && Paused(r.State):
+		return []string{r.Verb, "resume"}
+	}
+	return []string{r.Verb}
 }
 
 // brief returns the names of resources. If a group has several, and all of them are given, it names the group instead.
