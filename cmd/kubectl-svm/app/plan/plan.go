@@ -110,9 +110,9 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	o.Clients.ReadDefinitions(ctx, cluster)
 	now := o.Clock.Now()
-	plan := newPlan(assess.Resources(cluster, resources, now), len(o.Names) > 0)
 	lease, err := o.Clients.Lease(ctx, o.ManagerLease)
-	plan.Manager = assess.ManagerOf(lease, err, cluster.States, now)
+	manager := assess.ManagerOf(lease, err, cluster.States, now)
+	plan := newPlan(assess.Resources(cluster, resources, now), len(o.Names) > 0, manager)
 	unknown := o.Unlisted(cluster.Catalog)
 	unknown = errors.Join(unknown, cluster.DefinitionsUnread)
 	if unknown != nil {
@@ -130,8 +130,8 @@ func (o *Options) Run(ctx context.Context) error {
 }
 
 // newPlan makes a step of each resource that is not safe, or that the person named.
-func newPlan(resources []assess.Resource, named bool) *Plan {
-	plan, known := &Plan{Steps: []Step{}, Commands: []string{}}, resources
+func newPlan(resources []assess.Resource, named bool, manager assess.Manager) *Plan {
+	plan, known := &Plan{Steps: []Step{}, Commands: []string{}, Manager: manager}, resources
 	if named {
 		known = nil
 	}
@@ -141,7 +141,7 @@ func newPlan(resources []assess.Resource, named bool) *Plan {
 		if r.Safe && !named {
 			continue
 		}
-		plan.Steps = append(plan.Steps, newStep(r))
+		plan.Steps = append(plan.Steps, newStep(r, manager.ObservesOnly))
 		plan.waits = plan.waits || r.Attention == assess.Wait && r.Migration.Waits()
 		if r.Attention == assess.Act { // The trigger does the others by itself.
 			helped = append(helped, r)
@@ -152,10 +152,12 @@ func newPlan(resources []assess.Resource, named bool) *Plan {
 	return plan
 }
 
-func newStep(r *assess.Resource) Step {
+// newStep says what happens next to a resource. If the manager only observes, no migration follows.
+func newStep(r *assess.Resource, observesOnly bool) Step {
 	s := Step{
-		Resource: r.Name, From: r.Stored, To: r.Written, ByItself: r.Attention != assess.Act, Reason: r.Reason,
-		Message: r.Message, shortFrom: r.ShortStored(), shortTo: r.Short(r.Written),
+		Resource: r.Name, From: r.Stored, To: r.Written, Reason: r.Reason, Message: r.Message,
+		ByItself:  r.Safe || r.Attention != assess.Act && !observesOnly,
+		shortFrom: r.ShortStored(), shortTo: r.Short(r.Written),
 	}
 	switch {
 	case r.Safe:
@@ -165,6 +167,8 @@ func newStep(r *assess.Resource) Step {
 		if r.NextTime != nil {
 			s.Action = r.Next
 		}
+	case observesOnly:
+		s.Action = r.Next
 	case r.Reason == migrationv1alpha1.StateReasonSettling:
 		s.Action = "migrate; " + r.Next
 	case r.Reason == migrationv1alpha1.StateReasonServersDisagree:
@@ -210,6 +214,10 @@ func (o *Options) print(plan *Plan) {
 	switch message := o.Paint(cli.Red, plan.Manager.Message); {
 	case plan.Manager.Help != "":
 		fmt.Fprintf(o.Out, "\n%s If none runs, none of this happens.\n%s", message, advice(plan))
+	case plan.Manager.ObservesOnly:
+		fmt.Fprintf(o.Out, "\n%s So nobody migrates.\n"+
+			"To migrate as yourself, run this on a control plane node or in a Pod:\n  kubectl svm run RESOURCE...\n"+
+			"To let a manager migrate, install one that does: docs/install.md\n", message)
 	case !plan.Manager.Migrates():
 		fmt.Fprintf(o.Out, "\n%s None of this happens until a manager runs the trigger and the migrator.\n"+
 			"If one is installed, docs/troubleshooting.md says where to look.\n"+

@@ -63,12 +63,24 @@ gems.example.com   v1,v2   v2    migrate: the migration waits: AwaitingStorageSp
 
 A migration waits. If that lasts, a person may have to act: kubectl svm plan -o wide says what it waits for.
 `},
-		{"nobody migrates", observes, []assess.Resource{
+		{"the manager only observes", observes, []assess.Resource{
+			resource("anvils.example.com", assess.Act, "NotSelectedForMigration", "--auto-migrate leaves it out", "migrate"),
+			resource("bolts.example.com", assess.Wait, "Settling", "the servers count as agreed in 1m", ""),
+		}, `RESOURCE             FROM    TO    ACTION                                  WHY
+anvils.example.com   v1,v2   v2    nothing: --auto-migrate leaves it out   NotSelectedForMigration
+bolts.example.com    v1,v2   v2    the servers count as agreed in 1m       Settling
+
+The manager a only observes. So nobody migrates.
+To migrate as yourself, run this on a control plane node or in a Pod:
+  kubectl svm run RESOURCE...
+To let a manager migrate, install one that does: docs/install.md
+`},
+		{"nobody migrates", assess.Manager{Message: "No manager leads."}, []assess.Resource{
 			resource("anvils.example.com", assess.Act, "NotSelectedForMigration", "--auto-migrate leaves it out", "migrate"),
 		}, `RESOURCE             FROM    TO    ACTION                                  WHY
 anvils.example.com   v1,v2   v2    nothing: --auto-migrate leaves it out   NotSelectedForMigration
 
-The manager a only observes. None of this happens until a manager runs the trigger and the migrator.
+No manager leads. None of this happens until a manager runs the trigger and the migrator.
 If one is installed, docs/troubleshooting.md says where to look.
 If none is, docs/install.md says how to make a kustomization with your image. Then run:
   kubectl apply -k .
@@ -110,16 +122,14 @@ What to do is in the messages of kubectl svm plan -o wide.
 		t.Run(test.name, func(t *testing.T) {
 			streams, _, out, _ := genericiooptions.NewTestIOStreams()
 			o := &Options{NamedOptions: cli.NamedOptions{Env: &cli.Env{IOStreams: streams}}}
-			plan := newPlan(test.resources, false)
-			plan.Manager = test.manager
-			o.print(plan)
+			o.print(newPlan(test.resources, false, test.manager))
 			if got := out.String(); got != test.want {
 				t.Errorf("got\n%s\nwant\n%s", got, test.want)
 			}
 		})
 	}
 	done := resource("a.example.com", assess.None, "OnlyCurrentEncodingPersisted", "", "")
-	named := newPlan([]assess.Resource{done}, true)
+	named := newPlan([]assess.Resource{done}, true, leads)
 	if len(named.Steps) != 1 || !strings.Contains(named.Steps[0].Action, "it is done") {
 		t.Errorf("a named resource that is done has the plan %+v", named)
 	}
