@@ -85,6 +85,7 @@ func (f files) save(m *migrationv1alpha1.StorageVersionMigration) error {
 		err = os.Rename(temporary, path)
 	}
 	if err != nil {
+		_ = os.Remove(temporary) // It may be what fills the disk.
 		return fmt.Errorf("saving the progress: %w", err)
 	}
 	return nil

@@ -45,6 +45,9 @@ const (
 	toContinue = "To continue, run the same command with --resume"
 )
 
+// errNotSaved is why a run ends whose progress cannot be saved any more.
+var errNotSaved = errors.New("the run has ended, because --resume relies on that file")
+
 // checkManager returns an error if a manager leads that migrates.
 func (o *Options) checkManager(ctx context.Context) error {
 	if o.BesideManager {
@@ -75,7 +78,7 @@ func (o *Options) migrate(
 	// The conditions of the migrations say all that the log does.
 	running, stop := context.WithCancelCause(klog.NewContext(ctx, logr.Discard()))
 	defer stop(nil)
-	stored, lines := newStore(files{o.StateDir}.save), make(chan string, maxLines)
+	stored, lines := newStore(o.saver(stop)), make(chan string, maxLines)
 	for _, m := range migrations {
 		stored.add(m)
 	}
@@ -112,7 +115,23 @@ func (o *Options) migrate(
 			return nil, err
 		}
 	}
+	if cause := context.Cause(running); errors.Is(cause, errNotSaved) {
+		return nil, cause
+	}
 	return ended, nil
+}
+
+// saver returns what saves a migration. It stops the run if that fails: the migrator would try again without end, and
+// nobody would see why.
+func (o *Options) saver(stop context.CancelCauseFunc) func(*migrationv1alpha1.StorageVersionMigration) error {
+	return func(m *migrationv1alpha1.StorageVersionMigration) error {
+		err := files{o.StateDir}.save(m)
+		if err != nil {
+			err = fmt.Errorf("%w\nSo %w. Make room in --state-dir, or make it writable. %s", err, errNotSaved, toContinue)
+			stop(err)
+		}
+		return err
+	}
 }
 
 // removeFiles removes the files of migrations.

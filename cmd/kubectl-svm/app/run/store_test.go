@@ -17,14 +17,18 @@ limitations under the License.
 package run
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
@@ -64,6 +68,32 @@ func TestFiles(t *testing.T) {
 	}
 	if _, err := os.Stat(kept.path(m.GroupResource())); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the migration has ended, and its file is still there: %v", err)
+	}
+}
+
+// TestProgressThatCannotBeSaved has a folder where the file should be, so the file cannot be renamed into place.
+func TestProgressThatCannotBeSaved(t *testing.T) {
+	o, m := &Options{StateDir: t.TempDir()}, widgetsMigration()
+	path := files{o.StateDir}.path(m.GroupResource())
+	if err := os.Mkdir(path, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	running, stop := context.WithCancelCause(t.Context())
+	s := newStore(o.saver(stop))
+	s.add(m)
+	m.ResourceVersion, m.Status.StartTime = "1", ptr.To(metav1.Now())
+	m.Status.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "v2"}
+	if _, err := s.UpdateStatus(t.Context(), m, metav1.UpdateOptions{}); !errors.Is(err, errNotSaved) {
+		t.Errorf("the migrator gets the error %v", err)
+	}
+	cause := fmt.Sprint(context.Cause(running))
+	for _, want := range []string{path, "--state-dir", "--resume"} {
+		if !strings.Contains(cause, want) {
+			t.Errorf("the run ends with %q, which does not say %s", cause, want)
+		}
+	}
+	if left, err := os.ReadDir(o.StateDir); err != nil || len(left) != 1 {
+		t.Errorf("the folder has %v, %v, want nothing new", left, err)
 	}
 }
 
