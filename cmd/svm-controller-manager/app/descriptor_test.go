@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/component-base/featuregate"
 
@@ -31,6 +32,18 @@ import (
 )
 
 func noController(context.Context, ControllerContext) (Controller, error) { return nil, nil }
+
+// TestEmptyAutoMigrate has the flag with a variable that is not set. An administrator may mean all, or nothing.
+func TestEmptyAutoMigrate(t *testing.T) {
+	flags, fs := newStorageVersionMigrationTriggerDescriptor().Options, pflag.NewFlagSet("test", pflag.ContinueOnError)
+	flags.AddFlags(fs)
+	if err := fs.Parse([]string{"--auto-migrate="}); err != nil {
+		t.Fatal(err)
+	}
+	if errs := flags.Validate(); len(errs) != 1 || !strings.Contains(errs[0].Error(), "--auto-migrate: the list") {
+		t.Errorf("got the errors %q", errs)
+	}
+}
 
 // TestControllerNames enforces the change policy of package names: a change breaks the command lines of users.
 func TestControllerNames(t *testing.T) {

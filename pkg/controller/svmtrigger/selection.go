@@ -35,10 +35,14 @@ type Selection map[string]bool
 // ParseSelection reads a list of the kind that --controllers takes. Its elements are names of StorageStates
 // ("secrets", "deployments.apps"), all resources of a group ("*.example.com") or all resources ("*"), each with a
 // minus in front to leave them out. The most specific element decides, whatever the order. What no element is about
-// is left out. Each error names one element and says what to write instead.
+// is left out. An empty list is an error. Each error says what to write instead.
 func ParseSelection(elements []string) (Selection, []error) {
 	s := Selection{}
 	var errs []error
+	if len(elements) == 0 { // As from a variable that is not set. It may be meant as all, or as nothing.
+		errs = append(errs, fmt.Errorf("the list is empty: write %q to migrate all resources, or %q to migrate nothing",
+			everyResource, "-"+everyResource))
+	}
 	selectsSome, excluded := false, ""
 	for _, element := range elements {
 		element = strings.TrimSpace(element)
