@@ -25,7 +25,6 @@ import (
 	apiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/flagz"
 	cliflag "k8s.io/component-base/cli/flag"
-	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register"          // the JSON log format
 	_ "k8s.io/component-base/metrics/prometheus/clientgo" // metrics of clients and of leader election
 	_ "k8s.io/component-base/metrics/prometheus/version"  // the metric kubernetes_build_info
@@ -52,13 +51,18 @@ func NewControllerManagerCommand(more ...ControllerDescriptor) *cobra.Command {
 		Use:     names.Manager,
 		Long:    longDescription,
 		Version: version.Get().String(),
-		Args:    cobra.NoArgs,
+		Args: func(_ *cobra.Command, args []string) error { // cobra.NoArgs speaks of an unknown command.
+			if len(args) > 0 {
+				return fmt.Errorf("got the argument %q, but there are only flags: write values as in --leader-elect=false", args[0])
+			}
+			return nil
+		},
 		// The usage is longer than a screen, and would hide the error.
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// This comes first, because everything after it may log.
-			if err := logsapi.ValidateAndApply(o.Logs, features.DefaultFeatureGate); err != nil {
-				return fmt.Errorf("logging flags: %w", err)
+			if err := o.ApplyLogs(); err != nil {
+				return err
 			}
 			cliflag.PrintFlags(cmd.Flags())
 			c, err := o.Config()

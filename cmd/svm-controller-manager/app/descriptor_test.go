@@ -45,6 +45,14 @@ func TestEmptyAutoMigrate(t *testing.T) {
 	}
 }
 
+// TestArguments has the value of a flag behind a blank, which makes it an argument.
+func TestArguments(t *testing.T) {
+	cmd := NewControllerManagerCommand()
+	if err := cmd.Args(cmd, []string{"false"}); err == nil || !strings.Contains(err.Error(), "--leader-elect=false") {
+		t.Errorf("got the error %v", err)
+	}
+}
+
 // TestControllerNames enforces the change policy of package names: a change breaks the command lines of users.
 func TestControllerNames(t *testing.T) {
 	want := map[string][]string{

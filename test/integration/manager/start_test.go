@@ -288,7 +288,7 @@ func testWrongFlags(t *testing.T, cp *controlplane.ControlPlane) {
 		},
 		"an argument": {
 			args: []string{"run"},
-			want: `unknown command "run" for "svm-controller-manager"`,
+			want: `got the argument "run", but there are only flags`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -39,6 +39,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/cli/globalflag"
 	"k8s.io/component-base/logs"
@@ -210,7 +211,8 @@ func (o *Options) Validate() error {
 		o.SecureServing.Validate(),
 		o.Authentication.Validate(),
 		o.Authorization.Validate(),
-		o.Metrics.Validate(),
+		o.validateServing(),
+		nameFlags(o.Metrics.Validate()),
 		validateObservation(o.Observation),
 		features.DefaultMutableFeatureGate.Validate(),
 	)
@@ -263,6 +265,10 @@ func (o *Options) validateElection() []error {
 			errs = append(errs, errors.New("--leader-elect-resource-name and --leader-elect-resource-namespace must not "+
 				"be empty: without both there is no lease, and the process would stand by forever"))
 		}
+		if election.ResourceLock != resourcelock.LeasesResourceLock { // The library does not name the flag.
+			errs = append(errs, fmt.Errorf("--leader-elect-resource-lock must be %q, got %q",
+				resourcelock.LeasesResourceLock, election.ResourceLock))
+		}
 		// The lease object holds whole seconds, and other candidates go by it.
 		if lease.Truncate(time.Second) <= deadline {
 			errs = append(errs, fmt.Errorf("--leader-elect-lease-duration (%v), in whole seconds, "+
@@ -291,7 +297,7 @@ func (o *Options) Config() (*Config, error) {
 	}
 	loopback := []net.IP{net.IPv4(127, 0, 0, 1)}
 	if err := o.SecureServing.MaybeDefaultWithSelfSignedCerts("localhost", nil, loopback); err != nil {
-		return nil, fmt.Errorf("making a self-signed serving certificate: %w", err)
+		return nil, fmt.Errorf("--cert-dir: making a self-signed serving certificate: %w", err)
 	}
 	connection := o.Generic.ClientConnection
 	kubeconfig, err := loadKubeconfig("--kubeconfig", connection.Kubeconfig)

@@ -17,6 +17,7 @@ limitations under the License.
 package options
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -113,7 +114,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		},
 		"a lock of another type": {
 			args: []string{"--leader-elect-resource-lock=endpoints"},
-			want: []string{`resourceLock value must be "leases"`},
+			want: []string{`--leader-elect-resource-lock must be "leases", got "endpoints"`},
 		},
 		"a renewal that has one try": {
 			args: []string{"--leader-elect-retry-period=8s"},
@@ -147,6 +148,40 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			args: []string{"--a-count=0"},
 			want: []string{errCount.Error()},
 		},
+		"an unknown version of TLS": {
+			args: []string{"--secure-port=1", "--tls-min-version=1.2"},
+			want: []string{`--tls-min-version must be one of ["VersionTLS10" `, `got "1.2"`},
+		},
+		"an unknown cipher suite": {
+			args: []string{"--secure-port=1", "--tls-cipher-suites=x"},
+			want: []string{"--tls-cipher-suites: ", "--help"},
+		},
+		"a certificate without its key": {
+			args: []string{"--secure-port=1", "--tls-cert-file=/does/not/exist"},
+			want: []string{"--tls-cert-file and --tls-private-key-file need each other"},
+		},
+		"files of the port that are not there": {
+			args: []string{
+				"--secure-port=1", "--tls-cert-file=/does/not/exist", "--tls-private-key-file=/does/not/exist",
+				"--tls-sni-cert-key=/does/not,/exist", "--client-ca-file=/does/not/exist",
+				"--requestheader-client-ca-file=/does/not/exist", "--authentication-kubeconfig=/does/not/exist",
+				"--authorization-kubeconfig=/does/not/exist",
+			},
+			want: []string{"--tls-cert-file and --tls-private-key-file: ", "--tls-sni-cert-key: ", "--client-ca-file: ",
+				"--requestheader-client-ca-file: ", "--authentication-kubeconfig: ", "--authorization-kubeconfig: "},
+		},
+		"an address of another machine": {
+			args: []string{"--secure-port=1", "--bind-address=192.0.2.1"},
+			want: []string{"--bind-address and --secure-port: "},
+		},
+		"a path with a wildcard in the middle": {
+			args: []string{"--secure-port=1", "--authorization-always-allow-paths=/x*y*"},
+			want: []string{"--authorization-always-allow-paths: "},
+		},
+		"metrics": {
+			args: []string{"--allow-metric-labels-manifest=/does/not/exist"},
+			want: []string{"--allow-metric-labels-manifest: Invalid value"},
+		},
 		"two errors at once": {
 			args: []string{"--controllers=c", "--a-count=0"},
 			want: []string{`"c" is not in the list`, errCount.Error()},
@@ -164,6 +199,16 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestErrorsOfLoggingNameTheFlag(t *testing.T) {
+	o, _ := parse(t, "--logging-format=x", "--log-flush-frequency=-1s")
+	err := fmt.Sprint(o.ApplyLogs())
+	for _, want := range []string{`--logging-format: Invalid value: "x"`, "--log-flush-frequency: "} {
+		if !strings.Contains(err, want) {
+			t.Errorf("error %q does not say %q", err, want)
+		}
 	}
 }
 

@@ -34,7 +34,7 @@ import (
 // looks up later. It leaves out the request headers of a front proxy, because nothing aggregates a controller manager.
 func (o *Options) applySecureServing(c *Config) error {
 	if err := o.SecureServing.ApplyTo(&c.SecureServing); err != nil {
-		return fmt.Errorf("secure serving: %w", err)
+		return fmt.Errorf("--bind-address and --secure-port: %w", err) // validateServing has checked the rest.
 	}
 	if c.SecureServing == nil {
 		return nil // --secure-port=0
