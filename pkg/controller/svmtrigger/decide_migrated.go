@@ -42,22 +42,27 @@ func (e *evaluation) migratedCondition() metav1.Condition {
 	return no(e.step.Reason, stored+e.step.Message)
 }
 
-// decideNextStep decides what is done about objects that must be rewritten.
+// decideNextStep decides what is done about objects that must be rewritten. It plans a migration if one is due.
 func (e *evaluation) decideNextStep() {
-	if !e.nothingDue() {
-		e.step = e.nextStep()
+	if e.nothingDue() {
+		return
+	}
+	e.decideAt(e.soakedFrom())
+	if e.step = e.whyNotDue(); e.step.Reason == "" {
+		e.planMigration()
+		e.step = no(migrationv1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that "+
+			"fails, the log of svm-controller-manager says why.")
 	}
 }
 
-// nextStep creates a migration if one is due. The first case that applies says what is done, or why nothing is. The
-// condition that uses its answer says first what is wrong with the objects.
-func (e *evaluation) nextStep() metav1.Condition {
+// whyNotDue returns the first reason why no migration is due now. It is empty if one is due. The condition that uses
+// the reason says first what is wrong with the objects.
+func (e *evaluation) whyNotDue() metav1.Condition {
 	o, primary, m, backoff := &e.in.Observation, e.in.PrimaryState, e.underWay, e.next.Backoff
 	held := e.in.State.Spec.Paused || e.in.State.PausedByAnnotation() || !e.in.AutoMigrate
 	switch {
 	case o.Presence == storageversion.NotServed:
-		return no(migrationv1alpha1.StateReasonNotServed,
-			"No server serves the resource, so nothing can migrate them.")
+		return no(migrationv1alpha1.StateReasonNotServed, "No server serves the resource, so nothing can migrate them.")
 	case e.proof != nil:
 		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "The migration "+e.proof.Name+
 			" succeeded. The trigger accepts that when it next sees that all servers agree.")
@@ -69,8 +74,7 @@ func (e *evaluation) nextStep() metav1.Condition {
 		if storageversion.Expires(o.Resource) {
 			reason = migrationv1alpha1.StateReasonObjectsExpire
 		}
-		return no(reason, "They share their storage with "+primary.Name+
-			" and are migrated with it.")
+		return no(reason, "They share their storage with "+primary.Name+" and are migrated with it.")
 	case m != nil:
 		return no(whatHappensTo(m, storageversion.Expires(o.Resource)))
 	case !held && backoff != nil && (backoff.NextAttemptTime == nil || e.in.Now.Before(backoff.NextAttemptTime.Time)):
@@ -78,8 +82,7 @@ func (e *evaluation) nextStep() metav1.Condition {
 	case !e.agreed:
 		return no(migrationv1alpha1.StateReasonAwaitingAgreement, "A migration starts when the servers agree.")
 	case e.in.State.Spec.Paused:
-		return no(migrationv1alpha1.StateReasonPaused, "A migration is due: set spec.paused to false to let it "+
-			"start.")
+		return no(migrationv1alpha1.StateReasonPaused, "A migration is due: set spec.paused to false to let it start.")
 	case e.in.State.PausedByAnnotation():
 		return no(migrationv1alpha1.StateReasonPaused, "A migration is due: remove the annotation "+
 			migrationv1alpha1.PausedAnnotation+" to let it start.")
@@ -87,15 +90,11 @@ func (e *evaluation) nextStep() metav1.Condition {
 		return no(migrationv1alpha1.StateReasonNotSelected, "A migration is due, but --auto-migrate leaves the "+
 			"resource out: create a StorageVersionMigration to migrate it.")
 	case e.in.Now.Before(e.soakedFrom()):
-		e.decideAt(e.soakedFrom())
 		return no(migrationv1alpha1.StateReasonSoaking, fmt.Sprintf("A migration is due at %s, when the servers "+
 			"have written %s for the soak period of %v. Create a StorageVersionMigration to migrate earlier.",
 			e.soakedFrom().UTC().Format(time.RFC3339), e.next.CurrentEncodingVersion, e.soakPeriod()))
-	default:
-		e.planMigration()
-		return no(migrationv1alpha1.StateReasonMigrationQueued, "A migration is due and will be created. If that "+
-			"fails, the log of svm-controller-manager says why.")
 	}
+	return metav1.Condition{}
 }
 
 // whatHappensTo is the reason and the message about a migration that has not ended, of objects that expire or not. It

@@ -151,10 +151,22 @@ func (e *evaluation) planDeletions() {
 func (e *evaluation) nothingDue() bool { return e.next.Migrated() && !e.cleaningDue() }
 
 // findMigrations finds the latest attempt to migrate the storage in this epoch and records it, and finds a migration
-// that has not ended, so that no other one is created.
+// that has not ended, so that no other one is created. If the resource is migrated with the primary of its storage, the
+// attempts are those of the primary.
 func (e *evaluation) findMigrations() {
-	if e.nothingDue() || e.proof != nil || e.followPrimary() {
+	primary := e.in.PrimaryState
+	switch {
+	case e.nothingDue(), e.proof != nil:
 		return
+	case primary == nil && e.in.Observation.Primary != e.in.Observation.Resource:
+		return // It is not known yet.
+	case primary == nil:
+	case !e.primaryAlreadyMigrated():
+		e.next.Migration = primary.Status.Migration
+		return
+	case primary.Status.Migration != nil && e.next.Migration != nil &&
+		primary.Status.Migration.Name == e.next.Migration.Name:
+		e.next.Migration = nil // an attempt of the primary
 	}
 	for _, m := range e.in.Migrations {
 		if e.keepsOthersAway(m) && (e.underWay == nil || !m.Spec.Suspend) {
@@ -175,26 +187,6 @@ func (e *evaluation) recordMigration(m *migrationv1alpha1.StorageVersionMigratio
 	if ref := e.next.Migration; ref == nil || ref.Name != m.Name || ref.UID != m.UID {
 		e.next.Migration = &migrationv1alpha1.MigrationReference{Name: m.Name, UID: m.UID}
 	}
-}
-
-// followPrimary reports whether the migrations of this resource are those of another one, the primary, with which it
-// shares its storage. If so, it records the attempt of the primary.
-func (e *evaluation) followPrimary() bool {
-	primary := e.in.PrimaryState
-	switch {
-	case e.in.Observation.Primary == e.in.Observation.Resource:
-		return false
-	case primary == nil:
-		return true // It is not known yet.
-	case !e.primaryAlreadyMigrated():
-		e.next.Migration = primary.Status.Migration
-		return true
-	}
-	if primary.Status.Migration != nil && e.next.Migration != nil &&
-		primary.Status.Migration.Name == e.next.Migration.Name {
-		e.next.Migration = nil // an attempt of the primary
-	}
-	return false
 }
 
 // keepsOthersAway reports whether the trigger must not create another migration of the storage while this one exists.
