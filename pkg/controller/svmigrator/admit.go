@@ -152,14 +152,14 @@ func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string 
 	return ""
 }
 
-// admit checks the gates 6 to 11. If admitted is false and err is nil, the migration has ended.
-func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
+// admit checks the gates 6 to 11. The error says which one is closed.
+func (r *migrationRun) admit(ctx context.Context) error {
 	if r.env.space.admit(ctx) != nil {
-		return false, errStopped // sync says why it waits.
+		return errStopped // sync says why it waits.
 	}
 	// The cache may not have what the last run wrote yet.
 	if err := r.status.refresh(ctx); err != nil {
-		return false, err
+		return err
 	}
 	if !r.status.stored.Begun() {
 		r.beganAt = r.env.clock.Now() // before the checks, so that none relies on what happens after that
@@ -169,40 +169,36 @@ func (r *migrationRun) admit(ctx context.Context) (admitted bool, err error) {
 	observation := r.env.observer.Observe(r.resource) // Before the decision, which is then at least as recent.
 	decision, err := r.env.decide(ctx, r.status.stored)
 	if err != nil {
-		return false, err
+		return err
 	}
 	if decision.Verdict != Go || r.followers.gate(r.status.stored, decision).Verdict != Go {
-		return false, errStopped // sync says why it waits.
+		return errStopped // sync says why it waits.
 	}
 	if unread != nil { // A decision to wait explains more than this error, so it comes first.
-		return false, unread
+		return unread
 	}
 	listed := r.status.stored.Begun() && r.status.stored.Status.BaselineResourceVersion != ""
 	if observation.Class == storageversion.Custom && !listed {
 		// Somebody may have changed the definition a moment ago, and created the migration after that.
 		if _, err := r.observedDefinition(ctx, observation); err != nil {
-			return false, err
+			return err
 		}
 	}
 	if err := r.checkInTree(ctx); err != nil {
-		return false, err
+		return err
 	}
-	missing, err := r.locate(ctx, decision.Target)
-	if err != nil {
-		return false, err
-	}
-	if missing != nil && r.servedElsewhere(missing) {
+	err = r.locate(ctx, decision.Target)
+	if r.servedElsewhere(err) {
 		who := "another one does"
 		if observation.Class == storageversion.Custom {
 			who = "it has a CustomResourceDefinition, which that server may not serve yet"
 		}
-		return false, r.postpone(ctx, maxRetry, awaitAgreement(
+		return r.postpone(ctx, maxRetry, awaitAgreement(
 			"the API server that the manager talks to does not serve %s, but %s", r.resource, who))
 	}
-	if missing != nil {
-		return false, r.end(ctx, failed(*missing))
+	if err != nil {
+		return err
 	}
 	r.prepareTask(ctx, decision)
-	err = r.storeTarget(ctx, decision)
-	return err == nil, err
+	return r.storeTarget(ctx, decision)
 }

@@ -29,19 +29,19 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// PlanDryRun returns what a new migration of a resource would rewrite, for a dry run. If it would rewrite nothing,
-// instead is the decision that it would come to. PlanDryRun does not observe all servers. It reads what one of them
+// PlanDryRun returns what a new migration of a resource would rewrite, for a dry run. If it would rewrite nothing, the
+// error is NotRewritten. PlanDryRun does not observe all servers. It reads what one of them
 // writes, so the migration may wait for others, or come to another decision.
 func PlanDryRun(
 	ctx context.Context, client rest.Interface, resource schema.GroupResource,
-) (found *rewrite.Resource, instead *Decision, err error) {
+) (*rewrite.Resource, error) {
 	if storageversion.Expires(resource) {
-		return nil, new(objectsExpire()), nil
+		return nil, &NotRewritten{objectsExpire()}
 	}
 	reader := documents.Reader{Client: client, Timeout: readTimeout}
 	class, definition, err := classify(ctx, reader, resource)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	asked := rewrite.Resource{GroupVersionResource: resource.WithVersion(""), Class: class, DryRun: true}
 	if class == storageversion.Custom {
@@ -50,13 +50,13 @@ func PlanDryRun(
 	}
 	written, stored, err := publishedVersion(ctx, reader, resource)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	found, instead, err = findToRewrite(ctx, reader, asked, written)
-	if found != nil && class == storageversion.Aggregated && !stored {
-		return nil, new(notStored(resource)), nil
+	found, err := findToRewrite(ctx, reader, asked, written)
+	if err == nil && class == storageversion.Aggregated && !stored {
+		return nil, notStored(resource)
 	}
-	return found, instead, err
+	return found, err
 }
 
 // classify returns which kind of server serves a resource, and the definition of a custom one.

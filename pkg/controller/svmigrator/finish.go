@@ -116,12 +116,8 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 			return err
 		}
 	case storageversion.Aggregated:
-		missing, err := r.locate(ctx, m.Status.Target)
-		switch {
-		case err != nil:
-			return err
-		case missing != nil:
-			return r.end(ctx, failed(*missing))
+		if err := r.locate(ctx, m.Status.Target); err != nil {
+			return r.endNotRewritten(ctx, err)
 		}
 	}
 	// A migration with denied objects passes the checks of a success before it fails. So it shows that all other objects
@@ -147,6 +143,14 @@ func (r *migrationRun) checkReturns() error {
 		}
 	}
 	return nil
+}
+
+// endNotRewritten ends the migration if err is NotRewritten. It returns any other error.
+func (r *migrationRun) endNotRewritten(ctx context.Context, err error) error {
+	if cannot := (*NotRewritten)(nil); errors.As(err, &cannot) {
+		return r.end(ctx, failed(cannot.Decision))
+	}
+	return err
 }
 
 // end writes the end of the migration. It does not repeat a failed write, because the decision may be out of date by

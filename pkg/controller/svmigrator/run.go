@@ -94,8 +94,8 @@ type migrationRun struct {
 
 // run rewrites the objects of the migration. It returns nil if the migration has ended.
 func (r *migrationRun) run(ctx context.Context) error {
-	if admitted, err := r.admit(ctx); !admitted {
-		return err
+	if err := r.admit(ctx); err != nil {
+		return r.endNotRewritten(ctx, err)
 	}
 	defer r.begun.Store(nil)
 	if storageversion.Expires(r.resource) {

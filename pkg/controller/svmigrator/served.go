@@ -18,6 +18,7 @@ package svmigrator
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -48,15 +49,25 @@ func (e *environment) asked(m *migrationv1alpha1.StorageVersionMigration) rewrit
 	}
 }
 
-// findServed looks for a resource in the discovery documents. If it is not served, or cannot be migrated, missing is a
-// decision to fail. preferred is the version to take if asked has none.
+// NotRewritten is the error of a resource whose objects cannot or must not be rewritten. The decision is the one that a
+// migration of it comes to.
+type NotRewritten struct{ Decision }
+
+func (n *NotRewritten) Error() string { return n.Reason + ": " + n.Message }
+
+func cannotRewrite(reason, format string, args ...any) error {
+	return &NotRewritten{failDecision(reason, format, args...)}
+}
+
+// findServed looks for a resource in the discovery documents. If it is not served, or cannot be migrated, the error is
+// NotRewritten. preferred is the version to take if asked has none.
 func findServed(
 	ctx context.Context, reader documents.Reader, asked rewrite.Resource, preferred string,
-) (found *rewrite.Resource, missing *Decision, err error) {
+) (*rewrite.Resource, error) {
 	resource, wanted := asked.GroupResource(), asked.Version
 	versions, err := reader.Versions(ctx, resource.Group)
 	if err != nil && !documents.NotServed(err) {
-		return nil, nil, err
+		return nil, err
 	}
 	if wanted == "" && slices.Contains(versions, preferred) {
 		versions = slices.Insert(versions, 0, preferred)
@@ -66,24 +77,23 @@ func findServed(
 		found, canMigrate, err := servedAt(ctx, reader, asked, version)
 		switch {
 		case err != nil:
-			return nil, nil, err
+			return nil, err
 		case found == nil: // The group may serve only other resources at this version.
 		case wanted != "" && version != wanted:
 			served = append(served, version)
 		case !canMigrate:
-			return nil, new(failDecision(migrationv1alpha1.MigrationReasonVerbsNotSupported,
-				"%q cannot be both listed and patched. Its objects must be rewritten in another way", resource)), nil
+			return nil, cannotRewrite(migrationv1alpha1.MigrationReasonVerbsNotSupported,
+				"%q cannot be both listed and patched. Its objects must be rewritten in another way", resource)
 		default:
-			return found, nil, nil
+			return found, nil
 		}
 	}
 	if len(served) == 0 {
-		return nil, new(failDecision(migrationv1alpha1.MigrationReasonResourceNotServed,
-			"no server serves %q: check spec.resource. The resource is a plural, and only the core group is empty",
-			resource)), nil
+		return nil, cannotRewrite(migrationv1alpha1.MigrationReasonResourceNotServed,
+			"no server serves %q: check spec.resource. The resource is a plural, and only the core group is empty", resource)
 	}
-	return nil, new(failDecision(migrationv1alpha1.MigrationReasonVersionNotServed,
-		"%q is not served at version %q, only at %q. Create a migration without a version", resource, wanted, served)), nil
+	return nil, cannotRewrite(migrationv1alpha1.MigrationReasonVersionNotServed,
+		"%q is not served at version %q, only at %q. Create a migration without a version", resource, wanted, served)
 }
 
 // servedAt returns the resource at one version, or nil if the API server does not serve it at that version. canMigrate
@@ -102,19 +112,17 @@ func servedAt(
 }
 
 // locate sets r.served to the resource as it is served, preferably at the version of the target. If it is not served,
-// or cannot be migrated, missing is a decision to fail.
-func (r *migrationRun) locate(
-	ctx context.Context, target *migrationv1alpha1.MigrationTarget,
-) (missing *Decision, err error) {
+// or cannot be migrated, the error is NotRewritten.
+func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.MigrationTarget) error {
 	preferred := ""
 	if version, err := schema.ParseGroupVersion(target.EncodingVersion); err == nil && version.Group == r.resource.Group {
 		preferred = version.Version
 	}
-	found, missing, err := findToRewrite(ctx, r.env.documents, r.env.asked(r.status.stored), preferred)
-	if found != nil {
+	found, err := findToRewrite(ctx, r.env.documents, r.env.asked(r.status.stored), preferred)
+	if err == nil {
 		r.served = *found
 	}
-	return missing, err
+	return err
 }
 
 // findToRewrite is findServed, but a custom resource is migrated at its storage version, whatever version the migration
@@ -122,47 +130,44 @@ func (r *migrationRun) locate(
 // objects that are current already. preferred is the storage version if that is known.
 func findToRewrite(
 	ctx context.Context, reader documents.Reader, asked rewrite.Resource, preferred string,
-) (found *rewrite.Resource, missing *Decision, err error) {
-	found, missing, err = findServed(ctx, reader, asked, preferred)
-	if found == nil || found.Class != storageversion.Custom {
-		return found, missing, err
+) (*rewrite.Resource, error) {
+	found, err := findServed(ctx, reader, asked, preferred)
+	if err == nil && found.Class == storageversion.Custom && found.Version != preferred {
+		found, err = atStorageVersion(ctx, reader, found)
 	}
-	if found.Version != preferred {
-		found, missing, err = atStorageVersion(ctx, reader, found)
-	}
-	if found != nil {
+	if err == nil && found.Class == storageversion.Custom {
 		found.Schemas, err = reader.Schemas(ctx, asked.GroupResource())
 	}
-	return found, missing, err
+	return found, err
 }
 
 // atStorageVersion returns a custom resource at its storage version. If that is not served, it returns the resource as
-// it was found if a webhook converts the objects, otherwise a decision to fail.
+// it was found if a webhook converts the objects, otherwise NotRewritten.
 func atStorageVersion(
 	ctx context.Context, reader documents.Reader, found *rewrite.Resource,
-) (at *rewrite.Resource, missing *Decision, err error) {
+) (*rewrite.Resource, error) {
 	resource := found.GroupResource()
 	definition, err := reader.Definition(ctx, resource)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	storage := definition.StorageVersion()
 	switch {
 	case found.Version == storage:
-		return found, nil, nil
+		return found, nil
 	case slices.Contains(definition.ServedVersions(), storage):
 		at, _, err := servedAt(ctx, reader, *found, storage)
 		if err == nil && at == nil {
 			err = fmt.Errorf("discovery does not show yet that %s is served at %s", resource, storage)
 		}
-		return at, nil, err
+		return at, err
 	case definition.ConvertedByWebhook():
-		return found, nil, nil
+		return found, nil
 	}
-	return nil, new(failDecision(migrationv1alpha1.MigrationReasonVersionNotServed,
+	return nil, cannotRewrite(migrationv1alpha1.MigrationReasonVersionNotServed,
 		"%q is stored at version %q, which is not served, and no webhook converts the objects. Written at another version "+
 			"they would lose the fields that only %s has. Serve %s, or add a conversion webhook",
-		resource, storage, storage, storage)), nil
+		resource, storage, storage, storage)
 }
 
 // checkServed returns a decision to fail for a waiting migration whose resource does not exist or is not stored: the
@@ -176,38 +181,41 @@ func (c *Controller) checkServed(
 		decision.Reason == migrationv1alpha1.MigrationReasonSuspended {
 		return decision
 	}
-	_, missing, err := findServed(ctx, c.env.documents, c.env.asked(m), "")
+	_, err := findServed(ctx, c.env.documents, c.env.asked(m), "")
 	// The trigger creates no migration of what is not stored, and none such starts. Otherwise somebody is just replacing
 	// an APIService.
 	mayBeUnstored := !m.HasEpoch() && !m.Begun()
-	if err == nil && missing == nil && mayBeUnstored && observation.Presence == storageversion.NotServed {
+	if err == nil && mayBeUnstored && observation.Presence == storageversion.NotServed {
 		// All servers were read, and none has a storage version of the resource that the API server does serve.
-		missing = new(notStored(resource))
+		err = notStored(resource)
 	}
+	var missing *NotRewritten
 	now, patience := c.env.clock.Now(), m.CreationTimestamp.Add(servedPatience)
 	switch {
-	case err != nil:
+	case err == nil:
+	case !errors.As(err, &missing):
 		klog.FromContext(ctx).V(4).Info("It is not known whether the resource is served", "err", err)
 		decision.DecideAt = now.Add(maxRetry) // The reason to wait is true in any case.
-	case missing == nil:
 	case now.Before(patience) && (missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed ||
 		missing.Reason == migrationv1alpha1.MigrationReasonInvalidResource):
 		decision.DecideAt = patience
 	default:
-		return *missing
+		return missing.Decision
 	}
 	return decision
 }
 
-// notStored returns the decision to fail a migration of a resource that is served but not stored.
-func notStored(resource schema.GroupResource) Decision {
-	return failDecision(migrationv1alpha1.MigrationReasonInvalidResource,
+// notStored returns the error of a resource that is served but not stored.
+func notStored(resource schema.GroupResource) error {
+	return cannotRewrite(migrationv1alpha1.MigrationReasonInvalidResource,
 		"the server of %q publishes no storage version of it, so it stores no objects that could be migrated", resource)
 }
 
-// servedElsewhere reports whether the resource is served, although the manager's own API server does not list it. That
-// happens while API servers of two releases run, and when an API server has just started and has many definitions.
-func (r *migrationRun) servedElsewhere(missing *Decision) bool {
-	return r.env.observer.Observe(r.resource).Presence == storageversion.Served &&
-		missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed
+// servedElsewhere reports whether the resource is served, although err says that the manager's own API server does not
+// list it. That happens while API servers of two releases run, and when an API server has just started and has many
+// definitions.
+func (r *migrationRun) servedElsewhere(err error) bool {
+	var missing *NotRewritten
+	return errors.As(err, &missing) && missing.Reason == migrationv1alpha1.MigrationReasonResourceNotServed &&
+		r.env.observer.Observe(r.resource).Presence == storageversion.Served
 }

@@ -42,14 +42,14 @@ func (o *Options) dryRun(ctx context.Context, resources []schema.GroupResource) 
 	ctx = klog.NewContext(ctx, logr.Discard()) // The command prints at the end what the log would say.
 	refused := false
 	for _, gr := range resources {
-		found, instead, err := svmigrator.PlanDryRun(ctx, o.Clients.Discovery.RESTClient(), gr)
-		if err != nil {
-			return fmt.Errorf("finding out how %s is served: %w", gr, cli.Explain(err))
-		}
-		if instead != nil {
+		found, err := svmigrator.PlanDryRun(ctx, o.Clients.Discovery.RESTClient(), gr)
+		if instead := (*svmigrator.NotRewritten)(nil); errors.As(err, &instead) {
 			refused = refused || instead.Verdict == svmigrator.Fail
 			o.tell(gr, instead.Message)
 			continue
+		}
+		if err != nil {
+			return fmt.Errorf("finding out how %s is served: %w", gr, cli.Explain(err))
 		}
 		rehearsal := &rehearsal{reporter: reporter{Env: o.Env}, resource: gr.String()}
 		err = engine.Run(ctx, rewrite.NewTask(found.Class, sweep.Position{}), *found, rehearsal)
