@@ -70,9 +70,9 @@ const (
 	Fits Found = "fits"
 )
 
-// Of finds out whether the API server serves a resource as it is wanted. If it found another definition, missing is the
-// path of a field that the definition lacks.
-func Of(
+// Check finds out whether the API server serves a resource as it is wanted. If it found another definition, missing is
+// the path of a field that the definition lacks.
+func Check(
 	ctx context.Context, client discovery.DiscoveryInterfaceWithContext, wanted Wanted,
 ) (found Found, missing string, err error) {
 	group := wanted.Resource.GroupVersion()

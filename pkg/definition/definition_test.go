@@ -63,8 +63,8 @@ func document(t *testing.T, without ...string) string {
 	return ""
 }
 
-// TestOf asks a server with one group, whose OpenAPI document says this about the fields of its kinds.
-func TestOf(t *testing.T) {
+// TestCheck asks a server with one group, whose OpenAPI document says this about the fields of its kinds.
+func TestCheck(t *testing.T) {
 	const group = "/apis/migration.k8s.io/v1alpha1"
 	complete := document(t)
 	for _, test := range []struct {
@@ -110,7 +110,7 @@ func TestOf(t *testing.T) {
 			}))
 			defer server.Close()
 			client := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL})
-			found, missing, err := Of(t.Context(), client, test.wanted)
+			found, missing, err := Check(t.Context(), client, test.wanted)
 			if found != test.want || missing != test.missing || (err != nil) != test.fails {
 				t.Errorf("got %q without %q and the error %v, want %q", found, missing, err, test.want)
 			}
@@ -131,7 +131,7 @@ func TestOfSilentServer(t *testing.T) {
 			_, _ = fmt.Fprint(w, `{"kind":"APIResourceList","resources":[{"name":"storagestates"}]}`)
 		}))
 		client := discovery.NewDiscoveryClientForConfigOrDie(&rest.Config{Host: server.URL})
-		if _, _, err := Of(ctx, client, States); !errors.Is(err, context.Canceled) {
+		if _, _, err := Check(ctx, client, States); !errors.Is(err, context.Canceled) {
 			t.Errorf("%s: got the error %v", silent, err)
 		}
 		server.Close()

@@ -60,7 +60,7 @@ func NewLedger(linger time.Duration) *Ledger {
 		unreadable:  unreadable{},
 	}
 	l.looks = &looks{
-		servers: l.servers, processes: processes{}, advertised: map[string]string{}, said: map[Process]Document{},
+		servers: l.servers, processes: processes{}, advertised: map[string]string{}, wholeDocuments: map[Process]Document{},
 		groups: map[string]groupReads{"": {firstRead: map[Process]time.Time{}}}, // Every server has the core group.
 	}
 	l.builtIns = &builtIns{

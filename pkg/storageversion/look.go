@@ -64,9 +64,9 @@ func (l *Look) Missing(answering []string) []string {
 	return missing
 }
 
-// Advertise reports whether each of these addresses is one that a living server advertises. At another one a process
-// may answer that is about to end, and has no Lease any more.
-func (l *Look) Advertise(answering []string) bool {
+// AdvertisesAll reports whether each of these addresses is one that a living server advertises. At another one a
+// process may answer that is about to end, and has no Lease any more.
+func (l *Look) AdvertisesAll(answering []string) bool {
 	own := sets.New[string]()
 	for _, process := range l.Living {
 		own.Insert(l.Advertised[process.Identity])

@@ -36,15 +36,15 @@ const confirmation = 5 * time.Second
 // tells. Elsewhere numbers decide: a look is complete only if at least as many addresses answered as servers live, or,
 // where servers share addresses, if as many processes were met there.
 type looks struct {
-	servers    *servers
-	processes  processes
-	last       *Look
-	lookedAt   time.Time            // when last was recorded
-	addresses  []string             // of last, in order
-	advertised map[string]string    // by identity, of the servers that live or departed lately
-	byAddress  bool                 // each server advertises an address of its own, so its address tells its document
-	said       map[Process]Document // the last whole document that each process gave at its own address
-	groups     map[string]groupReads
+	servers        *servers
+	processes      processes
+	last           *Look
+	lookedAt       time.Time            // when last was recorded
+	addresses      []string             // of last, in order
+	advertised     map[string]string    // by identity, of the servers that live or departed lately
+	byAddress      bool                 // each server advertises an address of its own, so its address tells its document
+	wholeDocuments map[Process]Document // the last whole document that each process gave at its own address
+	groups         map[string]groupReads
 }
 
 // groupReads describes the complete looks at one API group.
@@ -81,7 +81,7 @@ func (l *looks) drop(resource schema.GroupResource) {
 	if l.last != nil {
 		l.last.Documents = without(l.last.Documents, resource)
 	}
-	l.said = without(l.said, resource)
+	l.wholeDocuments = without(l.wholeDocuments, resource)
 }
 
 func without[K comparable](documents map[K]Document, resource schema.GroupResource) map[K]Document {
@@ -155,7 +155,7 @@ func (l *looks) learnAddresses(now time.Time, look Look) {
 	identities, addresses := l.servers.lingering(now), sets.Set[string]{}
 	maps.DeleteFunc(l.advertised, func(identity, _ string) bool { return !identities.Has(identity) })
 	maps.Copy(l.advertised, look.Advertised)
-	maps.DeleteFunc(l.said, func(process Process, _ Document) bool { return !l.servers.lives(process) })
+	maps.DeleteFunc(l.wholeDocuments, func(process Process, _ Document) bool { return !l.servers.lives(process) })
 
 	for _, process := range look.Living {
 		identities.Insert(process.Identity)
@@ -180,9 +180,9 @@ func (l *looks) recall(look Look) map[string]Document {
 	for _, process := range look.Living {
 		address := l.advertised[process.Identity]
 		if document, asked := documents[address]; asked && document.Whole() {
-			l.said[process] = document
-		} else if said, before := l.said[process]; before {
-			documents[address] = said
+			l.wholeDocuments[process] = document
+		} else if whole, before := l.wholeDocuments[process]; before {
+			documents[address] = whole
 		}
 	}
 	return documents

@@ -158,7 +158,7 @@ func TestAddressesThatServersAdvertise(t *testing.T) {
 		"older servers advertise no address": {nil, []string{"1", "2"}, false},
 	} {
 		look := Look{Living: processesOf([]string{"a/1", "b/1"}), Advertised: test.advertised}
-		if got := look.Advertise(test.answering); got != test.want {
+		if got := look.AdvertisesAll(test.answering); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
 		}
 	}

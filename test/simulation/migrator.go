@@ -106,7 +106,7 @@ func (g *migrator) everyServerFollows() bool {
 	if len(answering) == 0 {
 		answering = []string{balancer}
 	}
-	if !look.Advertise(answering) && m.now().Before(o.lostAt.Add(silence)) && !g.w.mutant.forgetsLost {
+	if !look.AdvertisesAll(answering) && m.now().Before(o.lostAt.Add(silence)) && !g.w.mutant.forgetsLost {
 		return false
 	}
 	switch {

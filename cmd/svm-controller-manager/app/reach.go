@@ -76,7 +76,7 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterfaceWithCon
 	}
 	var failures retry.Streak
 	return askUntil(ctx, longest, func(ctx context.Context) bool {
-		found, missing, err := definition.Of(ctx, client, need.Wanted)
+		found, missing, err := definition.Check(ctx, client, need.Wanted)
 		switch {
 		case found == definition.Fits:
 			failures.Succeeded(ctx, "The resource is served now", "resource", need.String())

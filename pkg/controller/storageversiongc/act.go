@@ -80,7 +80,7 @@ func (c *Controller) act(ctx context.Context, d *decision) error {
 
 // perform sends the request of an effect. The uid and the resourceVersion of the object are its preconditions.
 func (c *Controller) perform(ctx context.Context, e effect) error {
-	client, object := c.client.InternalV1alpha1().StorageVersions(), e.write()
+	client, object := c.client.InternalV1alpha1().StorageVersions(), e.written()
 	if object == nil {
 		return client.Delete(ctx, e.object.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &e.object.UID, ResourceVersion: &e.object.ResourceVersion},

@@ -128,8 +128,8 @@ type effect struct {
 	serverIDs []string
 }
 
-// write returns the object as the effect writes it, or nil if the effect deletes it.
-func (e effect) write() *apiserverinternalv1alpha1.StorageVersion {
+// written returns the object as the effect writes it, or nil if the effect deletes it.
+func (e effect) written() *apiserverinternalv1alpha1.StorageVersion {
 	switch e.action {
 	case deleteObject:
 		return nil

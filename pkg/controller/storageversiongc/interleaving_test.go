@@ -128,7 +128,7 @@ func (c *collector) write(e effect) {
 			e.action = deleteObject
 		}
 	}
-	if object := e.write(); object != nil {
+	if object := e.written(); object != nil {
 		c.store.update(object)
 	} else if c.store.object != nil && c.store.object.ResourceVersion == e.object.ResourceVersion {
 		c.store.object = nil

@@ -36,7 +36,7 @@ import (
 //  2. Every server follows the CustomResourceDefinition (followers.go).
 //  3. etcd has space (space.go).
 //  4. The delay after its last run is over.
-//  5. No other migration of the resource goes first (ahead). Then it waits for a free slot (queue.go).
+//  5. No other migration of the resource goes first (waitsFor). Then it waits for a free slot (queue.go).
 //
 // In its run, on the migration as the API server has it:
 //
@@ -116,7 +116,7 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 		return stay(time.Time{}) // Its last run failed. It is queued again when the backoff is over.
 	}
 	decision := stay(now.Add(minRetry)) // A run begins now.
-	if other := c.ahead(m); other != "" {
+	if other := c.waitsFor(m); other != "" {
 		// It is queued again when the other one has ended or must stop.
 		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
 			"This one starts when that one ends", other)
@@ -133,10 +133,10 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 	return decision
 }
 
-// ahead returns the name of the migration of the same resource for which m has to wait, or "". That is the migration
+// waitsFor returns the name of the migration of the same resource for which m has to wait, or "". That is the migration
 // that runs, or one that has begun and whose success also ends m. If m has begun itself, it waits only for a migration
 // that runs. Otherwise two migrations could wait for each other.
-func (c *Controller) ahead(m *migrationv1alpha1.StorageVersionMigration) string {
+func (c *Controller) waitsFor(m *migrationv1alpha1.StorageVersionMigration) string {
 	if run := c.runs.runOf(m.GroupResource()); run != nil {
 		return run.name
 	}

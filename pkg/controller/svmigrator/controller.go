@@ -220,7 +220,7 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 	if m == nil || m.Finished() {
 		return time.Time{}, nil
 	}
-	if c.ahead(m) != "" {
+	if c.waitsFor(m) != "" {
 		c.queue.Add(name) // The other one began while this one was queued, and the status must say that this one waits.
 		return time.Time{}, nil
 	}

@@ -43,16 +43,16 @@ func PlanDryRun(
 	if err != nil {
 		return nil, err
 	}
-	asked := rewrite.Resource{GroupVersionResource: resource.WithVersion(""), Class: class, DryRun: true}
+	requested := rewrite.Resource{GroupVersionResource: resource.WithVersion(""), Class: class, DryRun: true}
 	if class == storageversion.Custom {
-		asked.DefinedVersions = definition.DefinedVersions()
-		return findToRewrite(ctx, reader, asked, definition.StorageVersion())
+		requested.DefinedVersions = definition.DefinedVersions()
+		return findToRewrite(ctx, reader, requested, definition.StorageVersion())
 	}
 	written, stored, err := publishedVersion(ctx, reader, resource)
 	if err != nil {
 		return nil, err
 	}
-	found, err := findToRewrite(ctx, reader, asked, written)
+	found, err := findToRewrite(ctx, reader, requested, written)
 	if err == nil && class == storageversion.Aggregated && !stored {
 		return nil, notStored(resource)
 	}

@@ -122,12 +122,13 @@ func (g *growth) rewritten(resource schema.GroupResource) bool {
 // roomUsed reports whether the free pages of a file that must not grow any more are used up.
 func (g *growth) roomUsed() bool { return g.room > 0 && g.sincePause >= g.room }
 
-// unread reports whether so much was rewritten since the last reading that nothing more may be before the next one.
+// readingOverdue reports whether so much was rewritten since the last reading that nothing more may be before the next
+// one.
 func (g *growth) readingOverdue() bool { return g.rewrittenBytes >= g.maxGrowth/4 }
 
-// read records the sizes that were read. rewritten is what rewrittenBytes was when the reading began. It returns a file
+// record takes the sizes that were read. rewritten is what rewrittenBytes was when the reading began. It returns a file
 // that has reached its limit, or nil.
-func (g *growth) read(now sizes, rewritten int64) (full *databaseFile) {
+func (g *growth) record(now sizes, rewritten int64) (full *databaseFile) {
 	soon := rewritten == 0
 	for id, size := range now.files {
 		f := g.files[id]

@@ -48,7 +48,7 @@ func TestGrowth(t *testing.T) {
 			g.resume()
 		}
 		g.rewritten(widgets)
-		full := g.read(sizes{files: map[string]int64{"etcd-0": step.last, "etcd-1": step.small}}, g.rewrittenBytes)
+		full := g.record(sizes{files: map[string]int64{"etcd-0": step.last, "etcd-1": step.small}}, g.rewrittenBytes)
 		soon := g.maxUnsized == readAfterFirst
 		if (full != nil) != step.full || soon != step.soon {
 			t.Errorf("step %d, %s: full is %v and soon is %v", i, step.what, full != nil, soon)
@@ -77,7 +77,7 @@ func TestHowOftenSizesAreRead(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g, size := newGrowth(128*mebibyte), int64(0)
 			read := func() {
-				g.read(sizes{
+				g.record(sizes{
 					files:   map[string]int64{"etcd-0": size},
 					objects: map[schema.GroupResource]objectSizes{widgets: test.objects},
 				}, g.rewrittenBytes)
@@ -107,7 +107,7 @@ func TestReadingThatTakesLong(t *testing.T) {
 		files:   map[string]int64{"etcd-0": 1 << 30},
 		objects: map[schema.GroupResource]objectSizes{widgets: {100_000, 1 << 30}},
 	}
-	g.read(size, 0)
+	g.record(size, 0)
 	for !g.rewritten(widgets) {
 	}
 	began := g.rewrittenBytes
@@ -118,7 +118,7 @@ func TestReadingThatTakesLong(t *testing.T) {
 	if rewrites < 100 || rewrites > 400 {
 		t.Errorf("%d objects of 100 kB were rewritten during one reading, with a bound of 128 MiB", rewrites)
 	}
-	g.read(size, began)
+	g.record(size, began)
 	if want := int64(rewrites) * 100_000; g.rewrittenBytes != want {
 		t.Errorf("%d bytes count as rewritten since the reading began, want %d", g.rewrittenBytes, want)
 	}
@@ -152,7 +152,7 @@ func TestTheFileStopsToGrow(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			file, g := etcdFile{size: 1 << 30}, newGrowth(bound)
 			read := func() *databaseFile {
-				return g.read(sizes{
+				return g.record(sizes{
 					files:   map[string]int64{"etcd": file.size},
 					objects: map[schema.GroupResource]objectSizes{widgets: test.told},
 				}, g.rewrittenBytes)

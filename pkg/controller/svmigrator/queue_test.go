@@ -103,7 +103,7 @@ func TestOneThatHasBegunWaitsForNoOther(t *testing.T) {
 	m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
 		m.Status.StartTime, m.Status.Target = ptr.To(metav1.NewTime(noon)), boundTo(3)
 	})
-	if other := c.ahead(m); other != "" {
+	if other := c.waitsFor(m); other != "" {
 		t.Errorf("it waits for %q", other)
 	}
 }

@@ -40,8 +40,8 @@ import (
 // and its migration together.
 const servedPatience = 15 * time.Second
 
-// asked is the resource of a migration as it is observed, at the version that the migration names, if any.
-func (e *environment) asked(m *migrationv1alpha1.StorageVersionMigration) rewrite.Resource {
+// requested is the resource of a migration as it is observed, at the version that the migration names, if any.
+func (e *environment) requested(m *migrationv1alpha1.StorageVersionMigration) rewrite.Resource {
 	observation := e.observer.Observe(m.GroupResource())
 	return rewrite.Resource{
 		GroupVersionResource: m.GroupResource().WithVersion(m.Spec.Resource.Version),
@@ -60,11 +60,11 @@ func cannotRewrite(reason, format string, args ...any) error {
 }
 
 // findServed looks for a resource in the discovery documents. If it is not served, or cannot be migrated, the error is
-// NotRewritten. preferred is the version to take if asked has none.
+// NotRewritten. preferred is the version to take if requested has none.
 func findServed(
-	ctx context.Context, reader documents.Reader, asked rewrite.Resource, preferred string,
+	ctx context.Context, reader documents.Reader, requested rewrite.Resource, preferred string,
 ) (*rewrite.Resource, error) {
-	resource, wanted := asked.GroupResource(), asked.Version
+	resource, wanted := requested.GroupResource(), requested.Version
 	versions, err := reader.Versions(ctx, resource.Group)
 	if err != nil && !documents.NotServed(err) {
 		return nil, err
@@ -74,7 +74,7 @@ func findServed(
 	}
 	var served []string
 	for _, version := range versions {
-		found, canMigrate, err := servedAt(ctx, reader, asked, version)
+		found, canMigrate, err := servedAt(ctx, reader, requested, version)
 		switch {
 		case err != nil:
 			return nil, err
@@ -118,7 +118,7 @@ func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.Mig
 	if version, err := schema.ParseGroupVersion(target.EncodingVersion); err == nil && version.Group == r.resource.Group {
 		preferred = version.Version
 	}
-	found, err := findToRewrite(ctx, r.env.documents, r.env.asked(r.status.stored), preferred)
+	found, err := findToRewrite(ctx, r.env.documents, r.env.requested(r.status.stored), preferred)
 	if err == nil {
 		r.served = *found
 	}
@@ -129,14 +129,14 @@ func (r *migrationRun) locate(ctx context.Context, target *migrationv1alpha1.Mig
 // names. At another one each write would remove the fields that the schema of that version does not have, also from
 // objects that are current already. preferred is the storage version if that is known.
 func findToRewrite(
-	ctx context.Context, reader documents.Reader, asked rewrite.Resource, preferred string,
+	ctx context.Context, reader documents.Reader, requested rewrite.Resource, preferred string,
 ) (*rewrite.Resource, error) {
-	found, err := findServed(ctx, reader, asked, preferred)
+	found, err := findServed(ctx, reader, requested, preferred)
 	if err == nil && found.Class == storageversion.Custom && found.Version != preferred {
 		found, err = atStorageVersion(ctx, reader, found)
 	}
 	if err == nil && found.Class == storageversion.Custom {
-		found.Schemas, err = reader.Schemas(ctx, asked.GroupResource())
+		found.Schemas, err = reader.Schemas(ctx, requested.GroupResource())
 	}
 	return found, err
 }
@@ -181,7 +181,7 @@ func (c *Controller) checkServed(
 		decision.Reason == migrationv1alpha1.MigrationReasonSuspended {
 		return decision
 	}
-	_, err := findServed(ctx, c.env.documents, c.env.asked(m), "")
+	_, err := findServed(ctx, c.env.documents, c.env.requested(m), "")
 	// The trigger creates no migration of what is not stored, and none such starts. Otherwise somebody is just replacing
 	// an APIService.
 	mayBeUnstored := !m.HasEpoch() && !m.Begun()

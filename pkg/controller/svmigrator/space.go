@@ -217,7 +217,7 @@ func (s *space) read(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.readAt = s.env.clock.Now()
-	full := s.growth.read(sizes, rewritten)
+	full := s.growth.record(sizes, rewritten)
 	switch {
 	case len(sizes.files) > 0:
 		s.unreported.Succeeded(ctx, "The API servers report the size of etcd's database again")

@@ -194,10 +194,10 @@ func (w *leaseWatcher) current(ctx context.Context) bool {
 	return err == nil
 }
 
-// withoutLease returns an error while a server may answer whose Lease is gone: one that stops, or one whose Lease
+// checkAllHaveLeases returns an error while a server may answer whose Lease is gone: one that stops, or one whose Lease
 // somebody deleted. Where no server advertises an address, or several share it, that server would be taken for another
 // one, which has a Lease and does not answer. facts.mu is held.
-func (w *leaseWatcher) withoutLease() error {
+func (w *leaseWatcher) checkAllHaveLeases() error {
 	if until := w.lostAt.Add(goneAfter); w.clock.Now().Before(until) {
 		return fmt.Errorf("until %s an API server may answer whose identity Lease is gone, and be taken for another one",
 			until.UTC().Format(time.RFC3339))

@@ -199,9 +199,9 @@ func (o *Observer) AskEach(
 		err := o.askMet(ctx, o.clients.meet(ctx, addresses, direct, living), ask)
 		o.facts.mu.Lock()
 		defer o.facts.mu.Unlock()
-		return errors.Join(err, o.leases.withoutLease())
+		return errors.Join(err, o.leases.checkAllHaveLeases())
 	}
-	unasked := o.poller.unasked(addresses)
+	unasked := o.poller.checkCanAsk(addresses)
 	asks := map[string]func() error{}
 	for _, address := range addresses {
 		asks[address] = func() error {
@@ -220,10 +220,10 @@ func (o *Observer) CanAskEach() error {
 	if o.poller.livingBehindShared() > 0 {
 		o.facts.mu.Lock()
 		defer o.facts.mu.Unlock()
-		return o.leases.withoutLease()
+		return o.leases.checkAllHaveLeases()
 	}
 	addresses, _ := o.clients.addresses(o.addresses.current())
-	return o.poller.unasked(addresses)
+	return o.poller.checkCanAsk(addresses)
 }
 
 // askMet asks each API server that was met, and closes the meeting. It returns an error if it met fewer than live.

@@ -141,14 +141,14 @@ func (p *discoveryPoller) livingBehindShared() int {
 	return len(p.ledger.Living())
 }
 
-// unasked returns an error if a server lives that nobody can ask at these addresses: servers share them, and were not
-// met there, or the server is not ready. Another process may also answer in its place.
-func (p *discoveryPoller) unasked(addresses []string) error {
+// checkCanAsk returns an error if a server lives that nobody can ask at these addresses: servers share them, and were
+// not met there, or the server is not ready. Another process may also answer in its place.
+func (p *discoveryPoller) checkCanAsk(addresses []string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	look := storageversion.Look{Living: p.ledger.Living(), Advertised: p.leases.advertised}
-	if !look.Advertise(addresses) {
-		if err := p.leases.withoutLease(); err != nil {
+	if !look.AdvertisesAll(addresses) {
+		if err := p.leases.checkAllHaveLeases(); err != nil {
 			return err
 		}
 	}

@@ -193,7 +193,7 @@ func (e DefinitionsError) Error() string { return string(e) + "\n" + installDefi
 func (c *Clients) CheckDefinitions(ctx context.Context) error {
 	for _, wanted := range []definition.Wanted{definition.States, definition.Migrations} {
 		resource := wanted.Resource.GroupResource()
-		found, missing, err := definition.Of(ctx, c.Discovery, wanted)
+		found, missing, err := definition.Check(ctx, c.Discovery, wanted)
 		switch {
 		case err != nil:
 			return fmt.Errorf("asking the API server for its definition of %s: %w", resource, Explain(err))

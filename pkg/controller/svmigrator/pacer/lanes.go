@@ -182,7 +182,7 @@ func (s *scheduler) release(p *Permit, result Result, now time.Time) {
 		return
 	}
 	if result.Revision > 0 && l.pattern.writers.count(result.Revision, s.written, s.inFlight, now) {
-		s.limiter.listen(now)
+		s.limiter.endSprints(now)
 	}
 	s.limiter.rest(took, now)
 	if result.Signal == OK && result.Latency > 0 {

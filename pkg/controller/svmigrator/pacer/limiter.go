@@ -131,10 +131,10 @@ func (l *limiter) observe(p *pattern, latency time.Duration, began, now time.Tim
 	case l.sprints > 0 && p.polite == 0:
 		l.sprints-- // The lane began in a sprint, and has nothing to compare it with.
 	case l.sprints > 0:
-		l.sprinted(float64(median) / float64(p.polite))
+		l.judgeSprint(float64(median) / float64(p.polite))
 	default:
 		p.polite = median
-		l.listened(float64(slow)/float64(quick), p.writers.noticed(), p.writers.none(now))
+		l.judgePoliteWindow(float64(slow)/float64(quick), p.writers.noticed(), p.writers.none(now))
 	}
 	if l.sprints > 0 {
 		l.set(l.speed, now)
@@ -151,9 +151,9 @@ func (l *limiter) judged() int {
 	return window
 }
 
-// listened judges a polite window by how far its latencies spread. Both writers and noWriters are false if it is not
-// known whether others write.
-func (l *limiter) listened(ratio float64, writers, noWriters bool) {
+// judgePoliteWindow judges a polite window by how far its latencies spread. Both writers and noWriters are false if it
+// is not known whether others write.
+func (l *limiter) judgePoliteWindow(ratio float64, writers, noWriters bool) {
 	l.inDoubt = false
 	calm, counts := ratio <= spread, 1
 	if writers {
@@ -176,8 +176,8 @@ func (l *limiter) listened(ratio float64, writers, noWriters bool) {
 	}
 }
 
-// sprinted judges a sprint by how long its requests took, compared with those of the last polite window.
-func (l *limiter) sprinted(ratio float64) {
+// judgeSprint judges a sprint by how long its requests took, compared with those of the last polite window.
+func (l *limiter) judgeSprint(ratio float64) {
 	l.sprints--
 	switch {
 	case ratio > tooSlow && l.speed == 1:
@@ -189,9 +189,9 @@ func (l *limiter) sprinted(ratio float64) {
 	}
 }
 
-// listen ends sprints, because others have begun to write. The next polite window shows whether requests slow each
+// endSprints ends sprints, because others have begun to write. The next polite window shows whether requests slow each
 // other down.
-func (l *limiter) listen(now time.Time) {
+func (l *limiter) endSprints(now time.Time) {
 	if l.sprints > 0 {
 		l.sprints = 0
 		l.set(politeLimit, now)

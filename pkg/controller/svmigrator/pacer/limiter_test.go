@@ -176,10 +176,10 @@ func TestWhatFollowsAPoliteWindow(t *testing.T) {
 		{spread: 1.5, unknown: true},
 	} {
 		l := newLimiter(8, false)
-		if l.listened(tt.spread, tt.writers, !tt.writers && !tt.unknown); l.sprints != tt.sprints {
+		if l.judgePoliteWindow(tt.spread, tt.writers, !tt.writers && !tt.unknown); l.sprints != tt.sprints {
 			t.Errorf("%d sprints follow %+v", l.sprints, tt)
 		}
-		if l.sprinted(1); (l.speed > 1) != tt.faster && tt.sprints > 0 {
+		if l.judgeSprint(1); (l.speed > 1) != tt.faster && tt.sprints > 0 {
 			t.Errorf("the limit of sprints is %v after one that was as quick as %+v", l.speed, tt)
 		}
 	}

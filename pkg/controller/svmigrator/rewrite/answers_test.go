@@ -62,7 +62,7 @@ func TestAnswersOfAnotherKind(t *testing.T) {
 				t.Errorf("it counts as the list %v", chunk)
 			}
 			object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
-			w.keep(object, &metav1.PartialObjectMetadata{}, nil)
+			w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
 			if live, a := w.read(t.Context(), object); live != nil || a.outcome != sweep.NoOutcome {
 				t.Errorf("it counts as the object %v, with the outcome %v", live, a.outcome)
 			}
@@ -113,7 +113,7 @@ func TestObjectThatIsCutOff(t *testing.T) {
 			w.rehearsals.Store("", &rehearsed{way: mergeWay, next: math.MaxInt})
 			for tries, want := range []failureKind{test.kind, test.kind, test.kind, internal} {
 				object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4", Tries: tries}
-				w.keep(object, &metav1.PartialObjectMetadata{}, nil)
+				w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
 				for _, rewrite := range []func(context.Context, *sweep.Object) attempt{w.rewrite, w.rewriteNamed} {
 					if a := rewrite(t.Context(), object); a.outcome != sweep.NoOutcome || a.failure.kind != want {
 						t.Errorf("after %d tries the failure is %v, want %v", tries, a.failure.kind, want)
@@ -158,7 +158,7 @@ func TestFailuresOfAggregatedServers(t *testing.T) {
 				w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: class}, "")
 				w.rehearsals.Store("", &rehearsed{way: mergeWay, next: math.MaxInt})
 				object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
-				w.keep(object, &metav1.PartialObjectMetadata{}, nil)
+				w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
 				a := w.rewrite(t.Context(), object)
 				if quiet := a.paceResult().Signal == pacer.OK; a.failure.kind != want || want == aggregatedAway && !quiet {
 					t.Errorf("%v: the failure is %v, want %v, and it shows the pacer nothing: %t", class, a.failure.kind, want, quiet)

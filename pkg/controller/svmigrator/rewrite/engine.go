@@ -162,7 +162,7 @@ func (e *Engine) retryDenied(ctx context.Context, lane *pacer.Lane, task *Task, 
 		return nil
 	}
 	w := e.newRewriter(resource, swept.Baseline)
-	w.again = true
+	w.deniedBefore = true
 	if resource.RetryStatus {
 		w.ways = []patchWay{statusWay}
 	}

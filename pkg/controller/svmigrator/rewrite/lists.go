@@ -107,7 +107,7 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 			average := int64(length/len(list.Items) + 1)
 			limit = max(1, min(limit, maxListBytes/2/average))
 		}
-		served, err := w.servedAfter(ctx)
+		served, err := w.versionsToKeep(ctx)
 		if err != nil {
 			return sweep.Chunk{}, err
 		}
@@ -124,7 +124,7 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 				Namespace: item.Namespace, Name: item.Name, UID: item.UID, ResourceVersion: item.ResourceVersion,
 			}
 			entries := item.ManagedFields
-			w.keep(object, item, served)
+			w.keepOriginal(object, item, served)
 			if object.Unclean {
 				entries = object.Extra.(*original).managedFields
 			}
@@ -150,8 +150,8 @@ func (r *sweepRunner) startList(ctx context.Context) {
 	})
 }
 
-// listed handles the answer to a list.
-func (r *sweepRunner) listed(ctx context.Context, l listing) error {
+// handleList handles the answer to a list.
+func (r *sweepRunner) handleList(ctx context.Context, l listing) error {
 	if l.err == nil {
 		r.listTries, r.listRetry, r.endingSince, r.newToken = 0, Retry{}, time.Time{}, false
 		r.task.progressed(r.clock.Now())

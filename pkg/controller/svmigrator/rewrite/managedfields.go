@@ -32,11 +32,11 @@ import (
 
 var errDefinitionUnread = errors.New("reading the CustomResourceDefinition")
 
-// servedAfter returns the versions whose entries of managedFields stay, or nil if all entries stay. Call it after the
-// entries were read. An API server serves a version only if the definition said so before, and the definition is read
-// from etcd. So an entry that somebody has just written at a new version stays, although no watch may show the version
-// yet. An entry that is written later makes the rewrite a conflict.
-func (r *rewriter) servedAfter(ctx context.Context) ([]string, error) {
+// versionsToKeep returns the versions whose entries of managedFields stay, or nil if all entries stay. Call it after
+// the entries were read. An API server serves a version only if the definition said so before, and the definition is
+// read from etcd. So an entry that somebody has just written at a new version stays, although no watch may show the
+// version yet. An entry that is written later makes the rewrite a conflict.
+func (r *rewriter) versionsToKeep(ctx context.Context) ([]string, error) {
 	if r.resource.ReadServed == nil {
 		return nil, nil
 	}

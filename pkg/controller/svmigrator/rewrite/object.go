@@ -52,9 +52,9 @@ type rewriter struct {
 	ways []patchWay
 	// whole is full while as many objects are read at other versions as may be in memory at once.
 	whole chan struct{}
-	// again means that the objects were denied before. If a dry run shows a change then, they stay denied.
-	again      bool
-	rehearsals sync.Map // the *rehearsed of each namespace
+	// deniedBefore means that the objects were denied before. If a dry run shows a change then, they stay denied.
+	deniedBefore bool
+	rehearsals   sync.Map // the *rehearsed of each namespace
 	// baseline is the resource version of the first list.
 	baseline string
 }
@@ -201,7 +201,7 @@ func (r *rewriter) aggregated() bool { return r.resource.Class == storageversion
 func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 	a := attempt{object: object, failure: r.changing(object, "would change", what)}
 	kept := object.Extra.(*original)
-	if what == lostFields || what == fencedOff && kept.managedFields == nil || r.again {
+	if what == lostFields || what == fencedOff && kept.managedFields == nil || r.deniedBefore {
 		a.outcome, a.failure.kind = sweep.Denied, refused
 		a.failure.changes = what == fencedOff && !kept.namesUndefinedVersion
 	}
@@ -276,9 +276,9 @@ func (r *rewriter) read(ctx context.Context, object *sweep.Object) (*metav1.Part
 	case live.UID != object.UID:
 		a.outcome = sweep.WrittenByOthers
 	default:
-		served, err := r.servedAfter(ctx)
+		served, err := r.versionsToKeep(ctx)
 		if err == nil {
-			r.keep(object, live, served)
+			r.keepOriginal(object, live, served)
 			return live, a
 		}
 		a.failure = Classify(err, "")

@@ -77,8 +77,9 @@ type original struct {
 	namesUndefinedVersion bool
 }
 
-// keep stores in object.Extra what is needed of the metadata for the rewrite. served is what servedAfter returned.
-func (r *rewriter) keep(object *sweep.Object, live *metav1.PartialObjectMetadata, served []string) {
+// keepOriginal stores in object.Extra what is needed of the metadata for the rewrite. served is what versionsToKeep
+// returned.
+func (r *rewriter) keepOriginal(object *sweep.Object, live *metav1.PartialObjectMetadata, served []string) {
 	kept := &original{
 		fingerprint:   fingerprintOf(&live.ObjectMeta),
 		managedFields: r.cleaned(live, served),

@@ -85,7 +85,7 @@ func TestRoundedIntegers(t *testing.T) {
 	}
 	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
 	object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4"}
-	w.keep(object, &metav1.PartialObjectMetadata{}, nil)
+	w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
 	a := w.rewrite(t.Context(), object)
 	if a.failure.kind != changing || !strings.Contains(a.failure.message, ".spec.big") {
 		t.Errorf("the failure is %v", a.failure)
@@ -158,7 +158,7 @@ func TestARuleThatChangesAllObjectsOfANamespace(t *testing.T) {
 	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: storageversion.Custom}, "")
 	for range 2 * changingAtLeast {
 		object := &sweep.Object{Namespace: "a", Name: "w", UID: "u", ResourceVersion: "4"}
-		w.keep(object, &metav1.PartialObjectMetadata{}, nil)
+		w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
 		if a := w.rewrite(t.Context(), object); a.outcome != sweep.Denied || !a.failure.changes {
 			t.Fatalf("the attempt is %+v", a)
 		}

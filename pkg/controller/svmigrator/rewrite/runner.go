@@ -152,9 +152,9 @@ func (r *sweepRunner) step(ctx context.Context, work chan<- *sweep.Object, tick 
 	case work <- object:
 		r.sweep.Take(object, now)
 	case a := <-r.attempts:
-		return r.attempted(ctx, a)
+		return r.handleAttempt(ctx, a)
 	case l := <-r.lists:
-		return r.listed(ctx, l)
+		return r.handleList(ctx, l)
 	case <-tick:
 		now := r.clock.Now()
 		if report, sure := r.report(now); sure {
@@ -228,8 +228,8 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 	}
 }
 
-// attempted handles the result of one request.
-func (r *sweepRunner) attempted(ctx context.Context, a attempt) error {
+// handleAttempt handles the result of one request.
+func (r *sweepRunner) handleAttempt(ctx context.Context, a attempt) error {
 	now := r.clock.Now()
 	if a.outcome != sweep.NoOutcome {
 		if r.mayBeUnready(a, now) {
