@@ -239,9 +239,7 @@ func (a aggregated) observe(o *Observation) {
 	for _, gv := range a.unreadBeside(o.Resource) {
 		o.Problem = a[gv].problem(gv)
 	}
-	if o.ReadAt.IsZero() {
-		o.ReadAt = withdrawn
-	}
+	o.ReadAt = cmp.Or(o.ReadAt, withdrawn)
 	if o.Presence == NotServed { // Another version of the group may serve it.
 		if o.Problem = cmp.Or(o.Problem, a.problem(o.Resource.Group)); o.Problem != nil {
 			o.Presence = PresenceUnknown

@@ -53,9 +53,7 @@ func (s *servers) set(now time.Time, living []Process, unbroken bool) (left []Pr
 		return nil, false, false
 	}
 	came = slices.ContainsFunc(living, func(process Process) bool { return !unbroken || !s.lives(process) })
-	if s.firstSet.IsZero() {
-		s.firstSet = now
-	}
+	s.firstSet = cmp.Or(s.firstSet, now)
 	for _, process := range left {
 		s.departed[process.Identity], s.left[process] = now, now
 	}

@@ -18,6 +18,7 @@ package stored
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -61,18 +62,12 @@ func walk(
 			if err != nil {
 				return read, fmt.Errorf("reading etcd from key %q: %w", from, err)
 			}
-			if cluster == 0 {
-				cluster = answer.Header.ClusterId
-			}
+			cluster = cmp.Or(cluster, answer.Header.ClusterId)
 			if answer.Header.ClusterId != cluster {
 				return read, errors.New("the endpoints belong to different clusters of etcd: read one cluster at a time")
 			}
-			if read.Last == 0 {
-				read.Last = answer.Header.Revision
-			}
-			if read.First == 0 {
-				read.First = read.Last
-			}
+			read.Last = cmp.Or(read.Last, answer.Header.Revision)
+			read.First = cmp.Or(read.First, read.Last)
 			size := 0
 			for _, kv := range answer.Kvs {
 				if err := visit(kv); err != nil {

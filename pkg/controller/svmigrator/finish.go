@@ -101,10 +101,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	}
 	switch r.served.Class {
 	case storageversion.Custom:
-		err := r.env.everyServerFollows(ctx, r.resource, m.Status.Target)
-		if err == nil {
-			err = r.checkReturns()
-		}
+		err := cmp.Or(r.env.everyServerFollows(ctx, r.resource, m.Status.Target), r.checkReturns())
 		if errors.Is(err, errLags) || errors.Is(err, errReturned) {
 			return r.end(ctx, failed(failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 				"%v, so it may have stored objects in another encoding than %s. "+restarts, err, versionName(m.Status.Target))))
@@ -132,10 +129,7 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 // checkReturns returns errReturned if a server counted as gone when the migration began, and came back since. Such a
 // server was frozen, and before it follows the definition it writes what the definition said before.
 func (r *migrationRun) checkReturns() error {
-	began := r.beganAt
-	if began.IsZero() {
-		began = r.status.stored.Status.StartTime.Time
-	}
+	began := cmp.Or(r.beganAt, r.status.stored.Status.StartTime.Time)
 	for _, back := range r.env.observer.Observe(r.resource).Returns {
 		if !back.Left.After(began) && back.Back.After(began) {
 			return fmt.Errorf("the API server %s counted as gone from %s to %s: %w", back.Identity,

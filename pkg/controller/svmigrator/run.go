@@ -17,6 +17,7 @@ limitations under the License.
 package svmigrator
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -264,9 +265,7 @@ func (r *migrationRun) ReportState(ctx context.Context, report rewrite.Report) {
 // example requests for discovery documents.
 func (r *migrationRun) reportFailure(ctx context.Context, cause error) {
 	now := r.env.clock.Now()
-	if r.failingSince.IsZero() {
-		r.failingSince = now
-	}
+	r.failingSince = cmp.Or(r.failingSince, now)
 	if now.Sub(r.failingSince) < rewrite.ReportAfter {
 		return
 	}

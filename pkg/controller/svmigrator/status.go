@@ -130,8 +130,6 @@ func (e *environment) recordTransition(ctx context.Context, before, m *migration
 	if m.IsConditionTrue(migrationv1alpha1.MigrationFailed) {
 		result = status.Condition(migrationv1alpha1.MigrationFailed)
 		eventType, event, message = corev1.EventTypeWarning, EventFailed, result.Reason+": "
-	}
-	if result.Type == migrationv1alpha1.MigrationFailed {
 		logger.Error(nil, "Migration failed", "reason", result.Reason, "message", result.Message, "progress", status.Progress)
 	} else {
 		logger.Info("Migration succeeded", "reason", result.Reason, "progress", status.Progress)

@@ -89,8 +89,7 @@ func (e *evaluation) beginEpoch() {
 		e.next.Migration, e.next.Backoff = nil, nil
 	}
 	if e.newEpoch || e.old.EpochStartTime == nil {
-		began := metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now))
-		e.next.EpochStartTime = &began
+		e.next.EpochStartTime = new(metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now)))
 	}
 }
 
@@ -102,8 +101,7 @@ func (e *evaluation) recordCurrentSince() {
 	case e.next.CurrentStorageVersionHash == storageversion.Unknown:
 		since = nil
 	case e.next.CurrentStorageVersionHash != e.old.CurrentStorageVersionHash, since == nil, e.inFuture(since.Time):
-		now := metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now))
-		since = &now
+		since = new(metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now)))
 	}
 	e.next.CurrentSinceTime = since
 }

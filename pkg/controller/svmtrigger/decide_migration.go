@@ -232,8 +232,8 @@ func (e *evaluation) countFailure() {
 		!migrationv1alpha1.RetryIsVain(failed.Reason) {
 		wait := float64(e.in.Periods.MinBackoff) * math.Pow(2, float64(min(failures-1, 30)))
 		wait = min(wait, float64(e.in.Periods.MaxBackoff))
-		next := metav1.NewTime(migrationv1alpha1.RoundUp(e.in.Now.Add(time.Duration(wait))))
-		e.next.Backoff.NextAttemptTime = &next
+		next := e.in.Now.Add(time.Duration(wait))
+		e.next.Backoff.NextAttemptTime = new(metav1.NewTime(migrationv1alpha1.RoundUp(next)))
 	}
 }
 
@@ -257,8 +257,7 @@ func (e *evaluation) answerRetry() {
 	case e.inFuture(backoff.LastFailureTime.Time):
 		// Another clock recorded the failure, and this one may be hours behind. So the wait begins anew.
 		if next := backoff.NextAttemptTime; next != nil {
-			later := metav1.NewTime(now.Add(next.Sub(backoff.LastFailureTime.Time)))
-			backoff.NextAttemptTime = &later
+			backoff.NextAttemptTime = new(metav1.NewTime(now.Add(next.Sub(backoff.LastFailureTime.Time))))
 		}
 		backoff.LastFailureTime = now
 		e.next.Backoff = &backoff

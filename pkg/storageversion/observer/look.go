@@ -17,6 +17,7 @@ limitations under the License.
 package observer
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -78,9 +79,7 @@ func (p *discoveryPoller) planMeeting(look *storageversion.Look, addresses []str
 		p.shortSince = time.Time{}
 		return false
 	}
-	if p.shortSince.IsZero() {
-		p.shortSince = now
-	}
+	p.shortSince = cmp.Or(p.shortSince, now)
 	p.meetFrom = p.shortSince.Add(addressDelay)
 	if certain || !now.Before(p.meetFrom) {
 		p.meetFrom = now

@@ -231,7 +231,6 @@ func (l *listWatch) failed(ctx context.Context, err error) {
 		l.tried(err)
 	}
 	kind := cmp.Or(string(apierrors.ReasonForError(err)), "unknown")
-	message := "Cannot read a resource; what is known about it may be out of date"
 	switch {
 	case retry.Unanswered(err):
 		kind = "unanswered"
@@ -240,7 +239,7 @@ func (l *listWatch) failed(ctx context.Context, err error) {
 		l.failures.Failed(ctx, kind, "Waiting for a resource that the API server does not serve")
 		return
 	}
-	l.failures.Failed(ctx, kind, message, "err", err)
+	l.failures.Failed(ctx, kind, "Cannot read a resource; what is known about it may be out of date", "err", err)
 }
 
 // store turns what a Reflector does to it into deltas. It stores names only. A Reflector promises to give it objects of

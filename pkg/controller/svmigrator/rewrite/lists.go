@@ -18,6 +18,7 @@ package rewrite
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -113,7 +113,7 @@ func (e *Engine) lister(w *rewriter) func(ctx context.Context, token string) (sw
 		}
 		chunk := sweep.Chunk{Next: list.Continue, ResourceVersion: list.ResourceVersion, Remaining: list.RemainingItemCount}
 		if chunk.Next == "" {
-			chunk.Remaining = ptr.To[int64](0)
+			chunk.Remaining = new(int64(0))
 		}
 		for i := range list.Items {
 			item := &list.Items[i]
@@ -188,9 +188,7 @@ func (r *sweepRunner) handleList(ctx context.Context, l listing) error {
 	}
 	now := r.clock.Now()
 	r.listTries++
-	if r.listRetry.Since.IsZero() {
-		r.listRetry.Since = now
-	}
+	r.listRetry.Since = cmp.Or(r.listRetry.Since, now)
 	r.listRetry.Failure, r.listRetry.Next = f, now.Add(max(RetryDelay(r.listTries), f.retryAfter))
 	logger.V(4).Info("Listing failed, will retry", "failure", f, "next", r.listRetry.Next)
 	return nil
@@ -213,9 +211,7 @@ func (e *Engine) WrittenBefore(
 			continue
 		}
 		newToken = false
-		if listed == "" {
-			listed = chunk.ResourceVersion
-		}
+		listed = cmp.Or(listed, chunk.ResourceVersion)
 		if baseline == "" || slices.ContainsFunc(chunk.Objects, func(object *sweep.Object) bool {
 			return !isNewer(object.ResourceVersion, baseline)
 		}) {

@@ -17,6 +17,7 @@ limitations under the License.
 package rewrite
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"

@@ -17,6 +17,7 @@ limitations under the License.
 package sweep
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -138,9 +139,7 @@ func (s *Sweep) List() (token string, wanted bool) {
 // baseline: their outcome is WrittenByOthers. The first list has none, unless the sweep began with a baseline.
 func (s *Sweep) Listed(c Chunk) (skipped []*Object) {
 	s.listing = false
-	if s.position.Baseline == "" {
-		s.position.Baseline = c.ResourceVersion
-	}
+	s.position.Baseline = cmp.Or(s.position.Baseline, c.ResourceVersion)
 	listed := c.Objects
 	c.Objects = nil
 	for _, object := range listed {
@@ -211,9 +210,7 @@ func (s *Sweep) Take(object *Object, now time.Time) {
 	} else {
 		c.fresh = c.fresh[1:]
 	}
-	if object.FirstTry.IsZero() {
-		object.FirstTry = now
-	}
+	object.FirstTry = cmp.Or(object.FirstTry, now)
 	c.inFlight++
 }
 
