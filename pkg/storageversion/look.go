@@ -33,16 +33,16 @@ func (l *Look) SharesAddresses(answering []string) (shares, certain bool) {
 		own.Insert(address)
 		shown = shown || slices.Contains(answering, address)
 	}
-	allAdvertise := !own.Has("")
-	if allAdvertise && !shown && len(l.Living) > 1 {
-		return true, false // They advertise other addresses.
-	}
-	if shown && allAdvertise {
+	switch allAdvertise := !own.Has(""); {
+	case allAdvertise && shown:
 		// Some may also have an address that nobody advertises, such as another one of a load balancer.
 		shares = len(own) < len(l.Living)
 		return shares, shares
+	case allAdvertise && len(l.Living) > 1:
+		return true, false // They advertise other addresses.
+	default:
+		return len(answering) < len(l.Living), false
 	}
-	return len(answering) < len(l.Living), false
 }
 
 // Missing returns the identities of the servers that advertise an address at which nobody answers. It returns none if

@@ -305,13 +305,11 @@ func (s *Sweep) ChunkDone() (Position, bool) {
 	p.Token, p.Complete, p.Remaining = c.Next, c.Next == "", c.Remaining
 	room := max(0, migrationv1alpha1.MaxDeniedObjects-len(p.Denied))
 	if len(c.Versions) > 0 {
-		p.Versions = maps.Clone(p.Versions)
-		for version, objects := range c.Versions {
-			if p.Versions == nil {
-				p.Versions = map[string]int64{}
-			}
-			p.Versions[version] += objects
+		versions := maps.Clone(c.Versions)
+		for version, objects := range p.Versions {
+			versions[version] += objects
 		}
+		p.Versions = versions
 	}
 	p.Denied = slices.Concat(p.Denied, c.denied[:min(room, len(c.denied))])
 	return p, true
