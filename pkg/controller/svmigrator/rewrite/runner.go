@@ -327,9 +327,7 @@ func (r *sweepRunner) checkPermanent(f Failure) error {
 		return nil
 	}
 	now := r.clock.Now()
-	if r.endingSince.IsZero() {
-		r.endingSince = now
-	}
+	r.endingSince = cmp.Or(r.endingSince, now)
 	if !c.atOnce && now.Sub(r.endingSince) < vanishPatience {
 		return nil
 	}
