@@ -120,7 +120,7 @@ func (h *health) watchNeeds(
 func isGone(ctx context.Context, client discovery.DiscoveryInterfaceWithContext, need Need) bool {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	found, _, err := definition.Of(ctx, client, definition.Wanted{Resource: need.Resource}) // a small request
+	found, _, err := definition.Check(ctx, client, definition.Wanted{Resource: need.Resource}) // a small request
 	return err == nil && found == definition.NotServed
 }
 
