@@ -91,11 +91,8 @@ func (s *Sighting) IsRecord(recorded migrationv1alpha1.StorageEvidence) bool {
 // recorded, or whether an aggregated server that the record lacks has it now. Then the objects may be in another
 // storage. The address of an aggregated server begins with that of its Service.
 func OfOtherServer(recorded, now migrationv1alpha1.StorageEvidence) bool {
-	aggregated := func(e migrationv1alpha1.StorageEvidence) bool {
-		return e.Source == migrationv1alpha1.EvidenceFromAggregatedDiscovery
-	}
-	if !aggregated(recorded) || !aggregated(now) {
-		return aggregated(recorded) != aggregated(now)
+	if !byAggregated(recorded) || !byAggregated(now) {
+		return byAggregated(recorded) != byAggregated(now)
 	}
 	server := func(e migrationv1alpha1.EndpointEvidence) string {
 		service, _, _ := strings.Cut(e.Address, "/apis/")
@@ -106,6 +103,11 @@ func OfOtherServer(recorded, now migrationv1alpha1.StorageEvidence) bool {
 			return server(was) == server(is)
 		})
 	})
+}
+
+// byAggregated reports whether an evidence is about aggregated servers.
+func byAggregated(e migrationv1alpha1.StorageEvidence) bool {
+	return e.Source == migrationv1alpha1.EvidenceFromAggregatedDiscovery
 }
 
 // SightingsSince returns the sightings that came after the recorded evidence. known is false if nothing
@@ -130,26 +132,27 @@ func SightingsSince(recorded migrationv1alpha1.StorageEvidence, all []Sighting) 
 		at = slices.IndexFunc(all, func(s Sighting) bool { return Continues(recorded, s.Evidence) })
 		next = at
 	}
-	switch {
-	case at < 0:
+	if at < 0 {
 		return all, false
-	case at > 0 && mayBeOlder(recorded, all[0].Evidence):
-		// A standby may have begun to observe after another server had come, and that server may have left since.
-		return all, true
-	default:
-		return all[next:], true
 	}
+	// A standby may not have seen what was recorded, and then the same evidence again. What it saw in between may be later
+	// than the record.
+	later = all[next:]
+	if from := slices.IndexFunc(all[:at], func(s Sighting) bool { return mayBeOlder(recorded, s.Evidence) }); from >= 0 {
+		later = all[from:]
+	}
+	return later, true
 }
 
-// mayBeOlder reports whether an evidence may have been recorded before the first sighting of this manager. The clocks
-// of two processes do not tell that. But a server process that was not there yet was recorded later, and so was a later
+// mayBeOlder reports whether an evidence may have been recorded before a sighting of this manager. The clocks of two
+// processes do not tell that. But a server process that was not there yet was recorded later, and so was a later
 // generation.
-func mayBeOlder(recorded, first migrationv1alpha1.StorageEvidence) bool {
-	if is, was := recorded.CustomResourceDefinition, first.CustomResourceDefinition; is != nil && was != nil {
+func mayBeOlder(recorded, seen migrationv1alpha1.StorageEvidence) bool {
+	if is, was := recorded.CustomResourceDefinition, seen.CustomResourceDefinition; is != nil && was != nil {
 		return is.Generation <= was.Generation
 	}
 	return !slices.ContainsFunc(recorded.Servers, func(is migrationv1alpha1.ServerEvidence) bool {
-		return !slices.ContainsFunc(first.Servers, func(was migrationv1alpha1.ServerEvidence) bool {
+		return !slices.ContainsFunc(seen.Servers, func(was migrationv1alpha1.ServerEvidence) bool {
 			return is.Identity == was.Identity && is.Incarnation == was.Incarnation
 		})
 	})

@@ -96,7 +96,7 @@ func (l *Ledger) all() resourceSet {
 // looks.forget comes last: noteDeparture still has to find out whether the process was read.
 func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Changes {
 	departure := Sighting{Evidence: l.servers.evidence()}
-	left, came, changed := l.servers.set(now, living, unbroken)
+	left, back, came, changed := l.servers.set(now, living, unbroken)
 	if !changed {
 		return nil
 	}
@@ -115,7 +115,9 @@ func (l *Ledger) SetServers(now time.Time, living []Process, unbroken bool) Chan
 	}
 	l.looks.forget(left, unbroken)
 	l.publications.publishers.Delete(left...)
-	return l.noteBuiltIns(now)
+	changes := l.noteReturns(now, back)
+	maps.Copy(changes, l.noteBuiltIns(now))
+	return changes
 }
 
 // Living returns the processes of kube-apiserver that live, in order.
@@ -132,6 +134,25 @@ func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 			})
 		}
 	}
+}
+
+// noteReturns notes what processes that came back may write of custom resources. Such a process was frozen: it follows
+// the changes of definitions only now, and until then it writes what they said before. Somebody may also have deleted its
+// Lease for a while.
+func (l *Ledger) noteReturns(now time.Time, back map[Process]time.Time) Changes {
+	changes := Changes{}
+	for process, left := range back {
+		for resource, definition := range l.definitions {
+			if definition == nil || !l.sightings.changedSince(resource, left.Add(-frozenBefore)) {
+				continue
+			}
+			sighting, _ := l.sightings.last(resource)
+			sighting.UnreadDeparted = []Process{process}
+			l.sightings.append(now, resource, sighting)
+			changes.Insert(resource)
+		}
+	}
+	return l.keepObserved(changes)
 }
 
 // ConnectionLost records that the connection to the process that gave the document of that name has ended. Another
@@ -269,6 +290,9 @@ func (l *Ledger) SetAggregated(now time.Time, gv schema.GroupVersion, document *
 func (l *Ledger) note(now time.Time, resources resourceSet) Changes {
 	for resource := range resources {
 		if sighting, complete := l.bestSighting(now, resource); complete {
+			if last, seen := l.sightings.last(resource); seen && byAggregated(last.Evidence) != byAggregated(sighting.Evidence) {
+				l.sightings.restart(resource) // The objects are in another storage.
+			}
 			l.sightings.append(now, resource, sighting)
 		}
 	}

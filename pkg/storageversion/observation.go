@@ -92,15 +92,6 @@ type Observation struct {
 	// connection counts as well until a look shows that the process is the same: one of an old release may have the Lease
 	// of the process before it.
 	ServersSince time.Time
-	// Returns are the latest processes of kube-apiserver that left and came back, in order. Such a process was frozen, or
-	// somebody deleted its Lease for a while. Below Kubernetes 1.35 it may also be the next process of the server.
-	Returns []Return
-}
-
-// Return is a process of kube-apiserver that left and came back.
-type Return struct {
-	Identity   string
-	Left, Back time.Time
 }
 
 // Sighting is what was written at one moment, from complete evidence.

@@ -38,7 +38,6 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 		Primary:   resource,
 
 		ServersSince: l.serversSince(),
-		Returns:      l.servers.returns,
 	}
 	switch o.Class {
 	case Custom:

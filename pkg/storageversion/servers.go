@@ -38,20 +38,22 @@ type servers struct {
 	departed map[string]time.Time
 	// left is when each process left that has not come back.
 	left      map[Process]time.Time
-	returns   []Return
 	firstSet  time.Time // when the living became known; zero until then
 	changed   time.Time // when a process came or left last
 	hadLeases bool      // any server ever had a Lease; without Leases one server is assumed
 }
 
-// set replaces the living. It returns the processes that left, whether any came, and whether anything differs from
-// before.
-func (s *servers) set(now time.Time, living []Process, unbroken bool) (left []Process, came, changed bool) {
+// set replaces the living. It returns the processes that left, those that came back, with when they had left, whether
+// any came, and whether anything differs from before.
+func (s *servers) set(
+	now time.Time, living []Process, unbroken bool,
+) (left []Process, back map[Process]time.Time, came, changed bool) {
 	next := sets.New(living...)
 	left = slices.DeleteFunc(slices.Clone(s.living), next.Has)
 	if len(left) == 0 && len(next) == len(s.living) && !s.firstSet.IsZero() {
-		return nil, false, false
+		return nil, nil, false, false
 	}
+	back = map[Process]time.Time{}
 	came = slices.ContainsFunc(living, func(process Process) bool { return !unbroken || !s.lives(process) })
 	s.firstSet = cmp.Or(s.firstSet, now)
 	for _, process := range left {
@@ -59,8 +61,8 @@ func (s *servers) set(now time.Time, living []Process, unbroken bool) (left []Pr
 	}
 	for process := range next {
 		delete(s.departed, process.Identity)
-		if at, back := s.left[process]; back {
-			s.returns = newest(append(s.returns, Return{Identity: process.Identity, Left: at, Back: now}))
+		if at, exists := s.left[process]; exists {
+			back[process] = at
 			delete(s.left, process)
 		}
 	}
@@ -68,7 +70,7 @@ func (s *servers) set(now time.Time, living []Process, unbroken bool) (left []Pr
 	s.living = slices.SortedFunc(maps.Keys(next), func(a, b Process) int {
 		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Incarnation, b.Incarnation))
 	})
-	return left, came, true
+	return left, back, came, true
 }
 
 // lives reports whether the process lives.

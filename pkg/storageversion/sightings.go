@@ -26,9 +26,8 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 )
 
-// maxSightings bounds the sightings that are kept for one resource. StorageStates are written within seconds, so a
-// state that is older than this many sightings could not be written for long. A new epoch begins for it, which costs
-// one more migration.
+// maxSightings bounds the sightings that are kept for one resource. StorageStates are written within seconds, so there
+// are more only if a state could not be written for long.
 const maxSightings = 64
 
 // sightings holds the sightings of each resource since the last gap, oldest first. Nothing that a server wrote between
@@ -51,12 +50,33 @@ func (s sightings) append(now time.Time, resource schema.GroupResource, sighting
 		}
 	}
 	sighting.Since, sighting.Evidence.FirstObservedTime = now, &metav1.Time{Time: seen}
-	s[resource] = newest(append(row, sighting))
+	row = append(row, sighting)
+	if len(row) > maxSightings {
+		// The first one may be on record, so the next two become one, which says what both said.
+		row[2].Writing = sortedSet(slices.Concat(row[1].Writing, row[2].Writing))
+		row[2].UnreadDeparted = slices.Concat(row[1].UnreadDeparted, row[2].UnreadDeparted)
+		row = slices.Delete(row, 1, 2)
+	}
+	s[resource] = row
 }
 
 // last returns the latest sighting of a resource.
 func (s sightings) last(resource schema.GroupResource) (Sighting, bool) {
 	return lastOf(s[resource])
+}
+
+// changedSince reports whether another encoding than the last one may have been written at a time, or since.
+func (s sightings) changedSince(resource schema.GroupResource, since time.Time) bool {
+	row := s[resource]
+	for _, sighting := range slices.Backward(row) {
+		switch {
+		case !slices.Equal(sighting.Writing, row[len(row)-1].Writing):
+			return true
+		case !sighting.Since.After(since):
+			return false
+		}
+	}
+	return len(row) > 0
 }
 
 // restart forgets what was seen before a time in which nobody watched.

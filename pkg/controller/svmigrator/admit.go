@@ -161,9 +161,6 @@ func (r *migrationRun) admit(ctx context.Context) error {
 	if err := r.status.refresh(ctx); err != nil {
 		return err
 	}
-	if !r.status.stored.Begun() {
-		r.beganAt = r.env.clock.Now() // before the checks, so that none relies on what happens after that
-	}
 	// There are no events about changes of aggregated servers, so read what the server writes now.
 	unread := r.env.observer.ReadAggregated(ctx, r.resource.Group)
 	observation := r.env.observer.Observe(r.resource) // Before the decision, which is then at least as recent.

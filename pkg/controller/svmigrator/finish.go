@@ -101,8 +101,8 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 	}
 	switch r.served.Class {
 	case storageversion.Custom:
-		err := cmp.Or(r.env.everyServerFollows(ctx, r.resource, m.Status.Target), r.checkReturns())
-		if errors.Is(err, errLags) || errors.Is(err, errReturned) {
+		err := r.env.everyServerFollows(ctx, r.resource, m.Status.Target)
+		if errors.Is(err, errLags) {
 			return r.end(ctx, failed(failDecision(migrationv1alpha1.MigrationReasonAgreementLost,
 				"%v, so it may have stored objects in another encoding than %s. "+restarts, err, versionName(m.Status.Target))))
 		}
@@ -124,19 +124,6 @@ func (r *migrationRun) tryFinish(ctx context.Context) error {
 		return r.end(ctx, failed(objectsDenied(&m.Status)))
 	}
 	return r.end(ctx, succeeded(m.Status.Target))
-}
-
-// checkReturns returns errReturned if a server counted as gone when the migration began, and came back since. Such a
-// server was frozen, and before it follows the definition it writes what the definition said before.
-func (r *migrationRun) checkReturns() error {
-	began := cmp.Or(r.beganAt, r.status.stored.Status.StartTime.Time)
-	for _, back := range r.env.observer.Observe(r.resource).Returns {
-		if !back.Left.After(began) && back.Back.After(began) {
-			return fmt.Errorf("the API server %s counted as gone from %s to %s: %w", back.Identity,
-				back.Left.UTC().Format(time.RFC3339), back.Back.UTC().Format(time.RFC3339), errReturned)
-		}
-	}
-	return nil
 }
 
 // endNotRewritten ends the migration if err is NotRewritten. It returns any other error.

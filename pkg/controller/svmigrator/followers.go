@@ -60,9 +60,6 @@ const (
 // errLags says that a server does not follow the CustomResourceDefinition yet.
 var errLags = errors.New("it does not follow the CustomResourceDefinition yet")
 
-// errReturned says that a server came back during the migration.
-var errReturned = errors.New("nobody could ask it whether it follows the CustomResourceDefinition")
-
 // followers knows since when all API servers have followed the definitions of the resources that are to be migrated.
 type followers struct {
 	env   *environment

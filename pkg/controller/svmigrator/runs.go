@@ -50,8 +50,6 @@ type runMemory struct {
 	postponedFor string
 	// hadTurn means that the migration gave its slot to others when its turn was over.
 	hadTurn bool
-	// beganAt is when this manager began the migration, by its clock. It is zero if another manager began it.
-	beganAt time.Time
 	// notBefore is when the migration may run again.
 	notBefore time.Time
 	// failingSince is when runs began to fail because of requests that are not for objects. It is zero if the last run did

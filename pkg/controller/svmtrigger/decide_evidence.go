@@ -196,7 +196,7 @@ func (e *evaluation) mayWriteAnything(server storageversion.Process) bool {
 // endpoints was recorded because a server left. It names all servers that lived then, also those that nobody had asked.
 func (e *evaluation) notRecorded(server storageversion.Process) bool {
 	recorded := e.old.Evidence
-	if recorded == nil ||
+	if recorded == nil || server.Incarnation == "" || // Nobody knows which process that was.
 		(recorded.Source == migrationv1alpha1.EvidenceFromServerDiscovery && len(recorded.Endpoints) == 0) {
 		return true
 	}

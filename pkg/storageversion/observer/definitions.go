@@ -32,9 +32,13 @@ import (
 
 // followDefinitions reports CustomResourceDefinitions to the Ledger.
 func (f *facts) followDefinitions(ctx context.Context, from *source) {
+	shown := int64(-1)
 	followRead(ctx, f.readingOf(storageversion.Custom), from, func(d delta[*documents.Definition]) {
 		f.update(func(now time.Time) storageversion.Changes {
-			f.lastRead[migrationv1alpha1.EvidenceFromCustomResourceDefinition] = now
+			if d.revision != shown { // The bookmarks of a watch that hangs have the same revision again and again.
+				shown = d.revision
+				f.lastRead[migrationv1alpha1.EvidenceFromCustomResourceDefinition] = now
+			}
 			changes := storageversion.Changes{}
 			for _, definition := range d.set {
 				maps.Copy(changes, f.ledger.SetCustomResource(now, definition.Resource(), customResource(definition)))

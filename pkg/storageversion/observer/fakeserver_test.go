@@ -57,6 +57,7 @@ type collection struct {
 	streams          bool   // whether lists can be streamed
 	broken           bool   // whether watches break as soon as they began
 	silent           bool   // whether watches show nothing
+	bookmarks        bool   // whether a watch that shows nothing sends bookmarks
 	onTheWay         func() // called when a list is made, and before it is sent, if not nil
 	version          int
 	objects          map[string]object
@@ -296,6 +297,11 @@ func (s *fakeServer) watch(w http.ResponseWriter, r *http.Request, c *collection
 			case <-r.Context().Done():
 				return
 			case <-moved:
+				if c.bookmarks {
+					send("BOOKMARK", object{"kind": c.kind, "apiVersion": c.apiVersion,
+						"metadata": object{"resourceVersion": strconv.Itoa(from)}})
+					w.(http.Flusher).Flush()
+				}
 				continue
 			}
 		case from < c.compacted:

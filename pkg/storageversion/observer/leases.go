@@ -117,7 +117,8 @@ func (w *leaseWatcher) lookBack(
 func (w *leaseWatcher) withUnseenGone(was leasesAt) [][]storageversion.Process {
 	living, gone := w.leases.processes(w.addresses.current())
 	unseen := slices.DeleteFunc(gone, func(server storageversion.Process) bool {
-		return was.byName[server.Identity].sameProcess(w.leases.byName[server.Identity])
+		before, now := was.byName[server.Identity], w.leases.byName[server.Identity]
+		return before.sameProcess(now) && before.renewed.Equal(now.renewed)
 	})
 	if len(unseen) == 0 {
 		return nil
@@ -154,9 +155,9 @@ func (w *leaseWatcher) report(ctx context.Context, earlier [][]storageversion.Pr
 	}
 }
 
-// check compares what the watch has shown with what etcd has now. It also notices that etcd was restored, before the
-// watch does.
-func (w *leaseWatcher) check(ctx context.Context) error {
+// check compares what the watch has shown with what etcd has now, and returns the revision of that. It also notices
+// that etcd was restored, before the watch does.
+func (w *leaseWatcher) check(ctx context.Context) (revision int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	w.mu.Lock()
@@ -167,21 +168,21 @@ func (w *leaseWatcher) check(ctx context.Context) error {
 		err = w.source.checkRestored(now.revision, shown)
 	}
 	if err != nil {
-		return err
+		return 0, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if holders := now.holders(); !maps.Equal(holders, w.holders) {
-		return fmt.Errorf("%w: it has shown the holders %v, and etcd has %v. If this lasts, restart the API server that the "+
-			"manager uses", errWatchLate, w.holders, holders)
+		return now.revision, fmt.Errorf("%w: it has shown the holders %v, and etcd has %v. If this lasts, restart the API "+
+			"server that the manager uses", errWatchLate, w.holders, holders)
 	}
-	return nil
+	return now.revision, nil
 }
 
 // current reports whether the watch has shown what etcd has now. If it has not at two polls in a row, for example
 // because it hangs, the Leases count as unreadable.
 func (w *leaseWatcher) current(ctx context.Context) bool {
-	err := w.check(ctx)
+	revision, err := w.check(ctx)
 	switch {
 	case err == nil:
 		w.lateSince = time.Time{}
@@ -189,7 +190,7 @@ func (w *leaseWatcher) current(ctx context.Context) bool {
 	case w.lateSince.IsZero():
 		w.lateSince = w.clock.Now()
 	default:
-		w.reading.late(w.lateSince, err)
+		w.reading.late(w.lateSince, revision, err)
 	}
 	return err == nil
 }

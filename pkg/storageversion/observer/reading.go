@@ -45,13 +45,15 @@ type reading struct {
 	// it. Guarded by facts.mu.
 	failingSince time.Time
 	unreadable   bool
+	// lateUntil is the revision of etcd that a watch has to show before it is not late any more. Guarded by facts.mu.
+	lateUntil int64
 }
 
 // followRead follows a source as follow does, and tells whether it can be read.
 func followRead[T watchable](ctx context.Context, r *reading, from *source, apply func(delta[T])) {
 	follow(ctx, r.clock, from, func(d delta[T]) {
 		apply(d)
-		r.applied() // Not earlier: until then, what is known is out of date.
+		r.applied(d.revision) // Not earlier: until then, what is known is out of date.
 	}, r.tried)
 }
 
@@ -61,10 +63,15 @@ func (f *facts) readingOf(class storageversion.Class) *reading {
 	}}
 }
 
-// applied records that everything is known up to now.
-func (r *reading) applied() {
+// applied records that everything is known up to a revision. A watch that hangs may still show earlier ones: an API
+// server whose cache hears nothing of etcd goes on sending bookmarks.
+func (r *reading) applied(revision int64) {
 	r.update(func(now time.Time) storageversion.Changes {
 		r.noteAnswer(now)
+		if revision < r.lateUntil {
+			return nil
+		}
+		r.lateUntil = 0
 		r.failingSince, r.unreadable = time.Time{}, false
 		return r.tell(now, storageversion.Unreadable{})
 	})
@@ -98,10 +105,10 @@ func (r *reading) tried(err error) {
 	})
 }
 
-// late records that a watch is open, and has not shown since a time what is there.
-func (r *reading) late(since time.Time, err error) {
+// late records that a watch is open, and has not shown since a time what etcd had at a revision.
+func (r *reading) late(since time.Time, revision int64, err error) {
 	r.update(func(now time.Time) storageversion.Changes {
-		r.failingSince, r.unreadable = since, true
+		r.failingSince, r.unreadable, r.lateUntil = since, true, revision
 		return r.tell(now, storageversion.Unreadable{Failure: err.Error(), Since: since})
 	})
 }

@@ -214,6 +214,20 @@ func TestWatchOfLeasesThatHangs(t *testing.T) {
 	if o := c.Observe(deployments); o.Problem == nil || !o.Problem.Since.Equal(since) {
 		t.Errorf("the problem began at %v. When the watch broke as well, it is %v", since, o.Problem)
 	}
+	// The cache of the API server hears nothing of etcd, and goes on sending bookmarks.
+	c.clock.Step(time.Second)
+	c.host.change(func() { c.leases.bookmarks = true })
+	c.until(t, func() error {
+		c.facts.mu.Lock()
+		defer c.facts.mu.Unlock()
+		if c.facts.answeredAt.Before(c.clock.Now()) {
+			return errors.New("no bookmark came")
+		}
+		return nil
+	})
+	if err := told(); err != nil {
+		t.Errorf("after a bookmark %v", err)
+	}
 	c.host.change(func() {
 		c.leases.silent = false
 		c.hold(0, 2)

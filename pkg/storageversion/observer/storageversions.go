@@ -81,7 +81,7 @@ func (w *storageVersionWatcher) watch(ctx context.Context) {
 	follow(ctx, w.clock, w.source, func(d delta[*apiserverinternalv1alpha1.StorageVersion]) {
 		notFound = 0
 		w.update(func(now time.Time) storageversion.Changes { return w.apply(now, d) })
-		reading.applied()
+		reading.applied(d.revision)
 	}, func(err error) {
 		reading.tried(err)
 		if err == nil {

@@ -1,0 +1,104 @@
+/*
+Copyright The svm-controller-manager Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package storageversion
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// TestStandbyThatMissedASighting has a leader record what its standby cannot read. Then the leader ends, and a third
+// server comes and leaves. Afterwards the standby sees the same evidence as the record has.
+func TestStandbyThatMissedASighting(t *testing.T) {
+	all := map[string]Document{"of-a": writes(appsV1), "of-b": writes(appsV1)}
+	leader := newStory()
+	leader.servers(true, "a/1", "b/1")
+	looksAt(leader, all, "a/1", "b/1")
+	leader.servers(true, "a/1", "b/2")
+	looksAt(leader, all, "a/1", "b/2")
+	recorded, _ := lastOf(leader.Observe(leader.now, deployments).Sightings)
+	for name, ofC := range map[string]Document{"c was read": writes(appsV1beta1), "c left unread": {Failure: "timeout"}} {
+		standby := newStory()
+		standby.now = standby.now.Add(time.Hour)
+		standby.servers(true, "a/1", "b/1")
+		looksAt(standby, all, "a/1", "b/1")
+		standby.servers(true, "a/1", "b/2")
+		looksAt(standby, map[string]Document{"of-a": writes(appsV1), "of-b": {Failure: "timeout"}}, "a/1", "b/2")
+		standby.servers(true, "a/1", "b/2", "c/1")
+		three := map[string]Document{"of-a": writes(appsV1), "of-b": writes(appsV1), "of-c": ofC}
+		looksAt(standby, three, "a/1", "b/2", "c/1")
+		standby.servers(true, "a/1", "b/2")
+		looksAt(standby, all, "a/1", "b/2")
+		later, known := SightingsSince(recorded.Evidence, standby.Observe(standby.now, deployments).Sightings)
+		if known && !slices.ContainsFunc(later, func(s Sighting) bool { return !s.ProvesOnly(appsV1) }) {
+			t.Errorf("%s: nothing tells of c in the %d sightings since the record", name, len(later))
+		}
+	}
+}
+
+// TestManySightings has more sightings than are kept before a state can be written again. The evidence of the record is
+// seen many times.
+func TestManySightings(t *testing.T) {
+	s := newStory()
+	s.servers(true, "a/1")
+	looksAt(s, map[string]Document{"of-a": writes(appsV1)}, "a/1")
+	recorded, _ := lastOf(s.Observe(s.now, deployments).Sightings)
+	hash := appsV1beta1
+	for i := range maxSightings {
+		process := fmt.Sprintf("c/%d", i)
+		s.servers(true, "a/1", process)
+		looksAt(s, map[string]Document{"of-a": writes(appsV1), "of-c": writes(hash)}, "a/1", process)
+		s.servers(true, "a/1")
+		looksAt(s, map[string]Document{"of-a": writes(appsV1)}, "a/1")
+		hash = appsV1
+	}
+	row := s.Observe(s.now, deployments).Sightings
+	if len(row) != maxSightings {
+		t.Errorf("%d sightings are kept", len(row))
+	}
+	later, known := SightingsSince(recorded.Evidence, row)
+	if known && !slices.ContainsFunc(later, func(s Sighting) bool { return slices.Contains(s.Writing, appsV1beta1) }) {
+		t.Errorf("what the first one wrote is forgotten, %d sightings since the record", len(later))
+	}
+}
+
+// TestBuiltInThatComesBack has an aggregated server take a built-in resource over for a while. A record of its objects
+// says nothing about those of kube-apiserver.
+func TestBuiltInThatComesBack(t *testing.T) {
+	s, gv := newStory(), schema.GroupVersion{Group: deployments.Group, Version: "v1"}
+	document := writes(appsV1)
+	local := document.Resources[deployments]
+	local.Versions = []string{"v1"}
+	document.Resources[deployments] = local
+	s.servers(true, "a/1")
+	looksAt(s, map[string]Document{"of-a": document}, "a/1")
+	s.SetAggregated(s.tick(), gv, &AggregatedDocument{
+		Address: "s.ns.svc:443", Resources: map[schema.GroupResource]Resource{deployments: local},
+	})
+	recorded, _ := lastOf(s.Observe(s.now, deployments).Sightings)
+	s.SetAggregated(s.tick(), gv, nil)
+	looksAt(s, map[string]Document{"of-a": document}, "a/1")
+	o := s.Observe(s.now, deployments)
+	_, known := SightingsSince(recorded.Evidence, o.Sightings)
+	if known || o.Class != BuiltIn || !byAggregated(recorded.Evidence) {
+		t.Errorf("it is %q, and the record of %s counts: %v", o.Class, recorded.Evidence.Source, known)
+	}
+}
