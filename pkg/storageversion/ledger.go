@@ -137,8 +137,8 @@ func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 }
 
 // noteReturns notes what processes that came back may write of custom resources. Such a process was frozen: it follows
-// the changes of definitions only now, and until then it writes what they said before. Somebody may also have deleted its
-// Lease for a while.
+// the changes of definitions only now, and until then it writes what they said before. Somebody may also have deleted
+// its Lease for a while.
 func (l *Ledger) noteReturns(now time.Time, back map[Process]time.Time) Changes {
 	changes := Changes{}
 	for process, left := range back {
