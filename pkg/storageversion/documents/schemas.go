@@ -40,10 +40,11 @@ import (
 // So an object that is stored in another version than before may look different, although its rewrite changed nothing.
 type Schemas struct {
 	storage string
+	// webhook means that a webhook converts the objects. Nobody else knows what it keeps.
+	webhook bool
 	// byVersion has the schemas of all versions. A version without a schema drops nothing.
 	byVersion map[string]*structuralschema.Structural
-	// Others are the served versions but the storage version. There are none if a webhook converts the objects, because
-	// only the webhook knows what it keeps.
+	// Others are the served versions but the storage version. There are none if a webhook converts the objects.
 	Others []string
 	// Lossy are those of Others that have fields which the storage version lacks.
 	Lossy []string
@@ -61,7 +62,7 @@ func (r Reader) Schemas(ctx context.Context, resource schema.GroupResource) (*Sc
 }
 
 func schemasOf(crd *apiextensionsv1.CustomResourceDefinition) *Schemas {
-	s := &Schemas{byVersion: map[string]*structuralschema.Structural{}}
+	s := &Schemas{webhook: convertedByWebhook(crd), byVersion: map[string]*structuralschema.Structural{}}
 	for _, v := range crd.Spec.Versions {
 		if v.Storage {
 			s.storage = v.Name
@@ -73,7 +74,7 @@ func schemasOf(crd *apiextensionsv1.CustomResourceDefinition) *Schemas {
 		if v.Name == s.storage {
 			continue
 		}
-		if v.Served && !convertedByWebhook(crd) {
+		if v.Served && !s.webhook {
 			s.Others = append(s.Others, v.Name)
 			if len(lost[v.Name]) > 0 {
 				s.Lossy = append(s.Lossy, v.Name)
@@ -145,12 +146,15 @@ func (s *Schemas) Convert(object map[string]any, to string) map[string]any {
 }
 
 // AfterWrite returns how clients of a version will read an object when it is stored anew. object is how they read it
-// before. If a webhook converts, version must be the storage version.
+// before.
 func (s *Schemas) AfterWrite(object map[string]any, version string) map[string]any {
-	if version == s.storage {
+	switch {
+	case version == s.storage:
 		after := runtime.DeepCopyJSON(object)
 		defaulting.Default(after, s.byVersion[version])
 		return after
+	case s.webhook:
+		return object // as far as is known
 	}
 	stored := s.Convert(object, s.storage)
 	defaulting.Default(stored, s.byVersion[s.storage])

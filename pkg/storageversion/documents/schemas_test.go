@@ -129,4 +129,20 @@ func TestAddedDefaults(t *testing.T) {
 			t.Errorf("with the default %q of v2 AddsDefaults is %v", value, got)
 		}
 	}
+	// At another version only the webhook knows what comes back.
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := yaml.Unmarshal(fmt.Appendf(nil, definition, "y"), crd); err != nil {
+		t.Fatal(err)
+	}
+	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.WebhookConverter}
+	for version, want := range map[string]string{"v1": `[{}]`, "v2": `[{"a":"y"}]`} {
+		var object map[string]any
+		if err := utiljson.Unmarshal([]byte(`{"list":[{}]}`), &object); err != nil {
+			t.Fatal(err)
+		}
+		got, err := utiljson.Marshal(schemasOf(crd).AfterWrite(object, version)["list"])
+		if err != nil || string(got) != want {
+			t.Errorf("after a write clients of %s read %s, error %v", version, got, err)
+		}
+	}
 }
