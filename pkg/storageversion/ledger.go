@@ -152,7 +152,7 @@ func (l *Ledger) noteReturns(now time.Time, back map[Process]time.Time) Changes 
 			changes.Insert(resource)
 		}
 	}
-	return l.keepObserved(changes)
+	return l.note(now, changes) // From now on the process is asked again.
 }
 
 // ConnectionLost records that the connection to the process that gave the document of that name has ended. Another

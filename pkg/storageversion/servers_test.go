@@ -152,9 +152,16 @@ func TestServerThatComesBack(t *testing.T) {
 			gone()
 		}
 		s.servers(true, "a/1", "b/1")
-		last, _ := lastOf(s.Observe(s.now, widgets).Sightings)
-		if !slices.Equal(last.UnreadDeparted, test.unread) {
-			t.Errorf("%s: unread %v, want %v", name, last.UnreadDeparted, test.unread)
+		var unread []Process
+		o := s.Observe(s.now, widgets)
+		for _, sighting := range o.Sightings {
+			unread = append(unread, sighting.UnreadDeparted...)
+		}
+		if !slices.Equal(unread, test.unread) {
+			t.Errorf("%s: unread %v, want %v", name, unread, test.unread)
+		}
+		if last, _ := o.Last(); !last.ProvesOnly(widgetV2) {
+			t.Errorf("%s: the last sighting does not prove v2: %+v", name, last)
 		}
 		s.servers(true, "a/1")
 		before := len(s.Observe(s.now, widgets).Sightings)

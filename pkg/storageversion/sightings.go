@@ -42,7 +42,7 @@ func (s sightings) append(now time.Time, resource schema.GroupResource, sighting
 	seen := migrationv1alpha1.RoundUp(now)
 	if last, exists := s.last(resource); exists {
 		if SameEvidence(last.Evidence, sighting.Evidence) && slices.Equal(last.Writing, sighting.Writing) &&
-			len(sighting.UnreadDeparted) == 0 {
+			len(last.UnreadDeparted) == 0 && len(sighting.UnreadDeparted) == 0 {
 			return
 		}
 		if next := last.Evidence.FirstObservedTime.Add(time.Second); seen.Before(next) {

@@ -97,7 +97,7 @@ func testServerLagsAtEnd(t *testing.T, l *lagging) {
 	if versions := c.storedVersions(t, r); !sameStrings(versions, "v1", "v2") {
 		t.Errorf("status.storedVersions is %v while a server writes v1", versions)
 	}
-	mustFail(t, m, v1alpha1.MigrationReasonAgreementLost, sleeper.Identity())
+	mustFail(t, m, v1alpha1.MigrationReasonAgreementLost)
 
 	c.migrate(t, "after-it-woke", r.WithVersion(""))
 	mustSucceed(t, c.ended(t, "after-it-woke", soon))
