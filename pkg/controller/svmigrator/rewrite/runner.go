@@ -275,10 +275,13 @@ func (r *sweepRunner) handleAttempt(ctx context.Context, a attempt) error {
 }
 
 // mayBeUnready reports whether an object was refused in a way in which an API server refuses everything when it has
-// just started. If objects were denied for that already, the server is not the reason.
+// just started, and notes when that began. If objects were denied for that already, the server is not the reason.
 func (r *sweepRunner) mayBeUnready(a attempt, now time.Time) bool {
-	return a.outcome == sweep.Denied && a.failure.unready() && r.forbidden == 0 &&
-		now.Sub(a.object.FirstTry) < vanishPatience
+	if a.outcome != sweep.Denied || !a.failure.unready() || r.forbidden > 0 {
+		return false
+	}
+	a.object.FailingSince = cmp.Or(a.object.FailingSince, now)
+	return now.Sub(a.object.FailingSince) < vanishPatience
 }
 
 // retry returns when an object is tried again.
