@@ -131,13 +131,11 @@ func (o *Observer) Subscribe(changed func(schema.GroupResource)) {
 }
 
 // HasSynced reports whether the Observer has listed Leases, EndpointSlices, CustomResourceDefinitions and APIServices,
-// and has then asked every kube-apiserver for its documents once, with or without success. If these serve
-// StorageVersions, it has tried to list them: without them, nothing connects what is known with what was recorded of
-// them, and everything would be migrated again.
+// and has then asked every kube-apiserver for its documents once, with or without success.
 func (o *Observer) HasSynced() bool {
 	o.facts.mu.Lock()
 	defer o.facts.mu.Unlock()
-	return o.poller.synced && !o.storageVersions.awaited
+	return o.poller.synced
 }
 
 // Resources returns all resources that the Observer has ever seen and that can be migrated, in order.

@@ -46,6 +46,9 @@ var meetingBackoff = wait.Backoff{
 // addressDelay is how long a server may have a Lease and no address. The address appears up to 25 s after the Lease.
 const addressDelay = 30 * time.Second
 
+// storageVersionPatience is how long to wait for the first list of StorageVersions. Without permission it never comes.
+const storageVersionPatience = 30 * time.Second
+
 // discoveryPoller gives the discovery documents of servers to the Ledger.
 type discoveryPoller struct {
 	*facts
@@ -61,7 +64,9 @@ type discoveryPoller struct {
 	synced, allMet bool
 
 	// Only the goroutine of run writes these, while no other reads them.
-	last     storageversion.Look
+	last storageversion.Look
+	// awaited says that the first list of StorageVersions was waited for.
+	awaited  bool
 	patience wait.Backoff
 	// shortSince is since when there are fewer addresses than servers. meetFrom is when to hold the next meeting there.
 	shortSince, meetFrom time.Time
@@ -108,14 +113,14 @@ func (p *discoveryPoller) takeLook(ctx context.Context) {
 	if ctx.Err() != nil {
 		return // An interrupted request says nothing about its server.
 	}
+	if look.ServesStorageVersions() {
+		p.awaitStorageVersions(ctx)
+	}
 	p.last = look
 	if look.Unmet != "" && !p.clock.Now().Before(p.meetFrom) {
 		p.meetFrom = p.clock.Now().Add(p.patience.Step())
 	}
 	p.update(func(now time.Time) storageversion.Changes {
-		if look.ServesStorageVersions() {
-			p.storageVersions.found(!p.synced)
-		}
 		p.synced, p.allMet = true, look.Shared && look.Unmet == ""
 		if len(look.Incomplete()) == 0 && look.Unmet == "" {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now
@@ -128,6 +133,22 @@ func (p *discoveryPoller) takeLook(ctx context.Context) {
 		}
 		return changes
 	})
+}
+
+// awaitStorageVersions has StorageVersions watched, and waits for their first list. What the manager before recorded of
+// StorageVersions connects only with StorageVersions. If the Ledger heard of documents first, everything would be
+// migrated again.
+func (p *discoveryPoller) awaitStorageVersions(ctx context.Context) {
+	p.storageVersions.served.raise()
+	if p.awaited {
+		return
+	}
+	p.awaited = true
+	select {
+	case <-ctx.Done():
+	case <-p.storageVersions.source.listed:
+	case <-p.clock.After(storageVersionPatience):
+	}
 }
 
 // livingBehindShared returns how many servers live behind addresses that they share. It is zero if they share none, or

@@ -231,29 +231,49 @@ func publish(s *fakeServer) {
 	})
 }
 
-// TestStorageVersionsAreAwaited has the list of StorageVersions hang, and then fail.
+// TestStorageVersionsAreAwaited has a server that does not answer when the manager starts, and lists of StorageVersions
+// that fail at first. What the Ledger hears of first is all the same StorageVersions.
 func TestStorageVersionsAreAwaited(t *testing.T) {
+	c := newCluster(t, 2)
+	for _, s := range c.servers {
+		publish(s)
+	}
+	c.storageVersions = c.host.collect(storageVersionsPath, "internal.apiserver.k8s.io/v1alpha1", "StorageVersion")
+	c.host.change(func() {
+		c.storageVersions.put("apps.deployments", object{"status": object{"storageVersions": []object{
+			{"apiServerID": "server-0", "encodingVersion": "apps/v1"},
+			{"apiServerID": "server-1", "encodingVersion": "apps/v1"}}}})
+		c.host.failing[storageVersionsPath] = http.StatusForbidden
+	})
+	c.servers[1].change(func() { c.servers[1].failing["/api"] = http.StatusServiceUnavailable })
+	c.run(t)
+	c.servers[1].change(func() { delete(c.servers[1].failing, "/api") })
+	c.until(t, func() error {
+		if c.host.count(storageVersionsPath+"?watch") < 2 {
+			return errors.New("nobody has tried twice to read StorageVersions")
+		}
+		return nil
+	})
+	c.host.change(func() { delete(c.host.failing, storageVersionsPath) })
+	c.until(t, c.encodings(1))
+	for _, one := range c.Observe(deployments).Sightings {
+		if one.Evidence.Source != migrationv1alpha1.EvidenceFromStorageVersion {
+			t.Errorf("evidence from %s: %v", one.Evidence.Source, one.Writing)
+		}
+	}
+	c.stop()
+}
+
+// TestStorageVersionsThatCannotBeListed has the list of StorageVersions fail for ever. Documents are the evidence then.
+func TestStorageVersionsThatCannotBeListed(t *testing.T) {
 	c := newCluster(t, 1)
 	publish(c.servers[0])
-	c.host.change(func() { c.host.failing[storageVersionsPath] = noAnswer })
-	c.start(t)
-	c.until(t, func() error {
-		if c.host.count(storageVersionsPath+"?watch") == 0 {
-			return errors.New("nobody has asked for StorageVersions")
-		}
-		return nil
-	})
-	if c.HasSynced() {
-		t.Error("synced without StorageVersions")
-	}
 	c.host.change(func() { c.host.failing[storageVersionsPath] = http.StatusForbidden })
-	c.host.CloseClientConnections()
-	c.until(t, func() error {
-		if !c.HasSynced() {
-			return errors.New("not synced although the list has failed")
-		}
-		return nil
-	})
+	c.start(t)
+	c.until(t, c.encodings(1))
+	if waited := c.clock.Since(noon); waited < storageVersionPatience {
+		t.Errorf("documents counted after %v", waited)
+	}
 	c.stop()
 }
 

@@ -40,15 +40,6 @@ type storageVersionWatcher struct {
 	source *source
 	// served is raised when all servers serve StorageVersions. If only some do, a request may reach one of the others.
 	served signal
-	// awaited says that the first look found them served, and that there was no answer to a list since, and no failure.
-	// Guarded by facts.mu.
-	awaited bool
-}
-
-// found records that a look found StorageVersions served by all servers. It runs under the lock.
-func (w *storageVersionWatcher) found(firstLook bool) {
-	w.awaited = w.awaited || firstLook
-	w.served.raise()
 }
 
 func (w *storageVersionWatcher) run(ctx context.Context) {
@@ -87,9 +78,6 @@ func (w *storageVersionWatcher) watch(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		w.mu.Lock()
-		w.awaited = false
-		w.mu.Unlock()
 		if !documents.NotServed(err) {
 			notFound = 0
 			return
@@ -104,7 +92,7 @@ func (w *storageVersionWatcher) watch(ctx context.Context) {
 func (w *storageVersionWatcher) apply(
 	now time.Time, d delta[*apiserverinternalv1alpha1.StorageVersion],
 ) storageversion.Changes {
-	w.lastRead[migrationv1alpha1.EvidenceFromStorageVersion], w.awaited = now, false
+	w.lastRead[migrationv1alpha1.EvidenceFromStorageVersion] = now
 	changes, unbroken := storageversion.Changes{}, d.first || !d.listed
 	for _, object := range d.set {
 		maps.Copy(changes, w.ledger.SetStorageVersion(now, object.Name, slimStorageVersion(object), unbroken))
