@@ -52,6 +52,9 @@ func newReport(
 	if unlisted != nil {
 		r.Unknown = unlisted.Error()
 	}
+	if manager.ObservesOnly {
+		r.withoutMigrator()
+	}
 	counts, unconfirmed := map[assess.Attention]int{}, 0
 	for i := range resources {
 		counts[resources[i].Attention]++
@@ -102,6 +105,16 @@ func (r *Report) doubt() {
 		if one := &r.Resources[i]; one.Safe && !r.Manager.Running {
 			one.Safe, one.Reason, one.Message = false, assess.ReasonNotConfirmed, r.Manager.Message
 			one.Attention, one.Next = assess.Act, cmp.Or(r.Manager.Help, startManager)
+		}
+	}
+}
+
+// withoutMigrator drops commands that have objects migrated, where no manager does that. The summary says what is
+// missing.
+func (r *Report) withoutMigrator() {
+	for i := range r.Resources {
+		if one := &r.Resources[i]; one.Verb == "migrate" || one.Verb == "retry" {
+			one.Verb, one.Permission = "", ""
 		}
 	}
 }

@@ -53,6 +53,19 @@ func TestSafeWithoutAManager(t *testing.T) {
 	}
 }
 
+// TestNoMigrationIsOfferedWithoutAMigrator has a manager that only observes.
+func TestNoMigrationIsOfferedWithoutAMigrator(t *testing.T) {
+	cluster := &cli.Cluster{States: []migrationv1alpha1.StorageState{
+		state(t, "bolts.example.com", "", migrationv1alpha1.StateReasonNotSelected, "It is not selected.", ""),
+	}}
+	for manager, offered := range map[assess.Manager]bool{leads: true, {Running: true, ObservesOnly: true}: false} {
+		got := screen(t, cluster, manager, &Options{})
+		if strings.Contains(got, "kubectl svm migrate") != offered || !strings.Contains(got, "It is not selected.") {
+			t.Errorf("observes only: %v, and the answer is\n%s", manager.ObservesOnly, got)
+		}
+	}
+}
+
 func TestWhatMakesTheAnswerUnknown(t *testing.T) {
 	safe := []assess.Resource{{Name: "a", Safe: true, Attention: assess.None}}
 	if r := newReport(&cli.Cluster{}, safe, leads, errors.New("metrics.k8s.io is away")); r.Safe ||
