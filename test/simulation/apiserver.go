@@ -18,6 +18,7 @@ package simulation
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 	"time"
 
@@ -68,16 +69,46 @@ func (a *apiServer) nextVersion() string {
 func (a *apiServer) goAway(d time.Duration, losesAnswers bool) {
 	a.w.log("the API server fails, losing answers: %v", losesAnswers)
 	a.awayUntil, a.losesAnswers = a.w.now.Add(d), losesAnswers
-	a.backAt = a.awayUntil.Add(maxRetry)
+	a.failUntil(a.awayUntil)
+}
+
+// failUntil notes when writes fail for the last time.
+func (a *apiServer) failUntil(last time.Time) {
+	if back := last.Add(maxRetry); back.After(a.backAt) {
+		a.backAt = back
+		a.w.plan.plan(back, a.w.feeds.reckon)
+	}
 	a.w.feeds.reckon()
-	a.w.plan.plan(a.backAt, a.w.feeds.reckon)
 }
 
 // failing says whether writes fail, or failed so lately that the manager does not try again yet.
-func (a *apiServer) failing() bool { return a.w.now.Before(a.backAt) }
+func (a *apiServer) failing() bool { return a.w.unserved || a.w.now.Before(a.backAt) }
+
+// noteServers notices when the last server that answers requests goes, and when the first one comes. No request is
+// answered meanwhile, and no watch goes on.
+func (a *apiServer) noteServers() {
+	w := a.w
+	unserved := !slices.ContainsFunc(w.cluster.servers, func(s *server) bool {
+		return !s.frozen && (s.accepts || !s.leaves)
+	})
+	if unserved == w.unserved {
+		return
+	}
+	w.log("no API server answers: %v", unserved)
+	w.unserved = unserved
+	if unserved {
+		w.feeds.cutAll(time.Second, true)
+	} else {
+		a.failUntil(w.now)
+	}
+	w.feeds.reckon()
+}
 
 // request does what the manager asks for, unless the API server is away.
 func (a *apiServer) request(do func() error) error {
+	if a.w.unserved {
+		return errUnavailable
+	}
 	if !a.w.now.Before(a.awayUntil) {
 		return do()
 	}

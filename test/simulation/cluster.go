@@ -320,7 +320,7 @@ func (c *cluster) dropLease(identity string) {
 	c.w.log("Lease of %s goes", c.leases[identity].incarnation)
 	delete(c.leases, identity)
 	c.w.feeds.publish(streamLeases, livingTold(c.living()))
-	c.w.after(c.w.dice.upTo(30*time.Second), c.collectGarbage)
+	c.w.afterWhenServed(c.w.dice.upTo(30*time.Second), c.collectGarbage)
 }
 
 func (c *cluster) showAddress(address string, shown bool) {

@@ -100,7 +100,7 @@ func (f *feeds) cut(on stream, d time.Duration, relist bool) {
 		m.observer.noteHeld()
 	}
 	f.reckon()
-	f.w.after(d, func() {
+	f.w.afterWhenServed(d, func() {
 		if f.w.manager != m {
 			return
 		}
@@ -119,6 +119,13 @@ func (f *feeds) cut(on stream, d time.Duration, relist bool) {
 		}
 		f.reckon()
 	})
+}
+
+// cutAll breaks all watches, for the same time.
+func (f *feeds) cutAll(d time.Duration, relist bool) {
+	for on := range streams {
+		f.cut(on, d, relist)
+	}
 }
 
 // reset begins anew for another manager.

@@ -78,7 +78,7 @@ func (w *world) startStandby(standsBy time.Duration) {
 	m.observer = newObserver(m)
 	w.manager = m
 	w.feeds.reset()
-	w.after(w.dice.upTo(listDelay), func() {
+	w.afterWhenServed(w.dice.upTo(listDelay), func() {
 		if w.manager == m {
 			m.states, m.migrations = maps.Clone(w.api.states), maps.Clone(w.api.migrations)
 			for _, on := range ownStreams {

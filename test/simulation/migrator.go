@@ -69,7 +69,7 @@ func (g *migrator) wake() {
 		return
 	}
 	g.waking = true
-	g.w.after(g.w.dice.upTo(3*time.Second)+100*time.Millisecond, func() {
+	g.w.afterWhenServed(g.w.dice.upTo(3*time.Second)+100*time.Millisecond, func() {
 		g.waking = false
 		g.takeUp()
 	})
@@ -208,7 +208,7 @@ func (g *migrator) bind(s *sweep, m *migrationv1alpha1.StorageVersionMigration) 
 
 // goOn does the next thing of a sweep, after a while.
 func (g *migrator) goOn(s *sweep) {
-	g.w.after(g.w.dice.upTo(g.pace)+50*time.Millisecond, func() {
+	g.w.afterWhenServed(g.w.dice.upTo(g.pace)+50*time.Millisecond, func() {
 		if g.running[s.uid] == s {
 			g.step(s)
 		}

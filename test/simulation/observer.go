@@ -231,7 +231,7 @@ func (o *observer) conclude(look storageversion.Look, from map[string]*server) {
 	o.looking = false
 	o.hold(look, from)
 	o.documents, o.shared, o.unmet, o.anonymous = look.Documents, look.Shared, look.Unmet, look.HasAnonymous()
-	o.decideAboutStorageVersions()
+	o.decideAboutStorageVersions(&look)
 	if mutate := w.mutant.look; mutate != nil {
 		look = mutate(look)
 	}
@@ -316,22 +316,18 @@ func (o *observer) poll() {
 	o.planLook()
 }
 
-// decideAboutStorageVersions has them watched if any server serves them, and not watched if certainly none does.
-func (o *observer) decideAboutStorageVersions() {
-	serves, certain := false, true
-	for _, document := range o.documents {
-		serves = serves || document.ServesStorageVersions
-		certain = certain && document.Failure == ""
+// decideAboutStorageVersions has them watched if all servers serve them, and not watched if certainly none does. They
+// are listed before the ledger hears that they are served.
+func (o *observer) decideAboutStorageVersions(look *storageversion.Look) {
+	noneServes := true
+	for _, document := range look.Documents {
+		noneServes = noneServes && document.Failure == "" && !document.ServesStorageVersions
 	}
 	switch {
-	case serves && !o.watchesStorageVersions:
+	case look.ServesStorageVersions() && !o.watchesStorageVersions:
 		o.watchesStorageVersions = true
-		o.m.w.after(o.m.w.dice.upTo(listDelay), func() {
-			if o.m.w.manager == o.m && o.watchesStorageVersions {
-				o.listStorageVersions()
-			}
-		})
-	case !serves && certain && o.watchesStorageVersions:
+		o.listStorageVersions()
+	case noneServes && o.watchesStorageVersions:
 		o.watchesStorageVersions = false
 		o.heard(o.ledger.SetStorageVersionsServed(o.m.now(), false))
 	}
@@ -364,7 +360,7 @@ func (o *observer) pollAggregated() {
 		}
 		o.heard(o.ledger.SetAggregated(o.m.now(), gv, document))
 	}
-	w.after(next, func() {
+	w.afterWhenServed(next, func() {
 		if w.manager == o.m {
 			o.pollAggregated()
 		}

@@ -120,9 +120,7 @@ var actions = []action{
 	}},
 	{"cut the manager off", func(w *world, who, what int) {
 		w.api.goAway(outages[who], false)
-		for on := range streams {
-			w.feeds.cut(on, outages[who], what%2 == 0)
-		}
+		w.feeds.cutAll(outages[who], what%2 == 0)
 	}},
 	{"crash the manager", func(w *world, who, _ int) {
 		w.endManager(0)

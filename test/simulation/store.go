@@ -37,7 +37,6 @@ type store struct {
 	w *world
 	// objects are by position of the resource.
 	objects [resources][]*object
-	ticks   int
 	// changed says that the judge has to look again.
 	changed bool
 	// flying are writes that have begun and not landed.
@@ -174,13 +173,13 @@ func (s *store) rewrite(one *object, resource schema.GroupResource, but func(*so
 	return false
 }
 
-// keepWriting lets every server write one object of every resource, again and again.
+// keepWriting lets every server write one object of every resource, again and again. It is always the same object, so
+// those that a server wrote before it left may stay.
 func (w *world) keepWriting() {
-	w.store.ticks++
 	for i, s := range w.cluster.accepting() {
 		for _, resource := range everything {
 			if encoding, from := w.encoding(s, resource); encoding != "" {
-				w.store.write(resource, w.store.ticks+i, encoding, from)
+				w.store.write(resource, i, encoding, from)
 			}
 		}
 	}

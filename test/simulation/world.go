@@ -39,9 +39,11 @@ type world struct {
 	feeds   *feeds
 	manager *manager // nil while none runs
 	lives   int      // how many managers have run
-	migrant *migrator
-	judge   *judge
-	backups []*backup // of etcd, the oldest first
+	// unserved says that no API server answers requests.
+	unserved bool
+	migrant  *migrator
+	judge    *judge
+	backups  []*backup // of etcd, the oldest first
 
 	// rush counts what happens in one moment.
 	rush int
@@ -75,6 +77,17 @@ const rushing = 1000
 // after plans something.
 func (w *world) after(d time.Duration, do func()) { w.plan.plan(w.now.Add(d), do) }
 
+// afterWhenServed plans something that needs an API server. While none answers it waits for one.
+func (w *world) afterWhenServed(d time.Duration, do func()) {
+	w.after(d, func() {
+		if w.unserved {
+			w.afterWhenServed(time.Second, do)
+			return
+		}
+		do()
+	})
+}
+
 // pass lets time pass, and everything happen that belongs there.
 func (w *world) pass(d time.Duration) {
 	end := w.now.Add(d)
@@ -90,6 +103,7 @@ func (w *world) pass(d time.Duration) {
 			w.violated("hot loop: more than %d things happen in one moment", rushing)
 		}
 		e.do()
+		w.api.noteServers()
 		w.judge.check()
 	}
 	if w.failure == nil {
