@@ -170,22 +170,22 @@ func atStorageVersion(
 		resource, storage, storage, storage)
 }
 
-// checkServed returns a decision to fail for a waiting migration whose resource does not exist or is not stored: the
-// migration might wait forever. Otherwise, and while the migration is suspended, it returns the decision to wait.
+// checkServed returns a decision to fail for a waiting migration that a person created, if its resource does not exist
+// or is not stored: the migration might wait forever. Otherwise, and while the migration is suspended, it returns the
+// decision to wait. The trigger creates migrations of what is served and stored. Servers may be rolled back since, and
+// if they are upgraded again, it replaces the migration.
 func (c *Controller) checkServed(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration, decision Decision,
 ) Decision {
 	resource := m.GroupResource()
 	observation := c.env.observer.Observe(resource)
-	if observation.Presence == storageversion.Served ||
+	if observation.Presence == storageversion.Served || m.HasEpoch() ||
 		decision.Reason == migrationv1alpha1.MigrationReasonSuspended {
 		return decision
 	}
 	_, err := findServed(ctx, c.env.documents, c.env.requested(m), "")
-	// The trigger creates no migration of what is not stored, and none such starts. Otherwise somebody is just replacing
-	// an APIService.
-	mayBeUnstored := !m.HasEpoch() && !m.Begun()
-	if err == nil && mayBeUnstored && observation.Presence == storageversion.NotServed {
+	// No migration of what is not stored begins. If this one has begun, somebody is just replacing an APIService.
+	if err == nil && !m.Begun() && observation.Presence == storageversion.NotServed {
 		// All servers were read, and none has a storage version of the resource that the API server does serve.
 		err = notStored(resource)
 	}

@@ -77,6 +77,13 @@ func TestResourceWithoutStorageVersion(t *testing.T) {
 		"one of the trigger": {func(m *migrationv1alpha1.StorageVersionMigration) {
 			m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "abc=", Epoch: new(int64)}
 		}, Wait},
+		"one of the trigger, before servers were rolled back": {func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Spec.Target = &migrationv1alpha1.MigrationTarget{StorageVersionHash: "abc=", Epoch: new(int64)}
+			m.Spec.Resource.Resource = "new"
+		}, Wait},
+		"a person's migration of what is not there": {func(m *migrationv1alpha1.StorageVersionMigration) {
+			m.Spec.Resource.Resource = "new"
+		}, Fail},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := &migrationv1alpha1.StorageVersionMigration{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: began}}
