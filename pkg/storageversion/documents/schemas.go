@@ -17,6 +17,7 @@ limitations under the License.
 package documents
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -109,7 +110,7 @@ func structural(
 	return found
 }
 
-// hasOtherDefaults reports whether a schema has a default that another one lacks.
+// hasOtherDefaults reports whether a schema has a default that another one lacks, or does not put in the place of null.
 func hasOtherDefaults(schema, other *structuralschema.Structural) bool {
 	if schema == nil {
 		return false
@@ -117,10 +118,12 @@ func hasOtherDefaults(schema, other *structuralschema.Structural) bool {
 	if other == nil {
 		other = &structuralschema.Structural{}
 	}
+	if schema.Default.Object != nil && (other.Nullable && !schema.Nullable ||
+		!equality.Semantic.DeepEqual(schema.Default.Object, other.Default.Object)) {
+		return true
+	}
 	for name, field := range schema.Properties {
-		same := other.Properties[name]
-		if field.Default.Object != nil && !equality.Semantic.DeepEqual(field.Default.Object, same.Default.Object) ||
-			hasOtherDefaults(&field, &same) {
+		if same := other.Properties[name]; hasOtherDefaults(&field, &same) {
 			return true
 		}
 	}
@@ -186,12 +189,9 @@ func LostFields(crd *apiextensionsv1.CustomResourceDefinition) map[string][]stri
 
 // lost returns the paths of what one schema allows and another one may not keep.
 func lost(from, to *structuralschema.Structural, path string) (paths []string) {
-	switch {
-	case from == nil:
-		return nil
-	case to == nil:
-		to = &structuralschema.Structural{} // keeps a value, and nothing in it
-	case from.Nullable && !to.Nullable, from.XEmbeddedResource != to.XEmbeddedResource:
+	bare := &structuralschema.Structural{Generic: structuralschema.Generic{Nullable: true}}
+	from, to = cmp.Or(from, bare), cmp.Or(to, bare) // Without a schema, a value has nothing in it.
+	if from.Nullable && !to.Nullable || from.XEmbeddedResource != to.XEmbeddedResource {
 		return []string{path}
 	}
 	for _, name := range slices.Sorted(maps.Keys(from.Properties)) {
@@ -213,24 +213,35 @@ func lost(from, to *structuralschema.Structural, path string) (paths []string) {
 	return append(paths, lostUnnamed(from, to, path)...)
 }
 
+// anything is the schema of a value that no schema describes.
+var anything = &structuralschema.Structural{
+	Generic:    structuralschema.Generic{Nullable: true},
+	Extensions: structuralschema.Extensions{XPreserveUnknownFields: true},
+}
+
 // lostUnnamed is lost for the fields that a schema allows without naming them.
 func lostUnnamed(from, to *structuralschema.Structural, path string) (paths []string) {
-	if from.XPreserveUnknownFields {
-		if !to.XPreserveUnknownFields {
-			return []string{path + ".*"}
-		}
-		for _, name := range slices.Sorted(maps.Keys(to.Properties)) {
-			if _, named := from.Properties[name]; !named && !to.Properties[name].XPreserveUnknownFields {
-				paths = append(paths, path+"."+name) // The other schema drops what it does not know in there.
-			}
-		}
-	}
+	unnamed := anything
 	switch {
-	case from.AdditionalProperties == nil, to.XPreserveUnknownFields && to.AdditionalProperties == nil:
-		return paths
-	case to.AdditionalProperties == nil:
-		return append(paths, path+".*")
-	default:
-		return append(paths, lost(from.AdditionalProperties.Structural, to.AdditionalProperties.Structural, path+".*")...)
+	case from.AdditionalProperties != nil:
+		unnamed = from.AdditionalProperties.Structural
+	case !from.XPreserveUnknownFields:
+		return nil
 	}
+	if to.AdditionalProperties == nil && !to.XPreserveUnknownFields {
+		return []string{path + ".*"}
+	}
+	for _, name := range slices.Sorted(maps.Keys(to.Properties)) {
+		if _, named := from.Properties[name]; !named {
+			field := to.Properties[name]
+			paths = append(paths, lost(unnamed, &field, path+"."+name)...)
+		}
+	}
+	if to.AdditionalProperties != nil {
+		paths = append(paths, lost(unnamed, to.AdditionalProperties.Structural, path+".*")...)
+	}
+	if from.Items == nil && to.Items != nil { // The value may be a list.
+		paths = append(paths, lost(unnamed, to.Items, path+"[]")...)
+	}
+	return paths
 }

@@ -85,6 +85,22 @@ func TestLostByShape(t *testing.T) {
 		{"null", "{type: integer, nullable: true}", "{type: integer, default: 5}", `null`, `5`, []string{".x"}},
 		{"items of a list that is none any more", "{type: array, items: {type: object, properties: {a: {type: string}}}}",
 			"{x-kubernetes-int-or-string: true}", `[{"a":"1"}]`, `[{}]`, []string{".x[].a"}},
+		{"unknown fields in unknown ones", "{type: object, x-kubernetes-preserve-unknown-fields: true}",
+			"{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {a: {type: object, nullable: true, " +
+				"x-kubernetes-preserve-unknown-fields: true, properties: {b: {type: object, nullable: true}}}}}",
+			`{"a":{"b":{"c":"1"}}}`, `{"a":{"b":{}}}`, []string{".x.a.b.*"}},
+		{"unknown fields of a map", "{type: object, x-kubernetes-preserve-unknown-fields: true}",
+			"{type: object, x-kubernetes-preserve-unknown-fields: true, additionalProperties: {type: object, nullable: true}}",
+			`{"k":{"a":"1"}}`, `{"k":{}}`, []string{".x.*.*"}},
+		{"unknown items", "{x-kubernetes-preserve-unknown-fields: true}", "{type: array, " +
+			"x-kubernetes-preserve-unknown-fields: true, items: {nullable: true, type: object, properties: " +
+			"{a: {type: object, nullable: true}}}}", `[{"a":{"b":"1"}}]`, `[{"a":{}}]`, []string{".x[].*"}},
+		{"a map that has a known field",
+			"{type: object, additionalProperties: {type: object, properties: {a: {type: string}}}}",
+			"{type: object, x-kubernetes-preserve-unknown-fields: true, properties: {k: {type: object}}}",
+			`{"k":{"a":"1"}}`, `{"k":{}}`, []string{".x.k.a"}},
+		{"null in a map", "{type: object, additionalProperties: true}",
+			"{type: object, additionalProperties: {type: string}}", `{"k":null}`, `{}`, []string{".x.*"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -127,6 +143,20 @@ func TestAddedDefaults(t *testing.T) {
 		}
 		if got := schemasOf(crd).AddsDefaults; got != want {
 			t.Errorf("with the default %q of v2 AddsDefaults is %v", value, got)
+		}
+	}
+	// A default also takes the place of null, unless null is allowed.
+	for spec, want := range map[string]bool{`"default":"x"`: true, `"default":"x","nullable":true`: false} {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := yaml.Unmarshal([]byte(`{"spec":{"versions":[
+			{"name":"v1","schema":{"openAPIV3Schema":{"type":"object","properties":{
+				"a":{"type":"string","nullable":true,"default":"x"}}}}},
+			{"name":"v2","storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{
+				"a":{"type":"string",`+spec+`}}}}}]}}`), crd); err != nil {
+			t.Fatal(err)
+		}
+		if got := schemasOf(crd).AddsDefaults; got != want {
+			t.Errorf("where v2 says %s AddsDefaults is %v", spec, got)
 		}
 	}
 	// At another version only the webhook knows what comes back.
