@@ -81,19 +81,22 @@ func TestAnswersOfAnotherKind(t *testing.T) {
 // all the while, so the object is the reason, and the runner gives up on it some time.
 func TestObjectThatIsCutOff(t *testing.T) {
 	for name, test := range map[string]struct {
-		refuse http.HandlerFunc
-		kind   failureKind
+		refuse      http.HandlerFunc
+		kind, after failureKind
 	}{
-		"nobody answers": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, unreachable},
+		"nobody answers": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, unreachable, internal},
 		"a page": {func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "no", http.StatusForbidden)
-		}, unreachable},
+		}, unreachable, internal},
 		"a 404 about nothing": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusNotFound)
 			_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure",`+
 				`"code":404,"reason":"NotFound"}`)
-		}, resourceGone},
+		}, resourceGone, internal},
+		// So an API server answers if it serves another version, but not the one at which fields would be lost any more. The
+		// run has to end, because the next one asks which versions are served.
+		"the page of an API server": {http.NotFound, resourceGone, resourceGone},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
@@ -111,7 +114,7 @@ func TestObjectThatIsCutOff(t *testing.T) {
 			}
 			w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
 			w.rehearsals.Store("", &rehearsed{way: mergeWay, next: math.MaxInt})
-			for tries, want := range []failureKind{test.kind, test.kind, test.kind, internal} {
+			for tries, want := range []failureKind{test.kind, test.kind, test.kind, test.after} {
 				object := &sweep.Object{Name: "w", UID: "u", ResourceVersion: "4", Tries: tries}
 				w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
 				for _, rewrite := range []func(context.Context, *sweep.Object) attempt{w.rewrite, w.rewriteNamed} {

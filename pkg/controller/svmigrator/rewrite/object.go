@@ -35,6 +35,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 	"sigs.k8s.io/svm-controller-manager/pkg/fence"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
+	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
 // rewriter writes single objects without changing them.
@@ -213,7 +214,8 @@ func (r *rewriter) wouldChange(object *sweep.Object, what string) attempt {
 // API server may refuse its requests.
 func (r *rewriter) classify(ctx context.Context, object *sweep.Object, err error) Failure {
 	f := Classify(err, object.Name)
-	if (f.kind == unreachable || f.kind == resourceGone) && object.Tries >= blamelessTries {
+	gone := f.kind == resourceGone && !documents.PageNotFound(err) // The page is about a version, maybe another one.
+	if (f.kind == unreachable || gone) && object.Tries >= blamelessTries {
 		if _, _, err := r.list(ctx, "", 1); err == nil {
 			f.kind = internal
 		}
