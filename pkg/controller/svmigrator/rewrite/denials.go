@@ -43,7 +43,7 @@ func (r *sweepRunner) checkAllRefused(a attempt) error {
 		return nil // It depends on the object, and no rule is to blame.
 	case a.failure.changes:
 		return r.changing.add(a, r.stored() == 0)
-	case a.outcome != sweep.Denied || !a.failure.lacksPermission("patch"):
+	case a.outcome != sweep.Denied || !a.failure.lacksPermission("get", "patch"):
 		return nil
 	}
 	r.forbidden, r.forbiddenBy = r.forbidden+1, a.failure

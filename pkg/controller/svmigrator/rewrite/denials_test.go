@@ -99,17 +99,16 @@ func TestTheFenceDeniesObjects(t *testing.T) {
 
 // TestPermissionThatIsMissing wants the migration to say so, also if it has fewer objects than end a run.
 func TestPermissionThatIsMissing(t *testing.T) {
-	forbidden := attempt{outcome: sweep.Denied, failure: Failure{
-		kind: refused, reason: metav1.StatusReasonForbidden, message: `user "manager" cannot patch resource "widgets"`,
-	}}
 	for name, test := range map[string]struct {
+		verb    string
 		allowed string
 		only    bool
 		ends    bool
 	}{
-		"all objects":                 {ends: true},
-		"all but one":                 {allowed: "object-03"},
-		"all that were denied before": {only: true},
+		"all objects":                 {verb: "patch", ends: true},
+		"reading all objects":         {verb: "get", ends: true},
+		"all but one":                 {verb: "patch", allowed: "object-03"},
+		"all that were denied before": {verb: "patch", only: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -117,7 +116,8 @@ func TestPermissionThatIsMissing(t *testing.T) {
 				if name == test.allowed {
 					return fine(name, n, now)
 				}
-				return forbidden
+				return attempt{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
+					message: `user "manager" cannot ` + test.verb + ` resource "widgets"`}}
 			})
 			if test.only {
 				r.task.Only = []migrationv1alpha1.DeniedObject{{}}
