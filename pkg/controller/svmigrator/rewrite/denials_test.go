@@ -221,23 +221,25 @@ func TestSecondSweepInAnOutage(t *testing.T) {
 	}
 }
 
-// TestPermissionsAfterAnOutage has an API server be away, and then refuse everything once. Objects that were tried
-// before must not be denied.
+// TestPermissionsAfterAnOutage has an API server be away, or fail because of a webhook, and then refuse everything
+// once. Objects that were tried before must not be denied.
 func TestPermissionsAfterAnOutage(t *testing.T) {
 	const tries = 6 // They take longer than such refusals may last.
-	r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
-		switch {
-		case n < tries:
-			return failing(unreachable)
-		case n == tries:
-			return attempt{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
-				message: `widgets "a" is forbidden: User "svm" cannot patch resource "widgets"`}}
-		default:
-			return fine(name, n, now)
+	for _, outage := range []failureKind{unreachable, internal} {
+		r := newFakeRun(20, func(name string, n int, now time.Time) attempt {
+			switch {
+			case n < tries:
+				return failing(outage)
+			case n == tries:
+				return attempt{outcome: sweep.Denied, failure: Failure{kind: refused, reason: metav1.StatusReasonForbidden,
+					message: `widgets "a" is forbidden: User "svm" cannot patch resource "widgets"`}}
+			default:
+				return fine(name, n, now)
+			}
+		})
+		if err := r.play(t, time.Hour); err != nil || r.sweep.Progress().Counts[sweep.Rewritten] != 20 {
+			t.Errorf("%s: it ended with %v and %v", outage, err, r.sweep.Progress().Counts)
 		}
-	})
-	if err := r.play(t, time.Hour); err != nil || r.sweep.Progress().Counts[sweep.Rewritten] != 20 {
-		t.Errorf("it ended with %v and %v", err, r.sweep.Progress().Counts)
 	}
 }
 

@@ -280,6 +280,9 @@ func (r *sweepRunner) mayBeUnready(a attempt, now time.Time) bool {
 	if a.outcome != sweep.Denied || !a.failure.unready() || r.forbidden > 0 {
 		return false
 	}
+	if a.object.Failures > 0 { // Other failures came before, and are over.
+		a.object.Failures, a.object.FailingSince = 0, time.Time{}
+	}
 	a.object.FailingSince = cmp.Or(a.object.FailingSince, now)
 	return now.Sub(a.object.FailingSince) < vanishPatience
 }
