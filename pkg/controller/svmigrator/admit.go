@@ -184,6 +184,7 @@ func (r *migrationRun) admit(ctx context.Context) error {
 	if err := r.checkInTree(ctx); err != nil {
 		return err
 	}
+	r.definition = definitionOf(&observation)
 	err = r.locate(ctx, decision.Target)
 	if r.servedElsewhere(err) {
 		who := "another one does"

@@ -142,3 +142,36 @@ func TestServerThatComesBackDuringAMigration(t *testing.T) {
 		}
 	}
 }
+
+// TestDefinitionThatChangesDuringARun wants the run to end, because the schemas that it has read may be out of date.
+// The storage version is the same, so the migration goes on.
+func TestDefinitionThatChangesDuringARun(t *testing.T) {
+	o := newKnown(serverA)
+	observation := o.Observe(widgets)
+	last, _ := observation.Last()
+	s, _ := stageOf(t, o, made(func(m *migrationv1alpha1.StorageVersionMigration) {
+		m.Status.StartTime, m.Status.Evidence = new(metav1.NewTime(o.clock.Now())), &last.Evidence
+		m.Status.Target = &migrationv1alpha1.MigrationTarget{
+			StorageVersionHash: last.Writing[0], EncodingVersion: "example.com/v2",
+		}
+	}))
+	m := s.env.caches.Migration("m")
+	var stopped error
+	r := s.run(m)
+	r.stop, r.definition = func(cause error) { stopped = cause }, definitionOf(&observation)
+	r.begun.Store(m)
+	s.runs.claimResource(r)
+	for i, want := range []error{nil, errStopped} {
+		o.SetCustomResource(o.clock.Now(), widgets, &storageversion.CustomResource{
+			UID: "widgets", Generation: int64(5 + i), Group: widgets.Group, Kind: "Widget", StorageVersion: "v2",
+			ServedVersions: []string{"v2"}, DefinedVersions: []string{"v2"}, StoredVersions: []string{"v2"}, Established: true,
+		})
+		s.resourceChanged(widgets)
+		if !errors.Is(stopped, want) {
+			t.Errorf("after %d changes the run is stopped with %v, want %v", i, stopped, want)
+		}
+	}
+	if d := s.env.decideCached(m); d.Verdict != Go {
+		t.Errorf("the migration cannot go on: %+v", d)
+	}
+}

@@ -77,8 +77,10 @@ type migrationRun struct {
 	// turnEnds is when the migration gives its slot to others that wait. Zero means never.
 	turnEnds time.Time
 
-	// served is the resource as the engine rewrites it. locate sets it.
-	served rewrite.Resource
+	// served is the resource as the engine rewrites it. locate sets it. definition is the one that locate has read, or an
+	// earlier one: see definitionOf.
+	served     rewrite.Resource
+	definition string
 	// begun is the migration with its target, or nil before the target is stored. Other goroutines use it to decide
 	// whether the run must stop.
 	begun atomic.Pointer[migrationv1alpha1.StorageVersionMigration]
@@ -169,10 +171,17 @@ func (r *migrationRun) storeTarget(ctx context.Context, decision Decision) error
 	}
 	r.begun.Store(r.status.stored)
 	// A change that came before this could not stop the run, so decide once more.
-	if r.env.decideCached(r.status.stored).Verdict != Go {
+	if r.mustStop(r.status.stored) {
 		return errStopped
 	}
 	return nil
+}
+
+// mustStop reports whether the run of a migration must not write any more. If the definition has changed, the next run
+// goes on: fields that a rewrite drops, defaults that it adds, and versions that are served may be others now.
+func (r *migrationRun) mustStop(m *migrationv1alpha1.StorageVersionMigration) bool {
+	observation := r.env.observer.Observe(r.resource)
+	return r.definition != "" && definitionOf(&observation) != r.definition || r.env.decideCached(m).Verdict != Go
 }
 
 // alreadyExplained reports whether the status still says why the last run could not continue. Then storeTarget keeps
