@@ -39,6 +39,7 @@ type looks struct {
 	servers        *servers
 	processes      processes
 	last           *Look
+	everComplete   bool                 // a look has read all servers
 	lookedAt       time.Time            // when last was recorded
 	addresses      []string             // of last, in order
 	advertised     map[string]string    // by identity, of the servers that live or departed lately
@@ -58,16 +59,13 @@ type groupReads struct {
 // set records a look. It returns the processes that nobody read and that may have written, and whether all earlier
 // looks have become doubtful.
 func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) {
-	first := l.last == nil
 	l.learnAddresses(now, look)
-	unread = l.processes.answer(look.Documents)
+	unread = l.processes.answer(look.Documents, l.everComplete)
 	look.Documents = l.recall(look)
 	l.last, l.lookedAt, l.addresses = &look, now, slices.Sorted(maps.Keys(look.Documents))
 	if l.problemWithoutLost(now, "") == nil {
 		unread = append(unread, l.processes.forget(look.Documents)...)
-	}
-	if first {
-		unread = nil // What is recorded of a resource shows which processes were known before.
+		l.everComplete = true
 	}
 	if doubtful = l.missedDeparture(now); doubtful {
 		l.doubtAll()

@@ -70,8 +70,10 @@ func (p processes) lose(name string) bool {
 }
 
 // answer records which processes answered. It returns the names under which a process may have written that nobody read
-// and that no Lease identifies: the known process was replaced, or a process is there for the first time.
-func (p processes) answer(documents map[string]Document) (unread []Process) {
+// and that no Lease identifies: the known process was replaced, or another one has come. Until all have answered once,
+// those that answer for the first time need not have come: what is recorded of a resource shows which ones were known
+// before.
+func (p processes) answer(documents map[string]Document, allAnswered bool) (unread []Process) {
 	for name, document := range documents {
 		if !document.Held {
 			continue
@@ -81,7 +83,7 @@ func (p processes) answer(documents map[string]Document) (unread []Process) {
 		byLease := now.identified && (!met || before.identified) // Leases tell which processes there were.
 		same := met && before.identified == now.identified && before.started.Equal(now.started) &&
 			(!before.lost || !now.started.IsZero())
-		if !byLease && !same {
+		if !byLease && !same && (met || allAnswered) {
 			unread = append(unread, Process{Identity: name})
 		}
 		p[name] = now

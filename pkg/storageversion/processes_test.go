@@ -128,6 +128,26 @@ func TestRestartUnderTheSameLease(t *testing.T) {
 	}
 }
 
+// TestServerThatDoesNotAnswerAtFirst has a server of Kubernetes 1.34 that a manager cannot read when it starts. What
+// was recorded shows whether the process is still the same. It does not show a process that was there in between.
+func TestServerThatDoesNotAnswerAtFirst(t *testing.T) {
+	for name, test := range map[string]struct {
+		then   map[string]Document
+		unseen [][]string
+	}{
+		"it answers later":            {at(old(appsV1, 1), old(appsV1, 1)), [][]string{nil}},
+		"the other one has restarted": {at(old(appsV1, 2), old(appsV1, 1)), [][]string{{"10.0.0.1"}, nil}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStory()
+			s.servers(true, "a/1", "b/1")
+			s.looks(at(old(appsV1, 1), Document{Failure: "timeout"}), "a/1", "b/1")
+			s.looks(test.then, "a/1", "b/1")
+			expectUnseen(t, s, test.unseen...)
+		})
+	}
+}
+
 // TestRestartThatNothingTellsOf is noticed by the next look at the latest.
 func TestRestartThatNothingTellsOf(t *testing.T) {
 	for name, test := range map[string]struct {

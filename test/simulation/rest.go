@@ -17,6 +17,7 @@ limitations under the License.
 package simulation
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -57,6 +58,7 @@ func (w *world) comeToRest() {
 		w.violated("at rest: %s is not migrated: %s", resource.Resource, w.stateInWords(resource))
 	}
 	w.countQuietHours(1)
+	w.restartManager()
 }
 
 // calmDown ends what steps began and does not end by itself.
@@ -153,6 +155,31 @@ func (w *world) countQuietHours(hours int) {
 			if n := w.manager.decisions[i]; n > decisionsAnHour {
 				w.violated("at rest: %d decisions about %s in an hour", n, resource.Resource)
 			}
+		}
+	}
+}
+
+// restartManager has a manager take over, with a server that does not answer at first. Nothing has changed, so no epoch
+// may begin.
+func (w *world) restartManager() {
+	if w.failure != nil || w.cluster.anonymous() {
+		return
+	}
+	w.log("-- a manager starts, and a server does not answer")
+	first := w.cluster.servers[0]
+	w.cluster.faults[first.address] = fault{until: w.now.Add(20 * time.Second)}
+	before := maps.Clone(w.api.states)
+	w.endManager(0)
+	w.startManager()
+	w.pass(5 * time.Minute)
+	for _, resource := range everything {
+		if resource == flunders { // The clocks of the managers may differ, and its evidence is only worth the time.
+			continue
+		}
+		name := nameOf(resource)
+		if state := before[name]; state != nil && w.api.states[name].Status.Epoch > state.Status.Epoch {
+			w.violated("at rest: another manager starts, and an epoch of %s begins: %s", name,
+				statusInWords(&w.api.states[name].Status))
 		}
 	}
 }
