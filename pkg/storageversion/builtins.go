@@ -77,8 +77,9 @@ func (b *builtIns) learn(now time.Time) (first []schema.GroupResource) {
 			b.resources[resource] = known
 		}
 	}
+	complete := b.looks.problemOfLook(now) == nil
 	for resource, known := range b.resources {
-		if !served.Has(resource) && b.looks.problemOfLook(now, resource.Group) == nil {
+		if complete && !served.Has(resource) {
 			known.versions = nil
 		}
 		known.recentHashes = known.recentHashes.Union(sets.New(b.sightingOfLook(resource).Writing...))
@@ -94,7 +95,7 @@ func (b *builtIns) recordRead(now time.Time, resource schema.GroupResource) (Sig
 	if !exists {
 		return Sighting{}, false
 	}
-	if b.looks.problemOfLook(now, resource.Group) == nil {
+	if b.looks.problemOfLook(now) == nil {
 		sighting := b.sightingOfLook(resource)
 		if !b.looks.mayStandIn(now) {
 			known.recentHashes = sets.New(sighting.Writing...)
@@ -158,9 +159,9 @@ func (b *builtIns) presence(now time.Time, resource schema.GroupResource) Presen
 	}
 	lastRead := b.resources[resource].lastRead
 	switch {
-	case b.looks.problemOfProcesses(now, resource.Group) != nil:
+	case b.looks.problemOfProcesses(now) != nil:
 		return PresenceUnknown
-	case b.looks.problemOfLook(now, resource.Group) == nil || lastRead == nil || len(lastRead.Writing) == 0:
+	case b.looks.problemOfLook(now) == nil || lastRead == nil || len(lastRead.Writing) == 0:
 		return NotServed
 	default:
 		// The last look failed. The processes are those of the complete look before it.

@@ -69,7 +69,7 @@ type Resource struct {
 
 // Document is what the discovery documents of one server say.
 type Document struct {
-	// Failure is why nothing could be read. Everything else is empty then.
+	// Failure is why something could not be read. Everything else is empty then.
 	Failure string
 	// Version is the Kubernetes version of the server, empty if it did not tell it.
 	Version string
@@ -80,8 +80,6 @@ type Document struct {
 	Serves []schema.GroupVersion
 	// Resources are those that the server itself serves, without custom and aggregated ones.
 	Resources map[schema.GroupResource]Resource
-	// FailedGroups are the groups that could not be read in full, with the reason. Resources of these may be missing.
-	FailedGroups map[string]string
 	// Held says that a connection to the process is kept, and that ConnectionLost reports its end. That is done where the
 	// Lease may outlive its process.
 	Held bool
@@ -89,9 +87,6 @@ type Document struct {
 	// depends on its feature gates, which no document shows.
 	ServesStorageVersions bool
 }
-
-// Whole reports whether everything could be read.
-func (d *Document) Whole() bool { return d.Failure == "" && len(d.FailedGroups) == 0 }
 
 // Look is one reading of the discovery documents of all servers.
 type Look struct {

@@ -60,8 +60,8 @@ func NewLedger(linger time.Duration) *Ledger {
 		unreadable:  unreadable{},
 	}
 	l.looks = &looks{
-		servers: l.servers, processes: processes{}, advertised: map[string]string{}, wholeDocuments: map[Process]Document{},
-		groups: map[string]groupReads{"": {firstRead: map[Process]time.Time{}}}, // Every server has the core group.
+		servers: l.servers, processes: processes{}, advertised: map[string]string{}, earlier: map[Process]Document{},
+		firstRead: map[Process]time.Time{},
 	}
 	l.builtIns = &builtIns{
 		servers: l.servers, looks: l.looks, sharing: l.sharing, resources: map[schema.GroupResource]builtIn{},
@@ -126,13 +126,15 @@ func (l *Ledger) Living() []Process { return l.servers.living }
 // noteDeparture notes that processes left which nobody may have read.
 func (l *Ledger) noteDeparture(now time.Time, departure Sighting) {
 	l.departedUnread = newest(append(l.departedUnread, departure))
+	unread := l.looks.unconfirmed(now, departure.UnreadDeparted)
+	if len(unread) == 0 {
+		return
+	}
 	for resource := range l.builtIns.all() {
-		if unread := l.looks.unconfirmed(now, resource.Group, departure.UnreadDeparted); len(unread) > 0 {
-			last, _ := l.sightings.last(resource)
-			l.sightings.append(now, resource, Sighting{
-				Evidence: departure.Evidence, Writing: last.Writing, UnreadDeparted: unread,
-			})
-		}
+		last, _ := l.sightings.last(resource)
+		l.sightings.append(now, resource, Sighting{
+			Evidence: departure.Evidence, Writing: last.Writing, UnreadDeparted: unread,
+		})
 	}
 }
 
@@ -182,7 +184,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 		l.replaced = now
 		l.noteDeparture(now, Sighting{Evidence: l.servers.evidence(), UnreadDeparted: unread})
 	}
-	if l.looks.problemOfLook(now, "") == nil && look.ServesStorageVersions() {
+	if l.looks.problemOfLook(now) == nil && look.ServesStorageVersions() {
 		l.publications.publishers.Insert(l.servers.living...)
 	}
 	l.sharing.learn(look)
@@ -248,7 +250,7 @@ func (l *Ledger) SetStorageVersion(now time.Time, name string, object *StorageVe
 // noteBuiltIns notes all built-in resources. A single StorageVersion may be the first publication of its server, and
 // then it decides about all of them.
 func (l *Ledger) noteBuiltIns(now time.Time) Changes {
-	l.looks.noteProblems(now)
+	l.looks.noteProblem(now)
 	return l.note(now, l.builtIns.all())
 }
 
@@ -313,7 +315,7 @@ func (l *Ledger) bestSighting(now time.Time, resource schema.GroupResource) (sig
 			// The watch may lag and show what earlier processes published. What documents showed counts as well.
 			return l.publishedSighting(resource, read), true
 		}
-		return read, complete && l.looks.problemOfProcesses(now, resource.Group) == nil
+		return read, complete && l.looks.problemOfProcesses(now) == nil
 	case Aggregated:
 		if _, seen := l.sightings.last(resource); !seen && len(l.aggregated.unreadBeside(resource)) > 0 {
 			return Sighting{}, false // After the start of the manager, not all servers of the group were asked yet.

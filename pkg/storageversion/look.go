@@ -74,11 +74,11 @@ func (l *Look) AdvertisesAll(answering []string) bool {
 	return own.HasAll(answering...)
 }
 
-// Incomplete returns the addresses from which something could not be read.
-func (l *Look) Incomplete() []string {
+// Failed returns the addresses whose documents could not be read.
+func (l *Look) Failed() []string {
 	var addresses []string
 	for address, document := range l.Documents {
-		if !document.Whole() {
+		if document.Failure != "" {
 			addresses = append(addresses, address)
 		}
 	}

@@ -17,6 +17,7 @@ limitations under the License.
 package storageversion
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"time"
@@ -29,29 +30,23 @@ import (
 // renews its Lease, so a look may read the successor of a process that just crashed.
 const confirmation = 5 * time.Second
 
-// looks knows what the last look read, and for each API group which processes the last complete look read.
+// looks knows what the last look read, and which processes the last complete look read.
 //
 // What a process writes never changes, so a complete look stays true for as long as the same processes live.
 // Documents do not say which process they are from. Where each server advertises an address of its own, the address
 // tells. Elsewhere numbers decide: a look is complete only if at least as many addresses answered as servers live, or,
 // where servers share addresses, if as many processes were met there.
 type looks struct {
-	servers        *servers
-	processes      processes
-	last           *Look
-	everComplete   bool                 // a look has read all servers
-	lookedAt       time.Time            // when last was recorded
-	addresses      []string             // of last, in order
-	advertised     map[string]string    // by identity, of the servers that live or departed lately
-	byAddress      bool                 // each server advertises an address of its own, so its address tells its document
-	wholeDocuments map[Process]Document // the last whole document that each process gave at its own address
-	groups         map[string]groupReads
-}
-
-// groupReads describes the complete looks at one API group.
-type groupReads struct {
-	processes    []Process // that the last complete look read
-	readAt       time.Time
+	servers      *servers
+	processes    processes
+	last         *Look
+	lookedAt     time.Time            // when last was recorded
+	addresses    []string             // of last, in order
+	advertised   map[string]string    // by identity, of the servers that live or departed lately
+	byAddress    bool                 // each server advertises an address of its own, so its address tells its document
+	earlier      map[Process]Document // the last document that each process gave at its own address
+	read         []Process            // the processes that the last complete look read
+	readAt       time.Time            // when it was recorded
 	firstRead    map[Process]time.Time
 	problemSince time.Time // zero while it is known what the living processes write
 }
@@ -60,17 +55,18 @@ type groupReads struct {
 // looks have become doubtful.
 func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) {
 	l.learnAddresses(now, look)
-	unread = l.processes.answer(look.Documents, l.everComplete)
+	unread = l.processes.answer(look.Documents, !l.readAt.IsZero())
 	look.Documents = l.recall(look)
 	l.last, l.lookedAt, l.addresses = &look, now, slices.Sorted(maps.Keys(look.Documents))
-	if l.problemWithoutLost(now, "") == nil {
+	if l.problemWithoutLost(now) == nil {
 		unread = append(unread, l.processes.forget(look.Documents)...)
-		l.everComplete = true
 	}
 	if doubtful = l.missedDeparture(now); doubtful {
 		l.doubtAll()
 	}
-	l.noteReads(now)
+	if l.problemOfLook(now) == nil {
+		l.noteRead(now)
+	}
 	return unread, doubtful
 }
 
@@ -79,7 +75,7 @@ func (l *looks) drop(resource schema.GroupResource) {
 	if l.last != nil {
 		l.last.Documents = without(l.last.Documents, resource)
 	}
-	l.wholeDocuments = without(l.wholeDocuments, resource)
+	l.earlier = without(l.earlier, resource)
 }
 
 func without[K comparable](documents map[K]Document, resource schema.GroupResource) map[K]Document {
@@ -92,49 +88,29 @@ func without[K comparable](documents map[K]Document, resource schema.GroupResour
 	return documents
 }
 
-// noteReads records which groups the last look read completely, and that their living processes were read.
-func (l *looks) noteReads(now time.Time) {
-	for _, document := range l.last.Documents {
-		for resource := range document.Resources {
-			if _, known := l.groups[resource.Group]; !known {
-				l.groups[resource.Group] = groupReads{
-					firstRead: map[Process]time.Time{}, problemSince: l.groups[""].problemSince,
-				}
-			}
+// noteRead records that the last look read the living processes.
+func (l *looks) noteRead(now time.Time) {
+	l.read, l.readAt = l.servers.living, now
+	for _, process := range l.read {
+		if _, before := l.firstRead[process]; !before {
+			l.firstRead[process] = now
 		}
-	}
-	for group, reads := range l.groups {
-		if l.problemOfLook(now, group) != nil {
-			continue
-		}
-		reads.processes, reads.readAt = l.servers.living, now
-		for _, process := range reads.processes {
-			if _, before := reads.firstRead[process]; !before {
-				reads.firstRead[process] = now
-			}
-		}
-		l.groups[group] = reads
 	}
 }
 
-// noteProblems notes since when it is not known what the living processes write. It runs after each change of facts.
-func (l *looks) noteProblems(now time.Time) {
-	for group, reads := range l.groups {
-		if l.problemOfProcesses(now, group) == nil {
-			reads.problemSince = time.Time{}
-		} else if reads.problemSince.IsZero() {
-			reads.problemSince = now
-		}
-		l.groups[group] = reads
+// noteProblem notes since when it is not known what the living processes write. It runs after each change of facts.
+func (l *looks) noteProblem(now time.Time) {
+	if l.problemOfProcesses(now) == nil {
+		l.problemSince = time.Time{}
+	} else {
+		l.problemSince = cmp.Or(l.problemSince, now)
 	}
 }
 
 // doubtAll takes back which processes all earlier looks have read.
 func (l *looks) doubtAll() {
-	for group, reads := range l.groups {
-		reads.processes, reads.firstRead = nil, map[Process]time.Time{}
-		l.groups[group] = reads
-	}
+	l.read = nil
+	clear(l.firstRead)
 }
 
 // lose makes looks at all servers doubtful, because the connection to a process ended. It reports whether that was not
@@ -153,7 +129,7 @@ func (l *looks) learnAddresses(now time.Time, look Look) {
 	identities, addresses := l.servers.lingering(now), sets.Set[string]{}
 	maps.DeleteFunc(l.advertised, func(identity, _ string) bool { return !identities.Has(identity) })
 	maps.Copy(l.advertised, look.Advertised)
-	maps.DeleteFunc(l.wholeDocuments, func(process Process, _ Document) bool { return !l.servers.lives(process) })
+	maps.DeleteFunc(l.earlier, func(process Process, _ Document) bool { return !l.servers.lives(process) })
 
 	for _, process := range look.Living {
 		identities.Insert(process.Identity)
@@ -177,20 +153,13 @@ func (l *looks) recall(look Look) map[string]Document {
 	documents := maps.Clone(look.Documents)
 	for _, process := range look.Living {
 		address := l.advertised[process.Identity]
-		if document, asked := documents[address]; asked && document.Whole() {
-			l.wholeDocuments[process] = document
-		} else if whole, before := l.wholeDocuments[process]; before {
-			documents[address] = whole
+		if document, asked := documents[address]; asked && document.Failure == "" {
+			l.earlier[process] = document
+		} else if earlier, before := l.earlier[process]; before {
+			documents[address] = earlier
 		}
 	}
 	return documents
-}
-
-// readAtOwnAddress reports whether the process gave a document of the group at its own address in the last look.
-func (l *looks) readAtOwnAddress(process Process, group string) bool {
-	document, asked := l.last.Documents[l.advertised[process.Identity]]
-	_, failed := document.FailedGroups[group]
-	return l.byAddress && asked && document.Failure == "" && !failed
 }
 
 // mayStandIn reports whether a document of the last look may be from a server that departed, although its address
@@ -203,24 +172,17 @@ func (l *looks) mayStandIn(now time.Time) bool {
 // after the start: a server that left before this manager began may have answered in an earlier look, and been counted
 // for a living one that has no address yet. It shows when a later look meets fewer addresses than were counted.
 func (l *looks) missedDeparture(now time.Time) bool {
-	read := sets.Set[Process]{}
-	for _, reads := range l.groups {
-		read.Insert(reads.processes...)
-	}
-	counted := read.Intersection(sets.New(l.servers.living...))
+	counted := sets.New(l.read...).Intersection(sets.New(l.servers.living...))
 	return !l.byAddress && l.servers.mayHaveMissedDeparture(now) && l.ofLiving() && len(l.last.Documents) < len(counted)
 }
 
 // forget forgets the processes that left. Unless the watch of Leases was unbroken, the others have to be read again.
 func (l *looks) forget(left []Process, unbroken bool) {
-	for group, reads := range l.groups {
-		if !unbroken {
-			reads.processes = nil
-		}
-		for _, process := range left {
-			delete(reads.firstRead, process)
-		}
-		l.groups[group] = reads
+	if !unbroken {
+		l.read = nil
+	}
+	for _, process := range left {
+		delete(l.firstRead, process)
 	}
 }
 
@@ -230,14 +192,11 @@ func (l *looks) takeBack(now time.Time) {
 	if l.last == nil || !l.last.Shared {
 		return
 	}
-	for group, reads := range l.groups {
-		maps.DeleteFunc(reads.firstRead, func(_ Process, first time.Time) bool { return now.Sub(first) < confirmation })
-		reads.processes = slices.DeleteFunc(slices.Clone(reads.processes), func(process Process) bool {
-			_, read := reads.firstRead[process]
-			return !read
-		})
-		l.groups[group] = reads
-	}
+	maps.DeleteFunc(l.firstRead, func(_ Process, first time.Time) bool { return now.Sub(first) < confirmation })
+	l.read = slices.DeleteFunc(slices.Clone(l.read), func(process Process) bool {
+		_, read := l.firstRead[process]
+		return !read
+	})
 }
 
 // ofLiving reports whether the last look began when the same processes lived as now.
@@ -252,59 +211,52 @@ func (l *looks) ofLiving() bool {
 // there anyway, because nothing tells when a server that left before the start stops answering.
 func (l *looks) needAnother() bool {
 	switch living := len(l.servers.living); {
-	case !l.ofLiving() || len(l.last.Incomplete()) > 0 || len(l.processes.unread()) > 0:
+	case !l.ofLiving() || len(l.last.Failed()) > 0 || len(l.processes.unread()) > 0:
 		return true
 	case l.last.Shared && (l.last.Unmet != "" || l.servers.mayHaveMissedDeparture(l.lookedAt)):
 		return true
-	case living == 0 || len(l.last.Documents) < living || l.hasAbsent():
+	case living == 0 || len(l.last.Documents) < living || slices.ContainsFunc(l.servers.living, l.isAbsent):
 		return false
+	default:
+		return !l.servers.equal(l.read)
 	}
-	for _, reads := range l.groups {
-		if !l.servers.equal(reads.processes) {
-			return true
-		}
-	}
-	return false
 }
 
-// hasAbsent reports whether a server advertises an address that is not among those of the last look, although its
-// address would tell its document. An address that comes is a reason for a look by itself.
-func (l *looks) hasAbsent() bool {
-	return l.byAddress && slices.ContainsFunc(l.servers.living, func(process Process) bool {
-		_, asked := l.last.Documents[l.advertised[process.Identity]]
-		return !asked
-	})
+// isAbsent reports whether a server advertises an address that is not among those of the last look, although its address
+// would tell its document. An address that comes is a reason for a look by itself.
+func (l *looks) isAbsent(process Process) bool {
+	_, asked := l.last.Documents[l.advertised[process.Identity]]
+	return l.byAddress && !asked
 }
 
-// unread returns the processes that live and that the last complete look at the group did not read.
-func (l *looks) unread(group string) []Process {
+// unread returns the processes that live and that the last complete look did not read.
+func (l *looks) unread() []Process {
 	return slices.DeleteFunc(slices.Clone(l.servers.living), func(process Process) bool {
-		return slices.Contains(l.groups[group].processes, process)
+		return slices.Contains(l.read, process)
 	})
 }
 
-// unconfirmed returns those of the given processes of which it is not certain that a look at the group read them. A
-// StorageState may record a process as read that a look first counted less than the confirmation time ago. Such a
-// process is returned without its incarnation, so that it matches no record.
-func (l *looks) unconfirmed(now time.Time, group string, processes []Process) (unconfirmed []Process) {
-	reads := l.groups[group]
+// unconfirmed returns those of the given processes of which it is not certain that a look read them. A StorageState may
+// record a process as read that a look first counted less than the confirmation time ago. Such a process is returned
+// without its incarnation, so that it matches no record.
+func (l *looks) unconfirmed(now time.Time, processes []Process) (unconfirmed []Process) {
 	for _, process := range processes {
-		first, read := reads.firstRead[process]
+		first, read := l.firstRead[process]
 		switch {
 		case read && now.Sub(first) < confirmation:
 			unconfirmed = append(unconfirmed, Process{Identity: process.Identity})
-		case !read || !slices.Contains(reads.processes, process):
+		case !read || !slices.Contains(l.read, process):
 			unconfirmed = append(unconfirmed, process)
 		}
 	}
 	return unconfirmed
 }
 
-// certainFrom returns when it became certain that the last complete look at the group read the processes that live.
-func (l *looks) certainFrom(group string) time.Time {
+// certainFrom returns when it became certain that the last complete look read the processes that live.
+func (l *looks) certainFrom() time.Time {
 	var from time.Time
 	for _, process := range l.servers.living {
-		if first, read := l.groups[group].firstRead[process]; read && first.Add(confirmation).After(from) {
+		if first, read := l.firstRead[process]; read && first.Add(confirmation).After(from) {
 			from = first.Add(confirmation)
 		}
 	}

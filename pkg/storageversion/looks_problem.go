@@ -29,42 +29,36 @@ import (
 )
 
 // problemOfProcesses returns why it is not known what the living processes write, or nil.
-func (l *looks) problemOfProcesses(now time.Time, group string) *Problem {
-	if len(l.servers.living) > 0 && l.servers.equal(l.groups[group].processes) {
+func (l *looks) problemOfProcesses(now time.Time) *Problem {
+	if len(l.servers.living) > 0 && l.servers.equal(l.read) {
 		return nil
 	}
-	return l.problemOfLook(now, group)
+	return l.problemOfLook(now)
 }
 
-// problemOfLook returns why the last look is not a complete look at the group and at the living processes, or nil.
-func (l *looks) problemOfLook(now time.Time, group string) *Problem {
+// problemOfLook returns why the last look is not a complete look at the living processes, or nil.
+func (l *looks) problemOfLook(now time.Time) *Problem {
 	if lost := l.processes.unread(); len(lost) > 0 {
-		return l.problem(group, "the API server at %s may have restarted: the connection to it ended, and it has not been "+
+		return l.problem("the API server at %s may have restarted: the connection to it ended, and it has not been "+
 			"read since. The manager reads it as soon as it answers", lost[0].Identity)
 	}
-	return l.problemWithoutLost(now, group)
+	return l.problemWithoutLost(now)
 }
 
 // problemWithoutLost is problemOfLook without regard to processes that were lost.
-func (l *looks) problemWithoutLost(now time.Time, group string) *Problem {
+func (l *looks) problemWithoutLost(now time.Time) *Problem {
 	if !l.ofLiving() {
-		return l.problem(group, "API servers started or stopped (alive: %s), and their discovery documents have not been "+
+		return l.problem("API servers started or stopped (alive: %s), and their discovery documents have not been "+
 			"read since. The manager reads them within seconds", l.servers.names())
 	}
 	for _, address := range l.needed() {
 		document := l.last.Documents[address]
 		if document.Failure != "" {
-			return l.problem(group, "the discovery documents of the API server at %s could not be read: %s. Make sure that "+
+			return l.problem("the discovery documents of the API server at %s could not be read: %s. Make sure that "+
 				"the manager can read them at this address", address, document.Failure)
 		}
-		if reason, failed := document.FailedGroups[group]; failed {
-			problem := l.problem(group, "the discovery document of group %q could not be read from the API server at %s: %s. "+
-				"If this lasts, the log of that API server says why", group, address, reason)
-			problem.Reason = migrationv1alpha1.StateReasonDiscoveryFailed
-			return problem
-		}
 	}
-	return l.problemOfCount(now, group)
+	return l.problemOfCount(now)
 }
 
 // needed returns the addresses of the last look from which a complete look needs documents: all but those of servers
@@ -81,41 +75,38 @@ func (l *looks) needed() []string {
 }
 
 // problemOfCount returns why a server may live that no address of the last look leads to, or nil.
-func (l *looks) problemOfCount(now time.Time, group string) *Problem {
+func (l *looks) problemOfCount(now time.Time) *Problem {
 	answering, living, asked := len(l.addresses), len(l.servers.living), strings.Join(l.addresses, ", ")
-	absent := slices.IndexFunc(l.servers.living, func(process Process) bool {
-		return l.byAddress && !l.readAtOwnAddress(process, group)
-	})
+	absent := slices.IndexFunc(l.servers.living, l.isAbsent)
 	switch {
 	case absent >= 0:
 		identity := l.servers.living[absent].Identity
-		return l.problem(group, "the API server %s has a living identity Lease and advertises the address %s, which is not "+
+		return l.problem("the API server %s has a living identity Lease and advertises the address %s, which is not "+
 			"in the EndpointSlices of default/kubernetes (%s). If it is gone for good, this ends by itself within minutes",
 			identity, l.advertised[identity], asked)
 	case l.last.Unmet != "" && answering < living:
-		return l.problem(group, "%d API servers have a living identity Lease (%s), but %s", living, l.servers.names(),
+		return l.problem("%d API servers have a living identity Lease (%s), but %s", living, l.servers.names(),
 			l.last.Unmet)
 	case answering < living:
-		return l.problem(group, "%d API servers have a living identity Lease (%s), but the manager knows only these "+
+		return l.problem("%d API servers have a living identity Lease (%s), but the manager knows only these "+
 			"addresses: %s. Make every API server advertise an address of its own in the EndpointSlices of "+
 			"default/kubernetes, or delete the Leases in kube-system of API servers that are gone for good", living,
 			l.servers.names(), asked)
-	case len(l.unread(group)) > 0 && l.mayStandIn(now) && answering < living+len(l.servers.lingering(now)):
-		return l.problem(group, "an API server that stopped may still answer at one of the addresses %s, in the place of "+
+	case len(l.unread()) > 0 && l.mayStandIn(now) && answering < living+len(l.servers.lingering(now)):
+		return l.problem("an API server that stopped may still answer at one of the addresses %s, in the place of "+
 			"one that lives (%s). This ends by itself within minutes", asked, l.servers.names())
 	case l.servers.lostAllLeases():
-		return l.problem(group, "no API server has a living identity Lease anymore, so the API servers cannot be counted. "+
+		return l.problem("no API server has a living identity Lease anymore, so the API servers cannot be counted. " +
 			"Make sure that they can renew their Leases in kube-system")
 	default:
 		return nil
 	}
 }
 
-// problem returns a problem that began when it was noted. A group that no look has shown has the problem of the core
-// group.
-func (l *looks) problem(group, format string, args ...any) *Problem {
+// problem returns a problem that began when it was noted.
+func (l *looks) problem(format string, args ...any) *Problem {
 	return &Problem{
 		Reason: migrationv1alpha1.StateReasonServersUnseen, Message: fmt.Sprintf(format, args...),
-		Since: cmp.Or(l.groups[group].problemSince, l.groups[""].problemSince, l.servers.changed),
+		Since: cmp.Or(l.problemSince, l.servers.changed),
 	}
 }

@@ -173,29 +173,8 @@ func TestLookThatFailsChangesNothingOfServersThatWereSeen(t *testing.T) {
 	if o := s.Observe(s.now, deployments); o.Presence != Served || len(o.Served) == 0 {
 		t.Errorf("what was served by the same process is served: %+v", o)
 	}
-	group := writes(appsV1)
-	delete(group.Resources, deployments)
-	group.FailedGroups = map[string]string{"apps": "timeout"}
-	s.looks(at(group), "a/1")
-	expect(t, s, deployments, "", []string{appsV1})
 	if !s.NeedsLook() {
 		t.Error("what failed has to be tried again")
-	}
-}
-
-func TestGroupThatFailedIsUnknownAndOthersAreNot(t *testing.T) {
-	s := newStory()
-	s.servers(true, "a/1")
-	s.looks(at(writes(appsV1)), "a/1")
-	s.servers(true, "a/2")
-	group := writes(appsV1)
-	delete(group.Resources, deployments)
-	group.FailedGroups = map[string]string{"apps": "timeout"}
-	s.looks(at(group), "a/2")
-	expect(t, s, deployments, failed, []string{appsV1})
-	expect(t, s, jobs, "", []string{batchV1}, []string{batchV1})
-	if o := s.Observe(s.now, deployments); o.Presence != PresenceUnknown || len(o.UnreadLiving) != 1 {
-		t.Errorf("unexpected observation %+v", o)
 	}
 }
 
@@ -301,32 +280,23 @@ func TestOneOfTwoServersBehindABalancerLeaves(t *testing.T) {
 }
 
 func TestLookIsConfirmedWhenTheProcessLivesOn(t *testing.T) {
-	group := writes(appsV1)
-	delete(group.Resources, deployments)
-	group.FailedGroups = map[string]string{"apps": "timeout"}
-
 	s := newStory()
 	s.servers(true, "a/1")
 	if at := s.Observe(s.now, jobs).CertainFrom; !at.IsZero() {
 		t.Errorf("confirmed at %v without a look", at)
 	}
-	s.looks(at(group), "a/1")
+	s.looks(at(Document{Failure: "timeout"}), "a/1")
+	s.looks(at(writes(appsV1)), "a/1")
 	first := s.now.Add(confirmation)
 	s.looks(at(writes(appsV1)), "a/1")
 	if at := s.Observe(s.now, jobs).CertainFrom; !at.Equal(first) {
-		t.Errorf("confirmed at %v, want %v, after the first look at the group", at, first)
-	}
-	if at, want := s.Observe(s.now, deployments).CertainFrom, s.now.Add(confirmation); !at.Equal(want) {
-		t.Errorf("confirmed at %v, want %v, because the look before failed for this group", at, want)
+		t.Errorf("confirmed at %v, want %v, after the first look that read something", at, first)
 	}
 
-	s.SetServers(s.now.Add(time.Second), processesOf([]string{"a/2"}), true)
+	s.SetServers(first.Add(-time.Millisecond), processesOf([]string{"a/2"}), true)
 	run := s.Observe(s.now, deployments).Sightings
 	if !slices.Equal(run[len(run)-1].UnreadDeparted, processesOf([]string{"a"})) {
-		t.Errorf("the look at the group may have met the successor: %+v", run)
-	}
-	if run := s.Observe(s.now, jobs).Sightings; len(run[len(run)-1].UnreadDeparted) > 0 {
-		t.Errorf("the first look at the group met the process: %+v", run)
+		t.Errorf("the first look may have met the successor: %+v", run)
 	}
 }
 

@@ -98,7 +98,7 @@ func (l *Ledger) observeCustom(o *Observation) {
 }
 
 func (l *Ledger) observeBuiltIn(o *Observation) {
-	group, known := o.Resource.Group, l.builtIns.resources[o.Resource]
+	known := l.builtIns.resources[o.Resource]
 	o.Presence = l.builtIns.presence(o.Time, o.Resource)
 	o.Served = slices.Clone(known.versions)
 	o.Versions = maps.Clone(known.readable)
@@ -110,20 +110,20 @@ func (l *Ledger) observeBuiltIn(o *Observation) {
 		stored, _ := schema.ParseGroupVersion(o.Versions[last.Writing[0]])
 		o.Primary = l.sharing.primary(o.Resource, stored.Group)
 	}
-	o.CertainFrom = l.looks.certainFrom(group)
+	o.CertainFrom = l.looks.certainFrom()
 	if l.published(o.Resource) {
 		o.ReadAt = o.Time
 		return
 	}
-	o.ReadAt = l.looks.groups[group].readAt
-	o.Problem = l.looks.problemOfProcesses(o.Time, group)
-	o.UnreadLiving = append(l.looks.unread(group), l.looks.processes.unread()...)
+	o.ReadAt = l.looks.readAt
+	o.Problem = l.looks.problemOfProcesses(o.Time)
+	o.UnreadLiving = append(l.looks.unread(), l.looks.processes.unread()...)
 }
 
 // observeUnserved is about a resource that nobody who could be asked serves.
 func (l *Ledger) observeUnserved(o *Observation) {
-	o.UnreadLiving = append(l.looks.unread(o.Resource.Group), l.looks.processes.unread()...)
-	o.Problem = cmp.Or(l.looks.problemOfProcesses(o.Time, o.Resource.Group), l.aggregated.problem(o.Resource.Group))
+	o.UnreadLiving = append(l.looks.unread(), l.looks.processes.unread()...)
+	o.Problem = cmp.Or(l.looks.problemOfProcesses(o.Time), l.aggregated.problem(o.Resource.Group))
 	if o.Problem == nil {
 		o.Presence = NotServed
 	}

@@ -206,7 +206,7 @@ func TestLossWhileAServerIsMissing(t *testing.T) {
 	}
 }
 
-// TestFailureAfterALoss has a group of another server fail in the look after a loss. The servers had been read for
+// TestFailureAfterALoss has the documents of another server fail in the look after a loss. The servers had been read for
 // days, so what they write has been unknown since the loss only.
 func TestFailureAfterALoss(t *testing.T) {
 	s := newStory()
@@ -215,9 +215,7 @@ func TestFailureAfterALoss(t *testing.T) {
 	s.now = s.now.Add(72 * time.Hour)
 	lost := s.tick()
 	s.ConnectionLost(lost, "10.0.0.1")
-	failed := old(appsV1, 2)
-	failed.FailedGroups = map[string]string{deployments.Group: "the server is busy"}
-	s.looks(at(old(appsV1, 1), failed), "a/1", "b/1")
+	s.looks(at(old(appsV1, 1), Document{Failure: "the server is busy"}), "a/1", "b/1")
 	if problem := s.Observe(s.now, deployments).Problem; problem == nil || !problem.Since.Equal(lost) {
 		t.Errorf("problem %+v, want one since %v", problem, lost)
 	}

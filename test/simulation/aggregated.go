@@ -40,7 +40,9 @@ type aggregated struct {
 	turn int
 	// asksNext says that the aggregator has its connection to one of those that are rolled out.
 	asksNext bool
-	failed   fault
+	// failsUntil is until when the documents of a version cannot be read, those of all versions if failing is empty.
+	failsUntil time.Time
+	failing    string
 }
 
 // revision is what replicas of an aggregated server have in common.
@@ -71,7 +73,7 @@ func (a *aggregated) groupVersions() []schema.GroupVersion {
 // document is what the aggregator answers, which keeps one connection.
 func (a *aggregated) document(w *world, gv schema.GroupVersion) *storageversion.AggregatedDocument {
 	document := &storageversion.AggregatedDocument{Address: "wardle/api"}
-	if w.now.Before(a.failed.until) && (a.failed.group == "" || a.failed.group == gv.Version) {
+	if w.now.Before(a.failsUntil) && (a.failing == "" || a.failing == gv.Version) {
 		document.Failure = "503"
 		return document
 	}
@@ -98,7 +100,7 @@ func (a *aggregated) sources() []*source {
 
 // failAggregated keeps it from answering for a while, in which nobody can find out what it writes.
 func (c *cluster) failAggregated(d time.Duration, version string) {
-	c.aggregated.failed = fault{until: c.w.now.Add(d), group: version}
+	c.aggregated.failsUntil, c.aggregated.failing = c.w.now.Add(d), version
 	c.aggregated.source.grace += d + aggregatedRetry
 	if next := c.aggregated.next; next != nil {
 		next.source.grace += d + aggregatedRetry

@@ -127,7 +127,8 @@ type cluster struct {
 	leases    map[string]*lease
 	addresses []string // in the EndpointSlices, sorted
 	hidden    map[string]bool
-	faults    map[string]fault // by address
+	// failsUntil is until when the documents of the server at an address cannot be read.
+	failsUntil map[string]time.Time
 	// connections counts those that were made to the balancer.
 	connections int
 
@@ -136,17 +137,11 @@ type cluster struct {
 	aggregated *aggregated
 }
 
-// fault keeps a server from answering what it is asked for.
-type fault struct {
-	until time.Time
-	group string // everything if empty
-}
-
 func newCluster(w *world) *cluster {
 	return &cluster{
 		w: w, sources: map[string]*source{}, leases: map[string]*lease{}, hidden: map[string]bool{},
-		faults:    map[string]fault{},
-		published: map[schema.GroupResource]*storageversion.StorageVersion{},
+		failsUntil: map[string]time.Time{},
+		published:  map[schema.GroupResource]*storageversion.StorageVersion{},
 	}
 }
 

@@ -59,13 +59,11 @@ func (c *cluster) connect() *server {
 }
 
 func (c *cluster) documentOf(s *server) storageversion.Document {
-	f := c.faults[s.address]
-	failing := c.w.now.Before(f.until)
-	if failing && f.group == "" {
+	if c.w.now.Before(c.failsUntil[s.address]) {
 		return storageversion.Document{Failure: "timeout"}
 	}
 	document := storageversion.Document{
-		Resources: map[schema.GroupResource]storageversion.Resource{}, FailedGroups: map[string]string{},
+		Resources:             map[schema.GroupResource]storageversion.Resource{},
 		ServesStorageVersions: s.publishes, Version: "v1.37.1",
 	}
 	switch {
@@ -78,10 +76,7 @@ func (c *cluster) documentOf(s *server) storageversion.Document {
 		document.Started = s.began
 	}
 	for _, b := range builtIns {
-		switch {
-		case failing && f.group == b.resource.Group:
-			document.FailedGroups[f.group] = "503"
-		case len(b.served[s.release]) > 0:
+		if len(b.served[s.release]) > 0 {
 			document.Resources[b.resource] = storageversion.Resource{
 				Kind: b.kind, Versions: b.served[s.release], Hash: b.encoding(s.release), Migratable: true,
 			}
@@ -101,9 +96,6 @@ func documentsInWords(documents map[string]storageversion.Document) string {
 				all = append(all, words(document.Resources[b.resource].Hash))
 			}
 			part = strings.Join(all, "/")
-		}
-		for group := range document.FailedGroups {
-			part += " without " + group
 		}
 		parts = append(parts, fmt.Sprintf("%s: %s", address, part))
 	}

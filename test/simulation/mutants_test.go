@@ -227,7 +227,7 @@ func overlookReplicas(document *storageversion.AggregatedDocument) *storageversi
 func failedAsEmpty(look storageversion.Look) storageversion.Look {
 	look.Documents = maps.Clone(look.Documents)
 	for address, document := range look.Documents {
-		document.Failure, document.FailedGroups = "", nil
+		document.Failure = ""
 		look.Documents[address] = document
 	}
 	return look

@@ -276,11 +276,11 @@ func (o *observer) lookForUnseen() {
 	o.planLook()
 }
 
-// failing is how many documents could not be read in full.
+// failing is how many documents could not be read.
 func (o *observer) failing() int {
 	n := 0
 	for _, document := range o.documents {
-		if document.Failure != "" || len(document.FailedGroups) > 0 {
+		if document.Failure != "" {
 			n++
 		}
 	}
@@ -289,9 +289,7 @@ func (o *observer) failing() int {
 
 func (o *observer) recovered() bool {
 	for address, before := range o.documents {
-		now := o.m.w.cluster.document(address)
-		failed := before.Failure != "" || len(before.FailedGroups) > 0
-		if failed && now.Failure == "" && (before.Failure != "" || len(now.FailedGroups) < len(before.FailedGroups)) {
+		if before.Failure != "" && o.m.w.cluster.document(address).Failure == "" {
 			return true
 		}
 	}

@@ -204,10 +204,10 @@ func upgrade(w *world, who, what int) {
 }
 
 func failDocuments(w *world, who, what int) {
-	f := fault{until: w.now.Add(outages[what%len(outages)]), group: []string{"", deployments.Group, jobs.Group}[what%3]}
-	w.log("documents of %s fail until %s, group %q", identityOf(who), f.until.Sub(beginning), f.group)
+	until := w.now.Add(outages[what%len(outages)])
+	w.log("documents of %s fail until %s", identityOf(who), until.Sub(beginning))
 	if s := w.cluster.of(identityOf(who)); s != nil {
-		w.cluster.faults[s.address] = f
+		w.cluster.failsUntil[s.address] = until
 	}
 }
 

@@ -19,6 +19,7 @@ package observer
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -45,10 +46,12 @@ func (p *discoveryPoller) readServer(ctx context.Context, address string, direct
 	if err == nil {
 		document.Serves, err = builtInVersions(ctx, from, p.aggregated.isBuiltIn)
 	}
+	if err == nil {
+		err = readResources(ctx, from, &document, p.aggregated.isBuiltIn)
+	}
 	if err != nil {
 		return storageversion.Document{Failure: err.Error()}
 	}
-	readResources(ctx, from, &document, p.aggregated.isBuiltIn)
 	return document
 }
 
@@ -136,7 +139,7 @@ func (p *discoveryPoller) readProcess(
 ) (document storageversion.Document, times int) {
 	serves, err := builtInVersions(ctx, from, p.aggregated.isBuiltIn)
 	before, known := p.last.Documents[name]
-	if err == nil && known && p.last.Shared && before.Whole() && slices.Equal(before.Serves, serves) {
+	if err == nil && known && p.last.Shared && before.Failure == "" && slices.Equal(before.Serves, serves) {
 		return before, 1
 	}
 	document.Serves = serves
@@ -147,10 +150,12 @@ func (p *discoveryPoller) readProcess(
 		document.Held = storageversion.LeaseMayOutliveProcess(document.Version)
 		document.Started, err = time.Parse(time.RFC3339Nano, started)
 	}
-	if err != nil {
-		return storageversion.Document{Failure: err.Error()}, manyTimes
+	if err == nil {
+		err = readResources(ctx, from, &document, p.aggregated.isBuiltIn)
 	}
-	readResources(ctx, from, &document, p.aggregated.isBuiltIn)
+	if err != nil {
+		document = storageversion.Document{Failure: err.Error()}
+	}
 	return document, manyTimes
 }
 
@@ -165,8 +170,7 @@ func collect(
 		readers.Go(func() {
 			document, counts := ask(name)
 			klog.FromContext(ctx).V(4).Info("Read the discovery documents of an API server", "address", name,
-				"direct", look.Direct, "resources", len(document.Resources), "failure", document.Failure,
-				"failedGroups", document.FailedGroups, "counts", counts)
+				"direct", look.Direct, "resources", len(document.Resources), "failure", document.Failure, "counts", counts)
 			mu.Lock()
 			defer mu.Unlock()
 			if counts {
@@ -212,10 +216,8 @@ func builtInVersions(
 func readResources(
 	ctx context.Context, from documents.Reader, document *storageversion.Document,
 	isBuiltIn func(schema.GroupVersion) bool,
-) {
+) error {
 	document.Resources = map[schema.GroupResource]storageversion.Resource{}
-	document.FailedGroups = map[string]string{}
-	allFailed := len(document.Serves) > 0
 	for _, gv := range document.Serves {
 		list, err := from.Resources(ctx, gv)
 		if documents.NotServed(err) || !isBuiltIn(gv) {
@@ -225,28 +227,19 @@ func readResources(
 			err = addResources(document.Resources, gv, list)
 		}
 		if err != nil {
-			document.FailedGroups[gv.Group] = err.Error()
-			continue
+			return err
 		}
-		allFailed = false
 	}
 	_, document.ServesStorageVersions = document.Resources[storageVersionsResource]
-	switch {
-	case len(document.Resources) > 0 || allFailed:
-	case len(document.FailedGroups) > 0:
-		*document = storageversion.Document{Failure: fewRead}
-	default:
-		*document = storageversion.Document{Failure: noHashes}
+	if len(document.Resources) == 0 {
+		return errNoHashes
 	}
+	return nil
 }
 
-const (
-	// noHashes is the failure of a server that does not say what it writes. While it lives, it goes on like this.
-	noHashes = "they have no storage version hashes. Switch the feature gate StorageVersionHash of the API server on, " +
-		"if it is off"
-	// fewRead is that of a server of which nobody knows yet whether it says that.
-	fewRead = "some failed, and the others have no storage version hashes"
-)
+// errNoHashes says that a server does not tell what it writes.
+var errNoHashes = errors.New("they have no storage version hashes. Switch the feature gate StorageVersionHash of the " +
+	"API server on, if it is off")
 
 // maxHashLength is how long a hash in a StorageState may be. Those of kube-apiserver have 12 characters.
 const maxHashLength = 64

@@ -40,8 +40,7 @@ func TestDocuments(t *testing.T) {
 		served  served
 		failing schema.GroupVersion
 		want    storageversion.Document
-		// failed is in the reason for the group of the failing group version.
-		failed string
+		failed  string
 	}{
 		"one resource at two versions, the preferred first, without what is not stored": {
 			serves: []schema.GroupVersion{appsV1, appsV1beta1},
@@ -67,14 +66,12 @@ func TestDocuments(t *testing.T) {
 			serves:  []schema.GroupVersion{appsV1beta1, appsV1},
 			served:  served{appsV1: {writable}, appsV1beta1: {writable}},
 			failing: appsV1beta1, failed: "getting /apis/apps/v1beta1: Internal Server Error",
-			want: storageversion.Document{Resources: migratable("v1")},
 		},
 		"two processes said two encodings": {
 			serves: []schema.GroupVersion{appsV1, appsV1beta1},
 			served: served{
 				appsV1: {writable}, appsV1beta1: {stored("deployments", "Deployment", "other=", "list", "update")}},
 			failed: "apps/v1beta1 has another encoding of deployments than the version before",
-			want:   storageversion.Document{Resources: migratable("v1", "v1beta1")},
 		},
 		"a server that publishes": {
 			serves: []schema.GroupVersion{publishingV1},
@@ -90,13 +87,7 @@ func TestDocuments(t *testing.T) {
 		"a server that reports no hashes is not read": {
 			serves: []schema.GroupVersion{appsV1},
 			served: served{appsV1: {stored("deployments", "Deployment", "", "list", "update")}},
-			want:   storageversion.Document{Failure: noHashes},
-		},
-		"a server that reports no hashes is not read either if one group fails": {
-			serves:  []schema.GroupVersion{appsV1, publishingV1},
-			served:  served{appsV1: {stored("deployments", "Deployment", "", "list", "update")}},
-			failing: publishingV1,
-			want:    storageversion.Document{Failure: fewRead},
+			failed: errNoHashes.Error(),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -112,16 +103,17 @@ func TestDocuments(t *testing.T) {
 			})
 			isBuiltIn := func(gv schema.GroupVersion) bool { return gv != customV1 }
 			got := storageversion.Document{Serves: test.serves}
-			readResources(t.Context(), s.reader(t), &got, isBuiltIn)
-			for _, reason := range got.FailedGroups {
-				if test.failed == "" || !strings.Contains(reason, test.failed) {
-					t.Errorf("failed because %q, want %q", reason, test.failed)
+			err := readResources(t.Context(), s.reader(t), &got, isBuiltIn)
+			if test.failed != "" {
+				if err == nil || !strings.Contains(err.Error(), test.failed) {
+					t.Errorf("error %v, want %q", err, test.failed)
 				}
+				return
 			}
-			if (test.failed != "") != (len(got.FailedGroups) == 1) {
-				t.Errorf("%d groups failed", len(got.FailedGroups))
+			if err != nil {
+				t.Fatal(err)
 			}
-			got.Serves, got.FailedGroups = nil, nil
+			got.Serves = nil
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("document (-want +got):\n%s", diff)
 			}

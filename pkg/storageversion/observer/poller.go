@@ -122,7 +122,7 @@ func (p *discoveryPoller) takeLook(ctx context.Context) {
 	}
 	p.update(func(now time.Time) storageversion.Changes {
 		p.synced, p.allMet = true, look.Shared && look.Unmet == ""
-		if len(look.Incomplete()) == 0 && look.Unmet == "" {
+		if len(look.Failed()) == 0 && look.Unmet == "" {
 			p.lastRead[migrationv1alpha1.EvidenceFromServerDiscovery] = now
 		}
 		changes := p.ledger.SetLook(now, look)
@@ -191,14 +191,9 @@ func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
 	if p.last.Shared {
 		return !p.clock.Now().Before(p.meetFrom)
 	}
-	failed := p.last.Incomplete()
+	failed := p.last.Failed()
 	return len(failed) == 0 || slices.ContainsFunc(failed, func(address string) bool {
-		before := p.last.Documents[address]
-		if before.Failure == noHashes {
-			return false // Another process may say more, and its Lease causes a look.
-		}
-		now := p.readServer(ctx, address, p.last.Direct)
-		return now.Failure == "" && (before.Failure != "" || len(now.FailedGroups) < len(before.FailedGroups))
+		return p.readServer(ctx, address, p.last.Direct).Failure == ""
 	})
 }
 
@@ -208,7 +203,7 @@ func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
 func (p *discoveryPoller) worthLooking(ctx context.Context) bool {
 	current, living := p.leases.current(ctx), len(p.living()) // A look believes the watch too, so it is checked first.
 	return living == 0 || living < len(p.last.Documents) || p.last.Shared || p.last.HasAnonymous() ||
-		len(p.last.Incomplete()) > 0 || p.servedChanged(ctx, current)
+		len(p.last.Failed()) > 0 || p.servedChanged(ctx, current)
 }
 
 // servedChanged says whether a server serves other built-in group versions than for the last look, or has another

@@ -195,7 +195,7 @@ func TestAServerThatIsAwayCostsTheOthersNothing(t *testing.T) {
 	c.servers[1].change(func() { delete(c.servers[1].failing, "/") })
 	c.until(t, c.encodings(1))
 
-	t.Run("nor does a group that fails", func(t *testing.T) {
+	t.Run("nor does one document that fails", func(t *testing.T) {
 		c.settle(t)
 		c.servers[1].change(func() { c.servers[1].failing["/apis/apps"] = http.StatusInternalServerError })
 		c.host.change(func() { c.hold(1, 2) })
