@@ -54,8 +54,6 @@ type facts struct {
 	ledger      *storageversion.Ledger
 	subscribers []func(schema.GroupResource)
 	lastRead    map[migrationv1alpha1.EvidenceSource]time.Time
-	// answeredAt is when an API server answered last, answeringSince the first answer after the silence before that.
-	answeredAt, answeringSince time.Time
 }
 
 // update calls change under the lock, and then the subscribers with each resource that change returns.

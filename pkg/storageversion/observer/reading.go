@@ -23,20 +23,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
-	"sigs.k8s.io/svm-controller-manager/pkg/retry"
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// longestAnswerGap is the longest time between two answers of an API server that works. It sends a bookmark to each
-// watch every minute.
-const longestAnswerGap = 90 * time.Second
-
 // reading tells the Ledger that a source cannot be read, when attempts have failed for a poll interval. Until
 // then, what was read last counts, as it does between two polls.
-//
-// Each resource of the class is written about then, and there may be thousands. So only the time counts in which an API
-// server answered something. While none answers nobody can read what is written, and when they are back, everything can
-// be read within seconds.
 type reading struct {
 	*facts
 	// tell tells the Ledger.
@@ -67,7 +58,6 @@ func (f *facts) readingOf(class storageversion.Class) *reading {
 // server whose cache hears nothing of etcd goes on sending bookmarks.
 func (r *reading) applied(revision int64) {
 	r.update(func(now time.Time) storageversion.Changes {
-		r.noteAnswer(now)
 		if revision < r.lateUntil {
 			return nil
 		}
@@ -82,9 +72,6 @@ func (r *reading) applied(revision int64) {
 // change ends that.
 func (r *reading) tried(err error) {
 	r.update(func(now time.Time) storageversion.Changes {
-		if err == nil || !retry.Unanswered(err) {
-			r.noteAnswer(now)
-		}
 		switch {
 		case err == nil && r.unreadable:
 			return nil
@@ -94,7 +81,7 @@ func (r *reading) tried(err error) {
 		case r.failingSince.IsZero():
 			r.failingSince = now
 		}
-		r.unreadable = r.unreadable || r.answeredFor(now, r.failingSince) >= r.pollInterval
+		r.unreadable = r.unreadable || now.Sub(r.failingSince) >= r.pollInterval
 		if !r.unreadable {
 			return nil
 		}
@@ -111,24 +98,4 @@ func (r *reading) late(since time.Time, revision int64, err error) {
 		r.failingSince, r.unreadable, r.lateUntil = since, true, revision
 		return r.tell(now, storageversion.Unreadable{Failure: err.Error(), Since: since})
 	})
-}
-
-// noteAnswer notes that an API server answered. It runs under the lock.
-func (f *facts) noteAnswer(now time.Time) {
-	if now.Sub(f.answeredAt) > longestAnswerGap {
-		f.answeringSince = now
-	}
-	f.answeredAt = now
-}
-
-// answeredFor returns for how long since a time API servers have answered without a silence up to now. It runs under
-// the lock.
-func (f *facts) answeredFor(now, since time.Time) time.Duration {
-	if now.Sub(f.answeredAt) > longestAnswerGap {
-		return 0
-	}
-	if f.answeringSince.After(since) {
-		since = f.answeringSince
-	}
-	return now.Sub(since)
 }
