@@ -314,8 +314,8 @@ func (o *observer) poll() {
 	o.planLook()
 }
 
-// decideAboutStorageVersions has them watched if all servers serve them, and not watched if certainly none does. They
-// are listed before the ledger hears that they are served.
+// decideAboutStorageVersions has them watched if all servers serve them. If certainly none does, they are read no more,
+// and count as unreadable after a while. They are listed before the ledger hears that they are served.
 func (o *observer) decideAboutStorageVersions(look *storageversion.Look) {
 	noneServes := true
 	for _, document := range look.Documents {
@@ -327,7 +327,11 @@ func (o *observer) decideAboutStorageVersions(look *storageversion.Look) {
 		o.listStorageVersions()
 	case noneServes && o.watchesStorageVersions:
 		o.watchesStorageVersions = false
-		o.heard(o.ledger.SetStorageVersionsServed(o.m.now(), false))
+		o.m.w.after(o.m.w.periods.Poll, func() {
+			if o.m.w.manager == o.m && !o.watchesStorageVersions {
+				o.heard(o.ledger.SetStorageVersionsServed(o.m.now(), false))
+			}
+		})
 	}
 }
 

@@ -167,7 +167,7 @@ func (w *world) restartManager() {
 	}
 	w.log("-- a manager starts, and a server does not answer")
 	first := w.cluster.servers[0]
-	w.cluster.faults[first.address] = fault{until: w.now.Add(20 * time.Second)}
+	w.cluster.failsUntil[first.address] = w.now.Add(20 * time.Second)
 	before := maps.Clone(w.api.states)
 	w.endManager(0)
 	w.startManager()

@@ -21,7 +21,7 @@ limitations under the License.
 //
 //   - The identity Leases in kube-system. They show which server processes live. A renewed Lease costs no request.
 //   - The EndpointSlices of default/kubernetes. They show at which addresses servers answer.
-//   - StorageVersions, from when all servers serve them until they are not found any more.
+//   - StorageVersions, from when all servers serve them.
 //   - CustomResourceDefinitions and APIServices, of which it keeps a few fields.
 //
 // A broken watch continues where it broke, so it misses nothing. If that is not possible, the observer lists

@@ -311,7 +311,7 @@ func TestStorageVersionsAreWatchedWhileServed(t *testing.T) {
 
 	c.host.change(func() { delete(c.host.collections, storageVersionsPath) })
 	c.host.CloseClientConnections()
-	c.until(t, func() error {
+	c.passUntil(t, func() error {
 		o := c.Observe(deployments)
 		if last, _ := o.Last(); last.Evidence.Source == migrationv1alpha1.EvidenceFromStorageVersion {
 			return fmt.Errorf("the evidence is still from StorageVersions")

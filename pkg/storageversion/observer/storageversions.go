@@ -22,7 +22,6 @@ import (
 	"time"
 
 	apiserverinternalv1alpha1 "k8s.io/api/apiserverinternal/v1alpha1"
-	"k8s.io/klog/v2"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -30,11 +29,7 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/storageversion/documents"
 )
 
-// unservedAfter is how many times in a row the API must not be found before the watch ends. A server that restarts may
-// lack it for a moment.
-const unservedAfter = 3
-
-// storageVersionWatcher reports StorageVersions to the Ledger while servers serve them.
+// storageVersionWatcher reports StorageVersions to the Ledger, from when all servers serve them.
 type storageVersionWatcher struct {
 	*facts
 	source *source
@@ -43,47 +38,25 @@ type storageVersionWatcher struct {
 }
 
 func (w *storageVersionWatcher) run(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-w.served:
-		}
-		w.watch(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		klog.FromContext(ctx).V(2).Info("API servers do not serve StorageVersions any more")
-		w.update(func(now time.Time) storageversion.Changes { return w.ledger.SetStorageVersionsServed(now, false) })
-		w.forgetSource(migrationv1alpha1.EvidenceFromStorageVersion)
+	select {
+	case <-ctx.Done():
+		return
+	case <-w.served:
 	}
-}
-
-// watch returns when StorageVersions are not served any more.
-func (w *storageVersionWatcher) watch(ctx context.Context) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	notFound := 0
 	// While they cannot be read, the documents of the servers tell what is written.
-	tell := func(now time.Time, failing storageversion.Unreadable) storageversion.Changes {
+	reading := &reading{facts: w.facts}
+	reading.tell = func(now time.Time, failing storageversion.Unreadable) storageversion.Changes {
 		return w.ledger.SetStorageVersionsServed(now, failing.Failure == "")
 	}
-	reading := &reading{facts: w.facts, tell: tell}
 	follow(ctx, w.clock, w.source, func(d delta[*apiserverinternalv1alpha1.StorageVersion]) {
-		notFound = 0
 		w.update(func(now time.Time) storageversion.Changes { return w.apply(now, d) })
 		reading.applied(d.revision)
 	}, func(err error) {
 		reading.tried(err)
-		if err == nil {
-			return
-		}
-		if !documents.NotServed(err) {
-			notFound = 0
-			return
-		}
-		if notFound++; notFound == unservedAfter {
-			stop()
+		if documents.NotServed(err) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			delete(w.lastRead, migrationv1alpha1.EvidenceFromStorageVersion) // It is not there any more, and not late.
 		}
 	})
 }
@@ -100,7 +73,6 @@ func (w *storageVersionWatcher) apply(
 	for _, name := range d.gone {
 		maps.Copy(changes, w.ledger.SetStorageVersion(now, name, nil, unbroken))
 	}
-	maps.Copy(changes, w.ledger.SetStorageVersionsServed(now, true))
 	return changes
 }
 
