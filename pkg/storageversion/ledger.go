@@ -43,9 +43,6 @@ type Ledger struct {
 	// departedUnread has a sighting for each time that processes left which may have written resources that no document
 	// has shown yet. When such a resource becomes known, its sightings begin with these.
 	departedUnread []Sighting
-	// replaced is when a process was last found to be replaced by one that has its Lease. connectionLost is when a
-	// connection to a process ended last, which counts until a look has shown whether the process was replaced.
-	replaced, connectionLost time.Time
 }
 
 // NewLedger returns a Ledger without facts. linger is for how long the address of a server may still answer after the
@@ -163,7 +160,7 @@ func (l *Ledger) ConnectionLost(now time.Time, name string) Changes {
 	if !l.looks.lose(name) {
 		return nil
 	}
-	l.connectionLost = now
+	l.servers.changed = now
 	l.publications.publishers.Clear()
 	return l.noteBuiltIns(now)
 }
@@ -181,7 +178,7 @@ func (l *Ledger) SetLook(now time.Time, look Look) Changes {
 		l.publications.publishers.Clear()
 	}
 	if len(unread) > 0 {
-		l.replaced = now
+		l.servers.changed = now
 		l.noteDeparture(now, Sighting{Evidence: l.servers.evidence(), UnreadDeparted: unread})
 	}
 	if l.looks.problemOfLook(now) == nil && look.ServesStorageVersions() {

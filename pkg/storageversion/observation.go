@@ -89,8 +89,7 @@ type Observation struct {
 	// other shares it.
 	Primary schema.GroupResource
 	// ServersSince is when a process of kube-apiserver came or left last, as far as this manager knows. The end of a
-	// connection counts as well until a look shows that the process is the same: one of an old release may have the Lease
-	// of the process before it.
+	// connection counts as well: a process of an old release may have the Lease of the process before it.
 	ServersSince time.Time
 }
 

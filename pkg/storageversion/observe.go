@@ -37,7 +37,7 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 		Sightings: slices.Clone(l.sightings[resource]),
 		Primary:   resource,
 
-		ServersSince: l.serversSince(),
+		ServersSince: l.servers.changed,
 	}
 	switch o.Class {
 	case Custom:
@@ -51,18 +51,6 @@ func (l *Ledger) Observe(now time.Time, resource schema.GroupResource) Observati
 	}
 	l.unreadable.observe(&o)
 	return o
-}
-
-// serversSince returns when a process of kube-apiserver came or left last.
-func (l *Ledger) serversSince() time.Time {
-	since := l.servers.changed
-	if l.replaced.After(since) {
-		since = l.replaced
-	}
-	if len(l.looks.processes.unread()) > 0 && l.connectionLost.After(since) {
-		since = l.connectionLost
-	}
-	return since
 }
 
 // class returns who serves a resource. A definition that was deleted counts only if nobody else serves the resource.

@@ -37,10 +37,11 @@ type servers struct {
 	// take the answer for one of a server that came and has no address yet.
 	departed map[string]time.Time
 	// left is when each process left that has not come back.
-	left      map[Process]time.Time
-	firstSet  time.Time // when the living became known; zero until then
-	changed   time.Time // when a process came or left last
-	hadLeases bool      // any server ever had a Lease; without Leases one server is assumed
+	left     map[Process]time.Time
+	firstSet time.Time // when the living became known; zero until then
+	// changed is when a process came or left last, was found to be replaced, or may have ended with a connection.
+	changed   time.Time
+	hadLeases bool // any server ever had a Lease; without Leases one server is assumed
 }
 
 // set replaces the living. It returns the processes that left, those that came back, with when they had left, whether
