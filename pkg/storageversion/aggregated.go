@@ -18,7 +18,6 @@ package storageversion
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 
@@ -44,9 +43,6 @@ type aggregatedVersion struct {
 	withdrawn bool
 	// leadsTo is the address of the last document, also if that could not be read.
 	leadsTo string
-	// moved is whether the APIService leads to another server than the one that the last document is from. The other
-	// server may have another storage.
-	moved bool
 	// handedSince is when an APIService handed the group version to an aggregated server.
 	handedSince time.Time
 	// failingSince is when the first document came that failed, or that does not stand for all replicas. It counts while
@@ -76,19 +72,17 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	}
 	switch {
 	case document == nil:
-		known.Resources, known.Failure, known.WhyReplicasDiffer, known.moved = resources, "", "", false
+		known.Resources, known.Failure, known.WhyReplicasDiffer = resources, "", ""
 	case document.Failure != "":
 		known.Failure, known.WhyReplicasDiffer = document.Failure, cmp.Or(document.WhyReplicasDiffer, known.WhyReplicasDiffer)
-		known.moved = known.moved || known.Address != "" && known.Address != document.Address
 	default:
-		for resource, before := range resources {
-			if document.WithoutHash.Has(resource) {
-				before.Hash, before.Versions = Unknown, []string{gv.Version}
-				resources[resource] = before
+		for resource, read := range document.Resources {
+			if _, stored := resources[resource]; stored || read.Hash != "" {
+				read.Hash = cmp.Or(read.Hash, Unknown)
+				resources[resource] = read
 			}
 		}
-		maps.Copy(resources, document.Resources)
-		known.AggregatedDocument, known.Resources, known.moved = *document, resources, false
+		known.AggregatedDocument, known.Resources = *document, resources
 		if document.WhyReplicasDiffer == "" {
 			known.readAt = now
 		}
@@ -100,6 +94,10 @@ func (a aggregated) set(now time.Time, gv schema.GroupVersion, document *Aggrega
 	}
 	return about
 }
+
+// moved reports whether the APIService leads to another server than the one that the last document is from. The other
+// server may have another storage.
+func (v aggregatedVersion) moved() bool { return v.Failure != "" && v.leadsTo != v.Address }
 
 // handed reports whether an APIService hands the group version to an aggregated server.
 func (a aggregated) handed(gv schema.GroupVersion) bool {
@@ -163,7 +161,7 @@ func (a aggregated) sighting(resource schema.GroupResource) (Sighting, bool) {
 		if hash != "" {
 			writing = append(writing, hash)
 		}
-		if known.WhyReplicasDiffer != "" || known.moved {
+		if known.WhyReplicasDiffer != "" || known.moved() {
 			hash = Unknown
 			writing = append(writing, hash)
 		}
@@ -190,8 +188,7 @@ func endpoint(service string, gv schema.GroupVersion, hash Encoding) migrationv1
 func (a aggregated) unreadBeside(resource schema.GroupResource) []schema.GroupVersion {
 	having := a.versions(resource)
 	return slices.DeleteFunc(a.group(resource.Group), func(gv schema.GroupVersion) bool {
-		unread := a[gv].Failure != "" && a[gv].leadsTo != a[gv].Address
-		return !unread || slices.ContainsFunc(having, func(other schema.GroupVersion) bool {
+		return !a[gv].moved() || slices.ContainsFunc(having, func(other schema.GroupVersion) bool {
 			return other == gv || a[other].leadsTo == a[gv].leadsTo
 		})
 	})

@@ -22,7 +22,6 @@ import (
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 func TestAggregatedResource(t *testing.T) {
@@ -253,7 +252,10 @@ func TestAggregatedResourceWithoutItsHash(t *testing.T) {
 	expect(t, s, flunders, "", []string{flunderV1})
 	reviews := schema.GroupResource{Group: v1.Group, Resource: "reviews"} // which has never had one
 	s.SetAggregated(s.tick(), v1, &AggregatedDocument{
-		Address: "wardle/api:443", WithoutHash: sets.New(flunders, reviews),
+		Address: "wardle/api:443", Resources: map[schema.GroupResource]Resource{
+			flunders: {Kind: "Flunder", Versions: []string{"v1"}, Migratable: true},
+			reviews:  {Kind: "Review", Versions: []string{"v1"}, Migratable: true},
+		},
 	})
 	expect(t, s, flunders, unseen, []string{flunderV1}, []string{Unknown})
 	if o := s.Observe(s.now, flunders); o.Presence != Served {

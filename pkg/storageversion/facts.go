@@ -117,9 +117,8 @@ type AggregatedDocument struct {
 	// WhyReplicasDiffer is why other replicas of the server may write something else, and what to do. Empty if they do
 	// not.
 	WhyReplicasDiffer string
-	Resources         map[schema.GroupResource]Resource
-	// WithoutHash are the resources that the document lists without saying what the server writes. Most are not stored.
-	WithoutHash sets.Set[schema.GroupResource]
+	// Resources may be without a hash. Most of these are not stored.
+	Resources map[schema.GroupResource]Resource
 }
 
 // Changes are the resources whose observation may have changed.

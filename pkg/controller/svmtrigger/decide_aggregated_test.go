@@ -22,7 +22,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
@@ -129,7 +128,9 @@ func TestServerThatStopsToPublishHashes(t *testing.T) {
 			with := storageversion.AggregatedDocument{Resources: map[schema.GroupResource]storageversion.Resource{
 				widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
 			}}
-			without := storageversion.AggregatedDocument{WithoutHash: sets.New(widgets)}
+			without := storageversion.AggregatedDocument{Resources: map[schema.GroupResource]storageversion.Resource{
+				widgets: {Kind: "Widget", Versions: []string{"v1"}, Migratable: true},
+			}}
 			answers(with)
 			l.expect(1, v1, storageversion.Unknown, v1)
 			l.in.State.Status.LastHeartbeatTime.Time = l.in.State.Status.LastHeartbeatTime.Add(ahead)
@@ -152,15 +153,16 @@ func TestServerThatStopsToPublishHashes(t *testing.T) {
 func TestServerThatPublishesNoHashAfterARestart(t *testing.T) {
 	l := newLife(t)
 	l.unwatched()
-	answers := func(resources map[schema.GroupResource]storageversion.Resource, without ...schema.GroupResource) {
+	answers := func(resources map[schema.GroupResource]storageversion.Resource) {
 		l.ledger.SetAggregated(l.in.Now, schema.GroupVersion{Group: widgets.Group, Version: "v1"},
-			&storageversion.AggregatedDocument{
-				Address: "widgets/api:443", Resources: resources, WithoutHash: sets.New(without...),
-			})
+			&storageversion.AggregatedDocument{Address: "widgets/api:443", Resources: resources})
 		l.decide()
 	}
 	served := map[schema.GroupResource]storageversion.Resource{
 		widgets: {Kind: "Widget", Versions: []string{"v1"}, Hash: v1, Migratable: true},
+	}
+	withoutHash := map[schema.GroupResource]storageversion.Resource{
+		widgets: {Kind: "Widget", Versions: []string{"v1"}, Migratable: true},
 	}
 	answers(served)
 	l.after(time.Minute)
@@ -176,7 +178,7 @@ func TestServerThatPublishesNoHashAfterARestart(t *testing.T) {
 	l.lookWithout()
 	for range 6 {
 		l.in.Now = l.in.Now.Add(periods.Poll)
-		answers(nil, widgets)
+		answers(withoutHash)
 	}
 	if got := l.in.State.Status.LastHeartbeatTime; !got.Equal(&confirmed) {
 		t.Errorf("the heartbeat is of %s, although the server was read last at %s", got, confirmed)

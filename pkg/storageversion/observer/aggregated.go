@@ -160,7 +160,6 @@ func (r *aggregatedReader) readVersion(ctx context.Context, gv schema.GroupVersi
 		return ctx.Err() // An interrupted request says nothing about the server.
 	}
 	if err == nil {
-		document.WithoutHash = withoutHash(gv, list)
 		err = addResources(document.Resources, gv, list)
 	}
 	var unknown error

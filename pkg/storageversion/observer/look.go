@@ -223,10 +223,13 @@ func readResources(
 		if documents.NotServed(err) || !isBuiltIn(gv) {
 			continue // It is gone since the server listed it, or it is not built-in.
 		}
-		if err == nil {
-			err = addResources(document.Resources, gv, list)
-		}
 		if err != nil {
+			return err
+		}
+		list.APIResources = slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool {
+			return r.StorageVersionHash == "" // It is not stored.
+		})
+		if err := addResources(document.Resources, gv, list); err != nil {
 			return err
 		}
 	}
@@ -244,25 +247,14 @@ var errNoHashes = errors.New("they have no storage version hashes. Switch the fe
 // maxHashLength is how long a hash in a StorageState may be. Those of kube-apiserver have 12 characters.
 const maxHashLength = 64
 
-// withoutHash returns the resources of a group version of which the document does not say what the server writes.
-func withoutHash(gv schema.GroupVersion, list *metav1.APIResourceList) sets.Set[schema.GroupResource] {
-	resources := sets.Set[schema.GroupResource]{}
-	for _, r := range list.APIResources {
-		if r.StorageVersionHash == "" && !strings.Contains(r.Name, "/") {
-			resources.Insert(schema.GroupResource{Group: gv.Group, Resource: r.Name})
-		}
-	}
-	return resources
-}
-
-// addResources adds the resources of a group version that are stored. Group versions come in the order of preference.
+// addResources adds the resources of a group version. Group versions come in the order of preference.
 func addResources(
 	resources map[schema.GroupResource]storageversion.Resource, gv schema.GroupVersion, list *metav1.APIResourceList,
 ) error {
 	var contradicting []string
 	for _, r := range list.APIResources {
-		if r.StorageVersionHash == "" || strings.Contains(r.Name, "/") {
-			continue
+		if strings.Contains(r.Name, "/") {
+			continue // It is a subresource.
 		}
 		resource := schema.GroupResource{Group: gv.Group, Resource: r.Name}
 		known, before := resources[resource]
