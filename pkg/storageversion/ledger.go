@@ -57,7 +57,7 @@ func NewLedger(linger time.Duration) *Ledger {
 		unreadable:  unreadable{},
 	}
 	l.looks = &looks{
-		servers: l.servers, processes: processes{}, advertised: map[string]string{}, earlier: map[Process]Document{},
+		servers: l.servers, processes: processes{}, advertised: map[string]string{},
 		firstRead: map[Process]time.Time{},
 	}
 	l.builtIns = &builtIns{

@@ -56,7 +56,6 @@ type looks struct {
 func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) {
 	l.learnAddresses(now, look)
 	unread = l.processes.answer(look.Documents, !l.readAt.IsZero())
-	look.Documents = l.recall(look)
 	l.last, l.lookedAt, l.addresses = &look, now, slices.Sorted(maps.Keys(look.Documents))
 	if l.problemWithoutLost(now) == nil {
 		unread = append(unread, l.processes.forget(look.Documents)...)
@@ -72,20 +71,15 @@ func (l *looks) set(now time.Time, look Look) (unread []Process, doubtful bool) 
 
 // drop forgets that documents list a resource. It changes no document, because whoever read it may keep it.
 func (l *looks) drop(resource schema.GroupResource) {
-	if l.last != nil {
-		l.last.Documents = without(l.last.Documents, resource)
+	if l.last == nil {
+		return
 	}
-	l.earlier = without(l.earlier, resource)
-}
-
-func without[K comparable](documents map[K]Document, resource schema.GroupResource) map[K]Document {
-	documents = maps.Clone(documents)
-	for key, document := range documents {
+	l.last.Documents = maps.Clone(l.last.Documents)
+	for address, document := range l.last.Documents {
 		document.Resources = maps.Clone(document.Resources)
 		delete(document.Resources, resource)
-		documents[key] = document
+		l.last.Documents[address] = document
 	}
-	return documents
 }
 
 // noteRead records that the last look read the living processes.
@@ -129,7 +123,6 @@ func (l *looks) learnAddresses(now time.Time, look Look) {
 	identities, addresses := l.servers.lingering(now), sets.Set[string]{}
 	maps.DeleteFunc(l.advertised, func(identity, _ string) bool { return !identities.Has(identity) })
 	maps.Copy(l.advertised, look.Advertised)
-	maps.DeleteFunc(l.earlier, func(process Process, _ Document) bool { return !l.servers.lives(process) })
 
 	for _, process := range look.Living {
 		identities.Insert(process.Identity)
@@ -142,24 +135,6 @@ func (l *looks) learnAddresses(now time.Time, look Look) {
 		return shown
 	})
 	l.byAddress = shown && !addresses.Has("") && len(addresses) == len(identities) && l.servers.equal(look.Living)
-}
-
-// recall returns the documents of a look. If an address cannot be read now, the earlier document of its process counts,
-// because a process never changes what it writes.
-func (l *looks) recall(look Look) map[string]Document {
-	if !l.byAddress {
-		return look.Documents
-	}
-	documents := maps.Clone(look.Documents)
-	for _, process := range look.Living {
-		address := l.advertised[process.Identity]
-		if document, asked := documents[address]; asked && document.Failure == "" {
-			l.earlier[process] = document
-		} else if earlier, before := l.earlier[process]; before {
-			documents[address] = earlier
-		}
-	}
-	return documents
 }
 
 // mayStandIn reports whether a document of the last look may be from a server that departed, although its address

@@ -321,13 +321,16 @@ func TestAServerReplacesOneThatCrashed(t *testing.T) {
 		t.Errorf("only the new server is unseen: %v", o.UnreadLiving)
 	}
 	looksAt(s, map[string]Document{"of-a": writes(appsV1), "of-c": writes(appsV1)}, "a/1", "b/1", "c/1")
+	expect(t, s, deployments, unseen, []string{appsV1})
+	if s.NeedsLook() {
+		t.Error("another look would not meet the server that crashed either")
+	}
+	s.servers(true, "a/1", "c/1") // It counts as gone.
+	looksAt(s, map[string]Document{"of-a": writes(appsV1), "of-c": writes(appsV1)}, "a/1", "c/1")
 	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1})
 	if s.NeedsLook() {
 		t.Error("everything is known")
 	}
-	s.servers(true, "a/1", "c/1")
-	looksAt(s, map[string]Document{"of-a": writes(appsV1), "of-c": writes(appsV1)}, "a/1", "c/1")
-	expect(t, s, deployments, "", []string{appsV1}, []string{appsV1}, []string{appsV1})
 }
 
 func TestAServerStopsAndAnotherComesAtOnce(t *testing.T) {
