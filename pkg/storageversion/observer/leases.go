@@ -218,15 +218,13 @@ type serverLeases struct {
 	lastHeld map[string]time.Time
 	// lostAt is when a process lost its Lease last. A list sets it too: a Lease may have been lost before, unseen.
 	lostAt time.Time
-	// shared are the addresses that two servers were seen to advertise at the same time.
-	shared sets.Set[string]
 	// connected is for how long the observer has received events in total, up to lastEvent.
 	connected time.Duration
 	lastEvent time.Time
 }
 
 func newServerLeases() serverLeases {
-	return serverLeases{lastHeld: map[string]time.Time{}, shared: sets.New[string]()}
+	return serverLeases{lastHeld: map[string]time.Time{}}
 }
 
 func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
@@ -247,11 +245,7 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 		one := leaseFrom(object)
 		one.renewedAt = l.connected
 		known, exists := before[object.Name]
-		same := exists && known.sameProcess(one)
-		if same && !d.listed {
-			l.noteShared(object.Name, known)
-		}
-		if same && known.renewed.Equal(one.renewed) {
+		if exists && known.sameProcess(one) && known.renewed.Equal(one.renewed) {
 			one.renewedAt = known.renewedAt
 		} else if d.listed && !one.renewed.IsZero() {
 			// The age is by the clock of another host. The next renewal, within ten seconds, corrects it. If the Lease names an
@@ -276,16 +270,6 @@ func (l *serverLeases) apply(d delta[*coordinationv1.Lease], now time.Time) {
 		l.lostAt = now
 	}
 	l.revision = max(l.revision, d.revision)
-}
-
-// noteShared finds two live servers with one address: the other one has renewed its Lease since this one did last. A
-// server that is gone, and whose address another one took, renews nothing.
-func (l *serverLeases) noteShared(name string, earlier lease) {
-	for another, other := range l.byName {
-		if another != name && other.address == earlier.address && other.renewedAt > earlier.renewedAt {
-			l.shared.Insert(earlier.address)
-		}
-	}
 }
 
 // noteHeld remembers who held Leases at the event before this one.
@@ -340,19 +324,15 @@ func (l *serverLeases) renewing() []lease {
 }
 
 // lostAddress reports whether the addresses that are ready show that a server that does not renew its Lease is gone. A
-// server that only fails to renew its Lease, and still writes, keeps its address. Where servers share an address, it
-// does not tell which of them is gone. A server that came later has taken the address.
+// server that only fails to renew its Lease, and still writes, keeps its address. Where servers share an address, or a
+// server that came later has taken it, it does not tell who is gone.
 func (l *serverLeases) lostAddress(silent lease, renewing []lease, ready []string) bool {
-	shown, taken := false, silent.address == ""
-	for _, one := range renewing {
-		shown = shown || slices.Contains(ready, one.address)
-		taken = taken || one.address == silent.address && one.created.After(silent.renewed) && !l.shared.Has(one.address)
-	}
-	if taken {
-		// The address does not identify this server, so count: it is gone if there are exactly as many ready addresses as
-		// renewed Leases.
+	if silent.address == "" {
+		// No address identifies this server, so count: it is gone if there are exactly as many ready addresses as renewed
+		// Leases.
 		return len(renewing) > 0 && len(ready) == len(renewing)
 	}
+	shown := slices.ContainsFunc(renewing, func(one lease) bool { return slices.Contains(ready, one.address) })
 	return shown && !slices.Contains(ready, silent.address)
 }
 

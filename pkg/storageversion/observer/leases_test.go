@@ -188,7 +188,7 @@ func TestWhichProcessesLive(t *testing.T) {
 			want:   []storageversion.Process{a},
 		},
 		{
-			name:   "another server has taken the address",
+			name:   "another server has taken the address, or shares it",
 			listed: []*coordinationv1.Lease{at("a", process("b_1", noon))},
 			then: func(l *serverLeases) {
 				later := at("a", process("a_1", noon))
@@ -196,7 +196,7 @@ func TestWhichProcessesLive(t *testing.T) {
 				renewFor(l, 110*time.Second, later)
 			},
 			ready: []string{"a:6443"},
-			want:  []storageversion.Process{a},
+			want:  []storageversion.Process{a, b},
 		},
 		{
 			name:   "one that shares its address may only fail to renew its Lease",
