@@ -75,7 +75,7 @@ func (w *leaseWatcher) run(ctx context.Context) {
 		w.leases.apply(d, w.clock.Now())
 		if d.listed {
 			earlier, unbroken := w.lookBack(ctx, was)
-			w.report(ctx, append(earlier, w.withUnseenGone(was)...), unbroken)
+			w.report(ctx, append(earlier, w.leases.mayHaveLived(was, w.addresses.current(), unbroken)...), unbroken)
 			return
 		}
 		w.report(ctx, nil, true)
@@ -84,7 +84,7 @@ func (w *leaseWatcher) run(ctx context.Context) {
 
 // lookBack asks etcd which processes lived before a list: since the watch broke or, if there was none, as far back as
 // etcd remembers. After the first list it asks nothing if all Leases are older than that. unbroken says that no process
-// is missing since then. If they cannot be listed, servers that held a Lease not long ago may have come and gone.
+// is missing since then.
 func (w *leaseWatcher) lookBack(
 	ctx context.Context, was leasesAt,
 ) (earlier [][]storageversion.Process, unbroken bool) {
@@ -105,27 +105,10 @@ func (w *leaseWatcher) lookBack(
 	case first: // Sets in which a server is missing are older than the cluster is now.
 		return slices.DeleteFunc(earlier, func(lived []storageversion.Process) bool { return len(lived) < len(living) }), true
 	case err != nil:
-		return w.leases.withRecentHolders(living), false
+		return nil, false
 	default:
 		return earlier, true
 	}
-}
-
-// withUnseenGone returns the living processes together with the processes that this list shows for the first time,
-// although they are gone already. Each of the latter may have written something, and nobody has read it. It returns
-// nothing if there are none.
-func (w *leaseWatcher) withUnseenGone(was leasesAt) [][]storageversion.Process {
-	living, gone := w.leases.processes(w.addresses.current())
-	unseen := slices.DeleteFunc(gone, func(server storageversion.Process) bool {
-		before, now := was.byName[server.Identity], w.leases.byName[server.Identity]
-		return before.sameProcess(now) && before.renewed.Equal(now.renewed)
-	})
-	if len(unseen) == 0 {
-		return nil
-	}
-	lived := append(living, unseen...)
-	slices.SortFunc(lived, byIdentity)
-	return [][]storageversion.Process{lived}
 }
 
 // report gives the Ledger which processes lived one after the other, and which live now. unbroken says that it misses
@@ -280,12 +263,20 @@ func (l *serverLeases) noteHeld(before time.Time) {
 	maps.DeleteFunc(l.lastHeld, func(_ string, last time.Time) bool { return before.Sub(last) > historyKept })
 }
 
-// withRecentHolders returns the living processes together with one of each server that held a Lease not long ago and
-// holds none now. Such a server may have been back meanwhile. It returns nothing if there is no such server.
-func (l *serverLeases) withRecentHolders(living []storageversion.Process) [][]storageversion.Process {
+// mayHaveLived returns the living processes together with those that may have come and gone unseen before a list: each
+// one that the list shows for the first time although it is gone already and, unless the list is unbroken, one of each
+// server that held a Lease not long ago and holds none now. It returns nothing if there are none.
+func (l *serverLeases) mayHaveLived(was leasesAt, ready []string, unbroken bool) [][]storageversion.Process {
+	living, gone := l.processes(ready)
 	lived := slices.Clone(living)
+	for _, server := range gone {
+		before, now := was.byName[server.Identity], l.byName[server.Identity]
+		if !before.sameProcess(now) || !before.renewed.Equal(now.renewed) {
+			lived = append(lived, server)
+		}
+	}
 	for name := range l.lastHeld {
-		if _, held := l.byName[name]; !held {
+		if _, held := l.byName[name]; !held && !unbroken {
 			lived = append(lived, storageversion.Process{Identity: name})
 		}
 	}

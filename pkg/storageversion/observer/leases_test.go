@@ -122,7 +122,7 @@ func TestServersThatMayHaveBeenBack(t *testing.T) {
 			for _, after := range test.listed {
 				l.apply(list(process("a_1"), process("d_1")), noon.Add(after))
 			}
-			if diff := cmp.Diff(test.want, l.withRecentHolders(living)); diff != "" {
+			if diff := cmp.Diff(test.want, l.mayHaveLived(l.leasesAt, nil, false)); diff != "" {
 				t.Errorf("who may have been back (-want +got):\n%s", diff)
 			}
 		})
@@ -325,20 +325,19 @@ func TestYoungLease(t *testing.T) {
 // TestServerThatThawsInAGap has a frozen server renew its Lease while the watch is broken, and freeze again. It may
 // have written something.
 func TestServerThatThawsInAGap(t *testing.T) {
-	addresses := &addressWatcher{facts: &facts{}, ready: []string{"a:6443"}}
-	w := &leaseWatcher{leases: newServerLeases(), addresses: addresses}
+	l, ready := newServerLeases(), []string{"a:6443"}
 	renewed := func(identity string, after time.Duration) *coordinationv1.Lease {
 		return at(identity, leaseOf(identity, identity+"_1", noon.Add(after)))
 	}
-	w.leases.apply(list(renewed("a", 0), renewed("x", 0)), noon)
-	renewFor(&w.leases, 2*time.Minute, renewed("a", 0))
-	was := w.leases.leasesAt
-	w.leases.apply(list(renewed("a", 12*time.Minute), renewed("x", 0)), noon.Add(12*time.Minute))
-	if unseen := w.withUnseenGone(was); len(unseen) > 0 {
+	l.apply(list(renewed("a", 0), renewed("x", 0)), noon)
+	renewFor(&l, 2*time.Minute, renewed("a", 0))
+	was := l.leasesAt
+	l.apply(list(renewed("a", 12*time.Minute), renewed("x", 0)), noon.Add(12*time.Minute))
+	if unseen := l.mayHaveLived(was, ready, true); len(unseen) > 0 {
 		t.Errorf("it stayed frozen, and %v are said to have lived", unseen)
 	}
-	w.leases.apply(list(renewed("a", 12*time.Minute), renewed("x", 6*time.Minute)), noon.Add(12*time.Minute))
-	if unseen := w.withUnseenGone(was); len(unseen) != 1 || len(unseen[0]) != 2 {
+	l.apply(list(renewed("a", 12*time.Minute), renewed("x", 6*time.Minute)), noon.Add(12*time.Minute))
+	if unseen := l.mayHaveLived(was, ready, true); len(unseen) != 1 || len(unseen[0]) != 2 {
 		t.Errorf("%v are said to have lived", unseen)
 	}
 }
