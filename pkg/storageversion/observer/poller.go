@@ -229,10 +229,7 @@ func (p *discoveryPoller) servedChanged(ctx context.Context, all bool) bool {
 			all = false
 			continue
 		}
-		served := slices.DeleteFunc(slices.Clone(before.Serves), func(gv schema.GroupVersion) bool {
-			return !p.aggregated.isBuiltIn(gv) // An APIService tells that by now.
-		})
-		if !slices.Equal(now, served) || version != before.Version {
+		if !slices.Equal(now, before.Serves) || version != before.Version {
 			logger.V(2).Info("An API server serves other resources or has another version than before", "address", address)
 			return true
 		}
