@@ -20,17 +20,12 @@ import (
 	"context"
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/server/flagz"
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/server/statusz"
-	"k8s.io/component-base/configz"
 	"k8s.io/component-base/metrics/prometheus/slis"
 	zpagesfeatures "k8s.io/component-base/zpages/features"
 	genericcontrollermanager "k8s.io/controller-manager/app"
-	cmconfigv1alpha1 "k8s.io/controller-manager/config/v1alpha1"
 	controllerhealthz "k8s.io/controller-manager/pkg/healthz"
 
 	"sigs.k8s.io/svm-controller-manager/cmd/svm-controller-manager/app/options"
@@ -38,17 +33,12 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/features"
 )
 
-const configzName = "svmcontrollermanager.config.k8s.io"
-
 // serve opens the secure port. The returned channel is closed when the port is.
 func serve(ctx context.Context, c *options.Config, health *health) (<-chan struct{}, error) {
 	if c.SecureServing == nil {
 		closed := make(chan struct{})
 		close(closed)
 		return closed, nil
-	}
-	if err := publishConfig(c); err != nil {
-		return nil, err
 	}
 	liveness := controllerhealthz.NewMutableHealthzHandler(health.liveness()...)
 	mux := genericcontrollermanager.NewBaseHandler(&c.Generic.Debugging, liveness)
@@ -67,22 +57,4 @@ func serve(ctx context.Context, c *options.Config, health *health) (<-chan struc
 		return nil, fmt.Errorf("serving on --secure-port: %w", err)
 	}
 	return stopped, nil
-}
-
-// publishConfig shows the configuration on the configz page. A process can do that once.
-func publishConfig(c *options.Config) error {
-	var generic cmconfigv1alpha1.GenericControllerManagerConfiguration
-	convert := cmconfigv1alpha1.
-		Convert_config_GenericControllerManagerConfiguration_To_v1alpha1_GenericControllerManagerConfiguration
-	utilruntime.Must(convert(&c.Generic, &generic, nil))
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&generic)
-	utilruntime.Must(err)
-	page := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": configzName + "/v1alpha1", "kind": "ControllerManagerConfiguration", "generic": content,
-	}}
-	z, err := configz.New(configzName)
-	if err != nil {
-		return fmt.Errorf("registering configz: %w", err)
-	}
-	return z.Set(page)
 }

@@ -56,7 +56,7 @@ func TestSecurePort(t *testing.T) {
 	role := &rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: "pages"},
 		Rules: []rbacv1.PolicyRule{
-			{NonResourceURLs: []string{"/metrics", "/statusz", "/flagz", "/configz"}, Verbs: []string{"get"}},
+			{NonResourceURLs: []string{"/metrics", "/statusz", "/flagz"}, Verbs: []string{"get"}},
 		},
 	}
 	if _, err := c.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
@@ -94,7 +94,6 @@ func TestSecurePort(t *testing.T) {
 		"/metrics": "# TYPE ",
 		"/statusz": "svm-controller-manager statusz",
 		"/flagz":   "controller-shutdown-timeout",
-		"/configz": `"resourceName":"svm-controller-manager"`,
 	} {
 		if code, body := p.get(t, reader, path); code != 200 || !strings.Contains(body, want) {
 			t.Errorf("%s answers the reader %d, without %q:\n%s", path, code, want, body)
