@@ -219,10 +219,6 @@ func (r *runner) runController(ctx context.Context, d ControllerDescriptor) erro
 	defer r.metrics.ControllerStopped(d.Name)
 	logger.Info("Controller runs")
 	defer logger.Info("Controller has ended")
-	watchCtx, stopWatch := context.WithCancel(controllerCtx)
-	var watching sync.WaitGroup
-	watching.Go(func() { r.health.watchNeeds(watchCtx, clock.RealClock{}, r.client.Discovery(), d) })
-	defer func() { stopWatch(); watching.Wait() }()
 	err = controller.Run(controllerCtx)
 	if ctx.Err() != nil {
 		return nil // The manager stops.

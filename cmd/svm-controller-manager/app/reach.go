@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/definition"
 	"sigs.k8s.io/svm-controller-manager/pkg/retry"
@@ -42,9 +41,6 @@ const (
 	longestInterval = 10 * time.Second
 	// An optional API appears only when somebody restarts an API server with other flags.
 	longestOptionalInterval = 2 * time.Minute
-
-	// needInterval is how often the manager asks for what a running controller needs.
-	needInterval = time.Minute
 )
 
 // waitForAPIServer returns when the API server is ready to serve, or with an error when ctx ends.
@@ -95,33 +91,6 @@ func waitForNeed(ctx context.Context, client discovery.DiscoveryInterfaceWithCon
 		}
 		return found == definition.Fits
 	})
-}
-
-// watchNeeds looks whether the API server still serves what a running controller needs, until ctx ends: somebody may
-// delete a CustomResourceDefinition. While it is gone, readiness fails. The informers go on when it is back.
-func (h *health) watchNeeds(
-	ctx context.Context, c clock.Clock, client discovery.DiscoveryInterfaceWithContext, d ControllerDescriptor,
-) {
-	for retry.Sleep(ctx, c, needInterval) {
-		for _, need := range d.Needs {
-			if need.Optional || !isGone(ctx, client, need) {
-				continue
-			}
-			h.missing.Store(checkName(d, need), nil)
-			if err := waitForNeed(ctx, client, need); err != nil {
-				return // The manager stops.
-			}
-			h.missing.Delete(checkName(d, need))
-		}
-	}
-}
-
-// isGone reports whether the API server says that it does not serve the resource. No answer says nothing.
-func isGone(ctx context.Context, client discovery.DiscoveryInterfaceWithContext, need Need) bool {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	found, _, err := definition.Check(ctx, client, definition.Wanted{Resource: need.Resource}) // a small request
-	return err == nil && found == definition.NotServed
 }
 
 // askUntil asks at growing intervals until the answer is yes, or returns an error when ctx ends.
