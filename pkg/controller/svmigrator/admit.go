@@ -36,7 +36,7 @@ import (
 //  2. Every server follows the CustomResourceDefinition (followers.go).
 //  3. etcd has space (space.go).
 //  4. The delay after its last run is over.
-//  5. No other migration of the resource goes first (waitsFor). Then it waits for a free slot (queue.go).
+//  5. No other migration of the resource runs. Then it waits for a free slot (queue.go).
 //
 // In its run, on the migration as the API server has it:
 //
@@ -102,8 +102,8 @@ func (c *Controller) checkGates(
 	return decision, nil
 }
 
-// enqueueReady adds a migration that may write to those that wait for a free slot, unless it waits for another
-// migration of the resource, or for its next try. It decides what the status says about that.
+// enqueueReady adds a migration that may write to those that wait for a free slot, unless another migration
+// of the resource runs, or it waits for its next try. It decides what the status says about that.
 func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) Decision {
 	now, memory := c.env.clock.Now(), c.runs.memoryOf(m.UID)
 	// The status already says why it waits, and Queued would say less. This is read before the migration is queued: then
@@ -116,10 +116,10 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 		return stay(time.Time{}) // Its last run failed. It is queued again when the backoff is over.
 	}
 	decision := stay(now.Add(minRetry)) // A run begins now.
-	if other := c.waitsFor(m); other != "" {
-		// It is queued again when the other one has ended or must stop.
-		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource has begun. "+
-			"This one starts when that one ends", other)
+	if other := c.runs.runOf(m.GroupResource()); other != nil {
+		// It is queued again when the run of the other one has ended.
+		decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "the migration %s of the same resource runs. "+
+			"This one starts when that one has ended or gives up its slot", other.name)
 	} else {
 		if c.ready.Len() > 0 || len(c.runs.all()) >= c.env.options.ConcurrentMigrations {
 			decision = waitDecision(migrationv1alpha1.MigrationReasonQueued, "as many migrations run as "+
@@ -131,25 +131,6 @@ func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) 
 		return stay(time.Time{})
 	}
 	return decision
-}
-
-// waitsFor returns the name of the migration of the same resource for which m has to wait, or "". That is the migration
-// that runs, or one that has begun and whose success also ends m. If m has begun itself, it waits only for a migration
-// that runs. Otherwise two migrations could wait for each other.
-func (c *Controller) waitsFor(m *migrationv1alpha1.StorageVersionMigration) string {
-	if run := c.runs.runOf(m.GroupResource()); run != nil {
-		return run.name
-	}
-	if m.Begun() || c.runs.memoryOf(m.UID).task != nil {
-		return ""
-	}
-	for _, other := range c.env.caches.MigrationsOf(m.GroupResource()) {
-		generation, covered := c.runs.memoryOf(other.UID).covered[m.UID]
-		if !other.Finished() && covered && generation == m.Generation && c.env.decideCached(other).Verdict == Go {
-			return other.Name
-		}
-	}
-	return ""
 }
 
 // admit checks the gates 6 to 11. The error says which one is closed.

@@ -220,10 +220,6 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 	if m == nil || m.Finished() {
 		return time.Time{}, nil
 	}
-	if c.waitsFor(m) != "" {
-		c.queue.Add(name) // The other one began while this one was queued, and the status must say that this one waits.
-		return time.Time{}, nil
-	}
 	ctx = withMigration(ctx, m)
 	runCtx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -236,13 +232,13 @@ func (c *Controller) runMigration(ctx context.Context, name string) (again time.
 		run.turnEnds = c.env.clock.Now().Add(turn)
 	}
 	if !c.runs.claimResource(run) {
-		return time.Time{}, nil // The end of the other run queues it again.
+		c.queue.Add(name) // The other one began while this one was queued, and the status must say that this one waits.
+		return time.Time{}, nil
 	}
 	err = run.run(runCtx)
 	if cause := context.Cause(runCtx); err != nil && ctx.Err() == nil && cause != nil {
 		err = cause // The errors of cancelled requests do not say why they were cancelled.
 	}
-	c.endCovered(ctx, run)
 	return time.Time{}, c.runEnded(ctx, run, err)
 }
 

@@ -79,29 +79,6 @@ func TestMadeUpResourcesAreNoLabels(t *testing.T) {
 	}
 }
 
-// TestCoveredMigrationsDoNotStart ends a migration with the success of another one, which did the work.
-func TestCoveredMigrationsDoNotStart(t *testing.T) {
-	_, ctx := ktesting.NewTestContext(t)
-	events := record.NewFakeRecorder(2)
-	c := &environment{events: events, clock: clocktesting.NewFakeClock(noon)}
-	first, covered := made(func(m *migrationv1alpha1.StorageVersionMigration) {
-		m.Name, m.Status.StartTime, m.Status.Target = "first", &metav1.Time{Time: noon}, boundTo(3)
-		m.Status.ManagedFieldsVersions = []migrationv1alpha1.ManagedFieldsVersion{{Version: "v1alpha1", Objects: 500}}
-	}), made(func(*migrationv1alpha1.StorageVersionMigration) {})
-	after := covered.DeepCopy()
-	coveredBy(first)(&after.Status, noon)
-	c.recordTransition(ctx, covered, after)
-	if n := len(events.Events); n != 1 {
-		t.Fatalf("%d events", n)
-	}
-	if event := <-events.Events; !strings.HasPrefix(event, "Normal "+EventSucceeded+" ") {
-		t.Errorf("the event is %q", event)
-	}
-	if counts := after.Status.ManagedFieldsVersions; len(counts) != 1 {
-		t.Errorf("the counts of managedFields are %v: the trigger would record that no object names an old version", counts)
-	}
-}
-
 // withoutGoners observes that the definition of goners was deleted.
 type withoutGoners struct{ Observer }
 

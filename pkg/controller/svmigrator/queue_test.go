@@ -97,17 +97,6 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestOneThatHasBegunWaitsForNoOther has no caches to look for others: two that have begun would wait for each other.
-func TestOneThatHasBegunWaitsForNoOther(t *testing.T) {
-	c := &Controller{runs: newRuns()}
-	m := made(func(m *migrationv1alpha1.StorageVersionMigration) {
-		m.Status.StartTime, m.Status.Target = ptr.To(metav1.NewTime(noon)), boundTo(3)
-	})
-	if other := c.waitsFor(m); other != "" {
-		t.Errorf("it waits for %q", other)
-	}
-}
-
 // silent is an Observer that tells of no change.
 type silent struct{ Observer }
 

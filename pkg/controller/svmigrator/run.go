@@ -130,11 +130,9 @@ func (r *migrationRun) prepareTask(ctx context.Context, decision Decision) {
 		return
 	}
 	r.task = rewrite.NewTask(r.served.Class, sweep.Position{})
-	r.covered = r.findCovered()
 	if before := r.deniedBefore(decision.Target); before != nil {
 		klog.FromContext(ctx).Info("Rewriting what an earlier migration could not rewrite",
 			"earlier", before.Name, "objects", before.Status.Progress.Denied)
-		r.covered = nil // Other migrations ask for a rewrite of all objects, which this run does not do.
 		r.task = rewrite.NewTask(r.served.Class, positionAfter(before))
 		r.task.Only = allDenied(before)
 	}

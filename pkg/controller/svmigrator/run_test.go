@@ -32,7 +32,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
@@ -282,43 +281,6 @@ func TestPruningThatIsNotDone(t *testing.T) {
 		s.env.documents = documents.Reader{Client: kube.Discovery().RESTClient(), Timeout: readTimeout}
 		if err := s.run(m).verifyAndPruneDefinition(ctx, s.env.observer.Observe(widgets)); !errors.Is(err, want) {
 			t.Errorf("%s: the error is %v, want %v", message, err, want)
-		}
-	}
-}
-
-// TestSuspendedWhileCovered suspends a migration and resumes it while another one does its work. The servers may have
-// got a new key in between.
-func TestSuspendedWhileCovered(t *testing.T) {
-	named := func(name string) *migrationv1alpha1.StorageVersionMigration {
-		return made(func(m *migrationv1alpha1.StorageVersionMigration) { m.Name, m.UID = name, types.UID(name) })
-	}
-	first, other, third := named("first"), named("other"), named("third")
-	s, ctx := newStage(t, first, other, third)
-	r := s.run(first)
-	s.runs.claimResource(r)
-	r.prepareTask(ctx, toV2)
-	resumed := other.DeepCopy()
-	resumed.Generation += 2
-	s.change(t, resumed) // The watch may skip what was in between.
-	if _, err := s.env.client.StorageVersionMigrations().Update(ctx, resumed, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	ended := made(func(m *migrationv1alpha1.StorageVersionMigration) {
-		now := metav1.NewTime(noon)
-		m.Name, m.Status.StartTime, m.Status.Target = "first", &now, boundTo(3)
-		succeeded(m.Status.Target)(&m.Status, noon)
-	})
-	r.ending.Store(true)
-	r.status.stored = ended
-	s.change(t, ended)
-	s.endCovered(ctx, r)
-	for name, want := range map[string]bool{"other": false, "third": true} {
-		live, err := s.env.client.StorageVersionMigrations().Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if live.IsConditionTrue(migrationv1alpha1.MigrationSucceeded) != want {
-			t.Errorf("%s has ended: %v, want %v", name, !want, want)
 		}
 	}
 }

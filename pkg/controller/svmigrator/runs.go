@@ -55,9 +55,6 @@ type runMemory struct {
 	// failingSince is when runs began to fail because of requests that are not for objects. It is zero if the last run did
 	// not fail.
 	failingSince time.Time
-	// covered are the other migrations of the resource that could have begun together with this one, and their
-	// generations.
-	covered map[types.UID]int64
 }
 
 // saysStuck reports whether the status says that the last run made no progress.

@@ -111,9 +111,7 @@ func (w *statusWriter) update(ctx context.Context, change statusChange) error {
 // or ended.
 func (e *environment) recordTransition(ctx context.Context, before, m *migrationv1alpha1.StorageVersionMigration) {
 	logger, status := klog.FromContext(ctx), &m.Status
-	// A migration that begins and ends with one write did not run: another migration did its work.
-	began := !before.Begun() && m.Begun()
-	if began && !m.Finished() {
+	if !before.Begun() && m.Begun() {
 		target := versionName(status.Target)
 		logger.Info("Migration starts", "target", target, "epoch", ptr.Deref(status.Target.Epoch, 0))
 		message := "All objects are being rewritten in " + target + "."
@@ -139,7 +137,7 @@ func (e *environment) recordTransition(ctx context.Context, before, m *migration
 		resource = "" // The migration never began, so the resource may be made up. Labels would stay in memory for ever.
 	}
 	migrations.WithLabelValues(resource, string(result.Type)).Inc()
-	if m.Begun() && !began {
+	if m.Begun() {
 		took := max(0, e.clock.Since(status.StartTime.Time))
 		migrationDuration.WithLabelValues(string(result.Type)).Observe(took.Seconds())
 	}
