@@ -99,9 +99,7 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 			"until etcd is compacted. After each pause the file may grow by a sixteenth of that, up to twice as many bytes. "+
 			"From then on migrations reuse only the space that compactions free. Zero means no limit.")
 	fs.DurationVar(&o.FinishedTTL, "finished-migration-ttl", o.FinishedTTL,
-		"How long the migrator keeps a StorageVersionMigration that has ended. It keeps one that names denied objects "+
-			"until a newer one of its resource has ended or the CustomResourceDefinition is deleted. Zero keeps all of them "+
-			"forever.")
+		"How long the migrator keeps a StorageVersionMigration that has ended. Zero keeps all of them forever.")
 }
 
 // Validate implements options.ControllerOptions.

@@ -200,9 +200,6 @@ func (c *Controller) migrationChanged(m *migrationv1alpha1.StorageVersionMigrati
 	if over {
 		c.runs.forget(m.UID)
 	}
-	if over || suspended {
-		c.enqueueResource(m.GroupResource()) // Others may have waited for this one.
-	}
 }
 
 // rankOfName returns the rank of a migration in the ready queue.

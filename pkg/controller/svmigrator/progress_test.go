@@ -23,14 +23,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/rewrite"
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 func TestThePositionSurvivesTheStatus(t *testing.T) {
@@ -127,55 +125,27 @@ func TestRate(t *testing.T) {
 }
 
 func TestExpiry(t *testing.T) {
-	const succeeded, failed = migrationv1alpha1.MigrationSucceeded, migrationv1alpha1.MigrationFailed
-	ended := func(
-		name string, ago time.Duration, conditionType migrationv1alpha1.MigrationConditionType, denied int64,
-	) *migrationv1alpha1.StorageVersionMigration {
+	ended := func() *migrationv1alpha1.StorageVersionMigration {
 		m := made(nil)
-		m.Name, m.UID = name, types.UID(name)
-		m.CreationTimestamp = metav1.NewTime(noon.Add(-ago))
-		m.Status.Conditions = []migrationv1alpha1.MigrationCondition{{Type: conditionType, Status: corev1.ConditionTrue}}
-		m.Status.Progress = &migrationv1alpha1.MigrationProgress{Denied: denied}
+		m.CreationTimestamp = metav1.NewTime(noon.Add(-2 * time.Hour))
+		m.Status.Conditions = []migrationv1alpha1.MigrationCondition{
+			{Type: migrationv1alpha1.MigrationSucceeded, Status: corev1.ConditionTrue},
+		}
 		return m
 	}
-	old, names := ended("old", 2*time.Hour, succeeded, 0), ended("names", 2*time.Hour, failed, 3)
-	proof := ended("proof", 2*time.Hour, succeeded, 0)
+	old, proof := ended(), ended()
 	proof.Status.Target = boundTo(3)
 	unproven, proven := stateAt(3, v2, metav1.ConditionTrue), stateAt(3, v2, metav1.ConditionTrue)
 	unproven.Status.PersistedStorageVersionHashes = []string{v1, v2}
 	proven.Status.PersistedStorageVersionHashes = []string{v2}
 	for name, test := range map[string]struct {
 		migration *migrationv1alpha1.StorageVersionMigration
-		others    []*migrationv1alpha1.StorageVersionMigration
 		state     *migrationv1alpha1.StorageState
-		observed  storageversion.Observation
 		ttl       time.Duration
 		want      bool
 	}{
-		"it has ended": {migration: old, ttl: time.Hour, want: true},
-		"all are kept": {migration: old},
-		"it names denied objects": {
-			migration: names,
-			others:    []*migrationv1alpha1.StorageVersionMigration{names, ended("older", 3*time.Hour, succeeded, 0)},
-			ttl:       time.Hour,
-		},
-		"the objects that it names were deleted with their definition": {
-			migration: names, observed: storageversion.Observation{Presence: storageversion.Deleted}, ttl: time.Hour,
-			want: true,
-		},
-		"one that was created in the same second": {
-			migration: names, others: []*migrationv1alpha1.StorageVersionMigration{names, old}, ttl: time.Hour,
-			want: true,
-		},
-		"a newer one tells how that stands": {
-			migration: names,
-			others:    []*migrationv1alpha1.StorageVersionMigration{names, ended("new", time.Minute, failed, 1)},
-			ttl:       time.Hour, want: true,
-		},
-		"it waits for one that is kept because of it": {
-			migration: ended("newest", time.Hour+time.Minute, succeeded, 0),
-			others:    []*migrationv1alpha1.StorageVersionMigration{names}, ttl: time.Hour,
-		},
+		"it has ended":                          {migration: old, ttl: time.Hour, want: true},
+		"all are kept":                          {migration: old},
 		"the state has not taken its proof yet": {migration: proof, state: unproven, ttl: time.Hour},
 		"the state has taken its proof": {
 			migration: proof, state: proven, ttl: time.Hour, want: true,
@@ -185,7 +155,7 @@ func TestExpiry(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, may := deletableFrom(test.migration, test.others, test.state, test.observed, test.ttl)
+			at, may := deletableFrom(test.migration, test.state, test.ttl)
 			if may != test.want {
 				t.Errorf("may be deleted: %v, want %v", may, test.want)
 			}
@@ -207,7 +177,7 @@ func TestExpiryOfAFailure(t *testing.T) {
 	state.Status.PersistedStorageVersionHashes = []string{v1, v2}
 	expect := func(when string, want bool) {
 		t.Helper()
-		if _, may := deletableFrom(m, nil, state, storageversion.Observation{}, time.Second); may != want {
+		if _, may := deletableFrom(m, state, time.Second); may != want {
 			t.Errorf("%s: may be deleted: %v, want %v", when, may, want)
 		}
 	}

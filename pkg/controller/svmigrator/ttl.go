@@ -31,27 +31,13 @@ import (
 	migrationv1alpha1 "sigs.k8s.io/svm-api/migration/v1alpha1"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
-// deletableFrom returns when a migration that has ended may be deleted. may is false while somebody needs the
-// migration. others are the migrations of the same resource, observed is what is known of it.
+// deletableFrom returns when a migration that has ended may be deleted. may is false while the trigger needs it.
 func deletableFrom(
-	m *migrationv1alpha1.StorageVersionMigration, others []*migrationv1alpha1.StorageVersionMigration,
-	state *migrationv1alpha1.StorageState, observed storageversion.Observation, ttl time.Duration,
+	m *migrationv1alpha1.StorageVersionMigration, state *migrationv1alpha1.StorageState, ttl time.Duration,
 ) (at time.Time, may bool) {
-	// newer: another migration has ended since, and shows whether the denied objects of m were repaired.
-	newer := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
-		return other.Finished() && createdAfter(other, m)
-	})
-	// older: an earlier migration also names denied objects, and must be deleted before m. If m were deleted first, the
-	// earlier one would wait for ever for a newer one.
-	older := slices.ContainsFunc(others, func(other *migrationv1alpha1.StorageVersionMigration) bool {
-		return other.Finished() && namesDenied(other) && createdAfter(m, other)
-	})
-	pending := proofPending(m, state) || failurePending(m, state)
-	needed := namesDenied(m) && !newer && !observed.DefinitionDeleted(m.Status.Evidence)
-	return endedAt(m).Add(ttl), ttl > 0 && !needed && !older && !pending
+	return endedAt(m).Add(ttl), ttl > 0 && !proofPending(m, state) && !failurePending(m, state)
 }
 
 // createdAfter reports whether a was created after b. It orders migrations of the same second by name.
@@ -103,14 +89,8 @@ func endedAt(m *migrationv1alpha1.StorageVersionMigration) time.Time {
 func (c *Controller) deleteFinished(
 	ctx context.Context, m *migrationv1alpha1.StorageVersionMigration,
 ) (time.Time, error) {
-	resource := m.GroupResource()
-	observed := c.env.observer.Observe(resource)
-	at, may := deletableFrom(m, c.env.caches.MigrationsOf(resource), c.env.caches.State(resource), observed,
-		c.env.options.FinishedTTL)
+	at, may := deletableFrom(m, c.env.caches.State(m.GroupResource()), c.env.options.FinishedTTL)
 	switch {
-	case !may && observed.Presence == storageversion.PresenceUnknown:
-		// No event comes when it becomes known that nobody serves the resource, so look again.
-		return c.env.clock.Now().Add(maxRetry), nil
 	case !may:
 		return time.Time{}, nil // The change that makes it deletable queues it again.
 	case c.env.clock.Now().Before(at):

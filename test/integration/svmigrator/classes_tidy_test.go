@@ -18,7 +18,6 @@ package svmigrator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,76 +48,26 @@ func testTidy(t *testing.T, c *cluster) {
 	t.Run("migrations that have ended", func(t *testing.T) { testExpiry(t, c) })
 }
 
-// testExpiry wants migrations that have ended to go after a time, but one that names denied objects only when a newer
-// one of the resource has ended, or when the definition is deleted.
+// testExpiry wants migrations that have ended to go after a time, also one that names denied objects.
 func testExpiry(t *testing.T, c *cluster) {
 	plain, guarded := newCustom("plains", "Plain"), newCustom("guardeds", "Guarded")
-	doomed := newCustom("doomeds", "Doomed")
-	for _, r := range []custom{plain, guarded, doomed} {
+	for _, r := range []custom{plain, guarded} {
 		c.define(t, r)
 		c.fill(t, r, strings.ToLower(r.kind), 10)
 		c.flip(t, r, "v2")
 	}
 	c.seal(t, guarded, "object.metadata.name == 'guarded-00004'", "guarded-00004")
-	c.seal(t, doomed, "object.metadata.name == 'doomed-00004'", "doomed-00004")
-	flags := []string{
-		"--finished-migration-ttl=" + finishedTTL.String(), "--feature-gates=StatusSubresourceFallback=false",
-	}
-	manager := c.startManager(t, "expiry", flags...)
-	c.migrate(t, "doomed", doomed.WithVersion(""))
-	mustFail(t, c.ended(t, "doomed", soon), v1alpha1.MigrationReasonObjectsDenied, "doomed-00004")
+	manager := c.startManager(t, "expiry",
+		"--finished-migration-ttl="+finishedTTL.String(), "--feature-gates=StatusSubresourceFallback=false")
 	c.migrate(t, "guarded", guarded.WithVersion(""))
-	mustFail(t, c.ended(t, "guarded", soon), v1alpha1.MigrationReasonObjectsDenied, "guarded-00004")
+	failed := c.ended(t, "guarded", soon)
+	mustFail(t, failed, v1alpha1.MigrationReasonObjectsDenied, "guarded-00004")
+	c.expires(t, failed)
 	c.migrate(t, "plain", plain.WithVersion(""))
 	m := c.ended(t, "plain", soon)
 	mustSucceed(t, m)
 	c.expires(t, m)
-	// That the later one is gone already shows that the time of this one has passed.
-	framework.During(t, finishedTTL, func(ctx context.Context) error {
-		_, err := c.fetch(ctx, "guarded")
-		_, doomedErr := c.fetch(ctx, "doomed")
-		return errors.Join(err, doomedErr)
-	})
-	// The definition is deleted while nobody watches.
 	framework.StopManager(t, manager)
-	if err := c.Definitions().Delete(t.Context(), doomed.String(), metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	framework.Eventually(t, soon, func(ctx context.Context) error {
-		if _, err := c.Definitions().Get(ctx, doomed.String(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the definition of %s is still there (%v)", doomed, err)
-		}
-		return nil
-	})
-	c.startManager(t, "expiry-again", flags...)
-	framework.Eventually(t, atOnce, func(ctx context.Context) error {
-		if _, err := c.fetch(ctx, "doomed"); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the migration is still there whose definition was deleted (%v)", err)
-		}
-		return nil
-	})
-
-	bindings := c.Kube.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings()
-	if err := bindings.Delete(t.Context(), guarded.Resource, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	framework.Eventually(t, soon, func(ctx context.Context) error {
-		return c.tryPatch(ctx, guarded, "guarded-00004", []byte("{}"))
-	})
-	c.migrate(t, "newer", guarded.WithVersion(""))
-	m = c.ended(t, "newer", soon)
-	mustSucceed(t, m)
-	framework.Eventually(t, soon, func(ctx context.Context) error {
-		_, newerErr := c.fetch(ctx, "newer")
-		if _, err := c.fetch(ctx, "guarded"); !apierrors.IsNotFound(err) {
-			if apierrors.IsNotFound(newerErr) {
-				t.Fatal("the migration that a newer one took the place of has outlived that one")
-			}
-			return fmt.Errorf("the migration that a newer one took the place of is still there (%v)", err)
-		}
-		return nil
-	})
-	c.expires(t, m)
 }
 
 // expires waits until a migration is deleted, and wants that to be at its time.
