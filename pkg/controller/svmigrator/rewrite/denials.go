@@ -18,7 +18,6 @@ package rewrite
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -28,80 +27,72 @@ import (
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
 )
 
-// checkAllRefused returns an error if the answers so far show that this program cannot write any object of the
-// resource.
-func (r *sweepRunner) checkAllRefused(a attempt) error {
-	switch {
-	case r.retriesDenied():
-		return nil
-	case a.outcome == sweep.Rewritten, a.outcome == sweep.AlreadyCurrent:
-		r.changing.reset()
-		return nil
-	case a.failure.changes && r.task.Only != nil:
-		return nil // All others are stored.
-	case a.failure.changes && r.stored() > 0 && strings.Contains(a.failure.message, WouldDrop):
-		return nil // It depends on the object, and no rule is to blame.
-	case a.failure.changes:
-		return r.changing.add(a, r.stored() == 0)
-	case a.outcome != sweep.Denied || !a.failure.lacksPermission("get", "patch"):
-		return nil
-	}
-	r.forbidden, r.forbiddenBy = r.forbidden+1, a.failure
-	if r.forbidden < forbiddenAtLeast || r.stored() > 0 {
-		return nil // Only some namespaces are forbidden, or the permission was revoked during the run.
-	}
-	return r.refusedError(fmt.Sprintf("any object, so only %d were tried", r.forbidden))
-}
-
-func (r *sweepRunner) refusedError(what string) error {
-	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
-		"The API server refuses to rewrite %s: %s%s", what, r.forbiddenBy, r.forbiddenBy.remedy())}
-}
-
-// stored is how many objects are known to be stored in the target encoding.
-func (r *sweepRunner) stored() int64 {
-	counts := r.sweep.Progress().Counts
-	return counts[sweep.Rewritten] + counts[sweep.AlreadyCurrent] + counts[sweep.WrittenByOthers]
-}
-
-// changingRow are the objects that were denied since one was stored, because a rewrite would change them.
-type changingRow struct {
+// refusals are the objects that were denied for one reason that may concern all objects of the resource.
+type refusals struct {
 	objects    int
 	namespaces sets.Set[string]
 	last       Failure
 }
 
-func (f *changingRow) reset() { *f = changingRow{} }
-
-// add adds an object. It returns an error if the row shows that a rewrite changes all objects: if it has
-// changingAtLeast objects, and these are of several namespaces. Objects without a namespace show that only if none was
-// stored.
-func (f *changingRow) add(a attempt, noneStored bool) error {
+// add adds an object. It returns whether the refusals are enough to expect the same for all objects: refusedAtLeast
+// objects of several namespaces, or without a namespace.
+func (f *refusals) add(a attempt) (enough bool) {
 	f.objects, f.last = f.objects+1, a.failure
 	if f.namespaces == nil {
 		f.namespaces = sets.Set[string]{}
 	}
 	f.namespaces.Insert(a.object.Namespace)
-	all := noneStored && a.object.Namespace == "" || len(f.namespaces) > 1
-	if f.objects >= changingAtLeast && all {
-		return a.failure.changesObjectsError()
+	return f.objects >= refusedAtLeast && (a.object.Namespace == "" || len(f.namespaces) > 1)
+}
+
+// checkAllRefused returns an error if the answers so far show that this program cannot write any object of the
+// resource: because a rewrite would change them, or because the permission is missing.
+func (r *sweepRunner) checkAllRefused(a attempt) error {
+	var row *refusals
+	switch {
+	case r.retriesDenied():
+		return nil
+	case a.failure.changes:
+		row = &r.changing
+	case a.outcome == sweep.Denied && a.failure.lacksPermission("get", "patch"):
+		row = &r.forbidden
+	default:
+		return nil
+	}
+	if row.add(a) && !r.othersStored() {
+		return row.permanentError(fmt.Sprintf(", so only %d were tried", row.objects))
 	}
 	return nil
 }
 
-// checkAllDenied returns an error if all objects were denied for one reason: because a rewrite would change them, or
-// because the permission is missing.
+// checkAllDenied returns an error if all objects were denied for one of these reasons.
 func (r *sweepRunner) checkAllDenied() error {
 	denied := int(r.sweep.Progress().Counts[sweep.Denied])
-	switch {
-	case denied == 0, r.stored() > 0:
-		return nil
-	case r.changing.objects >= denied:
-		return r.changing.last.changesObjectsError()
-	case r.forbidden >= denied && r.task.Only == nil: // Otherwise all others are stored.
-		return r.refusedError("any object")
+	for _, row := range []refusals{r.changing, r.forbidden} {
+		if denied > 0 && row.objects >= denied && !r.othersStored() {
+			return row.permanentError("")
+		}
 	}
 	return nil
+}
+
+// permanentError returns the error that ends the run. tried says how many objects were tried, if that is not all.
+func (f *refusals) permanentError(tried string) error {
+	if f.last.changes {
+		return f.last.changesObjectsError()
+	}
+	return &PermanentError{migrationv1alpha1.MigrationReasonRewritesRefused, fmt.Sprintf(
+		"The API server refuses to rewrite any object%s: %s%s", tried, f.last, f.last.remedy())}
+}
+
+// othersStored reports whether other objects are known to be stored in the target encoding. Then what concerns an
+// object does not concern all of them.
+func (r *sweepRunner) othersStored() bool { return r.stored() > 0 || r.task.Only != nil }
+
+// stored is how many objects are known to be stored in the target encoding.
+func (r *sweepRunner) stored() int64 {
+	counts := r.sweep.Progress().Counts
+	return counts[sweep.Rewritten] + counts[sweep.AlreadyCurrent] + counts[sweep.WrittenByOthers]
 }
 
 // givesUpOn reports whether the API server has failed on the object for so long that other objects must not wait for it

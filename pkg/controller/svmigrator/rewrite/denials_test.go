@@ -54,7 +54,8 @@ func TestTheFenceDeniesObjects(t *testing.T) {
 		"many, all of one namespace":   {objects: 300, of: 300, to: 300, ends: true, tried: 300},
 		"the first namespace":          {objects: 400, of: 200, from: 0, to: 200, tried: 400},
 		"one namespace":                {objects: 400, of: 200, from: 200, to: 400, tried: 400},
-		"all since a rule was made":    {objects: 2000, of: 50, from: 200, to: 2000, ends: true, tried: 300},
+		"many, of several namespaces":  {objects: 2000, of: 50, to: 2000, ends: true, tried: 100},
+		"all since a rule was made":    {objects: 2000, of: 50, from: 200, to: 2000, tried: 2000},
 		"a namespace, and then others": {objects: 400, of: 200, from: 50, to: 200, tried: 400},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -254,7 +255,7 @@ func TestPermissionsThatAreNotKnownYet(t *testing.T) {
 		denied, most, requests int64
 	}{
 		"a moment":            {3 * time.Second, "", 0, 0, objects + 50},
-		"for good":            {time.Hour, "", forbiddenAtLeast, 2 * forbiddenAtLeast, 5 * objects},
+		"for good":            {time.Hour, "", refusedAtLeast, 2 * refusedAtLeast, 5 * objects},
 		"one object for good": {time.Hour, "object-07", 1, 1, objects + 10},
 	} {
 		t.Run(name, func(t *testing.T) {

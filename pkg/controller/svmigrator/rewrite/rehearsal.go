@@ -100,9 +100,6 @@ type rehearsed struct {
 	next    int        // the number of the next object with a dry run
 	// way is the one in which rewrites change nothing. It is the first one until a dry run finds a better one.
 	way patchWay
-	// changing is for how many objects in a row the fence has denied every way. From changingAtLeast on, no object is read
-	// to find another one.
-	changing int
 }
 
 // errWritten says that the object was written after it was listed. After a restart of this program that is true of all
@@ -122,12 +119,6 @@ func (r *rewriter) rehearse(
 	if n.objects++; n.objects < n.next && !fenced && !object.Extra.(*original).namesUndefinedVersion {
 		return n.way, "", nil
 	}
-	if n.changing >= changingAtLeast {
-		_, err := decode(r.dryRun(ctx, object, body, n.way))
-		if err != nil && fence.Denies(err.Error()) {
-			return patchWay{}, fencedOff, nil
-		}
-	}
 	before, err := decode(r.get(ctx, object, acceptWhole))
 	switch {
 	case err != nil:
@@ -139,11 +130,8 @@ func (r *rewriter) rehearse(
 	if err == nil && changed != "" {
 		other, err := r.wayAtOtherVersion(ctx, object, body, before)
 		if err != nil || other.version != "" {
-			n.changing, n.next = 0, 0
+			n.next = 0
 			return other, "", err
-		}
-		if n.changing++; changed != fencedOff {
-			n.changing = 0
 		}
 	}
 	return found, changed, err
@@ -174,7 +162,6 @@ func (r *rewriter) tryWays(
 			path = "" // The fence stands, and compares what is stored. A read may hide fields.
 		}
 		if path == "" {
-			n.changing = 0
 			if n.next = n.objects + rehearsalInterval; way == mergeWay && r.addsDefaults() {
 				n.next = 0 // The next object may be stored in another version, and lack defaults.
 			}

@@ -19,19 +19,16 @@ package rewrite
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"sigs.k8s.io/svm-controller-manager/pkg/controller/svmigrator/sweep"
-	"sigs.k8s.io/svm-controller-manager/pkg/storageversion"
 )
 
 func TestDifference(t *testing.T) {
@@ -128,42 +125,5 @@ func TestAdviceWhereTheFenceRefuses(t *testing.T) {
 		if _, advice, _ := strings.Cut(failure.message, fencedOff+". "); !strings.HasPrefix(advice, want) {
 			t.Errorf("the advice is %q, want %q", advice, want)
 		}
-	}
-}
-
-// TestARuleThatChangesAllObjectsOfANamespace is noticed, and then no object is read to find a way past it.
-func TestARuleThatChangesAllObjectsOfANamespace(t *testing.T) {
-	reads := 0
-	refused := fenced("svm-controller-manager may only send writes that change nothing").(*apierrors.StatusError).ErrStatus
-	refused.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if request.Method == http.MethodGet {
-			reads++
-			_, _ = io.WriteString(w, `{"kind":"Widget","apiVersion":"example.com/v1",
-				"metadata":{"name":"w","namespace":"a","uid":"u","resourceVersion":"4"}}`)
-			return
-		}
-		if request.URL.Query().Get("dryRun") == "" {
-			t.Error("an object is written although the fence denies the dry run")
-		}
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		_ = json.NewEncoder(w).Encode(refused)
-	}))
-	defer server.Close()
-	e, err := NewEngine(&rest.Config{Host: server.URL}, nil, clock.RealClock{}, 500)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1"), Class: storageversion.Custom}, "")
-	for range 2 * changingAtLeast {
-		object := &sweep.Object{Namespace: "a", Name: "w", UID: "u", ResourceVersion: "4"}
-		w.keepOriginal(object, &metav1.PartialObjectMetadata{}, nil)
-		if a := w.rewrite(t.Context(), object); a.outcome != sweep.Denied || !a.failure.changes {
-			t.Fatalf("the attempt is %+v", a)
-		}
-	}
-	if reads != changingAtLeast {
-		t.Errorf("%d objects were read, want %d", reads, changingAtLeast)
 	}
 }

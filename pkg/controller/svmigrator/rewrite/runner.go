@@ -48,9 +48,9 @@ const (
 	giveUpMost     = 10
 	outageAtMost   = 30 * time.Minute
 
-	// If forbiddenAtLeast rewrites lacked the permission and none succeeded, the run fails and tries no other object.
-	// So it does if a rewrite would change changingAtLeast objects in a row: see changingRow.
-	forbiddenAtLeast, changingAtLeast = 100, 100
+	// If refusedAtLeast rewrites lacked the permission, or would change the object, and none succeeded, the run fails and
+	// tries no other object: see refusals.
+	refusedAtLeast = 100
 	// maxDenialLines is how many denied objects each run logs at the default verbosity.
 	maxDenialLines = 100
 
@@ -100,12 +100,11 @@ type sweepRunner struct {
 	// No object is sent before heldUntil: the aggregated server behind the API server has asked for that, or the API
 	// server has refused all objects so far, and may have just started.
 	heldUntil time.Time
-	// denials counts the denied objects. forbidden counts those that were denied because this program lacks a permission,
-	// the last time by forbiddenBy.
-	denials, forbidden int
-	forbiddenBy        Failure
-	// changing are the objects in a row that a rewrite would change.
-	changing changingRow
+	// denials counts the denied objects.
+	denials int
+	// forbidden are those that were denied because this program lacks a permission. changing are those that a rewrite
+	// would change.
+	forbidden, changing refusals
 	// impatient means that the runner gives up on an object even if many objects fail.
 	impatient bool
 	// endingSince is when an unbroken row of failures began that end the run if they last. It is zero if the last answer
@@ -212,8 +211,7 @@ func (r *sweepRunner) advance(ctx context.Context) error {
 		if r.restart && r.sweep.Unfinished() == 0 {
 			r.restart = false
 			r.sweep.Restart()
-			r.changing.reset()
-			r.forbidden = 0
+			r.forbidden, r.changing = refusals{}, refusals{}
 			return nil
 		}
 		if !done {
@@ -277,7 +275,7 @@ func (r *sweepRunner) handleAttempt(ctx context.Context, a attempt) error {
 // mayBeUnready reports whether an object was refused in a way in which an API server refuses everything when it has
 // just started, and notes when that began. If objects were denied for that already, the server is not the reason.
 func (r *sweepRunner) mayBeUnready(a attempt, now time.Time) bool {
-	if a.outcome != sweep.Denied || !a.failure.unready() || r.forbidden > 0 {
+	if a.outcome != sweep.Denied || !a.failure.unready() || r.forbidden.objects > 0 {
 		return false
 	}
 	if a.object.Failures > 0 { // Other failures came before, and are over.
