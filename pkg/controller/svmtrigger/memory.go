@@ -73,9 +73,8 @@ func (m Memory) Recall(in *Input) {
 	for _, migration := range in.Migrations {
 		one, was := before.migrations[migration.UID]
 		if !was {
-			one.At = in.Now
+			one.At, one.Ran = in.Now, watched || !migration.Finished()
 		}
-		one.Ran = one.Ran || watched || !migration.Finished()
 		if one.FinishedAt.IsZero() && migration.Finished() {
 			one.FinishedAt = in.Now
 		}
