@@ -197,8 +197,8 @@ func (l *looks) needAnother() bool {
 	}
 }
 
-// isAbsent reports whether a server advertises an address that is not among those of the last look, although its address
-// would tell its document. An address that comes is a reason for a look by itself.
+// isAbsent reports whether a server advertises an address that is not among those of the last look, although its
+// address would tell its document. An address that comes is a reason for a look by itself.
 func (l *looks) isAbsent(process Process) bool {
 	_, asked := l.last.Documents[l.advertised[process.Identity]]
 	return l.byAddress && !asked

@@ -206,8 +206,8 @@ func TestLossWhileAServerIsMissing(t *testing.T) {
 	}
 }
 
-// TestFailureAfterALoss has the documents of another server fail in the look after a loss. The servers had been read for
-// days, so what they write has been unknown since the loss only.
+// TestFailureAfterALoss has the documents of another server fail in the look after a loss. The servers had been read
+// for days, so what they write has been unknown since the loss only.
 func TestFailureAfterALoss(t *testing.T) {
 	s := newStory()
 	s.servers(true, "a/1", "b/1")
