@@ -51,7 +51,7 @@ type rewriter struct {
 	clock    clock.PassiveClock
 	// ways are those in which the patch may be sent. A rewrite uses the first one that changes nothing.
 	ways []patchWay
-	// whole is full while as many objects are read at other versions as may be in memory at once.
+	// whole is full while as many objects are compared as a whole as may be in memory at once.
 	whole chan struct{}
 	// deniedBefore means that the objects were denied before. If a dry run shows a change then, they stay denied.
 	deniedBefore bool

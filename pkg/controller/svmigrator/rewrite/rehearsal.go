@@ -106,6 +106,20 @@ type rehearsed struct {
 // objects of the chunk that it had rewritten before, because the list continues at its old revision.
 var errWritten = errors.New("the object was written after it was listed")
 
+// wholeObjects is how many objects are compared as a whole at a time. An object may have more than a megabyte, and
+// needs several times as much memory.
+const wholeObjects = 8
+
+// admitWhole waits until an object may be read as a whole. Call release when it is not needed any more.
+func (r *rewriter) admitWhole(ctx context.Context) (release func(), err error) {
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case r.whole <- struct{}{}:
+		return func() { <-r.whole }, nil
+	}
+}
+
 // rehearse returns the way in which a rewrite changes nothing. If it changes something in every way, changed is the
 // first field that it changes. An error is errWritten, or the error that the rewrite itself would return. fenced means
 // that the fence has denied the rewrite itself. Then the way that is found counts for this object only.
@@ -119,6 +133,11 @@ func (r *rewriter) rehearse(
 	if n.objects++; n.objects < n.next && !fenced && !object.Extra.(*original).namesUndefinedVersion {
 		return n.way, "", nil
 	}
+	release, err := r.admitWhole(ctx)
+	if err != nil {
+		return patchWay{}, "", err
+	}
+	defer release()
 	before, err := decode(r.get(ctx, object, acceptWhole))
 	switch {
 	case err != nil:

@@ -22,7 +22,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -87,6 +90,49 @@ func TestRoundedIntegers(t *testing.T) {
 	if a.failure.kind != changing || !strings.Contains(a.failure.message, ".spec.big") {
 		t.Errorf("the failure is %v", a.failure)
 	}
+}
+
+// TestWholeObjectsInMemory rehearses the first objects of many namespaces at once. Each read lasts until no further one
+// comes.
+func TestWholeObjectsInMemory(t *testing.T) {
+	var reads atomic.Int32
+	answer := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
+		if request.Method == http.MethodGet {
+			reads.Add(1)
+			<-answer
+			reads.Add(-1)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(w, `{"kind":"Widget","apiVersion":"example.com/v1",`+
+			`"metadata":{"name":"w","uid":"u","resourceVersion":"4"}}`)
+	}))
+	defer server.Close()
+	e, err := NewEngine(&rest.Config{Host: server.URL, QPS: -1}, nil, clock.RealClock{}, 500)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := e.newRewriter(Resource{GroupVersionResource: widgets.WithVersion("v1")}, "")
+	var rehearsals sync.WaitGroup
+	for i := range 3 * wholeObjects {
+		rehearsals.Go(func() {
+			object := &sweep.Object{Namespace: fmt.Sprint(i), Name: "w", ResourceVersion: "4", Extra: &original{}}
+			if _, changed, err := w.rehearse(t.Context(), object, []byte("{}"), false); changed != "" || err != nil {
+				t.Errorf("it changes %q, %v", changed, err)
+			}
+		})
+	}
+	for most, since := int32(0), time.Now(); time.Since(since) < 200*time.Millisecond; time.Sleep(time.Millisecond) {
+		if now := reads.Load(); now > most {
+			most, since = now, time.Now()
+		}
+		if most > wholeObjects {
+			t.Errorf("%d objects are read at a time", most)
+			break
+		}
+	}
+	close(answer)
+	rehearsals.Wait()
 }
 
 func TestFingerprint(t *testing.T) {

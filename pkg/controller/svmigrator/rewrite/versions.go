@@ -41,21 +41,17 @@ import (
 // change: the generation rises, and the fence refuses it. A patch of the status, or one at the version in which the
 // object is stored, adds nothing.
 
-// wholeObjects is how many objects are read at other versions at a time. An object may have a megabyte.
-const wholeObjects = 4
-
 // dropped returns the path of a field that clients of a version read now and would not read after a rewrite, or an
 // empty string.
 func (r *rewriter) dropped(ctx context.Context, object *sweep.Object) (field, version string, err error) {
 	if r.resource.Schemas == nil || len(r.resource.Schemas.Lossy) == 0 {
 		return "", "", nil
 	}
-	select {
-	case <-ctx.Done():
-		return "", "", ctx.Err()
-	case r.whole <- struct{}{}:
-		defer func() { <-r.whole }()
+	release, err := r.admitWhole(ctx)
+	if err != nil {
+		return "", "", err
 	}
+	defer release()
 	for _, version := range r.resource.Schemas.Lossy {
 		before, err := r.getAt(ctx, object, version)
 		if err != nil {
