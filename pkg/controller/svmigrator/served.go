@@ -42,9 +42,12 @@ const servedPatience = 15 * time.Second
 
 // requested is the resource of a migration as it is observed, at the version that the migration names, if any.
 func (e *environment) requested(m *migrationv1alpha1.StorageVersionMigration) rewrite.Resource {
-	observation := e.observer.Observe(m.GroupResource())
+	observation, version := e.observer.Observe(m.GroupResource()), m.Spec.Resource.Version
+	if m.Begun() && observation.Class == storageversion.Custom {
+		version = "" // Custom resources are rewritten at the storage version. This one may have been withdrawn meanwhile.
+	}
 	return rewrite.Resource{
-		GroupVersionResource: m.GroupResource().WithVersion(m.Spec.Resource.Version),
+		GroupVersionResource: m.GroupResource().WithVersion(version),
 		Class:                observation.Class, DefinedVersions: observation.Defined,
 	}
 }

@@ -34,15 +34,16 @@ type refusals struct {
 	last       Failure
 }
 
-// add adds an object. It returns whether the refusals are enough to expect the same for all objects: refusedAtLeast
-// objects of several namespaces, or without a namespace.
+// add adds an object. It returns whether the refusals are enough to expect the same for all objects. A rule that
+// changes objects may concern one namespace only. The permissions of this program concern all.
 func (f *refusals) add(a attempt) (enough bool) {
 	f.objects, f.last = f.objects+1, a.failure
 	if f.namespaces == nil {
 		f.namespaces = sets.Set[string]{}
 	}
 	f.namespaces.Insert(a.object.Namespace)
-	return f.objects >= refusedAtLeast && (a.object.Namespace == "" || len(f.namespaces) > 1)
+	all := !a.failure.changes || a.object.Namespace == "" || len(f.namespaces) > 1
+	return f.objects >= refusedAtLeast && all
 }
 
 // checkAllRefused returns an error if the answers so far show that this program cannot write any object of the
