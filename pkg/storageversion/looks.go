@@ -40,13 +40,12 @@ type looks struct {
 	servers      *servers
 	processes    processes
 	last         *Look
-	lookedAt     time.Time            // when last was recorded
-	addresses    []string             // of last, in order
-	advertised   map[string]string    // by identity, of the servers that live or departed lately
-	byAddress    bool                 // each server advertises an address of its own, so its address tells its document
-	earlier      map[Process]Document // the last document that each process gave at its own address
-	read         []Process            // the processes that the last complete look read
-	readAt       time.Time            // when it was recorded
+	lookedAt     time.Time         // when last was recorded
+	addresses    []string          // of last, in order
+	advertised   map[string]string // by identity, of the servers that live or departed lately
+	byAddress    bool              // each server advertises an address of its own, so its address tells its document
+	read         []Process         // the processes that the last complete look read
+	readAt       time.Time         // when it was recorded
 	firstRead    map[Process]time.Time
 	problemSince time.Time // zero while it is known what the living processes write
 }
