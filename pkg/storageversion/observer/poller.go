@@ -193,6 +193,9 @@ func (p *discoveryPoller) lookMayHelp(ctx context.Context) bool {
 	}
 	failed := p.last.Failed()
 	return len(failed) == 0 || slices.ContainsFunc(failed, func(address string) bool {
+		if p.last.Documents[address].Failure == errNoHashes.Error() {
+			return false // Another process may say more, and its Lease causes a look.
+		}
 		return p.readServer(ctx, address, p.last.Direct).Failure == ""
 	})
 }
