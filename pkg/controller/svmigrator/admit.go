@@ -102,8 +102,8 @@ func (c *Controller) checkGates(
 	return decision, nil
 }
 
-// enqueueReady adds a migration that may write to those that wait for a free slot, unless another migration
-// of the resource runs, or it waits for its next try. It decides what the status says about that.
+// enqueueReady adds a migration that may write to those that wait for a free slot, unless another migration of the
+// resource runs, or it waits for its next try. It decides what the status says about that.
 func (c *Controller) enqueueReady(m *migrationv1alpha1.StorageVersionMigration) Decision {
 	now, memory := c.env.clock.Now(), c.runs.memoryOf(m.UID)
 	// The status already says why it waits, and Queued would say less. This is read before the migration is queued: then

@@ -218,6 +218,7 @@ func (o *Options) Validate() error {
 	)
 	for flag, value := range map[string]time.Duration{
 		"controller-shutdown-timeout": o.ShutdownTimeout,
+		"controller-start-interval":   o.Generic.ControllerStartInterval.Duration,
 		"min-resync-period":           o.Generic.MinResyncPeriod.Duration, // Informers would resync without a pause.
 	} {
 		if value < 0 {

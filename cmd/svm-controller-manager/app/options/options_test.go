@@ -132,6 +132,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 			args: []string{"--controller-shutdown-timeout=-1s"},
 			want: []string{"--controller-shutdown-timeout must not be negative"},
 		},
+		"a negative start interval": {
+			args: []string{"--controller-start-interval=-1s"},
+			want: []string{"--controller-start-interval must not be negative"},
+		},
 		"a negative resync period": {
 			args: []string{"--min-resync-period=-1s"},
 			want: []string{"--min-resync-period must not be negative"},

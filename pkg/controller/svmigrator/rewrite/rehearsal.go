@@ -200,9 +200,9 @@ func (r *rewriter) dryRun(ctx context.Context, object *sweep.Object, body []byte
 }
 
 // changedBy returns the path of the first field that a rewrite would change for clients of a version, or an empty
-// string. It does not compare
-// entries of managedFields, because servers may merge or drop single entries. They drop all entries only of custom
-// resources that they cannot convert, or of built-in resources whose entries no release can read any more.
+// string. It does not compare entries of managedFields, because servers may merge or drop single entries. They drop all
+// entries only of custom resources that they cannot convert, or of built-in resources whose entries no release can read
+// any more.
 func (r *rewriter) changedBy(before, after *unstructured.Unstructured, version string) string {
 	if r.resource.DefinedVersions != nil && len(before.GetManagedFields()) > 0 && len(after.GetManagedFields()) == 0 {
 		return lostFields
