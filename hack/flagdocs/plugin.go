@@ -70,7 +70,7 @@ What they need in detail:
 
 | to | verbs | resource |
 | --- | --- | --- |
-| read, which all commands but ` + "`run` and `verify`" + ` do | ` + "`list`" + ` | ` +
+| read, which all commands but ` + "`rbac`, `run` and `verify`" + ` do | ` + "`list`" + ` | ` +
 	"`storagestates`, `storageversionmigrations`" +
 	` of ` + "`migration.k8s.io`" + ` |
 | ` + "`status --watch`" + ` | ` + "`watch`" + ` | the same |

@@ -96,8 +96,9 @@ func (o *migratorOptions) AddFlags(fs *pflag.FlagSet) {
 			"After a crash it repeats what came after that.")
 	fs.Var(&o.storageGrowth, "max-storage-growth",
 		"By how many bytes rewrites may enlarge the database file of etcd, for example 128Mi, before all migrations pause "+
-			"until etcd is compacted. After each pause the file may grow by a sixteenth of that, up to twice as many bytes. "+
-			"From then on migrations reuse only the space that compactions free. Zero means no limit.")
+			"until etcd is compacted. After each pause the file may grow by another sixteenth of this value, until it has "+
+			"grown by twice this value. From then on migrations reuse only the space that compactions free. Zero means no "+
+			"limit.")
 	fs.DurationVar(&o.FinishedTTL, "finished-migration-ttl", o.FinishedTTL,
 		"How long the migrator keeps a StorageVersionMigration that has ended. Zero keeps all of them forever.")
 }

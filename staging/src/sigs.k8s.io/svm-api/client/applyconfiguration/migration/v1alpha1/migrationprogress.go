@@ -23,7 +23,7 @@ package v1alpha1
 //
 // MigrationProgress counts the objects of a migration by outcome. Each processed object has exactly one outcome, so
 // processed is the sum of rewritten, alreadyCurrent, writtenByOthers, gone and denied. The migrator saves the counters
-// together with the continue token, each time all objects of a chunk have an outcome.
+// together with the continue token, after a chunk and at most twice a second.
 type MigrationProgressApplyConfiguration struct {
 	// continueToken is the list token of the next chunk. It is empty before the first chunk and after the last one. After
 	// the last one, status.sweepCompletionTime is set.
