@@ -109,11 +109,11 @@ integration: test-binaries ## Run the tests against real servers; FOCUS= is a re
 .PHONY: integration-of-managers
 integration-of-managers:
 	@SVM_TEST_BINARIES=$(CURDIR)/$(OUTPUT)/test CGO_ENABLED=0 hack/step.sh "integration, managers" \
-		$(INTEGRATION) -p 4 $(OF_MANAGERS:%=./test/integration/%)
+		$(INTEGRATION) -p 3 $(OF_MANAGERS:%=./test/integration/%)
 
 .PHONY: integration-in-process
 integration-in-process:
-	@hack/step.sh "integration, in process" $(INTEGRATION) $(RACE) -p 2 $(IN_PROCESS)
+	@hack/step.sh "integration, in process" $(INTEGRATION) $(RACE) -p 1 $(IN_PROCESS)
 
 # A kubeconfig of the environment is not meant: only KUBECONFIG=… on the command line of make chooses a cluster.
 CLUSTER := $(if $(filter command line,$(origin KUBECONFIG)),$(KUBECONFIG))

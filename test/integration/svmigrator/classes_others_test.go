@@ -41,7 +41,7 @@ const (
 	// changed is how many of the first objects others change.
 	changed = 200
 	// restBetweenWrites leaves the API server some time for the migration.
-	restBetweenWrites = 40 * time.Millisecond
+	restBetweenWrites = 100 * time.Millisecond
 )
 
 // testOthersWrite migrates objects that others create, change and delete all the time.
